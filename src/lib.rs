@@ -1,1 +1,22 @@
-//! hawser
+//! Transports for Open MPI in one shared library, loaded by an existing, unmodified host.
+//!
+//! Read top-down, each folder needs only those before it:
+//!
+//! * [`error`], [`config`]: the one vocabulary of failure; parameters as plain data.
+//! * [`wire`]: bytes and bits to values and back. No unsafe code.
+//! * [`sync`]: the cell that lends `&mut` for the span of one closure.
+//! * [`fabric`]: owned Rust objects over libfabric, found at run time.
+//! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
+//! * [`host`]: the only folder that knows Open MPI: layouts, thunks, services, the constructor.
+//! * [`capi`]: the library's own C functions.
+//!
+//! Imports run downward only; `tests/architecture.rs` holds the table.
+
+pub mod capi;
+pub mod config;
+pub mod error;
+pub mod fabric;
+pub mod host;
+pub mod mtl;
+pub mod sync;
+pub mod wire;

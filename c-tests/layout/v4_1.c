@@ -1,0 +1,65 @@
+/* Compares include/hawser_v4_1.h with the headers of Open MPI 4.1. */
+
+#include "hawser_v4_1.h"
+
+#define OURS(name) hawser_v4_1_##name
+
+#include "host.h"
+
+#include "opal/dss/dss_types.h"
+#include "opal/mca/pmix/pmix.h"
+#include "orte/util/proc_info.h"
+
+static void check_process_info(void)
+{
+    CHECK(ProcessInfo, name, orte_proc_info_t, my_name);
+    CHECK(ProcessInfo, processes, orte_proc_info_t, num_procs);
+    CHECK(ProcessInfo, node, orte_proc_info_t, nodename);
+    CHECK(ProcessInfo, local_rank, orte_proc_info_t, my_local_rank);
+    CHECK(ProcessInfo, local_peers, orte_proc_info_t, num_local_peers);
+    CHECK(ProcessInfo, cpuset, orte_proc_info_t, cpuset);
+    CHECK_SIZE(ProcessInfo, orte_proc_info_t);
+}
+
+static void check_pmix(void)
+{
+    CHECK(Value, item, opal_value_t, super);
+    CHECK(Value, key, opal_value_t, key);
+    CHECK(Value, kind, opal_value_t, type);
+    CHECK(Value, size, opal_value_t, data.bo.size);
+    CHECK(Value, bytes, opal_value_t, data.bo.bytes);
+    CHECK_SIZE(Value, opal_value_t);
+
+    CHECK_FUNCTION(Pmix, put, opal_pmix_base_module_t, put,
+                   int (*)(opal_pmix_scope_t, opal_value_t *));
+    CHECK_FUNCTION(Pmix, get, opal_pmix_base_module_t, get,
+                   int (*)(const opal_process_name_t *, const char *, opal_list_t *,
+                           opal_value_t **));
+    CHECK_PREFIX(Pmix, opal_pmix_base_module_t, get_nb);
+
+    CHECK_CONSTANT(OPAL_BYTE_OBJECT, 20);
+    CHECK_CONSTANT(OPAL_PMIX_GLOBAL, 3);
+    CHECK_SIZE_IS(opal_pmix_scope_t, 4);
+}
+
+int main(void)
+{
+    CHECK_CONSTANT(OPAL_MAJOR_VERSION, 4);
+    CHECK_CONSTANT(OPAL_MINOR_VERSION, 1);
+    check_host();
+
+    CHECK_FUNCTION(MtlComponent, init, mca_mtl_base_component_2_0_0_t, mtl_init,
+                   mca_mtl_base_module_t *(*) (bool, bool));
+    CHECK(Communicator, index, ompi_communicator_t, c_contextid);
+
+    CHECK_CONSTANT(OPAL_CUDA_SUPPORT, 0);
+    CHECK_CONSTANT(CONVERTOR_CUDA, 0x00400000);
+    CHECK_CONSTANT(CONVERTOR_CUDA_ASYNC, 0x00800000);
+    CHECK_CONSTANT(CONVERTOR_CUDA_UNIFIED, 0x10000000);
+    CHECK_CONSTANT(CONVERTOR_SKIP_CUDA_INIT, 0x40000000);
+    CHECK_PROTOTYPE(opal_progress, void (*)(void));
+
+    check_process_info();
+    check_pmix();
+    return summary();
+}

@@ -1,0 +1,73 @@
+/* Compares include/hawser_v5_0.h with the headers of Open MPI 5.0 and of its PMIx. */
+
+#include "hawser_v5_0.h"
+
+#define OURS(name) hawser_v5_0_##name
+
+#include "host.h"
+
+#include "opal/util/proc.h"
+#include "pmix.h"
+
+static void check_process_info(void)
+{
+    CHECK(ProcessInfo, name, opal_process_info_t, my_name);
+    CHECK(ProcessInfo, node, opal_process_info_t, nodename);
+    CHECK(ProcessInfo, local_peers, opal_process_info_t, num_local_peers);
+    CHECK(ProcessInfo, local_rank, opal_process_info_t, my_local_rank);
+    CHECK(ProcessInfo, cpuset, opal_process_info_t, cpuset);
+    CHECK(ProcessInfo, locality, opal_process_info_t, locality);
+    CHECK(ProcessInfo, universe_size, opal_process_info_t, univ_size);
+    CHECK(ProcessInfo, bound, opal_process_info_t, proc_is_bound);
+    CHECK_SIZE(ProcessInfo, opal_process_info_t);
+}
+
+static void check_pmix(void)
+{
+    CHECK(PmixValue, kind, pmix_value_t, type);
+    CHECK(PmixValue, bytes, pmix_value_t, data.bo.bytes);
+    CHECK(PmixValue, size, pmix_value_t, data.bo.size);
+    CHECK_SIZE(PmixValue, pmix_value_t);
+
+    CHECK(PmixProc, namespace_, pmix_proc_t, nspace);
+    CHECK(PmixProc, rank, pmix_proc_t, rank);
+    CHECK_SIZE(PmixProc, pmix_proc_t);
+
+    CHECK_CONSTANT(PMIX_SUCCESS, 0);
+    CHECK_CONSTANT(PMIX_GLOBAL, 3);
+    CHECK_CONSTANT(PMIX_BYTE_OBJECT, 27);
+    CHECK_SIZE_IS(pmix_scope_t, 1);
+    CHECK_SIZE_IS(pmix_status_t, 4);
+    CHECK_PROTOTYPE(PMIx_Put, pmix_status_t(*)(pmix_scope_t, const char *, pmix_value_t *));
+    CHECK_PROTOTYPE(PMIx_Get, pmix_status_t(*)(const pmix_proc_t *, const char *,
+                                               const pmix_info_t *, size_t, pmix_value_t **));
+    CHECK_PROTOTYPE(PMIx_Value_free, void (*)(pmix_value_t *, size_t));
+}
+
+int main(void)
+{
+    CHECK_CONSTANT(OPAL_MAJOR_VERSION, 5);
+    CHECK_CONSTANT(OPAL_MINOR_VERSION, 0);
+    check_host();
+
+    CHECK_FUNCTION(MtlComponent, init, mca_mtl_base_component_2_0_0_t, mtl_init,
+                   mca_mtl_base_module_t *(*) (bool, bool, bool *));
+    CHECK(MtlComponent, accelerator_support, mca_mtl_base_component_2_0_0_t, accelerator_support);
+    CHECK(Communicator, cid_base, ompi_communicator_t, c_contextid.cid_base);
+    CHECK(Communicator, cid_sub, ompi_communicator_t, c_contextid.cid_sub.u64);
+    CHECK(Communicator, index, ompi_communicator_t, c_index);
+    CHECK(Communicator, mtl, ompi_communicator_t, c_mtl_comm);
+
+    CHECK_CONSTANT(OMPI_COMM_GLOBAL_INDEX, 0x10000);
+    CHECK_CONSTANT(MCA_MTL_BASE_FLAG_ACCELERATOR_INIT_DISABLE, 0x2);
+    CHECK_CONSTANT(MCA_MTL_BASE_FLAG_SUPPORTS_EXT_CID, 0x4);
+    CHECK_CONSTANT(CONVERTOR_ACCELERATOR, 0x00400000);
+    CHECK_CONSTANT(CONVERTOR_ACCELERATOR_ASYNC, 0x00800000);
+    CHECK_CONSTANT(CONVERTOR_ACCELERATOR_UNIFIED, 0x10000000);
+    CHECK_CONSTANT(CONVERTOR_SKIP_ACCELERATOR_INIT, 0x40000000);
+    CHECK_PROTOTYPE(opal_progress, int (*)(void));
+
+    check_process_info();
+    check_pmix();
+    return summary();
+}

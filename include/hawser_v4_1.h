@@ -1,0 +1,401 @@
+/* Generated from src/host/v4_1/sys.rs by `make headers`. Do not edit. */
+
+#ifndef HAWSER_V4_1_H
+#define HAWSER_V4_1_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// A class of the host's object system.
+//
+// C: `opal_class_t`.
+typedef struct hawser_v4_1_Class {
+    // name of the class
+    const char *name;
+    // parent class
+    struct hawser_v4_1_Class *parent;
+    uint8_t _pad0[16];
+    // epoch of initialisation
+    int32_t initialized;
+    uint8_t _pad1[4];
+    // constructors, base first, ended by null
+    void (**construct)(void*);
+    // destructors, derived first, ended by null
+    void (**destruct)(void*);
+    // bytes of an instance
+    size_t size;
+} hawser_v4_1_Class;
+
+// The head of every object of the host's class system.
+//
+// C: `opal_object_t`.
+typedef struct hawser_v4_1_Object {
+    // the object's class
+    struct hawser_v4_1_Class *class_;
+    // reference count
+    int32_t references;
+    uint8_t _pad0[4];
+} hawser_v4_1_Object;
+
+// What every component exports first: who it is and how it is opened.
+//
+// C: `mca_base_component_t`.
+typedef struct hawser_v4_1_Component {
+    // version of the component architecture: 2.1.0
+    int mca_version[3];
+    // project name, zero-ended
+    uint8_t project[16];
+    // version of the host
+    int project_version[3];
+    // framework name, zero-ended
+    uint8_t type_name[32];
+    // version of the framework's interface
+    int type_version[3];
+    // component name, zero-ended
+    uint8_t name[64];
+    // version of the component
+    int version[3];
+    // called when the framework opens the component
+    int (*open)(void);
+    // called when the framework drops it
+    int (*close)(void);
+    // offers a module and a priority
+    int (*query)(void**, int*);
+    // registers the parameters
+    int (*register_)(void);
+    // component flags
+    int32_t flags;
+    uint8_t _pad0[28];
+} hawser_v4_1_Component;
+
+// The name of a process.
+//
+// C: `opal_process_name_t`.
+typedef struct hawser_v4_1_ProcessName {
+    // job
+    uint32_t jobid;
+    // rank in the job
+    uint32_t vpid;
+} hawser_v4_1_ProcessName;
+
+// A process.
+//
+// C: `ompi_proc_t`.
+typedef struct hawser_v4_1_Proc {
+    uint8_t _pad0[40];
+    // its name
+    struct hawser_v4_1_ProcessName name;
+    uint8_t _pad1[4];
+    // how near it is
+    uint16_t locality;
+    uint8_t _pad2[26];
+    // the slot of the matching transport
+    void *endpoint;
+    uint8_t _pad3[32];
+} hawser_v4_1_Proc;
+
+// A group of processes.
+//
+// C: `ompi_group_t`.
+typedef struct hawser_v4_1_Group {
+    uint8_t _pad0[16];
+    // processes
+    int size;
+    // rank of this process
+    int rank;
+    uint8_t _pad1[8];
+    // processes, or sentinels with bit 0 set
+    struct hawser_v4_1_Proc **procs;
+    uint8_t _pad2[32];
+} hawser_v4_1_Group;
+
+// A communicator.
+//
+// C: `ompi_communicator_t`.
+typedef struct hawser_v4_1_Communicator {
+    uint8_t _pad0[224];
+    // context id: the id that tags carry
+    uint32_t index;
+    // rank of this process
+    int rank;
+    // properties
+    uint32_t flags;
+    uint8_t _pad1[12];
+    // local group
+    struct hawser_v4_1_Group *local_group;
+    // remote group, or the local one
+    struct hawser_v4_1_Group *remote_group;
+    uint8_t _pad2[88];
+} hawser_v4_1_Communicator;
+
+// A datatype.
+//
+// C: `opal_datatype_t`.
+typedef struct hawser_v4_1_Datatype {
+    uint8_t _pad0[16];
+    // properties
+    uint16_t flags;
+    uint8_t _pad1[6];
+    // bytes of data
+    size_t size;
+    // displacement of the first byte of data
+    ptrdiff_t true_lb;
+    // displacement behind the last byte of data
+    ptrdiff_t true_ub;
+    // lower bound
+    ptrdiff_t lb;
+    // upper bound
+    ptrdiff_t ub;
+    uint8_t _pad2[136];
+} hawser_v4_1_Datatype;
+
+// Packs and unpacks one (buffer, count, datatype).
+//
+// C: `opal_convertor_t`.
+typedef struct hawser_v4_1_Convertor {
+    uint8_t _pad0[20];
+    // state and properties
+    uint32_t flags;
+    // packed bytes
+    size_t local_size;
+    // packed bytes at the peer
+    size_t remote_size;
+    // the datatype
+    const struct hawser_v4_1_Datatype *datatype;
+    uint8_t _pad1[8];
+    // elements
+    size_t count;
+    uint8_t _pad2[8];
+    // user buffer
+    uint8_t *base;
+    uint8_t _pad3[40];
+    // bytes already packed or unpacked
+    size_t converted;
+    uint8_t _pad4[136];
+} hawser_v4_1_Convertor;
+
+// `MPI_Status`.
+//
+// C: `ompi_status_public_t`.
+typedef struct hawser_v4_1_Status {
+    // `MPI_SOURCE`
+    int source;
+    // `MPI_TAG`
+    int tag;
+    // `MPI_ERROR`
+    int error;
+    // whether the operation was cancelled
+    int cancelled;
+    // bytes received
+    size_t count;
+} hawser_v4_1_Status;
+
+// The host's request.
+//
+// C: `ompi_request_t`.
+typedef struct hawser_v4_1_Request {
+    uint8_t _pad0[64];
+    // status to be filled before completion
+    struct hawser_v4_1_Status status;
+    // completion marker
+    void *complete;
+    // state of the request
+    int state;
+    uint8_t _pad1[60];
+} hawser_v4_1_Request;
+
+// The request head that `pml/cm` puts in front of a transport's own memory.
+//
+// C: `mca_mtl_request_t`.
+typedef struct hawser_v4_1_MtlRequest {
+    // the host's request
+    struct hawser_v4_1_Request *request;
+    // called once, when the operation is over
+    void (*complete)(struct hawser_v4_1_MtlRequest*);
+} hawser_v4_1_MtlRequest;
+
+// A matched message (`MPI_Message`).
+//
+// C: `ompi_message_t`.
+typedef struct hawser_v4_1_Message {
+    uint8_t _pad0[56];
+    // Fortran handle
+    int fortran;
+    uint8_t _pad1[4];
+    // communicator
+    struct hawser_v4_1_Communicator *comm;
+    // belongs to the transport
+    void *request;
+    // source
+    int peer;
+    uint8_t _pad2[4];
+    // bytes
+    size_t count;
+} hawser_v4_1_Message;
+
+// The table of a matching transport that `pml/cm` calls.
+//
+// C: `mca_mtl_base_module_t`.
+typedef struct hawser_v4_1_MtlModule {
+    // greatest communicator id
+    int max_contextid;
+    // greatest MPI tag
+    int max_tag;
+    // bytes wanted behind the request head
+    size_t request_size;
+    // properties of the module
+    uint32_t flags;
+    uint8_t _pad0[4];
+    // makes peers known
+    int (*add_procs)(struct hawser_v4_1_MtlModule*, size_t, struct hawser_v4_1_Proc**);
+    // forgets peers
+    int (*del_procs)(struct hawser_v4_1_MtlModule*, size_t, struct hawser_v4_1_Proc**);
+    // ends the module
+    int (*finalize)(struct hawser_v4_1_MtlModule*);
+    // blocking send
+    int (*send)(struct hawser_v4_1_MtlModule*,
+                struct hawser_v4_1_Communicator*,
+                int,
+                int,
+                struct hawser_v4_1_Convertor*,
+                int);
+    // send
+    int (*isend)(struct hawser_v4_1_MtlModule*,
+                 struct hawser_v4_1_Communicator*,
+                 int,
+                 int,
+                 struct hawser_v4_1_Convertor*,
+                 int,
+                 bool,
+                 struct hawser_v4_1_MtlRequest*);
+    // receive
+    int (*irecv)(struct hawser_v4_1_MtlModule*,
+                 struct hawser_v4_1_Communicator*,
+                 int,
+                 int,
+                 struct hawser_v4_1_Convertor*,
+                 struct hawser_v4_1_MtlRequest*);
+    // probe
+    int (*iprobe)(struct hawser_v4_1_MtlModule*,
+                  struct hawser_v4_1_Communicator*,
+                  int,
+                  int,
+                  int*,
+                  struct hawser_v4_1_Status*);
+    // receive of a matched message
+    int (*imrecv)(struct hawser_v4_1_MtlModule*,
+                  struct hawser_v4_1_Convertor*,
+                  struct hawser_v4_1_Message**,
+                  struct hawser_v4_1_MtlRequest*);
+    // matched probe
+    int (*improbe)(struct hawser_v4_1_MtlModule*,
+                   struct hawser_v4_1_Communicator*,
+                   int,
+                   int,
+                   int*,
+                   struct hawser_v4_1_Message**,
+                   struct hawser_v4_1_Status*);
+    // cancel
+    int (*cancel)(struct hawser_v4_1_MtlModule*, struct hawser_v4_1_MtlRequest*, int);
+    // a communicator begins
+    int (*add_comm)(struct hawser_v4_1_MtlModule*, struct hawser_v4_1_Communicator*);
+    // a communicator ends
+    int (*del_comm)(struct hawser_v4_1_MtlModule*, struct hawser_v4_1_Communicator*);
+} hawser_v4_1_MtlModule;
+
+// A matching transport's component.
+//
+// C: `mca_mtl_base_component_2_0_0_t`.
+typedef struct hawser_v4_1_MtlComponent {
+    // the part common to all components
+    struct hawser_v4_1_Component base;
+    // metadata flags
+    uint32_t param_field;
+    uint8_t _pad0[36];
+    // makes the module of the selected component
+    struct hawser_v4_1_MtlModule *(*init)(bool, bool);
+} hawser_v4_1_MtlComponent;
+
+// What `pml/cm` puts behind the host's request: only the kind matters here.
+//
+// C: `mca_pml_cm_request_t`.
+typedef struct hawser_v4_1_CmRequest {
+    // the host's request
+    struct hawser_v4_1_Request request;
+    uint8_t _pad0[8];
+    // 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
+    int kind;
+    uint8_t _pad1[4];
+} hawser_v4_1_CmRequest;
+
+// An item of a list or a stack.
+//
+// C: `opal_list_item_t`.
+typedef struct hawser_v4_1_ListItem {
+    // its object head
+    struct hawser_v4_1_Object object;
+    // next item
+    struct hawser_v4_1_ListItem *next;
+    // previous item
+    struct hawser_v4_1_ListItem *previous;
+    // whether it is on a stack
+    int32_t free;
+    uint8_t _pad0[4];
+} hawser_v4_1_ListItem;
+
+// What the runtime knows about this process.
+//
+// C: `orte_process_info_t`.
+typedef struct hawser_v4_1_ProcessInfo {
+    uint8_t _pad0[72];
+    // its name
+    struct hawser_v4_1_ProcessName name;
+    uint8_t _pad1[48];
+    // processes in the job
+    uint32_t processes;
+    uint8_t _pad2[12];
+    // name of the node
+    const char *node;
+    uint8_t _pad3[26];
+    // rank on this node
+    uint16_t local_rank;
+    // other processes of the job on this node
+    int32_t local_peers;
+    uint8_t _pad4[72];
+    // processors it is bound to
+    const char *cpuset;
+    uint8_t _pad5[8];
+} hawser_v4_1_ProcessInfo;
+
+// A value of the process management interface.
+//
+// C: `opal_value_t`.
+typedef struct hawser_v4_1_Value {
+    // its list head
+    struct hawser_v4_1_ListItem item;
+    // key
+    char *key;
+    // 20 is a byte object
+    uint8_t kind;
+    uint8_t _pad0[7];
+    // bytes of a byte object
+    int32_t size;
+    uint8_t _pad1[4];
+    // where they are
+    uint8_t *bytes;
+    uint8_t _pad2[64];
+} hawser_v4_1_Value;
+
+// The first entries of the process management interface's table.
+//
+// C: `opal_pmix_base_module_t`.
+typedef struct hawser_v4_1_Pmix {
+    uint8_t _pad0[64];
+    // publishes a value
+    int (*put)(int, struct hawser_v4_1_Value*);
+    // looks a value up
+    int (*get)(const struct hawser_v4_1_ProcessName*, const char*, void*, struct hawser_v4_1_Value**);
+} hawser_v4_1_Pmix;
+
+#endif  /* HAWSER_V4_1_H */

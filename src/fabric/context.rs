@@ -1,0 +1,371 @@
+//! [`Context`]: the short path. Tagged sends and receives, and the completions they end in.
+//!
+//! The entry points are copied out of the provider's tables once, so that a post is one indirect
+//! call. Completions are read in batches into a queue of our own and handed out one at a time, with
+//! nothing borrowed while the host runs: progress may nest, and the inner one goes on where the
+//! outer one was.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::objects::{Object, Ready};
+use super::operation::Lease;
+use super::{Address, PostError, posted, sys};
+use crate::error::{Error, Result};
+use crate::sync::EngineCell;
+
+/// Bytes to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload {
+    start: *const u8,
+    len: usize,
+}
+
+impl Payload {
+    /// No bytes.
+    pub const EMPTY: Self = Self { start: ptr::null(), len: 0 };
+
+    /// # Safety
+    /// The bytes stay readable and unchanged until the operation that they are given to completes.
+    #[inline]
+    pub unsafe fn new(start: *const u8, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// Bytes that outlive the operation they are given to, because its state holds them.
+    pub fn held(bytes: &[u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len() }
+    }
+
+    /// Their number.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Where bytes are to be received.
+#[derive(Clone, Copy, Debug)]
+pub struct Landing {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Landing {
+    /// No bytes.
+    pub const EMPTY: Self = Self { start: ptr::null_mut(), len: 0 };
+
+    /// # Safety
+    /// The bytes stay writable, and nobody looks at them, until the operation completes.
+    #[inline]
+    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// Bytes that outlive the operation they are given to, because its state holds them.
+    pub fn held(bytes: &mut [u8]) -> Self {
+        Self { start: bytes.as_mut_ptr(), len: bytes.len() }
+    }
+
+    /// Their number.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// An operation that ended well.
+pub struct Completion<T> {
+    /// The operation.
+    pub lease: Lease<T>,
+    /// Bytes received.
+    pub len: usize,
+    /// Data that travelled outside the tag.
+    pub data: u64,
+    /// The message's tag bits.
+    pub tag: u64,
+}
+
+/// An operation that failed.
+pub struct Failure<T> {
+    /// The operation; `None` when the provider names none.
+    pub lease: Option<Lease<T>>,
+    /// Positive `fi_errno(3)` code.
+    pub code: i32,
+    /// Bytes received all the same.
+    pub len: usize,
+    /// Data that travelled outside the tag.
+    pub data: u64,
+    /// The message's tag bits.
+    pub tag: u64,
+}
+
+/// What [`Context::poll`] found.
+pub enum Polled<T> {
+    /// Nothing more for now.
+    Empty,
+    /// An operation ended well.
+    Done(Completion<T>),
+    /// An operation failed.
+    Failed(Failure<T>),
+    /// The queue itself failed, with a positive code: nothing more will come from it.
+    Broken(i32),
+}
+
+type Recv = unsafe extern "C" fn(*mut sys::fid_ep, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
+type Send = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize;
+type SendData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
+type Inject = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64) -> isize;
+type InjectData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64, u64) -> isize;
+type Message = unsafe extern "C" fn(*mut sys::fid_ep, *const sys::fi_msg_tagged, u64) -> isize;
+type Read = unsafe extern "C" fn(*mut sys::fid_cq, *mut c_void, usize) -> isize;
+type ReadError = unsafe extern "C" fn(*mut sys::fid_cq, *mut sys::fi_cq_err_entry, u64) -> isize;
+type Cancel = unsafe extern "C" fn(*mut sys::fid, *mut c_void) -> isize;
+
+#[derive(Clone, Copy)]
+struct Entries {
+    recv: Recv,
+    send: Send,
+    send_data: Option<SendData>,
+    inject: Inject,
+    inject_data: Option<InjectData>,
+    recv_message: Option<Message>,
+    read: Read,
+    read_error: ReadError,
+    cancel: Option<Cancel>,
+}
+
+struct Inbox {
+    entries: Box<[MaybeUninit<sys::fi_cq_tagged_entry>]>,
+    next: usize,
+    filled: usize,
+}
+
+// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
+unsafe impl std::marker::Send for Inbox {}
+
+/// One transmit and one receive queue with the completion queue of both.
+pub struct Context<T> {
+    tx: *mut sys::fid_ep,
+    rx: *mut sys::fid_ep,
+    cq: *mut sys::fid_cq,
+    entries: Entries,
+    inbox: EngineCell<Inbox>,
+    // Closed in this order: endpoints before their queue, contexts before their endpoint.
+    _tx: Arc<Object>,
+    _rx: Arc<Object>,
+    _queue: Object,
+    _parent: Option<Arc<Object>>,
+    _state: PhantomData<Lease<T>>,
+}
+
+// SAFETY: the pointers are to objects that the context holds; which calls may overlap was told to
+// the provider as its threading level, and the inbox is guarded.
+unsafe impl<T> std::marker::Send for Context<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Context<T> {}
+
+/// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
+#[repr(C)]
+struct ErrorEntry {
+    entry: sys::fi_cq_err_entry,
+    appended: [u64; 16],
+}
+
+impl<T> Context<T> {
+    pub(super) fn new(tx: Arc<Object>, rx: Arc<Object>, queue: Object, parent: Option<Arc<Object>>, ready: &Ready) -> Result<Self> {
+        let (tx_ep, rx_ep): (*mut sys::fid_ep, *mut sys::fid_ep) = (tx.as_ptr(), rx.as_ptr());
+        let cq: *mut sys::fid_cq = queue.as_ptr();
+        // SAFETY: an open endpoint has its tables.
+        let (send, recv) = unsafe { (&*(*tx_ep).tagged, &*(*rx_ep).tagged) };
+        // SAFETY: an open queue and an open endpoint have their tables.
+        let (queue_ops, rx_ops) = unsafe { (&*(*cq).ops, &*(*rx_ep).ops) };
+        // Tables only grow at their end; `size` says how much of one the provider filled in.
+        if send.size.min(recv.size) < size_of::<sys::fi_ops_tagged>() {
+            return Err(Error::Unsupported);
+        }
+        let entries = Entries {
+            recv: recv.recv.ok_or(Error::Unsupported)?,
+            send: send.send.ok_or(Error::Unsupported)?,
+            send_data: send.senddata,
+            inject: send.inject.ok_or(Error::Unsupported)?,
+            inject_data: send.injectdata,
+            recv_message: recv.recvmsg,
+            read: queue_ops.read.ok_or(Error::Unsupported)?,
+            read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
+            cancel: rx_ops.cancel,
+        };
+        let inbox = Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
+        Ok(Self {
+            tx: tx_ep,
+            rx: rx_ep,
+            cq,
+            entries,
+            inbox: EngineCell::new(inbox, ready.threads),
+            _tx: tx,
+            _rx: rx,
+            _queue: queue,
+            _parent: parent,
+            _state: PhantomData,
+        })
+    }
+
+    /// Whether messages can be probed for (`FI_PEEK`); some layered providers cannot.
+    pub fn can_probe(&self) -> bool {
+        self.entries.recv_message.is_some()
+    }
+
+    /// Posts a receive (`fi_trecv(3)`).
+    #[inline]
+    pub fn recv(&self, to: Landing, from: Address, bits: u64, ignore: u64, lease: Lease<T>) -> std::result::Result<(), PostError> {
+        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
+        posted(unsafe { (self.entries.recv)(self.rx, to.start.cast(), to.len, ptr::null_mut(), from.0, bits, ignore, lease.context()) })
+    }
+
+    /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`).
+    #[inline]
+    pub fn send(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>, lease: Lease<T>) -> std::result::Result<(), PostError> {
+        let start = bytes.start.cast();
+        posted(match (data, self.entries.send_data) {
+            // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
+            (None, _) => unsafe { (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context()) },
+            // SAFETY: as above.
+            (Some(data), Some(send)) => unsafe { send(self.tx, start, bytes.len, ptr::null_mut(), data, to.0, bits, lease.context()) },
+            (Some(_), None) => return Err(PostError::Refused(sys::FI_ENOSYS as i32)),
+        })
+    }
+
+    /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).
+    #[inline]
+    pub fn inject(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>) -> std::result::Result<(), PostError> {
+        let start = bytes.start.cast();
+        posted(match (data, self.entries.inject_data) {
+            // SAFETY: the endpoint is open; the bytes are read during the call only.
+            (None, _) => unsafe { (self.entries.inject)(self.tx, start, bytes.len, to.0, bits) },
+            // SAFETY: as above.
+            (Some(data), Some(inject)) => unsafe { inject(self.tx, start, bytes.len, data, to.0, bits) },
+            (Some(_), None) => return Err(PostError::Refused(sys::FI_ENOSYS as i32)),
+        })
+    }
+
+    /// Asks whether a message is there (`FI_PEEK`); `claim` takes it out of matching for [`take`](Self::take).
+    pub fn peek(&self, from: Address, bits: u64, ignore: u64, claim: bool, lease: Lease<T>) -> std::result::Result<(), PostError> {
+        let flags = u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
+        let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let message = self.message(&vector, from, bits, ignore, lease);
+        self.receive_message(&message, flags)
+    }
+
+    /// Receives the message that [`peek`](Self::peek) claimed under the same lease.
+    pub fn take(&self, to: Landing, from: Address, bits: u64, ignore: u64, lease: Lease<T>) -> std::result::Result<(), PostError> {
+        let vector = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
+        let message = self.message(&vector, from, bits, ignore, lease);
+        self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
+    }
+
+    fn message(&self, vector: &libc::iovec, peer: Address, tag: u64, ignore: u64, lease: Lease<T>) -> sys::fi_msg_tagged {
+        sys::fi_msg_tagged {
+            msg_iov: ptr::from_ref(vector).cast(),
+            desc: ptr::null_mut(),
+            iov_count: 1,
+            addr: peer.0,
+            tag,
+            ignore,
+            context: lease.context(),
+            data: 0,
+        }
+    }
+
+    fn receive_message(&self, message: &sys::fi_msg_tagged, flags: u64) -> std::result::Result<(), PostError> {
+        let Some(receive) = self.entries.recv_message else {
+            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+        };
+        // SAFETY: the endpoint is open; the message is read during the call; buffers are promised until completion.
+        posted(unsafe { receive(self.rx, ptr::from_ref(message), flags) })
+    }
+
+    /// Asks the provider to give a receive up; it then fails with `FI_ECANCELED`, or completes.
+    pub fn cancel(&self, lease: Lease<T>) {
+        if let Some(cancel) = self.entries.cancel {
+            // SAFETY: the endpoint is open; an unknown context is ignored (`fi_cancel(3)`).
+            unsafe { cancel(self.rx.cast(), lease.context()) };
+        }
+    }
+
+    /// The next completion. Nothing is borrowed once it returns, so the caller may run the host.
+    #[inline]
+    pub fn poll(&self) -> Polled<T> {
+        let found = self.inbox.try_with(|inbox| {
+            if inbox.next == inbox.filled {
+                // A batch that was not full had drained the queue: say so once, then look again.
+                let drained = inbox.filled != 0 && inbox.filled < inbox.entries.len();
+                (inbox.next, inbox.filled) = (0, 0);
+                if drained {
+                    return Ok(None);
+                }
+                // SAFETY: the queue is open; the buffer has room for as many entries of its format.
+                let read = unsafe { (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len()) };
+                if read <= 0 {
+                    return if read == -(sys::FI_EAGAIN as isize) || read == 0 { Ok(None) } else { Err(read) };
+                }
+                inbox.filled = read as usize;
+            }
+            // SAFETY: the provider wrote the first `filled` entries.
+            let entry = unsafe { inbox.entries[inbox.next].assume_init() };
+            inbox.next += 1;
+            Ok(Some(entry))
+        });
+        match found {
+            Some(Ok(Some(entry))) => match NonNull::new(entry.op_context) {
+                Some(context) => Polled::Done(Completion {
+                    // SAFETY: every operation posted here was posted with a lease of this `T`.
+                    lease: unsafe { Lease::from_context(context) },
+                    len: entry.len,
+                    data: entry.data,
+                    tag: entry.tag,
+                }),
+                // A completion without a context belongs to nobody.
+                None => Polled::Empty,
+            },
+            Some(Err(code)) => self.failure(code),
+            None | Some(Ok(None)) => Polled::Empty,
+        }
+    }
+
+    #[cold]
+    fn failure(&self, code: isize) -> Polled<T> {
+        if code != -(sys::FI_EAVAIL as isize) {
+            return Polled::Broken(i32::try_from(-code).unwrap_or(i32::MAX));
+        }
+        let mut room = ErrorEntry { entry: sys::fi_cq_err_entry::default(), appended: [0; 16] };
+        // SAFETY: the queue is open; the entry has room for what any known version writes.
+        let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
+        let _ = room.appended;
+        match read {
+            1.. => Polled::Failed(Failure {
+                // SAFETY: every operation posted here was posted with a lease of this `T`.
+                lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::from_context(context) }),
+                code: room.entry.err,
+                len: room.entry.len,
+                data: room.entry.data,
+                tag: room.entry.tag,
+            }),
+            // Another thread took it.
+            _ if read == 0 || read == -(sys::FI_EAGAIN as isize) => Polled::Empty,
+            _ => Polled::Broken(i32::try_from(-read).unwrap_or(i32::MAX)),
+        }
+    }
+}

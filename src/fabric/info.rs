@@ -1,0 +1,273 @@
+//! What is wanted ([`Hints`]) and what there is ([`Info`]): `fi_getinfo(3)`.
+
+use std::ffi::{CStr, c_char};
+use std::ptr::NonNull;
+
+use super::library::Library;
+use super::sys;
+use crate::error::{Error, Result};
+
+/// Who drives the provider (`FI_PROGRESS_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A thread of the provider.
+    Auto,
+    /// Our calls.
+    Manual,
+    /// Whatever the provider likes.
+    Unspecified,
+}
+
+/// Plain wishes; everything not named is left to the provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes<'a> {
+    /// Needed capabilities (`FI_TAGGED` …).
+    pub caps: u64,
+    /// Modes that we can live with (`FI_CONTEXT` …).
+    pub mode: u64,
+    /// Memory registration modes that we can live with.
+    pub mr_mode: i32,
+    /// Bytes of completion data that are needed.
+    pub cq_data_size: usize,
+    /// Whether several threads call the provider at once.
+    pub threads: bool,
+    /// Addresses are table indices, not provider values.
+    pub table: bool,
+    /// Who drives connection handling.
+    pub control: Progress,
+    /// Who drives transfers.
+    pub data: Progress,
+    /// One provider by name, or any.
+    pub provider: Option<&'a str>,
+}
+
+impl Progress {
+    fn raw(self) -> sys::fi_progress {
+        match self {
+            Self::Auto => sys::fi_progress_FI_PROGRESS_AUTO,
+            Self::Manual => sys::fi_progress_FI_PROGRESS_MANUAL,
+            Self::Unspecified => sys::fi_progress_FI_PROGRESS_UNSPEC,
+        }
+    }
+}
+
+/// An owned `fi_info` that describes what is wanted.
+pub struct Hints {
+    library: &'static Library,
+    raw: NonNull<sys::fi_info>,
+}
+
+impl Hints {
+    pub(super) fn own(library: &'static Library, raw: NonNull<sys::fi_info>) -> Self {
+        Self { library, raw }
+    }
+
+    pub(super) fn as_ptr(&self) -> *const sys::fi_info {
+        self.raw.as_ptr()
+    }
+
+    /// Writes the wishes for a reliable datagram endpoint into the hints.
+    pub fn reliable_datagram(&mut self, wishes: &Wishes<'_>) -> Result<()> {
+        // SAFETY: `raw` is ours alone and complete: `fi_dupinfo(null)` allocates every part.
+        let info = unsafe { self.raw.as_mut() };
+        info.caps = wishes.caps;
+        info.mode = wishes.mode;
+        // SAFETY: allocated with `info`, ours alone.
+        let (tx, rx) = unsafe { (info.tx_attr.as_mut(), info.rx_attr.as_mut()) };
+        // SAFETY: allocated with `info`, ours alone.
+        let (ep, domain) = unsafe { (info.ep_attr.as_mut(), info.domain_attr.as_mut()) };
+        // SAFETY: allocated with `info`, ours alone.
+        let fabric = unsafe { info.fabric_attr.as_mut() };
+        let (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) = (tx, rx, ep, domain, fabric) else {
+            return Err(Error::OutOfResource);
+        };
+        tx.msg_order = u64::from(sys::FI_ORDER_SAS);
+        rx.msg_order = u64::from(sys::FI_ORDER_SAS);
+        tx.op_flags = u64::from(sys::FI_COMPLETION);
+        rx.op_flags = u64::from(sys::FI_COMPLETION);
+        ep.type_ = sys::fi_ep_type_FI_EP_RDM;
+        domain.threading = if wishes.threads { sys::fi_threading_FI_THREAD_SAFE } else { sys::fi_threading_FI_THREAD_DOMAIN };
+        domain.control_progress = wishes.control.raw();
+        domain.data_progress = wishes.data.raw();
+        domain.resource_mgmt = sys::fi_resource_mgmt_FI_RM_ENABLED;
+        domain.av_type = if wishes.table { sys::fi_av_type_FI_AV_TABLE } else { sys::fi_av_type_FI_AV_MAP };
+        domain.mr_mode = wishes.mr_mode;
+        domain.cq_data_size = wishes.cq_data_size;
+        if let Some(name) = wishes.provider {
+            fabric.prov_name = Library::c_string(name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        // SAFETY: owned, freed once.
+        unsafe { (self.library.freeinfo)(self.raw.as_ptr()) };
+    }
+}
+
+/// An owned list of offers, best first.
+pub struct InfoList {
+    library: &'static Library,
+    raw: NonNull<sys::fi_info>,
+}
+
+impl InfoList {
+    pub(super) fn own(library: &'static Library, raw: NonNull<sys::fi_info>) -> Self {
+        Self { library, raw }
+    }
+
+    /// The offers, in libfabric's order.
+    pub fn iter(&self) -> impl Iterator<Item = Info<'_>> {
+        let mut next = Some(self.raw);
+        std::iter::from_fn(move || {
+            let info = next?;
+            // SAFETY: a live member of a list that `self` owns.
+            let raw = unsafe { info.as_ref() };
+            next = NonNull::new(raw.next);
+            Some(Info { library: self.library, raw })
+        })
+    }
+}
+
+impl Drop for InfoList {
+    fn drop(&mut self) {
+        // SAFETY: owned, freed once.
+        unsafe { (self.library.freeinfo)(self.raw.as_ptr()) };
+    }
+}
+
+/// One offer: a provider, a fabric, a domain and what an endpoint there can do.
+#[derive(Clone, Copy)]
+pub struct Info<'a> {
+    pub(super) library: &'static Library,
+    pub(super) raw: &'a sys::fi_info,
+}
+
+fn text<'a>(raw: *const c_char) -> &'a str {
+    if raw.is_null() {
+        return "";
+    }
+    // SAFETY: libfabric's names are zero-ended strings that live as long as their info.
+    unsafe { CStr::from_ptr(raw) }.to_str().unwrap_or("")
+}
+
+impl<'a> Info<'a> {
+    fn domain_attr(&self) -> &'a sys::fi_domain_attr {
+        // SAFETY: every info that `fi_getinfo` returns has all its parts.
+        unsafe { &*self.raw.domain_attr }
+    }
+
+    fn fabric_attr(&self) -> &'a sys::fi_fabric_attr {
+        // SAFETY: every info that `fi_getinfo` returns has all its parts.
+        unsafe { &*self.raw.fabric_attr }
+    }
+
+    fn endpoint_attr(&self) -> &'a sys::fi_ep_attr {
+        // SAFETY: every info that `fi_getinfo` returns has all its parts.
+        unsafe { &*self.raw.ep_attr }
+    }
+
+    fn transmit_attr(&self) -> &'a sys::fi_tx_attr {
+        // SAFETY: every info that `fi_getinfo` returns has all its parts.
+        unsafe { &*self.raw.tx_attr }
+    }
+
+    fn receive_attr(&self) -> &'a sys::fi_rx_attr {
+        // SAFETY: every info that `fi_getinfo` returns has all its parts.
+        unsafe { &*self.raw.rx_attr }
+    }
+
+    /// The provider's name, layered ones joined by `;`.
+    pub fn provider(&self) -> &'a str {
+        text(self.fabric_attr().prov_name)
+    }
+
+    /// The fabric's name.
+    pub fn fabric(&self) -> &'a str {
+        text(self.fabric_attr().name)
+    }
+
+    /// The domain's name: the interface or device.
+    pub fn domain(&self) -> &'a str {
+        text(self.domain_attr().name)
+    }
+
+    /// Capabilities.
+    pub fn caps(&self) -> u64 {
+        self.raw.caps
+    }
+
+    /// Longest message, bytes.
+    pub fn max_message(&self) -> usize {
+        self.endpoint_attr().max_msg_size
+    }
+
+    /// Longest message that can be sent from a buffer that is free again at once, bytes.
+    pub fn inject_size(&self) -> usize {
+        self.transmit_attr().inject_size
+    }
+
+    /// Bytes of data that travel with a message outside its tag.
+    pub fn cq_data_size(&self) -> usize {
+        self.domain_attr().cq_data_size
+    }
+
+    /// The tag bits that the provider leaves to us (`fi_endpoint(3)`).
+    pub fn mem_tag_format(&self) -> u64 {
+        self.endpoint_attr().mem_tag_format
+    }
+
+    /// Most transmit and receive contexts of a scalable endpoint.
+    pub fn max_contexts(&self) -> usize {
+        let domain = self.domain_attr();
+        domain.max_ep_tx_ctx.min(domain.max_ep_rx_ctx)
+    }
+
+    /// Operations that fit into the transmit and the receive queue together.
+    pub fn queue_depth(&self) -> usize {
+        self.transmit_attr().size.saturating_add(self.receive_attr().size)
+    }
+
+    /// PCI address of the device as domain, bus, device and function; `None` for what is not a PCI device.
+    pub fn pci(&self) -> Option<(u16, u8, u8, u8)> {
+        // SAFETY: null or a live part of the info.
+        let nic = unsafe { self.raw.nic.as_ref() }?;
+        // SAFETY: null or a live part of the info.
+        let bus = unsafe { nic.bus_attr.as_ref() }?;
+        if bus.bus_type != sys::fi_bus_type_FI_BUS_PCI {
+            return None;
+        }
+        // SAFETY: the tag above says that `pci` is the live field.
+        let pci = unsafe { bus.attr.pci };
+        Some((pci.domain_id, pci.bus_id, pci.device_id, pci.function_id))
+    }
+
+    /// Whether both are the same kind of endpoint on the same fabric, so that either serves a job.
+    pub fn is_sibling(&self, other: &Info<'_>) -> bool {
+        self.provider() == other.provider()
+            && self.fabric() == other.fabric()
+            && self.raw.addr_format == other.raw.addr_format
+            && self.caps() == other.caps()
+            && self.raw.mode == other.raw.mode
+            && self.inject_size() == other.inject_size()
+            && self.max_message() == other.max_message()
+            && self.mem_tag_format() == other.mem_tag_format()
+    }
+
+    /// A copy that outlives the list, with `contexts` transmit and receive contexts asked for.
+    pub fn detach(&self, contexts: Option<usize>) -> Result<InfoList> {
+        // SAFETY: copies a live info deeply, without its successors.
+        let raw = unsafe { (self.library.dupinfo)(self.raw) };
+        let raw = NonNull::new(raw).ok_or(Error::OutOfResource)?;
+        let list = InfoList::own(self.library, raw);
+        if let Some(contexts) = contexts {
+            // SAFETY: the copy is ours alone and complete.
+            let ep = unsafe { &mut *(*raw.as_ptr()).ep_attr };
+            ep.tx_ctx_cnt = contexts;
+            ep.rx_ctx_cnt = contexts;
+        }
+        Ok(list)
+    }
+}

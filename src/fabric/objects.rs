@@ -1,0 +1,253 @@
+//! Fabric, domain, address vector and endpoint, each closing itself and holding its parent.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::context::Context;
+use super::info::{Info, InfoList};
+use super::{Address, done, sys};
+use crate::error::{Error, Result};
+
+/// Any libfabric object; closed when dropped.
+pub(super) struct Object(NonNull<sys::fid>);
+
+// SAFETY: libfabric objects may be used and closed from any thread (`fi_domain(3)`, threading).
+unsafe impl Send for Object {}
+// SAFETY: as above; which calls may overlap is chosen by the domain's threading level.
+unsafe impl Sync for Object {}
+
+impl Object {
+    /// # Safety
+    /// `raw` is an open object that nobody else closes.
+    pub(super) unsafe fn own<T>(raw: *mut T) -> Result<Self> {
+        NonNull::new(raw.cast()).map(Self).ok_or(Error::OutOfResource)
+    }
+
+    pub(super) fn as_ptr<T>(&self) -> *mut T {
+        self.0.as_ptr().cast()
+    }
+
+    fn ops(&self) -> &sys::fi_ops {
+        // SAFETY: every open object begins with a `fid` whose table lives as long as it.
+        unsafe { &*(*self.0.as_ptr()).ops }
+    }
+
+    pub(super) fn bind(&self, other: &Self, flags: u64) -> Result<()> {
+        let bind = self.ops().bind.ok_or(Error::Unsupported)?;
+        // SAFETY: both objects are open.
+        done(unsafe { bind(self.as_ptr(), other.as_ptr(), flags) })
+    }
+
+    pub(super) fn enable(&self) -> Result<()> {
+        let control = self.ops().control.ok_or(Error::Unsupported)?;
+        // SAFETY: an open object; the command takes no argument.
+        done(unsafe { control(self.as_ptr(), sys::FI_ENABLE as c_int, ptr::null_mut()) })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Some(close) = self.ops().close {
+            // SAFETY: open, closed once; children hold their parents, so none is left.
+            unsafe { close(self.as_ptr()) };
+        }
+    }
+}
+
+/// A provider's fabric (`fi_fabric(3)`).
+pub struct Fabric(Object);
+
+impl Fabric {
+    /// Opens the fabric of an offer.
+    pub fn open(info: &Info<'_>) -> Result<Arc<Self>> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the attributes are a live part of the info; the library writes one owned object.
+        done(unsafe { (info.library.fabric)(info.raw.fabric_attr, &raw mut raw, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        Ok(Arc::new(Self(unsafe { Object::own(raw) }?)))
+    }
+}
+
+/// A domain: one interface or device (`fi_domain(3)`).
+pub struct Domain {
+    object: Object,
+    _fabric: Arc<Fabric>,
+}
+
+impl Domain {
+    /// Opens the domain of an offer.
+    pub fn open(fabric: &Arc<Fabric>, info: &Info<'_>) -> Result<Arc<Self>> {
+        let fid: *mut sys::fid_fabric = fabric.0.as_ptr();
+        // SAFETY: an open fabric has its table.
+        let open = unsafe { (*(*fid).ops).domain }.ok_or(Error::Unsupported)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the fabric is open; the callee reads the info and writes one owned object.
+        done(unsafe { open(fid, ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        let object = unsafe { Object::own(raw) }?;
+        Ok(Arc::new(Self { object, _fabric: Arc::clone(fabric) }))
+    }
+
+    fn ops(&self) -> &sys::fi_ops_domain {
+        let fid: *mut sys::fid_domain = self.object.as_ptr();
+        // SAFETY: an open domain has its table, which lives as long as it.
+        unsafe { &*(*fid).ops }
+    }
+
+    pub(super) fn completion_queue(&self, size: usize) -> Result<Object> {
+        let open = self.ops().cq_open.ok_or(Error::Unsupported)?;
+        let mut attr = sys::fi_cq_attr { size, format: sys::fi_cq_format_FI_CQ_FORMAT_TAGGED, ..Default::default() };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
+        done(unsafe { open(self.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        unsafe { Object::own(raw) }
+    }
+}
+
+/// The addresses of the peers (`fi_av(3)`).
+pub struct AddressVector {
+    object: Object,
+    _domain: Arc<Domain>,
+}
+
+impl AddressVector {
+    /// Opens a vector for about `count` peers with up to `contexts` receive contexts each.
+    pub fn open(domain: &Arc<Domain>, table: bool, count: usize, context_bits: u32) -> Result<Arc<Self>> {
+        let open = domain.ops().av_open.ok_or(Error::Unsupported)?;
+        let mut attr = sys::fi_av_attr {
+            type_: if table { sys::fi_av_type_FI_AV_TABLE } else { sys::fi_av_type_FI_AV_MAP },
+            rx_ctx_bits: context_bits as c_int,
+            count,
+            ..Default::default()
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
+        done(unsafe { open(domain.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        let object = unsafe { Object::own(raw) }?;
+        Ok(Arc::new(Self { object, _domain: Arc::clone(domain) }))
+    }
+
+    fn ops(&self) -> &sys::fi_ops_av {
+        let fid: *mut sys::fid_av = self.object.as_ptr();
+        // SAFETY: an open vector has its table, which lives as long as it.
+        unsafe { &*(*fid).ops }
+    }
+
+    /// Makes the endpoint of this name known.
+    pub fn insert(&self, name: &[u8]) -> Result<Address> {
+        let insert = self.ops().insert.ok_or(Error::Unsupported)?;
+        let mut address = u64::MAX;
+        // SAFETY: the vector is open; `name` is one whole name as `fi_getname` wrote it at the peer.
+        let inserted = unsafe { insert(self.object.as_ptr(), name.as_ptr().cast(), 1, &raw mut address, 0, ptr::null_mut()) };
+        if inserted == 1 && address != u64::MAX { Ok(Address(address)) } else { Err(Error::Unreachable) }
+    }
+
+    /// Forgets an address.
+    pub fn remove(&self, address: Address) -> Result<()> {
+        let remove = self.ops().remove.ok_or(Error::Unsupported)?;
+        let mut address = address.0;
+        // SAFETY: the vector is open.
+        done(unsafe { remove(self.object.as_ptr(), &raw mut address, 1, 0) })
+    }
+}
+
+/// An endpoint with its contexts, ready to send and receive.
+pub struct Endpoint<T> {
+    // Dropped first, so that the contexts, which close before their queues, hold the last reference.
+    object: Arc<Object>,
+    contexts: Vec<Context<T>>,
+    _addresses: Arc<AddressVector>,
+}
+
+/// How an endpoint is to be made.
+pub struct Ready {
+    /// Contexts of a scalable endpoint; `None` for an ordinary one.
+    pub contexts: Option<usize>,
+    /// Completions that a queue holds.
+    pub queue_size: usize,
+    /// Completions that are read at once.
+    pub batch: usize,
+    /// Whether several threads call at once.
+    pub threads: bool,
+}
+
+impl<T> Endpoint<T> {
+    /// Opens and enables the endpoint of an offer.
+    pub fn open(domain: &Arc<Domain>, info: &InfoList, addresses: &Arc<AddressVector>, ready: &Ready) -> Result<Self> {
+        let info = info.iter().next().ok_or(Error::NotFound)?;
+        let open = match ready.contexts {
+            Some(_) => domain.ops().scalable_ep,
+            None => domain.ops().endpoint,
+        };
+        let open = open.ok_or(Error::Unsupported)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the domain is open; the callee reads the info and writes one owned object.
+        done(unsafe { open(domain.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        let object = Arc::new(unsafe { Object::own(raw) }?);
+        object.bind(&addresses.object, 0)?;
+        let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION;
+        let contexts = match ready.contexts {
+            None => {
+                let queue = domain.completion_queue(ready.queue_size)?;
+                object.bind(&queue, both)?;
+                object.enable()?;
+                vec![Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?]
+            }
+            Some(count) => {
+                object.enable()?;
+                (0..count).map(|index| Self::scalable_context(domain, &object, index, ready)).collect::<Result<_>>()?
+            }
+        };
+        Ok(Self { contexts, object, _addresses: Arc::clone(addresses) })
+    }
+
+    fn scalable_context(domain: &Arc<Domain>, object: &Arc<Object>, index: usize, ready: &Ready) -> Result<Context<T>> {
+        let fid: *mut sys::fid_ep = object.as_ptr();
+        // SAFETY: an open endpoint has its table.
+        let ops = unsafe { &*(*fid).ops };
+        let (open_tx, open_rx) = (ops.tx_ctx.ok_or(Error::Unsupported)?, ops.rx_ctx.ok_or(Error::Unsupported)?);
+        let index = index as c_int;
+        let (mut tx, mut rx) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the endpoint is open; null attributes mean the endpoint's own.
+        done(unsafe { open_tx(fid, index, ptr::null_mut(), &raw mut tx, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        let tx = Arc::new(unsafe { Object::own(tx) }?);
+        // SAFETY: the endpoint is open; null attributes mean the endpoint's own.
+        done(unsafe { open_rx(fid, index, ptr::null_mut(), &raw mut rx, ptr::null_mut()) })?;
+        // SAFETY: just opened, ours.
+        let rx = Arc::new(unsafe { Object::own(rx) }?);
+        let queue = domain.completion_queue(ready.queue_size)?;
+        tx.bind(&queue, u64::from(sys::FI_TRANSMIT) | sys::FI_SELECTIVE_COMPLETION)?;
+        rx.bind(&queue, u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION)?;
+        tx.enable()?;
+        rx.enable()?;
+        Context::new(tx, rx, queue, Some(Arc::clone(object)), ready)
+    }
+
+    /// The contexts; an ordinary endpoint has one.
+    pub fn contexts(&self) -> &[Context<T>] {
+        &self.contexts
+    }
+
+    /// The endpoint's name, to be inserted by peers.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let fid: *mut sys::fid_ep = self.object.as_ptr();
+        // SAFETY: an open endpoint has its table.
+        let getname = unsafe { (*(*fid).cm).getname }.ok_or(Error::Unsupported)?;
+        let mut size = 0_usize;
+        // SAFETY: a null buffer of no bytes asks for the size.
+        let code = unsafe { getname(self.object.as_ptr(), ptr::null_mut(), &raw mut size) };
+        if code != 0 && code != -(sys::FI_ETOOSMALL as c_int) {
+            return Err(Error::Fabric(-code));
+        }
+        let mut name = vec![0_u8; size];
+        // SAFETY: a buffer of `size` bytes.
+        done(unsafe { getname(self.object.as_ptr(), name.as_mut_ptr().cast::<c_void>(), &raw mut size) })?;
+        name.truncate(size);
+        Ok(name)
+    }
+}

@@ -1,0 +1,143 @@
+//! What the host does with a component before it has a module: register, open, query, init.
+//!
+//! Everything that can fail is done in `query`: the host has no second choice once it has selected.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::abi::Abi;
+use super::guard::guard_early;
+use super::mtl::{ACTIVE, code};
+use super::params::{self, Name};
+use super::services::say;
+use crate::config;
+use crate::error::Error;
+use crate::fabric::Library;
+use crate::mtl::ofi::{self, Ofi, Refusal};
+
+/// What a version does with an open transport: it wraps it in its table, boxed, for the host.
+pub(super) trait Table: Abi {
+    /// The module of a transport with this tag layout and these limits.
+    fn module(ofi: Ofi<Self>, limits: Limits) -> *mut Self::RawModule;
+}
+
+/// What the host must know of an open transport.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) layout: config::TagMode,
+    pub(super) max_context: u32,
+    pub(super) max_tag: i32,
+    pub(super) request_size: usize,
+}
+
+/// The module that `query` made and `init` will hand over, by the component's name.
+static OFFERED: Mutex<Option<(Name, Offered)>> = Mutex::new(None);
+
+struct Offered {
+    module: *mut c_void,
+    name: Vec<u8>,
+    discard: unsafe fn(*mut c_void),
+}
+
+// SAFETY: a boxed module that nobody has yet.
+unsafe impl Send for Offered {}
+
+const NOT_AVAILABLE: c_int = -16;
+const SUCCESS: c_int = 0;
+
+pub(super) fn register<A: Abi>(name: Name) -> c_int {
+    guard_early("register", NOT_AVAILABLE, || params::register(name, A::default_exclude()))
+}
+
+/// Whether the user asked for a component by name, so that silence would be wrong.
+fn is_wanted(config: &config::Ofi) -> bool {
+    config.include.as_ref().is_some_and(|list| !list.is_empty())
+}
+
+/// Opens the best endpoint there is and offers it, or declines.
+///
+/// # Safety
+/// `module` and `priority` are the host's, to be written.
+pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, priority: *mut c_int) -> c_int {
+    guard_early("query", NOT_AVAILABLE, || {
+        // SAFETY: the host's variable.
+        unsafe { module.write(ptr::null_mut()) };
+        let mut offered = OFFERED.lock();
+        if offered.is_some() {
+            // The same transport under its other name.
+            return NOT_AVAILABLE;
+        }
+        match open::<A>(name) {
+            Ok(made) => {
+                // SAFETY: the host's variable. It only wants to see that there is a module.
+                unsafe { module.write(made.module) };
+                // SAFETY: the host's variable.
+                unsafe { priority.write(params::priority(name)) };
+                *offered = Some((name, made));
+                SUCCESS
+            }
+            Err(Refusal::NoneSuitable(_)) => NOT_AVAILABLE,
+            Err(Refusal::Wish(why)) => {
+                say(&why);
+                NOT_AVAILABLE
+            }
+        }
+    })
+}
+
+fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
+    let config = params::config(name).map_err(Refusal::Wish)?;
+    let wish = |why: String| if is_wanted(&config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
+    let library = Library::open().map_err(|missing| wish(missing.0))?;
+    let facts = A::facts();
+    let threads = A::threads();
+    let list = ofi::candidates(library, &config, threads).map_err(|error| match error {
+        Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
+        error => wish(format!("libfabric could not list its providers: {error}")),
+    })?;
+    let offer = ofi::select(&list, &config, facts.local_rank)?;
+    let describe = |error: Error| match error {
+        Error::Fabric(code) => library.describe(code),
+        other => other.to_string(),
+    };
+    let provider = offer.info.provider().to_owned();
+    let ofi = Ofi::<A>::open(&offer, &config, threads, facts.universe).map_err(|error| {
+        Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))
+    })?;
+    let endpoint_name = ofi.name().map_err(|error| Refusal::Wish(format!("provider {provider} gives its endpoint no name: {}", describe(error))))?;
+    let limits = Limits { layout: offer.layout, max_context: offer.max_context, max_tag: offer.max_tag, request_size: ofi::operation_size::<A>() };
+    unsafe fn discard<A: Table>(module: *mut c_void) {
+        // SAFETY: made by `Table::module`, which boxes a whole shell; handed out to nobody.
+        drop(unsafe { Box::from_raw(module.cast::<super::mtl::Shell<A>>()) });
+    }
+    Ok(Offered { module: A::module(ofi, limits).cast(), name: endpoint_name, discard: discard::<A> })
+}
+
+/// Hands the module over that `query` made.
+pub(super) fn init<A: Table>(name: Name) -> *mut A::RawModule {
+    guard_early("init", ptr::null_mut(), || {
+        let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else { return ptr::null_mut() };
+        if let Err(error) = A::publish(&made.name) {
+            say(&format!("the endpoint's name cannot be published to the job ({error}, {})", code(error)));
+            // SAFETY: not handed over.
+            unsafe { (made.discard)(made.module) };
+            return ptr::null_mut();
+        }
+        ACTIVE.store(made.module, Ordering::Release);
+        made.module.cast()
+    })
+}
+
+/// The host drops the component: what was offered and not taken is closed.
+pub(super) fn close(name: Name) -> c_int {
+    guard_early("close", SUCCESS, || {
+        if let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) {
+            // SAFETY: never handed over.
+            unsafe { (made.discard)(made.module) };
+        }
+        SUCCESS
+    })
+}

@@ -1,0 +1,395 @@
+//! The host's structures as the transports see them, written once for every version's layouts.
+
+/// Implements the handles of [`crate::mtl`] over a version's `sys` module.
+///
+/// `$abi` is the version's marker type; `$context_id` and `$published` are what differs.
+macro_rules! handles {
+    ($abi:ident) => {
+        use std::ptr::NonNull;
+        use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+        use $crate::error::{Error, Result};
+        use $crate::fabric::{Landing, Payload};
+        use $crate::host::services::Services;
+        use $crate::mtl::{self, Envelope, Outcome, Route};
+
+        /// A communicator.
+        #[derive(Clone, Copy)]
+        pub struct Comm(pub(super) NonNull<sys::Communicator>);
+        /// A process.
+        #[derive(Clone, Copy)]
+        pub struct Proc(pub(super) NonNull<sys::Proc>);
+        /// A convertor.
+        #[derive(Clone, Copy)]
+        pub struct Conv(pub(super) NonNull<sys::Convertor>);
+        /// A request head.
+        #[derive(Clone, Copy)]
+        pub struct Req(pub(super) NonNull<sys::MtlRequest>);
+
+        // SAFETY: the host lets any thread use its objects; the handles are plain addresses.
+        unsafe impl Send for Comm {}
+        // SAFETY: as above.
+        unsafe impl Send for Proc {}
+        // SAFETY: as above.
+        unsafe impl Send for Conv {}
+        // SAFETY: as above.
+        unsafe impl Send for Req {}
+
+        /// Reads a field of a host structure.
+        macro_rules! field {
+            ($raw:expr, $name:ident) => {{
+                let raw = $raw.as_ptr();
+                // SAFETY: the handle's structure is alive, and its layout is the host's (`c-tests/layout`).
+                unsafe { (&raw const (*raw).$name).read() }
+            }};
+        }
+
+        impl mtl::Communicator for Comm {
+            type Peer = Proc;
+
+            #[inline]
+            fn context_id(self) -> u32 {
+                field!(self.0, index)
+            }
+
+            #[inline]
+            fn rank(self) -> i32 {
+                field!(self.0, rank)
+            }
+
+            #[inline]
+            fn peer(self, rank: i32) -> Result<Proc> {
+                let group = NonNull::new(field!(self.0, remote_group)).ok_or(Error::Unreachable)?;
+                let procs = field!(group, procs);
+                // SAFETY: the host has checked the rank against the group's size.
+                let slot = unsafe { procs.add(rank as usize) };
+                // SAFETY: a live slot; other threads of the host may replace its sentinel.
+                let slot = unsafe { AtomicPtr::from_ptr(slot) };
+                let found = slot.load(Ordering::Relaxed);
+                if found.addr() & 1 == 0 {
+                    NonNull::new(found).map(Proc).ok_or(Error::Unreachable)
+                } else {
+                    resolve(slot, found)
+                }
+            }
+        }
+
+        /// A slot may hold a name instead of a process: bit 0, then 15 bits of the job's number in
+        /// its family, 16 bits of family, and the rank in the upper half (`ompi_proc_sentinel_to_name`).
+        #[cold]
+        fn resolve(slot: &AtomicPtr<sys::Proc>, sentinel: *mut sys::Proc) -> Result<Proc> {
+            let bits = sentinel.addr() as u64;
+            let name = ((bits & 0xFFFF_0000) | ((bits >> 1) & 0x7FFF)) | (bits & 0xFFFF_FFFF_0000_0000);
+            // SAFETY: the name is passed by value as the host passes it, in one register.
+            let found = unsafe { (Services::host().proc_for_name)(name) };
+            let proc = NonNull::new(found.cast::<sys::Proc>()).ok_or(Error::Unreachable)?;
+            if slot.compare_exchange(sentinel, proc.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let object = proc.cast::<sys::Object>().as_ptr();
+                // SAFETY: every process begins with an object head; the slot now holds a reference.
+                let references = unsafe { AtomicI32::from_ptr(&raw mut (*object).references) };
+                references.fetch_add(1, Ordering::AcqRel);
+            }
+            Ok(Proc(proc))
+        }
+
+        impl Proc {
+            #[inline]
+            fn slot(self) -> &'static AtomicU64 {
+                // SAFETY: the process is alive as long as any communicator or caller names it; the
+                // slot is the transport's own, pointer-sized and aligned.
+                unsafe { AtomicU64::from_ptr((&raw mut (*self.0.as_ptr()).endpoint).cast()) }
+            }
+        }
+
+        impl mtl::Peer for Proc {
+            #[inline]
+            fn note(self) -> u64 {
+                self.slot().load(Ordering::Acquire)
+            }
+
+            fn set_note(self, note: u64) {
+                self.slot().store(note, Ordering::Release);
+            }
+
+            fn published(self) -> Result<Vec<u8>> {
+                published(self)
+            }
+        }
+
+        /// Flags of a convertor (`opal/datatype/opal_convertor.h`).
+        mod flag {
+            pub(super) const CONTIGUOUS: u32 = 0x10;
+            pub(super) const NO_GAPS: u32 = 0x20;
+            pub(super) const HOMOGENEOUS: u32 = 0x0008_0000;
+            pub(super) const DEVICE: u32 = 0x0040_0000;
+        }
+
+        impl Conv {
+            /// Displacement of the first byte of data.
+            #[inline]
+            fn true_lb(self) -> isize {
+                let datatype = field!(self.0, datatype).cast_mut();
+                match NonNull::new(datatype) {
+                    Some(datatype) => field!(datatype, true_lb),
+                    None => 0,
+                }
+            }
+
+            /// The first byte of data behind a prepared convertor.
+            #[inline]
+            fn first(self) -> *mut u8 {
+                let offset = self.true_lb().wrapping_add_unsigned(field!(self.0, converted));
+                field!(self.0, base).wrapping_offset(offset)
+            }
+
+            fn convert(
+                self,
+                start: *mut u8,
+                len: usize,
+                convert: unsafe extern "C" fn(*mut std::ffi::c_void, *mut libc::iovec, *mut u32, *mut usize) -> std::ffi::c_int,
+            ) -> Result<()> {
+                let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
+                let (mut count, mut max) = (1_u32, len);
+                // SAFETY: a live, prepared convertor; one vector entry of `len` bytes.
+                let code = unsafe { convert(self.0.as_ptr().cast(), &raw mut vector, &raw mut count, &raw mut max) };
+                if code < 0 || max != len { Err(Error::Host(code)) } else { Ok(()) }
+            }
+        }
+
+        impl mtl::Convertor for Conv {
+            #[inline]
+            fn packed_size(self) -> usize {
+                field!(self.0, local_size)
+            }
+
+            #[inline]
+            fn payload(self, route: Route) -> Option<Payload> {
+                let len = field!(self.0, local_size);
+                if len == 0 {
+                    return Some(Payload::EMPTY);
+                }
+                let datatype = NonNull::new(field!(self.0, datatype).cast_mut())?;
+                let flags = u32::from(field!(datatype, flags));
+                let gapless = flags & flag::NO_GAPS != 0 || field!(self.0, count) == 1;
+                if flags & flag::CONTIGUOUS == 0 || !gapless || field!(self.0, flags) & flag::DEVICE != 0 {
+                    return None;
+                }
+                let start = match route {
+                    Route::Placed => field!(self.0, base),
+                    Route::Prepared => self.first(),
+                };
+                // SAFETY: the MPI program keeps its send buffer unchanged until the request completes.
+                Some(unsafe { Payload::new(start, len) })
+            }
+
+            #[inline]
+            fn landing(self) -> Option<Landing> {
+                let len = field!(self.0, local_size);
+                if len == 0 {
+                    return Some(Landing::EMPTY);
+                }
+                let flags = field!(self.0, flags);
+                let one_piece = flags & flag::NO_GAPS != 0 || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
+                if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || !one_piece {
+                    return None;
+                }
+                // SAFETY: the MPI program leaves its receive buffer alone until the request completes.
+                Some(unsafe { Landing::new(self.first(), len) })
+            }
+
+            fn pack(self, into: &mut [u8]) -> Result<()> {
+                self.convert(into.as_mut_ptr(), into.len(), Services::host().pack)
+            }
+
+            fn unpack(self, from: &[u8]) -> Result<()> {
+                self.convert(from.as_ptr().cast_mut(), from.len(), Services::host().unpack)
+            }
+        }
+
+        impl Req {
+            #[inline]
+            fn status(self) -> NonNull<sys::Status> {
+                let request = field!(self.0, request);
+                // SAFETY: the host set the pointer to its live request before it called us.
+                unsafe { NonNull::new_unchecked(&raw mut (*request).status) }
+            }
+
+            #[inline]
+            fn complete(self) {
+                if let Some(complete) = field!(self.0, complete) {
+                    // SAFETY: called once per request, which is not touched afterwards.
+                    unsafe { complete(self.0.as_ptr()) };
+                }
+            }
+        }
+
+        /// `MPI_ERR_TRUNCATE` and `MPI_ERR_INTERN`.
+        const fn mpi_error(outcome: Outcome) -> i32 {
+            match outcome {
+                Outcome::Success | Outcome::Cancelled => 0,
+                Outcome::Truncated => 15,
+                Outcome::Failed => 17,
+            }
+        }
+
+        impl mtl::Request for Req {
+            #[inline]
+            fn sent(self, outcome: Outcome) {
+                let status = self.status().as_ptr();
+                // SAFETY: the live request's status.
+                unsafe { (*status).error = mpi_error(outcome) };
+                self.complete();
+            }
+
+            #[inline]
+            fn received(self, envelope: Envelope, outcome: Outcome) {
+                let status = self.status().as_ptr();
+                let seen = if outcome == Outcome::Cancelled {
+                    // SAFETY: the live request's status.
+                    let preset = unsafe { status.read() };
+                    sys::Status { cancelled: 1, error: 0, ..preset }
+                } else {
+                    sys::Status { source: envelope.source, tag: envelope.tag, error: mpi_error(outcome), cancelled: 0, count: envelope.len }
+                };
+                // SAFETY: the live request's status.
+                unsafe { status.write(seen) };
+                self.complete();
+            }
+        }
+
+        /// Messages of matched probes that are free for use again.
+        static MESSAGES: parking_lot::Mutex<Vec<Messages>> = parking_lot::Mutex::new(Vec::new());
+
+        struct Messages(NonNull<sys::Message>);
+
+        // SAFETY: a free message belongs to the list alone.
+        unsafe impl Send for Messages {}
+
+        /// `MPI_UNDEFINED`: the message has no Fortran handle.
+        const NO_FORTRAN_HANDLE: i32 = -32766;
+
+        impl mtl::Upcalls for $abi {
+            type Comm = Comm;
+            type Proc = Proc;
+            type Conv = Conv;
+            type Req = Req;
+
+            fn progress() {
+                // SAFETY: may be called at any time between the host's init and finalize; it nests.
+                unsafe { (Services::host().progress)() };
+            }
+
+            fn notice(_topic: &str, text: &str) {
+                $crate::host::services::say(text);
+            }
+        }
+
+        /// The parts of [`Abi`](crate::host::Abi) that read the same in every version.
+        macro_rules! shared_abi {
+            () => {
+                type RawModule = sys::MtlModule;
+                type RawComm = sys::Communicator;
+                type RawProc = sys::Proc;
+                type RawConv = sys::Convertor;
+                type RawReq = sys::MtlRequest;
+                type RawMessage = sys::Message;
+                type RawStatus = sys::Status;
+
+                fn threads() -> bool {
+                    // SAFETY: a global of the host, set before any component is opened.
+                    unsafe { Services::host().thread_multiple.read() }
+                }
+
+                fn register_progress(progress: unsafe extern "C" fn() -> std::ffi::c_int) -> std::ffi::c_int {
+                    // SAFETY: the function stays callable until it is taken back.
+                    unsafe { (Services::host().progress_register)(progress) }
+                }
+
+                fn unregister_progress(progress: unsafe extern "C" fn() -> std::ffi::c_int) -> std::ffi::c_int {
+                    // SAFETY: as for registering.
+                    unsafe { (Services::host().progress_unregister)(progress) }
+                }
+
+                #[inline]
+                unsafe fn comm(raw: *mut sys::Communicator) -> Comm {
+                    // SAFETY: live, hence not null.
+                    Comm(unsafe { NonNull::new_unchecked(raw) })
+                }
+
+                #[inline]
+                unsafe fn proc(raw: *mut sys::Proc) -> Proc {
+                    // SAFETY: live, hence not null.
+                    Proc(unsafe { NonNull::new_unchecked(raw) })
+                }
+
+                #[inline]
+                unsafe fn conv(raw: *mut sys::Convertor) -> Conv {
+                    // SAFETY: live, hence not null.
+                    Conv(unsafe { NonNull::new_unchecked(raw) })
+                }
+
+                #[inline]
+                unsafe fn req(raw: *mut sys::MtlRequest) -> Req {
+                    // SAFETY: live, hence not null.
+                    Req(unsafe { NonNull::new_unchecked(raw) })
+                }
+
+                unsafe fn is_receive(request: *mut sys::MtlRequest) -> bool {
+                    // SAFETY: a live request head, whose host request is alive.
+                    let kind = unsafe { (*(*request).request.cast::<sys::CmRequest>()).kind };
+                    kind >= 2
+                }
+
+                unsafe fn write_status(status: *mut sys::Status, envelope: Envelope) {
+                    let Some(mut status) = NonNull::new(status) else { return };
+                    // SAFETY: a status of the host's.
+                    let status = unsafe { status.as_mut() };
+                    status.source = envelope.source;
+                    status.tag = envelope.tag;
+                    status.count = envelope.len;
+                    status.cancelled = 0;
+                }
+
+                unsafe fn new_message(
+                    comm: *mut sys::Communicator,
+                    envelope: Envelope,
+                    claim: NonNull<$crate::fabric::Operation<$crate::mtl::ofi::Body<Self>>>,
+                ) -> *mut sys::Message {
+                    let message = MESSAGES.lock().pop().map_or_else(
+                        || {
+                            let fresh = Box::<sys::Message>::new_zeroed();
+                            // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
+                            NonNull::from(Box::leak(unsafe { fresh.assume_init() }))
+                        },
+                        |message| message.0,
+                    );
+                    let raw = message.as_ptr();
+                    // SAFETY: a message of our own, in nobody's hands yet.
+                    let fields = unsafe { &mut *raw };
+                    fields.fortran = NO_FORTRAN_HANDLE;
+                    fields.comm = comm;
+                    fields.request = claim.as_ptr().cast();
+                    fields.peer = envelope.source;
+                    fields.count = envelope.len;
+                    raw
+                }
+
+                unsafe fn take_message(
+                    message: *mut *mut sys::Message,
+                ) -> Option<NonNull<$crate::fabric::Operation<$crate::mtl::ofi::Body<Self>>>> {
+                    // SAFETY: the host passes the address of the user's handle.
+                    let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
+                    let claim = field!(raw, request);
+                    MESSAGES.lock().push(Messages(raw));
+                    NonNull::new(claim.cast())
+                }
+
+                fn null_message() -> *mut sys::Message {
+                    Services::host().message_null.cast()
+                }
+            };
+        }
+    };
+}
+
+pub(super) use handles;

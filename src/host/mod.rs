@@ -1,0 +1,20 @@
+//! The only folder that knows Open MPI.
+//!
+//! [`construct`] recognises the host when the library is loaded and fills in the exported component
+//! structures, or leaves them empty, and the host then declines us itself. [`mtl`] holds the entry
+//! points, written once for every [`Abi`]; `v4_1` and `v5_0` hold the layouts and what differs.
+
+mod abi;
+mod component;
+pub mod construct;
+mod guard;
+mod handles;
+mod mtl;
+mod params;
+mod services;
+mod symbols;
+mod tables;
+pub mod v4_1;
+pub mod v5_0;
+
+pub use abi::{Abi, ProcessFacts};

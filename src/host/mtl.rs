@@ -1,0 +1,266 @@
+//! The entry points of a matching transport, written once for every host version and tag layout.
+//!
+//! A module is a [`Shell`]: the host's table, and behind it the transport. The host gives the
+//! table's address back with every call; only shared references are made from it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use super::abi::Abi;
+use super::guard::guard;
+use crate::error::Error;
+use crate::fabric::{Lease, Operation, Place};
+use crate::mtl::ofi::{Body, Claim, Ofi};
+use crate::wire::tag::Layout;
+
+/// The host's table, and the transport behind it.
+#[repr(C)]
+pub(super) struct Shell<A: Abi> {
+    pub(super) module: A::RawModule,
+    pub(super) ofi: Ofi<A>,
+    pub(super) progress: unsafe extern "C" fn() -> c_int,
+    pub(super) progressing: AtomicBool,
+}
+
+/// The shell that the argument-less progress function serves; one process has at most one.
+pub(super) static ACTIVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// The transport behind a table.
+///
+/// # Safety
+/// `module` is the first field of a live [`Shell`] of this version.
+#[inline]
+unsafe fn shell<'a, A: Abi>(module: *mut A::RawModule) -> &'a Shell<A> {
+    // SAFETY: the promise above; the shell is boxed and never moves.
+    unsafe { &*module.cast::<Shell<A>>() }
+}
+
+/// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`
+#[inline]
+fn wildcard(value: c_int) -> Option<i32> {
+    (value != -1).then_some(value)
+}
+
+/// The host's code: `OMPI_*` of `ompi/include/ompi/constants.h`.
+pub(super) fn code(error: Error) -> c_int {
+    match error {
+        Error::OutOfResource => -2,
+        Error::BadParameter => -5,
+        Error::Unsupported => -8,
+        Error::Unreachable => -12,
+        Error::NotFound => -13,
+        Error::MessageTooBig | Error::Fabric(_) => -1,
+        Error::Host(code) => code,
+    }
+}
+
+#[inline]
+fn result(result: crate::error::Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => code(error),
+    }
+}
+
+/// The transport's memory behind the host's request head.
+///
+/// # Safety
+/// A live request head with as much memory behind it as the module asked for.
+#[inline]
+unsafe fn behind<A: Abi>(request: *mut A::RawReq) -> NonNull<Operation<Body<A>>> {
+    // SAFETY: the head is live; what lies behind it is in bounds of the same allocation.
+    unsafe { NonNull::new_unchecked(request.add(1).cast()) }
+}
+
+/// `MCA_PML_BASE_SEND_SYNCHRONOUS`
+const SYNCHRONOUS: c_int = 0;
+
+pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, dest: c_int, tag: c_int, conv: *mut A::RawConv, mode: c_int) -> c_int {
+    guard("mtl_send", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(None)) };
+        result(shell.ofi.send::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS))
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the host's signature")]
+pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+    dest: c_int,
+    tag: c_int,
+    conv: *mut A::RawConv,
+    mode: c_int,
+    _blocking: bool,
+    request: *mut A::RawReq,
+) -> c_int {
+    guard("mtl_isend", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(Some(request))) };
+        // SAFETY: the host keeps the request and what lies behind it until it is completed.
+        let (place, request) = unsafe { (Place::new(behind::<A>(request)), A::req(request)) };
+        result(shell.ofi.isend::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS, request, place))
+    })
+}
+
+pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, conv: *mut A::RawConv, request: *mut A::RawReq) -> c_int {
+    guard("mtl_irecv", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, comm, conv) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv)) };
+        // SAFETY: the host keeps the request and what lies behind it until it is completed.
+        let (place, request) = unsafe { (Place::new(behind::<A>(request)), A::req(request)) };
+        result(shell.ofi.irecv::<L>(comm, wildcard(source), wildcard(tag), conv, request, place))
+    })
+}
+
+pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, flag: *mut c_int, status: *mut A::RawStatus) -> c_int {
+    guard("mtl_iprobe", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, comm) = unsafe { (shell::<A>(module), A::comm(comm)) };
+        let found = match shell.ofi.iprobe::<L>(comm, wildcard(source), wildcard(tag)) {
+            Ok(found) => found,
+            Err(error) => return code(error),
+        };
+        // SAFETY: the host passes the address of a flag.
+        unsafe { flag.write(c_int::from(found.is_some())) };
+        if let Some(envelope) = found {
+            // SAFETY: null or a status of the host's.
+            unsafe { A::write_status(status, envelope) };
+        }
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+    source: c_int,
+    tag: c_int,
+    matched: *mut c_int,
+    message: *mut *mut A::RawMessage,
+    status: *mut A::RawStatus,
+) -> c_int {
+    guard("mtl_improbe", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, handle) = unsafe { (shell::<A>(module), A::comm(comm)) };
+        let found = match shell.ofi.improbe::<L>(handle, wildcard(source), wildcard(tag)) {
+            Ok(found) => found,
+            Err(error) => return code(error),
+        };
+        // SAFETY: the host passes the address of a flag.
+        unsafe { matched.write(c_int::from(found.is_some())) };
+        let made = match found {
+            None => A::null_message(),
+            Some(claim) => {
+                // SAFETY: null or a status of the host's.
+                unsafe { A::write_status(status, claim.envelope) };
+                // SAFETY: a live communicator.
+                unsafe { A::new_message(comm, claim.envelope, claim.lease.place()) }
+            }
+        };
+        // SAFETY: the host passes the address of a handle.
+        unsafe { message.write(made) };
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(module: *mut A::RawModule, conv: *mut A::RawConv, message: *mut *mut A::RawMessage, request: *mut A::RawReq) -> c_int {
+    guard("mtl_imrecv", || {
+        // SAFETY: the host passes its module and live arguments of its own.
+        let (shell, conv) = unsafe { (shell::<A>(module), A::conv(conv)) };
+        // SAFETY: a message that `improbe` made.
+        let Some(claim) = (unsafe { A::take_message(message) }) else { return code(Error::BadParameter) };
+        // The request's own memory is not used, but a cancel will look at it.
+        // SAFETY: the host keeps the request and what lies behind it until it is completed.
+        unsafe { Place::new(behind::<A>(request)) }.install(Body::idle());
+        // SAFETY: installed in the pool when the message was claimed.
+        let lease = unsafe { Lease::at(claim) };
+        // SAFETY: the host's live request head.
+        let request = unsafe { A::req(request) };
+        result(shell.ofi.imrecv::<L>(Claim::resume(lease), conv, request))
+    })
+}
+
+pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(module: *mut A::RawModule, request: *mut A::RawReq, _flag: c_int) -> c_int {
+    guard("mtl_cancel", || {
+        // SAFETY: the host passes its module and a live request of its own.
+        let (shell, receive) = unsafe { (shell::<A>(module), A::is_receive(request)) };
+        if receive {
+            // SAFETY: every receive entry installs an operation behind the request.
+            shell.ofi.cancel::<L>(unsafe { Lease::at(behind::<A>(request)) });
+        }
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn add_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
+    guard("mtl_add_procs", || {
+        // SAFETY: the host passes its module.
+        let shell = unsafe { shell::<A>(module) };
+        for index in 0..count {
+            // SAFETY: the host passes `count` live processes.
+            let proc = unsafe { A::proc(*procs.add(index)) };
+            if let Err(error) = shell.ofi.add_peer(proc) {
+                A::notice("peer unreachable", &format!("a peer cannot be reached: its endpoint's name is unknown or refused ({error}); every process must use this transport and the same provider"));
+                return code(error);
+            }
+        }
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn del_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
+    guard("mtl_del_procs", || {
+        // SAFETY: the host passes its module.
+        let shell = unsafe { shell::<A>(module) };
+        for index in 0..count {
+            // SAFETY: the host passes `count` pointers.
+            let raw = unsafe { procs.add(index).read() };
+            if !raw.is_null() {
+                // SAFETY: not null, hence live.
+                let proc = unsafe { A::proc(raw) };
+                // The peer is forgotten whether or not the provider could remove its address.
+                let _ = shell.ofi.remove_peer(proc);
+            }
+        }
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn add_comm<A: Abi>(module: *mut A::RawModule, _comm: *mut A::RawComm) -> c_int {
+    guard("mtl_add_comm", || {
+        // SAFETY: the host passes its module.
+        let shell = unsafe { shell::<A>(module) };
+        // Only now is it certain that the host uses the module: before, its progress would be in vain.
+        if shell.progressing.swap(true, Ordering::AcqRel) { 0 } else { A::register_progress(shell.progress) }
+    })
+}
+
+pub(super) unsafe extern "C" fn del_comm<A: Abi>(_module: *mut A::RawModule, _comm: *mut A::RawComm) -> c_int {
+    0
+}
+
+pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {
+    guard("mtl_finalize", || {
+        // SAFETY: the host passes its module, for the last time.
+        let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
+        if shell.progressing.load(Ordering::Acquire) {
+            A::unregister_progress(shell.progress);
+        }
+        ACTIVE.store(ptr::null_mut(), Ordering::Release);
+        0
+    })
+}
+
+pub(super) unsafe extern "C" fn progress<A: Abi, L: Layout>() -> c_int {
+    guard("mtl_progress", || {
+        let active = ACTIVE.load(Ordering::Relaxed);
+        if active.is_null() {
+            return 0;
+        }
+        // SAFETY: set to a live shell of this version before registration, reset after it is taken back.
+        let shell = unsafe { &*active.cast::<Shell<A>>() };
+        shell.ofi.progress::<L>() as c_int
+    })
+}

@@ -1,0 +1,57 @@
+//! The host's symbols, looked up in libraries that are already loaded.
+//!
+//! Rust links eagerly, so a declared host function that one version lacks would keep the whole
+//! library from loading. All are looked up when the library is loaded: all there, or refused.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+/// A host library that is already loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Loaded(NonNull<c_void>);
+
+impl Loaded {
+    /// The library of this name, if the process has it already.
+    pub(super) fn find(name: &CStr) -> Option<Self> {
+        // SAFETY: a literal name; with RTLD_NOLOAD nothing is loaded and no code runs.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        NonNull::new(handle).map(Self)
+    }
+
+    /// The address of a symbol of the library or of what it needs.
+    pub(super) fn symbol(self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: a live handle and a zero-ended name.
+        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(address).ok_or_else(|| format!("the host has no symbol {}", name.to_string_lossy()))
+    }
+}
+
+/// Declares a structure of host symbols and the function that looks all of them up.
+macro_rules! symbols {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($field:ident: $type:ty = $symbol:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        $vis struct $name { $(pub(super) $field: $type,)* }
+
+        impl $name {
+            /// Looks everything up; the first symbol that is missing is named.
+            pub(super) fn find(host: crate::host::symbols::Loaded) -> std::result::Result<Self, String> {
+                Ok(Self {
+                    $($field: {
+                        let address = host.symbol($symbol)?;
+                        // SAFETY: the host's symbol of this name is a function or an object of this
+                        // type; `c-tests/layout` compiles the same declarations against its headers.
+                        unsafe { std::mem::transmute_copy::<std::ptr::NonNull<std::ffi::c_void>, $type>(&address) }
+                    },)*
+                })
+            }
+        }
+
+        // SAFETY: functions, and the addresses of the host's own global objects.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+    };
+}
+
+pub(super) use symbols;

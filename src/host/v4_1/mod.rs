@@ -1,0 +1,124 @@
+//! Open MPI 4.1.
+
+pub mod sys;
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use super::abi::{Abi, ProcessFacts};
+use super::symbols::symbols;
+
+/// The marker of this version.
+#[derive(Clone, Copy)]
+pub struct V4_1;
+
+super::handles::handles!(V4_1);
+
+symbols! {
+    /// What only this version has.
+    pub(super) struct Own {
+        pmix: *const sys::Pmix = c"opal_pmix",
+        process: *const sys::ProcessInfo = c"orte_process_info",
+    }
+}
+
+static OWN: OnceLock<(Own, (i32, i32, i32))> = OnceLock::new();
+
+impl Own {
+    pub(super) fn install(self, version: (i32, i32, i32)) {
+        let _ = OWN.set((self, version));
+    }
+
+    fn host() -> &'static Self {
+        &OWN.get().expect("entry points run only after a host was recognised").0
+    }
+}
+
+/// The key under which the host's own OFI component publishes: hawser speaks with it.
+const KEY: &CStr = c"mtl.ofi.4.1";
+/// `OPAL_BYTE_OBJECT`
+const BYTE_OBJECT: u8 = 20;
+/// `OPAL_PMIX_GLOBAL`
+const GLOBAL: c_int = 3;
+
+fn published(proc: Proc) -> Result<Vec<u8>> {
+    // SAFETY: the host fills the table in before it opens any transport.
+    let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
+    let name = field!(proc.0, name);
+    let mut value = std::ptr::null_mut::<sys::Value>();
+    // SAFETY: a process name, a key, no directives; the callee hands over one value.
+    let code = unsafe { get(&raw const name, KEY.as_ptr(), std::ptr::null_mut(), &raw mut value) };
+    let value = NonNull::new(value).ok_or(Error::Host(code))?;
+    let (bytes, size) = (field!(value, bytes), field!(value, size));
+    let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
+        // SAFETY: a byte object of `size` bytes, alive until the value is released.
+        unsafe { std::slice::from_raw_parts(bytes, size as usize) }.to_vec()
+    });
+    release(value);
+    copy.ok_or(Error::NotFound)
+}
+
+/// Gives a value up whose only reference is ours: its destructors, then its memory (`OBJ_RELEASE`).
+fn release(value: NonNull<sys::Value>) {
+    let object = value.cast::<sys::Object>();
+    let Some(class) = NonNull::new(field!(object, class)) else { return };
+    let mut destruct = field!(class, destruct);
+    loop {
+        // SAFETY: the class's list of destructors ends with null.
+        let Some(run) = (unsafe { destruct.read() }) else { break };
+        // SAFETY: a live object of this class.
+        unsafe { run(value.as_ptr().cast()) };
+        // SAFETY: not yet at the end of the list.
+        destruct = unsafe { destruct.add(1) };
+    }
+    // SAFETY: the host allocated the value with malloc.
+    unsafe { libc::free(value.as_ptr().cast()) };
+}
+
+// SAFETY: the layouts are 4.1's (`c-tests/layout/v4_1.c`).
+unsafe impl Abi for V4_1 {
+    shared_abi!();
+
+    fn version() -> (i32, i32, i32) {
+        OWN.get().map_or((0, 0, 0), |own| own.1)
+    }
+
+    fn default_exclude() -> &'static str {
+        // HOST: 4.1.5 added `net` (opal/mca/common/ofi/common_ofi.c).
+        if Self::version().2 < 5 { "shm,sockets,tcp,udp,rstream,usnic" } else { "shm,sockets,tcp,udp,rstream,usnic,net" }
+    }
+
+    fn facts() -> ProcessFacts {
+        // SAFETY: a global of the host, filled in before any component is opened.
+        let process = unsafe { &*Own::host().process };
+        ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.processes as usize }
+    }
+
+    fn publish(name: &[u8]) -> Result<()> {
+        // SAFETY: the host fills the table in before it opens any transport.
+        let put = unsafe { (*Own::host().pmix).put }.ok_or(Error::Unsupported)?;
+        // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
+        let mut value: sys::Value = unsafe { std::mem::zeroed() };
+        value.key = KEY.as_ptr().cast_mut().cast::<c_char>();
+        value.kind = BYTE_OBJECT;
+        value.size = i32::try_from(name.len()).map_err(|_| Error::BadParameter)?;
+        value.bytes = name.as_ptr().cast_mut();
+        // SAFETY: the callee copies what the value points to.
+        let code = unsafe { put(GLOBAL, &raw mut value) };
+        if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
+    }
+
+    #[inline]
+    unsafe fn route(request: Option<*mut sys::MtlRequest>) -> Route {
+        // HOST: up to 4.1.5, pml/cm fills a bare convertor by hand for blocking sends and thin
+        // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
+        let thin = request.is_none_or(|request| {
+            // SAFETY: a live request head, whose host request is alive.
+            let kind = unsafe { (*(*request).request.cast::<sys::CmRequest>()).kind };
+            kind == 1
+        });
+        if thin && Self::version().2 < 6 { Route::Placed } else { Route::Prepared }
+    }
+}
+
+super::tables::tables!(V4_1, init(_progress_threads: bool, _mpi_threads: bool), extra {}, flags 0);

@@ -1,0 +1,102 @@
+//! Open MPI 5.0.
+
+pub mod sys;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use super::abi::{Abi, ProcessFacts};
+use super::symbols::symbols;
+
+/// The marker of this version.
+#[derive(Clone, Copy)]
+pub struct V5_0;
+
+super::handles::handles!(V5_0);
+
+symbols! {
+    /// What only this version has.
+    pub(super) struct Own {
+        put: unsafe extern "C" fn(u8, *const c_char, *mut sys::PmixValue) -> c_int = c"PMIx_Put",
+        get: unsafe extern "C" fn(*const sys::PmixProc, *const c_char, *const c_void, usize, *mut *mut sys::PmixValue) -> c_int = c"PMIx_Get",
+        free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
+        convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
+        process: *const sys::ProcessInfo = c"opal_process_info",
+    }
+}
+
+static OWN: OnceLock<(Own, (i32, i32, i32))> = OnceLock::new();
+
+impl Own {
+    pub(super) fn install(self, version: (i32, i32, i32)) {
+        let _ = OWN.set((self, version));
+    }
+
+    fn host() -> &'static Self {
+        &OWN.get().expect("entry points run only after a host was recognised").0
+    }
+}
+
+/// The key under which the host's own OFI component publishes: hawser speaks with it.
+const KEY: &CStr = c"mtl.ofi.5.0";
+/// `PMIX_BYTE_OBJECT`
+const BYTE_OBJECT: u16 = 27;
+/// `PMIX_GLOBAL`
+const GLOBAL: u8 = 3;
+
+fn published(proc: Proc) -> Result<Vec<u8>> {
+    let own = Own::host();
+    let name = field!(proc.0, name);
+    let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
+    // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
+    unsafe { (own.convert_jobid)(peer.namespace.as_mut_ptr().cast(), name.jobid) };
+    let mut value = std::ptr::null_mut();
+    // SAFETY: a process name, a key, no directives; the callee hands over one value.
+    let code = unsafe { (own.get)(&raw const peer, KEY.as_ptr(), std::ptr::null(), 0, &raw mut value) };
+    let value = NonNull::new(value).ok_or(Error::Host(code))?;
+    let (bytes, size) = (field!(value, bytes), field!(value, size));
+    let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
+        // SAFETY: a byte object of `size` bytes, alive until the value is freed.
+        unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec()
+    });
+    // SAFETY: one value that was handed over to us.
+    unsafe { (own.free_value)(value.as_ptr(), 1) };
+    copy.ok_or(Error::NotFound)
+}
+
+// SAFETY: the layouts are 5.0's (`c-tests/layout/v5_0.c`).
+unsafe impl Abi for V5_0 {
+    shared_abi!();
+
+    fn version() -> (i32, i32, i32) {
+        OWN.get().map_or((0, 0, 0), |own| own.1)
+    }
+
+    fn default_exclude() -> &'static str {
+        "shm,sockets,tcp,udp,rstream,usnic,net"
+    }
+
+    fn facts() -> ProcessFacts {
+        // SAFETY: a global of the host, filled in before any component is opened.
+        let process = unsafe { &*Own::host().process };
+        ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.universe_size as usize }
+    }
+
+    fn publish(name: &[u8]) -> Result<()> {
+        // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
+        let mut value: sys::PmixValue = unsafe { std::mem::zeroed() };
+        value.kind = BYTE_OBJECT;
+        value.bytes = name.as_ptr().cast_mut().cast();
+        value.size = name.len();
+        // SAFETY: the callee copies what the value points to.
+        let code = unsafe { (Own::host().put)(GLOBAL, KEY.as_ptr(), &raw mut value) };
+        if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
+    }
+
+    #[inline]
+    unsafe fn route(_request: Option<*mut sys::MtlRequest>) -> Route {
+        Route::Prepared
+    }
+}
+
+super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, _accelerator: *mut bool), extra { accelerator_support: false }, flags 0);

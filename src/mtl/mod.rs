@@ -1,0 +1,105 @@
+//! Matching transports, and what they ask of a host.
+//!
+//! A transport is not generic over the host's layouts: it sees the narrow traits below, which each
+//! host implements over its own structures. Handles are `Copy` and cheap; none is ever kept after
+//! the operation that it came with has completed.
+
+#![forbid(unsafe_code)]
+
+pub mod ofi;
+
+use crate::error::Result;
+use crate::fabric::{Landing, Payload};
+
+/// What a receive or a probe learned about a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// Rank of the sender.
+    pub source: i32,
+    /// MPI tag.
+    pub tag: i32,
+    /// Bytes of the message.
+    pub len: usize,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well.
+    Success,
+    /// The message was longer than the receive (`MPI_ERR_TRUNCATE`).
+    Truncated,
+    /// It was cancelled.
+    Cancelled,
+    /// The transport failed (`MPI_ERR_INTERN`).
+    Failed,
+}
+
+/// How the host prepared the convertor of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Only its base is valid, and that is the first byte of data.
+    Placed,
+    /// Fully prepared: its base is the user's buffer.
+    Prepared,
+}
+
+/// A communicator.
+pub trait Communicator: Copy {
+    /// A peer in it.
+    type Peer: Peer;
+    /// The id that tags carry; the same at every member.
+    fn context_id(self) -> u32;
+    /// Rank of this process.
+    fn rank(self) -> i32;
+    /// The process of a rank.
+    fn peer(self, rank: i32) -> Result<Self::Peer>;
+}
+
+/// A process.
+pub trait Peer: Copy {
+    /// What the transport noted about it; 0 when nothing.
+    fn note(self) -> u64;
+    /// Notes something about it.
+    fn set_note(self, note: u64);
+    /// What it published for this transport.
+    fn published(self) -> Result<Vec<u8>>;
+}
+
+/// A (buffer, count, datatype) to be sent or received.
+pub trait Convertor: Copy {
+    /// Bytes when packed.
+    fn packed_size(self) -> usize;
+    /// The bytes to send, if they lie in one piece of host memory.
+    fn payload(self, route: Route) -> Option<Payload>;
+    /// Where to receive, if it is one piece of host memory.
+    fn landing(self) -> Option<Landing>;
+    /// Packs everything.
+    fn pack(self, into: &mut [u8]) -> Result<()>;
+    /// Unpacks what was received.
+    fn unpack(self, from: &[u8]) -> Result<()>;
+}
+
+/// A request of the host.
+pub trait Request: Copy {
+    /// Ends a send.
+    fn sent(self, outcome: Outcome);
+    /// Ends a receive.
+    fn received(self, envelope: Envelope, outcome: Outcome);
+}
+
+/// The host's types and services.
+pub trait Upcalls: Copy + Send + Sync + 'static {
+    /// A communicator.
+    type Comm: Communicator<Peer = Self::Proc>;
+    /// A process.
+    type Proc: Peer;
+    /// A buffer.
+    type Conv: Convertor;
+    /// A request.
+    type Req: Request;
+    /// Lets the whole host make progress.
+    fn progress();
+    /// Tells the user what went wrong and what to do.
+    fn notice(topic: &str, text: &str);
+}

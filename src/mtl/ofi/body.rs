@@ -1,0 +1,87 @@
+//! [`Body`]: the state of one operation, behind the provider's scratch.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::fabric::Lease;
+use crate::mtl::{Envelope, Outcome, Upcalls};
+
+/// What an operation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Not posted, or over.
+    Idle,
+    /// A receive of the host's.
+    Recv,
+    /// A receive of a message that a matched probe claimed; its operation comes from the pool.
+    Claimed,
+    /// A send of the host's.
+    Send,
+    /// Somebody waits in `pending`: a blocking send or a probe.
+    Wait,
+    /// The answer to a synchronous send.
+    Ack,
+}
+
+/// The state of one operation. All cells: it is only ever borrowed as `&`.
+pub struct Body<H: Upcalls> {
+    pub(super) kind: Cell<Kind>,
+    pub(super) outcome: Cell<Outcome>,
+    /// Completions still awaited.
+    pub(super) pending: AtomicU32,
+    pub(super) len: Cell<usize>,
+    pub(super) request: Cell<Option<H::Req>>,
+    pub(super) comm: Cell<Option<H::Comm>>,
+    pub(super) convertor: Cell<Option<H::Conv>>,
+    /// The packed bytes of what does not lie in one piece.
+    pub(super) bounce: Cell<Option<Box<[u8]>>>,
+    /// The send that an answer belongs to.
+    pub(super) parent: Cell<Option<Lease<Body<H>>>>,
+    pub(super) envelope: Cell<Envelope>,
+    /// The tag bits of a claimed message.
+    pub(super) bits: Cell<u64>,
+}
+
+impl<H: Upcalls> Body<H> {
+    #[inline]
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind: Cell::new(kind),
+            outcome: Cell::new(Outcome::Success),
+            pending: AtomicU32::new(1),
+            len: Cell::new(0),
+            request: Cell::new(None),
+            comm: Cell::new(None),
+            convertor: Cell::new(None),
+            bounce: Cell::new(None),
+            parent: Cell::new(None),
+            envelope: Cell::new(Envelope { source: 0, tag: 0, len: 0 }),
+            bits: Cell::new(0),
+        }
+    }
+
+    /// An operation that will never be posted.
+    #[inline]
+    pub fn idle() -> Self {
+        Self::new(Kind::Idle)
+    }
+
+    /// Notes one completion; true when it was the last.
+    #[inline]
+    pub(super) fn settle(&self) -> bool {
+        // With one completion outstanding nobody else can be writing.
+        if self.pending.load(Ordering::Acquire) == 1 {
+            // SYNC POINT: settled (acquired in `is_settled`)
+            self.pending.store(0, Ordering::Release);
+            true
+        } else {
+            self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        // SYNC POINT: settled (released in `settle`)
+        self.pending.load(Ordering::Acquire) == 0
+    }
+}

@@ -1,0 +1,297 @@
+//! The OFI MTL: MPI matching on libfabric's tagged messages.
+//!
+//! Everything is matched by the provider; this module turns MPI's (communicator, source, tag) into
+//! tag bits, buffers into one piece of memory, and completions into the host's requests. Answers to
+//! Open MPI's `ompi/mca/mtl/ofi` and interoperates with it in the same job.
+//!
+//! Invariants: an operation is either idle, posted, or waiting in an inbox; a host request is
+//! completed exactly once and not touched afterwards; nothing is borrowed while the host runs.
+//!
+//! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
+//! three verbs.
+
+mod body;
+mod probe;
+mod receive;
+mod select;
+mod send;
+
+pub use body::Body;
+pub use probe::Claim;
+pub use select::{Offer, Refusal, allowed, candidates, select};
+
+use std::sync::Arc;
+
+use crate::config;
+use crate::error::{Error, Result};
+use crate::fabric::{Address, AddressVector, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Polled, Pool, PostError, Ready, sys};
+use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
+use crate::sync::EngineCell;
+use crate::wire::tag::Layout;
+use body::Kind;
+
+/// Memory that the host must provide behind its request head, bytes.
+pub const fn operation_size<H: Upcalls>() -> usize {
+    size_of::<Operation<Body<H>>>()
+}
+
+/// An open endpoint and all that hangs on it.
+pub struct Ofi<H: Upcalls> {
+    endpoint: Endpoint<Body<H>>,
+    addresses: Arc<AddressVector>,
+    pool: Pool<Body<H>>,
+    /// Answers to synchronous sends that the provider could not take at once.
+    acks: EngineCell<Vec<Ack>>,
+    /// Serialises the making of peers.
+    peers: EngineCell<()>,
+    inject_size: usize,
+    max_message: usize,
+    context_bits: u32,
+    grouping: bool,
+    can_probe: bool,
+    _info: InfoList,
+}
+
+#[derive(Clone, Copy)]
+struct Ack {
+    context: usize,
+    to: Address,
+    bits: u64,
+}
+
+/// The most that the host's users may ask to be read at once.
+const MOST_EVENTS: usize = 100;
+
+impl<H: Upcalls> Ofi<H> {
+    /// Opens the endpoint of an offer for a job of about `universe` processes.
+    pub fn open(offer: &Offer<'_>, config: &config::Ofi, threads: bool, universe: usize) -> Result<Self> {
+        let most = offer.info.max_contexts().max(1);
+        let contexts = config.scalable.then(|| config.contexts.clamp(1, most));
+        let context_bits = contexts.map_or(0, |n| usize::BITS - (n - 1).leading_zeros());
+        let info = offer.info.detach(contexts)?;
+        let fabric = Fabric::open(&offer.info)?;
+        let domain = Domain::open(&fabric, &offer.info)?;
+        let addresses = AddressVector::open(&domain, config.av_table, universe, context_bits)?;
+        let batch = config.progress_event_count.clamp(1, MOST_EVENTS);
+        let ready = Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
+        let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
+        Ok(Self {
+            inject_size: offer.info.inject_size(),
+            max_message: offer.info.max_message(),
+            can_probe: endpoint.contexts().iter().all(Context::can_probe),
+            endpoint,
+            addresses,
+            pool: Pool::new(threads),
+            acks: EngineCell::new(Vec::new(), threads),
+            peers: EngineCell::new((), threads),
+            context_bits,
+            grouping: config.grouping,
+            _info: info,
+        })
+    }
+
+    /// The name that peers need.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        self.endpoint.name()
+    }
+
+    /// Makes a peer known, once, however often it is asked for and by however many threads.
+    pub fn add_peer(&self, peer: H::Proc) -> Result<Address> {
+        if let Some(address) = noted(peer.note()) {
+            return Ok(address);
+        }
+        let name = peer.published()?;
+        self.peers.with(|()| {
+            if let Some(address) = noted(peer.note()) {
+                return Ok(address);
+            }
+            let address = self.addresses.insert(&name)?;
+            peer.set_note(address.0.wrapping_add(1));
+            Ok(address)
+        })
+    }
+
+    /// Forgets a peer.
+    pub fn remove_peer(&self, peer: H::Proc) -> Result<()> {
+        self.peers.with(|()| match noted(peer.note()) {
+            Some(address) => {
+                peer.set_note(0);
+                self.addresses.remove(address)
+            }
+            None => Ok(()),
+        })
+    }
+
+    /// The peer's address, made known now if it is not yet.
+    #[inline]
+    fn address(&self, comm: H::Comm, rank: i32, context: usize) -> Result<Address> {
+        let peer = comm.peer(rank)?;
+        let address = match noted(peer.note()) {
+            Some(address) => address,
+            None => self.add_peer(peer)?,
+        };
+        Ok(address.receive_context(context, self.context_bits))
+    }
+
+    /// The context that serves a communicator, the same at every member.
+    #[inline]
+    fn context_of(&self, comm: H::Comm) -> usize {
+        if self.grouping { comm.context_id() as usize % self.endpoint.contexts().len() } else { 0 }
+    }
+
+    #[inline]
+    fn context(&self, index: usize) -> &Context<Body<H>> {
+        &self.endpoint.contexts()[index]
+    }
+
+    /// Reads and dispatches completions until the queues are drained; returns how many.
+    #[inline]
+    pub fn progress<L: Layout>(&self) -> usize {
+        let mut count = 0;
+        for (index, context) in self.endpoint.contexts().iter().enumerate() {
+            loop {
+                match context.poll() {
+                    Polled::Empty => break,
+                    Polled::Done(completion) => {
+                        count += 1;
+                        self.dispatch::<L>(index, completion);
+                    }
+                    Polled::Failed(failure) => {
+                        count += 1;
+                        self.fail::<L>(failure);
+                    }
+                    Polled::Broken(code) => broken::<H>(code),
+                }
+            }
+        }
+        if self.acks.try_with(|acks| acks.is_empty()) == Some(false) {
+            self.flush_acks();
+        }
+        count
+    }
+
+    #[inline]
+    fn dispatch<L: Layout>(&self, context: usize, completion: crate::fabric::Completion<Body<H>>) {
+        let lease = completion.lease;
+        match lease.kind.get() {
+            Kind::Recv => self.received::<L>(context, lease, completion.tag, completion.data, completion.len),
+            Kind::Send => {
+                if lease.settle() {
+                    self.sent(lease);
+                }
+            }
+            Kind::Claimed => self.claimed::<L>(context, lease, completion.len),
+            Kind::Wait => {
+                lease.envelope.set(envelope::<L>(completion.tag, completion.data, completion.len));
+                lease.bits.set(completion.tag);
+                lease.settle();
+            }
+            Kind::Ack => self.acked(lease, Outcome::Success),
+            Kind::Idle => {}
+        }
+    }
+
+    #[cold]
+    fn fail<L: Layout>(&self, failure: Failure<Body<H>>) {
+        let Some(lease) = failure.lease else { return };
+        let outcome = match failure.code {
+            code if code == sys::FI_ETRUNC as i32 => Outcome::Truncated,
+            code if code == sys::FI_ECANCELED as i32 => Outcome::Cancelled,
+            _ => Outcome::Failed,
+        };
+        lease.outcome.set(outcome);
+        match lease.kind.get() {
+            Kind::Recv => self.receive_failed::<L>(lease, &failure),
+            Kind::Claimed => self.claim_failed::<L>(lease, &failure),
+            Kind::Send => {
+                if lease.settle() {
+                    self.sent(lease);
+                }
+            }
+            Kind::Wait => {
+                if failure.code == sys::FI_ENOMSG as i32 {
+                    lease.outcome.set(Outcome::Cancelled);
+                }
+                lease.settle();
+            }
+            Kind::Ack => self.acked(lease, outcome),
+            Kind::Idle => {}
+        }
+    }
+
+    #[cold]
+    fn flush_acks(&self) {
+        let waiting = self.acks.with(std::mem::take);
+        for ack in waiting {
+            self.acknowledge(ack);
+        }
+    }
+
+    fn acknowledge(&self, ack: Ack) {
+        let sent = self.context(ack.context).inject(crate::fabric::Payload::EMPTY, ack.to, ack.bits, None);
+        match sent {
+            Ok(()) => {}
+            Err(PostError::TryAgain) => self.acks.with(|acks| acks.push(ack)),
+            Err(PostError::Refused(code)) => {
+                H::notice("provider failed", &format!("the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"));
+            }
+        }
+    }
+
+    /// Posts, making progress while the provider is full.
+    #[inline]
+    fn post<L: Layout>(&self, mut post: impl FnMut() -> std::result::Result<(), PostError>) -> Result<()> {
+        match post() {
+            Ok(()) => Ok(()),
+            Err(error) => self.post_again::<L>(error, &mut post),
+        }
+    }
+
+    #[cold]
+    fn post_again<L: Layout>(&self, mut error: PostError, post: &mut dyn FnMut() -> std::result::Result<(), PostError>) -> Result<()> {
+        let mut spins = 0_u32;
+        while error == PostError::TryAgain {
+            self.turn::<L>(&mut spins);
+            match post() {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+        Err(Error::from(error))
+    }
+
+    /// One turn of a waiting loop: our own progress, and now and then the whole host's.
+    #[inline]
+    fn turn<L: Layout>(&self, spins: &mut u32) {
+        *spins += 1;
+        if self.progress::<L>() == 0 && spins.is_multiple_of(32) {
+            H::progress();
+        }
+    }
+
+    /// Waits until an operation of the pool is settled.
+    #[inline]
+    fn wait<L: Layout>(&self, lease: Lease<Body<H>>) {
+        let mut spins = 0;
+        while !lease.is_settled() {
+            self.turn::<L>(&mut spins);
+        }
+    }
+}
+
+/// The address in a note.
+#[inline]
+fn noted(note: u64) -> Option<Address> {
+    (note != 0).then(|| Address(note.wrapping_sub(1)))
+}
+
+#[inline]
+fn envelope<L: Layout>(bits: u64, data: u64, len: usize) -> crate::mtl::Envelope {
+    crate::mtl::Envelope { source: L::source(bits, data), tag: L::tag(bits), len }
+}
+
+#[cold]
+fn broken<H: Upcalls>(code: i32) -> ! {
+    H::notice("completion queue failed", &format!("the provider's completion queue failed (libfabric error {code}) and no message can be completed any more; the job cannot go on"));
+    std::process::exit(1)
+}

@@ -1,0 +1,81 @@
+//! Probes: a peek that the provider answers through the completion queue.
+
+use super::body::Kind;
+use super::{Body, Ofi};
+use crate::error::{Error, Result};
+use crate::fabric::{Address, Lease, PostError, sys};
+use crate::mtl::{Communicator, Envelope, Outcome, Upcalls};
+use crate::wire::tag::Layout;
+
+/// A message that a matched probe took out of matching. It must be received.
+pub struct Claim<H: Upcalls> {
+    /// The operation under which it was claimed.
+    pub lease: Lease<Body<H>>,
+    /// What is known of the message.
+    pub envelope: Envelope,
+}
+
+impl<H: Upcalls> Claim<H> {
+    /// The claim that a host kept as the bare place of its operation.
+    pub fn resume(lease: Lease<Body<H>>) -> Self {
+        Self { lease, envelope: lease.envelope.get() }
+    }
+}
+
+impl<H: Upcalls> Ofi<H> {
+    /// Whether a message is there; `None` stands for any source or any tag.
+    pub fn iprobe<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>) -> Result<Option<Envelope>> {
+        let claim = self.peek::<L>(comm, source, tag, false)?;
+        Ok(claim.map(|claim| {
+            self.pool.put(claim.lease);
+            claim.envelope
+        }))
+    }
+
+    /// As [`iprobe`](Self::iprobe), and nobody else will match the message.
+    pub fn improbe<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>) -> Result<Option<Claim<H>>> {
+        self.peek::<L>(comm, source, tag, true)
+    }
+
+    fn peek<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, claim: bool) -> Result<Option<Claim<H>>> {
+        if !self.can_probe {
+            return Err(Error::Unsupported);
+        }
+        let context = self.context_of(comm);
+        let from = match source {
+            Some(rank) if L::DIRECTED => self.address(comm, rank, 0)?,
+            _ => Address::ANY,
+        };
+        let want = L::receive(comm.context_id(), source, tag);
+        // What the provider has ready becomes visible to the peek only by progress.
+        self.progress::<L>();
+        let lease = self.pool.take(Body::new(Kind::Wait));
+        lease.comm.set(Some(comm));
+        let mut spins = 0;
+        let posted = loop {
+            match self.context(context).peek(from, want.bits, want.ignore, claim, lease) {
+                Err(PostError::TryAgain) => self.turn::<L>(&mut spins),
+                other => break other,
+            }
+        };
+        match posted {
+            Ok(()) => self.wait::<L>(lease),
+            Err(PostError::Refused(code)) if code == sys::FI_ENOMSG as i32 => lease.outcome.set(Outcome::Cancelled),
+            Err(error) => {
+                self.pool.put(lease);
+                return Err(Error::from(error));
+            }
+        }
+        match lease.outcome.get() {
+            Outcome::Success => Ok(Some(Claim { lease, envelope: lease.envelope.get() })),
+            Outcome::Cancelled => {
+                self.pool.put(lease);
+                Ok(None)
+            }
+            Outcome::Truncated | Outcome::Failed => {
+                self.pool.put(lease);
+                Err(Error::Fabric(0))
+            }
+        }
+    }
+}

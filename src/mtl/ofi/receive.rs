@@ -1,0 +1,167 @@
+//! Receives: posted into the user's buffer, or into one of our own and unpacked at the end.
+
+use std::cell::Cell;
+
+use super::body::Kind;
+use super::probe::Claim;
+use super::{Ack, Body, Ofi, envelope};
+use crate::error::Result;
+use crate::fabric::{Address, Failure, Landing, Lease, Place};
+use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
+use crate::wire::tag::Layout;
+
+impl<H: Upcalls> Ofi<H> {
+    /// Posts a receive; `None` stands for any source or any tag.
+    #[inline]
+    pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+        let context = self.context_of(comm);
+        // Where the source is in the tag the address need not match too.
+        let from = match source {
+            Some(rank) if L::DIRECTED => self.address(comm, rank, 0)?,
+            _ => Address::ANY,
+        };
+        let want = L::receive(comm.context_id(), source, tag);
+        let lease = place.install(Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) });
+        let landing = self.land(convertor, lease);
+        let posted = self.post::<L>(|| self.context(context).recv(landing, from, want.bits, want.ignore, lease));
+        if posted.is_err() {
+            lease.kind.set(Kind::Idle);
+            drop(lease.bounce.take());
+        }
+        posted
+    }
+
+    /// Receives the message that a matched probe claimed.
+    pub fn imrecv<L: Layout>(&self, claim: Claim<H>, convertor: H::Conv, request: H::Req) -> Result<()> {
+        let lease = claim.lease;
+        let landing = self.land(convertor, lease);
+        lease.kind.set(Kind::Claimed);
+        lease.request.set(Some(request));
+        lease.outcome.set(Outcome::Success);
+        lease.pending.store(1, std::sync::atomic::Ordering::Release);
+        let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
+        let context = self.context_of(comm);
+        let from = if L::DIRECTED { self.address(comm, lease.envelope.get().source, 0)? } else { Address::ANY };
+        let posted = self.post::<L>(|| self.context(context).take(landing, from, lease.bits.get() & !L::SYNC, L::SYNC, lease));
+        if posted.is_err() {
+            lease.kind.set(Kind::Idle);
+            drop(lease.bounce.take());
+            self.pool.put(lease);
+        }
+        posted
+    }
+
+    /// Where the message goes: the user's buffer, or one of our own that the operation holds.
+    #[inline]
+    fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> Landing {
+        let landing = match convertor.landing() {
+            Some(landing) => landing,
+            None => {
+                let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
+                let landing = Landing::held(&mut buffer);
+                lease.convertor.set(Some(convertor));
+                lease.bounce.set(Some(buffer));
+                landing
+            }
+        };
+        lease.len.set(landing.len());
+        landing
+    }
+
+    /// A receive of the host's ended well.
+    #[inline]
+    pub(super) fn received<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, data: u64, len: usize) {
+        lease.kind.set(Kind::Idle);
+        let envelope = envelope::<L>(bits, data, len);
+        if bits & L::SYNC != 0 {
+            self.answer::<L>(context, lease, bits, envelope.source);
+        }
+        self.deliver(lease, envelope);
+    }
+
+    /// A claimed message arrived: its envelope is the one that the probe saw.
+    #[cold]
+    pub(super) fn claimed<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, len: usize) {
+        lease.kind.set(Kind::Idle);
+        let bits = lease.bits.get();
+        let envelope = Envelope { len, ..lease.envelope.get() };
+        if bits & L::SYNC != 0 {
+            self.answer::<L>(context, lease, bits, envelope.source);
+        }
+        let (request, outcome) = self.unload(lease, len);
+        self.pool.put(lease);
+        if let Some(request) = request {
+            request.received(envelope, outcome);
+        }
+    }
+
+    #[inline]
+    fn deliver(&self, lease: Lease<Body<H>>, envelope: Envelope) {
+        let (request, outcome) = self.unload(lease, envelope.len);
+        if let Some(request) = request {
+            request.received(Envelope { len: envelope.len.min(lease.len.get()), ..envelope }, outcome);
+        }
+    }
+
+    /// Moves what was received to where the user wants it.
+    #[inline]
+    fn unload(&self, lease: Lease<Body<H>>, len: usize) -> (Option<H::Req>, Outcome) {
+        let request = lease.request.take();
+        // Some providers cut a message short without an error.
+        let mut outcome = if len > lease.len.get() { Outcome::Truncated } else { Outcome::Success };
+        if let Some(convertor) = lease.convertor.take() {
+            let bounce = lease.bounce.take().unwrap_or_default();
+            let filled = &bounce[..len.min(bounce.len())];
+            if !filled.is_empty() && convertor.unpack(filled).is_err() {
+                outcome = Outcome::Failed;
+            }
+        }
+        (request, outcome)
+    }
+
+    /// Tells the sender of a synchronous message that it was matched.
+    #[cold]
+    fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
+        let Some(comm) = lease.comm.get() else { return };
+        match self.address(comm, source, context) {
+            Ok(to) => self.acknowledge(Ack { context, to, bits: L::ack(bits, comm.rank()) }),
+            Err(error) => H::notice("peer unreachable", &format!("rank {source} sent a synchronous message and cannot be answered: {error}")),
+        }
+    }
+
+    /// A receive of the host's failed or was cancelled.
+    #[cold]
+    pub(super) fn receive_failed<L: Layout>(&self, lease: Lease<Body<H>>, failure: &Failure<Body<H>>) {
+        lease.kind.set(Kind::Idle);
+        let seen = envelope::<L>(failure.tag, failure.data, failure.len.min(lease.len.get()));
+        drop(lease.bounce.take());
+        let outcome = lease.outcome.get();
+        if let Some(request) = lease.request.take() {
+            request.received(seen, outcome);
+        }
+    }
+
+    /// A claimed message could not be received.
+    #[cold]
+    pub(super) fn claim_failed<L: Layout>(&self, lease: Lease<Body<H>>, failure: &Failure<Body<H>>) {
+        lease.kind.set(Kind::Idle);
+        let seen = Envelope { len: failure.len.min(lease.len.get()), ..lease.envelope.get() };
+        drop(lease.bounce.take());
+        let (outcome, request) = (lease.outcome.get(), lease.request.take());
+        self.pool.put(lease);
+        if let Some(request) = request {
+            request.received(seen, outcome);
+        }
+    }
+
+    /// Gives a receive up if it has not been matched; what has started goes on.
+    pub fn cancel<L: Layout>(&self, lease: Lease<Body<H>>) {
+        // What has arrived in the meantime counts as received.
+        self.progress::<L>();
+        if lease.kind.get() == Kind::Recv
+            && let Some(comm) = lease.comm.get()
+        {
+            self.context(self.context_of(comm)).cancel(lease);
+        }
+    }
+}

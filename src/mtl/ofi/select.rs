@@ -1,0 +1,129 @@
+//! Which provider, and which of its devices.
+
+use crate::config::{self, ProgressMode, TagMode};
+use crate::error::Error;
+use crate::fabric::{Info, InfoList, Library, Progress, Wishes, sys};
+use crate::wire::tag::{Full, Layout, One, Two, max_context};
+
+/// The endpoint to open, and the tag layout that fits it.
+pub struct Offer<'a> {
+    /// What libfabric offered.
+    pub info: Info<'a>,
+    /// The layout: never [`TagMode::Auto`].
+    pub layout: TagMode,
+    /// Greatest communicator id.
+    pub max_context: u32,
+    /// Greatest MPI tag.
+    pub max_tag: i32,
+}
+
+/// Why no provider was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing here is fit for the job, and nobody asked for more: stay silent.
+    NoneSuitable(String),
+    /// The user's wish cannot be met: say so.
+    Wish(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoneSuitable(why) | Self::Wish(why) => f.write_str(why),
+        }
+    }
+}
+
+fn progress(mode: ProgressMode) -> Progress {
+    match mode {
+        ProgressMode::Auto => Progress::Auto,
+        ProgressMode::Manual => Progress::Manual,
+        ProgressMode::Unspecified => Progress::Unspecified,
+    }
+}
+
+/// Everything that libfabric has for the parameters, before the provider lists are applied.
+///
+/// Directed receives and completion data are asked for first. Where no provider has them and
+/// `auto` may choose, the layouts that do without are tried.
+pub fn candidates(library: &'static Library, config: &config::Ofi, threads: bool) -> Result<InfoList, Error> {
+    let ask = |directed: bool| {
+        let mut hints = library.hints()?;
+        let mut caps = u64::from(sys::FI_TAGGED) | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+        caps |= if directed { sys::FI_DIRECTED_RECV } else { 0 };
+        hints.reliable_datagram(&Wishes {
+            caps,
+            mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
+            mr_mode: 0,
+            cq_data_size: if directed && matches!(config.tag_mode, TagMode::Auto | TagMode::Full) { 4 } else { 0 },
+            threads,
+            table: config.av_table,
+            control: progress(config.control_progress),
+            data: progress(config.data_progress),
+            provider: None,
+        })?;
+        library.info(&hints)
+    };
+    let wanted = |list: &InfoList| list.iter().any(|info| allowed(config, info.provider()));
+    match ask(true) {
+        Ok(list) if wanted(&list) || config.tag_mode != TagMode::Auto => Ok(list),
+        Err(Error::NotFound) if config.tag_mode == TagMode::Full => ask(false),
+        first => match ask(false) {
+            Ok(list) if wanted(&list) => Ok(list),
+            _ => first,
+        },
+    }
+}
+
+/// Whether the user's lists allow a provider: an include list overrides the exclude list.
+///
+/// Who excludes `tcp` also excludes `net`: that is what libfabric 1.13 to 1.17 call the connectionless
+/// side of the same provider, and the default list of Open MPI 4.1.4 is older than the name.
+pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
+    match &config.include {
+        Some(include) if !include.is_empty() => include.names(provider),
+        _ => !config.exclude.names(provider) && !(provider.starts_with("net") && config.exclude.names("tcp")),
+    }
+}
+
+/// Chooses from `list`. `turn` is the rank of this process on its node: processes of one node take
+/// the devices of one kind in turns.
+pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Result<Offer<'a>, Refusal> {
+    let Some(first) = list.iter().find(|info| allowed(config, info.provider())) else {
+        let mut names: Vec<_> = list.iter().map(|info| info.provider()).collect();
+        names.dedup();
+        let names = names.join(", ");
+        return Err(match &config.include {
+            Some(include) if !include.is_empty() => Refusal::Wish(format!(
+                "no libfabric provider that mtl_ofi_provider_include names ({include}) can carry MPI messages here; there are: {names}. Name one of these, or leave the parameter out"
+            )),
+            _ => Refusal::NoneSuitable(format!("every libfabric provider here ({names}) is on the exclude list ({})", config.exclude)),
+        });
+    };
+    let siblings: Vec<_> = list.iter().filter(|info| allowed(config, info.provider()) && info.is_sibling(&first)).collect();
+    let info = siblings[turn % siblings.len()];
+    let able = info.cq_data_size() >= 4 && info.caps() & sys::FI_DIRECTED_RECV != 0;
+    let layout = match config.tag_mode {
+        TagMode::Auto if able => TagMode::Full,
+        TagMode::Auto => TagMode::One,
+        TagMode::Full if !able => {
+            return Err(Refusal::Wish(format!(
+                "mtl_ofi_tag_mode is ofi_tag_full, but the provider {} lacks FI_REMOTE_CQ_DATA of 4 bytes or FI_DIRECTED_RECV; use auto, ofi_tag_1 or ofi_tag_2",
+                info.provider()
+            )));
+        }
+        mode => mode,
+    };
+    let (bits, max_tag) = match layout {
+        TagMode::Two => (Two::CONTEXT_BITS, Two::MAX_TAG),
+        TagMode::One => (One::CONTEXT_BITS, One::MAX_TAG),
+        TagMode::Full | TagMode::Auto => (Full::CONTEXT_BITS, Full::MAX_TAG),
+    };
+    let Some(max_context) = max_context(bits, info.mem_tag_format()) else {
+        return Err(Refusal::Wish(format!(
+            "the provider {} reserves so many tag bits that fewer than 8 are left for communicators; use ofi_tag_2 or another provider",
+            info.provider()
+        )));
+    };
+    Ok(Offer { info, layout, max_context, max_tag })
+}

@@ -1,0 +1,162 @@
+//! Sends: injected when short, posted otherwise, with an answer awaited when synchronous.
+
+use std::cell::Cell;
+
+use super::body::Kind;
+use super::{Body, Ofi};
+use crate::error::{Error, Result};
+use crate::fabric::{Address, Lease, Payload, Place, PostError};
+use crate::mtl::{Communicator, Convertor, Outcome, Request, Route, Upcalls};
+use crate::wire::tag::Layout;
+
+/// Where a message goes and what its tag bits are.
+#[derive(Clone, Copy)]
+struct Target {
+    context: usize,
+    to: Address,
+    bits: u64,
+    data: Option<u64>,
+    /// The peer's rank, which its answer carries where the tag can.
+    dest: i32,
+}
+
+impl<H: Upcalls> Ofi<H> {
+    #[inline]
+    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32) -> Result<Target> {
+        let context = self.context_of(comm);
+        let rank = comm.rank();
+        Ok(Target {
+            context,
+            to: self.address(comm, dest, context)?,
+            bits: L::send(comm.context_id(), rank, tag),
+            data: L::DIRECTED.then_some(rank as u32 as u64),
+            dest,
+        })
+    }
+
+    /// The bytes to send, packed into a buffer of our own where they do not lie in one piece.
+    #[inline]
+    fn payload(&self, convertor: H::Conv, route: Route) -> Result<(Payload, Option<Box<[u8]>>)> {
+        let (bytes, bounce) = match convertor.payload(route) {
+            Some(bytes) => (bytes, None),
+            None => {
+                let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
+                convertor.pack(&mut buffer)?;
+                (Payload::held(&buffer), Some(buffer))
+            }
+        };
+        if bytes.len() > self.max_message {
+            return Err(self.too_big(bytes.len()));
+        }
+        Ok((bytes, bounce))
+    }
+
+    #[cold]
+    fn too_big(&self, len: usize) -> Error {
+        H::notice(
+            "message too big",
+            &format!("a message of {len} bytes exceeds the provider's limit of {} bytes and was not sent; send smaller pieces or choose another provider", self.max_message),
+        );
+        Error::MessageTooBig
+    }
+
+    /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
+    #[inline]
+    pub fn send<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
+        let target = self.target::<L>(comm, dest, tag)?;
+        let (bytes, bounce) = self.payload(convertor, route)?;
+        if !synchronous && bytes.len() <= self.inject_size {
+            return self.post::<L>(|| self.context(target.context).inject(bytes, target.to, target.bits, target.data));
+        }
+        self.send_and_wait::<L>(target, bytes, bounce, synchronous)
+    }
+
+    fn send_and_wait<L: Layout>(&self, target: Target, bytes: Payload, bounce: Option<Box<[u8]>>, synchronous: bool) -> Result<()> {
+        let lease = self.pool.take(Body::new(Kind::Wait));
+        lease.bounce.set(bounce);
+        let posted = self.post_send::<L>(target, bytes, synchronous, lease);
+        if posted.is_ok() {
+            self.wait::<L>(lease);
+        }
+        drop(lease.bounce.take());
+        let outcome = lease.outcome.get();
+        self.pool.put(lease);
+        posted?;
+        match outcome {
+            Outcome::Success => Ok(()),
+            _ => Err(Error::Fabric(0)),
+        }
+    }
+
+    /// Sends; the request completes when the buffer may be used again.
+    #[inline]
+    pub fn isend<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+        let target = self.target::<L>(comm, dest, tag)?;
+        let (bytes, bounce) = self.payload(convertor, route)?;
+        if !synchronous && bytes.len() <= self.inject_size {
+            // Tried once: spinning here while the peer spins in its own send would hang both.
+            match self.context(target.context).inject(bytes, target.to, target.bits, target.data) {
+                Ok(()) => {
+                    request.sent(Outcome::Success);
+                    return Ok(());
+                }
+                Err(PostError::TryAgain) => {}
+                Err(error) => return Err(Error::from(error)),
+            }
+        }
+        let lease = place.install(Body { request: Cell::new(Some(request)), bounce: Cell::new(bounce), ..Body::new(Kind::Send) });
+        let posted = self.post_send::<L>(target, bytes, synchronous, lease);
+        if posted.is_err() {
+            lease.kind.set(Kind::Idle);
+            drop(lease.bounce.take());
+        }
+        posted
+    }
+
+    #[inline]
+    fn post_send<L: Layout>(&self, target: Target, bytes: Payload, synchronous: bool, lease: Lease<Body<H>>) -> Result<()> {
+        let context = self.context(target.context);
+        if !synchronous {
+            return self.post::<L>(|| context.send(bytes, target.to, target.bits, target.data, lease));
+        }
+        // The answer must find its receive posted, so that goes first.
+        let ack = self.pool.take(Body::new(Kind::Ack));
+        ack.parent.set(Some(lease));
+        lease.pending.store(2, std::sync::atomic::Ordering::Release);
+        let answer = L::ack(target.bits, target.dest);
+        self.post::<L>(|| context.recv(crate::fabric::Landing::EMPTY, target.to, answer, 0, ack)).inspect_err(|_| self.pool.put(ack))?;
+        let posted = self.post::<L>(|| context.send(bytes, target.to, target.bits | L::SYNC, target.data, lease));
+        if posted.is_err() {
+            // The answer will never come. Its operation stays out until the provider gives it back.
+            ack.parent.set(None);
+            context.cancel(ack);
+        }
+        posted
+    }
+
+    /// The answer to a synchronous send came, or never will.
+    #[cold]
+    pub(super) fn acked(&self, ack: Lease<Body<H>>, outcome: Outcome) {
+        let parent = ack.parent.take();
+        self.pool.put(ack);
+        let Some(parent) = parent else { return };
+        if outcome != Outcome::Success {
+            parent.outcome.set(Outcome::Failed);
+        }
+        let request_send = parent.kind.get() == Kind::Send;
+        if parent.settle() && request_send {
+            self.sent(parent);
+        }
+    }
+
+    /// Completes a send of the host's. The operation is the host's again afterwards.
+    #[inline]
+    pub(super) fn sent(&self, lease: Lease<Body<H>>) {
+        lease.kind.set(Kind::Idle);
+        drop(lease.bounce.take());
+        let outcome = lease.outcome.get();
+        if let Some(request) = lease.request.take() {
+            request.sent(outcome);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Bytes and bits to values and back. Nothing here calls anything.
+
+#![forbid(unsafe_code)]
+
+pub mod tag;

@@ -1,0 +1,176 @@
+//! The checked-in C headers say what `src/host/*/sys.rs` says.
+//!
+//! `make headers` runs this file with `HAWSER_BLESS=1`, which writes the headers instead.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// The host ABIs that have layouts.
+const ABIS: [&str; 2] = ["v4_1", "v5_0"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn source(abi: &str) -> PathBuf {
+    root().join("src/host").join(abi).join("sys.rs")
+}
+
+fn header(abi: &str) -> PathBuf {
+    root().join("include").join(format!("hawser_{abi}.h"))
+}
+
+/// The public structures of a file. cbindgen emits only what a function needs, or what it is
+/// told to include, and these files hold no functions.
+fn structures(source: &Path) -> Vec<String> {
+    let text = fs::read_to_string(source).expect("sys.rs is readable");
+    text.lines()
+        .filter_map(|line| line.strip_prefix("pub struct "))
+        .map(|rest| {
+            rest.chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect::<String>()
+        })
+        .collect()
+}
+
+fn generate(abi: &str) -> String {
+    let source = source(abi);
+    let mut config =
+        cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
+    config.export.prefix = Some(format!("hawser_{abi}_"));
+    config.export.include = structures(&source);
+    config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
+    config.header = Some(format!(
+        "/* Generated from src/host/{abi}/sys.rs by `make headers`. Do not edit. */"
+    ));
+    let mut text = Vec::new();
+    cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(source)
+        .generate()
+        .expect("cbindgen understands sys.rs")
+        .write(&mut text);
+    String::from_utf8(text).expect("the header is UTF-8")
+}
+
+/// Compares, or with `HAWSER_BLESS=1` writes.
+fn check(abi: &str) {
+    let generated = generate(abi);
+    let path = header(abi);
+    if env::var_os("HAWSER_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, generated).expect("the header is writable");
+        return;
+    }
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    let line = generated
+        .lines()
+        .zip(present.lines())
+        .position(|(generated, present)| generated != present)
+        .unwrap_or_else(|| generated.lines().count().min(present.lines().count()));
+    assert!(
+        generated == present,
+        "{}:{}: differs from src/host/{abi}/sys.rs: run `make headers`",
+        path.strip_prefix(root()).unwrap_or(&path).display(),
+        line + 1,
+    );
+}
+
+#[test]
+fn header_of_open_mpi_4_1_is_current() {
+    check("v4_1");
+}
+
+#[test]
+fn header_of_open_mpi_5_0_is_current() {
+    check("v5_0");
+}
+
+#[test]
+fn every_structure_is_in_its_header() {
+    for abi in ABIS {
+        let generated = generate(abi);
+        let structures = structures(&source(abi));
+        assert!(
+            !structures.is_empty(),
+            "src/host/{abi}/sys.rs holds no structure"
+        );
+        for name in structures {
+            assert!(
+                generated.contains(&format!("}} hawser_{abi}_{name};")),
+                "include/hawser_{abi}.h lacks {name}: run `make headers`",
+            );
+        }
+    }
+}
+
+/// The named fields of each structure of a file, as `(structure, field)`.
+fn fields(source: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(source).expect("sys.rs is readable");
+    let mut structure = String::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("pub struct ") {
+            structure = rest.trim_end_matches(" {").to_owned();
+        } else if let Some((field, _)) = line
+            .strip_prefix("    pub ")
+            .and_then(|rest| rest.split_once(':'))
+        {
+            found.push((structure.clone(), field.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_named_field_has_a_layout_check() {
+    let folder = root().join("c-tests/layout");
+    let table = fs::read_to_string(folder.join("host.h")).expect("host.h is readable");
+    for abi in ABIS {
+        let own = fs::read_to_string(folder.join(format!("{abi}.c"))).expect("readable");
+        let has = |check: String| table.contains(&check) || own.contains(&check);
+        for (structure, field) in fields(&source(abi)) {
+            // cbindgen puts an underscore behind the reserved words of C and C++.
+            let checked = ["", "_"].iter().any(|end| {
+                ["CHECK", "CHECK_SPAN", "CHECK_FUNCTION"]
+                    .iter()
+                    .any(|check| has(format!("{check}({structure}, {field}{end}, ")))
+            });
+            assert!(
+                checked,
+                "c-tests/layout/{abi}.c: no check of {structure}.{field}"
+            );
+        }
+        for structure in structures(&source(abi)) {
+            assert!(
+                has(format!("CHECK_SIZE({structure}, "))
+                    || has(format!("CHECK_PREFIX({structure}, ")),
+                "c-tests/layout/{abi}.c: no check of the size of {structure}",
+            );
+        }
+    }
+}
+
+#[test]
+fn headers_are_plain_c11() {
+    for abi in ABIS {
+        let status = Command::new("cc")
+            .args([
+                "-std=c11",
+                "-Wall",
+                "-Wextra",
+                "-Wpedantic",
+                "-Werror",
+                "-fsyntax-only",
+            ])
+            .args(["-x", "c"])
+            .arg(header(abi))
+            .status()
+            .expect("a C compiler is installed");
+        assert!(
+            status.success(),
+            "include/hawser_{abi}.h does not compile as C11"
+        );
+    }
+}

@@ -346,7 +346,7 @@ typedef struct hawser_v4_1_ListItem {
 
 // What the runtime knows about this process.
 //
-// C: `orte_process_info_t`.
+// C: `orte_proc_info_t`.
 typedef struct hawser_v4_1_ProcessInfo {
     uint8_t _pad0[72];
     // its name

@@ -5,7 +5,8 @@
 //! kept for `hawser_refusal`, and said aloud when the host says such things aloud.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
+use std::sync::OnceLock;
 
 use super::services::Services;
 use super::symbols::Loaded;
@@ -47,11 +48,20 @@ static CONSTRUCTOR: extern "C" fn() = construct;
 extern "C" fn construct() {
     let verdict = std::panic::catch_unwind(recognise).unwrap_or_else(|_| Err("a bug: the constructor panicked".to_owned()));
     if let Err(why) = verdict {
-        crate::capi::note_refusal(&why);
         if loud() {
             eprintln!("hawser: not offered to this Open MPI: {why}");
         }
+        let _ = REFUSAL.set(CString::new(why).unwrap_or_default());
     }
+}
+
+static REFUSAL: OnceLock<CString> = OnceLock::new();
+
+/// Why the Open MPI that loaded this library was refused; an empty text when it was accepted or
+/// when there is none. The text lives as long as the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn hawser_refusal() -> *const c_char {
+    REFUSAL.get().map_or(c"".as_ptr(), |text| text.as_ptr())
 }
 
 /// Whether the user wants to hear of components that could not be loaded.

@@ -135,13 +135,23 @@ type Read = unsafe extern "C" fn(*mut sys::fid_cq, *mut c_void, usize) -> isize;
 type ReadError = unsafe extern "C" fn(*mut sys::fid_cq, *mut sys::fi_cq_err_entry, u64) -> isize;
 type Cancel = unsafe extern "C" fn(*mut sys::fid, *mut c_void) -> isize;
 
+// Stand-ins for entries that a provider leaves out, so that the short path need not ask.
+#[expect(clippy::too_many_arguments, reason = "the entry's signature")]
+unsafe extern "C" fn no_send_data(_: *mut sys::fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: u64, _: u64, _: u64, _: *mut c_void) -> isize {
+    -(sys::FI_ENOSYS as isize)
+}
+
+unsafe extern "C" fn no_inject_data(_: *mut sys::fid_ep, _: *const c_void, _: usize, _: u64, _: u64, _: u64) -> isize {
+    -(sys::FI_ENOSYS as isize)
+}
+
 #[derive(Clone, Copy)]
 struct Entries {
     recv: Recv,
     send: Send,
-    send_data: Option<SendData>,
+    send_data: SendData,
     inject: Inject,
-    inject_data: Option<InjectData>,
+    inject_data: InjectData,
     recv_message: Option<Message>,
     read: Read,
     read_error: ReadError,
@@ -200,9 +210,9 @@ impl<T> Context<T> {
         let entries = Entries {
             recv: recv.recv.ok_or(Error::Unsupported)?,
             send: send.send.ok_or(Error::Unsupported)?,
-            send_data: send.senddata,
+            send_data: send.senddata.unwrap_or(no_send_data),
             inject: send.inject.ok_or(Error::Unsupported)?,
-            inject_data: send.injectdata,
+            inject_data: send.injectdata.unwrap_or(no_inject_data),
             recv_message: recv.recvmsg,
             read: queue_ops.read.ok_or(Error::Unsupported)?,
             read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
@@ -239,12 +249,11 @@ impl<T> Context<T> {
     #[inline]
     pub fn send(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>, lease: Lease<T>) -> std::result::Result<(), PostError> {
         let start = bytes.start.cast();
-        posted(match (data, self.entries.send_data) {
+        posted(match data {
             // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
-            (None, _) => unsafe { (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context()) },
+            None => unsafe { (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context()) },
             // SAFETY: as above.
-            (Some(data), Some(send)) => unsafe { send(self.tx, start, bytes.len, ptr::null_mut(), data, to.0, bits, lease.context()) },
-            (Some(_), None) => return Err(PostError::Refused(sys::FI_ENOSYS as i32)),
+            Some(data) => unsafe { (self.entries.send_data)(self.tx, start, bytes.len, ptr::null_mut(), data, to.0, bits, lease.context()) },
         })
     }
 
@@ -252,12 +261,11 @@ impl<T> Context<T> {
     #[inline]
     pub fn inject(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>) -> std::result::Result<(), PostError> {
         let start = bytes.start.cast();
-        posted(match (data, self.entries.inject_data) {
+        posted(match data {
             // SAFETY: the endpoint is open; the bytes are read during the call only.
-            (None, _) => unsafe { (self.entries.inject)(self.tx, start, bytes.len, to.0, bits) },
+            None => unsafe { (self.entries.inject)(self.tx, start, bytes.len, to.0, bits) },
             // SAFETY: as above.
-            (Some(data), Some(inject)) => unsafe { inject(self.tx, start, bytes.len, data, to.0, bits) },
-            (Some(_), None) => return Err(PostError::Refused(sys::FI_ENOSYS as i32)),
+            Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, bytes.len, data, to.0, bits) },
         })
     }
 

@@ -158,7 +158,8 @@ impl AddressVector {
 pub struct Endpoint<T> {
     // Dropped first, so that the contexts, which close before their queues, hold the last reference.
     object: Arc<Object>,
-    contexts: Vec<Context<T>>,
+    first: Context<T>,
+    others: Vec<Context<T>>,
     _addresses: Arc<AddressVector>,
 }
 
@@ -190,19 +191,20 @@ impl<T> Endpoint<T> {
         let object = Arc::new(unsafe { Object::own(raw) }?);
         object.bind(&addresses.object, 0)?;
         let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION;
-        let contexts = match ready.contexts {
+        let (first, others) = match ready.contexts {
             None => {
                 let queue = domain.completion_queue(ready.queue_size)?;
                 object.bind(&queue, both)?;
                 object.enable()?;
-                vec![Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?]
+                (Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?, Vec::new())
             }
             Some(count) => {
                 object.enable()?;
-                (0..count).map(|index| Self::scalable_context(domain, &object, index, ready)).collect::<Result<_>>()?
+                let others = (1..count).map(|index| Self::scalable_context(domain, &object, index, ready));
+                (Self::scalable_context(domain, &object, 0, ready)?, others.collect::<Result<_>>()?)
             }
         };
-        Ok(Self { contexts, object, _addresses: Arc::clone(addresses) })
+        Ok(Self { object, first, others, _addresses: Arc::clone(addresses) })
     }
 
     fn scalable_context(domain: &Arc<Domain>, object: &Arc<Object>, index: usize, ready: &Ready) -> Result<Context<T>> {
@@ -228,9 +230,16 @@ impl<T> Endpoint<T> {
         Context::new(tx, rx, queue, Some(Arc::clone(object)), ready)
     }
 
-    /// The contexts; an ordinary endpoint has one.
-    pub fn contexts(&self) -> &[Context<T>] {
-        &self.contexts
+    /// The first context; an ordinary endpoint has no other.
+    #[inline]
+    pub fn first(&self) -> &Context<T> {
+        &self.first
+    }
+
+    /// The further contexts of a scalable endpoint.
+    #[inline]
+    pub fn others(&self) -> &[Context<T>] {
+        &self.others
     }
 
     /// The endpoint's name, to be inserted by peers.

@@ -20,8 +20,15 @@ pub struct Operation<T> {
 }
 
 /// Memory for one operation, not yet written.
-#[derive(Clone, Copy)]
 pub struct Place<T>(NonNull<Operation<T>>);
+
+impl<T> Clone for Place<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Place<T> {}
 
 impl<T> Place<T> {
     /// # Safety

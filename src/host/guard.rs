@@ -2,24 +2,28 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Says which entry point panicked and ends the process: MPI cannot roll back.
-struct Entry(&'static str);
+/// Runs the body of an entry point. If it panics, says which one it was and ends the process: MPI
+/// cannot roll back. Costs nothing otherwise.
+macro_rules! guard {
+    ($name:literal, $body:expr) => {{
+        struct Entry;
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        eprintln!("hawser: a bug: {} panicked; the process is ended", self.0);
-        std::process::abort();
-    }
+        impl Drop for Entry {
+            fn drop(&mut self) {
+                eprintln!(concat!("hawser: a bug: ", $name, " panicked; the process is ended"));
+                std::process::abort();
+            }
+        }
+
+        let entry = Entry;
+        #[expect(clippy::redundant_closure_call, reason = "the body may return early")]
+        let result = (|| $body)();
+        std::mem::forget(entry);
+        result
+    }};
 }
 
-/// Runs the body of an entry point. Costs nothing unless it panics.
-#[inline(always)]
-pub(super) fn guard<R>(name: &'static str, body: impl FnOnce() -> R) -> R {
-    let entry = Entry(name);
-    let result = body();
-    std::mem::forget(entry);
-    result
-}
+pub(super) use guard;
 
 /// Runs the body of an entry point that may still decline: a panic becomes `declined`.
 pub(super) fn guard_early<R>(name: &'static str, declined: R, body: impl FnOnce() -> R) -> R {

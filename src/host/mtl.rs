@@ -77,7 +77,7 @@ unsafe fn behind<A: Abi>(request: *mut A::RawReq) -> NonNull<Operation<Body<A>>>
 const SYNCHRONOUS: c_int = 0;
 
 pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, dest: c_int, tag: c_int, conv: *mut A::RawConv, mode: c_int) -> c_int {
-    guard("mtl_send", || {
+    guard!("mtl_send", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(None)) };
         result(shell.ofi.send::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS))
@@ -95,7 +95,7 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
     _blocking: bool,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard("mtl_isend", || {
+    guard!("mtl_isend", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(Some(request))) };
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, conv: *mut A::RawConv, request: *mut A::RawReq) -> c_int {
-    guard("mtl_irecv", || {
+    guard!("mtl_irecv", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm, conv) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv)) };
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(module: *mut A::RawModu
 }
 
 pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, flag: *mut c_int, status: *mut A::RawStatus) -> c_int {
-    guard("mtl_iprobe", || {
+    guard!("mtl_iprobe", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { (shell::<A>(module), A::comm(comm)) };
         let found = match shell.ofi.iprobe::<L>(comm, wildcard(source), wildcard(tag)) {
@@ -141,7 +141,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
     message: *mut *mut A::RawMessage,
     status: *mut A::RawStatus,
 ) -> c_int {
-    guard("mtl_improbe", || {
+    guard!("mtl_improbe", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, handle) = unsafe { (shell::<A>(module), A::comm(comm)) };
         let found = match shell.ofi.improbe::<L>(handle, wildcard(source), wildcard(tag)) {
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(module: *mut A::RawModule, conv: *mut A::RawConv, message: *mut *mut A::RawMessage, request: *mut A::RawReq) -> c_int {
-    guard("mtl_imrecv", || {
+    guard!("mtl_imrecv", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, conv) = unsafe { (shell::<A>(module), A::conv(conv)) };
         // SAFETY: a message that `improbe` made.
@@ -183,7 +183,7 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(module: *mut A::RawMod
 }
 
 pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(module: *mut A::RawModule, request: *mut A::RawReq, _flag: c_int) -> c_int {
-    guard("mtl_cancel", || {
+    guard!("mtl_cancel", {
         // SAFETY: the host passes its module and a live request of its own.
         let (shell, receive) = unsafe { (shell::<A>(module), A::is_receive(request)) };
         if receive {
@@ -195,7 +195,7 @@ pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(module: *mut A::RawMod
 }
 
 pub(super) unsafe extern "C" fn add_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
-    guard("mtl_add_procs", || {
+    guard!("mtl_add_procs", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -211,7 +211,7 @@ pub(super) unsafe extern "C" fn add_procs<A: Abi>(module: *mut A::RawModule, cou
 }
 
 pub(super) unsafe extern "C" fn del_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
-    guard("mtl_del_procs", || {
+    guard!("mtl_del_procs", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -229,7 +229,7 @@ pub(super) unsafe extern "C" fn del_procs<A: Abi>(module: *mut A::RawModule, cou
 }
 
 pub(super) unsafe extern "C" fn add_comm<A: Abi>(module: *mut A::RawModule, _comm: *mut A::RawComm) -> c_int {
-    guard("mtl_add_comm", || {
+    guard!("mtl_add_comm", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // Only now is it certain that the host uses the module: before, its progress would be in vain.
@@ -242,7 +242,7 @@ pub(super) unsafe extern "C" fn del_comm<A: Abi>(_module: *mut A::RawModule, _co
 }
 
 pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {
-    guard("mtl_finalize", || {
+    guard!("mtl_finalize", {
         // SAFETY: the host passes its module, for the last time.
         let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
         if shell.progressing.load(Ordering::Acquire) {
@@ -254,7 +254,7 @@ pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c
 }
 
 pub(super) unsafe extern "C" fn progress<A: Abi, L: Layout>() -> c_int {
-    guard("mtl_progress", || {
+    guard!("mtl_progress", {
         let active = ACTIVE.load(Ordering::Relaxed);
         if active.is_null() {
             return 0;

@@ -21,10 +21,11 @@ pub use probe::Claim;
 pub use select::{Offer, Refusal, allowed, candidates, select};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config;
 use crate::error::{Error, Result};
-use crate::fabric::{Address, AddressVector, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Polled, Pool, PostError, Ready, sys};
+use crate::fabric::{Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Polled, Pool, PostError, Ready, sys};
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
@@ -42,11 +43,14 @@ pub struct Ofi<H: Upcalls> {
     pool: Pool<Body<H>>,
     /// Answers to synchronous sends that the provider could not take at once.
     acks: EngineCell<Vec<Ack>>,
+    /// Whether there are any.
+    deferred: AtomicBool,
     /// Serialises the making of peers.
     peers: EngineCell<()>,
     inject_size: usize,
     max_message: usize,
     context_bits: u32,
+    scalable: bool,
     grouping: bool,
     can_probe: bool,
     _info: InfoList,
@@ -78,11 +82,13 @@ impl<H: Upcalls> Ofi<H> {
         Ok(Self {
             inject_size: offer.info.inject_size(),
             max_message: offer.info.max_message(),
-            can_probe: endpoint.contexts().iter().all(Context::can_probe),
+            can_probe: endpoint.first().can_probe(),
+            scalable: config.scalable,
             endpoint,
             addresses,
             pool: Pool::new(threads),
             acks: EngineCell::new(Vec::new(), threads),
+            deferred: AtomicBool::new(false),
             peers: EngineCell::new((), threads),
             context_bits,
             grouping: config.grouping,
@@ -133,45 +139,51 @@ impl<H: Upcalls> Ofi<H> {
         Ok(address.receive_context(context, self.context_bits))
     }
 
-    /// The context that serves a communicator, the same at every member.
+    /// The peer's address, if it is known already.
     #[inline]
+    fn known(&self, comm: H::Comm, rank: i32) -> Option<Address> {
+        noted(comm.peer(rank).ok()?.note())
+    }
+
+    /// The context that serves a communicator, the same at every member.
     fn context_of(&self, comm: H::Comm) -> usize {
-        if self.grouping { comm.context_id() as usize % self.endpoint.contexts().len() } else { 0 }
+        if self.grouping { comm.context_id() as usize % (self.endpoint.others().len() + 1) } else { 0 }
     }
 
     #[inline]
     fn context(&self, index: usize) -> &Context<Body<H>> {
-        &self.endpoint.contexts()[index]
+        if index == 0 { self.endpoint.first() } else { &self.endpoint.others()[index - 1] }
     }
 
     /// Reads and dispatches completions until the queues are drained; returns how many.
     #[inline]
     pub fn progress<L: Layout>(&self) -> usize {
-        let mut count = 0;
-        for (index, context) in self.endpoint.contexts().iter().enumerate() {
-            loop {
-                match context.poll() {
-                    Polled::Empty => break,
-                    Polled::Done(completion) => {
-                        count += 1;
-                        self.dispatch::<L>(index, completion);
-                    }
-                    Polled::Failed(failure) => {
-                        count += 1;
-                        self.fail::<L>(failure);
-                    }
-                    Polled::Broken(code) => broken::<H>(code),
-                }
-            }
+        let mut count = self.drain::<L>(0, self.endpoint.first());
+        for (index, context) in self.endpoint.others().iter().enumerate() {
+            count += self.drain::<L>(index + 1, context);
         }
-        if self.acks.try_with(|acks| acks.is_empty()) == Some(false) {
+        if self.deferred.load(Ordering::Relaxed) {
             self.flush_acks();
         }
         count
     }
 
     #[inline]
-    fn dispatch<L: Layout>(&self, context: usize, completion: crate::fabric::Completion<Body<H>>) {
+    fn drain<L: Layout>(&self, index: usize, context: &Context<Body<H>>) -> usize {
+        let mut count = 0;
+        loop {
+            match context.poll() {
+                Polled::Empty => return count,
+                Polled::Done(completion) => self.dispatch::<L>(index, completion),
+                Polled::Failed(failure) => self.fail::<L>(failure),
+                Polled::Broken(code) => broken::<H>(code),
+            }
+            count += 1;
+        }
+    }
+
+    #[inline]
+    fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Body<H>>) {
         let lease = completion.lease;
         match lease.kind.get() {
             Kind::Recv => self.received::<L>(context, lease, completion.tag, completion.data, completion.len),
@@ -180,6 +192,14 @@ impl<H: Upcalls> Ofi<H> {
                     self.sent(lease);
                 }
             }
+            kind => self.dispatch_rare::<L>(context, kind, &completion),
+        }
+    }
+
+    #[inline(never)]
+    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: &Completion<Body<H>>) {
+        let lease = completion.lease;
+        match kind {
             Kind::Claimed => self.claimed::<L>(context, lease, completion.len),
             Kind::Wait => {
                 lease.envelope.set(envelope::<L>(completion.tag, completion.data, completion.len));
@@ -187,7 +207,7 @@ impl<H: Upcalls> Ofi<H> {
                 lease.settle();
             }
             Kind::Ack => self.acked(lease, Outcome::Success),
-            Kind::Idle => {}
+            Kind::Recv | Kind::Send | Kind::Idle => {}
         }
     }
 
@@ -221,7 +241,10 @@ impl<H: Upcalls> Ofi<H> {
 
     #[cold]
     fn flush_acks(&self) {
-        let waiting = self.acks.with(std::mem::take);
+        let waiting = self.acks.with(|acks| {
+            self.deferred.store(false, Ordering::Relaxed);
+            std::mem::take(acks)
+        });
         for ack in waiting {
             self.acknowledge(ack);
         }
@@ -231,7 +254,10 @@ impl<H: Upcalls> Ofi<H> {
         let sent = self.context(ack.context).inject(crate::fabric::Payload::EMPTY, ack.to, ack.bits, None);
         match sent {
             Ok(()) => {}
-            Err(PostError::TryAgain) => self.acks.with(|acks| acks.push(ack)),
+            Err(PostError::TryAgain) => self.acks.with(|acks| {
+                self.deferred.store(true, Ordering::Relaxed);
+                acks.push(ack);
+            }),
             Err(PostError::Refused(code)) => {
                 H::notice("provider failed", &format!("the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"));
             }

@@ -14,8 +14,27 @@ impl<H: Upcalls> Ofi<H> {
     /// Posts a receive; `None` stands for any source or any tag.
     #[inline]
     pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+        let from = match source {
+            Some(rank) if L::DIRECTED => self.known(comm, rank),
+            // Where the source is in the tag the address need not match too.
+            _ => Some(Address::ANY),
+        };
+        if !self.scalable
+            && let Some(from) = from
+            && let Some(landing) = convertor.landing()
+        {
+            let want = L::receive(comm.context_id(), source, tag);
+            let lease = place.install(Body { len: Cell::new(landing.len()), request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) });
+            if self.endpoint.first().recv(landing, from, want.bits, want.ignore, lease).is_ok() {
+                return Ok(());
+            }
+        }
+        self.irecv_slowly::<L>(comm, source, tag, convertor, request, place)
+    }
+
+    #[inline(never)]
+    fn irecv_slowly<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
         let context = self.context_of(comm);
-        // Where the source is in the tag the address need not match too.
         let from = match source {
             Some(rank) if L::DIRECTED => self.address(comm, rank, 0)?,
             _ => Address::ANY,
@@ -52,7 +71,6 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Where the message goes: the user's buffer, or one of our own that the operation holds.
-    #[inline]
     fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> Landing {
         let landing = match convertor.landing() {
             Some(landing) => landing,
@@ -76,7 +94,20 @@ impl<H: Upcalls> Ofi<H> {
         if bits & L::SYNC != 0 {
             self.answer::<L>(context, lease, bits, envelope.source);
         }
-        self.deliver(lease, envelope);
+        if len > lease.len.get() || lease.convertor.get().is_some() {
+            return self.deliver_slowly(lease, envelope);
+        }
+        if let Some(request) = lease.request.get() {
+            request.received(envelope, Outcome::Success);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_slowly(&self, lease: Lease<Body<H>>, envelope: Envelope) {
+        let (request, outcome) = self.unload(lease, envelope.len);
+        if let Some(request) = request {
+            request.received(Envelope { len: envelope.len.min(lease.len.get()), ..envelope }, outcome);
+        }
     }
 
     /// A claimed message arrived: its envelope is the one that the probe saw.
@@ -95,16 +126,7 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    #[inline]
-    fn deliver(&self, lease: Lease<Body<H>>, envelope: Envelope) {
-        let (request, outcome) = self.unload(lease, envelope.len);
-        if let Some(request) = request {
-            request.received(Envelope { len: envelope.len.min(lease.len.get()), ..envelope }, outcome);
-        }
-    }
-
     /// Moves what was received to where the user wants it.
-    #[inline]
     fn unload(&self, lease: Lease<Body<H>>, len: usize) -> (Option<H::Req>, Outcome) {
         let request = lease.request.take();
         // Some providers cut a message short without an error.

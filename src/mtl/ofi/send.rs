@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::body::Kind;
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Lease, Payload, Place, PostError};
+use crate::fabric::{Address, Lease, Payload, Place};
 use crate::mtl::{Communicator, Convertor, Outcome, Request, Route, Upcalls};
 use crate::wire::tag::Layout;
 
@@ -21,7 +21,6 @@ struct Target {
 }
 
 impl<H: Upcalls> Ofi<H> {
-    #[inline]
     fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32) -> Result<Target> {
         let context = self.context_of(comm);
         let rank = comm.rank();
@@ -35,7 +34,6 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The bytes to send, packed into a buffer of our own where they do not lie in one piece.
-    #[inline]
     fn payload(&self, convertor: H::Conv, route: Route) -> Result<(Payload, Option<Box<[u8]>>)> {
         let (bytes, bounce) = match convertor.payload(route) {
             Some(bytes) => (bytes, None),
@@ -60,9 +58,32 @@ impl<H: Upcalls> Ofi<H> {
         Error::MessageTooBig
     }
 
+    /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
+    #[inline]
+    fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route) -> bool {
+        if !self.scalable
+            && let Some(to) = self.known(comm, dest)
+            && let Some(bytes) = convertor.payload(route)
+            && bytes.len() <= self.inject_size
+        {
+            let rank = comm.rank();
+            let bits = L::send(comm.context_id(), rank, tag);
+            return self.endpoint.first().inject(bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64)).is_ok();
+        }
+        false
+    }
+
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
     #[inline]
     pub fn send<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
+        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
+            return Ok(());
+        }
+        self.send_slowly::<L>(comm, dest, tag, convertor, route, synchronous)
+    }
+
+    #[inline(never)]
+    fn send_slowly<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag)?;
         let (bytes, bounce) = self.payload(convertor, route)?;
         if !synchronous && bytes.len() <= self.inject_size {
@@ -90,20 +111,21 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Sends; the request completes when the buffer may be used again.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
     pub fn isend<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+        // Tried once: spinning here while the peer spins in its own send would hang both.
+        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
+            request.sent(Outcome::Success);
+            return Ok(());
+        }
+        self.isend_slowly::<L>(comm, dest, tag, convertor, route, synchronous, request, place)
+    }
+
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
+    fn isend_slowly<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag)?;
         let (bytes, bounce) = self.payload(convertor, route)?;
-        if !synchronous && bytes.len() <= self.inject_size {
-            // Tried once: spinning here while the peer spins in its own send would hang both.
-            match self.context(target.context).inject(bytes, target.to, target.bits, target.data) {
-                Ok(()) => {
-                    request.sent(Outcome::Success);
-                    return Ok(());
-                }
-                Err(PostError::TryAgain) => {}
-                Err(error) => return Err(Error::from(error)),
-            }
-        }
         let lease = place.install(Body { request: Cell::new(Some(request)), bounce: Cell::new(bounce), ..Body::new(Kind::Send) });
         let posted = self.post_send::<L>(target, bytes, synchronous, lease);
         if posted.is_err() {
@@ -113,7 +135,6 @@ impl<H: Upcalls> Ofi<H> {
         posted
     }
 
-    #[inline]
     fn post_send<L: Layout>(&self, target: Target, bytes: Payload, synchronous: bool, lease: Lease<Body<H>>) -> Result<()> {
         let context = self.context(target.context);
         if !synchronous {
@@ -135,7 +156,6 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The answer to a synchronous send came, or never will.
-    #[cold]
     pub(super) fn acked(&self, ack: Lease<Body<H>>, outcome: Outcome) {
         let parent = ack.parent.take();
         self.pool.put(ack);

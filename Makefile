@@ -1,19 +1,52 @@
-# hawser: builds, stages, tests.
-.PHONY: all setup test headers
-all:
-	cargo build --release
-	mkdir -p target/mca
-	cp -f target/release/libhawser.so target/mca/libhawser.so
-	ln -sf libhawser.so target/mca/mca_mtl_ofi.so
-	ln -sf libhawser.so target/mca/mca_mtl_hawser.so
+# hawser: transports for Open MPI. `make help` lists the targets.
 
-setup:
-	apt-get update
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends gcc make pkg-config clang libclang-dev libfabric-dev openmpi-bin libopenmpi-dev
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+COMPONENTDIR ?=
+CARGO        ?= cargo
 
-headers:
-	HAWSER_BLESS=1 cargo test --release --test headers
+.PHONY: all stage setup help headers check test demo bench install uninstall clean
 
-test: setup all
-	cargo test --release
-	c-tests/layout.sh debian12
+all: stage ## build the library and stage the components in target/mca
+
+stage:
+	@tests/setup.sh build --check
+	$(CARGO) build --release
+	@mkdir -p target/mca
+	@cp -f target/release/libhawser.so target/mca/libhawser.so.new && mv -f target/mca/libhawser.so.new target/mca/libhawser.so
+	@ln -sf libhawser.so target/mca/mca_mtl_ofi.so
+	@ln -sf libhawser.so target/mca/mca_mtl_hawser.so
+
+setup: ## install the Debian packages that the build and the tests need
+	@tests/setup.sh test
+
+headers: ## write the generated headers in include/
+	HAWSER_BLESS=1 $(CARGO) test --release --test headers
+
+check: ## formatting, lints, documentation, header drift, architecture
+	$(CARGO) fmt --check
+	$(CARGO) clippy --release --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
+	$(CARGO) test --release --test headers --test architecture
+
+test: setup all ## everything, on both hosts
+	@tests/run.sh
+
+demo: setup all ## a real MPI job: ring and ping-pong, hawser beside the host's own
+	@bench/demo.sh
+
+bench: setup all ## paired comparison with the host's own component
+	@bench/run.sh
+	@bench/instructions.sh
+
+install: all ## install under PREFIX, component links in COMPONENTDIR
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh install
+
+uninstall: ## remove what install made
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh uninstall
+
+clean: ## remove everything that was built, the second host included
+	$(CARGO) clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

@@ -3,7 +3,9 @@
 //! Small and `Copy`, so that it can travel on hot paths. It is turned into a host's code at the
 //! edge, in `host`, by a total `match`; the text for people is made where the failure is first known.
 
+use std::ffi::{CStr, CString};
 use std::fmt;
+use std::sync::OnceLock;
 
 /// What went wrong, without the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,3 +47,15 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+static REFUSAL: OnceLock<CString> = OnceLock::new();
+
+/// Notes why the host that loaded the library was refused; the first reason stays.
+pub fn note_refusal(why: &str) {
+    let _ = REFUSAL.set(CString::new(why).unwrap_or_default());
+}
+
+/// Why the host that loaded the library was refused; empty when it was not.
+pub fn refusal() -> &'static CStr {
+    REFUSAL.get().map_or(c"", CString::as_c_str)
+}

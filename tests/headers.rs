@@ -77,6 +77,29 @@ fn check(abi: &str) {
     );
 }
 
+/// The library's own functions: `include/hawser.h` from `src/capi`.
+#[test]
+fn header_of_the_library_is_current() {
+    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
+    config.include_guard = Some("HAWSER_H".to_owned());
+    config.cpp_compat = true;
+    config.header = Some("/* Generated from src/capi by `make headers`. Do not edit. */".to_owned());
+    let mut text = Vec::new();
+    cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(root().join("src/capi/mod.rs"))
+        .generate()
+        .expect("cbindgen understands src/capi")
+        .write(&mut text);
+    let generated = String::from_utf8(text).expect("the header is UTF-8");
+    let path = root().join("include/hawser.h");
+    if env::var_os("HAWSER_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, generated).expect("the header is writable");
+        return;
+    }
+    assert_eq!(generated, fs::read_to_string(&path).unwrap_or_default(), "include/hawser.h is out of date: run `make headers`");
+}
+
 #[test]
 fn header_of_open_mpi_4_1_is_current() {
     check("v4_1");

@@ -5,8 +5,7 @@
 //! kept for `hawser_refusal`, and said aloud when the host says such things aloud.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, CString, c_char};
-use std::sync::OnceLock;
+use std::ffi::{CStr, c_char};
 
 use super::services::Services;
 use super::symbols::Loaded;
@@ -51,17 +50,8 @@ extern "C" fn construct() {
         if loud() {
             eprintln!("hawser: not offered to this Open MPI: {why}");
         }
-        let _ = REFUSAL.set(CString::new(why).unwrap_or_default());
+        crate::error::note_refusal(&why);
     }
-}
-
-static REFUSAL: OnceLock<CString> = OnceLock::new();
-
-/// Why the Open MPI that loaded this library was refused; an empty text when it was accepted or
-/// when there is none. The text lives as long as the process.
-#[unsafe(no_mangle)]
-pub extern "C" fn hawser_refusal() -> *const c_char {
-    REFUSAL.get().map_or(c"".as_ptr(), |text| text.as_ptr())
 }
 
 /// Whether the user wants to hear of components that could not be loaded.

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs into an empty folder, builds a C program with pkg-config against it, runs it, and removes
+# everything again.
+set -u
+cd "$(dirname "$0")/.."
+passed=0 failed=0
+check() { # check TEXT STATUS
+    if [ "$2" = 0 ]; then passed=$((passed + 1)); echo "ok $1"; else failed=$((failed + 1)); echo "not ok $1"; fi
+}
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+export PREFIX=/opt/hawser DESTDIR=$root COMPONENTDIR=/opt/components
+pkgconfig/install.sh install >"$root.log" 2>&1
+check "make install" $?
+export PKG_CONFIG_PATH=$root/opt/hawser/lib/pkgconfig
+check "componentdir is stated" "$([ "$(pkg-config --variable=componentdir hawser)" = /opt/components ]; echo $?)"
+check "the version is the crate's" "$([ "$(pkg-config --modversion hawser)" = "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)" ]; echo $?)"
+# shellcheck disable=SC2046 # a list of words
+cc -std=c11 -Wall -Wextra -Werror -o "$root/version" c-tests/version.c $(pkg-config --define-variable=prefix="$root/opt/hawser" --cflags --libs hawser)
+check "a C program builds through pkg-config" $?
+LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion hawser)"
+check "it runs, and the library states the same version" $?
+check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
+check "hawser-info is installed" "$([ -x "$root/opt/hawser/bin/hawser-info" ]; echo $?)"
+
+rm -f "$root/opt/components/mca_mtl_ofi.so"
+echo "somebody else's" >"$root/opt/components/mca_mtl_ofi.so"
+pkgconfig/install.sh install >>"$root.log" 2>&1
+check "a stranger's component is left alone" "$(grep -q "somebody else's" "$root/opt/components/mca_mtl_ofi.so"; echo $?)"
+rm -f "$root/opt/components/mca_mtl_ofi.so"
+
+pkgconfig/install.sh uninstall >>"$root.log" 2>&1
+left=$(find "$root/opt" -type f -o -type l)
+check "make uninstall leaves no file${left:+: $left}" "$([ -z "$left" ]; echo $?)"
+[ "$failed" = 0 ] || cat "$root.log"
+rm -f "$root.log"
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

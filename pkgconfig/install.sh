@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs or removes hawser; called by `make install` and `make uninstall`.
+#
+#     PREFIX=… DESTDIR=… COMPONENTDIR=… pkgconfig/install.sh install|uninstall
+#
+# The component links go where the host looks for components, or to COMPONENTDIR. A file of
+# somebody else's is never touched: where the host's package has a component of its own under the
+# name `ofi`, only the second name `hawser` is installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+prefix=${PREFIX:-/usr/local}
+destdir=${DESTDIR:-}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+# The first directory of the host's component path.
+host_directory() {
+    command -v ompi_info >/dev/null || return 0
+    env -u OMPI_MCA_mca_base_component_path ompi_info --parsable --all 2>/dev/null |
+        sed -n 's/^mca:mca:base:param:mca_\(base_\)\{0,1\}component_path:value:"\{0,1\}\([^":]*\).*/\2/p' | head -n 1
+}
+
+components=${COMPONENTDIR:-$(host_directory)}
+library=$prefix/lib/libhawser.so
+
+# Ours is a link that points at our library.
+ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
+
+install_all() {
+    install -d "$destdir$prefix/lib/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/man/man1"
+    install -m 755 target/release/libhawser.so "$destdir$library"
+    install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
+    install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
+    install -m 644 docs/hawser-info.1 "$destdir$prefix/share/man/man1/hawser-info.1"
+    sed -e "s|@prefix@|$prefix|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$prefix/lib/pkgconfig/hawser.pc"
+    chmod 644 "$destdir$prefix/lib/pkgconfig/hawser.pc"
+    if [ -z "$components" ]; then
+        echo "no Open MPI was found (ompi_info): component links were not made; name a directory with COMPONENTDIR="
+        return
+    fi
+    install -d "$destdir$components"
+    for name in ofi hawser; do
+        link=$destdir$components/mca_mtl_$name.so
+        if [ -e "$link" ] || [ -L "$link" ]; then
+            if ! ours "$link"; then
+                echo "left alone: $link belongs to somebody else; use the component under the name hawser: --mca pml cm --mca mtl hawser"
+                continue
+            fi
+        fi
+        ln -sfn "$library" "$link"
+        echo "component: $link"
+    done
+}
+
+uninstall_all() {
+    if [ -n "$components" ]; then
+        for name in ofi hawser; do
+            link=$destdir$components/mca_mtl_$name.so
+            if ours "$link"; then rm -f "$link"; fi
+        done
+    fi
+    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1"
+    for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
+    rmdir "$destdir$prefix/include/hawser" 2>/dev/null || true
+}
+
+case ${1:-} in
+install) install_all ;;
+uninstall) uninstall_all ;;
+*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
+esac

@@ -1,0 +1,232 @@
+//! `hawser-info`: what is here, what would be chosen, and how to run it. See `docs/hawser-info.1`.
+
+use std::env;
+use std::ffi::{CStr, CString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use hawser::config::{self, NameList, ProgressMode, TagMode};
+use hawser::fabric::Library;
+use hawser::mtl::ofi;
+
+const USAGE: &str = "usage: hawser-info [--component-dir DIR]
+
+Says which Open MPI is on PATH and whether it accepts hawser, which libfabric
+providers are here, and with what mpirun line hawser is used.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => report(None),
+        ["--component-dir", directory] => report(Some(Path::new(directory))),
+        ["--probe", library] => probe(library),
+        ["--version"] => {
+            println!("hawser {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn report(directory: Option<&Path>) -> ExitCode {
+    println!("hawser {}", env!("CARGO_PKG_VERSION"));
+    let library = find_library();
+    match &library {
+        Some(path) => println!("library: {}", path.display()),
+        None => println!("library: libhawser.so is neither beside this program nor in ../lib"),
+    }
+    let provider = report_providers();
+    println!();
+    let Some(host) = Host::find() else {
+        println!("host: no Open MPI on PATH (ompi_info is missing or does not run)");
+        return ExitCode::FAILURE;
+    };
+    println!("host: Open MPI {}", host.version);
+    let Some(library) = library else { return ExitCode::FAILURE };
+    match host.verdict(&library) {
+        Ok(()) => println!("  accepts hawser"),
+        Err(why) => {
+            println!("  does not accept hawser: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let directories = host.component_path.split(':').map(PathBuf::from);
+    let directories: Vec<_> = directory.map(Path::to_path_buf).into_iter().chain(directories).chain(staged(&library)).collect();
+    println!("  component directories:");
+    for directory in &directories {
+        println!("    {}: {}", directory.display(), components(directory));
+    }
+    let placed = directories.iter().find(|directory| is_ours(&directory.join("mca_mtl_hawser.so")));
+    let Some(placed) = placed else {
+        println!("  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir");
+        return ExitCode::FAILURE;
+    };
+    println!("  run it with:");
+    println!("    {}", host.command(placed, provider.as_deref()));
+    ExitCode::SUCCESS
+}
+
+/// The library: beside this program, or in `../lib`.
+fn find_library() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let folder = program.parent()?;
+    [folder.join("libhawser.so"), folder.join("../lib/libhawser.so")].into_iter().find(|path| path.exists()).and_then(|path| path.canonicalize().ok())
+}
+
+/// Where `make` puts the components when nothing is installed: `target/mca` beside `target/release`.
+fn staged(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?.parent()?.join("mca");
+    folder.is_dir().then_some(folder)
+}
+
+fn is_ours(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "libhawser.so"))
+}
+
+fn components(directory: &Path) -> String {
+    if !directory.is_dir() {
+        return "does not exist".to_owned();
+    }
+    let state = |name: &str| {
+        let path = directory.join(format!("mca_mtl_{name}.so"));
+        match (path.exists(), is_ours(&path)) {
+            (_, true) => format!("{name} is hawser"),
+            (true, false) => format!("{name} is the host's own"),
+            (false, false) => format!("no {name}"),
+        }
+    };
+    format!("{}, {}", state("ofi"), state("hawser"))
+}
+
+/// Lists what libfabric offers for MPI messages; returns the provider that would be chosen.
+fn report_providers() -> Option<String> {
+    let library = match Library::open() {
+        Ok(library) => library,
+        Err(missing) => {
+            println!("libfabric: {missing}");
+            return None;
+        }
+    };
+    let (major, minor) = library.version();
+    println!("libfabric: {major}.{minor}");
+    let config = config::Ofi {
+        include: None,
+        exclude: NameList::parse("shm,sockets,tcp,udp,rstream,usnic,net"),
+        progress_event_count: 100,
+        tag_mode: TagMode::Auto,
+        control_progress: ProgressMode::Unspecified,
+        data_progress: ProgressMode::Unspecified,
+        av_table: false,
+        scalable: false,
+        grouping: false,
+        contexts: 1,
+    };
+    let list = match ofi::candidates(library, &config, false) {
+        Ok(list) => list,
+        Err(error) => {
+            println!("  no provider can carry MPI messages: {error}");
+            return None;
+        }
+    };
+    println!("  providers that can carry MPI messages:");
+    let mut seen = Vec::new();
+    for info in list.iter() {
+        let line = (info.provider().to_owned(), info.domain().to_owned());
+        if seen.contains(&line) {
+            continue;
+        }
+        let by_default = if ofi::allowed(&config, info.provider()) { "used by default" } else { "only when asked for" };
+        println!("    {} on {}: {by_default}; inject up to {} bytes", line.0, line.1, info.inject_size());
+        seen.push(line);
+    }
+    let default = list.iter().find(|info| ofi::allowed(&config, info.provider()));
+    if default.is_none() {
+        println!("  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same");
+    }
+    default.is_none().then(|| list.iter().next().map(|info| info.provider().to_owned())).flatten()
+}
+
+/// An Open MPI on PATH.
+struct Host {
+    version: String,
+    component_path: String,
+}
+
+impl Host {
+    fn find() -> Option<Self> {
+        let output = Command::new("ompi_info").args(["--parsable", "--all"]).env_remove("OMPI_MCA_mca_base_component_path").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim_matches('"').to_owned());
+        Some(Self {
+            version: value("ompi:version:full:")?,
+            component_path: value("mca:mca:base:param:mca_base_component_path:value:").or_else(|| value("mca:mca:base:param:mca_component_path:value:"))?,
+        })
+    }
+
+    /// Loads the host's libraries and hawser in a process of their own and asks hawser.
+    fn verdict(&self, library: &Path) -> Result<(), String> {
+        let program = env::current_exe().map_err(|error| error.to_string())?;
+        let output = Command::new(program).arg("--probe").arg(library).output().map_err(|error| error.to_string())?;
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()) }
+    }
+
+    /// The line that works on this host.
+    fn command(&self, directory: &Path, provider: Option<&str>) -> String {
+        let own = self.component_path.split(':').next().unwrap_or("");
+        let mut line = "mpirun -n 2".to_owned();
+        if directory != Path::new(own) || !self.version.starts_with("4.") {
+            // 5.0's mpirun overrides the variable for applications: the command line is what counts.
+            line += &format!(" --mca mca_base_component_path {}:{own}", directory.display());
+        }
+        if !self.version.starts_with("4.") {
+            line += " --pmixmca mca_base_component_show_load_errors none";
+        }
+        line += " --mca pml cm --mca mtl hawser";
+        if let Some(provider) = provider {
+            line += &format!(" --mca mtl_hawser_provider_include '{provider}'");
+        }
+        line + " PROGRAM"
+    }
+}
+
+/// Loads libmpi, then hawser, and prints why hawser refused it, if it did.
+fn probe(library: &str) -> ExitCode {
+    let load = |name: &str| {
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: a zero-ended name; the libraries' initialisers do no more than in any MPI program.
+        unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) }
+    };
+    if load("libmpi.so.40").is_null() {
+        println!("libmpi.so.40 cannot be loaded");
+        return ExitCode::FAILURE;
+    }
+    let handle = load(library);
+    if handle.is_null() {
+        println!("{library} cannot be loaded");
+        return ExitCode::FAILURE;
+    }
+    // SAFETY: a live handle and a literal name.
+    let refusal = unsafe { libc::dlsym(handle, c"hawser_refusal".as_ptr()) };
+    if refusal.is_null() {
+        println!("{library} is not hawser");
+        return ExitCode::FAILURE;
+    }
+    // SAFETY: `hawser_refusal` has this signature (include/hawser.h).
+    let refusal = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> *const c_char>(refusal) };
+    // SAFETY: it returns a string that lives as long as the process.
+    let refusal = unsafe { CStr::from_ptr(refusal()) }.to_string_lossy();
+    if refusal.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        println!("{refusal}");
+        ExitCode::FAILURE
+    }
+}

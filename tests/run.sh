@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Everything that `make test` runs, on both hosts, one step after the other.
+#
+#     tests/run.sh [STEP …]       all steps, or only those named
+#
+# A step prints its own lines and ends with `N passed, N failed`; a step that prints none counts by
+# its exit status. A failed step does not stop the others. The last line is the sum.
+set -u
+cd "$(dirname "$0")/.."
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+hosts=debian12
+not_run=
+if why=$(tests/hosts/debian13.sh able); then
+    hosts="debian12 debian13"
+elif [ -n "${CI:-}" ]; then
+    echo "$why"
+    hosts="debian12 debian13"
+else
+    echo "$why"
+    not_run="debian13"
+fi
+
+passed=0 failed=0 wanted=" $* "
+
+# step NAME COMMAND…: runs one step and adds up what it says.
+step() {
+    local name=$1 log=target/test-logs/$1.log begin=$SECONDS status sum
+    shift
+    case $wanted in "  " | *" $name "*) ;; *) return ;; esac
+    printf '\n=== %s\n' "$name"
+    mkdir -p target/test-logs
+    "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    sum=$(sed -nE 's/.*\b([0-9]+) passed[,;] ([0-9]+) failed.*/\1 \2/p' "$log" | if [ "$name" = rust ]; then cat; else tail -n 1; fi)
+    local p=0 f=0 a b
+    while read -r a b; do [ -n "$a" ] && p=$((p + a)) f=$((f + b)); done <<<"$sum"
+    if [ $((p + f)) = 0 ] && [ "$status" = 0 ]; then p=1; fi
+    if [ "$f" = 0 ] && [ "$status" != 0 ]; then f=1; fi
+    passed=$((passed + p)) failed=$((failed + f))
+    printf '=== %s: %d passed, %d failed, %d s\n' "$name" "$p" "$f" $((SECONDS - begin))
+}
+
+step rust cargo test --release
+step exports c-tests/export.sh
+step install c-tests/install.sh
+case $hosts in *debian13*) step second-host tests/hosts/debian13.sh make ;; esac
+for host in $hosts; do
+    step "layout-$host" c-tests/layout.sh "$host"
+done
+
+echo
+[ -z "$not_run" ] || echo "not run: $not_run"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -88,9 +88,9 @@ impl Landing {
 }
 
 /// An operation that ended well.
-pub struct Completion<T> {
+pub struct Completion<L> {
     /// The operation.
-    pub lease: Lease<T>,
+    pub lease: L,
     /// Bytes received.
     pub len: usize,
     /// Data that travelled outside the tag.
@@ -118,7 +118,7 @@ pub enum Polled<T> {
     /// Nothing more for now.
     Empty,
     /// An operation ended well.
-    Done(Completion<T>),
+    Done(Completion<Lease<T>>),
     /// An operation failed.
     Failed(Failure<T>),
     /// The queue itself failed, with a positive code: nothing more will come from it.
@@ -313,43 +313,36 @@ impl<T> Context<T> {
         }
     }
 
-    /// The next completion. Nothing is borrowed once it returns, so the caller may run the host.
+    /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
+    /// the caller may run the host, which may poll again and goes on where this left off.
     #[inline]
-    pub fn poll(&self) -> Polled<T> {
+    pub fn poll(&self) -> (Polled<T>, bool) {
         let found = self.inbox.try_with(|inbox| {
             if inbox.next == inbox.filled {
-                // A batch that was not full had drained the queue: say so once, then look again.
-                let drained = inbox.filled != 0 && inbox.filled < inbox.entries.len();
-                (inbox.next, inbox.filled) = (0, 0);
-                if drained {
-                    return Ok(None);
-                }
                 // SAFETY: the queue is open; the buffer has room for as many entries of its format.
                 let read = unsafe { (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len()) };
                 if read <= 0 {
-                    return if read == -(sys::FI_EAGAIN as isize) || read == 0 { Ok(None) } else { Err(read) };
+                    return Err(read);
                 }
-                inbox.filled = read as usize;
+                (inbox.next, inbox.filled) = (0, read as usize);
             }
-            // SAFETY: the provider wrote the first `filled` entries.
-            let entry = unsafe { inbox.entries[inbox.next].assume_init() };
+            // SAFETY: the provider wrote the first `filled` entries, and `next` is below.
+            let entry = unsafe { inbox.entries.get_unchecked(inbox.next).assume_init_ref() };
             inbox.next += 1;
-            Ok(Some(entry))
+            // A batch that was not full has drained the queue.
+            let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
+            Ok((entry.op_context, Completion { lease: (), len: entry.len, data: entry.data, tag: entry.tag }, more))
         });
         match found {
-            Some(Ok(Some(entry))) => match NonNull::new(entry.op_context) {
-                Some(context) => Polled::Done(Completion {
-                    // SAFETY: every operation posted here was posted with a lease of this `T`.
-                    lease: unsafe { Lease::from_context(context) },
-                    len: entry.len,
-                    data: entry.data,
-                    tag: entry.tag,
-                }),
+            Some(Ok((context, Completion { len, data, tag, .. }, more))) => match NonNull::new(context) {
+                // SAFETY: every operation posted here was posted with a lease of this `T`.
+                Some(context) => (Polled::Done(Completion { lease: unsafe { Lease::from_context(context) }, len, data, tag }), more),
                 // A completion without a context belongs to nobody.
-                None => Polled::Empty,
+                None => (Polled::Empty, more),
             },
-            Some(Err(code)) => self.failure(code),
-            None | Some(Ok(None)) => Polled::Empty,
+            Some(Err(code)) if code == 0 || code == -(sys::FI_EAGAIN as isize) => (Polled::Empty, false),
+            Some(Err(code)) => (self.failure(code), true),
+            None => (Polled::Empty, false),
         }
     }
 

@@ -158,32 +158,43 @@ impl<H: Upcalls> Ofi<H> {
     /// Reads and dispatches completions until the queues are drained; returns how many.
     #[inline]
     pub fn progress<L: Layout>(&self) -> usize {
-        let mut count = self.drain::<L>(0, self.endpoint.first());
-        for (index, context) in self.endpoint.others().iter().enumerate() {
-            count += self.drain::<L>(index + 1, context);
-        }
+        let count = self.drain::<L>(0, self.endpoint.first());
+        if self.scalable || self.deferred.load(Ordering::Relaxed) { count + self.progress_rest::<L>() } else { count }
+    }
+
+    #[inline(never)]
+    fn progress_rest<L: Layout>(&self) -> usize {
         if self.deferred.load(Ordering::Relaxed) {
             self.flush_acks();
         }
-        count
+        self.endpoint.others().iter().enumerate().map(|(index, context)| self.drain::<L>(index + 1, context)).sum()
     }
 
     #[inline]
     fn drain<L: Layout>(&self, index: usize, context: &Context<Body<H>>) -> usize {
         let mut count = 0;
         loop {
-            match context.poll() {
-                Polled::Empty => return count,
-                Polled::Done(completion) => self.dispatch::<L>(index, completion),
-                Polled::Failed(failure) => self.fail::<L>(failure),
+            let (polled, more) = context.poll();
+            match polled {
+                Polled::Empty => {}
+                Polled::Done(completion) => {
+                    count += 1;
+                    self.dispatch::<L>(index, completion);
+                }
+                Polled::Failed(failure) => {
+                    count += 1;
+                    self.fail::<L>(failure);
+                }
                 Polled::Broken(code) => broken::<H>(code),
             }
-            count += 1;
+            if !more {
+                return count;
+            }
         }
     }
 
     #[inline]
-    fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Body<H>>) {
+    fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Lease<Body<H>>>) {
         let lease = completion.lease;
         match lease.kind.get() {
             Kind::Recv => self.received::<L>(context, lease, completion.tag, completion.data, completion.len),
@@ -197,7 +208,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[inline(never)]
-    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: &Completion<Body<H>>) {
+    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: &Completion<Lease<Body<H>>>) {
         let lease = completion.lease;
         match kind {
             Kind::Claimed => self.claimed::<L>(context, lease, completion.len),

@@ -12,7 +12,7 @@ use crate::wire::tag::Layout;
 
 impl<H: Upcalls> Ofi<H> {
     /// Posts a receive; `None` stands for any source or any tag.
-    #[inline]
+    #[inline(always)]
     pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
         let from = match source {
             Some(rank) if L::DIRECTED => self.known(comm, rank),

@@ -59,7 +59,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
-    #[inline]
+    #[inline(always)]
     fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route) -> bool {
         if !self.scalable
             && let Some(to) = self.known(comm, dest)
@@ -74,7 +74,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
-    #[inline]
+    #[inline(always)]
     pub fn send<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
         if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
             return Ok(());
@@ -110,7 +110,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Sends; the request completes when the buffer may be used again.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
     pub fn isend<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
         // Tried once: spinning here while the peer spins in its own send would hang both.

@@ -88,9 +88,9 @@ impl Landing {
 }
 
 /// An operation that ended well.
-pub struct Completion<L> {
+pub struct Completion<T> {
     /// The operation.
-    pub lease: L,
+    pub lease: Lease<T>,
     /// Bytes received.
     pub len: usize,
     /// Data that travelled outside the tag.
@@ -113,16 +113,23 @@ pub struct Failure<T> {
     pub tag: u64,
 }
 
-/// What [`Context::poll`] found.
-pub enum Polled<T> {
+/// Why [`Context::poll`] has no completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
     /// Nothing more for now.
     Empty,
-    /// An operation ended well.
-    Done(Completion<Lease<T>>),
+    /// The queue reports an error: [`Context::failure`] says which.
+    Error(isize),
+}
+
+/// What [`Context::failure`] found.
+pub enum Trouble<T> {
+    /// Another thread took it.
+    Gone,
     /// An operation failed.
-    Failed(Failure<T>),
+    Operation(Failure<T>),
     /// The queue itself failed, with a positive code: nothing more will come from it.
-    Broken(i32),
+    Queue(i32),
 }
 
 type Recv = unsafe extern "C" fn(*mut sys::fid_ep, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
@@ -315,48 +322,47 @@ impl<T> Context<T> {
 
     /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
     /// the caller may run the host, which may poll again and goes on where this left off.
-    #[inline]
-    pub fn poll(&self) -> (Polled<T>, bool) {
+    #[inline(always)]
+    pub fn poll(&self) -> std::result::Result<(Completion<T>, bool), Pause> {
         let found = self.inbox.try_with(|inbox| {
             if inbox.next == inbox.filled {
                 // SAFETY: the queue is open; the buffer has room for as many entries of its format.
                 let read = unsafe { (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len()) };
                 if read <= 0 {
-                    return Err(read);
+                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 { Pause::Empty } else { Pause::Error(read) });
                 }
                 (inbox.next, inbox.filled) = (0, read as usize);
             }
-            // SAFETY: the provider wrote the first `filled` entries, and `next` is below.
-            let entry = unsafe { inbox.entries.get_unchecked(inbox.next).assume_init_ref() };
+            // INVARIANT: next < filled <= entries.len(), and the provider wrote the first `filled`.
+            // SAFETY: by the invariant, in bounds.
+            let entry = unsafe { inbox.entries.get_unchecked(inbox.next) };
+            // SAFETY: by the invariant, written.
+            let entry = unsafe { entry.assume_init_ref() };
             inbox.next += 1;
             // A batch that was not full has drained the queue.
             let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
-            Ok((entry.op_context, Completion { lease: (), len: entry.len, data: entry.data, tag: entry.tag }, more))
+            // A completion without a context belongs to nobody; no provider makes one, since every
+            // operation that completes was posted with one.
+            let context = NonNull::new(entry.op_context).ok_or(Pause::Empty)?;
+            // SAFETY: every operation posted here was posted with a lease of this `T`.
+            let lease = unsafe { Lease::from_context(context) };
+            Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
         });
-        match found {
-            Some(Ok((context, Completion { len, data, tag, .. }, more))) => match NonNull::new(context) {
-                // SAFETY: every operation posted here was posted with a lease of this `T`.
-                Some(context) => (Polled::Done(Completion { lease: unsafe { Lease::from_context(context) }, len, data, tag }), more),
-                // A completion without a context belongs to nobody.
-                None => (Polled::Empty, more),
-            },
-            Some(Err(code)) if code == 0 || code == -(sys::FI_EAGAIN as isize) => (Polled::Empty, false),
-            Some(Err(code)) => (self.failure(code), true),
-            None => (Polled::Empty, false),
-        }
+        found.unwrap_or(Err(Pause::Empty))
     }
 
+    /// The error behind [`Pause::Error`].
     #[cold]
-    fn failure(&self, code: isize) -> Polled<T> {
+    pub fn failure(&self, code: isize) -> Trouble<T> {
         if code != -(sys::FI_EAVAIL as isize) {
-            return Polled::Broken(i32::try_from(-code).unwrap_or(i32::MAX));
+            return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
         }
         let mut room = ErrorEntry { entry: sys::fi_cq_err_entry::default(), appended: [0; 16] };
         // SAFETY: the queue is open; the entry has room for what any known version writes.
         let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
         let _ = room.appended;
         match read {
-            1.. => Polled::Failed(Failure {
+            1.. => Trouble::Operation(Failure {
                 // SAFETY: every operation posted here was posted with a lease of this `T`.
                 lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::from_context(context) }),
                 code: room.entry.err,
@@ -364,9 +370,8 @@ impl<T> Context<T> {
                 data: room.entry.data,
                 tag: room.entry.tag,
             }),
-            // Another thread took it.
-            _ if read == 0 || read == -(sys::FI_EAGAIN as isize) => Polled::Empty,
-            _ => Polled::Broken(i32::try_from(-read).unwrap_or(i32::MAX)),
+            _ if read == 0 || read == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
+            _ => Trouble::Queue(i32::try_from(-read).unwrap_or(i32::MAX)),
         }
     }
 }

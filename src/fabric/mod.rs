@@ -12,7 +12,7 @@ mod library;
 mod objects;
 mod operation;
 
-pub use context::{Completion, Context, Failure, Landing, Payload, Polled};
+pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config;
 use crate::error::{Error, Result};
-use crate::fabric::{Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Polled, Pool, PostError, Ready, sys};
+use crate::fabric::{Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Pause, Pool, PostError, Ready, Trouble, sys};
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
@@ -170,31 +170,38 @@ impl<H: Upcalls> Ofi<H> {
         self.endpoint.others().iter().enumerate().map(|(index, context)| self.drain::<L>(index + 1, context)).sum()
     }
 
-    #[inline]
+    #[inline(always)]
     fn drain<L: Layout>(&self, index: usize, context: &Context<Body<H>>) -> usize {
         let mut count = 0;
         loop {
-            let (polled, more) = context.poll();
-            match polled {
-                Polled::Empty => {}
-                Polled::Done(completion) => {
+            match context.poll() {
+                Ok((completion, more)) => {
                     count += 1;
                     self.dispatch::<L>(index, completion);
+                    if !more {
+                        return count;
+                    }
                 }
-                Polled::Failed(failure) => {
+                Err(Pause::Empty) => return count,
+                Err(Pause::Error(code)) => {
                     count += 1;
-                    self.fail::<L>(failure);
+                    self.trouble::<L>(context.failure(code));
                 }
-                Polled::Broken(code) => broken::<H>(code),
-            }
-            if !more {
-                return count;
             }
         }
     }
 
-    #[inline]
-    fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Lease<Body<H>>>) {
+    #[cold]
+    fn trouble<L: Layout>(&self, trouble: Trouble<Body<H>>) {
+        match trouble {
+            Trouble::Gone => {}
+            Trouble::Operation(failure) => self.fail::<L>(failure),
+            Trouble::Queue(code) => broken::<H>(code),
+        }
+    }
+
+    #[inline(always)]
+    fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Body<H>>) {
         let lease = completion.lease;
         match lease.kind.get() {
             Kind::Recv => self.received::<L>(context, lease, completion.tag, completion.data, completion.len),
@@ -203,12 +210,12 @@ impl<H: Upcalls> Ofi<H> {
                     self.sent(lease);
                 }
             }
-            kind => self.dispatch_rare::<L>(context, kind, &completion),
+            kind => self.dispatch_rare::<L>(context, kind, completion),
         }
     }
 
     #[inline(never)]
-    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: &Completion<Lease<Body<H>>>) {
+    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: Completion<Body<H>>) {
         let lease = completion.lease;
         match kind {
             Kind::Claimed => self.claimed::<L>(context, lease, completion.len),

@@ -87,7 +87,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// A receive of the host's ended well.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, data: u64, len: usize) {
         lease.kind.set(Kind::Idle);
         let envelope = envelope::<L>(bits, data, len);
@@ -111,7 +111,6 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// A claimed message arrived: its envelope is the one that the probe saw.
-    #[cold]
     pub(super) fn claimed<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, len: usize) {
         lease.kind.set(Kind::Idle);
         let bits = lease.bits.get();
@@ -142,7 +141,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Tells the sender of a synchronous message that it was matched.
-    #[cold]
+    #[inline(never)]
     fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
         let Some(comm) = lease.comm.get() else { return };
         match self.address(comm, source, context) {

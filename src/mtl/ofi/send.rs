@@ -170,7 +170,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Completes a send of the host's. The operation is the host's again afterwards.
-    #[inline]
+    #[inline(never)]
     pub(super) fn sent(&self, lease: Lease<Body<H>>) {
         lease.kind.set(Kind::Idle);
         drop(lease.bounce.take());

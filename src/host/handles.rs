@@ -59,7 +59,9 @@ macro_rules! handles {
 
             #[inline]
             fn peer(self, rank: i32) -> Result<Proc> {
-                let group = NonNull::new(field!(self.0, remote_group)).ok_or(Error::Unreachable)?;
+                let group = field!(self.0, remote_group);
+                // SAFETY: a live communicator has a remote group; that of an intracommunicator is its own.
+                let group = unsafe { NonNull::new_unchecked(group) };
                 let procs = field!(group, procs);
                 // SAFETY: the host has checked the rank against the group's size.
                 let slot = unsafe { procs.add(rank as usize) };
@@ -67,7 +69,8 @@ macro_rules! handles {
                 let slot = unsafe { AtomicPtr::from_ptr(slot) };
                 let found = slot.load(Ordering::Relaxed);
                 if found.addr() & 1 == 0 {
-                    NonNull::new(found).map(Proc).ok_or(Error::Unreachable)
+                    // SAFETY: a slot below the group's size holds a process or a sentinel, never null.
+                    Ok(Proc(unsafe { NonNull::new_unchecked(found) }))
                 } else {
                     resolve(slot, found)
                 }
@@ -125,20 +128,26 @@ macro_rules! handles {
         }
 
         impl Conv {
-            /// Displacement of the first byte of data.
+            /// The datatype; an empty convertor may have none.
+            ///
+            /// # Safety
+            /// The convertor is not empty.
             #[inline]
-            fn true_lb(self) -> isize {
+            unsafe fn datatype(self) -> NonNull<sys::Datatype> {
                 let datatype = field!(self.0, datatype).cast_mut();
-                match NonNull::new(datatype) {
-                    Some(datatype) => field!(datatype, true_lb),
-                    None => 0,
-                }
+                // SAFETY: the promise above: the host prepared the convertor with a datatype.
+                unsafe { NonNull::new_unchecked(datatype) }
             }
 
             /// The first byte of data behind a prepared convertor.
+            ///
+            /// # Safety
+            /// The convertor is not empty.
             #[inline]
-            fn first(self) -> *mut u8 {
-                let offset = self.true_lb().wrapping_add_unsigned(field!(self.0, converted));
+            unsafe fn first(self) -> *mut u8 {
+                // SAFETY: the promise above.
+                let datatype = unsafe { self.datatype() };
+                let offset = field!(datatype, true_lb).wrapping_add_unsigned(field!(self.0, converted));
                 field!(self.0, base).wrapping_offset(offset)
             }
 
@@ -168,7 +177,8 @@ macro_rules! handles {
                 if len == 0 {
                     return Some(Payload::EMPTY);
                 }
-                let datatype = NonNull::new(field!(self.0, datatype).cast_mut())?;
+                // SAFETY: not empty.
+                let datatype = unsafe { self.datatype() };
                 let flags = u32::from(field!(datatype, flags));
                 let gapless = flags & flag::NO_GAPS != 0 || field!(self.0, count) == 1;
                 if flags & flag::CONTIGUOUS == 0 || !gapless || field!(self.0, flags) & flag::DEVICE != 0 {
@@ -176,7 +186,8 @@ macro_rules! handles {
                 }
                 let start = match route {
                     Route::Placed => field!(self.0, base),
-                    Route::Prepared => self.first(),
+                    // SAFETY: not empty.
+                    Route::Prepared => unsafe { self.first() },
                 };
                 // SAFETY: the MPI program keeps its send buffer unchanged until the request completes.
                 Some(unsafe { Payload::new(start, len) })
@@ -193,8 +204,10 @@ macro_rules! handles {
                 if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || !one_piece {
                     return None;
                 }
+                // SAFETY: not empty.
+                let start = unsafe { self.first() };
                 // SAFETY: the MPI program leaves its receive buffer alone until the request completes.
-                Some(unsafe { Landing::new(self.first(), len) })
+                Some(unsafe { Landing::new(start, len) })
             }
 
             fn pack(self, into: &mut [u8]) -> Result<()> {
@@ -216,10 +229,11 @@ macro_rules! handles {
 
             #[inline]
             fn complete(self) {
-                if let Some(complete) = field!(self.0, complete) {
-                    // SAFETY: called once per request, which is not touched afterwards.
-                    unsafe { complete(self.0.as_ptr()) };
-                }
+                let complete = field!(self.0, complete);
+                // SAFETY: the host set the function before it called us.
+                let complete = unsafe { complete.unwrap_unchecked() };
+                // SAFETY: called once per request, which is not touched afterwards.
+                unsafe { complete(self.0.as_ptr()) };
             }
         }
 

@@ -11,8 +11,8 @@ use super::abi::Abi;
 use super::guard::guard;
 use crate::error::Error;
 use crate::fabric::{Lease, Operation, Place};
-use crate::mtl::ofi::{Body, Claim, Ofi};
-use crate::wire::tag::Layout;
+use crate::mtl::ofi::{Body, Ofi};
+use crate::wire::tag::{Layout, Selector};
 
 /// The host's table, and the transport behind it.
 #[repr(C)]
@@ -34,12 +34,6 @@ pub(super) static ACTIVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 unsafe fn shell<'a, A: Abi>(module: *mut A::RawModule) -> &'a Shell<A> {
     // SAFETY: the promise above; the shell is boxed and never moves.
     unsafe { &*module.cast::<Shell<A>>() }
-}
-
-/// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`
-#[inline]
-fn wildcard(value: c_int) -> Option<i32> {
-    (value != -1).then_some(value)
 }
 
 /// The host's code: `OMPI_*` of `ompi/include/ompi/constants.h`.
@@ -110,7 +104,7 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(module: *mut A::RawModu
         let (shell, comm, conv) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv)) };
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
         let (place, request) = unsafe { (Place::new(behind::<A>(request)), A::req(request)) };
-        result(shell.ofi.irecv::<L>(comm, wildcard(source), wildcard(tag), conv, request, place))
+        result(shell.ofi.irecv::<L>(comm, Selector(source), Selector(tag), conv, request, place))
     })
 }
 
@@ -118,7 +112,7 @@ pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(module: *mut A::RawMod
     guard!("mtl_iprobe", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { (shell::<A>(module), A::comm(comm)) };
-        let found = match shell.ofi.iprobe::<L>(comm, wildcard(source), wildcard(tag)) {
+        let found = match shell.ofi.iprobe::<L>(comm, Selector(source), Selector(tag)) {
             Ok(found) => found,
             Err(error) => return code(error),
         };
@@ -144,7 +138,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
     guard!("mtl_improbe", {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, handle) = unsafe { (shell::<A>(module), A::comm(comm)) };
-        let found = match shell.ofi.improbe::<L>(handle, wildcard(source), wildcard(tag)) {
+        let found = match shell.ofi.improbe::<L>(handle, Selector(source), Selector(tag)) {
             Ok(found) => found,
             Err(error) => return code(error),
         };
@@ -178,7 +172,7 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(module: *mut A::RawMod
         let lease = unsafe { Lease::at(claim) };
         // SAFETY: the host's live request head.
         let request = unsafe { A::req(request) };
-        result(shell.ofi.imrecv::<L>(Claim::resume(lease), conv, request))
+        result(shell.ofi.imrecv::<L>(lease, conv, request))
     })
 }
 

@@ -50,12 +50,12 @@ pub trait Layout: Copy + Send + Sync + 'static {
 
     /// The bits that a receive asks for, and those it does not look at.
     #[inline]
-    fn receive(context: u32, source: Option<i32>, tag: Option<i32>) -> Pattern {
+    fn receive(context: u32, source: Selector, tag: Selector) -> Pattern {
         let mut ignore = Self::SYNC;
         // The highest tag bit stays significant: an internal (negative) tag never meets a wildcard.
-        ignore |= if tag.is_none() { Self::TAG_MASK >> 1 } else { 0 };
-        ignore |= if source.is_none() { Self::SOURCE_MASK } else { 0 };
-        Pattern { bits: Self::send(context, source.unwrap_or(0), tag.unwrap_or(0)), ignore }
+        ignore |= if tag.is_any() { Self::TAG_MASK >> 1 } else { 0 };
+        ignore |= if source.is_any() { Self::SOURCE_MASK } else { 0 };
+        Pattern { bits: Self::send(context, source.or_zero(), tag.or_zero()), ignore }
     }
 
     /// The MPI tag, its sign restored.
@@ -75,6 +75,26 @@ pub trait Layout: Copy + Send + Sync + 'static {
     fn ack(bits: u64, me: i32) -> u64 {
         let bits = (bits & !Self::SYNC) | Self::ACK;
         if Self::DIRECTED { bits } else { (bits & !Self::SOURCE_MASK) | ((me as u64) << Self::SOURCE_SHIFT) }
+    }
+}
+
+/// A rank or a tag that a receive asks for, or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selector(pub i32);
+
+impl Selector {
+    /// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`.
+    pub const ANY: Self = Self(-1);
+
+    /// Whether every value will do.
+    #[inline]
+    pub fn is_any(self) -> bool {
+        self == Self::ANY
+    }
+
+    #[inline]
+    fn or_zero(self) -> i32 {
+        if self.is_any() { 0 } else { self.0 }
     }
 }
 
@@ -137,14 +157,14 @@ mod tests {
 
     fn round_trip<L: Layout>() {
         for source in [0, 1, 262_143_i64.min(L::MAX_SOURCE) as i32] {
-            for tag in [0, 1, -1, -300, L::MAX_TAG] {
+            for tag in [0, 1, -2, -300, L::MAX_TAG] {
                 let bits = L::send(9, source, tag);
                 assert_eq!((L::tag(bits), L::source(bits, source as u64)), (tag, source));
-                let want = L::receive(9, Some(source), Some(tag));
+                let want = L::receive(9, Selector(source), Selector(tag));
                 assert_eq!((bits ^ want.bits) & !want.ignore, 0);
                 assert_eq!(((bits | L::SYNC) ^ want.bits) & !want.ignore, 0, "a synchronous send matches too");
                 assert_ne!((L::ack(bits | L::SYNC, source) ^ want.bits) & !want.ignore, 0, "an answer never does");
-                let any = L::receive(9, None, None);
+                let any = L::receive(9, Selector::ANY, Selector::ANY);
                 assert_eq!((bits ^ any.bits) & !any.ignore == 0, tag >= 0, "wildcards never meet internal tags");
             }
         }

@@ -4,6 +4,7 @@ pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use super::abi::{Abi, ProcessFacts};
 use super::symbols::symbols;
@@ -24,8 +25,12 @@ symbols! {
 
 static OWN: OnceLock<(Own, (i32, i32, i32))> = OnceLock::new();
 
+/// Whether this release is older than 4.1.6, which prepares convertors fully.
+static PLACED: AtomicBool = AtomicBool::new(false);
+
 impl Own {
     pub(super) fn install(self, version: (i32, i32, i32)) {
+        PLACED.store(version.2 < 6, Ordering::Relaxed);
         let _ = OWN.set((self, version));
     }
 
@@ -110,14 +115,14 @@ unsafe impl Abi for V4_1 {
 
     #[inline]
     unsafe fn route(request: Option<*mut sys::MtlRequest>) -> Route {
-        // HOST: up to 4.1.5, pml/cm fills a bare convertor by hand for blocking sends and thin
+        // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
         let thin = request.is_none_or(|request| {
             // SAFETY: a live request head, whose host request is alive.
             let kind = unsafe { (*(*request).request.cast::<sys::CmRequest>()).kind };
             kind == 1
         });
-        if thin && Self::version().2 < 6 { Route::Placed } else { Route::Prepared }
+        if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::fabric::Lease;
 use crate::mtl::{Envelope, Outcome, Upcalls};
+use crate::wire::tag::Layout;
 
 /// What an operation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,9 @@ pub struct Body<H: Upcalls> {
     pub(super) bounce: Cell<Option<Box<[u8]>>>,
     /// The send that an answer belongs to.
     pub(super) parent: Cell<Option<Lease<Body<H>>>>,
-    pub(super) envelope: Cell<Envelope>,
-    /// The tag bits of a claimed message.
+    /// What a probe saw: the tag bits and the data of the message, whose size is in `len`.
     pub(super) bits: Cell<u64>,
+    pub(super) data: Cell<u64>,
 }
 
 impl<H: Upcalls> Body<H> {
@@ -55,8 +56,8 @@ impl<H: Upcalls> Body<H> {
             convertor: Cell::new(None),
             bounce: Cell::new(None),
             parent: Cell::new(None),
-            envelope: Cell::new(Envelope { source: 0, tag: 0, len: 0 }),
             bits: Cell::new(0),
+            data: Cell::new(0),
         }
     }
 
@@ -64,6 +65,12 @@ impl<H: Upcalls> Body<H> {
     #[inline]
     pub fn idle() -> Self {
         Self::new(Kind::Idle)
+    }
+
+    /// What a probe saw.
+    pub(super) fn envelope<L: Layout>(&self) -> Envelope {
+        let (bits, data) = (self.bits.get(), self.data.get());
+        Envelope { source: L::source(bits, data), tag: L::tag(bits), len: self.len.get() }
     }
 
     /// Notes one completion; true when it was the last.

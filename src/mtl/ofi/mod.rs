@@ -48,6 +48,8 @@ pub struct Ofi<H: Upcalls> {
     /// Serialises the making of peers.
     peers: EngineCell<()>,
     inject_size: usize,
+    /// Messages below this size may take the short path: none with a scalable endpoint.
+    short: usize,
     max_message: usize,
     context_bits: u32,
     scalable: bool,
@@ -81,6 +83,7 @@ impl<H: Upcalls> Ofi<H> {
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
         Ok(Self {
             inject_size: offer.info.inject_size(),
+            short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
             max_message: offer.info.max_message(),
             can_probe: endpoint.first().can_probe(),
             scalable: config.scalable,
@@ -220,8 +223,9 @@ impl<H: Upcalls> Ofi<H> {
         match kind {
             Kind::Claimed => self.claimed::<L>(context, lease, completion.len),
             Kind::Wait => {
-                lease.envelope.set(envelope::<L>(completion.tag, completion.data, completion.len));
+                lease.len.set(completion.len);
                 lease.bits.set(completion.tag);
+                lease.data.set(completion.data);
                 lease.settle();
             }
             Kind::Ack => self.acked(lease, Outcome::Success),

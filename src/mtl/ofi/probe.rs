@@ -5,7 +5,7 @@ use super::{Body, Ofi};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Lease, PostError, sys};
 use crate::mtl::{Communicator, Envelope, Outcome, Upcalls};
-use crate::wire::tag::Layout;
+use crate::wire::tag::{Layout, Selector};
 
 /// A message that a matched probe took out of matching. It must be received.
 pub struct Claim<H: Upcalls> {
@@ -15,16 +15,9 @@ pub struct Claim<H: Upcalls> {
     pub envelope: Envelope,
 }
 
-impl<H: Upcalls> Claim<H> {
-    /// The claim that a host kept as the bare place of its operation.
-    pub fn resume(lease: Lease<Body<H>>) -> Self {
-        Self { lease, envelope: lease.envelope.get() }
-    }
-}
-
 impl<H: Upcalls> Ofi<H> {
-    /// Whether a message is there; `None` stands for any source or any tag.
-    pub fn iprobe<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>) -> Result<Option<Envelope>> {
+    /// Whether a message is there.
+    pub fn iprobe<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector) -> Result<Option<Envelope>> {
         let claim = self.peek::<L>(comm, source, tag, false)?;
         Ok(claim.map(|claim| {
             self.pool.put(claim.lease);
@@ -33,19 +26,16 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// As [`iprobe`](Self::iprobe), and nobody else will match the message.
-    pub fn improbe<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>) -> Result<Option<Claim<H>>> {
+    pub fn improbe<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector) -> Result<Option<Claim<H>>> {
         self.peek::<L>(comm, source, tag, true)
     }
 
-    fn peek<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, claim: bool) -> Result<Option<Claim<H>>> {
+    fn peek<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, claim: bool) -> Result<Option<Claim<H>>> {
         if !self.can_probe {
             return Err(Error::Unsupported);
         }
         let context = self.context_of(comm);
-        let from = match source {
-            Some(rank) if L::DIRECTED => self.address(comm, rank, 0)?,
-            _ => Address::ANY,
-        };
+        let from = if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
         // What the provider has ready becomes visible to the peek only by progress.
         self.progress::<L>();
@@ -67,7 +57,7 @@ impl<H: Upcalls> Ofi<H> {
             }
         }
         match lease.outcome.get() {
-            Outcome::Success => Ok(Some(Claim { lease, envelope: lease.envelope.get() })),
+            Outcome::Success => Ok(Some(Claim { lease, envelope: lease.envelope::<L>() })),
             Outcome::Cancelled => {
                 self.pool.put(lease);
                 Ok(None)

@@ -3,22 +3,18 @@
 use std::cell::Cell;
 
 use super::body::Kind;
-use super::probe::Claim;
 use super::{Ack, Body, Ofi, envelope};
 use crate::error::Result;
 use crate::fabric::{Address, Failure, Landing, Lease, Place};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
-use crate::wire::tag::Layout;
+use crate::wire::tag::{Layout, Selector};
 
 impl<H: Upcalls> Ofi<H> {
-    /// Posts a receive; `None` stands for any source or any tag.
+    /// Posts a receive.
     #[inline(always)]
-    pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
-        let from = match source {
-            Some(rank) if L::DIRECTED => self.known(comm, rank),
-            // Where the source is in the tag the address need not match too.
-            _ => Some(Address::ANY),
-        };
+    pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+        // Where the source is in the tag the address need not match too.
+        let from = if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
         if !self.scalable
             && let Some(from) = from
             && let Some(landing) = convertor.landing()
@@ -33,12 +29,9 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[inline(never)]
-    fn irecv_slowly<L: Layout>(&self, comm: H::Comm, source: Option<i32>, tag: Option<i32>, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+    fn irecv_slowly<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
         let context = self.context_of(comm);
-        let from = match source {
-            Some(rank) if L::DIRECTED => self.address(comm, rank, 0)?,
-            _ => Address::ANY,
-        };
+        let from = if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
         let lease = place.install(Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) });
         let landing = self.land(convertor, lease);
@@ -51,8 +44,8 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Receives the message that a matched probe claimed.
-    pub fn imrecv<L: Layout>(&self, claim: Claim<H>, convertor: H::Conv, request: H::Req) -> Result<()> {
-        let lease = claim.lease;
+    pub fn imrecv<L: Layout>(&self, claim: Lease<Body<H>>, convertor: H::Conv, request: H::Req) -> Result<()> {
+        let (lease, seen) = (claim, claim.envelope::<L>());
         let landing = self.land(convertor, lease);
         lease.kind.set(Kind::Claimed);
         lease.request.set(Some(request));
@@ -60,7 +53,7 @@ impl<H: Upcalls> Ofi<H> {
         lease.pending.store(1, std::sync::atomic::Ordering::Release);
         let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
         let context = self.context_of(comm);
-        let from = if L::DIRECTED { self.address(comm, lease.envelope.get().source, 0)? } else { Address::ANY };
+        let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
         let posted = self.post::<L>(|| self.context(context).take(landing, from, lease.bits.get() & !L::SYNC, L::SYNC, lease));
         if posted.is_err() {
             lease.kind.set(Kind::Idle);
@@ -114,7 +107,7 @@ impl<H: Upcalls> Ofi<H> {
     pub(super) fn claimed<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, len: usize) {
         lease.kind.set(Kind::Idle);
         let bits = lease.bits.get();
-        let envelope = Envelope { len, ..lease.envelope.get() };
+        let envelope = Envelope { len, ..lease.envelope::<L>() };
         if bits & L::SYNC != 0 {
             self.answer::<L>(context, lease, bits, envelope.source);
         }
@@ -166,7 +159,7 @@ impl<H: Upcalls> Ofi<H> {
     #[cold]
     pub(super) fn claim_failed<L: Layout>(&self, lease: Lease<Body<H>>, failure: &Failure<Body<H>>) {
         lease.kind.set(Kind::Idle);
-        let seen = Envelope { len: failure.len.min(lease.len.get()), ..lease.envelope.get() };
+        let seen = Envelope { len: failure.len.min(lease.len.get()), ..lease.envelope::<L>() };
         drop(lease.bounce.take());
         let (outcome, request) = (lease.outcome.get(), lease.request.take());
         self.pool.put(lease);

@@ -61,10 +61,9 @@ impl<H: Upcalls> Ofi<H> {
     /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
     fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route) -> bool {
-        if !self.scalable
-            && let Some(to) = self.known(comm, dest)
+        if let Some(to) = self.known(comm, dest)
             && let Some(bytes) = convertor.payload(route)
-            && bytes.len() <= self.inject_size
+            && bytes.len() < self.short
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);

@@ -24,6 +24,8 @@ check "it runs, and the library states the same version" $?
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
 check "hawser-info is installed" "$([ -x "$root/opt/hawser/bin/hawser-info" ]; echo $?)"
 
+check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
+
 rm -f "$root/opt/components/mca_mtl_ofi.so"
 echo "somebody else's" >"$root/opt/components/mca_mtl_ofi.so"
 pkgconfig/install.sh install >>"$root.log" 2>&1

@@ -18,7 +18,9 @@ impl NameList {
     /// Whether a provider is meant: a listed name is the provider's, or the beginning of it, so
     /// that `tcp` also means the layered `tcp;ofi_rxm`. Letter case does not matter.
     pub fn names(&self, provider: &str) -> bool {
-        self.0.iter().any(|name| provider.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name)))
+        self.0
+            .iter()
+            .any(|name| provider.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name)))
     }
 }
 
@@ -75,6 +77,8 @@ pub struct Ofi {
     pub grouping: bool,
     /// Contexts of a scalable endpoint (`mtl_ofi_num_ctxts`).
     pub contexts: usize,
+    /// Let the provider send and receive device memory itself, where it can (`mtl_ofi_disable_hmem`).
+    pub device: bool,
 }
 
 #[cfg(test)]

@@ -28,9 +28,8 @@ const MODULES: [&str; 17] = [
 ];
 
 /// What a transport may import.
-const TRANSPORT: [&str; 10] = [
-    "wire", "engine", "config", "error", "link", "sync", "shm", "fabric", "verbs", "cuda",
-];
+const TRANSPORT: [&str; 10] =
+    ["wire", "engine", "config", "error", "link", "sync", "shm", "fabric", "verbs", "cuda"];
 
 /// What a module may import besides itself: imports run downward only, and nobody imports `host`,
 /// `capi` or `provider`. `engine::time` stands for that one submodule.
@@ -42,16 +41,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
         "engine" => &["wire", "config", "error"],
         "link" => &["engine::time", "fabric", "error"],
         "btl" | "mtl" | "accelerator" => &TRANSPORT,
-        "host" => &[
-            "btl",
-            "mtl",
-            "accelerator",
-            "config",
-            "error",
-            "fabric",
-            "sync",
-            "wire",
-        ],
+        "host" => &["btl", "mtl", "accelerator", "config", "error", "fabric", "sync", "wire"],
         "sim" => &["wire", "engine", "link", "config", "error"],
         "capi" | "provider" => &[
             "wire",
@@ -116,28 +106,14 @@ struct Source {
 
 impl Source {
     fn new(path: impl Into<PathBuf>, text: &str) -> Self {
-        Self {
-            path: path.into(),
-            text: text.to_owned(),
-            code: blank(text),
-        }
+        Self { path: path.into(), text: text.to_owned(), code: blank(text) }
     }
 
     /// The module path of the file: `["fabric", "info"]` for `src/fabric/info.rs`.
     fn module(&self) -> Vec<String> {
-        let below = self
-            .path
-            .strip_prefix("src")
-            .unwrap_or(&self.path)
-            .with_extension("");
-        let mut parts: Vec<String> = below
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned())
-            .collect();
-        if parts
-            .last()
-            .is_some_and(|last| last == "mod" || last == "lib")
-        {
+        let below = self.path.strip_prefix("src").unwrap_or(&self.path).with_extension("");
+        let mut parts: Vec<String> = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        if parts.last().is_some_and(|last| last == "mod" || last == "lib") {
             parts.pop();
         }
         parts
@@ -163,20 +139,13 @@ impl Source {
             } else if c == ':' && rest.next_if(|(_, next)| *next == ':').is_some() {
                 end += 1;
             }
-            tokens.push(Token {
-                text: &code[start..end],
-                line,
-            });
+            tokens.push(Token { text: &code[start..end], line });
         }
         tokens
     }
 
     fn violation(&self, line: usize, what: impl Into<String>) -> Violation {
-        Violation {
-            path: self.path.clone(),
-            line,
-            what: what.into(),
-        }
+        Violation { path: self.path.clone(), line, what: what.into() }
     }
 }
 
@@ -221,8 +190,7 @@ fn blank(text: &str) -> String {
                     break;
                 }
             }
-        } else if let Some((open, hashes)) = begins_word.then(|| raw_string(&source[i..])).flatten()
-        {
+        } else if let Some((open, hashes)) = begins_word.then(|| raw_string(&source[i..])).flatten() {
             out.extend(std::iter::repeat_n(' ', open - 1));
             out.push('"');
             i += open;
@@ -266,10 +234,7 @@ fn blank(text: &str) -> String {
 
 /// If a raw string begins here: the length of its opening up to and with the quote, and its hashes.
 fn raw_string(source: &[char]) -> Option<(usize, usize)> {
-    let prefix = source
-        .iter()
-        .take_while(|c| matches!(c, 'b' | 'c' | 'r'))
-        .count();
+    let prefix = source.iter().take_while(|c| matches!(c, 'b' | 'c' | 'r')).count();
     if prefix == 0 || prefix > 2 || source[prefix - 1] != 'r' {
         return None;
     }
@@ -290,8 +255,8 @@ fn paths<'a>(tokens: &[Token<'a>], start: usize) -> Vec<Import<'a>> {
         if !token.text.starts_with(is_word) || segment(at + 1) == "!" {
             return None;
         }
-        let submodule = (segment(at + 1) == "::" && segment(at + 2).starts_with(is_word))
-            .then(|| segment(at + 2));
+        let submodule =
+            (segment(at + 1) == "::" && segment(at + 2).starts_with(is_word)).then(|| segment(at + 2));
         Some((token.text, submodule, token.line))
     };
     if segment(start) != "{" {
@@ -345,12 +310,10 @@ fn imports(source: &Source) -> Vec<Violation> {
         }
         for (first, second, line) in found {
             let right = first == own
-                || allowed(own)
-                    .iter()
-                    .any(|entry| match entry.split_once("::") {
-                        Some((module, submodule)) => module == first && Some(submodule) == second,
-                        None => *entry == first,
-                    });
+                || allowed(own).iter().any(|entry| match entry.split_once("::") {
+                    Some((module, submodule)) => module == first && Some(submodule) == second,
+                    None => *entry == first,
+                });
             if !right {
                 let path = second.map_or(first.to_owned(), |second| format!("{first}::{second}"));
                 violations.push(source.violation(line, format!("{own} may not import {path}")));
@@ -363,11 +326,7 @@ fn imports(source: &Source) -> Vec<Violation> {
 
 /// The safe modules stay safe.
 fn unsafe_code(source: &Source) -> Vec<Violation> {
-    if !source
-        .module()
-        .first()
-        .is_some_and(|own| SAFE.contains(&own.as_str()))
-    {
+    if !source.module().first().is_some_and(|own| SAFE.contains(&own.as_str())) {
         return Vec::new();
     }
     source
@@ -395,12 +354,7 @@ fn names(source: &Source) -> Vec<Violation> {
         .with_extension("")
         .iter()
         .filter(|part| NAMELESS.iter().any(|name| *part == *name))
-        .map(|part| {
-            source.violation(
-                1,
-                format!("a name that says nothing: {}", part.to_string_lossy()),
-            )
-        })
+        .map(|part| source.violation(1, format!("a name that says nothing: {}", part.to_string_lossy())))
         .collect()
 }
 
@@ -426,16 +380,11 @@ fn host_symbols(source: &Source) -> Vec<Violation> {
                 block = depth > 0;
             }
             "fn" | "static" => {
-                let name = if text(at + 1) == "mut" {
-                    text(at + 2)
-                } else {
-                    text(at + 1)
-                };
+                let name = if text(at + 1) == "mut" { text(at + 2) } else { text(at + 1) };
                 if HOST_SYMBOLS.iter().any(|prefix| name.starts_with(prefix)) {
-                    violations.push(source.violation(
-                        token.line,
-                        format!("{name} is declared: look it up at run time"),
-                    ));
+                    violations.push(
+                        source.violation(token.line, format!("{name} is declared: look it up at run time")),
+                    );
                 }
             }
             _ => {}
@@ -470,11 +419,8 @@ fn sources() -> Vec<Source> {
 
 /// Fails with every violation in the tree.
 fn enforce(rule: fn(&Source) -> Vec<Violation>) {
-    let report: Vec<String> = sources()
-        .iter()
-        .flat_map(rule)
-        .map(|violation| violation.to_string())
-        .collect();
+    let report: Vec<String> =
+        sources().iter().flat_map(rule).map(|violation| violation.to_string()).collect();
     assert!(report.is_empty(), "\n{}", report.join("\n"));
 }
 
@@ -520,65 +466,23 @@ fn every_module_of_the_tree_is_in_the_law() {
 
 /// The lines at which a rule finds the text of a file at `path` wrong.
 fn found(rule: fn(&Source) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
-    rule(&Source::new(path, text))
-        .iter()
-        .map(|violation| violation.line)
-        .collect()
+    rule(&Source::new(path, text)).iter().map(|violation| violation.line).collect()
 }
 
 #[test]
 fn the_import_rule_sees_every_form_of_path() {
     let of = |path, text| found(imports, path, text);
-    assert_eq!(
-        of(
-            "src/wire/tag.rs",
-            "use crate::error::Error;\nuse crate::engine::x;"
-        ),
-        [2]
-    );
-    assert_eq!(
-        of("src/mtl/ofi.rs", "fn f() {\n    crate::host::v4_1::g()\n}"),
-        [2]
-    );
-    assert_eq!(
-        of(
-            "src/mtl/mod.rs",
-            "use crate::{\n    wire,\n    host::{a, btl},\n};"
-        ),
-        [3]
-    );
+    assert_eq!(of("src/wire/tag.rs", "use crate::error::Error;\nuse crate::engine::x;"), [2]);
+    assert_eq!(of("src/mtl/ofi.rs", "fn f() {\n    crate::host::v4_1::g()\n}"), [2]);
+    assert_eq!(of("src/mtl/mod.rs", "use crate::{\n    wire,\n    host::{a, btl},\n};"), [3]);
     assert_eq!(of("src/fabric/mod.rs", "use super::mtl::Matcher;"), [1]);
-    assert_eq!(
-        of("src/fabric/info.rs", "use super::{super::x, mtl};"),
-        [0usize; 0]
-    );
-    assert_eq!(
-        of("src/fabric/info.rs", "use super::super::{error, shm};"),
-        [1]
-    );
-    assert_eq!(
-        of("src/link/mod.rs", "use crate::engine::time::Instant;"),
-        [0usize; 0]
-    );
+    assert_eq!(of("src/fabric/info.rs", "use super::{super::x, mtl};"), [0usize; 0]);
+    assert_eq!(of("src/fabric/info.rs", "use super::super::{error, shm};"), [1]);
+    assert_eq!(of("src/link/mod.rs", "use crate::engine::time::Instant;"), [0usize; 0]);
     assert_eq!(of("src/link/mod.rs", "use crate::engine::slab::Slab;"), [1]);
-    assert_eq!(
-        of("src/error.rs", "pub(crate) fn f() {}\nuse crate::error::A;"),
-        [0usize; 0]
-    );
-    assert_eq!(
-        of(
-            "src/sync/mod.rs",
-            "// crate::host\nconst A: &str = \"crate::host\";"
-        ),
-        [0; 0]
-    );
-    assert_eq!(
-        of(
-            "src/host/v4_1/mod.rs",
-            "use crate::host::shell;\nuse crate::mtl;"
-        ),
-        [0; 0]
-    );
+    assert_eq!(of("src/error.rs", "pub(crate) fn f() {}\nuse crate::error::A;"), [0usize; 0]);
+    assert_eq!(of("src/sync/mod.rs", "// crate::host\nconst A: &str = \"crate::host\";"), [0; 0]);
+    assert_eq!(of("src/host/v4_1/mod.rs", "use crate::host::shell;\nuse crate::mtl;"), [0; 0]);
     assert_eq!(of("src/lib.rs", "use crate::host::x;"), [0; 0]);
     assert_eq!(of("src/bin/hawser-info.rs", "use crate::host::x;"), [0; 0]);
 }
@@ -586,46 +490,19 @@ fn the_import_rule_sees_every_form_of_path() {
 #[test]
 fn the_unsafe_rule_skips_comments_and_literals() {
     let of = |path, text| found(unsafe_code, path, text);
-    assert_eq!(
-        of("src/mtl/mod.rs", "//! unsafe\n/* unsafe /* */\n unsafe */"),
-        [0; 0]
-    );
-    assert_eq!(
-        of(
-            "src/mtl/mod.rs",
-            "#![forbid(unsafe_code)]\nunsafe fn f() {}"
-        ),
-        [2]
-    );
-    assert_eq!(
-        of(
-            "src/wire/mod.rs",
-            "const A: &str = r#\"\nunsafe \"#; unsafe {}"
-        ),
-        [2]
-    );
-    assert_eq!(
-        of("src/wire/mod.rs", "f('\"', '\\'', &'a x); unsafe {}"),
-        [1]
-    );
-    assert_eq!(
-        of("src/wire/mod.rs", "f(\"\\\" unsafe\\\\\");\nunsafe {}"),
-        [2]
-    );
+    assert_eq!(of("src/mtl/mod.rs", "//! unsafe\n/* unsafe /* */\n unsafe */"), [0; 0]);
+    assert_eq!(of("src/mtl/mod.rs", "#![forbid(unsafe_code)]\nunsafe fn f() {}"), [2]);
+    assert_eq!(of("src/wire/mod.rs", "const A: &str = r#\"\nunsafe \"#; unsafe {}"), [2]);
+    assert_eq!(of("src/wire/mod.rs", "f('\"', '\\'', &'a x); unsafe {}"), [1]);
+    assert_eq!(of("src/wire/mod.rs", "f(\"\\\" unsafe\\\\\");\nunsafe {}"), [2]);
     assert_eq!(of("src/fabric/mod.rs", "unsafe fn f() {}"), [0; 0]);
 }
 
 #[test]
 fn the_length_rule_counts_lines() {
     assert_eq!(found(length, "src/mtl/mod.rs", &"\n".repeat(LINES)), [0; 0]);
-    assert_eq!(
-        found(length, "src/mtl/mod.rs", &"\n".repeat(LINES + 1)),
-        [LINES + 1]
-    );
-    assert_eq!(
-        found(length, "src/host/v4_1/sys.rs", &"\n".repeat(LINES + 1)),
-        [0; 0]
-    );
+    assert_eq!(found(length, "src/mtl/mod.rs", &"\n".repeat(LINES + 1)), [LINES + 1]);
+    assert_eq!(found(length, "src/host/v4_1/sys.rs", &"\n".repeat(LINES + 1)), [0; 0]);
 }
 
 #[test]
@@ -638,14 +515,30 @@ fn the_name_rule_sees_files_and_folders() {
 #[test]
 fn the_symbol_rule_sees_declarations_only() {
     let of = |text| found(host_symbols, "src/host/mod.rs", text);
-    assert_eq!(
-        of("unsafe extern \"C\" {\n    fn strlen(s: *const u8) -> usize;\n}"),
-        [0; 0]
-    );
+    assert_eq!(of("unsafe extern \"C\" {\n    fn strlen(s: *const u8) -> usize;\n}"), [0; 0]);
     assert_eq!(of("unsafe extern \"C\" {\n    fn opal_progress();\n}"), [2]);
-    assert_eq!(
-        of("extern {\n    static mut ompi_mpi_comm_world: u8;\n}"),
-        [2]
-    );
+    assert_eq!(of("extern {\n    static mut ompi_mpi_comm_world: u8;\n}"), [2]);
     assert_eq!(of("extern \"C\" fn opal_x() {}\nfn mca_y() {}"), [0; 0]);
+}
+
+/// A topic that the help file lacks would show the user a complaint about the file instead.
+#[test]
+fn every_help_topic_is_in_the_help_file() {
+    let help = fs::read_to_string("docs/help-hawser.txt").expect("the help file");
+    let mut topics = Vec::new();
+    for source in sources() {
+        let text = &source.text;
+        for call in ["notice(", "show_help("] {
+            for (at, _) in text.match_indices(call) {
+                let rest = text[at + call.len()..].trim_start();
+                if let Some(topic) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {
+                    topics.push(topic.to_owned());
+                }
+            }
+        }
+    }
+    assert!(topics.len() >= 5, "the search found too few topics: {topics:?}");
+    for topic in topics {
+        assert!(help.contains(&format!("\n[{topic}]\n")), "docs/help-hawser.txt has no topic [{topic}]");
+    }
 }

@@ -27,24 +27,18 @@ fn structures(source: &Path) -> Vec<String> {
     let text = fs::read_to_string(source).expect("sys.rs is readable");
     text.lines()
         .filter_map(|line| line.strip_prefix("pub struct "))
-        .map(|rest| {
-            rest.chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect::<String>()
-        })
+        .map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>())
         .collect()
 }
 
 fn generate(abi: &str) -> String {
     let source = source(abi);
-    let mut config =
-        cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
+    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
     config.export.prefix = Some(format!("hawser_{abi}_"));
     config.export.include = structures(&source);
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
-    config.header = Some(format!(
-        "/* Generated from src/host/{abi}/sys.rs by `make headers`. Do not edit. */"
-    ));
+    config.header =
+        Some(format!("/* Generated from src/host/{abi}/sys.rs by `make headers`. Do not edit. */"));
     let mut text = Vec::new();
     cbindgen::Builder::new()
         .with_config(config)
@@ -97,7 +91,11 @@ fn header_of_the_library_is_current() {
         fs::write(&path, generated).expect("the header is writable");
         return;
     }
-    assert_eq!(generated, fs::read_to_string(&path).unwrap_or_default(), "include/hawser.h is out of date: run `make headers`");
+    assert_eq!(
+        generated,
+        fs::read_to_string(&path).unwrap_or_default(),
+        "include/hawser.h is out of date: run `make headers`"
+    );
 }
 
 #[test]
@@ -115,10 +113,7 @@ fn every_structure_is_in_its_header() {
     for abi in ABIS {
         let generated = generate(abi);
         let structures = structures(&source(abi));
-        assert!(
-            !structures.is_empty(),
-            "src/host/{abi}/sys.rs holds no structure"
-        );
+        assert!(!structures.is_empty(), "src/host/{abi}/sys.rs holds no structure");
         for name in structures {
             assert!(
                 generated.contains(&format!("}} hawser_{abi}_{name};")),
@@ -136,10 +131,7 @@ fn fields(source: &Path) -> Vec<(String, String)> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("pub struct ") {
             structure = rest.trim_end_matches(" {").to_owned();
-        } else if let Some((field, _)) = line
-            .strip_prefix("    pub ")
-            .and_then(|rest| rest.split_once(':'))
-        {
+        } else if let Some((field, _)) = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(':')) {
             found.push((structure.clone(), field.to_owned()));
         }
     }
@@ -160,15 +152,11 @@ fn every_named_field_has_a_layout_check() {
                     .iter()
                     .any(|check| has(format!("{check}({structure}, {field}{end}, ")))
             });
-            assert!(
-                checked,
-                "c-tests/layout/{abi}.c: no check of {structure}.{field}"
-            );
+            assert!(checked, "c-tests/layout/{abi}.c: no check of {structure}.{field}");
         }
         for structure in structures(&source(abi)) {
             assert!(
-                has(format!("CHECK_SIZE({structure}, "))
-                    || has(format!("CHECK_PREFIX({structure}, ")),
+                has(format!("CHECK_SIZE({structure}, ")) || has(format!("CHECK_PREFIX({structure}, ")),
                 "c-tests/layout/{abi}.c: no check of the size of {structure}",
             );
         }
@@ -179,21 +167,11 @@ fn every_named_field_has_a_layout_check() {
 fn headers_are_plain_c11() {
     for abi in ABIS {
         let status = Command::new("cc")
-            .args([
-                "-std=c11",
-                "-Wall",
-                "-Wextra",
-                "-Wpedantic",
-                "-Werror",
-                "-fsyntax-only",
-            ])
+            .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
             .args(["-x", "c"])
             .arg(header(abi))
             .status()
             .expect("a C compiler is installed");
-        assert!(
-            status.success(),
-            "include/hawser_{abi}.h does not compile as C11"
-        );
+        assert!(status.success(), "include/hawser_{abi}.h does not compile as C11");
     }
 }

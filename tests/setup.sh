@@ -35,11 +35,11 @@ if [ -n "$missing" ]; then
 fi
 
 if ! command -v cargo >/dev/null; then
-    echo "cargo is missing: install Rust 1.85 or newer with rustup (Debian 12's own rustc is too old)"
+    echo "cargo is missing: install Rust 1.92 or newer with rustup (Debian 12's own rustc is too old)"
     exit 1
 fi
 version=$(rustc --version | sed 's/^rustc \([0-9]*\.[0-9]*\).*/\1/')
-if [ "$(printf '%s\n' 1.85 "$version" | sort -V | head -n 1)" != 1.85 ]; then
-    echo "rustc $version is too old: hawser needs 1.85 or newer (rustup update)"
+if [ "$(printf '%s\n' 1.92 "$version" | sort -V | head -n 1)" != 1.92 ]; then
+    echo "rustc $version is too old: hawser needs 1.92 or newer (rustup update)"
     exit 1
 fi

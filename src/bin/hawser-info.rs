@@ -59,14 +59,17 @@ fn report(directory: Option<&Path>) -> ExitCode {
         }
     }
     let directories = host.component_path.split(':').map(PathBuf::from);
-    let directories: Vec<_> = directory.map(Path::to_path_buf).into_iter().chain(directories).chain(staged(&library)).collect();
+    let directories: Vec<_> =
+        directory.map(Path::to_path_buf).into_iter().chain(directories).chain(staged(&library)).collect();
     println!("  component directories:");
     for directory in &directories {
         println!("    {}: {}", directory.display(), components(directory));
     }
     let placed = directories.iter().find(|directory| is_ours(&directory.join("mca_mtl_hawser.so")));
     let Some(placed) = placed else {
-        println!("  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir");
+        println!(
+            "  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
+        );
         return ExitCode::FAILURE;
     };
     println!("  run it with:");
@@ -78,7 +81,10 @@ fn report(directory: Option<&Path>) -> ExitCode {
 fn find_library() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let folder = program.parent()?;
-    [folder.join("libhawser.so"), folder.join("../lib/libhawser.so")].into_iter().find(|path| path.exists()).and_then(|path| path.canonicalize().ok())
+    [folder.join("libhawser.so"), folder.join("../lib/libhawser.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .and_then(|path| path.canonicalize().ok())
 }
 
 /// Where `make` puts the components when nothing is installed: `target/mca` beside `target/release`.
@@ -128,6 +134,7 @@ fn report_providers() -> Option<String> {
         scalable: false,
         grouping: false,
         contexts: 1,
+        device: true,
     };
     let list = match ofi::candidates(library, &config, false) {
         Ok(list) => list,
@@ -143,13 +150,16 @@ fn report_providers() -> Option<String> {
         if seen.contains(&line) {
             continue;
         }
-        let by_default = if ofi::allowed(&config, info.provider()) { "used by default" } else { "only when asked for" };
+        let by_default =
+            if ofi::allowed(&config, info.provider()) { "used by default" } else { "only when asked for" };
         println!("    {} on {}: {by_default}; inject up to {} bytes", line.0, line.1, info.inject_size());
         seen.push(line);
     }
     let default = list.iter().find(|info| ofi::allowed(&config, info.provider()));
     if default.is_none() {
-        println!("  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same");
+        println!(
+            "  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same"
+        );
     }
     default.is_none().then(|| list.iter().next().map(|info| info.provider().to_owned())).flatten()
 }
@@ -162,20 +172,34 @@ struct Host {
 
 impl Host {
     fn find() -> Option<Self> {
-        let output = Command::new("ompi_info").args(["--parsable", "--all"]).env_remove("OMPI_MCA_mca_base_component_path").output().ok()?;
+        let output = Command::new("ompi_info")
+            .args(["--parsable", "--all"])
+            .env_remove("OMPI_MCA_mca_base_component_path")
+            .output()
+            .ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim_matches('"').to_owned());
+        let value = |key: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key))
+                .map(|value| value.trim_matches('"').to_owned())
+        };
         Some(Self {
             version: value("ompi:version:full:")?,
-            component_path: value("mca:mca:base:param:mca_base_component_path:value:").or_else(|| value("mca:mca:base:param:mca_component_path:value:"))?,
+            component_path: value("mca:mca:base:param:mca_base_component_path:value:")
+                .or_else(|| value("mca:mca:base:param:mca_component_path:value:"))?,
         })
     }
 
     /// Loads the host's libraries and hawser in a process of their own and asks hawser.
     fn verdict(&self, library: &Path) -> Result<(), String> {
         let program = env::current_exe().map_err(|error| error.to_string())?;
-        let output = Command::new(program).arg("--probe").arg(library).output().map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()) }
+        let output =
+            Command::new(program).arg("--probe").arg(library).output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
     }
 
     /// The line that works on this host.
@@ -220,7 +244,8 @@ fn probe(library: &str) -> ExitCode {
         return ExitCode::FAILURE;
     }
     // SAFETY: `hawser_refusal` has this signature (include/hawser.h).
-    let refusal = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> *const c_char>(refusal) };
+    let refusal =
+        unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> *const c_char>(refusal) };
     // SAFETY: it returns a string that lives as long as the process.
     let refusal = unsafe { CStr::from_ptr(refusal()) }.to_string_lossy();
     if refusal.is_empty() {

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::objects::{Object, Ready};
+use super::objects::{Object, Ready, table};
 use super::operation::Lease;
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
@@ -132,9 +132,28 @@ pub enum Trouble<T> {
     Queue(i32),
 }
 
-type Recv = unsafe extern "C" fn(*mut sys::fid_ep, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
-type Send = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize;
-type SendData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
+type Recv = unsafe extern "C" fn(
+    *mut sys::fid_ep,
+    *mut c_void,
+    usize,
+    *mut c_void,
+    u64,
+    u64,
+    u64,
+    *mut c_void,
+) -> isize;
+type Send =
+    unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize;
+type SendData = unsafe extern "C" fn(
+    *mut sys::fid_ep,
+    *const c_void,
+    usize,
+    *mut c_void,
+    u64,
+    u64,
+    u64,
+    *mut c_void,
+) -> isize;
 type Inject = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64) -> isize;
 type InjectData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64, u64) -> isize;
 type Message = unsafe extern "C" fn(*mut sys::fid_ep, *const sys::fi_msg_tagged, u64) -> isize;
@@ -143,12 +162,27 @@ type ReadError = unsafe extern "C" fn(*mut sys::fid_cq, *mut sys::fi_cq_err_entr
 type Cancel = unsafe extern "C" fn(*mut sys::fid, *mut c_void) -> isize;
 
 // Stand-ins for entries that a provider leaves out, so that the short path need not ask.
-#[expect(clippy::too_many_arguments, reason = "the entry's signature")]
-unsafe extern "C" fn no_send_data(_: *mut sys::fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: u64, _: u64, _: u64, _: *mut c_void) -> isize {
+unsafe extern "C" fn no_send_data(
+    _: *mut sys::fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
+) -> isize {
     -(sys::FI_ENOSYS as isize)
 }
 
-unsafe extern "C" fn no_inject_data(_: *mut sys::fid_ep, _: *const c_void, _: usize, _: u64, _: u64, _: u64) -> isize {
+unsafe extern "C" fn no_inject_data(
+    _: *mut sys::fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> isize {
     -(sys::FI_ENOSYS as isize)
 }
 
@@ -203,13 +237,17 @@ struct ErrorEntry {
 }
 
 impl<T> Context<T> {
-    pub(super) fn new(tx: Arc<Object>, rx: Arc<Object>, queue: Object, parent: Option<Arc<Object>>, ready: &Ready) -> Result<Self> {
+    pub(super) fn new(
+        tx: Arc<Object>,
+        rx: Arc<Object>,
+        queue: Object,
+        parent: Option<Arc<Object>>,
+        ready: &Ready,
+    ) -> Result<Self> {
         let (tx_ep, rx_ep): (*mut sys::fid_ep, *mut sys::fid_ep) = (tx.as_ptr(), rx.as_ptr());
         let cq: *mut sys::fid_cq = queue.as_ptr();
-        // SAFETY: an open endpoint has its tables.
-        let (send, recv) = unsafe { (&*(*tx_ep).tagged, &*(*rx_ep).tagged) };
-        // SAFETY: an open queue and an open endpoint have their tables.
-        let (queue_ops, rx_ops) = unsafe { (&*(*cq).ops, &*(*rx_ep).ops) };
+        let (send, recv) = (table!(tx_ep, tagged), table!(rx_ep, tagged));
+        let (queue_ops, rx_ops) = (table!(cq, ops), table!(rx_ep, ops));
         // Tables only grow at their end; `size` says how much of one the provider filled in.
         if send.size.min(recv.size) < size_of::<sys::fi_ops_tagged>() {
             return Err(Error::Unsupported);
@@ -225,7 +263,8 @@ impl<T> Context<T> {
             read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
             cancel: rx_ops.cancel,
         };
-        let inbox = Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
+        let inbox =
+            Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
         Ok(Self {
             tx: tx_ep,
             rx: rx_ep,
@@ -247,26 +286,70 @@ impl<T> Context<T> {
 
     /// Posts a receive (`fi_trecv(3)`).
     #[inline]
-    pub fn recv(&self, to: Landing, from: Address, bits: u64, ignore: u64, lease: Lease<T>) -> std::result::Result<(), PostError> {
+    pub fn recv(
+        &self,
+        to: Landing,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
         // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
-        posted(unsafe { (self.entries.recv)(self.rx, to.start.cast(), to.len, ptr::null_mut(), from.0, bits, ignore, lease.context()) })
+        posted(unsafe {
+            (self.entries.recv)(
+                self.rx,
+                to.start.cast(),
+                to.len,
+                ptr::null_mut(),
+                from.0,
+                bits,
+                ignore,
+                lease.context(),
+            )
+        })
     }
 
     /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`).
     #[inline]
-    pub fn send(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>, lease: Lease<T>) -> std::result::Result<(), PostError> {
+    pub fn send(
+        &self,
+        bytes: Payload,
+        to: Address,
+        bits: u64,
+        data: Option<u64>,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
         let start = bytes.start.cast();
         posted(match data {
             // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
-            None => unsafe { (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context()) },
+            None => unsafe {
+                (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context())
+            },
             // SAFETY: as above.
-            Some(data) => unsafe { (self.entries.send_data)(self.tx, start, bytes.len, ptr::null_mut(), data, to.0, bits, lease.context()) },
+            Some(data) => unsafe {
+                (self.entries.send_data)(
+                    self.tx,
+                    start,
+                    bytes.len,
+                    ptr::null_mut(),
+                    data,
+                    to.0,
+                    bits,
+                    lease.context(),
+                )
+            },
         })
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).
     #[inline]
-    pub fn inject(&self, bytes: Payload, to: Address, bits: u64, data: Option<u64>) -> std::result::Result<(), PostError> {
+    pub fn inject(
+        &self,
+        bytes: Payload,
+        to: Address,
+        bits: u64,
+        data: Option<u64>,
+    ) -> std::result::Result<(), PostError> {
         let start = bytes.start.cast();
         posted(match data {
             // SAFETY: the endpoint is open; the bytes are read during the call only.
@@ -277,21 +360,43 @@ impl<T> Context<T> {
     }
 
     /// Asks whether a message is there (`FI_PEEK`); `claim` takes it out of matching for [`take`](Self::take).
-    pub fn peek(&self, from: Address, bits: u64, ignore: u64, claim: bool, lease: Lease<T>) -> std::result::Result<(), PostError> {
-        let flags = u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
+    pub fn peek(
+        &self,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        claim: bool,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
+        let flags =
+            u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
         let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         let message = self.message(&vector, from, bits, ignore, lease);
         self.receive_message(&message, flags)
     }
 
     /// Receives the message that [`peek`](Self::peek) claimed under the same lease.
-    pub fn take(&self, to: Landing, from: Address, bits: u64, ignore: u64, lease: Lease<T>) -> std::result::Result<(), PostError> {
+    pub fn take(
+        &self,
+        to: Landing,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
         let vector = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
         let message = self.message(&vector, from, bits, ignore, lease);
         self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
     }
 
-    fn message(&self, vector: &libc::iovec, peer: Address, tag: u64, ignore: u64, lease: Lease<T>) -> sys::fi_msg_tagged {
+    fn message(
+        &self,
+        vector: &libc::iovec,
+        peer: Address,
+        tag: u64,
+        ignore: u64,
+        lease: Lease<T>,
+    ) -> sys::fi_msg_tagged {
         sys::fi_msg_tagged {
             msg_iov: ptr::from_ref(vector).cast(),
             desc: ptr::null_mut(),
@@ -304,7 +409,11 @@ impl<T> Context<T> {
         }
     }
 
-    fn receive_message(&self, message: &sys::fi_msg_tagged, flags: u64) -> std::result::Result<(), PostError> {
+    fn receive_message(
+        &self,
+        message: &sys::fi_msg_tagged,
+        flags: u64,
+    ) -> std::result::Result<(), PostError> {
         let Some(receive) = self.entries.recv_message else {
             return Err(PostError::Refused(sys::FI_ENOSYS as i32));
         };
@@ -327,9 +436,15 @@ impl<T> Context<T> {
         let found = self.inbox.try_with(|inbox| {
             if inbox.next == inbox.filled {
                 // SAFETY: the queue is open; the buffer has room for as many entries of its format.
-                let read = unsafe { (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len()) };
+                let read = unsafe {
+                    (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len())
+                };
                 if read <= 0 {
-                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 { Pause::Empty } else { Pause::Error(read) });
+                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 {
+                        Pause::Empty
+                    } else {
+                        Pause::Error(read)
+                    });
                 }
                 (inbox.next, inbox.filled) = (0, read as usize);
             }
@@ -364,7 +479,8 @@ impl<T> Context<T> {
         match read {
             1.. => Trouble::Operation(Failure {
                 // SAFETY: every operation posted here was posted with a lease of this `T`.
-                lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::from_context(context) }),
+                lease: NonNull::new(room.entry.op_context)
+                    .map(|context| unsafe { Lease::from_context(context) }),
                 code: room.entry.err,
                 len: room.entry.len,
                 data: room.entry.data,

@@ -73,9 +73,13 @@ impl Hints {
         info.caps = wishes.caps;
         info.mode = wishes.mode;
         // SAFETY: allocated with `info`, ours alone.
-        let (tx, rx) = unsafe { (info.tx_attr.as_mut(), info.rx_attr.as_mut()) };
+        let tx = unsafe { info.tx_attr.as_mut() };
         // SAFETY: allocated with `info`, ours alone.
-        let (ep, domain) = unsafe { (info.ep_attr.as_mut(), info.domain_attr.as_mut()) };
+        let rx = unsafe { info.rx_attr.as_mut() };
+        // SAFETY: allocated with `info`, ours alone.
+        let ep = unsafe { info.ep_attr.as_mut() };
+        // SAFETY: allocated with `info`, ours alone.
+        let domain = unsafe { info.domain_attr.as_mut() };
         // SAFETY: allocated with `info`, ours alone.
         let fabric = unsafe { info.fabric_attr.as_mut() };
         let (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) = (tx, rx, ep, domain, fabric) else {
@@ -86,7 +90,11 @@ impl Hints {
         tx.op_flags = u64::from(sys::FI_COMPLETION);
         rx.op_flags = u64::from(sys::FI_COMPLETION);
         ep.type_ = sys::fi_ep_type_FI_EP_RDM;
-        domain.threading = if wishes.threads { sys::fi_threading_FI_THREAD_SAFE } else { sys::fi_threading_FI_THREAD_DOMAIN };
+        domain.threading = if wishes.threads {
+            sys::fi_threading_FI_THREAD_SAFE
+        } else {
+            sys::fi_threading_FI_THREAD_DOMAIN
+        };
         domain.control_progress = wishes.control.raw();
         domain.data_progress = wishes.data.raw();
         domain.resource_mgmt = sys::fi_resource_mgmt_FI_RM_ENABLED;
@@ -263,8 +271,10 @@ impl<'a> Info<'a> {
         let raw = NonNull::new(raw).ok_or(Error::OutOfResource)?;
         let list = InfoList::own(self.library, raw);
         if let Some(contexts) = contexts {
-            // SAFETY: the copy is ours alone and complete.
-            let ep = unsafe { &mut *(*raw.as_ptr()).ep_attr };
+            // SAFETY: the copy is ours alone.
+            let copy = unsafe { &mut *raw.as_ptr() };
+            // SAFETY: a copy is complete.
+            let ep = unsafe { &mut *copy.ep_attr };
             ep.tx_ctx_cnt = contexts;
             ep.rx_ctx_cnt = contexts;
         }

@@ -9,10 +9,18 @@ use super::info::{Hints, InfoList};
 use super::sys;
 use crate::error::{Error, Result};
 
-type GetInfo = unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const sys::fi_info, *mut *mut sys::fi_info) -> c_int;
+type GetInfo = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const sys::fi_info,
+    *mut *mut sys::fi_info,
+) -> c_int;
 type FreeInfo = unsafe extern "C" fn(*mut sys::fi_info);
 type DupInfo = unsafe extern "C" fn(*const sys::fi_info) -> *mut sys::fi_info;
-type OpenFabric = unsafe extern "C" fn(*mut sys::fi_fabric_attr, *mut *mut sys::fid_fabric, *mut c_void) -> c_int;
+type OpenFabric =
+    unsafe extern "C" fn(*mut sys::fi_fabric_attr, *mut *mut sys::fid_fabric, *mut c_void) -> c_int;
 type Version = unsafe extern "C" fn() -> u32;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
@@ -60,12 +68,19 @@ impl Library {
                 // SAFETY: not null, hence a string.
                 unsafe { CStr::from_ptr(text) }.to_string_lossy()
             };
-            return Err(MissingLibrary(format!("libfabric.so.1 cannot be loaded ({text}); install libfabric, Debian's package is libfabric1")));
+            return Err(MissingLibrary(format!(
+                "libfabric.so.1 cannot be loaded ({text}); install libfabric, Debian's package is libfabric1"
+            )));
         };
         let symbol = |name: &CStr| {
             // SAFETY: a live handle and a literal name.
             let address = unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) };
-            NonNull::new(address).ok_or_else(|| MissingLibrary(format!("libfabric.so.1 has no {}; it is not a libfabric", name.to_string_lossy())))
+            NonNull::new(address).ok_or_else(|| {
+                MissingLibrary(format!(
+                    "libfabric.so.1 has no {}; it is not a libfabric",
+                    name.to_string_lossy()
+                ))
+            })
         };
         macro_rules! entry {
             ($name:literal, $type:ty) => {{
@@ -84,7 +99,10 @@ impl Library {
         };
         if library.version() < OLDEST {
             let (major, minor) = library.version();
-            return Err(MissingLibrary(format!("libfabric {major}.{minor} is too old; hawser needs {}.{} or newer", OLDEST.0, OLDEST.1)));
+            return Err(MissingLibrary(format!(
+                "libfabric {major}.{minor} is too old; hawser needs {}.{} or newer",
+                OLDEST.0, OLDEST.1
+            )));
         }
         Ok(library)
     }
@@ -124,7 +142,16 @@ impl Library {
     pub fn info(&'static self, hints: &Hints) -> Result<InfoList> {
         let mut list = std::ptr::null_mut();
         // SAFETY: hints are alive; the library writes one owned list, or nothing on failure.
-        let code = unsafe { (self.getinfo)(self.api_version(), std::ptr::null(), std::ptr::null(), 0, hints.as_ptr(), &raw mut list) };
+        let code = unsafe {
+            (self.getinfo)(
+                self.api_version(),
+                std::ptr::null(),
+                std::ptr::null(),
+                0,
+                hints.as_ptr(),
+                &raw mut list,
+            )
+        };
         match (code, NonNull::new(list)) {
             (0, Some(list)) => Ok(InfoList::own(self, list)),
             (0, None) => Err(Error::NotFound),

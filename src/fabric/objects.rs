@@ -9,6 +9,17 @@ use super::info::{Info, InfoList};
 use super::{Address, done, sys};
 use crate::error::{Error, Result};
 
+/// One of the function tables of an open object.
+macro_rules! table {
+    ($object:expr, $name:ident) => {{
+        // SAFETY: the object is open, and its tables live as long as it.
+        let table = unsafe { (&raw const (*$object).$name).read() };
+        // SAFETY: as above; an open object has this table.
+        unsafe { &*table }
+    }};
+}
+pub(super) use table;
+
 /// Any libfabric object; closed when dropped.
 pub(super) struct Object(NonNull<sys::fid>);
 
@@ -29,8 +40,8 @@ impl Object {
     }
 
     fn ops(&self) -> &sys::fi_ops {
-        // SAFETY: every open object begins with a `fid` whose table lives as long as it.
-        unsafe { &*(*self.0.as_ptr()).ops }
+        let fid = self.0.as_ptr();
+        table!(fid, ops)
     }
 
     pub(super) fn bind(&self, other: &Self, flags: u64) -> Result<()> {
@@ -79,8 +90,7 @@ impl Domain {
     /// Opens the domain of an offer.
     pub fn open(fabric: &Arc<Fabric>, info: &Info<'_>) -> Result<Arc<Self>> {
         let fid: *mut sys::fid_fabric = fabric.0.as_ptr();
-        // SAFETY: an open fabric has its table.
-        let open = unsafe { (*(*fid).ops).domain }.ok_or(Error::Unsupported)?;
+        let open = table!(fid, ops).domain.ok_or(Error::Unsupported)?;
         let mut raw = ptr::null_mut();
         // SAFETY: the fabric is open; the callee reads the info and writes one owned object.
         done(unsafe { open(fid, ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
@@ -91,13 +101,13 @@ impl Domain {
 
     fn ops(&self) -> &sys::fi_ops_domain {
         let fid: *mut sys::fid_domain = self.object.as_ptr();
-        // SAFETY: an open domain has its table, which lives as long as it.
-        unsafe { &*(*fid).ops }
+        table!(fid, ops)
     }
 
     pub(super) fn completion_queue(&self, size: usize) -> Result<Object> {
         let open = self.ops().cq_open.ok_or(Error::Unsupported)?;
-        let mut attr = sys::fi_cq_attr { size, format: sys::fi_cq_format_FI_CQ_FORMAT_TAGGED, ..Default::default() };
+        let mut attr =
+            sys::fi_cq_attr { size, format: sys::fi_cq_format_FI_CQ_FORMAT_TAGGED, ..Default::default() };
         let mut raw = ptr::null_mut();
         // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
         done(unsafe { open(self.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
@@ -132,8 +142,7 @@ impl AddressVector {
 
     fn ops(&self) -> &sys::fi_ops_av {
         let fid: *mut sys::fid_av = self.object.as_ptr();
-        // SAFETY: an open vector has its table, which lives as long as it.
-        unsafe { &*(*fid).ops }
+        table!(fid, ops)
     }
 
     /// Makes the endpoint of this name known.
@@ -141,7 +150,9 @@ impl AddressVector {
         let insert = self.ops().insert.ok_or(Error::Unsupported)?;
         let mut address = u64::MAX;
         // SAFETY: the vector is open; `name` is one whole name as `fi_getname` wrote it at the peer.
-        let inserted = unsafe { insert(self.object.as_ptr(), name.as_ptr().cast(), 1, &raw mut address, 0, ptr::null_mut()) };
+        let inserted = unsafe {
+            insert(self.object.as_ptr(), name.as_ptr().cast(), 1, &raw mut address, 0, ptr::null_mut())
+        };
         if inserted == 1 && address != u64::MAX { Ok(Address(address)) } else { Err(Error::Unreachable) }
     }
 
@@ -177,7 +188,12 @@ pub struct Ready {
 
 impl<T> Endpoint<T> {
     /// Opens and enables the endpoint of an offer.
-    pub fn open(domain: &Arc<Domain>, info: &InfoList, addresses: &Arc<AddressVector>, ready: &Ready) -> Result<Self> {
+    pub fn open(
+        domain: &Arc<Domain>,
+        info: &InfoList,
+        addresses: &Arc<AddressVector>,
+        ready: &Ready,
+    ) -> Result<Self> {
         let info = info.iter().next().ok_or(Error::NotFound)?;
         let open = match ready.contexts {
             Some(_) => domain.ops().scalable_ep,
@@ -186,7 +202,9 @@ impl<T> Endpoint<T> {
         let open = open.ok_or(Error::Unsupported)?;
         let mut raw = ptr::null_mut();
         // SAFETY: the domain is open; the callee reads the info and writes one owned object.
-        done(unsafe { open(domain.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
+        done(unsafe {
+            open(domain.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut())
+        })?;
         // SAFETY: just opened, ours.
         let object = Arc::new(unsafe { Object::own(raw) }?);
         object.bind(&addresses.object, 0)?;
@@ -207,11 +225,16 @@ impl<T> Endpoint<T> {
         Ok(Self { object, first, others, _addresses: Arc::clone(addresses) })
     }
 
-    fn scalable_context(domain: &Arc<Domain>, object: &Arc<Object>, index: usize, ready: &Ready) -> Result<Context<T>> {
+    fn scalable_context(
+        domain: &Arc<Domain>,
+        object: &Arc<Object>,
+        index: usize,
+        ready: &Ready,
+    ) -> Result<Context<T>> {
         let fid: *mut sys::fid_ep = object.as_ptr();
-        // SAFETY: an open endpoint has its table.
-        let ops = unsafe { &*(*fid).ops };
-        let (open_tx, open_rx) = (ops.tx_ctx.ok_or(Error::Unsupported)?, ops.rx_ctx.ok_or(Error::Unsupported)?);
+        let ops = table!(fid, ops);
+        let (open_tx, open_rx) =
+            (ops.tx_ctx.ok_or(Error::Unsupported)?, ops.rx_ctx.ok_or(Error::Unsupported)?);
         let index = index as c_int;
         let (mut tx, mut rx) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the endpoint is open; null attributes mean the endpoint's own.
@@ -245,8 +268,7 @@ impl<T> Endpoint<T> {
     /// The endpoint's name, to be inserted by peers.
     pub fn name(&self) -> Result<Vec<u8>> {
         let fid: *mut sys::fid_ep = self.object.as_ptr();
-        // SAFETY: an open endpoint has its table.
-        let getname = unsafe { (*(*fid).cm).getname }.ok_or(Error::Unsupported)?;
+        let getname = table!(fid, cm).getname.ok_or(Error::Unsupported)?;
         let mut size = 0_usize;
         // SAFETY: a null buffer of no bytes asks for the size.
         let code = unsafe { getname(self.object.as_ptr(), ptr::null_mut(), &raw mut size) };

@@ -38,6 +38,9 @@ pub unsafe trait Abi: Upcalls {
     /// `ompi_status_public_t`
     type RawStatus;
 
+    /// Whether this version hands out buffers in device memory, described by its accelerator framework.
+    const DEVICE: bool;
+
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.
@@ -85,7 +88,11 @@ pub unsafe trait Abi: Upcalls {
     ///
     /// # Safety
     /// A live communicator.
-    unsafe fn new_message(comm: *mut Self::RawComm, envelope: Envelope, claim: NonNull<Operation<Body<Self>>>) -> *mut Self::RawMessage;
+    unsafe fn new_message(
+        comm: *mut Self::RawComm,
+        envelope: Envelope,
+        claim: NonNull<Operation<Body<Self>>>,
+    ) -> *mut Self::RawMessage;
     /// Takes the claim out of a message, gives the message back and puts `MPI_MESSAGE_NULL` in its place.
     ///
     /// # Safety
@@ -94,4 +101,3 @@ pub unsafe trait Abi: Upcalls {
     /// The message that stands for none: `MPI_MESSAGE_NULL`.
     fn null_message() -> *mut Self::RawMessage;
 }
-

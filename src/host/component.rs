@@ -12,7 +12,7 @@ use super::abi::Abi;
 use super::guard::guard_early;
 use super::mtl::{ACTIVE, code};
 use super::params::{self, Name};
-use super::services::say;
+use super::services::{say, show_help};
 use crate::config;
 use crate::error::Error;
 use crate::fabric::Library;
@@ -49,12 +49,12 @@ const NOT_AVAILABLE: c_int = -16;
 const SUCCESS: c_int = 0;
 
 pub(super) fn register<A: Abi>(name: Name) -> c_int {
-    guard_early("register", NOT_AVAILABLE, || params::register(name, A::default_exclude()))
+    guard_early("register", NOT_AVAILABLE, || params::register(name, A::default_exclude(), A::DEVICE))
 }
 
-/// Whether the user asked for a component by name, so that silence would be wrong.
-fn is_wanted(config: &config::Ofi) -> bool {
-    config.include.as_ref().is_some_and(|list| !list.is_empty())
+/// Whether the user asked for this transport or for a provider, so that silence would be wrong.
+fn is_wanted(name: Name, config: &config::Ofi) -> bool {
+    config.include.as_ref().is_some_and(|list| !list.is_empty()) || params::is_asked_for(name)
 }
 
 /// Opens the best endpoint there is and offers it, or declines.
@@ -79,9 +79,14 @@ pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, prior
                 *offered = Some((name, made));
                 SUCCESS
             }
-            Err(Refusal::NoneSuitable(_)) => NOT_AVAILABLE,
+            Err(Refusal::NoneSuitable(why)) => {
+                if params::is_verbose() {
+                    say(&format!("mtl:{}: not used: {why}", name.text().to_string_lossy()));
+                }
+                NOT_AVAILABLE
+            }
             Err(Refusal::Wish(why)) => {
-                say(&why);
+                show_help("not used", &why);
                 NOT_AVAILABLE
             }
         }
@@ -90,7 +95,8 @@ pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, prior
 
 fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let config = params::config(name).map_err(Refusal::Wish)?;
-    let wish = |why: String| if is_wanted(&config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
+    let wish =
+        |why: String| if is_wanted(name, &config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
     let library = Library::open().map_err(|missing| wish(missing.0))?;
     let facts = A::facts();
     let threads = A::threads();
@@ -98,7 +104,12 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
     })?;
-    let offer = ofi::select(&list, &config, facts.local_rank)?;
+    let offer = ofi::select(&list, &config, facts.local_rank).map_err(|refusal| match refusal {
+        Refusal::NoneSuitable(why) => {
+            wish(format!("{why}; name one in mtl_ofi_provider_include to use it all the same"))
+        }
+        other => other,
+    })?;
     let describe = |error: Error| match error {
         Error::Fabric(code) => library.describe(code),
         other => other.to_string(),
@@ -107,8 +118,19 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let ofi = Ofi::<A>::open(&offer, &config, threads, facts.universe).map_err(|error| {
         Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))
     })?;
-    let endpoint_name = ofi.name().map_err(|error| Refusal::Wish(format!("provider {provider} gives its endpoint no name: {}", describe(error))))?;
-    let limits = Limits { layout: offer.layout, max_context: offer.max_context, max_tag: offer.max_tag, request_size: ofi::operation_size::<A>() };
+    let endpoint_name = ofi.name().map_err(|error| {
+        Refusal::Wish(format!("provider {provider} gives its endpoint no name: {}", describe(error)))
+    })?;
+    if params::is_verbose() {
+        // HOST: the stock component prints the provider in this form (mtl_ofi_component.c), and people look for it.
+        say(&format!("mtl:{}:prov: {provider} on {}", name.text().to_string_lossy(), offer.info.domain()));
+    }
+    let limits = Limits {
+        layout: offer.layout,
+        max_context: offer.max_context,
+        max_tag: offer.max_tag,
+        request_size: ofi::operation_size::<A>(),
+    };
     unsafe fn discard<A: Table>(module: *mut c_void) {
         // SAFETY: made by `Table::module`, which boxes a whole shell; handed out to nobody.
         drop(unsafe { Box::from_raw(module.cast::<super::mtl::Shell<A>>()) });
@@ -119,9 +141,14 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
 /// Hands the module over that `query` made.
 pub(super) fn init<A: Table>(name: Name) -> *mut A::RawModule {
     guard_early("init", ptr::null_mut(), || {
-        let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else { return ptr::null_mut() };
+        let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else {
+            return ptr::null_mut();
+        };
         if let Err(error) = A::publish(&made.name) {
-            say(&format!("the endpoint's name cannot be published to the job ({error}, {})", code(error)));
+            show_help(
+                "peer unreachable",
+                &format!("the endpoint's name cannot be published to the job ({error}, {})", code(error)),
+            );
             // SAFETY: not handed over.
             unsafe { (made.discard)(made.module) };
             return ptr::null_mut();

@@ -45,7 +45,8 @@ pub static mca_mtl_hawser_component: Slot = Slot::empty();
 static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
-    let verdict = std::panic::catch_unwind(recognise).unwrap_or_else(|_| Err("a bug: the constructor panicked".to_owned()));
+    let verdict = std::panic::catch_unwind(recognise)
+        .unwrap_or_else(|_| Err("a bug: the constructor panicked".to_owned()));
     if let Err(why) = verdict {
         if loud() {
             eprintln!("hawser: not offered to this Open MPI: {why}");
@@ -56,7 +57,8 @@ extern "C" fn construct() {
 
 /// Whether the user wants to hear of components that could not be loaded.
 fn loud() -> bool {
-    std::env::var("OMPI_MCA_mca_base_component_show_load_errors").is_ok_and(|value| !matches!(value.as_str(), "0" | "false" | "no" | "none" | ""))
+    std::env::var("OMPI_MCA_mca_base_component_show_load_errors")
+        .is_ok_and(|value| !matches!(value.as_str(), "0" | "false" | "no" | "none" | ""))
 }
 
 fn recognise() -> Result<(), String> {
@@ -128,11 +130,15 @@ fn recognise() -> Result<(), String> {
 fn check_sizes(host: Loaded, classes: &[(&CStr, usize)]) -> Result<(), String> {
     for (name, expected) in classes {
         let class = host.symbol(name)?.cast::<v4_1::sys::Class>();
+        let class = class.as_ptr();
         // SAFETY: a class of the host; the layout of classes is the same in all release builds,
         // and in debug builds this field lies within the structure too.
-        let stated = unsafe { (&raw const (*class.as_ptr()).size).read() };
+        let stated = unsafe { (*class).size };
         if stated != *expected {
-            return Err(format!("its {} says {stated} bytes where hawser expects {expected}: a debug build, or one with other options", name.to_string_lossy()));
+            return Err(format!(
+                "its {} says {stated} bytes where hawser expects {expected}: a debug build, or one with other options",
+                name.to_string_lossy()
+            ));
         }
     }
     Ok(())

@@ -16,8 +16,9 @@ macro_rules! guard {
         }
 
         let entry = Entry;
-        #[expect(clippy::redundant_closure_call, reason = "the body may return early")]
-        let result = (|| $body)();
+        // A closure, because the body may return early.
+        let body = || $body;
+        let result = body();
         std::mem::forget(entry);
         result
     }};

@@ -155,12 +155,18 @@ macro_rules! handles {
                 self,
                 start: *mut u8,
                 len: usize,
-                convert: unsafe extern "C" fn(*mut std::ffi::c_void, *mut libc::iovec, *mut u32, *mut usize) -> std::ffi::c_int,
+                convert: unsafe extern "C" fn(
+                    *mut std::ffi::c_void,
+                    *mut libc::iovec,
+                    *mut u32,
+                    *mut usize,
+                ) -> std::ffi::c_int,
             ) -> Result<()> {
                 let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
                 let (mut count, mut max) = (1_u32, len);
+                let raw = self.0.as_ptr().cast();
                 // SAFETY: a live, prepared convertor; one vector entry of `len` bytes.
-                let code = unsafe { convert(self.0.as_ptr().cast(), &raw mut vector, &raw mut count, &raw mut max) };
+                let code = unsafe { convert(raw, &raw mut vector, &raw mut count, &raw mut max) };
                 if code < 0 || max != len { Err(Error::Host(code)) } else { Ok(()) }
             }
         }
@@ -200,7 +206,8 @@ macro_rules! handles {
                     return Some(Landing::EMPTY);
                 }
                 let flags = field!(self.0, flags);
-                let one_piece = flags & flag::NO_GAPS != 0 || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
+                let one_piece = flags & flag::NO_GAPS != 0
+                    || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
                 if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || !one_piece {
                     return None;
                 }
@@ -263,7 +270,13 @@ macro_rules! handles {
                     let preset = unsafe { status.read() };
                     sys::Status { cancelled: 1, error: 0, ..preset }
                 } else {
-                    sys::Status { source: envelope.source, tag: envelope.tag, error: mpi_error(outcome), cancelled: 0, count: envelope.len }
+                    sys::Status {
+                        source: envelope.source,
+                        tag: envelope.tag,
+                        error: mpi_error(outcome),
+                        cancelled: 0,
+                        count: envelope.len,
+                    }
                 };
                 // SAFETY: the live request's status.
                 unsafe { status.write(seen) };
@@ -293,7 +306,11 @@ macro_rules! handles {
                 unsafe { (Services::host().progress)() };
             }
 
-            fn notice(_topic: &str, text: &str) {
+            fn notice(topic: &str, text: &str) {
+                $crate::host::services::show_help(topic, text);
+            }
+
+            fn last_words(text: &str) {
                 $crate::host::services::say(text);
             }
         }
@@ -319,7 +336,9 @@ macro_rules! handles {
                     unsafe { (Services::host().progress_register)(progress) }
                 }
 
-                fn unregister_progress(progress: unsafe extern "C" fn() -> std::ffi::c_int) -> std::ffi::c_int {
+                fn unregister_progress(
+                    progress: unsafe extern "C" fn() -> std::ffi::c_int,
+                ) -> std::ffi::c_int {
                     // SAFETY: as for registering.
                     unsafe { (Services::host().progress_unregister)(progress) }
                 }

@@ -1,7 +1,7 @@
 //! The only folder that knows Open MPI.
 //!
 //! [`construct`] recognises the host when the library is loaded and fills in the exported component
-//! structures, or leaves them empty, and the host then declines us itself. [`mtl`] holds the entry
+//! structures, or leaves them empty, and the host then declines us itself. `mtl` holds the entry
 //! points, written once for every [`Abi`]; `v4_1` and `v5_0` hold the layouts and what differs.
 
 mod abi;

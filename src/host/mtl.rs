@@ -36,6 +36,32 @@ unsafe fn shell<'a, A: Abi>(module: *mut A::RawModule) -> &'a Shell<A> {
     unsafe { &*module.cast::<Shell<A>>() }
 }
 
+/// What nearly every entry gets: its module, and a communicator.
+///
+/// # Safety
+/// The host's module and a live communicator.
+#[inline]
+unsafe fn on<'a, A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> (&'a Shell<A>, A::Comm) {
+    // SAFETY: the promise above.
+    let shell = unsafe { shell::<A>(module) };
+    // SAFETY: the promise above.
+    (shell, unsafe { A::comm(comm) })
+}
+
+/// A request of the host's and the transport's memory behind it.
+///
+/// # Safety
+/// A live request head, kept with what lies behind it until it is completed.
+#[inline]
+unsafe fn requested<A: Abi>(request: *mut A::RawReq) -> (Place<Body<A>>, A::Req) {
+    // SAFETY: the promise above.
+    let behind = unsafe { behind::<A>(request) };
+    // SAFETY: the promise above; the host's free lists align requests to 8 bytes.
+    let place = unsafe { Place::new(behind) };
+    // SAFETY: the promise above.
+    (place, unsafe { A::req(request) })
+}
+
 /// The host's code: `OMPI_*` of `ompi/include/ompi/constants.h`.
 pub(super) fn code(error: Error) -> c_int {
     match error {
@@ -63,22 +89,34 @@ fn result(result: crate::error::Result<()>) -> c_int {
 /// A live request head with as much memory behind it as the module asked for.
 #[inline]
 unsafe fn behind<A: Abi>(request: *mut A::RawReq) -> NonNull<Operation<Body<A>>> {
-    // SAFETY: the head is live; what lies behind it is in bounds of the same allocation.
-    unsafe { NonNull::new_unchecked(request.add(1).cast()) }
+    // SAFETY: what lies behind the head is in bounds of the same allocation.
+    let behind = unsafe { request.add(1) };
+    // SAFETY: the head is live, hence not null.
+    unsafe { NonNull::new_unchecked(behind.cast()) }
 }
 
 /// `MCA_PML_BASE_SEND_SYNCHRONOUS`
 const SYNCHRONOUS: c_int = 0;
 
-pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, dest: c_int, tag: c_int, conv: *mut A::RawConv, mode: c_int) -> c_int {
+pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+    dest: c_int,
+    tag: c_int,
+    conv: *mut A::RawConv,
+    mode: c_int,
+) -> c_int {
     guard!("mtl_send", {
         // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(None)) };
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
+        // SAFETY: a live convertor.
+        let conv = unsafe { A::conv(conv) };
+        // SAFETY: a blocking send has no request.
+        let route = unsafe { A::route(None) };
         result(shell.ofi.send::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS))
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the host's signature")]
 pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
     module: *mut A::RawModule,
     comm: *mut A::RawComm,
@@ -91,27 +129,47 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
 ) -> c_int {
     guard!("mtl_isend", {
         // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, comm, conv, route) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv), A::route(Some(request))) };
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
+        // SAFETY: a live convertor.
+        let conv = unsafe { A::conv(conv) };
+        // SAFETY: a live request of a send.
+        let route = unsafe { A::route(Some(request)) };
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        let (place, request) = unsafe { (Place::new(behind::<A>(request)), A::req(request)) };
+        let (place, request) = unsafe { requested::<A>(request) };
         result(shell.ofi.isend::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS, request, place))
     })
 }
 
-pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, conv: *mut A::RawConv, request: *mut A::RawReq) -> c_int {
+pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+    source: c_int,
+    tag: c_int,
+    conv: *mut A::RawConv,
+    request: *mut A::RawReq,
+) -> c_int {
     guard!("mtl_irecv", {
         // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, comm, conv) = unsafe { (shell::<A>(module), A::comm(comm), A::conv(conv)) };
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
+        // SAFETY: a live convertor.
+        let conv = unsafe { A::conv(conv) };
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        let (place, request) = unsafe { (Place::new(behind::<A>(request)), A::req(request)) };
+        let (place, request) = unsafe { requested::<A>(request) };
         result(shell.ofi.irecv::<L>(comm, Selector(source), Selector(tag), conv, request, place))
     })
 }
 
-pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(module: *mut A::RawModule, comm: *mut A::RawComm, source: c_int, tag: c_int, flag: *mut c_int, status: *mut A::RawStatus) -> c_int {
+pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+    source: c_int,
+    tag: c_int,
+    flag: *mut c_int,
+    status: *mut A::RawStatus,
+) -> c_int {
     guard!("mtl_iprobe", {
         // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, comm) = unsafe { (shell::<A>(module), A::comm(comm)) };
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.iprobe::<L>(comm, Selector(source), Selector(tag)) {
             Ok(found) => found,
             Err(error) => return code(error),
@@ -137,7 +195,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
 ) -> c_int {
     guard!("mtl_improbe", {
         // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, handle) = unsafe { (shell::<A>(module), A::comm(comm)) };
+        let (shell, handle) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.improbe::<L>(handle, Selector(source), Selector(tag)) {
             Ok(found) => found,
             Err(error) => return code(error),
@@ -159,44 +217,70 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
     })
 }
 
-pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(module: *mut A::RawModule, conv: *mut A::RawConv, message: *mut *mut A::RawMessage, request: *mut A::RawReq) -> c_int {
+pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    conv: *mut A::RawConv,
+    message: *mut *mut A::RawMessage,
+    request: *mut A::RawReq,
+) -> c_int {
     guard!("mtl_imrecv", {
-        // SAFETY: the host passes its module and live arguments of its own.
-        let (shell, conv) = unsafe { (shell::<A>(module), A::conv(conv)) };
+        // SAFETY: the host passes its module.
+        let shell = unsafe { shell::<A>(module) };
+        // SAFETY: a live convertor.
+        let conv = unsafe { A::conv(conv) };
         // SAFETY: a message that `improbe` made.
         let Some(claim) = (unsafe { A::take_message(message) }) else { return code(Error::BadParameter) };
-        // The request's own memory is not used, but a cancel will look at it.
         // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        unsafe { Place::new(behind::<A>(request)) }.install(Body::idle());
+        let (place, request) = unsafe { requested::<A>(request) };
+        // The request's own memory is not used, but a cancel will look at it.
+        place.install(Body::idle());
         // SAFETY: installed in the pool when the message was claimed.
         let lease = unsafe { Lease::at(claim) };
-        // SAFETY: the host's live request head.
-        let request = unsafe { A::req(request) };
         result(shell.ofi.imrecv::<L>(lease, conv, request))
     })
 }
 
-pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(module: *mut A::RawModule, request: *mut A::RawReq, _flag: c_int) -> c_int {
+pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    request: *mut A::RawReq,
+    _flag: c_int,
+) -> c_int {
     guard!("mtl_cancel", {
-        // SAFETY: the host passes its module and a live request of its own.
-        let (shell, receive) = unsafe { (shell::<A>(module), A::is_receive(request)) };
-        if receive {
+        // SAFETY: the host passes its module.
+        let shell = unsafe { shell::<A>(module) };
+        // SAFETY: a live request.
+        if unsafe { A::is_receive(request) } {
+            // SAFETY: a live request.
+            let place = unsafe { behind::<A>(request) };
             // SAFETY: every receive entry installs an operation behind the request.
-            shell.ofi.cancel::<L>(unsafe { Lease::at(behind::<A>(request)) });
+            shell.ofi.cancel::<L>(unsafe { Lease::at(place) });
         }
         0
     })
 }
 
-pub(super) unsafe extern "C" fn add_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
+pub(super) unsafe extern "C" fn add_procs<A: Abi>(
+    module: *mut A::RawModule,
+    count: usize,
+    procs: *mut *mut A::RawProc,
+) -> c_int {
     guard!("mtl_add_procs", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
-            // SAFETY: the host passes `count` live processes.
-            let proc = unsafe { A::proc(*procs.add(index)) };
+            // SAFETY: the host passes `count` processes.
+            let proc = unsafe { procs.add(index) };
+            // SAFETY: as above.
+            let proc = unsafe { proc.read() };
+            // SAFETY: the processes are alive.
+            let proc = unsafe { A::proc(proc) };
             if let Err(error) = shell.ofi.add_peer(proc) {
-                A::notice("peer unreachable", &format!("a peer cannot be reached: its endpoint's name is unknown or refused ({error}); every process must use this transport and the same provider"));
+                A::notice(
+                    "peer unreachable",
+                    &format!(
+                        "a peer cannot be reached: its endpoint's name is unknown or refused ({error}); every process must use this transport and the same provider"
+                    ),
+                );
                 return code(error);
             }
         }
@@ -204,13 +288,19 @@ pub(super) unsafe extern "C" fn add_procs<A: Abi>(module: *mut A::RawModule, cou
     })
 }
 
-pub(super) unsafe extern "C" fn del_procs<A: Abi>(module: *mut A::RawModule, count: usize, procs: *mut *mut A::RawProc) -> c_int {
+pub(super) unsafe extern "C" fn del_procs<A: Abi>(
+    module: *mut A::RawModule,
+    count: usize,
+    procs: *mut *mut A::RawProc,
+) -> c_int {
     guard!("mtl_del_procs", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
             // SAFETY: the host passes `count` pointers.
-            let raw = unsafe { procs.add(index).read() };
+            let raw = unsafe { procs.add(index) };
+            // SAFETY: as above.
+            let raw = unsafe { raw.read() };
             if !raw.is_null() {
                 // SAFETY: not null, hence live.
                 let proc = unsafe { A::proc(raw) };
@@ -231,7 +321,10 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi>(module: *mut A::RawModule, _com
     })
 }
 
-pub(super) unsafe extern "C" fn del_comm<A: Abi>(_module: *mut A::RawModule, _comm: *mut A::RawComm) -> c_int {
+pub(super) unsafe extern "C" fn del_comm<A: Abi>(
+    _module: *mut A::RawModule,
+    _comm: *mut A::RawComm,
+) -> c_int {
     0
 }
 

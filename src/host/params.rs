@@ -4,9 +4,9 @@
 //! and are shared with its own OFI components; here they are registered if nobody has done it yet.
 //! Under the name `hawser`, a value that the user gave for `mtl_ofi_*` is the default.
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use super::services::{EnumValue, Services};
 use crate::config::{self, NameList, ProgressMode, TagMode};
@@ -15,7 +15,10 @@ use crate::config::{self, NameList, ProgressMode, TagMode};
 mod var {
     pub(super) const INT: i32 = 0;
     pub(super) const STRING: i32 = 5;
+    pub(super) const BOOL: i32 = 7;
+    pub(super) const FLAG_SETTABLE: i32 = 4;
     pub(super) const SCOPE_READONLY: i32 = 1;
+    pub(super) const SCOPE_LOCAL: i32 = 2;
 }
 
 /// An enumeration's names and values, ended by a null name.
@@ -64,22 +67,24 @@ static INTEGERS: [Integer; COUNT] = [
     Integer { name: c"num_ctxts", help: c"Contexts of the scalable endpoint (needs enable_sep)", default: 1, level: 3, names: None },
 ];
 
-/// Storage whose address the host keeps.
-struct Storage(UnsafeCell<[c_int; COUNT]>);
+/// The values of one component name. The host keeps their addresses and writes them while it
+/// registers.
+struct Values {
+    integers: [AtomicI32; COUNT],
+    disable_hmem: AtomicBool,
+}
 
-// SAFETY: the host writes it while it registers, which it does from one thread at a time.
-unsafe impl Sync for Storage {}
+impl Values {
+    const fn new() -> Self {
+        Self { integers: [const { AtomicI32::new(0) }; COUNT], disable_hmem: AtomicBool::new(false) }
+    }
+}
 
-static OFI: Storage = Storage(UnsafeCell::new([0; COUNT]));
-static HAWSER: Storage = Storage(UnsafeCell::new([0; COUNT]));
-
-struct Text(UnsafeCell<*mut c_char>);
-
-// SAFETY: as for `Storage`.
-unsafe impl Sync for Text {}
-
-static INCLUDE: Text = Text(UnsafeCell::new(ptr::null_mut()));
-static EXCLUDE: Text = Text(UnsafeCell::new(ptr::null_mut()));
+static OFI: Values = Values::new();
+static HAWSER: Values = Values::new();
+static INCLUDE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+static EXCLUDE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+static VERBOSE: AtomicI32 = AtomicI32::new(0);
 
 /// The component that the parameters belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,84 +104,194 @@ impl Name {
     }
 }
 
-fn storage(name: Name) -> *mut c_int {
+fn values(name: Name) -> &'static Values {
     match name {
-        Name::Ofi => OFI.0.get().cast(),
-        Name::Hawser => HAWSER.0.get().cast(),
+        Name::Ofi => &OFI,
+        Name::Hawser => &HAWSER,
     }
 }
 
 /// Registers everything. Called by every tool that lists parameters: nothing else may happen here.
-pub(super) fn register(name: Name, default_exclude: &str) -> c_int {
-    register_integers(Name::Ofi, None);
+///
+/// `device` says whether the host's version hands out buffers in device memory.
+pub(super) fn register(name: Name, default_exclude: &str, device: bool) -> c_int {
+    register_own(Name::Ofi, None, device);
     if name == Name::Hawser {
-        register_integers(Name::Hawser, Some(Name::Ofi));
+        register_own(Name::Hawser, Some(&OFI), device);
     }
     let exclude = CString::new(default_exclude).unwrap_or_default();
-    register_text(name, c"provider_include", c"libfabric providers to use, separated by commas: when given, only these. A name also means the layered providers that begin with it. Overrides provider_exclude", &INCLUDE, None);
-    register_text(name, c"provider_exclude", c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", &EXCLUDE, Some(&exclude));
+    INCLUDE.store(ptr::null_mut(), Ordering::Relaxed);
+    // The host copies the default before it returns.
+    EXCLUDE.store(exclude.as_ptr().cast_mut(), Ordering::Relaxed);
+    let list = |parameter, help, storage: &AtomicPtr<c_char>| {
+        share(
+            name,
+            &Shared {
+                parameter,
+                help,
+                kind: var::STRING,
+                flags: 0,
+                level: 0,
+                scope: var::SCOPE_READONLY,
+                storage: storage.as_ptr().cast(),
+            },
+        );
+    };
+    list(c"provider_include", c"libfabric providers to use, separated by commas: when given, only these. A name also means the layered providers that begin with it. Overrides provider_exclude", &INCLUDE);
+    list(c"provider_exclude", c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", &EXCLUDE);
+    share(
+        name,
+        &Shared {
+            parameter: c"verbose",
+            help: c"Verbosity of the OFI components: from 1 on they say which provider was chosen, or why none was",
+            kind: var::INT,
+            flags: var::FLAG_SETTABLE,
+            level: 2,
+            scope: var::SCOPE_LOCAL,
+            storage: VERBOSE.as_ptr().cast(),
+        },
+    );
     0
 }
 
-fn register_integers(name: Name, defaults: Option<Name>) {
+/// Registers what belongs to one component name. `defaults` holds the values of the other name.
+fn register_own(name: Name, defaults: Option<&Values>, device: bool) {
     let host = Services::host();
+    let own = values(name);
+    let add = |parameter: &CStr, help: &CStr, kind, names, level, storage: *mut c_void| {
+        // SAFETY: all texts are literals, the storage is static and of the stated type.
+        unsafe {
+            (host.var_register)(
+                c"ompi".as_ptr(),
+                c"mtl".as_ptr(),
+                name.text().as_ptr(),
+                parameter.as_ptr(),
+                help.as_ptr(),
+                kind,
+                names,
+                0,
+                0,
+                level,
+                var::SCOPE_READONLY,
+                storage,
+            )
+        };
+    };
     for (index, integer) in INTEGERS.iter().enumerate() {
-        // SAFETY: within the static array.
-        let slot = unsafe { storage(name).add(index) };
-        let default = defaults.map_or(integer.default, |from| {
-            // SAFETY: within the static array, registered before.
-            unsafe { storage(from).add(index).read() }
-        });
-        // SAFETY: ours until the host is told of it.
-        unsafe { slot.write(default) };
+        let default = defaults.map_or(integer.default, |from| from.integers[index].load(Ordering::Relaxed));
+        own.integers[index].store(default, Ordering::Relaxed);
         let mut names = ptr::null_mut();
         if let Some(values) = integer.names {
             // SAFETY: a table ended by a null name; the host keeps a copy.
             unsafe { (host.enum_create)(integer.name.as_ptr(), values.0.as_ptr(), &raw mut names) };
         }
-        // SAFETY: all texts are literals, the storage is static.
-        unsafe {
-            (host.var_register)(c"ompi".as_ptr(), c"mtl".as_ptr(), name.text().as_ptr(), integer.name.as_ptr(), integer.help.as_ptr(), var::INT, names, 0, 0, integer.level, var::SCOPE_READONLY, slot.cast())
-        };
+        add(integer.name, integer.help, var::INT, names, integer.level, own.integers[index].as_ptr().cast());
+    }
+    if device {
+        own.disable_hmem
+            .store(defaults.is_some_and(|from| from.disable_hmem.load(Ordering::Relaxed)), Ordering::Relaxed);
+        add(
+            c"disable_hmem",
+            c"Do not ask the provider to send and receive device memory itself (FI_HMEM); such buffers are then copied through host memory",
+            var::BOOL,
+            ptr::null_mut(),
+            2,
+            own.disable_hmem.as_ptr().cast(),
+        );
     }
 }
 
 fn find(parameter: &CStr) -> c_int {
     // SAFETY: literals.
-    unsafe { (Services::host().var_find)(c"opal".as_ptr(), c"opal_common".as_ptr(), c"ofi".as_ptr(), parameter.as_ptr()) }
+    unsafe {
+        (Services::host().var_find)(
+            c"opal".as_ptr(),
+            c"opal_common".as_ptr(),
+            c"ofi".as_ptr(),
+            parameter.as_ptr(),
+        )
+    }
 }
 
-fn register_text(name: Name, parameter: &CStr, help: &CStr, text: &'static Text, default: Option<&CString>) {
+/// A parameter that all OFI components of the host share.
+struct Shared {
+    parameter: &'static CStr,
+    help: &'static CStr,
+    kind: c_int,
+    flags: c_int,
+    level: c_int,
+    scope: c_int,
+    storage: *mut c_void,
+}
+
+/// Registers a shared parameter, if nobody has yet, and our names for it.
+fn share(name: Name, shared: &Shared) {
     let host = Services::host();
-    let mut index = find(parameter);
+    let mut index = find(shared.parameter);
     if index < 0 {
-        let default = default.map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut());
-        // SAFETY: ours until the host is told of it; the host copies the default before it returns.
-        unsafe { text.0.get().write(default) };
-        // SAFETY: all texts are literals, the storage is static.
+        // SAFETY: all texts are literals, the storage is static and of the stated type.
         index = unsafe {
-            (host.var_register)(c"opal".as_ptr(), c"opal_common".as_ptr(), c"ofi".as_ptr(), parameter.as_ptr(), help.as_ptr(), var::STRING, ptr::null_mut(), 0, 0, 0, var::SCOPE_READONLY, text.0.get().cast())
+            (host.var_register)(
+                c"opal".as_ptr(),
+                c"opal_common".as_ptr(),
+                c"ofi".as_ptr(),
+                shared.parameter.as_ptr(),
+                shared.help.as_ptr(),
+                shared.kind,
+                ptr::null_mut(),
+                0,
+                shared.flags,
+                shared.level,
+                shared.scope,
+                shared.storage,
+            )
         };
     }
     for owner in [Name::Ofi, name] {
-        // SAFETY: a registered parameter and literals; a synonym that exists is left alone.
-        unsafe {
-            if (host.var_find)(c"ompi".as_ptr(), c"mtl".as_ptr(), owner.text().as_ptr(), parameter.as_ptr()) < 0 {
-                (host.var_synonym)(index, c"ompi".as_ptr(), c"mtl".as_ptr(), owner.text().as_ptr(), parameter.as_ptr(), 0);
-            }
+        // SAFETY: literals.
+        let known = unsafe {
+            (host.var_find)(
+                c"ompi".as_ptr(),
+                c"mtl".as_ptr(),
+                owner.text().as_ptr(),
+                shared.parameter.as_ptr(),
+            )
+        };
+        if known < 0 {
+            // SAFETY: a registered parameter and literals.
+            unsafe {
+                (host.var_synonym)(
+                    index,
+                    c"ompi".as_ptr(),
+                    c"mtl".as_ptr(),
+                    owner.text().as_ptr(),
+                    shared.parameter.as_ptr(),
+                    0,
+                )
+            };
         }
     }
 }
 
-fn text(parameter: &CStr) -> Option<String> {
+/// The address of the value of a parameter; null when there is none.
+fn value(index: c_int) -> *const c_void {
     let mut value: *const c_void = ptr::null();
-    // SAFETY: the callee stores the address of the parameter's storage.
-    let code = unsafe { (Services::host().var_get_value)(find(parameter), &raw mut value, ptr::null_mut(), ptr::null_mut()) };
-    if code != 0 || value.is_null() {
-        return None;
-    }
-    // SAFETY: a string parameter's storage holds one pointer.
-    let string = unsafe { value.cast::<*const c_char>().read() };
+    // SAFETY: the callee stores the address of the parameter's storage, or refuses the index.
+    let code =
+        unsafe { (Services::host().var_get_value)(index, &raw mut value, ptr::null_mut(), ptr::null_mut()) };
+    if code == 0 { value } else { ptr::null() }
+}
+
+/// The value of an integer parameter.
+fn number(index: c_int) -> c_int {
+    // SAFETY: null, or the storage of an integer parameter.
+    unsafe { value(index).cast::<c_int>().as_ref() }.copied().unwrap_or(0)
+}
+
+/// The value of a text parameter.
+fn text(index: c_int) -> Option<String> {
+    // SAFETY: null, or the storage of a string parameter, which holds one pointer.
+    let string = unsafe { value(index).cast::<*const c_char>().as_ref() }.copied()?;
     if string.is_null() {
         return None;
     }
@@ -184,16 +299,33 @@ fn text(parameter: &CStr) -> Option<String> {
     Some(unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned())
 }
 
+/// Whether the user wants to know what is chosen and why.
+pub(super) fn is_verbose() -> bool {
+    // SAFETY: literals.
+    let framework = unsafe {
+        (Services::host().var_find)(c"ompi".as_ptr(), c"mtl".as_ptr(), c"base".as_ptr(), c"verbose".as_ptr())
+    };
+    number(find(c"verbose")) > 0 || number(framework) > 0
+}
+
+/// Whether the user asked for this component by its name, as `--mca mtl ofi` does.
+pub(super) fn is_asked_for(name: Name) -> bool {
+    // SAFETY: literals; the parameter that selects components has no name of its own.
+    let selection =
+        unsafe { (Services::host().var_find)(c"ompi".as_ptr(), c"mtl".as_ptr(), ptr::null(), ptr::null()) };
+    let own = name.text().to_str().unwrap_or_default();
+    text(selection).is_some_and(|list| list.split(',').any(|word| word.trim() == own))
+}
+
 /// The priority that the user gave.
 pub(super) fn priority(name: Name) -> c_int {
-    // SAFETY: within the static array.
-    unsafe { storage(name).add(PRIORITY).read() }
+    values(name).integers[PRIORITY].load(Ordering::Relaxed)
 }
 
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
 pub(super) fn config(name: Name) -> Result<config::Ofi, String> {
-    // SAFETY: a static array of as many values.
-    let values = unsafe { storage(name).cast::<[c_int; COUNT]>().read() };
+    let own = values(name);
+    let values = own.integers.each_ref().map(|value| value.load(Ordering::Relaxed));
     let prefix = format!("mtl_{}_", name.text().to_string_lossy());
     let progress = |index: usize| match values[index] {
         1 => ProgressMode::Auto,
@@ -205,7 +337,10 @@ pub(super) fn config(name: Name) -> Result<config::Ofi, String> {
         if (low..=high).contains(&value) {
             Ok(value as usize)
         } else {
-            Err(format!("{prefix}{} is {value}; it must be {low} to {high}", INTEGERS[index].name.to_string_lossy()))
+            Err(format!(
+                "{prefix}{} is {value}; it must be {low} to {high}",
+                INTEGERS[index].name.to_string_lossy()
+            ))
         }
     };
     let scalable = range(SEP, 0, 1)? == 1;
@@ -214,8 +349,8 @@ pub(super) fn config(name: Name) -> Result<config::Ofi, String> {
         return Err(format!("{prefix}thread_grouping needs {prefix}enable_sep; set both or neither"));
     }
     Ok(config::Ofi {
-        include: text(c"provider_include").map(|list| NameList::parse(&list)),
-        exclude: NameList::parse(&text(c"provider_exclude").unwrap_or_default()),
+        include: text(find(c"provider_include")).map(|list| NameList::parse(&list)),
+        exclude: NameList::parse(&text(find(c"provider_exclude")).unwrap_or_default()),
         progress_event_count: range(EVENTS, 1, c_int::MAX)?.min(100),
         tag_mode: match values[TAG_MODE] {
             2 => TagMode::One,
@@ -229,5 +364,6 @@ pub(super) fn config(name: Name) -> Result<config::Ofi, String> {
         scalable,
         grouping,
         contexts: range(CONTEXTS, 1, 65_535)?,
+        device: !own.disable_hmem.load(Ordering::Relaxed),
     })
 }

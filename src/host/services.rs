@@ -1,11 +1,14 @@
 //! Host services that are the same in every version.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::symbols::symbols;
 
 type Progress = unsafe extern "C" fn() -> c_int;
+/// File, topic, whether to frame it, arguments. The host replaces it while it starts up.
+type ShowHelp = unsafe extern "C" fn(*const c_char, *const c_char, c_int, ...) -> c_int;
 
 symbols! {
     /// Functions and objects of the host, in the forms that 4.1 and 5.0 share.
@@ -20,6 +23,8 @@ symbols! {
         var_get_value: unsafe extern "C" fn(c_int, *mut *const c_void, *mut c_int, *mut *const c_char) -> c_int = c"mca_base_var_get_value",
         var_synonym: unsafe extern "C" fn(c_int, *const c_char, *const c_char, *const c_char, *const c_char, c_int) -> c_int = c"mca_base_var_register_synonym",
         enum_create: unsafe extern "C" fn(*const c_char, *const EnumValue, *mut *mut c_void) -> c_int = c"mca_base_var_enum_create",
+        show_help: *const ShowHelp = c"opal_show_help",
+        show_help_add_dir: unsafe extern "C" fn(*const c_char) -> c_int = c"opal_show_help_add_dir",
         output: unsafe extern "C" fn(c_int, *const c_char, ...) = c"opal_output",
         proc_for_name: unsafe extern "C" fn(u64) -> *mut c_void = c"ompi_proc_for_name",
         message_null: *mut c_void = c"ompi_message_null",
@@ -53,7 +58,57 @@ impl Services {
 
 /// Says something to the user through the host's output, on one line.
 pub(super) fn say(text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let text = c_text(text);
     // SAFETY: stream 0 is always open; the format takes one string.
     unsafe { (Services::host().output)(0, c"hawser: %s".as_ptr(), text.as_ptr()) };
+}
+
+/// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened.
+/// The host shows it once for all processes of the job. Without the file, the line alone is said.
+pub(super) fn show_help(topic: &str, line: &str) {
+    if !has_help_file() {
+        return say(line);
+    }
+    let (topic, line) = (c_text(topic), c_text(line));
+    // SAFETY: a variable of the host that always holds a function.
+    let show = unsafe { Services::host().show_help.read() };
+    // SAFETY: zero-ended strings; every topic of the file takes one string.
+    unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
+}
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+const HELP_FILE: &CStr = c"help-hawser.txt";
+
+/// Whether the help file was found: beside the library, or where `make install` puts it. The host
+/// is told of its folder.
+fn has_help_file() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let Some(folder) = library_folder() else { return false };
+        let name = HELP_FILE.to_str().unwrap_or_default();
+        let folders = [folder.clone(), folder.join("../share/hawser")];
+        let Some(folder) = folders.into_iter().find(|folder| folder.join(name).is_file()) else {
+            return false;
+        };
+        let folder = c_text(&folder.to_string_lossy());
+        // SAFETY: a zero-ended string, which the host copies.
+        unsafe { (Services::host().show_help_add_dir)(folder.as_ptr()) == 0 }
+    })
+}
+
+/// The folder that the loaded library lies in, links followed.
+fn library_folder() -> Option<PathBuf> {
+    // SAFETY: plain numbers and pointers; zero is a value of each.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: an address of this library; the callee fills the structure in.
+    let code = unsafe { libc::dladdr((&raw const SERVICES).cast(), &raw mut found) };
+    if code == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own zero-ended string.
+    let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_str().ok()?;
+    Path::new(path).canonicalize().ok()?.parent().map(Path::to_path_buf)
 }

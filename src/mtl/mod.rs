@@ -102,4 +102,6 @@ pub trait Upcalls: Copy + Send + Sync + 'static {
     fn progress();
     /// Tells the user what went wrong and what to do.
     fn notice(topic: &str, text: &str);
+    /// Says why the process is about to end.
+    fn last_words(text: &str);
 }

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn a_panic_gives_the_state_back() {
         let cell = EngineCell::new(1, false);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cell.with(|_| panic!("inside"))));
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cell.with(|_| panic!("inside"))));
         assert!(caught.is_err());
         assert_eq!(cell.with(|n| *n), 1);
     }

@@ -162,10 +162,22 @@ mod tests {
                 assert_eq!((L::tag(bits), L::source(bits, source as u64)), (tag, source));
                 let want = L::receive(9, Selector(source), Selector(tag));
                 assert_eq!((bits ^ want.bits) & !want.ignore, 0);
-                assert_eq!(((bits | L::SYNC) ^ want.bits) & !want.ignore, 0, "a synchronous send matches too");
-                assert_ne!((L::ack(bits | L::SYNC, source) ^ want.bits) & !want.ignore, 0, "an answer never does");
+                assert_eq!(
+                    ((bits | L::SYNC) ^ want.bits) & !want.ignore,
+                    0,
+                    "a synchronous send matches too"
+                );
+                assert_ne!(
+                    (L::ack(bits | L::SYNC, source) ^ want.bits) & !want.ignore,
+                    0,
+                    "an answer never does"
+                );
                 let any = L::receive(9, Selector::ANY, Selector::ANY);
-                assert_eq!((bits ^ any.bits) & !any.ignore == 0, tag >= 0, "wildcards never meet internal tags");
+                assert_eq!(
+                    (bits ^ any.bits) & !any.ignore == 0,
+                    tag >= 0,
+                    "wildcards never meet internal tags"
+                );
             }
         }
     }

@@ -68,9 +68,8 @@ fn release(value: NonNull<sys::Value>) {
     let object = value.cast::<sys::Object>();
     let Some(class) = NonNull::new(field!(object, class)) else { return };
     let mut destruct = field!(class, destruct);
-    loop {
-        // SAFETY: the class's list of destructors ends with null.
-        let Some(run) = (unsafe { destruct.read() }) else { break };
+    // SAFETY: the class's list of destructors ends with null.
+    while let Some(run) = unsafe { destruct.read() } {
         // SAFETY: a live object of this class.
         unsafe { run(value.as_ptr().cast()) };
         // SAFETY: not yet at the end of the list.
@@ -84,13 +83,19 @@ fn release(value: NonNull<sys::Value>) {
 unsafe impl Abi for V4_1 {
     shared_abi!();
 
+    const DEVICE: bool = false;
+
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)
     }
 
     fn default_exclude() -> &'static str {
         // HOST: 4.1.5 added `net` (opal/mca/common/ofi/common_ofi.c).
-        if Self::version().2 < 5 { "shm,sockets,tcp,udp,rstream,usnic" } else { "shm,sockets,tcp,udp,rstream,usnic,net" }
+        if Self::version().2 < 5 {
+            "shm,sockets,tcp,udp,rstream,usnic"
+        } else {
+            "shm,sockets,tcp,udp,rstream,usnic,net"
+        }
     }
 
     fn facts() -> ProcessFacts {
@@ -118,8 +123,10 @@ unsafe impl Abi for V4_1 {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
         let thin = request.is_none_or(|request| {
-            // SAFETY: a live request head, whose host request is alive.
-            let kind = unsafe { (*(*request).request.cast::<sys::CmRequest>()).kind };
+            // SAFETY: a live request head.
+            let request = unsafe { (*request).request };
+            // SAFETY: its host request is alive, and is one of pml/cm's.
+            let kind = unsafe { (*request.cast::<sys::CmRequest>()).kind };
             kind == 1
         });
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }

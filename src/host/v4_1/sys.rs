@@ -114,14 +114,7 @@ pub struct MtlModule {
     pub finalize: Option<unsafe extern "C" fn(*mut MtlModule) -> c_int>,
     /// blocking send
     pub send: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut Convertor,
-            c_int,
-        ) -> c_int,
+        unsafe extern "C" fn(*mut MtlModule, *mut Communicator, c_int, c_int, *mut Convertor, c_int) -> c_int,
     >,
     /// send
     pub isend: Option<
@@ -160,12 +153,7 @@ pub struct MtlModule {
     >,
     /// receive of a matched message
     pub imrecv: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Convertor,
-            *mut *mut Message,
-            *mut MtlRequest,
-        ) -> c_int,
+        unsafe extern "C" fn(*mut MtlModule, *mut Convertor, *mut *mut Message, *mut MtlRequest) -> c_int,
     >,
     /// matched probe
     pub improbe: Option<
@@ -476,12 +464,7 @@ pub struct Pmix {
     pub put: Option<unsafe extern "C" fn(c_int, *mut Value) -> c_int>,
     /// looks a value up
     pub get: Option<
-        unsafe extern "C" fn(
-            *const ProcessName,
-            *const c_char,
-            *mut c_void,
-            *mut *mut Value,
-        ) -> c_int,
+        unsafe extern "C" fn(*const ProcessName, *const c_char, *mut c_void, *mut *mut Value) -> c_int,
     >,
 }
 

@@ -68,6 +68,8 @@ fn published(proc: Proc) -> Result<Vec<u8>> {
 unsafe impl Abi for V5_0 {
     shared_abi!();
 
+    const DEVICE: bool = true;
+
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)
     }

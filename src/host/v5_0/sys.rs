@@ -117,14 +117,7 @@ pub struct MtlModule {
     pub finalize: Option<unsafe extern "C" fn(*mut MtlModule) -> c_int>,
     /// blocking send
     pub send: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut Convertor,
-            c_int,
-        ) -> c_int,
+        unsafe extern "C" fn(*mut MtlModule, *mut Communicator, c_int, c_int, *mut Convertor, c_int) -> c_int,
     >,
     /// send
     pub isend: Option<
@@ -163,12 +156,7 @@ pub struct MtlModule {
     >,
     /// receive of a matched message
     pub imrecv: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Convertor,
-            *mut *mut Message,
-            *mut MtlRequest,
-        ) -> c_int,
+        unsafe extern "C" fn(*mut MtlModule, *mut Convertor, *mut *mut Message, *mut MtlRequest) -> c_int,
     >,
     /// matched probe
     pub improbe: Option<

@@ -25,7 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config;
 use crate::error::{Error, Result};
-use crate::fabric::{Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease, Operation, Pause, Pool, PostError, Ready, Trouble, sys};
+use crate::fabric::{
+    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease,
+    Operation, Pause, Pool, PostError, Ready, Trouble, sys,
+};
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
@@ -79,7 +82,8 @@ impl<H: Upcalls> Ofi<H> {
         let domain = Domain::open(&fabric, &offer.info)?;
         let addresses = AddressVector::open(&domain, config.av_table, universe, context_bits)?;
         let batch = config.progress_event_count.clamp(1, MOST_EVENTS);
-        let ready = Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
+        let ready =
+            Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
         Ok(Self {
             inject_size: offer.info.inject_size(),
@@ -162,7 +166,11 @@ impl<H: Upcalls> Ofi<H> {
     #[inline]
     pub fn progress<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
-        if self.scalable || self.deferred.load(Ordering::Relaxed) { count + self.progress_rest::<L>() } else { count }
+        if self.scalable || self.deferred.load(Ordering::Relaxed) {
+            count + self.progress_rest::<L>()
+        } else {
+            count
+        }
     }
 
     #[inline(never)]
@@ -170,7 +178,12 @@ impl<H: Upcalls> Ofi<H> {
         if self.deferred.load(Ordering::Relaxed) {
             self.flush_acks();
         }
-        self.endpoint.others().iter().enumerate().map(|(index, context)| self.drain::<L>(index + 1, context)).sum()
+        self.endpoint
+            .others()
+            .iter()
+            .enumerate()
+            .map(|(index, context)| self.drain::<L>(index + 1, context))
+            .sum()
     }
 
     #[inline(always)]
@@ -281,7 +294,12 @@ impl<H: Upcalls> Ofi<H> {
                 acks.push(ack);
             }),
             Err(PostError::Refused(code)) => {
-                H::notice("provider failed", &format!("the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"));
+                H::notice(
+                    "provider failed",
+                    &format!(
+                        "the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"
+                    ),
+                );
             }
         }
     }
@@ -296,7 +314,11 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[cold]
-    fn post_again<L: Layout>(&self, mut error: PostError, post: &mut dyn FnMut() -> std::result::Result<(), PostError>) -> Result<()> {
+    fn post_again<L: Layout>(
+        &self,
+        mut error: PostError,
+        post: &mut dyn FnMut() -> std::result::Result<(), PostError>,
+    ) -> Result<()> {
         let mut spins = 0_u32;
         while error == PostError::TryAgain {
             self.turn::<L>(&mut spins);
@@ -340,6 +362,8 @@ fn envelope<L: Layout>(bits: u64, data: u64, len: usize) -> crate::mtl::Envelope
 
 #[cold]
 fn broken<H: Upcalls>(code: i32) -> ! {
-    H::notice("completion queue failed", &format!("the provider's completion queue failed (libfabric error {code}) and no message can be completed any more; the job cannot go on"));
+    H::last_words(&format!(
+        "the provider's completion queue failed (libfabric error {code}) and no message can be completed any more; the job cannot go on"
+    ));
     std::process::exit(1)
 }

@@ -17,7 +17,12 @@ pub struct Claim<H: Upcalls> {
 
 impl<H: Upcalls> Ofi<H> {
     /// Whether a message is there.
-    pub fn iprobe<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector) -> Result<Option<Envelope>> {
+    pub fn iprobe<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+    ) -> Result<Option<Envelope>> {
         let claim = self.peek::<L>(comm, source, tag, false)?;
         Ok(claim.map(|claim| {
             self.pool.put(claim.lease);
@@ -26,16 +31,28 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// As [`iprobe`](Self::iprobe), and nobody else will match the message.
-    pub fn improbe<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector) -> Result<Option<Claim<H>>> {
+    pub fn improbe<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+    ) -> Result<Option<Claim<H>>> {
         self.peek::<L>(comm, source, tag, true)
     }
 
-    fn peek<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, claim: bool) -> Result<Option<Claim<H>>> {
+    fn peek<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        claim: bool,
+    ) -> Result<Option<Claim<H>>> {
         if !self.can_probe {
             return Err(Error::Unsupported);
         }
         let context = self.context_of(comm);
-        let from = if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
+        let from =
+            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
         // What the provider has ready becomes visible to the peek only by progress.
         self.progress::<L>();
@@ -50,7 +67,9 @@ impl<H: Upcalls> Ofi<H> {
         };
         match posted {
             Ok(()) => self.wait::<L>(lease),
-            Err(PostError::Refused(code)) if code == sys::FI_ENOMSG as i32 => lease.outcome.set(Outcome::Cancelled),
+            Err(PostError::Refused(code)) if code == sys::FI_ENOMSG as i32 => {
+                lease.outcome.set(Outcome::Cancelled)
+            }
             Err(error) => {
                 self.pool.put(lease);
                 return Err(Error::from(error));

@@ -12,15 +12,29 @@ use crate::wire::tag::{Layout, Selector};
 impl<H: Upcalls> Ofi<H> {
     /// Posts a receive.
     #[inline(always)]
-    pub fn irecv<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+    pub fn irecv<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        convertor: H::Conv,
+        request: H::Req,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
         // Where the source is in the tag the address need not match too.
-        let from = if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
+        let from =
+            if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
         if !self.scalable
             && let Some(from) = from
             && let Some(landing) = convertor.landing()
         {
             let want = L::receive(comm.context_id(), source, tag);
-            let lease = place.install(Body { len: Cell::new(landing.len()), request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) });
+            let lease = place.install(Body {
+                len: Cell::new(landing.len()),
+                request: Cell::new(Some(request)),
+                comm: Cell::new(Some(comm)),
+                ..Body::new(Kind::Recv)
+            });
             if self.endpoint.first().recv(landing, from, want.bits, want.ignore, lease).is_ok() {
                 return Ok(());
             }
@@ -29,13 +43,27 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[inline(never)]
-    fn irecv_slowly<L: Layout>(&self, comm: H::Comm, source: Selector, tag: Selector, convertor: H::Conv, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+    fn irecv_slowly<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        convertor: H::Conv,
+        request: H::Req,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
         let context = self.context_of(comm);
-        let from = if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
+        let from =
+            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
-        let lease = place.install(Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) });
+        let lease = place.install(Body {
+            request: Cell::new(Some(request)),
+            comm: Cell::new(Some(comm)),
+            ..Body::new(Kind::Recv)
+        });
         let landing = self.land(convertor, lease);
-        let posted = self.post::<L>(|| self.context(context).recv(landing, from, want.bits, want.ignore, lease));
+        let posted =
+            self.post::<L>(|| self.context(context).recv(landing, from, want.bits, want.ignore, lease));
         if posted.is_err() {
             lease.kind.set(Kind::Idle);
             drop(lease.bounce.take());
@@ -44,7 +72,12 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Receives the message that a matched probe claimed.
-    pub fn imrecv<L: Layout>(&self, claim: Lease<Body<H>>, convertor: H::Conv, request: H::Req) -> Result<()> {
+    pub fn imrecv<L: Layout>(
+        &self,
+        claim: Lease<Body<H>>,
+        convertor: H::Conv,
+        request: H::Req,
+    ) -> Result<()> {
         let (lease, seen) = (claim, claim.envelope::<L>());
         let landing = self.land(convertor, lease);
         lease.kind.set(Kind::Claimed);
@@ -54,7 +87,9 @@ impl<H: Upcalls> Ofi<H> {
         let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
         let context = self.context_of(comm);
         let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
-        let posted = self.post::<L>(|| self.context(context).take(landing, from, lease.bits.get() & !L::SYNC, L::SYNC, lease));
+        let posted = self.post::<L>(|| {
+            self.context(context).take(landing, from, lease.bits.get() & !L::SYNC, L::SYNC, lease)
+        });
         if posted.is_err() {
             lease.kind.set(Kind::Idle);
             drop(lease.bounce.take());
@@ -81,7 +116,14 @@ impl<H: Upcalls> Ofi<H> {
 
     /// A receive of the host's ended well.
     #[inline(always)]
-    pub(super) fn received<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, data: u64, len: usize) {
+    pub(super) fn received<L: Layout>(
+        &self,
+        context: usize,
+        lease: Lease<Body<H>>,
+        bits: u64,
+        data: u64,
+        len: usize,
+    ) {
         lease.kind.set(Kind::Idle);
         let envelope = envelope::<L>(bits, data, len);
         if bits & L::SYNC != 0 {
@@ -139,7 +181,10 @@ impl<H: Upcalls> Ofi<H> {
         let Some(comm) = lease.comm.get() else { return };
         match self.address(comm, source, context) {
             Ok(to) => self.acknowledge(Ack { context, to, bits: L::ack(bits, comm.rank()) }),
-            Err(error) => H::notice("peer unreachable", &format!("rank {source} sent a synchronous message and cannot be answered: {error}")),
+            Err(error) => H::notice(
+                "peer unreachable",
+                &format!("rank {source} sent a synchronous message and cannot be answered: {error}"),
+            ),
         }
     }
 

@@ -55,7 +55,11 @@ pub fn candidates(library: &'static Library, config: &config::Ofi, threads: bool
             caps,
             mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
             mr_mode: 0,
-            cq_data_size: if directed && matches!(config.tag_mode, TagMode::Auto | TagMode::Full) { 4 } else { 0 },
+            cq_data_size: if directed && matches!(config.tag_mode, TagMode::Auto | TagMode::Full) {
+                4
+            } else {
+                0
+            },
             threads,
             table: config.av_table,
             control: progress(config.control_progress),
@@ -82,7 +86,9 @@ pub fn candidates(library: &'static Library, config: &config::Ofi, threads: bool
 pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
     match &config.include {
         Some(include) if !include.is_empty() => include.names(provider),
-        _ => !config.exclude.names(provider) && !(provider.starts_with("net") && config.exclude.names("tcp")),
+        _ => {
+            !config.exclude.names(provider) && (!provider.starts_with("net") || !config.exclude.names("tcp"))
+        }
     }
 }
 
@@ -90,17 +96,25 @@ pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
 /// the devices of one kind in turns.
 pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Result<Offer<'a>, Refusal> {
     let Some(first) = list.iter().find(|info| allowed(config, info.provider())) else {
-        let mut names: Vec<_> = list.iter().map(|info| info.provider()).collect();
-        names.dedup();
+        let mut names = Vec::new();
+        for name in list.iter().map(|info| info.provider()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         let names = names.join(", ");
         return Err(match &config.include {
             Some(include) if !include.is_empty() => Refusal::Wish(format!(
                 "no libfabric provider that mtl_ofi_provider_include names ({include}) can carry MPI messages here; there are: {names}. Name one of these, or leave the parameter out"
             )),
-            _ => Refusal::NoneSuitable(format!("every libfabric provider here ({names}) is on the exclude list ({})", config.exclude)),
+            _ => Refusal::NoneSuitable(format!(
+                "every libfabric provider here ({names}) is on the exclude list ({})",
+                config.exclude
+            )),
         });
     };
-    let siblings: Vec<_> = list.iter().filter(|info| allowed(config, info.provider()) && info.is_sibling(&first)).collect();
+    let siblings: Vec<_> =
+        list.iter().filter(|info| allowed(config, info.provider()) && info.is_sibling(&first)).collect();
     let info = siblings[turn % siblings.len()];
     let able = info.cq_data_size() >= 4 && info.caps() & sys::FI_DIRECTED_RECV != 0;
     let layout = match config.tag_mode {

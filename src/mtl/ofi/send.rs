@@ -53,28 +53,50 @@ impl<H: Upcalls> Ofi<H> {
     fn too_big(&self, len: usize) -> Error {
         H::notice(
             "message too big",
-            &format!("a message of {len} bytes exceeds the provider's limit of {} bytes and was not sent; send smaller pieces or choose another provider", self.max_message),
+            &format!(
+                "a message of {len} bytes exceeds the provider's limit of {} bytes and was not sent; send smaller pieces or choose another provider",
+                self.max_message
+            ),
         );
         Error::MessageTooBig
     }
 
     /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
-    fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route) -> bool {
+    fn inject_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        convertor: H::Conv,
+        route: Route,
+    ) -> bool {
         if let Some(to) = self.known(comm, dest)
             && let Some(bytes) = convertor.payload(route)
             && bytes.len() < self.short
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);
-            return self.endpoint.first().inject(bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64)).is_ok();
+            return self
+                .endpoint
+                .first()
+                .inject(bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64))
+                .is_ok();
         }
         false
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
     #[inline(always)]
-    pub fn send<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
+    pub fn send<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        convertor: H::Conv,
+        route: Route,
+        synchronous: bool,
+    ) -> Result<()> {
         if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
             return Ok(());
         }
@@ -82,16 +104,32 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[inline(never)]
-    fn send_slowly<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool) -> Result<()> {
+    fn send_slowly<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        convertor: H::Conv,
+        route: Route,
+        synchronous: bool,
+    ) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag)?;
         let (bytes, bounce) = self.payload(convertor, route)?;
         if !synchronous && bytes.len() <= self.inject_size {
-            return self.post::<L>(|| self.context(target.context).inject(bytes, target.to, target.bits, target.data));
+            return self.post::<L>(|| {
+                self.context(target.context).inject(bytes, target.to, target.bits, target.data)
+            });
         }
         self.send_and_wait::<L>(target, bytes, bounce, synchronous)
     }
 
-    fn send_and_wait<L: Layout>(&self, target: Target, bytes: Payload, bounce: Option<Box<[u8]>>, synchronous: bool) -> Result<()> {
+    fn send_and_wait<L: Layout>(
+        &self,
+        target: Target,
+        bytes: Payload,
+        bounce: Option<Box<[u8]>>,
+        synchronous: bool,
+    ) -> Result<()> {
         let lease = self.pool.take(Body::new(Kind::Wait));
         lease.bounce.set(bounce);
         let posted = self.post_send::<L>(target, bytes, synchronous, lease);
@@ -111,7 +149,17 @@ impl<H: Upcalls> Ofi<H> {
     /// Sends; the request completes when the buffer may be used again.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
-    pub fn isend<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+    pub fn isend<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        convertor: H::Conv,
+        route: Route,
+        synchronous: bool,
+        request: H::Req,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
         // Tried once: spinning here while the peer spins in its own send would hang both.
         if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
             request.sent(Outcome::Success);
@@ -122,10 +170,24 @@ impl<H: Upcalls> Ofi<H> {
 
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
-    fn isend_slowly<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, convertor: H::Conv, route: Route, synchronous: bool, request: H::Req, place: Place<Body<H>>) -> Result<()> {
+    fn isend_slowly<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        convertor: H::Conv,
+        route: Route,
+        synchronous: bool,
+        request: H::Req,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag)?;
         let (bytes, bounce) = self.payload(convertor, route)?;
-        let lease = place.install(Body { request: Cell::new(Some(request)), bounce: Cell::new(bounce), ..Body::new(Kind::Send) });
+        let lease = place.install(Body {
+            request: Cell::new(Some(request)),
+            bounce: Cell::new(bounce),
+            ..Body::new(Kind::Send)
+        });
         let posted = self.post_send::<L>(target, bytes, synchronous, lease);
         if posted.is_err() {
             lease.kind.set(Kind::Idle);
@@ -134,7 +196,13 @@ impl<H: Upcalls> Ofi<H> {
         posted
     }
 
-    fn post_send<L: Layout>(&self, target: Target, bytes: Payload, synchronous: bool, lease: Lease<Body<H>>) -> Result<()> {
+    fn post_send<L: Layout>(
+        &self,
+        target: Target,
+        bytes: Payload,
+        synchronous: bool,
+        lease: Lease<Body<H>>,
+    ) -> Result<()> {
         let context = self.context(target.context);
         if !synchronous {
             return self.post::<L>(|| context.send(bytes, target.to, target.bits, target.data, lease));
@@ -144,8 +212,10 @@ impl<H: Upcalls> Ofi<H> {
         ack.parent.set(Some(lease));
         lease.pending.store(2, std::sync::atomic::Ordering::Release);
         let answer = L::ack(target.bits, target.dest);
-        self.post::<L>(|| context.recv(crate::fabric::Landing::EMPTY, target.to, answer, 0, ack)).inspect_err(|_| self.pool.put(ack))?;
-        let posted = self.post::<L>(|| context.send(bytes, target.to, target.bits | L::SYNC, target.data, lease));
+        self.post::<L>(|| context.recv(crate::fabric::Landing::EMPTY, target.to, answer, 0, ack))
+            .inspect_err(|_| self.pool.put(ack))?;
+        let posted =
+            self.post::<L>(|| context.send(bytes, target.to, target.bits | L::SYNC, target.data, lease));
         if posted.is_err() {
             // The answer will never come. Its operation stays out until the provider gives it back.
             ack.parent.set(None);

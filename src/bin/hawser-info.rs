@@ -136,7 +136,7 @@ fn report_providers() -> Option<String> {
         contexts: 1,
         device: true,
     };
-    let list = match ofi::candidates(library, &config, false) {
+    let list = match ofi::candidates(library, &config, ofi::Needs { threads: false, untagged: true }) {
         Ok(list) => list,
         Err(error) => {
             println!("  no provider can carry MPI messages: {error}");

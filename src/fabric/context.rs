@@ -389,6 +389,32 @@ impl<T> Context<T> {
         self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
     }
 
+    /// Posts a send outside tag matching (`fi_send(3)`).
+    pub fn send_untagged(
+        &self,
+        bytes: Payload,
+        to: Address,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
+        let Some(send) = table!(self.tx, msg).send else {
+            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+        };
+        // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
+        posted(unsafe {
+            send(self.tx, bytes.start.cast(), bytes.len, ptr::null_mut(), to.0, lease.context())
+        })
+    }
+
+    /// Posts a receive outside tag matching, from anybody (`fi_recv(3)`).
+    pub fn recv_untagged(&self, to: Landing, lease: Lease<T>) -> std::result::Result<(), PostError> {
+        let Some(recv) = table!(self.rx, msg).recv else {
+            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+        };
+        let from = Address::ANY.0;
+        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
+        posted(unsafe { recv(self.rx, to.start.cast(), to.len, ptr::null_mut(), from, lease.context()) })
+    }
+
     fn message(
         &self,
         vector: &libc::iovec,

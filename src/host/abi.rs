@@ -41,6 +41,9 @@ pub unsafe trait Abi: Upcalls {
     /// Whether this version hands out buffers in device memory, described by its accelerator framework.
     const DEVICE: bool;
 
+    /// Whether this version makes communicators whose short id differs from member to member.
+    const GROUP_COMMUNICATORS: bool;
+
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.

@@ -100,7 +100,7 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let library = Library::open().map_err(|missing| wish(missing.0))?;
     let facts = A::facts();
     let threads = A::threads();
-    let list = ofi::candidates(library, &config, threads).map_err(|error| match error {
+    let list = ofi::candidates(library, &config, ofi::Needs { threads, untagged: A::GROUP_COMMUNICATORS }).map_err(|error| match error {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
     })?;

@@ -2,11 +2,12 @@
 
 /// Implements the handles of [`crate::mtl`] over a version's `sys` module.
 ///
-/// `$abi` is the version's marker type; `$context_id` and `$published` are what differs.
+/// `$abi` is the version's marker type. The version's module has the functions that differ:
+/// `published`, `is_global`, `extended_id` and `note`.
 macro_rules! handles {
     ($abi:ident) => {
         use std::ptr::NonNull;
-        use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+        use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
         use $crate::error::{Error, Result};
         use $crate::fabric::{Landing, Payload};
@@ -50,6 +51,32 @@ macro_rules! handles {
             #[inline]
             fn context_id(self) -> u32 {
                 field!(self.0, index)
+            }
+
+            #[inline]
+            fn is_global(self) -> bool {
+                is_global(self)
+            }
+
+            fn extended_id(self) -> [u64; 2] {
+                extended_id(self)
+            }
+
+            fn size(self) -> usize {
+                let remote_group = field!(self.0, remote_group);
+                // SAFETY: a live communicator has a remote group; that of an intracommunicator is its own.
+                let group = unsafe { NonNull::new_unchecked(remote_group) };
+                usize::try_from(field!(group, size)).unwrap_or(0)
+            }
+
+            fn note(self) -> usize {
+                note(self).map_or(0, |slot| slot.load(Ordering::Acquire))
+            }
+
+            fn set_note(self, value: usize) {
+                if let Some(slot) = note(self) {
+                    slot.store(value, Ordering::Release);
+                }
             }
 
             #[inline]

@@ -312,20 +312,31 @@ pub(super) unsafe extern "C" fn del_procs<A: Abi>(
     })
 }
 
-pub(super) unsafe extern "C" fn add_comm<A: Abi>(module: *mut A::RawModule, _comm: *mut A::RawComm) -> c_int {
+pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
+    module: *mut A::RawModule,
+    comm: *mut A::RawComm,
+) -> c_int {
     guard!("mtl_add_comm", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
+        // SAFETY: the host passes its module and a live communicator.
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
         // Only now is it certain that the host uses the module: before, its progress would be in vain.
-        if shell.progressing.swap(true, Ordering::AcqRel) { 0 } else { A::register_progress(shell.progress) }
+        if !shell.progressing.swap(true, Ordering::AcqRel) {
+            let registered = A::register_progress(shell.progress);
+            if registered != 0 {
+                return registered;
+            }
+        }
+        result(shell.ofi.add_comm::<L>(comm))
     })
 }
 
-pub(super) unsafe extern "C" fn del_comm<A: Abi>(
-    _module: *mut A::RawModule,
-    _comm: *mut A::RawComm,
-) -> c_int {
-    0
+pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> c_int {
+    guard!("mtl_del_comm", {
+        // SAFETY: the host passes its module and a live communicator.
+        let (shell, comm) = unsafe { on::<A>(module, comm) };
+        shell.ofi.remove_comm(comm);
+        0
+    })
 }
 
 pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {

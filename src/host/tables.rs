@@ -27,7 +27,7 @@ macro_rules! tables {
             module.imrecv = Some(entry::imrecv::<$abi, L>);
             module.improbe = Some(entry::improbe::<$abi, L>);
             module.cancel = Some(entry::cancel::<$abi, L>);
-            module.add_comm = Some(entry::add_comm::<$abi>);
+            module.add_comm = Some(entry::add_comm::<$abi, L>);
             module.del_comm = Some(entry::del_comm::<$abi>);
             module
         }

@@ -48,8 +48,18 @@ pub enum Route {
 pub trait Communicator: Copy {
     /// A peer in it.
     type Peer: Peer;
-    /// The id that tags carry; the same at every member.
+    /// The id that tags carry.
     fn context_id(self) -> u32;
+    /// Whether that id is the same at every member.
+    fn is_global(self) -> bool;
+    /// An id that is the same at every member even where the short one is not.
+    fn extended_id(self) -> [u64; 2];
+    /// Number of peers that can be addressed.
+    fn size(self) -> usize;
+    /// What the transport noted about it; 0 when nothing. Only where the id is not global.
+    fn note(self) -> usize;
+    /// Notes something about it.
+    fn set_note(self, note: usize);
     /// Rank of this process.
     fn rank(self) -> i32;
     /// The process of a rank.

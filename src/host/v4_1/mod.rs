@@ -39,6 +39,20 @@ impl Own {
     }
 }
 
+/// Communicators of this version have one id at all members.
+#[inline]
+fn is_global(_comm: Comm) -> bool {
+    true
+}
+
+fn extended_id(comm: Comm) -> [u64; 2] {
+    [0, u64::from(field!(comm.0, index))]
+}
+
+fn note(_comm: Comm) -> Option<&'static AtomicUsize> {
+    None
+}
+
 /// The key under which the host's own OFI component publishes: hawser speaks with it.
 const KEY: &CStr = c"mtl.ofi.4.1";
 /// `OPAL_BYTE_OBJECT`
@@ -84,6 +98,7 @@ unsafe impl Abi for V4_1 {
     shared_abi!();
 
     const DEVICE: bool = false;
+    const GROUP_COMMUNICATORS: bool = false;
 
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)

@@ -37,6 +37,29 @@ impl Own {
     }
 }
 
+/// `OMPI_COMM_GLOBAL_INDEX`
+const GLOBAL_INDEX: u32 = 0x0001_0000;
+
+#[inline]
+fn is_global(comm: Comm) -> bool {
+    field!(comm.0, flags) & GLOBAL_INDEX != 0
+}
+
+fn extended_id(comm: Comm) -> [u64; 2] {
+    [field!(comm.0, cid_base), field!(comm.0, cid_sub)]
+}
+
+fn note(comm: Comm) -> Option<&'static AtomicUsize> {
+    let raw = comm.0.as_ptr();
+    // SAFETY: a live communicator.
+    let slot = unsafe { &raw mut (*raw).mtl };
+    // SAFETY: the field is the transport's own, pointer-sized and aligned.
+    Some(unsafe { AtomicUsize::from_ptr(slot.cast()) })
+}
+
+/// `MCA_MTL_BASE_FLAG_SUPPORTS_EXT_CID`
+const EXTENDED_IDS: u32 = 0x4;
+
 /// The key under which the host's own OFI component publishes: hawser speaks with it.
 const KEY: &CStr = c"mtl.ofi.5.0";
 /// `PMIX_BYTE_OBJECT`
@@ -69,6 +92,7 @@ unsafe impl Abi for V5_0 {
     shared_abi!();
 
     const DEVICE: bool = true;
+    const GROUP_COMMUNICATORS: bool = true;
 
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)
@@ -101,4 +125,4 @@ unsafe impl Abi for V5_0 {
     }
 }
 
-super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, _accelerator: *mut bool), extra { accelerator_support: false }, flags 0);
+super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, _accelerator: *mut bool), extra { accelerator_support: false }, flags EXTENDED_IDS);

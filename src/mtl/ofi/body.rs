@@ -22,6 +22,10 @@ pub(super) enum Kind {
     Wait,
     /// The answer to a synchronous send.
     Ack,
+    /// An announcement that is awaited.
+    Listen,
+    /// An announcement that is sent.
+    Announce,
 }
 
 /// The state of one operation. All cells: it is only ever borrowed as `&`.

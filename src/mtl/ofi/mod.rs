@@ -8,9 +8,10 @@
 //! completed exactly once and not touched afterwards; nothing is borrowed while the host runs.
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
-//! three verbs.
+//! three verbs; `exchange` communicators without a common short id.
 
 mod body;
+mod exchange;
 mod probe;
 mod receive;
 mod select;
@@ -18,7 +19,7 @@ mod send;
 
 pub use body::Body;
 pub use probe::Claim;
-pub use select::{Offer, Refusal, allowed, candidates, select};
+pub use select::{Needs, Offer, Refusal, allowed, candidates, select};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,12 +28,13 @@ use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
     Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease,
-    Operation, Pause, Pool, PostError, Ready, Trouble, sys,
+    Operation, Pause, Payload, Pool, PostError, Ready, Trouble, sys,
 };
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
 use body::Kind;
+use exchange::Exchange;
 
 /// Memory that the host must provide behind its request head, bytes.
 pub const fn operation_size<H: Upcalls>() -> usize {
@@ -44,10 +46,11 @@ pub struct Ofi<H: Upcalls> {
     endpoint: Endpoint<Body<H>>,
     addresses: Arc<AddressVector>,
     pool: Pool<Body<H>>,
-    /// Answers to synchronous sends that the provider could not take at once.
-    acks: EngineCell<Vec<Ack>>,
-    /// Whether there are any.
+    /// What we owe to peers and the provider could not take at once.
+    outbox: EngineCell<Vec<Outgoing<H>>>,
+    /// Whether there is any.
     deferred: AtomicBool,
+    exchange: Exchange<H>,
     /// Serialises the making of peers.
     peers: EngineCell<()>,
     inject_size: usize,
@@ -61,11 +64,13 @@ pub struct Ofi<H: Upcalls> {
     _info: InfoList,
 }
 
+/// What is owed to a peer, from inside a completion: nothing may wait there.
 #[derive(Clone, Copy)]
-struct Ack {
-    context: usize,
-    to: Address,
-    bits: u64,
+enum Outgoing<H: Upcalls> {
+    /// The answer to a synchronous send.
+    Answer { context: usize, to: Address, bits: u64 },
+    /// What we call a communicator.
+    Announcement { comm: H::Comm, dest: i32, asks: bool },
 }
 
 /// The most that the host's users may ask to be read at once.
@@ -94,8 +99,9 @@ impl<H: Upcalls> Ofi<H> {
             endpoint,
             addresses,
             pool: Pool::new(threads),
-            acks: EngineCell::new(Vec::new(), threads),
+            outbox: EngineCell::new(Vec::new(), threads),
             deferred: AtomicBool::new(false),
+            exchange: Exchange::new(threads),
             peers: EngineCell::new((), threads),
             context_bits,
             grouping: config.grouping,
@@ -176,7 +182,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(never)]
     fn progress_rest<L: Layout>(&self) -> usize {
         if self.deferred.load(Ordering::Relaxed) {
-            self.flush_acks();
+            self.flush_outbox::<L>();
         }
         self.endpoint
             .others()
@@ -242,6 +248,8 @@ impl<H: Upcalls> Ofi<H> {
                 lease.settle();
             }
             Kind::Ack => self.acked(lease, Outcome::Success),
+            Kind::Listen => self.heard::<L>(lease, completion.len),
+            Kind::Announce => self.announced(lease),
             Kind::Recv | Kind::Send | Kind::Idle => {}
         }
     }
@@ -270,36 +278,55 @@ impl<H: Upcalls> Ofi<H> {
                 lease.settle();
             }
             Kind::Ack => self.acked(lease, outcome),
+            // Too long for an announcement, so it was none. A cancelled one is not awaited any more.
+            Kind::Listen if outcome == Outcome::Truncated => self.heard::<L>(lease, usize::MAX),
+            Kind::Listen => {}
+            Kind::Announce => {
+                let (comm, dest) = (lease.comm.get(), lease.data.get() as i32);
+                self.announced(lease);
+                if let Some(comm) = comm {
+                    self.announcement_failed(comm, dest);
+                }
+            }
             Kind::Idle => {}
         }
     }
 
     #[cold]
-    fn flush_acks(&self) {
-        let waiting = self.acks.with(|acks| {
+    fn flush_outbox<L: Layout>(&self) {
+        let waiting = self.outbox.with(|outbox| {
             self.deferred.store(false, Ordering::Relaxed);
-            std::mem::take(acks)
+            std::mem::take(outbox)
         });
-        for ack in waiting {
-            self.acknowledge(ack);
+        for outgoing in waiting {
+            self.dispatch_out::<L>(outgoing);
         }
     }
 
-    fn acknowledge(&self, ack: Ack) {
-        let sent = self.context(ack.context).inject(crate::fabric::Payload::EMPTY, ack.to, ack.bits, None);
-        match sent {
-            Ok(()) => {}
-            Err(PostError::TryAgain) => self.acks.with(|acks| {
+    /// Sends what is owed, now or as soon as the provider takes it.
+    fn dispatch_out<L: Layout>(&self, outgoing: Outgoing<H>) {
+        let posted = match outgoing {
+            Outgoing::Answer { context, to, bits } => {
+                self.context(context).inject(Payload::EMPTY, to, bits, None)
+            }
+            Outgoing::Announcement { comm, dest, asks } => self.post_announcement::<L>(comm, dest, asks),
+        };
+        match (posted, outgoing) {
+            (Ok(()), _) => {}
+            (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
                 self.deferred.store(true, Ordering::Relaxed);
-                acks.push(ack);
+                outbox.push(outgoing);
             }),
-            Err(PostError::Refused(code)) => {
+            (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {
                 H::notice(
                     "provider failed",
                     &format!(
                         "the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"
                     ),
                 );
+            }
+            (Err(PostError::Refused(_)), Outgoing::Announcement { comm, dest, .. }) => {
+                self.announcement_failed(comm, dest)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::body::Kind;
-use super::{Ack, Body, Ofi, envelope};
+use super::{Body, Ofi, Outgoing, envelope};
 use crate::error::Result;
 use crate::fabric::{Address, Failure, Landing, Lease, Place};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
@@ -180,7 +180,9 @@ impl<H: Upcalls> Ofi<H> {
     fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
         let Some(comm) = lease.comm.get() else { return };
         match self.address(comm, source, context) {
-            Ok(to) => self.acknowledge(Ack { context, to, bits: L::ack(bits, comm.rank()) }),
+            Ok(to) => {
+                self.dispatch_out::<L>(Outgoing::Answer { context, to, bits: L::ack(bits, comm.rank()) })
+            }
             Err(error) => H::notice(
                 "peer unreachable",
                 &format!("rank {source} sent a synchronous message and cannot be answered: {error}"),

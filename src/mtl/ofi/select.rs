@@ -42,15 +42,25 @@ fn progress(mode: ProgressMode) -> Progress {
     }
 }
 
+/// What the host needs of a provider, whatever its users want.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Several threads call at once.
+    pub threads: bool,
+    /// Messages outside tag matching, for communicators made from groups.
+    pub untagged: bool,
+}
+
 /// Everything that libfabric has for the parameters, before the provider lists are applied.
 ///
 /// Directed receives and completion data are asked for first. Where no provider has them and
 /// `auto` may choose, the layouts that do without are tried.
-pub fn candidates(library: &'static Library, config: &config::Ofi, threads: bool) -> Result<InfoList, Error> {
+pub fn candidates(library: &'static Library, config: &config::Ofi, needs: Needs) -> Result<InfoList, Error> {
     let ask = |directed: bool| {
         let mut hints = library.hints()?;
         let mut caps = u64::from(sys::FI_TAGGED) | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
         caps |= if directed { sys::FI_DIRECTED_RECV } else { 0 };
+        caps |= if needs.untagged { u64::from(sys::FI_MSG) } else { 0 };
         hints.reliable_datagram(&Wishes {
             caps,
             mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
@@ -60,7 +70,7 @@ pub fn candidates(library: &'static Library, config: &config::Ofi, threads: bool
             } else {
                 0
             },
-            threads,
+            threads: needs.threads,
             table: config.av_table,
             control: progress(config.control_progress),
             data: progress(config.data_progress),

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use super::body::Kind;
+use super::exchange::Waiting;
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Lease, Payload, Place};
@@ -21,13 +22,14 @@ struct Target {
 }
 
 impl<H: Upcalls> Ofi<H> {
-    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32) -> Result<Target> {
+    /// `index` is what the peer calls the communicator.
+    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, index: u32) -> Result<Target> {
         let context = self.context_of(comm);
         let rank = comm.rank();
         Ok(Target {
             context,
             to: self.address(comm, dest, context)?,
-            bits: L::send(comm.context_id(), rank, tag),
+            bits: L::send(index, rank, tag),
             data: L::DIRECTED.then_some(rank as u32 as u64),
             dest,
         })
@@ -71,7 +73,8 @@ impl<H: Upcalls> Ofi<H> {
         convertor: H::Conv,
         route: Route,
     ) -> bool {
-        if let Some(to) = self.known(comm, dest)
+        if comm.is_global()
+            && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = convertor.payload(route)
             && bytes.len() < self.short
         {
@@ -113,7 +116,7 @@ impl<H: Upcalls> Ofi<H> {
         route: Route,
         synchronous: bool,
     ) -> Result<()> {
-        let target = self.target::<L>(comm, dest, tag)?;
+        let target = self.target::<L>(comm, dest, tag, self.index_at::<L>(comm, dest)?)?;
         let (bytes, bounce) = self.payload(convertor, route)?;
         if !synchronous && bytes.len() <= self.inject_size {
             return self.post::<L>(|| {
@@ -181,19 +184,26 @@ impl<H: Upcalls> Ofi<H> {
         request: H::Req,
         place: Place<Body<H>>,
     ) -> Result<()> {
-        let target = self.target::<L>(comm, dest, tag)?;
-        let (bytes, bounce) = self.payload(convertor, route)?;
-        let lease = place.install(Body {
-            request: Cell::new(Some(request)),
-            bounce: Cell::new(bounce),
-            ..Body::new(Kind::Send)
-        });
-        let posted = self.post_send::<L>(target, bytes, synchronous, lease);
-        if posted.is_err() {
+        let lease = place.install(Body { request: Cell::new(Some(request)), ..Body::new(Kind::Send) });
+        let send = Waiting { lease, dest, tag, convertor, route, synchronous };
+        let started = match self.index_or_wait::<L>(comm, send) {
+            Ok(Some((index, send))) => self.start::<L>(comm, index, &send),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if started.is_err() {
             lease.kind.set(Kind::Idle);
-            drop(lease.bounce.take());
         }
-        posted
+        started
+    }
+
+    /// Posts a nonblocking send to a peer that calls the communicator `index`.
+    pub(super) fn start<L: Layout>(&self, comm: H::Comm, index: u32, send: &Waiting<H>) -> Result<()> {
+        let target = self.target::<L>(comm, send.dest, send.tag, index)?;
+        let (bytes, bounce) = self.payload(send.convertor, send.route)?;
+        send.lease.bounce.set(bounce);
+        self.post_send::<L>(target, bytes, send.synchronous, send.lease)
+            .inspect_err(|_| drop(send.lease.bounce.take()))
     }
 
     fn post_send<L: Layout>(

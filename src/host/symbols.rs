@@ -18,8 +18,15 @@ impl Loaded {
         NonNull::new(handle).map(Self)
     }
 
-    /// The address of a symbol of the library or of what it needs.
+    /// The address of a symbol: in the process's global scope, as the linker would bind it, since
+    /// a program may hold the only live copy of a host's object; else of the library or of what it
+    /// needs, for a host that was loaded out of everybody's sight.
     pub(super) fn symbol(self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: a zero-ended name.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        if let Some(address) = NonNull::new(address) {
+            return Ok(address);
+        }
         // SAFETY: a live handle and a zero-ended name.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         NonNull::new(address).ok_or_else(|| format!("the host has no symbol {}", name.to_string_lossy()))

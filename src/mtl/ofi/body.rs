@@ -20,6 +20,8 @@ pub(super) enum Kind {
     Send,
     /// Somebody waits in `pending`: a blocking send or a probe.
     Wait,
+    /// An unexpected message that was taken over from the provider.
+    Stored,
     /// The answer to a synchronous send.
     Ack,
     /// An announcement that is awaited.

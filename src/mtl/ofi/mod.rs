@@ -8,8 +8,10 @@
 //! completed exactly once and not touched afterwards; nothing is borrowed while the host runs.
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
-//! three verbs; `exchange` communicators without a common short id.
+//! three verbs; `backlog` unexpected messages that the provider cannot keep; `exchange` communicators
+//! without a common short id.
 
+mod backlog;
 mod body;
 mod exchange;
 mod probe;
@@ -33,6 +35,7 @@ use crate::fabric::{
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
+use backlog::Backlog;
 use body::Kind;
 use exchange::Exchange;
 
@@ -51,6 +54,7 @@ pub struct Ofi<H: Upcalls> {
     /// Whether there is any.
     deferred: AtomicBool,
     exchange: Exchange<H>,
+    backlog: Backlog<H>,
     /// Serialises the making of peers.
     peers: EngineCell<()>,
     inject_size: usize,
@@ -102,6 +106,7 @@ impl<H: Upcalls> Ofi<H> {
             outbox: EngineCell::new(Vec::new(), threads),
             deferred: AtomicBool::new(false),
             exchange: Exchange::new(threads),
+            backlog: Backlog::new(&offer.info, threads),
             peers: EngineCell::new((), threads),
             context_bits,
             grouping: config.grouping,
@@ -172,6 +177,9 @@ impl<H: Upcalls> Ofi<H> {
     #[inline]
     pub fn progress<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
+        if count == 0 && self.backlog.needed && self.backlog.is_time() {
+            self.take_over::<L>();
+        }
         if self.scalable || self.deferred.load(Ordering::Relaxed) {
             count + self.progress_rest::<L>()
         } else {
@@ -247,6 +255,7 @@ impl<H: Upcalls> Ofi<H> {
                 lease.data.set(completion.data);
                 lease.settle();
             }
+            Kind::Stored => self.stored::<L>(lease),
             Kind::Ack => self.acked(lease, Outcome::Success),
             Kind::Listen => self.heard::<L>(lease, completion.len),
             Kind::Announce => self.announced(lease),
@@ -277,6 +286,7 @@ impl<H: Upcalls> Ofi<H> {
                 }
                 lease.settle();
             }
+            Kind::Stored => self.stored::<L>(lease),
             Kind::Ack => self.acked(lease, outcome),
             // Too long for an announcement, so it was none. A cancelled one is not awaited any more.
             Kind::Listen if outcome == Outcome::Truncated => self.heard::<L>(lease, usize::MAX),

@@ -1,11 +1,12 @@
 //! Probes: a peek that the provider answers through the completion queue.
 
+use super::backlog::Sight;
 use super::body::Kind;
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Lease, PostError, sys};
 use crate::mtl::{Communicator, Envelope, Outcome, Upcalls};
-use crate::wire::tag::{Layout, Selector};
+use crate::wire::tag::{Layout, Pattern, Selector};
 
 /// A message that a matched probe took out of matching. It must be received.
 pub struct Claim<H: Upcalls> {
@@ -25,7 +26,10 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<Option<Envelope>> {
         let claim = self.peek::<L>(comm, source, tag, false)?;
         Ok(claim.map(|claim| {
-            self.pool.put(claim.lease);
+            // What was found in the backlog stays there.
+            if claim.lease.kind.get() != Kind::Stored {
+                self.pool.put(claim.lease);
+            }
             claim.envelope
         }))
     }
@@ -50,12 +54,36 @@ impl<H: Upcalls> Ofi<H> {
         if !self.can_probe {
             return Err(Error::Unsupported);
         }
-        let context = self.context_of(comm);
-        let from =
-            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
         // What the provider has ready becomes visible to the peek only by progress.
         self.progress::<L>();
+        if !self.backlog.needed {
+            return self.peek_provider::<L>(comm, source, want, claim);
+        }
+        match self.look::<L>(want, source, claim) {
+            Sight::Later => Ok(None),
+            Sight::AskProvider => {
+                let found = self.peek_provider::<L>(comm, source, want, claim);
+                self.looked();
+                found
+            }
+            Sight::Seen(envelope, lease) => {
+                lease.comm.set(Some(comm));
+                Ok(Some(Claim { lease, envelope }))
+            }
+        }
+    }
+
+    fn peek_provider<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        want: Pattern,
+        claim: bool,
+    ) -> Result<Option<Claim<H>>> {
+        let context = self.context_of(comm);
+        let from =
+            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let lease = self.pool.take(Body::new(Kind::Wait));
         lease.comm.set(Some(comm));
         let mut spins = 0;

@@ -1,6 +1,7 @@
 //! Receives: posted into the user's buffer, or into one of our own and unpacked at the end.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use super::body::Kind;
 use super::{Body, Ofi, Outgoing, envelope};
@@ -25,6 +26,7 @@ impl<H: Upcalls> Ofi<H> {
         let from =
             if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
         if !self.scalable
+            && !self.backlog.in_use.load(Ordering::Relaxed)
             && let Some(from) = from
             && let Some(landing) = convertor.landing()
         {
@@ -52,6 +54,9 @@ impl<H: Upcalls> Ofi<H> {
         request: H::Req,
         place: Place<Body<H>>,
     ) -> Result<()> {
+        if self.backlog.needed {
+            return self.irecv_sheltered::<L>(comm, source, tag, convertor, request, place);
+        }
         let context = self.context_of(comm);
         let from =
             if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
@@ -79,11 +84,15 @@ impl<H: Upcalls> Ofi<H> {
         request: H::Req,
     ) -> Result<()> {
         let (lease, seen) = (claim, claim.envelope::<L>());
+        if lease.kind.get() == Kind::Stored {
+            self.imrecv_stored::<L>(lease, convertor, request);
+            return Ok(());
+        }
         let landing = self.land(convertor, lease);
         lease.kind.set(Kind::Claimed);
         lease.request.set(Some(request));
         lease.outcome.set(Outcome::Success);
-        lease.pending.store(1, std::sync::atomic::Ordering::Release);
+        lease.pending.store(1, Ordering::Release);
         let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
         let context = self.context_of(comm);
         let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
@@ -99,7 +108,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Where the message goes: the user's buffer, or one of our own that the operation holds.
-    fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> Landing {
+    pub(super) fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> Landing {
         let landing = match convertor.landing() {
             Some(landing) => landing,
             None => {
@@ -177,7 +186,7 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Tells the sender of a synchronous message that it was matched.
     #[inline(never)]
-    fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
+    pub(super) fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
         let Some(comm) = lease.comm.get() else { return };
         match self.address(comm, source, context) {
             Ok(to) => {
@@ -219,6 +228,9 @@ impl<H: Upcalls> Ofi<H> {
     pub fn cancel<L: Layout>(&self, lease: Lease<Body<H>>) {
         // What has arrived in the meantime counts as received.
         self.progress::<L>();
+        if self.backlog.needed && self.cancel_put_off(lease) {
+            return;
+        }
         if lease.kind.get() == Kind::Recv
             && let Some(comm) = lease.comm.get()
         {

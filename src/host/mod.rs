@@ -11,6 +11,7 @@ mod guard;
 mod handles;
 mod mtl;
 mod params;
+mod pvars;
 mod services;
 mod symbols;
 mod tables;

@@ -151,6 +151,7 @@ pub(super) fn register(name: Name, default_exclude: &str, device: bool) -> c_int
             storage: VERBOSE.as_ptr().cast(),
         },
     );
+    super::pvars::register(name);
     0
 }
 

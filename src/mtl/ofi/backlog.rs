@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::body::Kind;
-use super::{Body, Ofi};
+use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Info, Landing, Lease, Place, PostError};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
@@ -239,6 +239,9 @@ impl<H: Upcalls> Ofi<H> {
             self.pool.put(message);
             return false;
         }
+        counters::TAKEN_OVER.add(1);
+        counters::COPIED_RECEIVES.add(1);
+        counters::COPIED_BYTES.add(message.len.get() as u64);
         let mut buffer = vec![0_u8; message.len.get()].into_boxed_slice();
         let landing = Landing::held(&mut buffer);
         message.kind.set(Kind::Stored);
@@ -335,7 +338,10 @@ impl<H: Upcalls> Ofi<H> {
             let unpacked = len == 0 || convertor.unpack(&bounce[..len]).is_ok();
             outcome = match (unpacked, len < envelope.len) {
                 (false, _) => Outcome::Failed,
-                (true, true) => Outcome::Truncated,
+                (true, true) => {
+                    counters::TRUNCATED.add(1);
+                    Outcome::Truncated
+                }
                 (true, false) => Outcome::Success,
             };
         }

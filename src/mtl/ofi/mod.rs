@@ -13,6 +13,7 @@
 
 mod backlog;
 mod body;
+mod counters;
 mod exchange;
 mod probe;
 mod receive;
@@ -20,6 +21,7 @@ mod select;
 mod send;
 
 pub use body::Body;
+pub use counters::{COUNTERS, Counter};
 pub use probe::Claim;
 pub use select::{Needs, Offer, Refusal, allowed, candidates, select};
 
@@ -215,17 +217,17 @@ impl<H: Upcalls> Ofi<H> {
                 Err(Pause::Empty) => return count,
                 Err(Pause::Error(code)) => {
                     count += 1;
-                    self.trouble::<L>(context.failure(code));
+                    self.trouble::<L>(index, context.failure(code));
                 }
             }
         }
     }
 
     #[cold]
-    fn trouble<L: Layout>(&self, trouble: Trouble<Body<H>>) {
+    fn trouble<L: Layout>(&self, context: usize, trouble: Trouble<Body<H>>) {
         match trouble {
             Trouble::Gone => {}
-            Trouble::Operation(failure) => self.fail::<L>(failure),
+            Trouble::Operation(failure) => self.fail::<L>(context, failure),
             Trouble::Queue(code) => broken::<H>(code),
         }
     }
@@ -264,7 +266,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[cold]
-    fn fail<L: Layout>(&self, failure: Failure<Body<H>>) {
+    fn fail<L: Layout>(&self, context: usize, failure: Failure<Body<H>>) {
         let Some(lease) = failure.lease else { return };
         let outcome = match failure.code {
             code if code == sys::FI_ETRUNC as i32 => Outcome::Truncated,
@@ -272,9 +274,14 @@ impl<H: Upcalls> Ofi<H> {
             _ => Outcome::Failed,
         };
         lease.outcome.set(outcome);
+        match outcome {
+            Outcome::Truncated => counters::TRUNCATED.add(1),
+            Outcome::Failed if failure.code != sys::FI_ENOMSG as i32 => counters::FAILED.add(1),
+            _ => {}
+        }
         match lease.kind.get() {
-            Kind::Recv => self.receive_failed::<L>(lease, &failure),
-            Kind::Claimed => self.claim_failed::<L>(lease, &failure),
+            Kind::Recv => self.receive_failed::<L>(context, lease, &failure),
+            Kind::Claimed => self.claim_failed::<L>(context, lease, &failure),
             Kind::Send => {
                 if lease.settle() {
                     self.sent(lease);
@@ -356,6 +363,7 @@ impl<H: Upcalls> Ofi<H> {
         mut error: PostError,
         post: &mut dyn FnMut() -> std::result::Result<(), PostError>,
     ) -> Result<()> {
+        counters::RETRIES.add(1);
         let mut spins = 0_u32;
         while error == PostError::TryAgain {
             self.turn::<L>(&mut spins);

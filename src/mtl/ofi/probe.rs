@@ -2,7 +2,7 @@
 
 use super::backlog::Sight;
 use super::body::Kind;
-use super::{Body, Ofi};
+use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Lease, PostError, sys};
 use crate::mtl::{Communicator, Envelope, Outcome, Upcalls};
@@ -84,6 +84,7 @@ impl<H: Upcalls> Ofi<H> {
         let context = self.context_of(comm);
         let from =
             if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
+        counters::PROBES.add(1);
         let lease = self.pool.take(Body::new(Kind::Wait));
         lease.comm.set(Some(comm));
         let mut spins = 0;

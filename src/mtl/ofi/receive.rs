@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::body::Kind;
-use super::{Body, Ofi, Outgoing, envelope};
+use super::{Body, Ofi, Outgoing, counters, envelope};
 use crate::error::Result;
 use crate::fabric::{Address, Failure, Landing, Lease, Place};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
@@ -114,6 +114,8 @@ impl<H: Upcalls> Ofi<H> {
             None => {
                 let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
                 let landing = Landing::held(&mut buffer);
+                counters::COPIED_RECEIVES.add(1);
+                counters::COPIED_BYTES.add(buffer.len() as u64);
                 lease.convertor.set(Some(convertor));
                 lease.bounce.set(Some(buffer));
                 landing
@@ -173,7 +175,11 @@ impl<H: Upcalls> Ofi<H> {
     fn unload(&self, lease: Lease<Body<H>>, len: usize) -> (Option<H::Req>, Outcome) {
         let request = lease.request.take();
         // Some providers cut a message short without an error.
-        let mut outcome = if len > lease.len.get() { Outcome::Truncated } else { Outcome::Success };
+        let mut outcome = Outcome::Success;
+        if len > lease.len.get() {
+            counters::TRUNCATED.add(1);
+            outcome = Outcome::Truncated;
+        }
         if let Some(convertor) = lease.convertor.take() {
             let bounce = lease.bounce.take().unwrap_or_default();
             let filled = &bounce[..len.min(bounce.len())];
@@ -201,9 +207,18 @@ impl<H: Upcalls> Ofi<H> {
 
     /// A receive of the host's failed or was cancelled.
     #[cold]
-    pub(super) fn receive_failed<L: Layout>(&self, lease: Lease<Body<H>>, failure: &Failure<Body<H>>) {
+    pub(super) fn receive_failed<L: Layout>(
+        &self,
+        context: usize,
+        lease: Lease<Body<H>>,
+        failure: &Failure<Body<H>>,
+    ) {
         lease.kind.set(Kind::Idle);
         let seen = envelope::<L>(failure.tag, failure.data, failure.len.min(lease.len.get()));
+        // Cut short, yet matched: a synchronous sender may go on.
+        if lease.outcome.get() == Outcome::Truncated && failure.tag & L::SYNC != 0 {
+            self.answer::<L>(context, lease, failure.tag, seen.source);
+        }
         drop(lease.bounce.take());
         let outcome = lease.outcome.get();
         if let Some(request) = lease.request.take() {
@@ -213,9 +228,18 @@ impl<H: Upcalls> Ofi<H> {
 
     /// A claimed message could not be received.
     #[cold]
-    pub(super) fn claim_failed<L: Layout>(&self, lease: Lease<Body<H>>, failure: &Failure<Body<H>>) {
+    pub(super) fn claim_failed<L: Layout>(
+        &self,
+        context: usize,
+        lease: Lease<Body<H>>,
+        failure: &Failure<Body<H>>,
+    ) {
         lease.kind.set(Kind::Idle);
         let seen = Envelope { len: failure.len.min(lease.len.get()), ..lease.envelope::<L>() };
+        let bits = lease.bits.get();
+        if lease.outcome.get() == Outcome::Truncated && bits & L::SYNC != 0 {
+            self.answer::<L>(context, lease, bits, seen.source);
+        }
         drop(lease.bounce.take());
         let (outcome, request) = (lease.outcome.get(), lease.request.take());
         self.pool.put(lease);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::body::Kind;
 use super::exchange::Waiting;
-use super::{Body, Ofi};
+use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Lease, Payload, Place};
 use crate::mtl::{Communicator, Convertor, Outcome, Request, Route, Upcalls};
@@ -42,6 +42,8 @@ impl<H: Upcalls> Ofi<H> {
             None => {
                 let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
                 convertor.pack(&mut buffer)?;
+                counters::COPIED_SENDS.add(1);
+                counters::COPIED_BYTES.add(buffer.len() as u64);
                 (Payload::held(&buffer), Some(buffer))
             }
         };
@@ -217,6 +219,7 @@ impl<H: Upcalls> Ofi<H> {
         if !synchronous {
             return self.post::<L>(|| context.send(bytes, target.to, target.bits, target.data, lease));
         }
+        counters::SYNCHRONOUS_SENDS.add(1);
         // The answer must find its receive posted, so that goes first.
         let ack = self.pool.take(Body::new(Kind::Ack));
         ack.parent.set(Some(lease));

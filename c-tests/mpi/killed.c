@@ -1,0 +1,113 @@
+/* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize
+ *
+ * start       before any message
+ * idle        after messages, while the others wait for the next one
+ * transfer    while long messages are under way in both directions
+ * collective  in the middle of an allreduce
+ * finalize    while the others are in MPI_Finalize
+ *
+ * Every rank prints its process id first. A rank that goes on without the victim says so and
+ * fails. */
+#include "check.h"
+
+enum { VICTIM = 1, TAG = 5, ROUNDS = 10, LONG = 1 << 26, VALUES = 1 << 18 };
+
+_Noreturn static void die(void)
+{
+    fflush(stdout);
+    kill(getpid(), SIGKILL);
+    _exit(99);
+}
+
+/* The others wait for a message that never comes. */
+static void wait_for_victim(void)
+{
+    if (check_rank == VICTIM)
+        die();
+    await_token(VICTIM, TAG, MPI_COMM_WORLD);
+}
+
+/* Rank 0 and the victim send each other long messages, until one has arrived in part. */
+static void transfer(void)
+{
+    unsigned char *out = malloc(LONG), *in = malloc(LONG);
+    volatile unsigned char *first = in, *last = in + LONG - 1;
+    MPI_Request requests[2];
+    int peer = check_rank == 0 ? VICTIM : 0;
+
+    if (out == NULL || in == NULL)
+        abort();
+    if (check_rank > VICTIM) {
+        wait_for_victim();
+        return;
+    }
+    memset(out, 1, LONG);
+    for (int done = 0;; done = 0) {
+        memset(in, 0, LONG);
+        MPI(MPI_Irecv(in, LONG, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[0]));
+        MPI(MPI_Isend(out, LONG, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[1]));
+        while (!done) {
+            if (check_rank == VICTIM && *first == 1 && *last == 0)
+                die();
+            MPI(MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE));
+        }
+    }
+}
+
+/* A round that the victim has done its part for may still succeed, and must then be right. */
+_Noreturn static void collective(void)
+{
+    double *in = malloc(VALUES * sizeof *in), *out = calloc(VALUES, sizeof *out);
+    MPI_Request request;
+    int done;
+
+    if (in == NULL || out == NULL)
+        abort();
+    for (int i = 0; i < VALUES; i++)
+        in[i] = 1;
+    for (int round = 0;; round++) {
+        MPI(MPI_Iallreduce(in, out, VALUES, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request));
+        if (round == ROUNDS && check_rank == VICTIM) {
+            MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+            die();
+        }
+        MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        for (int i = 0; i < VALUES; i++)
+            if (out[i] != check_size) {
+                printf("rank %d goes on with a wrong sum\n", check_rank);
+                exit(1);
+            }
+        memset(out, 0, VALUES * sizeof *out);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *when = argc > 1 ? argv[1] : "";
+
+    check_start(&argc, &argv, "killed", MPI_THREAD_SINGLE, 2);
+    printf("rank %d pid %d\n", check_rank, (int)getpid());
+    doing(when, 0);
+    if (strcmp(when, "start") == 0) {
+        wait_for_victim();
+    } else if (strcmp(when, "idle") == 0) {
+        for (int i = 0; i < ROUNDS; i++)
+            MPI(MPI_Barrier(MPI_COMM_WORLD));
+        wait_for_victim();
+    } else if (strcmp(when, "transfer") == 0) {
+        transfer();
+    } else if (strcmp(when, "collective") == 0) {
+        collective();
+    } else if (strcmp(when, "finalize") == 0) {
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (check_rank == VICTIM)
+            die();
+        MPI_Finalize();
+    } else {
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    printf("rank %d goes on without rank %d\n", check_rank, VICTIM);
+    return 1;
+}

@@ -1,0 +1,64 @@
+//! What the OFI MTL counts, off the short path. The host shows it as performance variables.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One thing that is counted since the process began.
+pub struct Counter {
+    /// Its name.
+    pub name: &'static CStr,
+    /// What it counts, and in what unit.
+    pub help: &'static CStr,
+    /// How many so far.
+    pub count: AtomicU64,
+}
+
+impl Counter {
+    const fn new(name: &'static CStr, help: &'static CStr) -> Self {
+        Self { name, help, count: AtomicU64::new(0) }
+    }
+
+    pub(super) fn add(&self, more: u64) {
+        self.count.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+pub(super) static RETRIES: Counter = Counter::new(
+    c"retries",
+    c"Operations that the provider could not take at once and that were tried again",
+);
+pub(super) static COPIED_SENDS: Counter =
+    Counter::new(c"copied_sends", c"Sends packed into a buffer, because the data do not lie in one piece");
+pub(super) static COPIED_RECEIVES: Counter = Counter::new(
+    c"copied_receives",
+    c"Receives through a buffer, because the data do not lie in one piece or the message came unexpected",
+);
+pub(super) static COPIED_BYTES: Counter =
+    Counter::new(c"copied_bytes", c"Bytes of the buffers of copied_sends and copied_receives");
+pub(super) static SYNCHRONOUS_SENDS: Counter =
+    Counter::new(c"synchronous_sends", c"Synchronous sends: each waits for an answer of the receiver");
+pub(super) static PROBES: Counter =
+    Counter::new(c"probes", c"Questions put to the provider by MPI_Probe, MPI_Mprobe and their kin");
+pub(super) static TAKEN_OVER: Counter = Counter::new(
+    c"taken_over",
+    c"Unexpected messages taken over from a provider that keeps only a few; many of them mean that receives are posted late",
+);
+pub(super) static TRUNCATED: Counter =
+    Counter::new(c"truncated", c"Messages that were longer than their receive");
+pub(super) static FAILED: Counter = Counter::new(
+    c"failed",
+    c"Operations that the provider reported as failed, other than truncated or cancelled ones",
+);
+
+/// All of them.
+pub static COUNTERS: [&Counter; 9] = [
+    &RETRIES,
+    &COPIED_SENDS,
+    &COPIED_RECEIVES,
+    &COPIED_BYTES,
+    &SYNCHRONOUS_SENDS,
+    &PROBES,
+    &TAKEN_OVER,
+    &TRUNCATED,
+    &FAILED,
+];

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::cushion::Cushion;
 use super::objects::{Object, Ready, table};
 use super::operation::Lease;
 use super::{Address, PostError, posted, sys};
@@ -156,6 +157,16 @@ type SendData = unsafe extern "C" fn(
 ) -> isize;
 type Inject = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64) -> isize;
 type InjectData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64, u64) -> isize;
+type RecvPieces = unsafe extern "C" fn(
+    *mut sys::fid_ep,
+    *const libc::iovec,
+    *mut *mut c_void,
+    usize,
+    u64,
+    u64,
+    u64,
+    *mut c_void,
+) -> isize;
 type Message = unsafe extern "C" fn(*mut sys::fid_ep, *const sys::fi_msg_tagged, u64) -> isize;
 type Read = unsafe extern "C" fn(*mut sys::fid_cq, *mut c_void, usize) -> isize;
 type ReadError = unsafe extern "C" fn(*mut sys::fid_cq, *mut sys::fi_cq_err_entry, u64) -> isize;
@@ -193,6 +204,7 @@ struct Entries {
     send_data: SendData,
     inject: Inject,
     inject_data: InjectData,
+    recv_pieces: Option<RecvPieces>,
     recv_message: Option<Message>,
     read: Read,
     read_error: ReadError,
@@ -215,6 +227,7 @@ pub struct Context<T> {
     cq: *mut sys::fid_cq,
     entries: Entries,
     inbox: EngineCell<Inbox>,
+    cushion: Option<Cushion>,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
     _tx: Arc<Object>,
     _rx: Arc<Object>,
@@ -258,6 +271,7 @@ impl<T> Context<T> {
             send_data: send.senddata.unwrap_or(no_send_data),
             inject: send.inject.ok_or(Error::Unsupported)?,
             inject_data: send.injectdata.unwrap_or(no_inject_data),
+            recv_pieces: recv.recvv,
             recv_message: recv.recvmsg,
             read: queue_ops.read.ok_or(Error::Unsupported)?,
             read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
@@ -271,12 +285,18 @@ impl<T> Context<T> {
             cq,
             entries,
             inbox: EngineCell::new(inbox, ready.threads),
+            cushion: None,
             _tx: tx,
             _rx: rx,
             _queue: queue,
             _parent: parent,
             _state: PhantomData,
         })
+    }
+
+    /// The same, safe from messages that are longer than their receive.
+    pub(super) fn cushioned(self, cushion: Option<Cushion>) -> Self {
+        Self { cushion, ..self }
     }
 
     /// Whether messages can be probed for (`FI_PEEK`); some layered providers cannot.
@@ -294,6 +314,9 @@ impl<T> Context<T> {
         ignore: u64,
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
+        if let Some(cushion) = &self.cushion {
+            return self.recv_cushioned(cushion, to, from, bits, ignore, lease);
+        }
         // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
         posted(unsafe {
             (self.entries.recv)(
@@ -307,6 +330,35 @@ impl<T> Context<T> {
                 lease.context(),
             )
         })
+    }
+
+    fn recv_cushioned(
+        &self,
+        cushion: &Cushion,
+        to: Landing,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
+        let Some(receive) = self.entries.recv_pieces else {
+            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+        };
+        let pieces = cushion.behind(to.start, to.len);
+        let pieces = if to.is_empty() { &pieces[1..] } else { &pieces[..] };
+        let (first, count) = (pieces.as_ptr().cast(), pieces.len());
+        // SAFETY: the endpoint is open; the pieces are read during the call; `Landing` and `Lease` promise
+        // their memory until completion, the context its cushion.
+        posted(unsafe {
+            receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, lease.context())
+        })
+    }
+
+    /// A message was so many bytes longer than its receive.
+    pub fn overran(&self, len: usize) {
+        if let Some(cushion) = &self.cushion {
+            cushion.shake_out(len);
+        }
     }
 
     /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`).
@@ -370,8 +422,8 @@ impl<T> Context<T> {
     ) -> std::result::Result<(), PostError> {
         let flags =
             u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
-        let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let message = self.message(&vector, from, bits, ignore, lease);
+        let piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let message = self.message(&[piece], from, bits, ignore, lease);
         self.receive_message(&message, flags)
     }
 
@@ -384,8 +436,14 @@ impl<T> Context<T> {
         ignore: u64,
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
-        let vector = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
-        let message = self.message(&vector, from, bits, ignore, lease);
+        let piece = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
+        let pieces = self.cushion.as_ref().map(|cushion| cushion.behind(to.start, to.len));
+        let pieces = match &pieces {
+            None => &[piece],
+            Some(both) if to.is_empty() => &both[1..],
+            Some(both) => &both[..],
+        };
+        let message = self.message(pieces, from, bits, ignore, lease);
         self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
     }
 
@@ -417,16 +475,16 @@ impl<T> Context<T> {
 
     fn message(
         &self,
-        vector: &libc::iovec,
+        pieces: &[libc::iovec],
         peer: Address,
         tag: u64,
         ignore: u64,
         lease: Lease<T>,
     ) -> sys::fi_msg_tagged {
         sys::fi_msg_tagged {
-            msg_iov: ptr::from_ref(vector).cast(),
+            msg_iov: pieces.as_ptr().cast(),
             desc: ptr::null_mut(),
-            iov_count: 1,
+            iov_count: pieces.len(),
             addr: peer.0,
             tag,
             ignore,

@@ -238,6 +238,11 @@ impl<'a> Info<'a> {
         self.transmit_attr().size.saturating_add(self.receive_attr().size)
     }
 
+    /// Most pieces of memory of one receive.
+    pub(super) fn receive_pieces(&self) -> usize {
+        self.receive_attr().iov_limit
+    }
+
     /// PCI address of the device as domain, bus, device and function; `None` for what is not a PCI device.
     pub fn pci(&self) -> Option<(u16, u8, u8, u8)> {
         // SAFETY: null or a live part of the info.

@@ -7,6 +7,7 @@
 //! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_cq(3)`, `fi_av(3)`.
 
 mod context;
+mod cushion;
 mod info;
 mod library;
 mod objects;

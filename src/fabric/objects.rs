@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::Context;
+use super::cushion::Cushion;
 use super::info::{Info, InfoList};
 use super::{Address, done, sys};
 use crate::error::{Error, Result};
@@ -214,7 +215,8 @@ impl<T> Endpoint<T> {
                 let queue = domain.completion_queue(ready.queue_size)?;
                 object.bind(&queue, both)?;
                 object.enable()?;
-                (Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?, Vec::new())
+                let context = Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?;
+                (context.cushioned(Cushion::for_provider(&info)), Vec::new())
             }
             Some(count) => {
                 object.enable()?;

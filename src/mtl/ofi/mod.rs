@@ -11,6 +11,7 @@
 //! three verbs; `backlog` unexpected messages that the provider cannot keep; `exchange` communicators
 //! without a common short id.
 
+mod answer;
 mod backlog;
 mod body;
 mod counters;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::body::Kind;
-use super::{Body, Ofi, Outgoing, counters, envelope};
+use super::{Body, Ofi, counters, envelope};
 use crate::error::Result;
 use crate::fabric::{Address, Failure, Landing, Lease, Place};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
@@ -174,11 +174,14 @@ impl<H: Upcalls> Ofi<H> {
     /// Moves what was received to where the user wants it.
     fn unload(&self, lease: Lease<Body<H>>, len: usize) -> (Option<H::Req>, Outcome) {
         let request = lease.request.take();
-        // Some providers cut a message short without an error.
         let mut outcome = Outcome::Success;
+        // Some providers cut a message short without an error, and others would fall over it.
         if len > lease.len.get() {
             counters::TRUNCATED.add(1);
             outcome = Outcome::Truncated;
+            if let Some(comm) = lease.comm.get() {
+                self.context(self.context_of(comm)).overran(len - lease.len.get());
+            }
         }
         if let Some(convertor) = lease.convertor.take() {
             let bounce = lease.bounce.take().unwrap_or_default();
@@ -188,21 +191,6 @@ impl<H: Upcalls> Ofi<H> {
             }
         }
         (request, outcome)
-    }
-
-    /// Tells the sender of a synchronous message that it was matched.
-    #[inline(never)]
-    pub(super) fn answer<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, bits: u64, source: i32) {
-        let Some(comm) = lease.comm.get() else { return };
-        match self.address(comm, source, context) {
-            Ok(to) => {
-                self.dispatch_out::<L>(Outgoing::Answer { context, to, bits: L::ack(bits, comm.rank()) })
-            }
-            Err(error) => H::notice(
-                "peer unreachable",
-                &format!("rank {source} sent a synchronous message and cannot be answered: {error}"),
-            ),
-        }
     }
 
     /// A receive of the host's failed or was cancelled.

@@ -237,20 +237,6 @@ impl<H: Upcalls> Ofi<H> {
         posted
     }
 
-    /// The answer to a synchronous send came, or never will.
-    pub(super) fn acked(&self, ack: Lease<Body<H>>, outcome: Outcome) {
-        let parent = ack.parent.take();
-        self.pool.put(ack);
-        let Some(parent) = parent else { return };
-        if outcome != Outcome::Success {
-            parent.outcome.set(Outcome::Failed);
-        }
-        let request_send = parent.kind.get() == Kind::Send;
-        if parent.settle() && request_send {
-            self.sent(parent);
-        }
-    }
-
     /// Completes a send of the host's. The operation is the host's again afterwards.
     #[inline(never)]
     pub(super) fn sent(&self, lease: Lease<Body<H>>) {

@@ -3,7 +3,8 @@
 //! libfabric's plain TCP provider (`net` in 1.17, `tcp` since 1.18) stores a few unexpected messages
 //! per peer, and then reads no further from that peer: a message that a receive waits for stays
 //! unseen behind them, and the job hangs. So when nothing completes for a while, what is unexpected
-//! is claimed from the provider and kept here, and later receives look here first.
+//! is claimed from the provider and kept here, and later receives look here first. Messages that a
+//! matched probe has claimed and nobody has received yet stand in the way too, and come here as well.
 //!
 //! INVARIANT: what lies here is older than anything that the provider holds from the same peer, and
 //! nothing here matches a receive that the provider has. To keep that, no receive is posted and no
@@ -47,6 +48,8 @@ struct Shelf<H: Upcalls> {
     probes: u32,
     messages: VecDeque<Lease<Body<H>>>,
     put_off: VecDeque<Posting<H>>,
+    /// Claimed by matched probes, and still in the provider.
+    claimed: Vec<Lease<Body<H>>>,
 }
 
 /// A receive, ready to be posted.
@@ -87,7 +90,13 @@ impl<H: Upcalls> Backlog<H> {
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
             shelf: EngineCell::new(
-                Shelf { taking_over: false, probes: 0, messages: VecDeque::new(), put_off: VecDeque::new() },
+                Shelf {
+                    taking_over: false,
+                    probes: 0,
+                    messages: VecDeque::new(),
+                    put_off: VecDeque::new(),
+                    claimed: Vec::new(),
+                },
                 threads,
             ),
         }
@@ -198,9 +207,20 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// The provider has answered a probe.
-    pub(super) fn looked(&self) {
-        self.backlog.shelf.with(|shelf| shelf.probes -= 1);
+    /// The provider has answered a probe, perhaps with a message that is claimed now.
+    pub(super) fn looked(&self, claimed: Option<Lease<Body<H>>>) {
+        self.backlog.shelf.with(|shelf| {
+            shelf.probes -= 1;
+            shelf.claimed.extend(claimed);
+        });
+    }
+
+    /// A claimed message is going to be received: true when it lies here, false when in the provider.
+    pub(super) fn is_stored(&self, message: Lease<Body<H>>) -> bool {
+        self.backlog.shelf.with(|shelf| {
+            shelf.claimed.retain(|claimed| *claimed != message);
+            message.kind.get() == Kind::Stored
+        })
     }
 
     /// Takes over what is unexpected, so that the provider reads on.
@@ -217,6 +237,15 @@ impl<H: Upcalls> Ofi<H> {
             return;
         }
         backlog.in_use.store(true, Ordering::Relaxed);
+        for message in backlog.shelf.with(|shelf| {
+            for message in &shelf.claimed {
+                message.kind.set(Kind::Stored);
+                message.pending.store(1, Ordering::Release);
+            }
+            std::mem::take(&mut shelf.claimed)
+        }) {
+            self.fetch::<L>(message);
+        }
         let mut taken = 0;
         while taken < MOST_AT_ONCE && self.take_one::<L>() {
             taken += 1;
@@ -239,6 +268,14 @@ impl<H: Upcalls> Ofi<H> {
             self.pool.put(message);
             return false;
         }
+        self.fetch::<L>(message);
+        self.backlog.shelf.with(|shelf| shelf.messages.push_back(message));
+        true
+    }
+
+    /// Brings a claimed message here.
+    fn fetch<L: Layout>(&self, message: Lease<Body<H>>) {
+        let context = self.endpoint.first();
         counters::TAKEN_OVER.add(1);
         counters::COPIED_RECEIVES.add(1);
         counters::COPIED_BYTES.add(message.len.get() as u64);
@@ -252,8 +289,6 @@ impl<H: Upcalls> Ofi<H> {
             message.outcome.set(Outcome::Failed);
             message.settle();
         }
-        self.backlog.shelf.with(|shelf| shelf.messages.push_back(message));
-        true
     }
 
     /// Posts the receives that came while messages were taken over.

@@ -64,7 +64,8 @@ impl<H: Upcalls> Ofi<H> {
             Sight::Later => Ok(None),
             Sight::AskProvider => {
                 let found = self.peek_provider::<L>(comm, source, want, claim);
-                self.looked();
+                let claimed = found.as_ref().ok().and_then(|found| found.as_ref().map(|claim| claim.lease));
+                self.looked(claimed.filter(|_| claim));
                 found
             }
             Sight::Seen(envelope, lease) => {

@@ -84,7 +84,7 @@ impl<H: Upcalls> Ofi<H> {
         request: H::Req,
     ) -> Result<()> {
         let (lease, seen) = (claim, claim.envelope::<L>());
-        if lease.kind.get() == Kind::Stored {
+        if self.backlog.needed && self.is_stored(lease) {
             self.imrecv_stored::<L>(lease, convertor, request);
             return Ok(());
         }

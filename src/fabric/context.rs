@@ -204,7 +204,6 @@ struct Entries {
     send_data: SendData,
     inject: Inject,
     inject_data: InjectData,
-    recv_pieces: Option<RecvPieces>,
     recv_message: Option<Message>,
     read: Read,
     read_error: ReadError,
@@ -227,7 +226,7 @@ pub struct Context<T> {
     cq: *mut sys::fid_cq,
     entries: Entries,
     inbox: EngineCell<Inbox>,
-    cushion: Option<Cushion>,
+    cushion: Option<(Cushion, RecvPieces)>,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
     _tx: Arc<Object>,
     _rx: Arc<Object>,
@@ -246,7 +245,7 @@ unsafe impl<T> Sync for Context<T> {}
 #[repr(C)]
 struct ErrorEntry {
     entry: sys::fi_cq_err_entry,
-    appended: [u64; 16],
+    appended: [u64; 4],
 }
 
 impl<T> Context<T> {
@@ -271,7 +270,6 @@ impl<T> Context<T> {
             send_data: send.senddata.unwrap_or(no_send_data),
             inject: send.inject.ok_or(Error::Unsupported)?,
             inject_data: send.injectdata.unwrap_or(no_inject_data),
-            recv_pieces: recv.recvv,
             recv_message: recv.recvmsg,
             read: queue_ops.read.ok_or(Error::Unsupported)?,
             read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
@@ -296,7 +294,7 @@ impl<T> Context<T> {
 
     /// The same, safe from messages that are longer than their receive.
     pub(super) fn cushioned(self, cushion: Option<Cushion>) -> Self {
-        Self { cushion, ..self }
+        Self { cushion: cushion.zip(table!(self.rx, tagged).recvv), ..self }
     }
 
     /// Whether messages can be probed for (`FI_PEEK`); some layered providers cannot.
@@ -314,8 +312,15 @@ impl<T> Context<T> {
         ignore: u64,
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
-        if let Some(cushion) = &self.cushion {
-            return self.recv_cushioned(cushion, to, from, bits, ignore, lease);
+        if let Some((cushion, receive)) = &self.cushion {
+            let pieces = cushion.behind(to.start, to.len);
+            let pieces = if to.is_empty() { &pieces[1..] } else { &pieces[..] };
+            let (first, count) = (pieces.as_ptr(), pieces.len());
+            // SAFETY: the endpoint is open; the pieces are read during the call; `Landing` and `Lease`
+            // promise their memory until completion, the context its cushion.
+            return posted(unsafe {
+                receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, lease.context())
+            });
         }
         // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
         posted(unsafe {
@@ -332,31 +337,9 @@ impl<T> Context<T> {
         })
     }
 
-    fn recv_cushioned(
-        &self,
-        cushion: &Cushion,
-        to: Landing,
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
-        let Some(receive) = self.entries.recv_pieces else {
-            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
-        };
-        let pieces = cushion.behind(to.start, to.len);
-        let pieces = if to.is_empty() { &pieces[1..] } else { &pieces[..] };
-        let (first, count) = (pieces.as_ptr().cast(), pieces.len());
-        // SAFETY: the endpoint is open; the pieces are read during the call; `Landing` and `Lease` promise
-        // their memory until completion, the context its cushion.
-        posted(unsafe {
-            receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, lease.context())
-        })
-    }
-
     /// A message was so many bytes longer than its receive.
     pub fn overran(&self, len: usize) {
-        if let Some(cushion) = &self.cushion {
+        if let Some((cushion, _)) = &self.cushion {
             cushion.shake_out(len);
         }
     }
@@ -437,7 +420,7 @@ impl<T> Context<T> {
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
         let piece = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
-        let pieces = self.cushion.as_ref().map(|cushion| cushion.behind(to.start, to.len));
+        let pieces = self.cushion.as_ref().map(|(cushion, _)| cushion.behind(to.start, to.len));
         let pieces = match &pieces {
             None => &[piece],
             Some(both) if to.is_empty() => &both[1..],
@@ -518,7 +501,7 @@ impl<T> Context<T> {
     #[inline(always)]
     pub fn poll(&self) -> std::result::Result<(Completion<T>, bool), Pause> {
         let found = self.inbox.try_with(|inbox| {
-            if inbox.next == inbox.filled {
+            let (at, more) = if inbox.next == inbox.filled {
                 // SAFETY: the queue is open; the buffer has room for as many entries of its format.
                 let read = unsafe {
                     (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len())
@@ -530,16 +513,23 @@ impl<T> Context<T> {
                         Pause::Error(read)
                     });
                 }
-                (inbox.next, inbox.filled) = (0, read as usize);
-            }
-            // INVARIANT: next < filled <= entries.len(), and the provider wrote the first `filled`.
+                // A batch that was not full has drained the queue; one alone leaves nothing to come back for.
+                if read == 1 && inbox.entries.len() > 1 {
+                    (0, false)
+                } else {
+                    (inbox.next, inbox.filled) = (1, read as usize);
+                    (0, true)
+                }
+            } else {
+                inbox.next += 1;
+                let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
+                (inbox.next - 1, more)
+            };
+            // INVARIANT: `at` < what the provider wrote last <= entries.len().
             // SAFETY: by the invariant, in bounds.
-            let entry = unsafe { inbox.entries.get_unchecked(inbox.next) };
+            let entry = unsafe { inbox.entries.get_unchecked(at) };
             // SAFETY: by the invariant, written.
             let entry = unsafe { entry.assume_init_ref() };
-            inbox.next += 1;
-            // A batch that was not full has drained the queue.
-            let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
             // A completion without a context belongs to nobody; no provider makes one, since every
             // operation that completes was posted with one.
             let context = NonNull::new(entry.op_context).ok_or(Pause::Empty)?;
@@ -556,7 +546,7 @@ impl<T> Context<T> {
         if code != -(sys::FI_EAVAIL as isize) {
             return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
         }
-        let mut room = ErrorEntry { entry: sys::fi_cq_err_entry::default(), appended: [0; 16] };
+        let mut room = ErrorEntry { entry: sys::fi_cq_err_entry::default(), appended: [0; 4] };
         // SAFETY: the queue is open; the entry has room for what any known version writes.
         let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
         let _ = room.appended;

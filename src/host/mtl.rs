@@ -359,6 +359,6 @@ pub(super) unsafe extern "C" fn progress<A: Abi, L: Layout>() -> c_int {
         }
         // SAFETY: set to a live shell of this version before registration, reset after it is taken back.
         let shell = unsafe { &*active.cast::<Shell<A>>() };
-        shell.ofi.progress::<L>() as c_int
+        shell.ofi.advance::<L>() as c_int
     })
 }

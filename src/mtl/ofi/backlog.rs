@@ -33,9 +33,10 @@ const MOST_AT_ONCE: usize = 4096;
 pub(super) struct Backlog<H: Upcalls> {
     /// Whether the provider is of the kind that needs this.
     pub(super) needed: bool,
-    /// Receives must come by here: there are messages, or other threads that might make some.
-    pub(super) in_use: AtomicBool,
-    threads: bool,
+    /// Receives take the long way: there are messages here, or other threads that might make some, or
+    /// the endpoint has several contexts.
+    pub(super) long_way: AtomicBool,
+    always: bool,
     /// The tag bits that the provider leaves to us.
     every_bit: u64,
     idle: AtomicU32,
@@ -80,12 +81,13 @@ pub(super) enum Sight<H: Upcalls> {
 }
 
 impl<H: Upcalls> Backlog<H> {
-    pub(super) fn new(info: &Info<'_>, threads: bool) -> Self {
+    pub(super) fn new(info: &Info<'_>, threads: bool, scalable: bool) -> Self {
         let needed = matches!(info.provider(), "net" | "tcp");
+        let always = scalable || (needed && threads);
         Self {
             needed,
-            in_use: AtomicBool::new(needed && threads),
-            threads,
+            long_way: AtomicBool::new(always),
+            always,
             every_bit: u64::MAX >> info.mem_tag_format().leading_zeros().min(63),
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
@@ -129,8 +131,8 @@ impl<H: Upcalls> Shelf<H> {
             message.request.set(receive.request.take());
             message.comm.set(receive.comm.get());
             message.convertor.set(Some(posting.convertor));
-            ofi.backlog.in_use.store(
-                ofi.backlog.threads || self.taking_over || !self.messages.is_empty(),
+            ofi.backlog.long_way.store(
+                ofi.backlog.always || self.taking_over || !self.messages.is_empty(),
                 Ordering::Relaxed,
             );
             return if message.is_settled() { Step::Found(message) } else { Step::Done };
@@ -236,7 +238,7 @@ impl<H: Upcalls> Ofi<H> {
         if !begun {
             return;
         }
-        backlog.in_use.store(true, Ordering::Relaxed);
+        backlog.long_way.store(true, Ordering::Relaxed);
         for message in backlog.shelf.with(|shelf| {
             for message in &shelf.claimed {
                 message.kind.set(Kind::Stored);
@@ -299,8 +301,8 @@ impl<H: Upcalls> Ofi<H> {
                 let Some(posting) = shelf.put_off.front().copied() else {
                     shelf.taking_over = false;
                     self.backlog
-                        .in_use
-                        .store(self.backlog.threads || !shelf.messages.is_empty(), Ordering::Relaxed);
+                        .long_way
+                        .store(self.backlog.always || !shelf.messages.is_empty(), Ordering::Relaxed);
                     return None;
                 };
                 let step = shelf.post::<L>(self, &posting);

@@ -109,7 +109,7 @@ impl<H: Upcalls> Ofi<H> {
             outbox: EngineCell::new(Vec::new(), threads),
             deferred: AtomicBool::new(false),
             exchange: Exchange::new(threads),
-            backlog: Backlog::new(&offer.info, threads),
+            backlog: Backlog::new(&offer.info, threads, config.scalable),
             peers: EngineCell::new((), threads),
             context_bits,
             grouping: config.grouping,
@@ -176,9 +176,15 @@ impl<H: Upcalls> Ofi<H> {
         if index == 0 { self.endpoint.first() } else { &self.endpoint.others()[index - 1] }
     }
 
+    /// As [`advance`](Self::advance), out of line.
+    #[inline(never)]
+    fn progress<L: Layout>(&self) -> usize {
+        self.advance::<L>()
+    }
+
     /// Reads and dispatches completions until the queues are drained; returns how many.
-    #[inline]
-    pub fn progress<L: Layout>(&self) -> usize {
+    #[inline(always)]
+    pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
         if count == 0 && self.backlog.needed && self.backlog.is_time() {
             self.take_over::<L>();
@@ -235,32 +241,38 @@ impl<H: Upcalls> Ofi<H> {
 
     #[inline(always)]
     fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Body<H>>) {
-        let lease = completion.lease;
+        let Completion { lease, len, data, tag } = completion;
         match lease.kind.get() {
-            Kind::Recv => self.received::<L>(context, lease, completion.tag, completion.data, completion.len),
+            Kind::Recv => self.received::<L>(context, lease, tag, data, len),
             Kind::Send => {
                 if lease.settle() {
                     self.sent(lease);
                 }
             }
-            kind => self.dispatch_rare::<L>(context, kind, completion),
+            _ => self.dispatch_rare::<L>(context, lease, tag, data, len),
         }
     }
 
     #[inline(never)]
-    fn dispatch_rare<L: Layout>(&self, context: usize, kind: Kind, completion: Completion<Body<H>>) {
-        let lease = completion.lease;
-        match kind {
-            Kind::Claimed => self.claimed::<L>(context, lease, completion.len),
+    fn dispatch_rare<L: Layout>(
+        &self,
+        context: usize,
+        lease: Lease<Body<H>>,
+        tag: u64,
+        data: u64,
+        len: usize,
+    ) {
+        match lease.kind.get() {
+            Kind::Claimed => self.claimed::<L>(context, lease, len),
             Kind::Wait => {
-                lease.len.set(completion.len);
-                lease.bits.set(completion.tag);
-                lease.data.set(completion.data);
+                lease.len.set(len);
+                lease.bits.set(tag);
+                lease.data.set(data);
                 lease.settle();
             }
             Kind::Stored => self.stored::<L>(lease),
             Kind::Ack => self.acked(lease, Outcome::Success),
-            Kind::Listen => self.heard::<L>(lease, completion.len),
+            Kind::Listen => self.heard::<L>(lease, len),
             Kind::Announce => self.announced(lease),
             Kind::Recv | Kind::Send | Kind::Idle => {}
         }

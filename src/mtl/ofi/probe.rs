@@ -55,10 +55,12 @@ impl<H: Upcalls> Ofi<H> {
             return Err(Error::Unsupported);
         }
         let want = L::receive(comm.context_id(), source, tag);
-        // What the provider has ready becomes visible to the peek only by progress.
-        self.progress::<L>();
         if !self.backlog.needed {
             return self.peek_provider::<L>(comm, source, want, claim);
+        }
+        // While a peek is under way nothing is taken over, so a loop of probes does it between them.
+        if self.backlog.is_time() {
+            self.take_over::<L>();
         }
         match self.look::<L>(want, source, claim) {
             Sight::Later => Ok(None),

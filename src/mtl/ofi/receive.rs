@@ -25,8 +25,7 @@ impl<H: Upcalls> Ofi<H> {
         // Where the source is in the tag the address need not match too.
         let from =
             if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
-        if !self.scalable
-            && !self.backlog.in_use.load(Ordering::Relaxed)
+        if !self.backlog.long_way.load(Ordering::Relaxed)
             && let Some(from) = from
             && let Some(landing) = convertor.landing()
         {
@@ -141,7 +140,7 @@ impl<H: Upcalls> Ofi<H> {
             self.answer::<L>(context, lease, bits, envelope.source);
         }
         if len > lease.len.get() || lease.convertor.get().is_some() {
-            return self.deliver_slowly(lease, envelope);
+            return self.deliver_slowly::<L>(lease, bits, data, len);
         }
         if let Some(request) = lease.request.get() {
             request.received(envelope, Outcome::Success);
@@ -149,7 +148,8 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     #[inline(never)]
-    fn deliver_slowly(&self, lease: Lease<Body<H>>, envelope: Envelope) {
+    fn deliver_slowly<L: Layout>(&self, lease: Lease<Body<H>>, bits: u64, data: u64, len: usize) {
+        let envelope = envelope::<L>(bits, data, len);
         let (request, outcome) = self.unload(lease, envelope.len);
         if let Some(request) = request {
             request.received(Envelope { len: envelope.len.min(lease.len.get()), ..envelope }, outcome);

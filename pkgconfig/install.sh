@@ -27,12 +27,13 @@ library=$prefix/lib/libhawser.so
 ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
 
 install_all() {
-    install -d "$destdir$prefix/lib/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/man/man1" "$destdir$prefix/share/hawser"
+    install -d "$destdir$prefix/lib/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/man/man1" "$destdir$prefix/share/man/man7" "$destdir$prefix/share/hawser"
     install -m 755 target/release/libhawser.so "$destdir$library"
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
     install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
     install -m 644 docs/hawser-info.1 "$destdir$prefix/share/man/man1/hawser-info.1"
+    install -m 644 docs/hawser-ofi.7 "$destdir$prefix/share/man/man7/hawser-ofi.7"
     sed -e "s|@prefix@|$prefix|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$prefix/lib/pkgconfig/hawser.pc"
     chmod 644 "$destdir$prefix/lib/pkgconfig/hawser.pc"
     if [ -z "$components" ]; then
@@ -60,7 +61,7 @@ uninstall_all() {
             if ours "$link"; then rm -f "$link"; fi
         done
     fi
-    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1" "$destdir$prefix/share/hawser/help-hawser.txt"
+    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1" "$destdir$prefix/share/man/man7/hawser-ofi.7" "$destdir$prefix/share/hawser/help-hawser.txt"
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
     rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" 2>/dev/null || true
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
 use super::library::Library;
-use super::sys;
+use super::{Pci, sys};
 use crate::error::{Error, Result};
 
 /// Who drives the provider (`FI_PROGRESS_*`).
@@ -244,7 +244,7 @@ impl<'a> Info<'a> {
     }
 
     /// PCI address of the device as domain, bus, device and function; `None` for what is not a PCI device.
-    pub fn pci(&self) -> Option<(u16, u8, u8, u8)> {
+    pub fn pci(&self) -> Option<Pci> {
         // SAFETY: null or a live part of the info.
         let nic = unsafe { self.raw.nic.as_ref() }?;
         // SAFETY: null or a live part of the info.

@@ -10,12 +10,14 @@ mod context;
 mod cushion;
 mod info;
 mod library;
+mod locality;
 mod objects;
 mod operation;
 
 pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
+pub use locality::{Locality, Pci, take_turn};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};
 pub use operation::{Lease, Operation, Place, Pool};
 

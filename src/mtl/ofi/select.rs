@@ -2,7 +2,7 @@
 
 use crate::config::{self, ProgressMode, TagMode};
 use crate::error::Error;
-use crate::fabric::{Info, InfoList, Library, Progress, Wishes, sys};
+use crate::fabric::{Info, InfoList, Library, Locality, Progress, Wishes, sys, take_turn};
 use crate::wire::tag::{Full, Layout, One, Two, max_context};
 
 /// The endpoint to open, and the tag layout that fits it.
@@ -102,8 +102,8 @@ pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
     }
 }
 
-/// Chooses from `list`. `turn` is the rank of this process on its node: processes of one node take
-/// the devices of one kind in turns.
+/// Chooses from `list`. `turn` is the rank of this process on its node: of several devices of one kind
+/// the processes of a node take those near their processors in turn, or all where none is near.
 pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Result<Offer<'a>, Refusal> {
     let Some(first) = list.iter().find(|info| allowed(config, info.provider())) else {
         let mut names = Vec::new();
@@ -125,7 +125,9 @@ pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Resu
     };
     let siblings: Vec<_> =
         list.iter().filter(|info| allowed(config, info.provider()) && info.is_sibling(&first)).collect();
-    let info = siblings[turn % siblings.len()];
+    let locality = Locality::of_this_process();
+    let near: Vec<_> = siblings.iter().map(|info| locality.is_near(info.pci())).collect();
+    let info = siblings[take_turn(&near, turn)];
     let able = info.cq_data_size() >= 4 && info.caps() & sys::FI_DIRECTED_RECV != 0;
     let layout = match config.tag_mode {
         TagMode::Auto if able => TagMode::Full,

@@ -3,7 +3,8 @@
  * even number of ranks. */
 #include "check.h"
 
-#if MPI_VERSION < 4
+/* Open MPI 5 has sessions and calls itself MPI 3.1. */
+#if MPI_VERSION < 4 && !(defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
 
 int main(void)
 {

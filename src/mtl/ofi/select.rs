@@ -104,7 +104,14 @@ pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
 
 /// Chooses from `list`. `turn` is the rank of this process on its node: of several devices of one kind
 /// the processes of a node take those near their processors in turn, or all where none is near.
-pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Result<Offer<'a>, Refusal> {
+///
+/// `ranks` is the size of the job: some layouts have room for so many only.
+pub fn select<'a>(
+    list: &'a InfoList,
+    config: &config::Ofi,
+    turn: usize,
+    ranks: usize,
+) -> Result<Offer<'a>, Refusal> {
     let Some(first) = list.iter().find(|info| allowed(config, info.provider())) else {
         let mut names = Vec::new();
         for name in list.iter().map(|info| info.provider()) {
@@ -140,11 +147,18 @@ pub fn select<'a>(list: &'a InfoList, config: &config::Ofi, turn: usize) -> Resu
         }
         mode => mode,
     };
-    let (bits, max_tag) = match layout {
-        TagMode::Two => (Two::CONTEXT_BITS, Two::MAX_TAG),
-        TagMode::One => (One::CONTEXT_BITS, One::MAX_TAG),
-        TagMode::Full | TagMode::Auto => (Full::CONTEXT_BITS, Full::MAX_TAG),
+    let (bits, max_tag, max_source) = match layout {
+        TagMode::Two => (Two::CONTEXT_BITS, Two::MAX_TAG, Two::MAX_SOURCE),
+        TagMode::One => (One::CONTEXT_BITS, One::MAX_TAG, One::MAX_SOURCE),
+        TagMode::Full | TagMode::Auto => (Full::CONTEXT_BITS, Full::MAX_TAG, Full::MAX_SOURCE),
     };
+    if ranks as i64 - 1 > max_source {
+        return Err(Refusal::Wish(format!(
+            "the job has {ranks} processes, but with the provider {} the tag has room for {} ranks; use a provider that can do ofi_tag_full",
+            info.provider(),
+            max_source + 1
+        )));
+    }
     let Some(max_context) = max_context(bits, info.mem_tag_format()) else {
         return Err(Refusal::Wish(format!(
             "the provider {} reserves so many tag bits that fewer than 8 are left for communicators; use ofi_tag_2 or another provider",

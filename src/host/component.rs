@@ -104,12 +104,13 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
     })?;
-    let offer = ofi::select(&list, &config, facts.local_rank, facts.universe).map_err(|refusal| match refusal {
-        Refusal::NoneSuitable(why) => {
-            wish(format!("{why}; name one in mtl_ofi_provider_include to use it all the same"))
-        }
-        other => other,
-    })?;
+    let offer =
+        ofi::select(&list, &config, facts.local_rank, facts.universe).map_err(|refusal| match refusal {
+            Refusal::NoneSuitable(why) => {
+                wish(format!("{why}; name one in mtl_ofi_provider_include to use it all the same"))
+            }
+            other => other,
+        })?;
     let describe = |error: Error| match error {
         Error::Fabric(code) => library.describe(code),
         other => other.to_string(),

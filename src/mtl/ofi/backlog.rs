@@ -11,63 +11,56 @@
 //! probe is made between the claim of a message and its arrival in this list: receives that come
 //! then are put off, in order.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::body::Kind;
+use super::waiting::Posting;
 use super::{Body, Ofi, counters};
-use crate::error::{Error, Result};
-use crate::fabric::{Address, Info, Landing, Lease, Place, PostError};
-use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
+use crate::fabric::{Address, Info, Landing, Lease, PostError};
+use crate::mtl::{Convertor, Envelope, Outcome, Request, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::{Layout, Pattern, Selector};
 
 /// Idle polls before the provider is asked for unexpected messages. Asking in vain doubles it.
-const PATIENCE: u32 = 1024;
+const PATIENCE: u32 = 128;
 const MOST_PATIENCE: u32 = 65_536;
 /// Messages taken over in one go.
 const MOST_AT_ONCE: usize = 4096;
 
 /// The messages taken over, and how it is decided when to take more.
 pub(super) struct Backlog<H: Upcalls> {
-    /// Whether the provider is of the kind that needs this.
+    /// Whether the provider is of the kind that keeps few unexpected messages.
     pub(super) needed: bool,
-    /// Receives take the long way: there are messages here, or other threads that might make some, or
-    /// the endpoint has several contexts.
+    /// Receives wait here.
+    pub(super) waiting: AtomicBool,
+    /// What is here must be looked at: the provider is of that kind, or there are messages or receives.
+    pub(super) watch: AtomicBool,
+    /// Receives take the long way: there are messages or receives here, or other threads that might make
+    /// some, or the endpoint has several contexts.
     pub(super) long_way: AtomicBool,
     always: bool,
+    /// The provider has room for so many receives, and one place of it is kept for claimed messages.
+    pub(super) limited: bool,
     /// The tag bits that the provider leaves to us.
-    every_bit: u64,
+    pub(super) every_bit: u64,
     idle: AtomicU32,
     patience: AtomicU32,
-    shelf: EngineCell<Shelf<H>>,
+    pub(super) shelf: EngineCell<Shelf<H>>,
 }
 
-struct Shelf<H: Upcalls> {
-    taking_over: bool,
+pub(super) struct Shelf<H: Upcalls> {
+    pub(super) taking_over: bool,
     probes: u32,
-    messages: VecDeque<Lease<Body<H>>>,
-    put_off: VecDeque<Posting<H>>,
+    pub(super) messages: VecDeque<Lease<Body<H>>>,
+    /// Receives that wait, in order.
+    pub(super) put_off: VecDeque<Posting<H>>,
     /// Claimed by matched probes, and still in the provider.
     claimed: Vec<Lease<Body<H>>>,
-}
-
-/// A receive, ready to be posted.
-#[derive(Clone, Copy)]
-struct Posting<H: Upcalls> {
-    lease: Lease<Body<H>>,
-    landing: Landing,
-    from: Address,
-    source: Selector,
-    want: Pattern,
-    convertor: H::Conv,
-}
-
-enum Step<H: Upcalls> {
-    Done,
-    Found(Lease<Body<H>>),
-    Post(PostError),
+    /// Claimed, with their contexts, while the provider has no room to receive them.
+    pub(super) unfetched: VecDeque<(usize, Lease<Body<H>>)>,
+    /// A receive of no message, which keeps a place in the provider.
+    pub(super) reserve: Option<Lease<Body<H>>>,
 }
 
 /// What a probe finds here.
@@ -86,8 +79,11 @@ impl<H: Upcalls> Backlog<H> {
         let always = scalable || (needed && threads);
         Self {
             needed,
+            waiting: AtomicBool::new(false),
+            watch: AtomicBool::new(needed),
             long_way: AtomicBool::new(always),
             always,
+            limited: info.provider().ends_with("ofi_rxm"),
             every_bit: u64::MAX >> info.mem_tag_format().leading_zeros().min(63),
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
@@ -98,6 +94,8 @@ impl<H: Upcalls> Backlog<H> {
                     messages: VecDeque::new(),
                     put_off: VecDeque::new(),
                     claimed: Vec::new(),
+                    unfetched: VecDeque::new(),
+                    reserve: None,
                 },
                 threads,
             ),
@@ -114,83 +112,25 @@ impl<H: Upcalls> Backlog<H> {
 }
 
 impl<H: Upcalls> Shelf<H> {
-    fn find<L: Layout>(&self, want: Pattern, source: Selector) -> Option<usize> {
+    /// Tells those who do not look in here how things stand.
+    pub(super) fn show(&self, backlog: &Backlog<H>) {
+        let waiting = !self.put_off.is_empty();
+        let long_way = backlog.always || self.taking_over || waiting || !self.messages.is_empty();
+        backlog.long_way.store(long_way, Ordering::Relaxed);
+        backlog.waiting.store(waiting, Ordering::Relaxed);
+        let watch = backlog.needed || waiting || !self.messages.is_empty() || !self.unfetched.is_empty();
+        backlog.watch.store(watch, Ordering::Relaxed);
+    }
+
+    pub(super) fn find<L: Layout>(&self, want: Pattern, source: Selector) -> Option<usize> {
         self.messages.iter().position(|message| {
             let (bits, data) = (message.bits.get(), message.data.get());
             (bits ^ want.bits) & !want.ignore == 0 && (source.is_any() || L::source(bits, data) == source.0)
         })
     }
-
-    fn post<L: Layout>(&mut self, ofi: &Ofi<H>, posting: &Posting<H>) -> Step<H> {
-        let receive = posting.lease;
-        if let Some(message) =
-            self.find::<L>(posting.want, posting.source).and_then(|at| self.messages.remove(at))
-        {
-            receive.kind.set(Kind::Idle);
-            drop(receive.bounce.take());
-            message.request.set(receive.request.take());
-            message.comm.set(receive.comm.get());
-            message.convertor.set(Some(posting.convertor));
-            ofi.backlog.long_way.store(
-                ofi.backlog.always || self.taking_over || !self.messages.is_empty(),
-                Ordering::Relaxed,
-            );
-            return if message.is_settled() { Step::Found(message) } else { Step::Done };
-        }
-        let Posting { landing, from, want, .. } = *posting;
-        match ofi.endpoint.first().recv(landing, from, want.bits, want.ignore, receive) {
-            Ok(()) => Step::Done,
-            Err(error) => Step::Post(error),
-        }
-    }
 }
 
 impl<H: Upcalls> Ofi<H> {
-    /// As `irecv`, for a provider whose unexpected messages may lie here.
-    #[inline(never)]
-    pub(super) fn irecv_sheltered<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        tag: Selector,
-        convertor: H::Conv,
-        request: H::Req,
-        place: Place<Body<H>>,
-    ) -> Result<()> {
-        let from =
-            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
-        let want = L::receive(comm.context_id(), source, tag);
-        let state =
-            Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) };
-        let lease = place.install(state);
-        let landing = self.land(convertor, lease);
-        let posting = Posting { lease, landing, from, source, want, convertor };
-        let mut spins = 0;
-        loop {
-            let step = self.backlog.shelf.with(|shelf| {
-                if shelf.taking_over {
-                    shelf.put_off.push_back(posting);
-                    Step::Done
-                } else {
-                    shelf.post::<L>(self, &posting)
-                }
-            });
-            match step {
-                Step::Done => return Ok(()),
-                Step::Found(message) => {
-                    self.hand_over::<L>(message);
-                    return Ok(());
-                }
-                Step::Post(PostError::TryAgain) => self.turn::<L>(&mut spins),
-                Step::Post(error) => {
-                    lease.kind.set(Kind::Idle);
-                    drop(lease.bounce.take());
-                    return Err(Error::from(error));
-                }
-            }
-        }
-    }
-
     /// Looks for a message here, and takes it when `claim`.
     pub(super) fn look<L: Layout>(&self, want: Pattern, source: Selector, claim: bool) -> Sight<H> {
         self.backlog.shelf.with(|shelf| {
@@ -219,6 +159,9 @@ impl<H: Upcalls> Ofi<H> {
 
     /// A claimed message is going to be received: true when it lies here, false when in the provider.
     pub(super) fn is_stored(&self, message: Lease<Body<H>>) -> bool {
+        if !self.backlog.needed {
+            return message.kind.get() == Kind::Stored;
+        }
         self.backlog.shelf.with(|shelf| {
             shelf.claimed.retain(|claimed| *claimed != message);
             message.kind.get() == Kind::Stored
@@ -246,23 +189,25 @@ impl<H: Upcalls> Ofi<H> {
             }
             std::mem::take(&mut shelf.claimed)
         }) {
-            self.fetch::<L>(message);
+            self.fetch::<L>(0, message);
         }
         let mut taken = 0;
-        while taken < MOST_AT_ONCE && self.take_one::<L>() {
-            taken += 1;
+        for context in 0..=self.endpoint.others().len() {
+            while taken < MOST_AT_ONCE && self.fetch_rest::<L>() && self.take_one::<L>(context) {
+                taken += 1;
+            }
         }
-        self.post_put_off::<L>();
+        self.taken_over::<L>();
         let patience = backlog.patience.load(Ordering::Relaxed);
         let patience = if taken > 0 { PATIENCE } else { (patience * 2).min(MOST_PATIENCE) };
         backlog.patience.store(patience, Ordering::Relaxed);
     }
 
     /// Takes one message over; false when there is none.
-    fn take_one<L: Layout>(&self) -> bool {
-        let context = self.endpoint.first();
+    fn take_one<L: Layout>(&self, context: usize) -> bool {
+        let provider = self.context(context);
         let message = self.pool.take(Body::new(Kind::Wait));
-        let peeked = self.post::<L>(|| context.peek(Address::ANY, 0, self.backlog.every_bit, true, message));
+        let peeked = self.post::<L>(|| provider.peek(Address::ANY, 0, self.backlog.every_bit, true, message));
         if peeked.is_ok() {
             self.wait::<L>(message);
         }
@@ -270,58 +215,55 @@ impl<H: Upcalls> Ofi<H> {
             self.pool.put(message);
             return false;
         }
-        self.fetch::<L>(message);
+        self.fetch::<L>(context, message);
         self.backlog.shelf.with(|shelf| shelf.messages.push_back(message));
         true
     }
 
-    /// Brings a claimed message here.
-    fn fetch<L: Layout>(&self, message: Lease<Body<H>>) {
-        let context = self.endpoint.first();
+    /// Brings a claimed message here, now or when the provider has room.
+    fn fetch<L: Layout>(&self, context: usize, message: Lease<Body<H>>) {
         counters::TAKEN_OVER.add(1);
         counters::COPIED_RECEIVES.add(1);
         counters::COPIED_BYTES.add(message.len.get() as u64);
-        let mut buffer = vec![0_u8; message.len.get()].into_boxed_slice();
-        let landing = Landing::held(&mut buffer);
         message.kind.set(Kind::Stored);
-        message.bounce.set(Some(buffer));
+        message.bounce.set(Some(vec![0_u8; message.len.get()].into_boxed_slice()));
         message.pending.store(1, Ordering::Release);
-        if self.post::<L>(|| context.take(landing, Address::ANY, message.bits.get(), 0, message)).is_err() {
-            // Claimed and not to be had: whoever receives it learns that.
-            message.outcome.set(Outcome::Failed);
-            message.settle();
-        }
+        self.backlog.shelf.with(|shelf| shelf.unfetched.push_back((context, message)));
+        self.fetch_rest::<L>();
     }
 
-    /// Posts the receives that came while messages were taken over.
-    fn post_put_off<L: Layout>(&self) {
-        let mut spins = 0;
+    /// Brings messages here as far as the provider has room; false when it has not.
+    pub(super) fn fetch_rest<L: Layout>(&self) -> bool {
         loop {
-            let next = self.backlog.shelf.with(|shelf| {
-                let Some(posting) = shelf.put_off.front().copied() else {
-                    shelf.taking_over = false;
-                    self.backlog
-                        .long_way
-                        .store(self.backlog.always || !shelf.messages.is_empty(), Ordering::Relaxed);
-                    return None;
-                };
-                let step = shelf.post::<L>(self, &posting);
-                if !matches!(step, Step::Post(PostError::TryAgain)) {
-                    shelf.put_off.pop_front();
+            let failed = self.backlog.shelf.with(|shelf| {
+                while let Some(&(context, message)) = shelf.unfetched.front() {
+                    let mut bounce = message.bounce.take().unwrap_or_default();
+                    let landing = Landing::held(&mut bounce);
+                    message.bounce.set(Some(bounce));
+                    match self.context(context).take(landing, Address::ANY, message.bits.get(), 0, message) {
+                        Ok(()) => shelf.unfetched.pop_front(),
+                        Err(PostError::TryAgain) => {
+                            self.deferred.store(true, Ordering::Relaxed);
+                            if let Some(reserve) = shelf.reserve.take() {
+                                self.endpoint.first().cancel(reserve);
+                                continue;
+                            }
+                            return Err(false);
+                        }
+                        Err(PostError::Refused(_)) => {
+                            shelf.unfetched.pop_front();
+                            return Ok(message);
+                        }
+                    };
                 }
-                Some((posting.lease, step))
+                Err(true)
             });
-            match next {
-                None => return,
-                Some((_, Step::Done)) => {}
-                Some((_, Step::Found(message))) => self.hand_over::<L>(message),
-                Some((_, Step::Post(PostError::TryAgain))) => self.turn::<L>(&mut spins),
-                Some((lease, Step::Post(_))) => {
-                    lease.kind.set(Kind::Idle);
-                    drop(lease.bounce.take());
-                    if let Some(request) = lease.request.take() {
-                        request.received(Envelope::default(), Outcome::Failed);
-                    }
+            match failed {
+                Err(all) => return all,
+                // Claimed and not to be had: whoever receives it learns that.
+                Ok(message) => {
+                    message.outcome.set(Outcome::Failed);
+                    self.stored::<L>(message);
                 }
             }
         }
@@ -359,7 +301,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Ends the receive that a message was matched with.
-    fn hand_over<L: Layout>(&self, message: Lease<Body<H>>) {
+    pub(super) fn hand_over<L: Layout>(&self, message: Lease<Body<H>>) {
         let envelope = message.envelope::<L>();
         let bits = message.bits.get();
         if bits & L::SYNC != 0 {
@@ -383,22 +325,5 @@ impl<H: Upcalls> Ofi<H> {
             };
         }
         request.received(Envelope { len, ..envelope }, outcome);
-    }
-
-    /// Gives a receive up that was put off; false when it was not.
-    pub(super) fn cancel_put_off(&self, lease: Lease<Body<H>>) -> bool {
-        let found = self.backlog.shelf.with(|shelf| {
-            let at = shelf.put_off.iter().position(|posting| posting.lease == lease)?;
-            shelf.put_off.remove(at)
-        });
-        if found.is_none() {
-            return false;
-        }
-        lease.kind.set(Kind::Idle);
-        drop(lease.bounce.take());
-        if let Some(request) = lease.request.take() {
-            request.received(Envelope::default(), Outcome::Cancelled);
-        }
-        true
     }
 }

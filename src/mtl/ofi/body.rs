@@ -28,6 +28,8 @@ pub(super) enum Kind {
     Listen,
     /// An announcement that is sent.
     Announce,
+    /// A receive that keeps a place in the provider.
+    Reserve,
 }
 
 /// The state of one operation. All cells: it is only ever borrowed as `&`.

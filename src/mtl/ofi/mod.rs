@@ -20,6 +20,7 @@ mod probe;
 mod receive;
 mod select;
 mod send;
+mod waiting;
 
 pub use body::Body;
 pub use counters::{COUNTERS, Counter};
@@ -97,7 +98,7 @@ impl<H: Upcalls> Ofi<H> {
         let ready =
             Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
-        Ok(Self {
+        let ofi = Self {
             inject_size: offer.info.inject_size(),
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
             max_message: offer.info.max_message(),
@@ -114,7 +115,9 @@ impl<H: Upcalls> Ofi<H> {
             context_bits,
             grouping: config.grouping,
             _info: info,
-        })
+        };
+        ofi.post_waiting();
+        Ok(ofi)
     }
 
     /// The name that peers need.
@@ -186,7 +189,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(always)]
     pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
-        if count == 0 && self.backlog.needed && self.backlog.is_time() {
+        if count == 0 && self.backlog.watch.load(Ordering::Relaxed) && self.backlog.is_time() {
             self.take_over::<L>();
         }
         if self.scalable || self.deferred.load(Ordering::Relaxed) {
@@ -200,6 +203,9 @@ impl<H: Upcalls> Ofi<H> {
     fn progress_rest<L: Layout>(&self) -> usize {
         if self.deferred.load(Ordering::Relaxed) {
             self.flush_outbox::<L>();
+            if self.fetch_rest::<L>() {
+                self.post_waiting();
+            }
         }
         self.endpoint
             .others()
@@ -274,6 +280,7 @@ impl<H: Upcalls> Ofi<H> {
             Kind::Ack => self.acked(lease, Outcome::Success),
             Kind::Listen => self.heard::<L>(lease, len),
             Kind::Announce => self.announced(lease),
+            Kind::Reserve => self.pool.put(lease),
             Kind::Recv | Kind::Send | Kind::Idle => {}
         }
     }
@@ -318,6 +325,7 @@ impl<H: Upcalls> Ofi<H> {
                     self.announcement_failed(comm, dest);
                 }
             }
+            Kind::Reserve => self.pool.put(lease),
             Kind::Idle => {}
         }
     }

@@ -1,5 +1,7 @@
 //! Probes: a peek that the provider answers through the completion queue.
 
+use std::sync::atomic::Ordering;
+
 use super::backlog::Sight;
 use super::body::Kind;
 use super::{Body, Ofi, counters};
@@ -55,7 +57,7 @@ impl<H: Upcalls> Ofi<H> {
             return Err(Error::Unsupported);
         }
         let want = L::receive(comm.context_id(), source, tag);
-        if !self.backlog.needed {
+        if !self.backlog.watch.load(Ordering::Relaxed) {
             return self.peek_provider::<L>(comm, source, want, claim);
         }
         // While a peek is under way nothing is taken over, so a loop of probes does it between them.
@@ -65,9 +67,9 @@ impl<H: Upcalls> Ofi<H> {
         match self.look::<L>(want, source, claim) {
             Sight::Later => Ok(None),
             Sight::AskProvider => {
-                let found = self.peek_provider::<L>(comm, source, want, claim);
+                let found = self.peek_past_waiting::<L>(comm, source, want, claim);
                 let claimed = found.as_ref().ok().and_then(|found| found.as_ref().map(|claim| claim.lease));
-                self.looked(claimed.filter(|_| claim));
+                self.looked(claimed.filter(|_| claim && self.backlog.needed));
                 found
             }
             Sight::Seen(envelope, lease) => {
@@ -75,6 +77,26 @@ impl<H: Upcalls> Ofi<H> {
                 Ok(Some(Claim { lease, envelope }))
             }
         }
+    }
+
+    /// As [`peek_provider`](Self::peek_provider), but what a waiting receive will get is not there.
+    fn peek_past_waiting<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        want: Pattern,
+        claim: bool,
+    ) -> Result<Option<Claim<H>>> {
+        if self.backlog.waiting.load(Ordering::Relaxed)
+            && let Some(seen) = self.peek_provider::<L>(comm, source, want, false)?
+        {
+            let awaited = self.is_awaited::<L>(seen.lease);
+            self.pool.put(seen.lease);
+            if awaited {
+                return Ok(None);
+            }
+        }
+        self.peek_provider::<L>(comm, source, want, claim)
     }
 
     fn peek_provider<L: Layout>(

@@ -43,38 +43,6 @@ impl<H: Upcalls> Ofi<H> {
         self.irecv_slowly::<L>(comm, source, tag, convertor, request, place)
     }
 
-    #[inline(never)]
-    fn irecv_slowly<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        tag: Selector,
-        convertor: H::Conv,
-        request: H::Req,
-        place: Place<Body<H>>,
-    ) -> Result<()> {
-        if self.backlog.needed {
-            return self.irecv_sheltered::<L>(comm, source, tag, convertor, request, place);
-        }
-        let context = self.context_of(comm);
-        let from =
-            if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
-        let want = L::receive(comm.context_id(), source, tag);
-        let lease = place.install(Body {
-            request: Cell::new(Some(request)),
-            comm: Cell::new(Some(comm)),
-            ..Body::new(Kind::Recv)
-        });
-        let landing = self.land(convertor, lease);
-        let posted =
-            self.post::<L>(|| self.context(context).recv(landing, from, want.bits, want.ignore, lease));
-        if posted.is_err() {
-            lease.kind.set(Kind::Idle);
-            drop(lease.bounce.take());
-        }
-        posted
-    }
-
     /// Receives the message that a matched probe claimed.
     pub fn imrecv<L: Layout>(
         &self,
@@ -83,7 +51,7 @@ impl<H: Upcalls> Ofi<H> {
         request: H::Req,
     ) -> Result<()> {
         let (lease, seen) = (claim, claim.envelope::<L>());
-        if self.backlog.needed && self.is_stored(lease) {
+        if self.is_stored(lease) {
             self.imrecv_stored::<L>(lease, convertor, request);
             return Ok(());
         }
@@ -240,7 +208,7 @@ impl<H: Upcalls> Ofi<H> {
     pub fn cancel<L: Layout>(&self, lease: Lease<Body<H>>) {
         // What has arrived in the meantime counts as received.
         self.progress::<L>();
-        if self.backlog.needed && self.cancel_put_off(lease) {
+        if self.backlog.watch.load(Ordering::Relaxed) && self.cancel_waiting(lease) {
             return;
         }
         if lease.kind.get() == Kind::Recv

@@ -1,17 +1,19 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
- * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
  * transfer    while long messages are under way in both directions
  * collective  in the middle of an allreduce
  * finalize    while the others are in MPI_Finalize
+ * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
+ *             mpirun that lets survivors live)
  *
  * Every rank prints its process id first. A rank that goes on without the victim says so and
  * fails. */
 #include "check.h"
 
-enum { VICTIM = 1, TAG = 5, ROUNDS = 10, LONG = 1 << 26, VALUES = 1 << 18 };
+enum { VICTIM = 1, TAG = 5, ROUNDS = 10, LONG = 1 << 26, VALUES = 1 << 18, TURNS = 1000000 };
 
 _Noreturn static void die(void)
 {
@@ -63,6 +65,47 @@ static void transfer(void)
     }
 }
 
+/* The victim announces a long message, goes idle, and is killed when rank 0 waits for the rest. */
+_Noreturn static void receive(void)
+{
+    unsigned char *bytes = malloc(LONG), *expected = malloc(LONG);
+    MPI_Request request;
+    MPI_Status status;
+    int victim = (int)getpid(), alive = 1, code = MPI_SUCCESS, done = 0, cancelled = 0;
+
+    if (bytes == NULL || expected == NULL)
+        abort();
+    memset(expected, 1, LONG);
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    if (check_rank == VICTIM) {
+        MPI(MPI_Send(&victim, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD));
+        MPI(MPI_Isend(expected, LONG, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request));
+        for (;;)
+            pause();
+    }
+    MPI(MPI_Recv(&victim, 1, MPI_INT, VICTIM, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    memset(bytes, 0, LONG);
+    MPI(MPI_Irecv(bytes, LONG, MPI_BYTE, VICTIM, TAG, MPI_COMM_WORLD, &request));
+    for (int turn = 0; turn < TURNS && !done && code == MPI_SUCCESS; turn++) {
+        if (turn == TURNS / 10)
+            alive = kill(victim, SIGKILL);
+        code = MPI_Test(&request, &done, &status);
+    }
+    if (code != MPI_SUCCESS) {
+        printf("rank 0 has an error\n");
+    } else if (!done) {
+        printf("rank 0 has nothing\n");
+    } else {
+        MPI(MPI_Test_cancelled(&status, &cancelled));
+        printf("rank 0 has a message that %s\n", cancelled ? "nobody cancelled"
+               : memcmp(bytes, expected, LONG) != 0 ? "is wrong" : "is right");
+    }
+    fflush(stdout);
+    if (alive)
+        kill(victim, SIGKILL);
+    _exit(0);
+}
+
 /* A round that the victim has done its part for may still succeed, and must then be right. */
 _Noreturn static void collective(void)
 {
@@ -107,13 +150,15 @@ int main(int argc, char **argv)
         transfer();
     } else if (strcmp(when, "collective") == 0) {
         collective();
+    } else if (strcmp(when, "receive") == 0) {
+        receive();
     } else if (strcmp(when, "finalize") == 0) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (check_rank == VICTIM)
             die();
         MPI_Finalize();
     } else {
-        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize\n");
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     printf("rank %d goes on without rank %d\n", check_rank, VICTIM);

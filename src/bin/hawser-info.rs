@@ -72,6 +72,10 @@ fn report(directory: Option<&Path>) -> ExitCode {
         );
         return ExitCode::FAILURE;
     };
+    let Some(provider) = provider else {
+        println!("  not to be used here: without such a libfabric provider it carries nothing");
+        return ExitCode::FAILURE;
+    };
     println!("  run it with:");
     println!("    {}", host.command(placed, provider.as_deref()));
     ExitCode::SUCCESS
@@ -112,8 +116,9 @@ fn components(directory: &Path) -> String {
     format!("{}, {}", state("ofi"), state("hawser"))
 }
 
-/// Lists what libfabric offers for MPI messages; returns the provider that would be chosen.
-fn report_providers() -> Option<String> {
+/// Lists what libfabric offers for MPI messages. `None`: nothing; else the provider to be named on the
+/// command line, if it is not used by default.
+fn report_providers() -> Option<Option<String>> {
     let library = match Library::open() {
         Ok(library) => library,
         Err(missing) => {
@@ -161,7 +166,8 @@ fn report_providers() -> Option<String> {
             "  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same"
         );
     }
-    default.is_none().then(|| list.iter().next().map(|info| info.provider().to_owned())).flatten()
+    let first = list.iter().next().map(|info| info.provider().to_owned());
+    if default.is_some() { Some(None) } else { first.map(Some) }
 }
 
 /// An Open MPI on PATH.

@@ -233,6 +233,12 @@ impl<'a> Info<'a> {
         domain.max_ep_tx_ctx.min(domain.max_ep_rx_ctx)
     }
 
+    /// Whether the provider has scalable endpoints: their number is in no attribute, but a provider without
+    /// them has one context at most (`fi_domain(3)`).
+    pub fn is_scalable(&self) -> bool {
+        self.max_contexts() > 1
+    }
+
     /// Operations that fit into the transmit and the receive queue together.
     pub fn queue_depth(&self) -> usize {
         self.transmit_attr().size.saturating_add(self.receive_attr().size)

@@ -116,6 +116,11 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
         other => other.to_string(),
     };
     let provider = offer.info.provider().to_owned();
+    if config.scalable && !offer.info.is_scalable() {
+        return Err(Refusal::Wish(format!(
+            "mtl_ofi_enable_sep is set, but the provider {provider} has no scalable endpoints; leave the parameter out or choose another provider with mtl_ofi_provider_include"
+        )));
+    }
     let ofi = Ofi::<A>::open(&offer, &config, threads, facts.universe).map_err(|error| {
         Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))
     })?;

@@ -120,9 +120,14 @@ pub(super) fn register(name: Name, default_exclude: &str, device: bool) -> c_int
         register_own(Name::Hawser, Some(&OFI), device);
     }
     let exclude = CString::new(default_exclude).unwrap_or_default();
-    INCLUDE.store(ptr::null_mut(), Ordering::Relaxed);
-    // The host copies the default before it returns.
-    EXCLUDE.store(exclude.as_ptr().cast_mut(), Ordering::Relaxed);
+    // Once registered, the storage is the host's: it holds texts that the host made and frees.
+    if find(c"provider_include") < 0 {
+        INCLUDE.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+    if find(c"provider_exclude") < 0 {
+        // The host copies the default before it returns.
+        EXCLUDE.store(exclude.as_ptr().cast_mut(), Ordering::Relaxed);
+    }
     let list = |parameter, help, storage: &AtomicPtr<c_char>| {
         share(
             name,

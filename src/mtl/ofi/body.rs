@@ -36,6 +36,8 @@ pub(super) enum Kind {
 pub struct Body<H: Upcalls> {
     pub(super) kind: Cell<Kind>,
     pub(super) outcome: Cell<Outcome>,
+    /// The host gave it up.
+    pub(super) cancelled: Cell<bool>,
     /// Completions still awaited.
     pub(super) pending: AtomicU32,
     pub(super) len: Cell<usize>,
@@ -57,6 +59,7 @@ impl<H: Upcalls> Body<H> {
         Self {
             kind: Cell::new(kind),
             outcome: Cell::new(Outcome::Success),
+            cancelled: Cell::new(false),
             pending: AtomicU32::new(1),
             len: Cell::new(0),
             request: Cell::new(None),

@@ -290,7 +290,8 @@ impl<H: Upcalls> Ofi<H> {
         let Some(lease) = failure.lease else { return };
         let outcome = match failure.code {
             code if code == sys::FI_ETRUNC as i32 => Outcome::Truncated,
-            code if code == sys::FI_ECANCELED as i32 => Outcome::Cancelled,
+            // A provider also flushes what a lost connection leaves behind under this code.
+            code if code == sys::FI_ECANCELED as i32 && lease.cancelled.get() => Outcome::Cancelled,
             _ => Outcome::Failed,
         };
         lease.outcome.set(outcome);

@@ -214,6 +214,7 @@ impl<H: Upcalls> Ofi<H> {
         if lease.kind.get() == Kind::Recv
             && let Some(comm) = lease.comm.get()
         {
+            lease.cancelled.set(true);
             self.context(self.context_of(comm)).cancel(lease);
         }
     }

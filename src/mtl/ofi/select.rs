@@ -53,8 +53,8 @@ pub struct Needs {
 
 /// Everything that libfabric has for the parameters, before the provider lists are applied.
 ///
-/// Directed receives and completion data are asked for first. Where no provider has them and
-/// `auto` may choose, the layouts that do without are tried.
+/// Directed receives and completion data are asked for first. Where no allowed provider has them, those
+/// that do without are listed.
 pub fn candidates(library: &'static Library, config: &config::Ofi, needs: Needs) -> Result<InfoList, Error> {
     let ask = |directed: bool| {
         let mut hints = library.hints()?;
@@ -80,10 +80,10 @@ pub fn candidates(library: &'static Library, config: &config::Ofi, needs: Needs)
     };
     let wanted = |list: &InfoList| list.iter().any(|info| allowed(config, info.provider()));
     match ask(true) {
-        Ok(list) if wanted(&list) || config.tag_mode != TagMode::Auto => Ok(list),
-        Err(Error::NotFound) if config.tag_mode == TagMode::Full => ask(false),
+        Ok(list) if wanted(&list) => Ok(list),
         first => match ask(false) {
-            Ok(list) if wanted(&list) => Ok(list),
+            // With `ofi_tag_full` too: the choice will say what the provider lacks.
+            Ok(list) if first.is_err() || wanted(&list) => Ok(list),
             _ => first,
         },
     }

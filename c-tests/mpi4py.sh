@@ -111,7 +111,7 @@ build() {
     local files=$store/files-$mpi4py log=$work/build.log
     [ "$(cat "$work/complete" 2>/dev/null)" != "$mpi4py $tools" ] || return 0
     fetch
-    echo "$host: building mpi4py $mpi4py with mpicc (a minute or two; log: $log)"
+    echo "$host: building mpi4py $mpi4py with mpicc (two or three minutes; log: $log)"
     rm -rf "$work" && mkdir -p "$work"
     {
         "${there[@]}" python3 -m venv "$root/$work/venv" &&

@@ -1,10 +1,14 @@
 /* MPI_THREAD_MULTIPLE with four threads a rank: communicators and tags of their own, shared
- * wildcards, races for the messages of one stream, order, and collectives beside messages. */
+ * wildcards, races for the messages of one stream, order, and collectives beside messages.
+ *
+ * usage: threads [messages of a stream, a multiple of 4 up to 400, the default] */
 #include "check.h"
 
 #include <pthread.h>
 
-enum { THREADS = 4, LONGEST = 1 << 16, MESSAGES = 400 };
+enum { THREADS = 4, LONGEST = 1 << 16, MOST = 400 };
+
+static int messages = MOST;
 
 static int peer;
 /* Which way a one-way test goes. */
@@ -135,7 +139,7 @@ static int number_in(const unsigned char *buffer, MPI_Status *status, int thread
 {
     int number;
     memcpy(&number, buffer, sizeof number);
-    if (!CHECK(number >= 0 && number < MESSAGES))
+    if (!CHECK(number >= 0 && number < messages))
         return 0;
     CHECK_STATUS(status, peer, status->MPI_TAG, (int)length_of(number));
     VERIFY(buffer + sizeof number, length_of(number) - sizeof number,
@@ -153,7 +157,7 @@ static void send_stream(int thread, int tag)
         slots[i] = guarded_new(LONGEST);
         requests[i] = MPI_REQUEST_NULL;
     }
-    for (int number = 0; number < MESSAGES; number++) {
+    for (int number = 0; number < messages; number++) {
         int slot = number % WINDOW, n = (int)length_of(number);
         MPI(MPI_Wait(&requests[slot], MPI_STATUS_IGNORE));
         put(slots[slot], check_rank, thread, number);
@@ -176,7 +180,7 @@ static void in_order(int thread)
     if (sender) {
         send_stream(thread, thread);
     } else {
-        for (int number = 0; number < MESSAGES; number++) {
+        for (int number = 0; number < messages; number++) {
             MPI_Status status;
             MPI(MPI_Recv(buffer, LONGEST, MPI_BYTE, number % 3 ? peer : MPI_ANY_SOURCE, thread,
                          shared, &status));
@@ -187,7 +191,7 @@ static void in_order(int thread)
     GUARDED_FREE(buffer, LONGEST);
 }
 
-static atomic_int taken[THREADS][MESSAGES];
+static atomic_int taken[THREADS][MOST];
 
 /* A receiver that takes what comes sees the numbers of each stream grow. */
 static void note(int *last, int stream, int number)
@@ -205,7 +209,7 @@ static void anything(int thread)
     if (sender) {
         send_stream(thread, thread);
     } else {
-        for (int i = 0; i < MESSAGES; i++) {
+        for (int i = 0; i < messages; i++) {
             MPI_Status status;
             MPI_Request request;
             if (i % 2) {
@@ -232,7 +236,7 @@ static void claims(int thread)
         if (thread == 0)
             send_stream(0, 0);
     } else {
-        for (int i = 0; i < MESSAGES / THREADS; i++) {
+        for (int i = 0; i < messages / THREADS; i++) {
             MPI_Message message;
             MPI_Request request;
             MPI_Status status, probed;
@@ -260,7 +264,7 @@ static void claims(int thread)
 static void check_taken(int streams)
 {
     for (int stream = 0; stream < THREADS; stream++)
-        for (int number = 0; number < MESSAGES; number++)
+        for (int number = 0; number < messages; number++)
             CHECK_EQ(atomic_exchange(&taken[stream][number], 0), !sender && stream < streams);
 }
 
@@ -314,6 +318,10 @@ static void wait_for_another(int thread)
 int main(int argc, char **argv)
 {
     check_start(&argc, &argv, "threads", MPI_THREAD_MULTIPLE, 2);
+    if (argc > 1)
+        messages = atoi(argv[1]);
+    if (!CHECK(messages > 0 && messages <= MOST && messages % THREADS == 0))
+        MPI_Abort(MPI_COMM_WORLD, 2);
     if (!CHECK(check_size % 2 == 0))
         MPI_Abort(MPI_COMM_WORLD, 2);
     if (atomic_load(&check_failures) != 0)

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# The MPI programs of c-tests/mpi over real providers, in all tag modes, in a real mpirun that takes
+# hawser as its MTL.
+#
+#     c-tests/run-mpi.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps. Needs target/mca
+# (`make stage`). With words, only the runs whose line holds all of them. Each program checks itself,
+# has a watchdog, and must say `PASS`; its log lies in target/c-tests/HOST/mpi/logs, and that of a
+# failed run is shown. The last line is `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
+case ${1-} in
+debian12)
+    there=()
+    root=$PWD
+    stock=$libraries/openmpi3
+    quiet=()
+    plain=net
+    ;;
+debian13)
+    there=(tests/hosts/debian13.sh run --)
+    root=/hawser
+    stock=$libraries/openmpi40
+    # PMIx reads the component path too, and would complain that ours are not its own.
+    quiet=(--pmixmca mca_base_component_show_load_errors none)
+    plain=tcp
+    ;;
+*)
+    echo "usage: $0 debian12|debian13 [WORD …]" >&2
+    exit 2
+    ;;
+esac
+host=$1
+shift
+words=("$@")
+layered='tcp;ofi_rxm'
+work=target/c-tests/$host/mpi
+mkdir -p "$work/logs" || exit 2
+
+# Variables that Open MPI would take for options of ours.
+for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+passed=0 failed=0
+
+# wanted LINE: all words are in it.
+wanted() {
+    local word
+    for word in ${words[@]+"${words[@]}"}; do
+        case $1 in *"$word"*) ;; *) return 1 ;; esac
+    done
+}
+
+# run RANKS PROVIDER MODE "PROGRAM ARGUMENT…" [OPTION …]: one job, under the name hawser.
+run() { named hawser "$@"; }
+
+# named NAME RANKS PROVIDER MODE "PROGRAM ARGUMENT…" [OPTION …]
+named() {
+    local name=$1 ranks=$2 provider=$3 mode=$4 begin=$SECONDS log line status program
+    local -a command
+    read -ra command <<<"$5"
+    shift 5
+    program=${command[0]}
+    line="$name, $provider, $mode, $ranks ranks: ${command[*]} $*"
+    wanted "$line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
+        --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" --mca pml cm --mca mtl "$name" \
+        --mca "mtl_ofi_provider_include" "$provider" --mca "mtl_${name}_tag_mode" "$mode" "$@" \
+        "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ] && grep -qx "PASS $program" "$log"; then
+        passed=$((passed + 1))
+        echo "ok $line ($((SECONDS - begin)) s)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $line (status $status, $((SECONDS - begin)) s)"
+        head -n 30 "$log" | sed 's/^/    | /'
+    fi
+}
+
+[ -e target/mca/libhawser.so ] || { echo "target/mca is missing: make stage"; echo "0 passed, 1 failed"; exit 1; }
+for source in c-tests/mpi/*.c; do
+    program=$(basename "$source" .c)
+    [ "$program" != killed ] || continue
+    "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "$source" -o "$work/$program" -lpthread >"$work/logs/cc" 2>&1 || {
+        cat "$work/logs/cc"
+        echo "not ok $program compiles"
+        failed=$((failed + 1))
+    }
+done
+
+# Window memory of the user's own needs more than an MTL on 5.0 (c-tests/mpi/rma.c says what).
+windows=rma
+[ "$host" = debian12 ] || windows="rma allocate"
+
+# The thread that drives `sockets` by default sleeps for milliseconds when ranks share processors.
+own_calls=(--mca mtl_ofi_control_progress manual --mca mtl_ofi_data_progress manual)
+
+for mode in auto ofi_tag_1 ofi_tag_2 ofi_tag_full; do
+    for provider in "$plain" "$layered" sockets; do
+        options=()
+        [ $provider != sockets ] || options=("${own_calls[@]}")
+        for program in p2p datatypes persist probe truncate cancel tags comms "$windows" "flood 10000" "threads 100"; do
+            run 2 "$provider" $mode "$program" "${options[@]}"
+        done
+        for program in coll intercomm mixed "p2p small"; do run 4 "$provider" $mode "$program" "${options[@]}"; done
+    done
+done
+run 2 sockets auto "p2p small"
+run 2 sockets auto "cancel"
+
+for provider in "$plain" "$layered"; do
+    run 2 "$provider" auto "bigmsg"
+    run 2 "$provider" auto "spawn"
+    run 2 "$provider" auto "spawn ports"
+    run 4 "$provider" auto "flood 1000"
+    run 4 "$provider" auto "tags"
+    run 3 "$provider" auto "mixed 7"
+    run 2 "$provider" auto "p2p" --mca mtl_ofi_av table
+    run 2 "$provider" auto "p2p" --mca mtl_ofi_progress_event_cnt 1
+    run 2 "$provider" auto "pvars hawser"
+    [ "$host" = debian12 ] || run 2 "$provider" auto "sessions"
+done
+
+# Scalable endpoints.
+for options in "--mca mtl_ofi_num_ctxts 2" "--mca mtl_ofi_num_ctxts 4 --mca mtl_ofi_thread_grouping 1"; do
+    read -ra options <<<"$options"
+    options+=(--mca mtl_ofi_enable_sep 1 "${own_calls[@]}")
+    for program in p2p comms coll "threads 100"; do run 2 sockets auto "$program" "${options[@]}"; done
+    run 2 sockets ofi_tag_1 "threads 100" "${options[@]}"
+done
+
+# Under the other name: the file comes before the host's own, or the library before the host itself.
+if [ "$host" = debian12 ]; then
+    named ofi 2 "$plain" auto "p2p"
+    named ofi 2 "$plain" auto "pvars ofi"
+else
+    named ofi 2 "$plain" auto "p2p" -x LD_PRELOAD="$root/target/mca/libhawser.so"
+    named ofi 2 "$plain" auto "pvars ofi" -x LD_PRELOAD="$root/target/mca/libhawser.so"
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

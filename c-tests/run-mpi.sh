@@ -102,9 +102,10 @@ own_calls=(--mca mtl_ofi_control_progress manual --mca mtl_ofi_data_progress man
 
 for mode in auto ofi_tag_1 ofi_tag_2 ofi_tag_full; do
     for provider in "$plain" "$layered" sockets; do
-        options=()
-        [ $provider != sockets ] || options=("${own_calls[@]}")
-        for program in p2p datatypes persist probe truncate cancel tags comms "$windows" "flood 10000" "threads 100"; do
+        options=() many=10000
+        # With thousands of unexpected messages `sockets` itself gets stuck, under the host's own MTL too.
+        [ "$provider" != sockets ] || { options=("${own_calls[@]}"); many=200; }
+        for program in p2p datatypes persist probe truncate cancel tags comms "$windows" "flood $many" "threads 100"; do
             run 2 "$provider" $mode "$program" "${options[@]}"
         done
         for program in coll intercomm mixed "p2p small"; do run 4 "$provider" $mode "$program" "${options[@]}"; done

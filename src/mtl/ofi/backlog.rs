@@ -189,7 +189,8 @@ impl<H: Upcalls> Ofi<H> {
             }
             std::mem::take(&mut shelf.claimed)
         }) {
-            self.fetch::<L>(0, message);
+            let context = message.comm.get().map_or(0, |comm| self.context_of(comm));
+            self.fetch::<L>(context, message);
         }
         let mut taken = 0;
         for context in 0..=self.endpoint.others().len() {

@@ -118,7 +118,8 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let provider = offer.info.provider().to_owned();
     if config.scalable && !offer.info.is_scalable() {
         return Err(Refusal::Wish(format!(
-            "mtl_ofi_enable_sep is set, but the provider {provider} has no scalable endpoints; leave the parameter out or choose another provider with mtl_ofi_provider_include"
+            "the provider {provider} has no scalable endpoints, which mtl_{}_enable_sep asks for; leave the parameter out, or choose another provider with mtl_ofi_provider_include",
+            name.text().to_string_lossy()
         )));
     }
     let ofi = Ofi::<A>::open(&offer, &config, threads, facts.universe).map_err(|error| {

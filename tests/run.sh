@@ -52,6 +52,7 @@ for host in $hosts; do
     step "mpi-$host" c-tests/run-mpi.sh "$host"
     step "mpi4py-$host" c-tests/mpi4py.sh "$host"
 done
+case $hosts in *debian13*) step device-debian13 c-tests/device.sh debian13 ;; esac
 # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
 case $hosts in *debian13*) step mpi4py-spawn env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
 

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::io::Write;
 use std::sync::OnceLock;
 
 /// What went wrong, without the words.
@@ -58,4 +59,36 @@ pub fn note_refusal(why: &str) {
 /// Why the host that loaded the library was refused; empty when it was not.
 pub fn refusal() -> &'static CStr {
     REFUSAL.get().map_or(c"", CString::as_c_str)
+}
+
+/// Says one line to the user where no host can say it. Never fails: there is nobody left to tell.
+pub fn say(line: fmt::Arguments<'_>) {
+    say_to(&mut std::io::stderr().lock(), line);
+}
+
+/// One write for the whole line: the processes of a job share what they write to.
+fn say_to(out: &mut impl Write, line: fmt::Arguments<'_>) {
+    let _ = out.write_all(format!("hawser: {line}\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_written_at_once() {
+        struct Writes(Vec<Vec<u8>>);
+        impl Write for Writes {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.push(bytes.to_vec());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writes = Writes(Vec::new());
+        say_to(&mut writes, format_args!("{} of {}: {why}", 1, 2, why = "so"));
+        assert_eq!(writes.0, [b"hawser: 1 of 2: so\n".to_vec()]);
+    }
 }

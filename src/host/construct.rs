@@ -49,7 +49,7 @@ extern "C" fn construct() {
         .unwrap_or_else(|_| Err("a bug: the constructor panicked".to_owned()));
     if let Err(why) = verdict {
         if loud() {
-            eprintln!("hawser: not offered to this Open MPI: {why}");
+            crate::error::say(format_args!("not offered to this Open MPI: {why}"));
         }
         crate::error::note_refusal(&why);
     }

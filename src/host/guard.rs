@@ -10,7 +10,11 @@ macro_rules! guard {
 
         impl Drop for Entry {
             fn drop(&mut self) {
-                eprintln!(concat!("hawser: a bug: ", $name, " panicked; the process is ended"));
+                $crate::error::say(format_args!(concat!(
+                    "a bug: ",
+                    $name,
+                    " panicked; the process is ended"
+                )));
                 std::process::abort();
             }
         }
@@ -29,7 +33,7 @@ pub(super) use guard;
 /// Runs the body of an entry point that may still decline: a panic becomes `declined`.
 pub(super) fn guard_early<R>(name: &'static str, declined: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        eprintln!("hawser: a bug: {name} panicked; the component is not offered");
+        crate::error::say(format_args!("a bug: {name} panicked; the component is not offered"));
         declined
     })
 }

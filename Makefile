@@ -16,6 +16,7 @@ stage:
 	@cp -f target/release/libhawser.so target/mca/libhawser.so.new && mv -f target/mca/libhawser.so.new target/mca/libhawser.so
 	@ln -sf libhawser.so target/mca/mca_mtl_ofi.so
 	@ln -sf libhawser.so target/mca/mca_mtl_hawser.so
+	@ln -sf libhawser.so target/mca/mca_btl_usnic.so
 	@cp -f docs/help-hawser.txt target/mca/
 
 setup: ## install the Debian packages that the build and the tests need

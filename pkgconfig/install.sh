@@ -5,7 +5,7 @@
 #
 # The component links go where the host looks for components, or to COMPONENTDIR. A file of
 # somebody else's is never touched: where the host's package has a component of its own under the
-# name `ofi`, only the second name `hawser` is installed.
+# name `ofi`, the OFI MTL is installed under its second name `hawser` only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,11 +41,11 @@ install_all() {
         return
     fi
     install -d "$destdir$components"
-    for name in ofi hawser; do
-        link=$destdir$components/mca_mtl_$name.so
+    for name in mtl_ofi mtl_hawser btl_usnic; do
+        link=$destdir$components/mca_$name.so
         if [ -e "$link" ] || [ -L "$link" ]; then
             if ! ours "$link"; then
-                echo "left alone: $link belongs to somebody else; use the component under the name hawser: --mca pml cm --mca mtl hawser"
+                echo "left alone: $link belongs to somebody else; the OFI MTL is also there under the name hawser: --mca pml cm --mca mtl hawser"
                 continue
             fi
         fi
@@ -56,8 +56,8 @@ install_all() {
 
 uninstall_all() {
     if [ -n "$components" ]; then
-        for name in ofi hawser; do
-            link=$destdir$components/mca_mtl_$name.so
+        for name in mtl_ofi mtl_hawser btl_usnic; do
+            link=$destdir$components/mca_$name.so
             if ours "$link"; then rm -f "$link"; fi
         done
     fi

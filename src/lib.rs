@@ -6,17 +6,23 @@
 //! * [`wire`]: bytes and bits to values and back. No unsafe code.
 //! * [`sync`]: the cell that lends `&mut` for the span of one closure.
 //! * [`fabric`]: owned Rust objects over libfabric, found at run time.
+//! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
+//! * [`link`]: datagram links: kernel UDP, libfabric.
+//! * [`btl`]: byte transports; today the usnic BTL. No unsafe code.
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
 //! * [`host`]: the only folder that knows Open MPI: layouts, thunks, services, the constructor.
 //! * [`capi`]: the library's own C functions.
 //!
 //! Imports run downward only; `tests/architecture.rs` holds the table.
 
+pub mod btl;
 pub mod capi;
 pub mod config;
 pub mod error;
+pub mod engine;
 pub mod fabric;
 pub mod host;
+pub mod link;
 pub mod mtl;
 pub mod sync;
 pub mod wire;

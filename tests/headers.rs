@@ -17,6 +17,11 @@ fn source(abi: &str) -> PathBuf {
     root().join("src/host").join(abi).join("sys.rs")
 }
 
+/// What the versions have in common.
+fn shared() -> PathBuf {
+    root().join("src/host/btl/sys.rs")
+}
+
 fn header(abi: &str) -> PathBuf {
     root().join("include").join(format!("hawser_{abi}.h"))
 }
@@ -36,13 +41,15 @@ fn generate(abi: &str) -> String {
     let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
     config.export.prefix = Some(format!("hawser_{abi}_"));
     config.export.include = structures(&source);
+    config.export.include.extend(structures(&shared()));
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
     config.header =
-        Some(format!("/* Generated from src/host/{abi}/sys.rs by `make headers`. Do not edit. */"));
+        Some(format!("/* Generated from src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"));
     let mut text = Vec::new();
     cbindgen::Builder::new()
         .with_config(config)
         .with_src(source)
+        .with_src(shared())
         .generate()
         .expect("cbindgen understands sys.rs")
         .write(&mut text);
@@ -112,7 +119,8 @@ fn header_of_open_mpi_5_0_is_current() {
 fn every_structure_is_in_its_header() {
     for abi in ABIS {
         let generated = generate(abi);
-        let structures = structures(&source(abi));
+        let mut structures = structures(&source(abi));
+        structures.extend(self::structures(&shared()));
         assert!(!structures.is_empty(), "src/host/{abi}/sys.rs holds no structure");
         for name in structures {
             assert!(
@@ -145,7 +153,7 @@ fn every_named_field_has_a_layout_check() {
     for abi in ABIS {
         let own = fs::read_to_string(folder.join(format!("{abi}.c"))).expect("readable");
         let has = |check: String| table.contains(&check) || own.contains(&check);
-        for (structure, field) in fields(&source(abi)) {
+        for (structure, field) in fields(&source(abi)).into_iter().chain(fields(&shared())) {
             // cbindgen puts an underscore behind the reserved words of C and C++.
             let checked = ["", "_"].iter().any(|end| {
                 ["CHECK", "CHECK_SPAN", "CHECK_FUNCTION"]
@@ -154,7 +162,7 @@ fn every_named_field_has_a_layout_check() {
             });
             assert!(checked, "c-tests/layout/{abi}.c: no check of {structure}.{field}");
         }
-        for structure in structures(&source(abi)) {
+        for structure in structures(&source(abi)).into_iter().chain(structures(&shared())) {
             assert!(
                 has(format!("CHECK_SIZE({structure}, ")) || has(format!("CHECK_PREFIX({structure}, ")),
                 "c-tests/layout/{abi}.c: no check of the size of {structure}",

@@ -15,6 +15,7 @@
 #include "ompi/message/message.h"
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
+#include "opal/class/opal_bitmap.h"
 #include "opal/class/opal_list.h"
 #include "opal/class/opal_object.h"
 #include "opal/datatype/opal_convertor.h"
@@ -22,6 +23,7 @@
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_var_enum.h"
+#include "opal/mca/btl/btl.h"
 #include "opal/mca/mca.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
@@ -115,6 +117,146 @@ static void check_module(void)
     CHECK_FUNCTION(MtlModule, del_comm, mca_mtl_base_module_t, mtl_del_comm,
                    int (*)(mca_mtl_base_module_t *, ompi_communicator_t *));
     CHECK_SIZE(MtlModule, mca_mtl_base_module_t);
+}
+
+static void check_btl(void)
+{
+    CHECK(BtlComponent, base, mca_btl_base_component_3_0_0_t, btl_version);
+    CHECK(BtlComponent, param_field, mca_btl_base_component_3_0_0_t, btl_data.param_field);
+    CHECK_FUNCTION(BtlComponent, init, mca_btl_base_component_3_0_0_t, btl_init,
+                   mca_btl_base_module_t **(*) (int *, bool, bool));
+    CHECK_FUNCTION(BtlComponent, progress, mca_btl_base_component_3_0_0_t, btl_progress,
+                   int (*)(void));
+    CHECK_SIZE(BtlComponent, mca_btl_base_component_3_0_0_t);
+
+    CHECK(BtlModule, component, mca_btl_base_module_t, btl_component);
+    CHECK(BtlModule, eager_limit, mca_btl_base_module_t, btl_eager_limit);
+    CHECK(BtlModule, rndv_eager_limit, mca_btl_base_module_t, btl_rndv_eager_limit);
+    CHECK(BtlModule, max_send_size, mca_btl_base_module_t, btl_max_send_size);
+    CHECK(BtlModule, rdma_pipeline_send_length, mca_btl_base_module_t,
+          btl_rdma_pipeline_send_length);
+    CHECK(BtlModule, rdma_pipeline_frag_size, mca_btl_base_module_t, btl_rdma_pipeline_frag_size);
+    CHECK(BtlModule, min_rdma_pipeline_size, mca_btl_base_module_t, btl_min_rdma_pipeline_size);
+    CHECK(BtlModule, exclusivity, mca_btl_base_module_t, btl_exclusivity);
+    CHECK(BtlModule, latency, mca_btl_base_module_t, btl_latency);
+    CHECK(BtlModule, bandwidth, mca_btl_base_module_t, btl_bandwidth);
+    CHECK(BtlModule, flags, mca_btl_base_module_t, btl_flags);
+    CHECK(BtlModule, atomic_flags, mca_btl_base_module_t, btl_atomic_flags);
+    CHECK(BtlModule, registration_handle_size, mca_btl_base_module_t,
+          btl_registration_handle_size);
+    CHECK(BtlModule, get_limit, mca_btl_base_module_t, btl_get_limit);
+    CHECK(BtlModule, get_alignment, mca_btl_base_module_t, btl_get_alignment);
+    CHECK(BtlModule, put_limit, mca_btl_base_module_t, btl_put_limit);
+    CHECK(BtlModule, put_alignment, mca_btl_base_module_t, btl_put_alignment);
+    CHECK(BtlModule, get_local_registration_threshold, mca_btl_base_module_t,
+          btl_get_local_registration_threshold);
+    CHECK(BtlModule, put_local_registration_threshold, mca_btl_base_module_t,
+          btl_put_local_registration_threshold);
+    CHECK_FUNCTION(BtlModule, add_procs, mca_btl_base_module_t, btl_add_procs,
+                   int (*)(mca_btl_base_module_t *, size_t, struct opal_proc_t **,
+                           mca_btl_base_endpoint_t **, opal_bitmap_t *));
+    CHECK_FUNCTION(BtlModule, del_procs, mca_btl_base_module_t, btl_del_procs,
+                   int (*)(mca_btl_base_module_t *, size_t, struct opal_proc_t **,
+                           mca_btl_base_endpoint_t **));
+    CHECK(BtlModule, register_, mca_btl_base_module_t, btl_register);
+    CHECK_FUNCTION(BtlModule, finalize, mca_btl_base_module_t, btl_finalize,
+                   int (*)(mca_btl_base_module_t *));
+    CHECK_FUNCTION(BtlModule, alloc, mca_btl_base_module_t, btl_alloc,
+                   mca_btl_base_descriptor_t *(*) (mca_btl_base_module_t *,
+                                                   mca_btl_base_endpoint_t *, uint8_t, size_t,
+                                                   uint32_t));
+    CHECK_FUNCTION(BtlModule, free, mca_btl_base_module_t, btl_free,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_descriptor_t *));
+    CHECK_FUNCTION(BtlModule, prepare_src, mca_btl_base_module_t, btl_prepare_src,
+                   mca_btl_base_descriptor_t *(*) (mca_btl_base_module_t *,
+                                                   mca_btl_base_endpoint_t *, opal_convertor_t *,
+                                                   uint8_t, size_t, size_t *, uint32_t));
+    CHECK_FUNCTION(BtlModule, send, mca_btl_base_module_t, btl_send,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                           mca_btl_base_descriptor_t *, mca_btl_base_tag_t));
+    CHECK_FUNCTION(BtlModule, sendi, mca_btl_base_module_t, btl_sendi,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, opal_convertor_t *,
+                           void *, size_t, size_t, uint8_t, uint32_t, mca_btl_base_tag_t,
+                           mca_btl_base_descriptor_t **));
+    CHECK_FUNCTION(BtlModule, put, mca_btl_base_module_t, btl_put,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, void *, uint64_t,
+                           mca_btl_base_registration_handle_t *,
+                           mca_btl_base_registration_handle_t *, size_t, int, int,
+                           mca_btl_base_rdma_completion_fn_t, void *, void *));
+    CHECK_FUNCTION(BtlModule, get, mca_btl_base_module_t, btl_get,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, void *, uint64_t,
+                           mca_btl_base_registration_handle_t *,
+                           mca_btl_base_registration_handle_t *, size_t, int, int,
+                           mca_btl_base_rdma_completion_fn_t, void *, void *));
+    CHECK_FUNCTION(BtlModule, dump, mca_btl_base_module_t, btl_dump,
+                   void (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, int));
+    CHECK(BtlModule, atomic_op, mca_btl_base_module_t, btl_atomic_op);
+    CHECK(BtlModule, atomic_fop, mca_btl_base_module_t, btl_atomic_fop);
+    CHECK(BtlModule, atomic_cswap, mca_btl_base_module_t, btl_atomic_cswap);
+    CHECK_FUNCTION(BtlModule, register_mem, mca_btl_base_module_t, btl_register_mem,
+                   mca_btl_base_registration_handle_t *(*) (mca_btl_base_module_t *,
+                                                            mca_btl_base_endpoint_t *, void *,
+                                                            size_t, uint32_t));
+    CHECK_FUNCTION(BtlModule, deregister_mem, mca_btl_base_module_t, btl_deregister_mem,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_registration_handle_t *));
+    CHECK(BtlModule, mpool, mca_btl_base_module_t, btl_mpool);
+    CHECK_FUNCTION(BtlModule, register_error, mca_btl_base_module_t, btl_register_error,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t));
+    compare_type("mca_btl_base_module_error_cb_fn_t",
+                 __builtin_types_compatible_p(mca_btl_base_module_error_cb_fn_t,
+                                              void (*)(mca_btl_base_module_t *, int32_t,
+                                                       struct opal_proc_t *, char *)));
+    CHECK_FUNCTION(BtlModule, flush, mca_btl_base_module_t, btl_flush,
+                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *));
+    CHECK(BtlModule, reserved, mca_btl_base_module_t, padding);
+    CHECK_SIZE(BtlModule, mca_btl_base_module_t);
+
+    CHECK(Segment, start, mca_btl_base_segment_t, seg_addr.pval);
+    CHECK(Segment, len, mca_btl_base_segment_t, seg_len);
+    CHECK_SIZE(Segment, mca_btl_base_segment_t);
+    CHECK(Descriptor, segments, mca_btl_base_descriptor_t, des_segments);
+    CHECK(Descriptor, segment_count, mca_btl_base_descriptor_t, des_segment_count);
+    CHECK_FUNCTION(Descriptor, sent, mca_btl_base_descriptor_t, des_cbfunc,
+                   void (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                            mca_btl_base_descriptor_t *, int));
+    CHECK(Descriptor, callback_data, mca_btl_base_descriptor_t, des_cbdata);
+    CHECK(Descriptor, context, mca_btl_base_descriptor_t, des_context);
+    CHECK(Descriptor, flags, mca_btl_base_descriptor_t, des_flags);
+    CHECK(Descriptor, order, mca_btl_base_descriptor_t, order);
+    CHECK_SIZE(Descriptor, mca_btl_base_descriptor_t);
+    CHECK(ActiveMessage, callback, mca_btl_active_message_callback_t, cbfunc);
+    CHECK(ActiveMessage, callback_data, mca_btl_active_message_callback_t, cbdata);
+    CHECK_SIZE(ActiveMessage, mca_btl_active_message_callback_t);
+    compare_type("mca_btl_base_active_message_trigger",
+                 __builtin_types_compatible_p(__typeof__(mca_btl_base_active_message_trigger),
+                                              mca_btl_active_message_callback_t[255]));
+
+    CHECK(BtlConvertor, flags, opal_convertor_t, flags);
+    CHECK(BtlConvertor, local_size, opal_convertor_t, local_size);
+    CHECK(BtlConvertor, count, opal_convertor_t, count);
+    CHECK(BtlProc, jobid, opal_proc_t, proc_name.jobid);
+    CHECK(BtlProc, vpid, opal_proc_t, proc_name.vpid);
+    CHECK_PREFIX(BtlConvertor, opal_convertor_t, stack_size);
+    CHECK_PREFIX(BtlProc, opal_proc_t, proc_arch);
+    compare_type("a handle of 40 bytes fits", MCA_BTL_REG_HANDLE_MAX_SIZE >= 40);
+
+    CHECK_CONSTANT(MCA_BTL_DES_FLAGS_PRIORITY, 0x1);
+    CHECK_CONSTANT(MCA_BTL_DES_FLAGS_BTL_OWNERSHIP, 0x2);
+    CHECK_CONSTANT(MCA_BTL_DES_SEND_ALWAYS_CALLBACK, 0x4);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_SEND, 0x1);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_PUT, 0x2);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_GET, 0x4);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_SEND_INPLACE, 0x8);
+    CHECK_CONSTANT(MCA_BTL_REG_FLAG_REMOTE_READ, 0x2);
+    CHECK_CONSTANT(MCA_BTL_REG_FLAG_REMOTE_WRITE, 0x4);
+    CHECK_CONSTANT(MCA_BTL_ERROR_FLAGS_FATAL, 0x1);
+    CHECK_CONSTANT(OPAL_ERR_UNREACH, -12);
+    CHECK_CONSTANT(OPAL_ERR_OUT_OF_RESOURCE, -2);
+    CHECK_CONSTANT(CONVERTOR_HOMOGENEOUS, 0x00080000);
+
+    CHECK_PROTOTYPE(opal_bitmap_set_bit, int (*)(opal_bitmap_t *, int));
+    CHECK_PROTOTYPE(opal_proc_local_get, opal_proc_t *(*) (void));
+    CHECK_PROTOTYPE(opal_proc_for_name, opal_proc_t *(**)(opal_process_name_t));
 }
 
 static void check_requests(void)
@@ -316,6 +458,7 @@ static void check_host(void)
     check_objects();
     check_component();
     check_module();
+    check_btl();
     check_requests();
     check_data();
     check_processes();

@@ -60,6 +60,10 @@ int main(void)
     CHECK_PROTOTYPE(opal_progress, void (*)(void));
 
     check_process_info();
+    compare_type("the receive callback",
+                 __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
+                                              void (*)(mca_btl_base_module_t *, mca_btl_base_tag_t,
+                                                       mca_btl_base_descriptor_t *, void *)));
     check_pmix();
     return summary();
 }

@@ -65,9 +65,19 @@ int main(void)
     CHECK_CONSTANT(CONVERTOR_ACCELERATOR_ASYNC, 0x00800000);
     CHECK_CONSTANT(CONVERTOR_ACCELERATOR_UNIFIED, 0x10000000);
     CHECK_CONSTANT(CONVERTOR_SKIP_ACCELERATOR_INIT, 0x40000000);
+    CHECK(ReceiveDescriptor, endpoint, mca_btl_base_receive_descriptor_t, endpoint);
+    CHECK(ReceiveDescriptor, segments, mca_btl_base_receive_descriptor_t, des_segments);
+    CHECK(ReceiveDescriptor, segment_count, mca_btl_base_receive_descriptor_t, des_segment_count);
+    CHECK(ReceiveDescriptor, tag, mca_btl_base_receive_descriptor_t, tag);
+    CHECK(ReceiveDescriptor, callback_data, mca_btl_base_receive_descriptor_t, cbdata);
+    CHECK_SIZE(ReceiveDescriptor, mca_btl_base_receive_descriptor_t);
     CHECK_PROTOTYPE(opal_progress, int (*)(void));
 
     check_process_info();
+    compare_type("the receive callback",
+                 __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
+                                              void (*)(mca_btl_base_module_t *,
+                                                       const mca_btl_base_receive_descriptor_t *)));
     check_pmix();
     return summary();
 }

@@ -175,3 +175,18 @@ pub(super) fn close(name: Name) -> c_int {
         SUCCESS
     })
 }
+
+/// Writes a zero-ended text into a field of a component structure, which is zero before.
+pub(super) fn text_into(field: &mut [u8], text: &str) {
+    field[..text.len()].copy_from_slice(text.as_bytes());
+}
+
+/// The library's version, which the host lists as a component's.
+pub(super) fn hawser_version() -> [i32; 3] {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    [
+        number(env!("CARGO_PKG_VERSION_MAJOR")),
+        number(env!("CARGO_PKG_VERSION_MINOR")),
+        number(env!("CARGO_PKG_VERSION_PATCH")),
+    ]
+}

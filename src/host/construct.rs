@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char};
 
 use super::services::Services;
 use super::symbols::Loaded;
-use super::{v4_1, v5_0};
+use super::{btl, v4_1, v5_0};
 
 /// Room for a component structure of any version.
 #[repr(C, align(16))]
@@ -39,6 +39,10 @@ pub static mca_mtl_ofi_component: Slot = Slot::empty();
 /// The OFI MTL beside the host's own.
 #[unsafe(no_mangle)]
 pub static mca_mtl_hawser_component: Slot = Slot::empty();
+
+/// The usnic BTL, in the place of the host's own.
+#[unsafe(no_mangle)]
+pub static mca_btl_usnic_component: Slot = Slot::empty();
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -91,12 +95,14 @@ fn recognise() -> Result<(), String> {
                     (c"ompi_message_t_class", size_of::<v4_1::sys::Message>()),
                 ],
             )?;
-            let (services, own) = (Services::find(mpi)?, v4_1::Own::find(mpi)?);
+            let (services, own, byte) = (Services::find(mpi)?, v4_1::Own::find(mpi)?, btl::Own::find(mpi)?);
             services.install();
+            byte.install();
             own.install(version);
             let (ofi, hawser) = v4_1::components();
             mca_mtl_ofi_component.fill(ofi);
             mca_mtl_hawser_component.fill(hawser);
+            mca_btl_usnic_component.fill(btl::component::<v4_1::V4_1>());
             Ok(())
         }
         (5, 0) => {
@@ -113,12 +119,14 @@ fn recognise() -> Result<(), String> {
                     (c"ompi_message_t_class", size_of::<v5_0::sys::Message>()),
                 ],
             )?;
-            let (services, own) = (Services::find(mpi)?, v5_0::Own::find(mpi)?);
+            let (services, own, byte) = (Services::find(mpi)?, v5_0::Own::find(mpi)?, btl::Own::find(mpi)?);
             services.install();
+            byte.install();
             own.install(version);
             let (ofi, hawser) = v5_0::components();
             mca_mtl_ofi_component.fill(ofi);
             mca_mtl_hawser_component.fill(hawser);
+            mca_btl_usnic_component.fill(btl::component::<v5_0::V5_0>());
             Ok(())
         }
         (major, minor) => Err(format!("it is version {major}.{minor}; hawser knows 4.1 and 5.0")),

@@ -5,6 +5,7 @@
 //! points, written once for every [`Abi`]; `v4_1` and `v5_0` hold the layouts and what differs.
 
 mod abi;
+pub mod btl;
 mod component;
 pub mod construct;
 mod guard;

@@ -12,12 +12,12 @@ use super::services::{EnumValue, Services};
 use crate::config::{self, NameList, ProgressMode, TagMode};
 
 /// Types, scopes and levels of `opal/mca/base/mca_base_var.h`.
-mod var {
-    pub(super) const INT: i32 = 0;
-    pub(super) const STRING: i32 = 5;
+pub(super) mod var {
+    pub(in crate::host) const INT: i32 = 0;
+    pub(in crate::host) const STRING: i32 = 5;
     pub(super) const BOOL: i32 = 7;
     pub(super) const FLAG_SETTABLE: i32 = 4;
-    pub(super) const SCOPE_READONLY: i32 = 1;
+    pub(in crate::host) const SCOPE_READONLY: i32 = 1;
     pub(super) const SCOPE_LOCAL: i32 = 2;
 }
 
@@ -289,13 +289,13 @@ fn value(index: c_int) -> *const c_void {
 }
 
 /// The value of an integer parameter.
-fn number(index: c_int) -> c_int {
+pub(super) fn number(index: c_int) -> c_int {
     // SAFETY: null, or the storage of an integer parameter.
     unsafe { value(index).cast::<c_int>().as_ref() }.copied().unwrap_or(0)
 }
 
 /// The value of a text parameter.
-fn text(index: c_int) -> Option<String> {
+pub(super) fn text(index: c_int) -> Option<String> {
     // SAFETY: null, or the storage of a string parameter, which holds one pointer.
     let string = unsafe { value(index).cast::<*const c_char>().as_ref() }.copied()?;
     if string.is_null() {

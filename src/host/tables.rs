@@ -80,12 +80,12 @@ macro_rules! tables {
                         let (major, minor, release) = <$abi as Abi>::version();
                         let base = &mut component.base;
                         base.mca_version = [2, 1, 0];
-                        copy(&mut base.project, "ompi");
+                        component::text_into(&mut base.project, "ompi");
                         base.project_version = [major, minor, release];
-                        copy(&mut base.type_name, "mtl");
+                        component::text_into(&mut base.type_name, "mtl");
                         base.type_version = [2, 0, 0];
-                        copy(&mut base.name, Name::$name.text().to_str().unwrap_or(""));
-                        base.version = hawser_version();
+                        component::text_into(&mut base.name, Name::$name.text().to_str().unwrap_or(""));
+                        base.version = component::hawser_version();
                         base.open = Some(open);
                         base.close = Some(close);
                         base.query = Some(query);
@@ -100,16 +100,6 @@ macro_rules! tables {
 
         component!(Ofi, ofi_component);
         component!(Hawser, hawser_component);
-
-        fn copy(to: &mut [u8], text: &str) {
-            to[..text.len()].copy_from_slice(text.as_bytes());
-        }
-
-        /// The library's version, which the host lists as the component's.
-        fn hawser_version() -> [i32; 3] {
-            let number = |text: &str| text.parse().unwrap_or(0);
-            [number(env!("CARGO_PKG_VERSION_MAJOR")), number(env!("CARGO_PKG_VERSION_MINOR")), number(env!("CARGO_PKG_VERSION_PATCH"))]
-        }
 
         /// The component structures under both names, to be put where the host looks.
         pub(super) fn components() -> (sys::MtlComponent, sys::MtlComponent) {

@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub mod announcement;
+pub mod card;
 pub mod tag;

@@ -2,11 +2,13 @@
 
 pub mod sys;
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use super::abi::{Abi, ProcessFacts};
+use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, Descriptor, Segment};
+use super::btl::{BtlAbi, Receive41};
 use super::symbols::symbols;
 
 /// The marker of this version.
@@ -61,12 +63,15 @@ const BYTE_OBJECT: u8 = 20;
 const GLOBAL: c_int = 3;
 
 fn published(proc: Proc) -> Result<Vec<u8>> {
+    look_up(field!(proc.0, name), KEY)
+}
+
+fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     // SAFETY: the host fills the table in before it opens any transport.
     let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
-    let name = field!(proc.0, name);
     let mut value = std::ptr::null_mut::<sys::Value>();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
-    let code = unsafe { get(&raw const name, KEY.as_ptr(), std::ptr::null_mut(), &raw mut value) };
+    let code = unsafe { get(&raw const name, key.as_ptr(), std::ptr::null_mut(), &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
     let (bytes, size) = (field!(value, bytes), field!(value, size));
     let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
@@ -75,6 +80,20 @@ fn published(proc: Proc) -> Result<Vec<u8>> {
     });
     release(value);
     copy.ok_or(Error::NotFound)
+}
+
+fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the host fills the table in before it opens any transport.
+    let put = unsafe { (*Own::host().pmix).put }.ok_or(Error::Unsupported)?;
+    // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
+    let mut value: sys::Value = unsafe { std::mem::zeroed() };
+    value.key = key.as_ptr().cast_mut().cast::<c_char>();
+    value.kind = BYTE_OBJECT;
+    value.size = i32::try_from(bytes.len()).map_err(|_| Error::BadParameter)?;
+    value.bytes = bytes.as_ptr().cast_mut();
+    // SAFETY: the callee copies what the value points to.
+    let code = unsafe { put(GLOBAL, &raw mut value) };
+    if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
 }
 
 /// Gives a value up whose only reference is ours: its destructors, then its memory (`OBJ_RELEASE`).
@@ -120,17 +139,7 @@ unsafe impl Abi for V4_1 {
     }
 
     fn publish(name: &[u8]) -> Result<()> {
-        // SAFETY: the host fills the table in before it opens any transport.
-        let put = unsafe { (*Own::host().pmix).put }.ok_or(Error::Unsupported)?;
-        // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
-        let mut value: sys::Value = unsafe { std::mem::zeroed() };
-        value.key = KEY.as_ptr().cast_mut().cast::<c_char>();
-        value.kind = BYTE_OBJECT;
-        value.size = i32::try_from(name.len()).map_err(|_| Error::BadParameter)?;
-        value.bytes = name.as_ptr().cast_mut();
-        // SAFETY: the callee copies what the value points to.
-        let code = unsafe { put(GLOBAL, &raw mut value) };
-        if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
+        publish(KEY, name)
     }
 
     #[inline]
@@ -145,6 +154,39 @@ unsafe impl Abi for V4_1 {
             kind == 1
         });
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
+    }
+}
+
+// SAFETY: the callback's signature is 4.1's (`c-tests/layout/v4_1.c`).
+unsafe impl BtlAbi for V4_1 {
+    const TYPE_VERSION: [c_int; 3] = [3, 1, 0];
+    /// `MCA_BTL_ERROR_FLAGS_FATAL`
+    const LOSS: i32 = 1;
+
+    #[inline]
+    unsafe fn receive(
+        module: *mut BtlModule,
+        _endpoint: *mut BtlEndpoint,
+        tag: u8,
+        message: ActiveMessage,
+        mut segment: Segment,
+    ) {
+        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
+        let mut descriptor: Descriptor = unsafe { std::mem::zeroed() };
+        descriptor.segments = &raw mut segment;
+        descriptor.segment_count = 1;
+        // SAFETY: registered, hence a function of this version's type.
+        let callback = unsafe { std::mem::transmute::<*const c_void, Receive41>(message.callback) };
+        // SAFETY: what the callback expects, alive for the time of the call.
+        unsafe { callback(module, tag, &raw mut descriptor, message.callback_data) };
+    }
+
+    fn publish_under(key: &'static CStr, bytes: &[u8]) -> Result<()> {
+        publish(key, bytes)
+    }
+
+    fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 }
 

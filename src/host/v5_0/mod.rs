@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::abi::{Abi, ProcessFacts};
+use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, Segment};
+use super::btl::{BtlAbi, Receive50};
 use super::symbols::symbols;
 
 /// The marker of this version.
@@ -68,14 +70,17 @@ const BYTE_OBJECT: u16 = 27;
 const GLOBAL: u8 = 3;
 
 fn published(proc: Proc) -> Result<Vec<u8>> {
+    look_up(field!(proc.0, name), KEY)
+}
+
+fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     let own = Own::host();
-    let name = field!(proc.0, name);
     let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
     // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
     unsafe { (own.convert_jobid)(peer.namespace.as_mut_ptr().cast(), name.jobid) };
     let mut value = std::ptr::null_mut();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
-    let code = unsafe { (own.get)(&raw const peer, KEY.as_ptr(), std::ptr::null(), 0, &raw mut value) };
+    let code = unsafe { (own.get)(&raw const peer, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
     let (bytes, size) = (field!(value, bytes), field!(value, size));
     let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
@@ -85,6 +90,17 @@ fn published(proc: Proc) -> Result<Vec<u8>> {
     // SAFETY: one value that was handed over to us.
     unsafe { (own.free_value)(value.as_ptr(), 1) };
     copy.ok_or(Error::NotFound)
+}
+
+fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
+    // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
+    let mut value: sys::PmixValue = unsafe { std::mem::zeroed() };
+    value.kind = BYTE_OBJECT;
+    value.bytes = bytes.as_ptr().cast_mut().cast();
+    value.size = bytes.len();
+    // SAFETY: the callee copies what the value points to.
+    let code = unsafe { (Own::host().put)(GLOBAL, key.as_ptr(), &raw mut value) };
+    if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
 }
 
 // SAFETY: the layouts are 5.0's (`c-tests/layout/v5_0.c`).
@@ -109,19 +125,42 @@ unsafe impl Abi for V5_0 {
     }
 
     fn publish(name: &[u8]) -> Result<()> {
-        // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
-        let mut value: sys::PmixValue = unsafe { std::mem::zeroed() };
-        value.kind = BYTE_OBJECT;
-        value.bytes = name.as_ptr().cast_mut().cast();
-        value.size = name.len();
-        // SAFETY: the callee copies what the value points to.
-        let code = unsafe { (Own::host().put)(GLOBAL, KEY.as_ptr(), &raw mut value) };
-        if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
+        publish(KEY, name)
     }
 
     #[inline]
     unsafe fn route(_request: Option<*mut sys::MtlRequest>) -> Route {
         Route::Prepared
+    }
+}
+
+// SAFETY: the callback's signature is 5.0's (`c-tests/layout/v5_0.c`).
+unsafe impl BtlAbi for V5_0 {
+    const TYPE_VERSION: [c_int; 3] = [3, 3, 0];
+    /// No flag: the host itself decides, and knows the process.
+    const LOSS: i32 = 0;
+
+    #[inline]
+    unsafe fn receive(
+        module: *mut BtlModule,
+        endpoint: *mut BtlEndpoint,
+        tag: u8,
+        message: ActiveMessage,
+        segment: Segment,
+    ) {
+        let descriptor = sys::ReceiveDescriptor::new(endpoint, &segment, tag, message.callback_data);
+        // SAFETY: registered, hence a function of this version's type.
+        let callback = unsafe { std::mem::transmute::<*const c_void, Receive50>(message.callback) };
+        // SAFETY: what the callback expects, alive for the time of the call.
+        unsafe { callback(module, &raw const descriptor) };
+    }
+
+    fn publish_under(key: &'static CStr, bytes: &[u8]) -> Result<()> {
+        publish(key, bytes)
+    }
+
+    fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::host::btl::sys::{BtlEndpoint, Segment};
+
 /// The head of every object of the host's class system.
 ///
 /// C: `opal_object_t`.
@@ -476,3 +478,30 @@ pub struct PmixProc {
 }
 
 const _: () = assert!(size_of::<PmixProc>() == 260);
+
+/// What a byte transport's receive callback is handed.
+///
+/// C: `mca_btl_base_receive_descriptor_t`.
+#[repr(C)]
+pub struct ReceiveDescriptor {
+    /// the sender
+    pub endpoint: *mut BtlEndpoint,
+    /// pieces of memory
+    pub segments: *const Segment,
+    /// how many
+    pub segment_count: usize,
+    /// who it is for
+    pub tag: u8,
+    _pad0: [u8; 7],
+    /// registered with the callback
+    pub callback_data: *mut c_void,
+}
+
+const _: () = assert!(size_of::<ReceiveDescriptor>() == 40);
+
+impl ReceiveDescriptor {
+    /// One segment from an endpoint.
+    pub(super) fn new(endpoint: *mut BtlEndpoint, segment: &Segment, tag: u8, callback_data: *mut c_void) -> Self {
+        Self { endpoint, segments: segment, segment_count: 1, tag, _pad0: [0; 7], callback_data }
+    }
+}

@@ -1,0 +1,331 @@
+//! One module: one engine over one link.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Instant as Wall;
+
+use crate::btl::{Lent, Upcalls};
+use crate::config;
+use crate::engine::{
+    self, Channel, Cookie, Counters, EndpointId, Engine, Event, Fragment, Identity, Instant, Peer, PeerFacts,
+    Received, Registration,
+};
+use crate::error::{Error, Result};
+use crate::link::{AddressId, Datagram, Inbox, Link};
+use crate::sync::EngineCell;
+use crate::wire::card::{self, Address};
+
+/// One module. All calls may come from several threads, if it was opened so.
+pub struct Module {
+    state: EngineCell<State>,
+    address: Address,
+    start: Wall,
+}
+
+/// What the host must know of a module.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Longest datagram, header included.
+    pub max_datagram: usize,
+    /// Speed, Mbit/s.
+    pub speed: u32,
+}
+
+/// How a peer can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Through this endpoint.
+    Endpoint(EndpointId),
+    /// Not through this module.
+    Unreachable,
+}
+
+struct State {
+    engine: Engine<Lent>,
+    link: Box<dyn Link + Send>,
+    inbox: Inbox,
+    /// Where the peer of an endpoint is, by the endpoint.
+    routes: HashMap<EndpointId, AddressId>,
+    /// Turns since the data channel was looked at.
+    idle_turns: u32,
+}
+
+/// What `progress` has to do outside the engine.
+enum Work {
+    Deliver { endpoint: EndpointId, tag: u8, datagram: Datagram, payload: Range<usize> },
+    Event(Event),
+    Stranger { name: u64, incarnation: u32, datagram: Datagram },
+}
+
+/// The data channel is looked at in every so many turns while nothing is expected there: each look
+/// is a system call.
+const DATA_TURNS: u32 = 8;
+
+impl Module {
+    /// Opens a module over a link. `seed` need not be secret; `key` must be.
+    pub fn open(
+        link: Box<dyn Link + Send>,
+        kind: u8,
+        name: u64,
+        incarnation: u32,
+        key: [u8; 16],
+        config: &config::Usnic,
+        threaded: bool,
+    ) -> Self {
+        let limits = link.limits();
+        let address = Address {
+            incarnation,
+            key,
+            max_datagram: limits.max_datagram[Channel::Data as usize] as u32,
+            speed: limits.speed_mbps,
+            kind,
+            name: link.name(),
+        };
+        let start = Wall::now();
+        let seed = u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
+        let identity = Identity { name, incarnation, key };
+        let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ZERO);
+        let state = State { engine, link, inbox: Inbox::new(), routes: HashMap::new(), idle_turns: 0 };
+        Self { state: EngineCell::new(state, threaded), address, start }
+    }
+
+    /// What is published so that peers reach this module.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// What the host must know of it.
+    pub fn facts(&self) -> Facts {
+        Facts { max_datagram: self.address.max_datagram as usize, speed: self.address.speed }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// How far an address of a peer is.
+    pub fn distance(&self, address: &Address) -> Option<u32> {
+        self.state.with(|state| state.link.distance(&address.name))
+    }
+
+    /// Makes a peer known under one of its addresses. The same address twice is the same endpoint.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the link does not understand the address.
+    pub fn connect(&self, name: u64, address: &Address) -> Result<EndpointId> {
+        let now = self.now();
+        self.state.with(|state| state.connect(name, address, now))
+    }
+
+    /// Ends a connection: what is queued is sent first.
+    pub fn close(&self, endpoint: EndpointId) {
+        let now = self.now();
+        self.state.with(|state| {
+            state.engine.close(endpoint, now);
+            state.transmit(now);
+        });
+    }
+
+    /// Forgets a peer at once; what was under way ends with an error.
+    pub fn forget(&self, endpoint: EndpointId) {
+        self.state.with(|state| state.engine.forget(endpoint));
+    }
+
+    /// Sends a fragment, now if the window allows.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the peer is lost.
+    #[inline]
+    pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
+        let now = self.now();
+        self.state.with(|state| {
+            state.engine.send(endpoint, fragment, now)?;
+            state.transmit(now);
+            Ok(())
+        })
+    }
+
+    /// Opens memory to the peers' PUTs and GETs, as `access` says.
+    pub fn register(&self, memory: Lent, access: engine::Access) -> Registration {
+        self.state.with(|state| state.engine.register(memory, access))
+    }
+
+    /// Closes it again.
+    pub fn deregister(&self, registration: Registration) {
+        self.state.with(|state| state.engine.deregister(registration));
+    }
+
+    /// Writes to a peer's memory.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the peer is lost.
+    pub fn put(&self, endpoint: EndpointId, local: Lent, remote: (Registration, u64), cookie: Cookie) -> Result<()> {
+        let now = self.now();
+        self.state.with(|state| {
+            state.engine.put(endpoint, local, remote.0, remote.1, cookie, now)?;
+            state.transmit(now);
+            Ok(())
+        })
+    }
+
+    /// Reads a peer's memory.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the peer is lost.
+    pub fn get(&self, endpoint: EndpointId, local: Lent, remote: (Registration, u64), cookie: Cookie) -> Result<()> {
+        let now = self.now();
+        self.state.with(|state| {
+            state.engine.get(endpoint, local, remote.0, remote.1, cookie, now)?;
+            state.transmit(now);
+            Ok(())
+        })
+    }
+
+    /// Runs `look` over the engine's counters.
+    pub fn counters<R>(&self, look: impl FnOnce(&Counters) -> R) -> R {
+        self.state.with(|state| look(state.engine.counters()))
+    }
+
+    /// What is known about a peer.
+    pub fn peer<R>(&self, endpoint: EndpointId, look: impl FnOnce(&PeerFacts) -> R) -> Option<R> {
+        self.state.with(|state| state.engine.peer(endpoint).map(look))
+    }
+
+    /// Receives, delivers, acknowledges, resends. Returns how much happened.
+    pub fn progress(&self, up: &impl Upcalls) -> usize {
+        let now = self.now();
+        let mut count = 0;
+        let mut polled = false;
+        while let Some(work) = self.state.with(|state| state.next(now, &mut polled)) {
+            count += 1;
+            self.dispatch(work, up);
+        }
+        self.state.with(|state| {
+            state.engine.handle_timeout(now);
+            state.transmit(now);
+        });
+        count
+    }
+
+    fn dispatch(&self, work: Work, up: &impl Upcalls) {
+        match work {
+            Work::Deliver { endpoint, tag, datagram, payload } => {
+                up.deliver(endpoint, tag, &datagram[payload]);
+            }
+            Work::Event(Event::Deliver { endpoint, tag, buffer }) => {
+                up.deliver(endpoint, tag, &buffer);
+                self.state.with(|state| state.engine.recycle(buffer));
+            }
+            Work::Event(Event::Done { cookie, outcome }) => up.done(cookie, outcome),
+            Work::Event(Event::Lost { endpoint }) => {
+                let name = self.peer(endpoint, |peer| peer.name).unwrap_or_default();
+                up.lost(endpoint, name);
+            }
+            Work::Event(Event::Closed { endpoint }) => self.state.with(|state| state.release(endpoint)),
+            Work::Stranger { name, incarnation, datagram } => {
+                if self.admit(name, incarnation, up).is_ok() {
+                    self.state.with(|state| state.inbox.push_front(datagram));
+                }
+            }
+        }
+    }
+
+    /// A process that is not connected has sent something authentic: it has a card.
+    #[cold]
+    fn admit(&self, name: u64, incarnation: u32, up: &impl Upcalls) -> Result<EndpointId> {
+        let card = card::parse(&up.card(name)?).ok_or(Error::Unreachable)?;
+        let address =
+            card.iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)?;
+        self.connect(name, address)
+    }
+}
+
+impl State {
+    fn connect(&mut self, name: u64, address: &Address, now: Instant) -> Result<EndpointId> {
+        let route = self.link.resolve(&address.name)?;
+        let max_datagram =
+            (address.max_datagram as usize).min(self.link.limits().max_datagram[Channel::Data as usize]);
+        let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
+        let endpoint = self.engine.connect(peer, now)?;
+        self.routes.insert(endpoint, route);
+        Ok(endpoint)
+    }
+
+    fn release(&mut self, endpoint: EndpointId) {
+        if let Some(route) = self.routes.remove(&endpoint) {
+            self.link.release(route);
+        }
+    }
+
+    /// The next thing to do outside; polls the link once when there is nothing.
+    fn next(&mut self, now: Instant, polled: &mut bool) -> Option<Work> {
+        loop {
+            if let Some(event) = self.engine.poll_event() {
+                return Some(Work::Event(event));
+            }
+            let Some(datagram) = self.inbox.pop() else {
+                if *polled {
+                    return None;
+                }
+                *polled = true;
+                self.poll();
+                continue;
+            };
+            match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
+                Received::Nothing => {}
+                Received::Deliver { endpoint, tag, payload } => {
+                    return Some(Work::Deliver { endpoint, tag, datagram, payload });
+                }
+                Received::Unknown { name, incarnation } => {
+                    return Some(Work::Stranger { name, incarnation, datagram });
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        self.link.poll(Channel::Priority, &mut self.inbox);
+        self.idle_turns += 1;
+        if self.idle_turns >= DATA_TURNS || self.engine.is_expecting() {
+            self.idle_turns = 0;
+            self.link.poll(Channel::Data, &mut self.inbox);
+        }
+    }
+
+    /// Hands to the link what the engine wants sent.
+    fn transmit(&mut self, now: Instant) {
+        let mut posted = false;
+        while let Some(datagram) = self.engine.poll_transmit(now) {
+            let Some(&to) = self.routes.get(&datagram.endpoint) else { continue };
+            let mut pieces = [Lent::EMPTY; 2];
+            for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
+                if let Some(piece) = piece {
+                    *slot = piece.memory.slice(piece.offset, piece.len);
+                }
+            }
+            if !self.link.post(datagram.channel, to, &datagram.header, &pieces) {
+                self.link.flush();
+                // A datagram that finds no room now is as good as lost, and is sent again as such.
+                self.link.post(datagram.channel, to, &datagram.header, &pieces);
+            }
+            posted = true;
+        }
+        if posted {
+            self.link.flush();
+        }
+    }
+}
+
+impl engine::Memory for Lent {
+    fn len(&self) -> usize {
+        Self::len(*self)
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) {
+        Self::read(*self, offset, to);
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) {
+        Self::write(*self, offset, from);
+    }
+}

@@ -1,0 +1,290 @@
+//! What the host does with the component before it has a module, and what all modules share.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::BtlAbi;
+use super::parcel::{LONGEST, Pool};
+use super::shell::{Handle, Shell};
+use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
+use super::{entry, params};
+use crate::btl::usnic::{self, EndpointId, Module};
+use crate::host::component::{hawser_version, text_into};
+use crate::host::guard::{guard, guard_early};
+use crate::host::services::{say, show_help};
+use crate::host::symbols::symbols;
+use crate::sync::EngineCell;
+use crate::wire::card;
+
+/// The key of the business card. Not the C component's, which publishes another record.
+pub(super) const KEY: &CStr = c"hawser.btl.usnic";
+
+symbols! {
+    /// What only byte transports need of the host, the same in every version.
+    pub(in crate::host) struct Own {
+        triggers: *const ActiveMessage = c"mca_btl_base_active_message_trigger",
+        bitmap_set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"opal_bitmap_set_bit",
+        proc_local: unsafe extern "C" fn() -> *const BtlProc = c"opal_proc_local_get",
+        proc_for_name: *const unsafe extern "C" fn(u64) -> *mut BtlProc = c"opal_proc_for_name",
+    }
+}
+
+static OWN: OnceLock<Own> = OnceLock::new();
+
+impl Own {
+    pub(in crate::host) fn install(self) {
+        let _ = OWN.set(self);
+    }
+
+    pub(super) fn host() -> &'static Self {
+        OWN.get().expect("entry points run only after a host was recognised")
+    }
+
+    /// The name of this process: its job in the lower half, its rank in the upper.
+    pub(super) fn own_name() -> u64 {
+        // SAFETY: set before any component is opened.
+        let proc = unsafe { (Self::host().proc_local)() };
+        // SAFETY: this process, always alive.
+        unsafe { u64::from((*proc).jobid) | u64::from((*proc).vpid) << 32 }
+    }
+
+    /// The host's object for a process, made if there is none yet; null for a name of nobody.
+    pub(super) fn proc_for_name(name: u64) -> *mut BtlProc {
+        // SAFETY: a variable of the host that always holds a function once MPI is up.
+        let find = unsafe { Self::host().proc_for_name.read() };
+        // SAFETY: the name is passed by value as the host passes it, in one register.
+        unsafe { find(name) }
+    }
+}
+
+/// The modules that `progress` advances, and their addresses in the order of the card.
+static MODULES: AtomicPtr<Vec<*mut BtlModule>> = AtomicPtr::new(ptr::null_mut());
+
+/// What replaced lists of modules were: a progress of another thread may still read one.
+static RETIRED: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
+
+struct Retired(#[expect(dead_code, reason = "kept alive, not used")] Box<Vec<*mut BtlModule>>);
+
+// SAFETY: only kept.
+unsafe impl Send for Retired {}
+
+fn install(modules: Vec<*mut BtlModule>) {
+    let old = MODULES.swap(Box::into_raw(Box::new(modules)), Ordering::AcqRel);
+    if !old.is_null() {
+        // SAFETY: made by `Box::into_raw` here, and swapped out once.
+        RETIRED.lock().push(Retired(unsafe { Box::from_raw(old) }));
+    }
+}
+
+fn modules() -> &'static [*mut BtlModule] {
+    let list = MODULES.load(Ordering::Acquire);
+    // SAFETY: null, or a list that is never freed.
+    unsafe { list.as_ref() }.map_or(&[], Vec::as_slice)
+}
+
+/// Takes a module out of what is advanced.
+pub(super) fn retire(module: *mut BtlModule) {
+    install(modules().iter().copied().filter(|&other| other != module).collect());
+}
+
+/// The endpoint through which this module reaches a process; `None` when it does not.
+pub(super) fn partner<A: BtlAbi>(shell: &Shell<A>, name: u64) -> Option<EndpointId> {
+    let theirs = card::parse(&A::published_under(KEY, name).ok()?)?;
+    let all: Vec<&Shell<A>> = modules()
+        .iter()
+        // SAFETY: live modules of this version.
+        .map(|&module| unsafe { &*module.cast::<Shell<A>>() })
+        .collect();
+    let ours: Vec<_> = all.iter().map(|shell| shell.core.address().clone()).collect();
+    let pairs = usnic::pair(&ours, &theirs, |mine, address| all[mine].core.distance(address));
+    let index = all.iter().position(|other| ptr::eq(*other, shell))?;
+    shell.core.connect(name, &theirs[pairs[index]?]).ok()
+}
+
+unsafe extern "C" fn progress<A: BtlAbi>() -> c_int {
+    guard!("btl_progress", {
+        let mut count = 0;
+        for &module in modules() {
+            // SAFETY: a live module of this version.
+            let shell = unsafe { &*module.cast::<Shell<A>>() };
+            count += shell.core.progress(shell);
+        }
+        count as c_int
+    })
+}
+
+unsafe extern "C" fn register() -> c_int {
+    guard_early("btl_usnic register", 0, params::register)
+}
+
+unsafe extern "C" fn open() -> c_int {
+    0
+}
+
+/// `opal_component_init`: the modules, in memory that the host frees.
+unsafe extern "C" fn init<A: BtlAbi>(count: *mut c_int, _progress_threads: bool, threads: bool) -> *mut *mut BtlModule {
+    guard_early("btl_usnic init", ptr::null_mut(), || {
+        // SAFETY: the host's variable.
+        unsafe { count.write(0) };
+        let made = match make::<A>(threads || A::threads()) {
+            Ok(made) => made,
+            Err(Declined::Silently(why)) => {
+                if params::is_verbose() {
+                    say(&format!("btl:usnic: not used: {why}"));
+                }
+                return ptr::null_mut();
+            }
+            Err(Declined::Aloud(why)) => {
+                show_help("btl not used", &format!("btl_usnic: {why}"));
+                return ptr::null_mut();
+            }
+        };
+        // SAFETY: plain memory for as many pointers as there are modules.
+        let list = unsafe { libc::malloc(size_of::<*mut BtlModule>() * made.len()) }.cast::<*mut BtlModule>();
+        if list.is_null() {
+            return ptr::null_mut();
+        }
+        for (index, &module) in made.iter().enumerate() {
+            // SAFETY: inside the list.
+            unsafe { list.add(index).write(module) };
+        }
+        // SAFETY: the host's variable.
+        unsafe { count.write(made.len() as c_int) };
+        install(made);
+        list
+    })
+}
+
+/// Why there is no module.
+enum Declined {
+    /// Nobody asked for one.
+    Silently(String),
+    /// Somebody did.
+    Aloud(String),
+}
+
+fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
+    let asked = params::is_asked_for();
+    let config = params::config().map_err(Declined::Aloud)?;
+    let decline = |why: String| if asked { Declined::Aloud(why) } else { Declined::Silently(why) };
+    if !asked {
+        return Err(decline("there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned()));
+    }
+    let links = usnic::links(&config).map_err(decline)?;
+    let count = links.len();
+    let name = Own::own_name();
+    let mut cores = Vec::new();
+    for link in links {
+        let (key, incarnation) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
+        cores.push(Module::open(link, name, incarnation, key, &config, threads));
+    }
+    let addresses: Vec<_> = cores.iter().map(|core| core.address().clone()).collect();
+    A::publish_under(KEY, &card::write(&addresses))
+        .map_err(|error| Declined::Aloud(format!("its addresses cannot be published to the job ({error})")))?;
+    Ok(cores.into_iter().map(|core| wrap::<A>(core, &config, count, threads)).collect())
+}
+
+/// A key and an incarnation that nobody can guess.
+fn secrets() -> Result<([u8; 16], u32), &'static str> {
+    let mut bytes = [0_u8; 20];
+    // SAFETY: room for as many bytes as are asked for.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err("the system gives no random numbers (getrandom)");
+    }
+    let (mut key, mut incarnation) = ([0; 16], [0; 4]);
+    key.copy_from_slice(&bytes[..16]);
+    incarnation.copy_from_slice(&bytes[16..]);
+    Ok((key, u32::from_le_bytes(incarnation) | 1))
+}
+
+/// Flags of a module (`opal/mca/btl/btl.h`).
+mod flag {
+    pub(super) const SEND: u32 = 0x1;
+    pub(super) const PUT: u32 = 0x2;
+    pub(super) const GET: u32 = 0x4;
+    pub(super) const SEND_INPLACE: u32 = 0x8;
+}
+
+fn wrap<A: BtlAbi>(core: Module, config: &usnic::Config, modules: usize, threads: bool) -> *mut BtlModule {
+    let facts = core.facts();
+    let eager = config.eager_limit.unwrap_or(if modules > 1 { 25 << 10 } else { 150 << 10 }).min(LONGEST);
+    // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
+    let mut table: BtlModule = unsafe { std::mem::zeroed() };
+    table.component = component_address();
+    table.eager_limit = eager;
+    table.rndv_eager_limit = config.rndv_eager_limit;
+    table.max_send_size = eager;
+    table.rdma_pipeline_send_length = eager;
+    table.rdma_pipeline_frag_size = usize::MAX;
+    table.min_rdma_pipeline_size = 0;
+    table.exclusivity = 1024;
+    table.latency = 2;
+    table.bandwidth = facts.speed;
+    table.flags = flag::SEND | flag::SEND_INPLACE | flag::PUT | flag::GET;
+    table.registration_handle_size = size_of::<Handle>();
+    table.get_limit = usize::MAX >> 1;
+    table.put_limit = usize::MAX >> 1;
+    table.get_local_registration_threshold = usize::MAX;
+    table.put_local_registration_threshold = usize::MAX;
+    table.add_procs = Some(entry::add_procs::<A>);
+    table.del_procs = Some(entry::del_procs::<A>);
+    table.finalize = Some(entry::finalize::<A>);
+    table.alloc = Some(entry::alloc::<A>);
+    table.free = Some(entry::free::<A>);
+    table.prepare_src = Some(entry::prepare_src::<A>);
+    table.send = Some(entry::send::<A>);
+    table.sendi = Some(entry::sendi::<A>);
+    table.put = Some(entry::put::<A>);
+    table.get = Some(entry::get::<A>);
+    table.dump = Some(entry::dump::<A>);
+    table.register_mem = Some(entry::register_mem::<A>);
+    table.deregister_mem = Some(entry::deregister_mem::<A>);
+    table.register_error = Some(entry::register_error::<A>);
+    table.flush = Some(entry::flush::<A>);
+    let shell = Shell::<A> {
+        table,
+        core,
+        pool: Pool::new(threads),
+        procs: EngineCell::new(std::collections::HashMap::new(), threads),
+        failed: AtomicPtr::new(ptr::null_mut()),
+        transfers: AtomicUsize::new(0),
+        copy_limit: config.pack_lazy_threshold,
+        abi: PhantomData,
+    };
+    Box::into_raw(Box::new(shell)).cast()
+}
+
+fn component_address() -> *const BtlComponent {
+    (&raw const crate::host::construct::mca_btl_usnic_component).cast()
+}
+
+unsafe extern "C" fn close() -> c_int {
+    0
+}
+
+/// The component structure of a version.
+pub(in crate::host) fn component<A: BtlAbi>() -> BtlComponent {
+    // SAFETY: plain numbers, padding and optional functions; zero is a value of each.
+    let mut component: BtlComponent = unsafe { std::mem::zeroed() };
+    let (major, minor, release) = A::version();
+    let base = &mut component.base;
+    base.mca_version = [2, 1, 0];
+    text_into(&mut base.project, "opal");
+    base.project_version = [major, minor, release];
+    text_into(&mut base.type_name, "btl");
+    base.type_version = A::TYPE_VERSION;
+    text_into(&mut base.name, "usnic");
+    base.version = hawser_version();
+    base.open = Some(open);
+    base.close = Some(close);
+    base.register = Some(register);
+    component.init = Some(init::<A>);
+    component.progress = Some(progress::<A>);
+    component
+}

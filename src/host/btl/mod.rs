@@ -1,0 +1,52 @@
+//! Byte transports behind the host's tables.
+//!
+//! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table,
+//! `parcel` the descriptors, `shell` a module with what belongs to it, `component` what happens
+//! before there is a module, `params` and `pvars` what users set and see.
+
+mod component;
+mod entry;
+mod params;
+mod parcel;
+mod shell;
+pub mod sys;
+
+pub(super) use component::{Own, component};
+
+use std::ffi::{c_int, c_void};
+
+use super::abi::Abi;
+use crate::error::Result;
+
+/// What differs between the versions for byte transports.
+///
+/// # Safety
+/// `receive` calls the callback with exactly the version's signature.
+pub(super) unsafe trait BtlAbi: Abi {
+    /// Version of the framework's interface.
+    const TYPE_VERSION: [c_int; 3];
+    /// What the error callback is told about a lost peer: whether the job must end.
+    const LOSS: i32;
+
+    /// Hands a received fragment to the host's callback.
+    ///
+    /// # Safety
+    /// The callback is registered for the tag; the segment is readable for the time of the call.
+    unsafe fn receive(
+        module: *mut sys::BtlModule,
+        endpoint: *mut sys::BtlEndpoint,
+        tag: u8,
+        message: sys::ActiveMessage,
+        segment: sys::Segment,
+    );
+
+    /// Publishes something to the job.
+    fn publish_under(key: &'static std::ffi::CStr, bytes: &[u8]) -> Result<()>;
+    /// What a process published; the name is in the host's own form, job first.
+    fn published_under(key: &'static std::ffi::CStr, name: u64) -> Result<Vec<u8>>;
+}
+
+/// The receive callback of 4.1.
+pub(super) type Receive41 = unsafe extern "C" fn(*mut sys::BtlModule, u8, *mut sys::Descriptor, *mut c_void);
+/// The receive callback of 5.0.
+pub(super) type Receive50 = unsafe extern "C" fn(*mut sys::BtlModule, *const super::v5_0::sys::ReceiveDescriptor);

@@ -1,0 +1,197 @@
+//! The parameters of the usnic BTL, under the C component's names and with its defaults, and a few new ones.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::time::Duration;
+
+use crate::config;
+use crate::host::params::{self, var};
+use crate::host::services::Services;
+
+/// A number that users set.
+struct Number {
+    name: &'static CStr,
+    help: &'static CStr,
+    default: c_int,
+    level: c_int,
+    value: AtomicI32,
+}
+
+/// A text that users set.
+struct Text {
+    name: &'static CStr,
+    help: &'static CStr,
+    default: Option<&'static CStr>,
+    level: c_int,
+    /// The host keeps the address and frees what lies behind it.
+    value: AtomicPtr<c_char>,
+}
+
+const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
+    Number { name, help, default, level: level - 1, value: AtomicI32::new(0) }
+}
+
+const fn text(name: &'static CStr, default: Option<&'static CStr>, level: c_int, help: &'static CStr) -> Text {
+    Text { name, help, default, level: level - 1, value: AtomicPtr::new(ptr::null_mut()) }
+}
+
+static NUMBERS: [Number; 26] = [
+    number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
+    number(c"stats", 0, 4, c"Seconds between lines of statistics; 0: none"),
+    number(c"stats_relative", 0, 4, c"Statistics since the last line (1) or since the start (0)"),
+    number(c"want_numa_device_assignment", 1, 5, c"Use interfaces near the processor for short messages (1), or all alike (0)"),
+    number(c"sd_num", -1, 5, c"Send descriptors of the data channel; -1: as many as the link has"),
+    number(c"rd_num", -1, 5, c"Receive descriptors of the data channel; -1: as many as the link has"),
+    number(c"prio_sd_num", -1, 5, c"Send descriptors of the priority channel; -1: as many as the link has"),
+    number(c"prio_rd_num", -1, 5, c"Receive descriptors of the priority channel; -1: as many as the link has"),
+    number(c"cq_num", -1, 5, c"Entries of a completion queue; -1: enough for all descriptors"),
+    number(c"av_eq_num", 1024, 5, c"Entries of the address vector's event queue; kept for parameter files, without effect: addresses are resolved at once"),
+    number(c"base_udp_port", 0, 5, c"First UDP port to try for the local process of rank 0, the next ones for its neighbours; 0: any"),
+    number(c"retrans_timeout", 5000, 5, c"Microseconds before a packet is sent again while the round-trip time is unknown, and the least time afterwards"),
+    number(c"max_resends_per_iteration", 16, 5, c"Most packets that one pass sends again"),
+    number(c"ack_iteration_delay", 4, 5, c"Kept for parameter files, without effect: ack_delay says the time itself"),
+    number(c"priority_limit", 0, 5, c"Longest packet on the priority channel; 0: 768 bytes"),
+    number(c"eager_limit", 0, 5, c"Longest message sent without asking the receiver; 0: 150 KiB with one module, 25 KiB with several"),
+    number(c"rndv_eager_limit", 0, 5, c"Data that goes with the announcement of a long message; 0: 500 bytes"),
+    number(c"pack_lazy_threshold", 16384, 5, c"Longest data that is copied when it is sent; longer contiguous data is sent from where it lies"),
+    number(c"max_short_packets", 25, 5, c"Kept for parameter files, without effect: short packets are counted and dropped"),
+    number(c"show_route_failures", 1, 3, c"Say which peers have no address that can be reached (1) or not (0)"),
+    number(c"connectivity_check", 1, 3, c"Check the way to each peer when it is first used (1) or not (0)"),
+    number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between probes of the connectivity check"),
+    number(c"connectivity_error_num_retries", 40, 3, c"Probes without an answer before the connectivity check fails"),
+    number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
+    number(c"peer_timeout", 120, 5, c"Seconds without any acknowledgement after which a peer counts as lost; 0: never"),
+    number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
+];
+
+static TEXTS: [Text; 6] = [
+    text(c"if_include", None, 1, c"Interfaces to use: names or CIDR networks, separated by commas; excludes if_exclude"),
+    text(c"if_exclude", None, 1, c"Interfaces not to use: names or CIDR networks, separated by commas; excludes if_include"),
+    text(c"mpool_hints", None, 5, c"Hints for the memory pool; kept for parameter files, without effect: no memory is pinned"),
+    text(c"rcache", Some(c"grdma"), 5, c"Registration cache; kept for parameter files, without effect: no memory is pinned"),
+    text(c"connectivity_map", None, 3, c"Write what is connected to whom to files whose names begin so"),
+    text(c"link", Some(c"auto"), 3, c"What carries the datagrams: auto, libfabric, or socket (kernel UDP)"),
+];
+
+fn find(name: &CStr) -> &'static Number {
+    NUMBERS.iter().find(|number| number.name == name).expect("a parameter of the table")
+}
+
+fn value(name: &CStr) -> c_int {
+    find(name).value.load(Ordering::Relaxed)
+}
+
+fn words(name: &CStr) -> Option<String> {
+    let text = TEXTS.iter().find(|text| text.name == name).expect("a parameter of the table");
+    let value = text.value.load(Ordering::Relaxed);
+    // SAFETY: null, or a zero-ended string that the host keeps.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+}
+
+/// Registers everything. Called by every tool that lists parameters: nothing else may happen here.
+pub(super) fn register() -> c_int {
+    let add = |name: &CStr, help: &CStr, kind, level, storage: *mut c_void| {
+        // SAFETY: all texts are literals, the storage is static and of the stated type.
+        unsafe {
+            (Services::host().var_register)(
+                c"opal".as_ptr(),
+                c"btl".as_ptr(),
+                c"usnic".as_ptr(),
+                name.as_ptr(),
+                help.as_ptr(),
+                kind,
+                ptr::null_mut(),
+                0,
+                0,
+                level,
+                var::SCOPE_READONLY,
+                storage,
+            )
+        };
+    };
+    for number in &NUMBERS {
+        number.value.store(number.default, Ordering::Relaxed);
+        add(number.name, number.help, var::INT, number.level, number.value.as_ptr().cast());
+    }
+    for text in &TEXTS {
+        // The host copies the default before it returns.
+        let default = text.default.map_or(ptr::null_mut(), |default| default.as_ptr().cast_mut());
+        text.value.store(default, Ordering::Relaxed);
+        add(text.name, text.help, var::STRING, text.level, text.value.as_ptr().cast());
+    }
+    0
+}
+
+/// Whether the user named the component: `--mca btl usnic,self`.
+pub(super) fn is_asked_for() -> bool {
+    // SAFETY: literals; the parameter that selects components has no name of its own.
+    let selection = unsafe {
+        (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null())
+    };
+    params::text(selection).is_some_and(|list| {
+        !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == "usnic")
+    })
+}
+
+/// Whether the user wants to know what is chosen and why.
+pub(super) fn is_verbose() -> bool {
+    // SAFETY: literals.
+    let index = unsafe {
+        (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), c"base".as_ptr(), c"verbose".as_ptr())
+    };
+    params::number(index) > 0
+}
+
+/// The parameters as the transport sees them; a value out of range is refused with a reason.
+pub(super) fn config() -> Result<config::Usnic, String> {
+    let range = |name: &CStr, low: c_int, high: c_int| {
+        let value = value(name);
+        if (low..=high).contains(&value) {
+            Ok(value as usize)
+        } else {
+            Err(format!("btl_usnic_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
+        }
+    };
+    let (include, exclude) = (words(c"if_include"), words(c"if_exclude"));
+    if include.is_some() && exclude.is_some() {
+        return Err("btl_usnic_if_include and btl_usnic_if_exclude exclude each other; give one".to_owned());
+    }
+    let link = match words(c"link").as_deref() {
+        None | Some("auto") => config::LinkKind::Auto,
+        Some("libfabric") => config::LinkKind::Libfabric,
+        Some("socket") => config::LinkKind::Socket,
+        Some(other) => return Err(format!("btl_usnic_link is {other}; it must be auto, libfabric or socket")),
+    };
+    let default = config::Usnic::default();
+    let or = |value: usize, default: usize| if value == 0 { default } else { value };
+    Ok(config::Usnic {
+        include,
+        exclude,
+        link,
+        max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
+        eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
+        rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
+        pack_lazy_threshold: range(c"pack_lazy_threshold", 0, 1 << 19)?,
+        max_tiny: or(range(c"priority_limit", 0, 65_507)?, default.max_tiny),
+        max_resends_per_iteration: range(c"max_resends_per_iteration", 1, c_int::MAX)?,
+        retransmit: Duration::from_micros(range(c"retrans_timeout", 1, c_int::MAX)? as u64),
+        ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
+        peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, c_int::MAX)? as u64),
+        protect_payload: range(c"protect_payload", 0, 1)? == 1,
+        base_port: range(c"base_udp_port", 0, 65_535)? as u16,
+        ..default
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameters_of_the_original_are_all_there() {
+        let names = NUMBERS.iter().map(|n| n.name).chain(TEXTS.iter().map(|t| t.name));
+        let new = [c"ack_delay", c"peer_timeout", c"protect_payload", c"link"];
+        assert_eq!(names.filter(|name| !new.contains(name)).count(), 28);
+    }
+}

@@ -6,6 +6,7 @@
 //! * [`wire`]: bytes and bits to values and back. No unsafe code.
 //! * [`sync`]: the cell that lends `&mut` for the span of one closure.
 //! * [`fabric`]: owned Rust objects over libfabric, found at run time.
+//! * [`link`]: unreliable datagrams: kernel UDP, libfabric.
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
 //! * [`host`]: the only folder that knows Open MPI: layouts, thunks, services, the constructor.
 //! * [`capi`]: the library's own C functions.
@@ -17,6 +18,7 @@ pub mod config;
 pub mod error;
 pub mod fabric;
 pub mod host;
+pub mod link;
 pub mod mtl;
 pub mod sync;
 pub mod wire;

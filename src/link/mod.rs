@@ -8,11 +8,27 @@
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
 //! does is fatal.
 
+mod address;
 mod inbox;
+mod interface;
 mod lent;
+mod name;
+mod outbox;
+mod peers;
+mod receive;
+mod send;
+mod socket;
+mod udp;
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod socket_tests;
 
 pub use inbox::{Datagram, Inbox};
+pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
+pub use socket::{Options, Socket};
 
 use crate::error::Result;
 

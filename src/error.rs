@@ -25,6 +25,8 @@ pub enum Error {
     Unsupported,
     /// A libfabric call failed with this positive code (`fi_errno(3)`).
     Fabric(i32),
+    /// A system call failed with this code (`errno(3)`).
+    System(i32),
     /// A host call failed with this code.
     Host(i32),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Error {
             Self::BadParameter => f.write_str("bad parameter"),
             Self::Unsupported => f.write_str("not supported"),
             Self::Fabric(code) => write!(f, "libfabric error {code}"),
+            Self::System(code) => write!(f, "{}", std::io::Error::from_raw_os_error(code)),
             Self::Host(code) => write!(f, "Open MPI error {code}"),
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn code(error: Error) -> c_int {
         Error::Unsupported => -8,
         Error::Unreachable => -12,
         Error::NotFound => -13,
-        Error::MessageTooBig | Error::Fabric(_) => -1,
+        Error::MessageTooBig | Error::Fabric(_) | Error::System(_) => -1,
         Error::Host(code) => code,
     }
 }

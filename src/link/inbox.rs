@@ -1,0 +1,248 @@
+//! [`Inbox`]: received datagrams in order, in shared buffers from its own pool.
+//!
+//! A link takes a vacant buffer, lets the kernel fill it, and delivers one or several datagrams in
+//! it. Each popped [`Datagram`] keeps its buffer alive, so it may outlive further polls; once the last
+//! one is dropped the buffer is vacant again by itself: the pool keeps a reference to every buffer and
+//! refills only one that is unique.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use super::Channel;
+
+/// Bytes of a buffer: the longest datagram, or the longest run of joined ones, fits.
+pub(super) const BUFFER: usize = 65536;
+
+/// A buffer that datagrams share.
+pub(super) struct Buffer(Box<[u8]>);
+
+/// A buffer that nobody else holds.
+pub(super) struct Vacant(Arc<Buffer>);
+
+impl Vacant {
+    /// The whole buffer.
+    #[inline]
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        // INVARIANT: unique since it was taken out of the pool; the branch is never taken.
+        Arc::get_mut(&mut self.0).map_or(&mut [], |buffer| &mut buffer.0)
+    }
+}
+
+/// A received datagram.
+#[derive(Clone)]
+pub struct Datagram {
+    buffer: Arc<Buffer>,
+    start: u32,
+    end: u32,
+    channel: Channel,
+}
+
+impl Datagram {
+    /// The channel that it came by.
+    #[inline]
+    pub fn channel(&self) -> Channel {
+        self.channel
+    }
+}
+
+impl Deref for Datagram {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.buffer.0[self.start as usize..self.end as usize]
+    }
+}
+
+impl fmt::Debug for Datagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Datagram({:?}, {} bytes)", self.channel, self.len())
+    }
+}
+
+/// Received datagrams in order. Allocates only while more buffers are out than ever before.
+#[derive(Default)]
+pub struct Inbox {
+    waiting: VecDeque<Datagram>,
+    /// Buffers known to be vacant.
+    idle: Vec<Vacant>,
+    /// Buffers that datagrams hold or held, the latest last.
+    lent: Vec<Arc<Buffer>>,
+    buffers: usize,
+}
+
+impl Inbox {
+    /// An empty one, without buffers yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The oldest datagram.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Datagram> {
+        self.waiting.pop_front()
+    }
+
+    /// Datagrams that wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Buffers that the pool has made so far.
+    pub fn buffers(&self) -> usize {
+        self.buffers
+    }
+
+    /// A buffer to receive into: the one used last if it is vacant, since it is still in the cache.
+    #[inline]
+    pub(super) fn take(&mut self) -> Vacant {
+        if let Some(last) = self.lent.last_mut()
+            && Arc::get_mut(last).is_some()
+            && let Some(last) = self.lent.pop()
+        {
+            return Vacant(last);
+        }
+        match self.idle.pop() {
+            Some(vacant) => vacant,
+            None => self.find(),
+        }
+    }
+
+    /// Gives back a buffer that nothing was received into.
+    #[inline]
+    pub(super) fn put(&mut self, vacant: Vacant) {
+        self.idle.push(vacant);
+    }
+
+    /// Appends the datagram that fills the range of the buffer.
+    #[inline]
+    pub(super) fn deliver(&mut self, channel: Channel, filled: Vacant, range: Range<usize>) {
+        self.deliver_all(channel, filled, range.len().max(1), range);
+    }
+
+    /// Appends the datagrams of `size` bytes that fill the range of the buffer; the last may be
+    /// shorter. Returns their number.
+    #[inline]
+    pub(super) fn deliver_all(
+        &mut self,
+        channel: Channel,
+        filled: Vacant,
+        size: usize,
+        range: Range<usize>,
+    ) -> usize {
+        let buffer = filled.0;
+        let end = range.end.min(buffer.0.len());
+        let mut count = 0;
+        for start in range.step_by(size.max(1)) {
+            let stop = end.min(start + size);
+            let buffer = Arc::clone(&buffer);
+            self.waiting.push_back(Datagram { buffer, start: start as u32, end: stop as u32, channel });
+            count += 1;
+        }
+        self.lent.push(buffer);
+        count
+    }
+
+    #[cold]
+    fn find(&mut self) -> Vacant {
+        let mut at = 0;
+        while let Some(buffer) = self.lent.get_mut(at) {
+            if Arc::get_mut(buffer).is_some() {
+                self.idle.push(Vacant(self.lent.swap_remove(at)));
+            } else {
+                at += 1;
+            }
+        }
+        if let Some(vacant) = self.idle.pop() {
+            return vacant;
+        }
+        self.buffers += 1;
+        // Room for all of them in both lists, so that only a new buffer ever allocates.
+        self.idle.reserve(self.buffers);
+        self.lent.reserve(self.buffers - self.lent.len().min(self.buffers));
+        Vacant(Arc::new(Buffer(vec![0; BUFFER].into_boxed_slice())))
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox({} datagrams, {} buffers)", self.len(), self.buffers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive(inbox: &mut Inbox, text: &[u8]) {
+        let mut vacant = inbox.take();
+        vacant.bytes()[..text.len()].copy_from_slice(text);
+        inbox.deliver(Channel::Data, vacant, 0..text.len());
+    }
+
+    #[test]
+    fn a_dropped_datagram_gives_its_buffer_back() {
+        let mut inbox = Inbox::new();
+        for n in 0..100_u8 {
+            receive(&mut inbox, &[n; 4]);
+            let datagram = inbox.pop().expect("just delivered");
+            assert_eq!(&*datagram, [n; 4]);
+            assert_eq!(datagram.channel(), Channel::Data);
+        }
+        assert_eq!(inbox.buffers(), 1);
+    }
+
+    #[test]
+    fn a_held_datagram_keeps_its_bytes() {
+        let mut inbox = Inbox::new();
+        let mut held = Vec::new();
+        for n in 0..100_u8 {
+            receive(&mut inbox, &[n; 8]);
+            held.extend(inbox.pop());
+            receive(&mut inbox, b"other");
+            drop(inbox.pop());
+        }
+        for (n, datagram) in held.iter().enumerate() {
+            assert_eq!(**datagram, [n as u8; 8]);
+        }
+        assert_eq!(inbox.buffers(), 101);
+        drop(held);
+        for _ in 0..3 {
+            for n in 0..101 {
+                receive(&mut inbox, &[n; 2]);
+            }
+            while inbox.pop().is_some() {}
+        }
+        assert_eq!(inbox.buffers(), 101);
+    }
+
+    #[test]
+    fn joined_datagrams_share_one_buffer() {
+        let mut inbox = Inbox::new();
+        let mut vacant = inbox.take();
+        vacant.bytes()[..10].copy_from_slice(b"aaabbbcccd");
+        assert_eq!(inbox.deliver_all(Channel::Priority, vacant, 3, 0..10), 4);
+        let all: Vec<Vec<u8>> = std::iter::from_fn(|| inbox.pop()).map(|d| d.to_vec()).collect();
+        assert_eq!(all, [b"aaa".to_vec(), b"bbb".to_vec(), b"ccc".to_vec(), b"d".to_vec()]);
+        assert_eq!(inbox.buffers(), 1);
+    }
+
+    #[test]
+    fn an_unused_buffer_goes_back() {
+        let mut inbox = Inbox::new();
+        for _ in 0..10 {
+            let (one, two) = (inbox.take(), inbox.take());
+            inbox.put(one);
+            inbox.put(two);
+        }
+        assert_eq!(inbox.buffers(), 2);
+    }
+}

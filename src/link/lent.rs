@@ -1,0 +1,124 @@
+//! [`Lent`]: memory of somebody else, as an address and a length, never as a reference.
+
+use std::fmt;
+use std::ptr;
+
+/// Memory lent by its owner until the operation that uses it has completed.
+#[derive(Clone, Copy)]
+pub struct Lent {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address and a length; the promise of `new` holds on every thread.
+unsafe impl Send for Lent {}
+// SAFETY: as above; the bytes are only ever copied, and whoever lends them orders the accesses.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    /// No bytes.
+    pub const EMPTY: Self = Self { start: ptr::null_mut(), len: 0 };
+
+    /// # Safety
+    /// `start` is valid for reads of `len` bytes, and for writes if anybody is to
+    /// [`write`](Self::write), until the operation that the memory is lent to has completed. No
+    /// reference to the bytes is used while they are read or written.
+    #[inline]
+    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte, for a call that reads the memory itself.
+    #[inline]
+    pub fn as_ptr(self) -> *const u8 {
+        self.start
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// If the part is not inside.
+    #[inline]
+    pub fn slice(self, offset: usize, len: usize) -> Self {
+        self.check(offset, len);
+        Self { start: self.start.wrapping_add(offset), len }
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn read(self, offset: usize, to: &mut [u8]) {
+        let from = self.slice(offset, to.len()).start;
+        // SAFETY: inside, as just checked; readable by the promise of `new`, which also says that `to`
+        // is no reference to the same bytes.
+        unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn write(self, offset: usize, from: &[u8]) {
+        let to = self.slice(offset, from.len()).start;
+        // SAFETY: inside, as just checked; writable by the promise of `new`, which also says that
+        // `from` is no reference to the same bytes.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    #[inline]
+    fn check(self, offset: usize, len: usize) {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{len} bytes at {offset} of {} lent bytes", self.len);
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_and_written_where_they_lie() {
+        let mut bytes = *b"0123456789";
+        // SAFETY: outlives the lent memory, and is not touched before its last use.
+        let all = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
+        let part = all.slice(3, 4);
+        let mut copy = [0; 2];
+        part.read(1, &mut copy);
+        assert_eq!(&copy, b"45");
+        part.write(2, b"ab");
+        assert_eq!(&bytes, b"01234ab789");
+    }
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let mut bytes = [0_u8; 8];
+        // SAFETY: outlives the lent memory.
+        let all = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
+        for (offset, len) in [(9, 0), (8, 1), (0, 9), (usize::MAX, 2), (1, usize::MAX)] {
+            assert!(std::panic::catch_unwind(|| all.slice(offset, len)).is_err(), "{offset} {len}");
+        }
+        assert!(all.slice(8, 0).is_empty());
+        Lent::EMPTY.read(0, &mut []);
+    }
+}

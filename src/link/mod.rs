@@ -1,0 +1,153 @@
+//! Datagram links: two channels of unreliable datagrams between one local address and its peers.
+//!
+//! A link queues what it is given, hands it to the network in batches, and lends what it receives.
+//! It is not reliable, it does not order, and it authenticates nobody: that is the engine's part.
+//! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric).
+//!
+//! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
+//! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
+//! does is fatal.
+
+mod address;
+mod inbox;
+mod interface;
+mod lent;
+mod name;
+mod outbox;
+mod peers;
+mod receive;
+mod send;
+mod socket;
+mod udp;
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod socket_tests;
+
+pub use inbox::{Datagram, Inbox};
+pub use interface::{BadFilter, Filter, Interface};
+pub use lent::Lent;
+pub use socket::{Options, Socket};
+
+use crate::error::Result;
+
+/// Which of the two queues a datagram travels in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// Short and urgent: acknowledgements and tiny fragments.
+    Priority,
+    /// All else.
+    Data,
+}
+
+impl Channel {
+    /// Both, the urgent one first.
+    pub const BOTH: [Self; 2] = [Self::Priority, Self::Data];
+}
+
+/// A peer in a link's table. It stays valid until it was released as often as it was resolved; a
+/// stale one is recognised and never leads to another peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressId {
+    index: u32,
+    generation: u32,
+}
+
+/// What a link can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest datagram in bytes, by channel (`Channel as usize`).
+    pub max_datagram: [usize; 2],
+    /// Bytes of datagrams of the greatest size that the receive buffer of either channel holds, with
+    /// the kernel's own overhead for each accounted for.
+    pub receive_capacity: usize,
+    /// Nominal speed, in megabits per second.
+    pub speed_mbps: u32,
+    /// NUMA node of the device; `None` when it has none.
+    pub numa_node: Option<u32>,
+}
+
+/// What became of datagrams, in numbers. All but the first four and `kept` are losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Sends in which one call carried several datagrams of one size to one peer.
+    pub offloaded: u64,
+    /// Datagrams that went out in IP fragments because the path is narrower than they are long.
+    pub fragmented: u64,
+    /// Datagrams that the kernel did not take at once and that were kept.
+    pub kept: u64,
+    /// The kernel had no memory (`ENOBUFS`).
+    pub no_buffers: u64,
+    /// The peer's port is closed (`ECONNREFUSED`): errors, not datagrams.
+    pub refused: u64,
+    /// No route to the peer (`ENETUNREACH`, `EHOSTUNREACH` and the like).
+    pub unreachable: u64,
+    /// A packet filter forbids it (`EPERM`, `EACCES`).
+    pub forbidden: u64,
+    /// Longer than the network takes, even in fragments (`EMSGSIZE`).
+    pub too_long: u64,
+    /// To an address that was released before the datagram was sent.
+    pub stale: u64,
+    /// Any other error on sending.
+    pub send_errors: u64,
+    /// Any other error on receiving.
+    pub receive_errors: u64,
+    /// Received, but longer than any datagram of ours.
+    pub truncated: u64,
+    /// Received, but without a byte in it.
+    pub empty: u64,
+}
+
+/// Unreliable datagrams between one local address and its peers.
+pub trait Link {
+    /// What the link carries.
+    fn limits(&self) -> Limits;
+
+    /// The link's own addresses, as peers need them for [`resolve`](Self::resolve): versioned, with
+    /// its length in front.
+    fn name(&self) -> Vec<u8>;
+
+    /// The peer of this name. The same peer gives the same id; each call asks for one
+    /// [`release`](Self::release). `BadParameter` for what is no name, `Unreachable` for one that
+    /// this link cannot send to.
+    fn resolve(&mut self, name: &[u8]) -> Result<AddressId>;
+
+    /// Undoes one [`resolve`](Self::resolve).
+    fn release(&mut self, address: AddressId);
+
+    /// How far away the peer of this name is: 0 on this host or in its subnet, 1 behind a router on
+    /// this interface, 2 by another interface; `None` if it cannot be reached.
+    fn distance(&self, name: &[u8]) -> Option<u32>;
+
+    /// Longest datagram that the way to this peer carries whole; at most that of the link's
+    /// [`limits`](Self::limits), less once the network has said so. Longer ones up to the link's
+    /// limit still go, slower.
+    fn max_datagram(&self, channel: Channel, to: AddressId) -> usize;
+
+    /// Queues one datagram: the header, then the pieces. `false` when the queue is full: flush first.
+    ///
+    /// The header is copied; the pieces may be read until the next [`flush`](Self::flush) returns,
+    /// and are not afterwards. A datagram longer than the limit counts as lost.
+    fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
+
+    /// Hands all queued datagrams to the network and returns how many it took. What it does not take
+    /// now is copied and kept; later ones wait behind it.
+    fn flush(&mut self) -> usize;
+
+    /// Datagrams that are queued.
+    fn queued(&self) -> usize;
+
+    /// Receives what is there, at most one batch, and returns the number of datagrams.
+    fn poll(&mut self, channel: Channel, into: &mut Inbox) -> usize;
+
+    /// A peer that the network says is gone; each report once.
+    fn poll_refused(&mut self) -> Option<AddressId>;
+
+    /// What became of datagrams so far.
+    fn counters(&self) -> &Counters;
+}

@@ -1,0 +1,263 @@
+//! [`Outbox`]: one channel's datagrams that wait for the kernel.
+//!
+//! Headers and short datagrams are copied into one arena when they are posted, so that the short path
+//! ends in one piece of memory; longer pieces are only noted, and copied if the kernel is busy.
+
+use super::{AddressId, Lent};
+
+/// Datagrams that an outbox holds.
+pub(super) const ENTRIES: usize = 256;
+
+/// Bytes that it holds, unless it is one datagram.
+const BYTES: usize = 1 << 20;
+
+/// Datagrams up to this length are copied when they are posted: that is cheaper than a list of pieces.
+const SHORT: usize = 1024;
+
+/// Pieces that are noted; a datagram with more is copied.
+const PIECES: usize = 3;
+
+/// One datagram.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) to: AddressId,
+    order: u32,
+    start: usize,
+    head: usize,
+    len: usize,
+    count: usize,
+    pieces: [Lent; PIECES],
+}
+
+impl Entry {
+    /// Bytes in all.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory behind the head.
+    #[inline]
+    pub(super) fn pieces(&self) -> &[Lent] {
+        &self.pieces[..self.count]
+    }
+}
+
+/// Datagrams in the order in which they were posted.
+pub(super) struct Outbox {
+    entries: Vec<Entry>,
+    /// Entries at the front that are gone.
+    gone: usize,
+    arena: Vec<u8>,
+    bytes: usize,
+    order: u32,
+    mixed: bool,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: Vec::with_capacity(ENTRIES),
+            gone: 0,
+            arena: Vec::with_capacity(ENTRIES * 256),
+            bytes: 0,
+            order: 0,
+            mixed: false,
+        }
+    }
+
+    /// Appends a datagram; `false` if there is no room.
+    #[inline]
+    pub(super) fn push(&mut self, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        let len = pieces.iter().fold(header.len(), |len, piece| len.saturating_add(piece.len()));
+        if self.entries.len() == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
+            return false;
+        }
+        let start = self.arena.len();
+        self.arena.extend_from_slice(header);
+        let mut entry = Entry {
+            to,
+            order: self.order,
+            start,
+            head: header.len(),
+            len,
+            count: 0,
+            pieces: [Lent::EMPTY; 3],
+        };
+        if len <= SHORT || pieces.len() > PIECES {
+            copy(&mut self.arena, pieces);
+            entry.head = len;
+        } else {
+            entry.pieces[..pieces.len()].copy_from_slice(pieces);
+            entry.count = pieces.len();
+        }
+        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
+        self.order = self.order.wrapping_add(1);
+        self.bytes += len;
+        self.entries.push(entry);
+        true
+    }
+
+    /// Datagrams that wait.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.gone
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The datagrams that wait.
+    #[inline]
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries[self.gone..]
+    }
+
+    /// The bytes of an entry that lie here: its header, or all of it.
+    #[inline]
+    pub(super) fn head(&self, entry: &Entry) -> &[u8] {
+        &self.arena[entry.start..entry.start + entry.head]
+    }
+
+    /// Brings datagrams to the same peer together. Each peer's stay in order.
+    pub(super) fn sort(&mut self) {
+        if std::mem::take(&mut self.mixed) {
+            let first = self.entries.first().map_or(0, |entry| entry.order);
+            self.entries[self.gone..]
+                .sort_unstable_by_key(|entry| (entry.to.index, entry.order.wrapping_sub(first)));
+        }
+    }
+
+    /// Takes the first `count` datagrams out.
+    #[inline]
+    pub(super) fn advance(&mut self, count: usize) {
+        self.gone += count;
+        if self.gone == self.entries.len() {
+            self.entries.clear();
+            self.arena.clear();
+            (self.gone, self.bytes, self.mixed) = (0, 0, false);
+        }
+    }
+
+    /// Copies what waits, so that no lent memory is needed any longer. Returns how many datagrams
+    /// wait for the first time.
+    #[cold]
+    pub(super) fn keep(&mut self) -> usize {
+        let mut kept = 0;
+        self.entries.drain(..std::mem::take(&mut self.gone));
+        self.bytes = self.entries.iter().map(|entry| entry.len).sum();
+        // What is gone makes room: the arena is written anew once half of it is waste.
+        if self.arena.len() > 2 * self.bytes {
+            let mut arena = Vec::with_capacity(self.arena.capacity());
+            for entry in &mut self.entries {
+                let start = arena.len();
+                arena.extend_from_slice(&self.arena[entry.start..entry.start + entry.head]);
+                entry.start = start;
+            }
+            self.arena = arena;
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.count > 0) {
+            let start = self.arena.len();
+            self.arena.extend_from_within(entry.start..entry.start + entry.head);
+            copy(&mut self.arena, &entry.pieces[..entry.count]);
+            (entry.start, entry.head, entry.count) = (start, entry.len, 0);
+            kept += 1;
+        }
+        kept
+    }
+}
+
+#[inline]
+fn copy(arena: &mut Vec<u8>, pieces: &[Lent]) {
+    for piece in pieces {
+        let at = arena.len();
+        arena.resize(at + piece.len(), 0);
+        piece.read(0, &mut arena[at..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: AddressId = AddressId { index: 0, generation: 0 };
+    const B: AddressId = AddressId { index: 1, generation: 0 };
+
+    fn lend(bytes: &mut [u8]) -> Lent {
+        // SAFETY: the tests keep the bytes until the outbox is done with them.
+        unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn whole(outbox: &Outbox, entry: &Entry) -> Vec<u8> {
+        let mut bytes = outbox.head(entry).to_vec();
+        copy(&mut bytes, entry.pieces());
+        bytes
+    }
+
+    #[test]
+    fn short_datagrams_lie_in_one_piece() {
+        let mut outbox = Outbox::new();
+        assert!(outbox.push(A, b"head", &[lend(&mut [1; 10]), lend(&mut [2; 20])]));
+        let entry = outbox.entries()[0];
+        assert_eq!((entry.len(), entry.pieces().len()), (34, 0));
+        assert_eq!(outbox.head(&entry), [&b"head"[..], &[1; 10], &[2; 20]].concat());
+    }
+
+    #[test]
+    fn kept_datagrams_need_no_lent_memory() {
+        let mut outbox = Outbox::new();
+        let mut memory = vec![7; 5000];
+        assert!(outbox.push(A, b"gone", &[lend(&mut memory)]));
+        assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
+        assert!(outbox.push(A, b"two", &[]));
+        outbox.advance(1);
+        assert_eq!(outbox.keep(), 1);
+        memory.fill(8);
+        assert!(outbox.push(A, b"new", &[lend(&mut memory)]));
+        assert_eq!(outbox.keep(), 1);
+        drop(memory);
+        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
+        let with = |head: &[u8], fill| [head, &[fill; 5000]].concat();
+        assert_eq!(all, [with(b"one", 7), b"two".to_vec(), with(b"new", 8)]);
+        assert_eq!(outbox.keep(), 0);
+    }
+
+    #[test]
+    fn the_arena_stays_within_twice_what_waits() {
+        let mut outbox = Outbox::new();
+        let mut memory = vec![1; 4000];
+        for _ in 0..1000 {
+            while outbox.push(A, b"head", &[lend(&mut memory)]) {}
+            outbox.advance(3);
+            outbox.keep();
+        }
+        assert!(outbox.arena.len() <= 3 << 20, "{}", outbox.arena.len());
+    }
+
+    #[test]
+    fn room_is_bounded_in_number_and_in_bytes() {
+        let mut outbox = Outbox::new();
+        let pushed = (0..1000).take_while(|_| outbox.push(A, b"x", &[])).count();
+        assert_eq!(pushed, ENTRIES);
+        outbox.advance(ENTRIES);
+        let mut memory = vec![0; 60_000];
+        let pushed = (0..1000).take_while(|_| outbox.push(A, b"x", &[lend(&mut memory)])).count();
+        assert_eq!(pushed, BYTES / 60_001);
+        outbox.advance(pushed);
+        assert!(outbox.is_empty() && outbox.arena.is_empty());
+    }
+
+    #[test]
+    fn sorting_keeps_each_peers_order() {
+        let mut outbox = Outbox::new();
+        outbox.order = u32::MAX - 4;
+        for n in 0..10_u8 {
+            outbox.push(if n % 3 == 0 { B } else { A }, &[n], &[]);
+        }
+        outbox.sort();
+        let all: Vec<u8> = outbox.entries().iter().map(|entry| outbox.head(entry)[0]).collect();
+        assert_eq!(all, [1, 2, 4, 5, 7, 8, 0, 3, 6, 9]);
+    }
+}

@@ -1,0 +1,190 @@
+//! [`Socket`]: the link over kernel UDP, two sockets on one address of an interface.
+//!
+//! `udp.rs` has the system calls, `send.rs` and `receive.rs` the two ways, `outbox.rs` what waits. The
+//! short path, one short datagram out or in, is one plain system call without control data, lock or
+//! allocation.
+
+use super::address::SocketAddress;
+use super::interface::Interface;
+use super::name::{SocketName, same_subnet};
+use super::peers::Peers;
+use super::receive::Receiver;
+use super::send::{LARGEST, Peer, Sender, Shared};
+use super::udp::{Udp, source_towards};
+use super::{AddressId, Channel, Counters, Inbox, Lent, Limits, Link};
+use crate::error::{Error, Result};
+
+/// How the sockets are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes to ask for as each socket's receive buffer; the kernel grants twice as many in its own
+    /// accounting, or what `net.core.rmem_max` allows.
+    pub receive_buffer: usize,
+    /// The same for sending. Not greater than what the device takes in a few milliseconds, lest
+    /// acknowledgements wait behind it.
+    pub send_buffer: usize,
+    /// Whether the kernel may cut and join datagrams.
+    pub offload: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { receive_buffer: 4 << 20, send_buffer: 1 << 20, offload: true }
+    }
+}
+
+struct Lane {
+    udp: Udp,
+    sender: Sender,
+    receiver: Receiver,
+}
+
+/// The link over kernel UDP.
+pub struct Socket {
+    lanes: [Lane; 2],
+    shared: Shared,
+    limits: Limits,
+    name: SocketName,
+    scope: u32,
+}
+
+impl Socket {
+    /// Opens the sockets on an address of an interface.
+    pub fn open(interface: &Interface, options: &Options) -> Result<Self> {
+        let (address, scope) = (interface.address, interface.index);
+        let largest = LARGEST[usize::from(address.is_ipv6())];
+        let longest = interface.mtu.saturating_sub(65535 - largest).min(largest);
+        let mut granted = usize::MAX;
+        let mut offload = options.offload;
+        let mut lane = |channel: Channel| -> Result<Lane> {
+            let udp = Udp::bind(address, scope)?;
+            granted = granted.min(udp.receive_buffer(options.receive_buffer));
+            udp.send_buffer(options.send_buffer);
+            offload &= udp.can_segment();
+            // The priority channel has no time for control messages.
+            let joins = channel == Channel::Data && options.offload && udp.join();
+            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins));
+            Ok(Lane { udp, sender, receiver })
+        };
+        let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
+        let ports = [lanes[0].udp.port(), lanes[1].udp.port()];
+        Ok(Self {
+            lanes,
+            shared: Shared {
+                peers: Peers::new(),
+                counters: Counters::default(),
+                refused: Vec::new(),
+                offload,
+                v6: address.is_ipv6(),
+            },
+            limits: Limits {
+                max_datagram: [longest; 2],
+                receive_capacity: capacity(granted, longest, interface.is_device),
+                speed_mbps: interface.speed_mbps,
+                numa_node: interface.numa_node,
+            },
+            name: SocketName { address, prefix: interface.prefix, ports },
+            scope,
+        })
+    }
+
+    fn far(&self, peer: &SocketName) -> Option<u32> {
+        let (own, peer) = (&self.name, peer.address);
+        if own.address.is_ipv4() != peer.is_ipv4() || own.address.is_loopback() != peer.is_loopback() {
+            return None;
+        }
+        if own.address == peer || same_subnet(own.address, peer, own.prefix) {
+            return Some(0);
+        }
+        let source = source_towards(&SocketAddress::new(peer, 9, self.scope))?;
+        Some(if source == own.address { 1 } else { 2 })
+    }
+}
+
+/// Bytes of datagrams of `longest` bytes that a buffer of `granted` bytes surely holds.
+///
+/// The kernel charges each datagram with the memory it lies in: up to 16 KiB a power of two with its
+/// headers and 320 bytes of book-keeping in it, above that whole pages, and 256 bytes for the buffer's
+/// head; a device may use a whole page for a short one. Up to a quarter of the buffer is given back
+/// late (`forward_deficit`, `net/ipv4/udp.c`).
+fn capacity(granted: usize, longest: usize, is_device: bool) -> usize {
+    let inside = longest + 512;
+    let charged = match inside {
+        0..=16384 => inside.next_power_of_two() + 256,
+        _ => inside.next_multiple_of(4096) + 1024,
+    };
+    let charged = if is_device { charged.max(4096 + 256) } else { charged };
+    (granted - granted / 4) / charged * longest
+}
+
+impl Link for Socket {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn name(&self) -> Vec<u8> {
+        self.name.write()
+    }
+
+    fn resolve(&mut self, name: &[u8]) -> Result<AddressId> {
+        let peer = SocketName::parse(name)?;
+        let own = self.name.address;
+        if own.is_ipv4() != peer.address.is_ipv4() || own.is_loopback() != peer.address.is_loopback() {
+            return Err(Error::Unreachable);
+        }
+        let scope = self.scope;
+        let path = self.limits.max_datagram[Channel::Data as usize];
+        self.shared.peers.resolve((peer.address, peer.ports), || {
+            Ok(Peer::new(peer.ports.map(|port| SocketAddress::new(peer.address, port, scope)), path))
+        })
+    }
+
+    fn release(&mut self, address: AddressId) {
+        if self.shared.peers.release(address).is_some() {
+            self.shared.refused.retain(|refused| *refused != address);
+        }
+    }
+
+    fn distance(&self, name: &[u8]) -> Option<u32> {
+        self.far(&SocketName::parse(name).ok()?)
+    }
+
+    fn max_datagram(&self, channel: Channel, to: AddressId) -> usize {
+        let whole = self.limits.max_datagram[channel as usize];
+        self.shared.peers.get(to).map_or(whole, |peer| peer.path.min(whole))
+    }
+
+    #[inline]
+    fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        let len = pieces.iter().fold(header.len(), |len, piece| len.saturating_add(piece.len()));
+        if len > self.limits.max_datagram[channel as usize] {
+            self.shared.counters.too_long += 1;
+            return true;
+        }
+        self.lanes[channel as usize].sender.outbox.push(to, header, pieces)
+    }
+
+    #[inline]
+    fn flush(&mut self) -> usize {
+        self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()
+    }
+
+    #[inline]
+    fn queued(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.sender.outbox.len()).sum()
+    }
+
+    #[inline]
+    fn poll(&mut self, channel: Channel, into: &mut Inbox) -> usize {
+        let lane = &mut self.lanes[channel as usize];
+        lane.receiver.poll(&lane.udp, &mut self.shared, into)
+    }
+
+    fn poll_refused(&mut self) -> Option<AddressId> {
+        self.shared.refused.pop()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}

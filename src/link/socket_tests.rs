@@ -1,0 +1,78 @@
+//! The suite over sockets of both families, with and without offload, and what only sockets do.
+
+use std::net::IpAddr;
+
+use super::conformance::{self as suite, Node, conformance, lend, pattern};
+use super::{Channel, Interface, Link, Options, Socket};
+
+fn loopback(v4: bool) -> Interface {
+    let wanted: IpAddr = if v4 { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+    let all = Interface::all().expect("a list of interfaces");
+    all.into_iter().find(|one| one.address == wanted).expect("a loopback interface")
+}
+
+fn socket(v4: bool) -> Socket {
+    Socket::open(&loopback(v4), &Options::default()).expect("sockets")
+}
+
+/// As on an Ethernet.
+fn narrow(v4: bool, offload: bool) -> Socket {
+    let interface = Interface { mtu: 1500, ..loopback(v4) };
+    Socket::open(&interface, &Options { offload, ..Options::default() }).expect("sockets")
+}
+
+conformance!(ipv4, || socket(true));
+conformance!(ipv6, || socket(false));
+conformance!(ipv4_narrow, || narrow(true, true));
+conformance!(ipv6_narrow, || narrow(false, true));
+conformance!(ipv4_without_offload, || narrow(true, false));
+
+#[test]
+fn a_closed_peer_is_reported() {
+    suite::a_closed_peer_is_reported(|| socket(true));
+    suite::a_closed_peer_is_reported(|| socket(false));
+}
+
+#[test]
+fn the_other_family_is_unreachable() {
+    let (mut v4, v6) = (socket(true), socket(false));
+    assert_eq!(v4.resolve(&v6.name()), Err(crate::error::Error::Unreachable));
+    assert_eq!(v4.distance(&v6.name()), None);
+}
+
+#[test]
+fn datagrams_of_one_size_travel_together() {
+    let (mut one, mut two) = (Node::new(narrow(true, true)), Node::new(narrow(true, true)));
+    let to = one.resolve(&two);
+    let mut memory = pattern(1, 1400);
+    for n in 0..64_u8 {
+        one.post(Channel::Data, to, &[n; 64], &[lend(&mut memory)]);
+    }
+    one.flush();
+    assert_eq!(one.link.counters().offloaded, 2, "44 and 20 of 1464 bytes");
+    for n in 0..64_u8 {
+        let got = two.next(Channel::Data);
+        assert_eq!((got[..64].to_vec(), &got[64..]), (vec![n; 64], &memory[..]));
+    }
+    assert!(two.inbox.buffers() < 64, "joined on the way in as well");
+}
+
+#[test]
+fn the_buffer_holds_what_the_limits_promise() {
+    for (open, of) in [(socket(true), socket(true)), (narrow(true, false), narrow(true, false))] {
+        let (mut one, mut two) = (Node::new(open), Node::new(of));
+        let to = one.resolve(&two);
+        let limits = two.link.limits();
+        let max = limits.max_datagram[1];
+        let mut memory = pattern(3, max);
+        let count = limits.receive_capacity / max;
+        for _ in 0..count {
+            one.post(Channel::Data, to, &[], &[lend(&mut memory)]);
+        }
+        one.flush();
+        for _ in 0..count {
+            assert_eq!(*two.next(Channel::Data), memory);
+        }
+        assert!(two.has_nothing());
+    }
+}

@@ -1,0 +1,290 @@
+//! [`Udp`]: one kernel socket and its system calls, `udp(7)`, `ip(7)`, `ipv6(7)`, `sendmmsg(2)`.
+//!
+//! Nothing here waits. Calls give the kernel's `errno`; what it means is decided by the callers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use super::address::SocketAddress;
+use crate::error::{Error, Result};
+
+/// The kernel's error code.
+pub(super) type Errno = i32;
+
+const IPPROTO: [i32; 2] = [libc::IPPROTO_IP, libc::IPPROTO_IPV6];
+
+/// Room for one control message with an `int` or less in it, in the kernel's layout
+/// (`CMSG_SPACE(sizeof(int))` on 64-bit hosts).
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control([u8; 24]);
+
+const _: () = assert!(size_of::<libc::cmsghdr>() == 16 && size_of::<usize>() == 8);
+
+impl Control {
+    pub(super) const EMPTY: Self = Self([0; 24]);
+    pub(super) const ROOM: usize = size_of::<Self>();
+
+    /// Asks the kernel to cut the message into datagrams of `size` bytes (`UDP_SEGMENT`).
+    pub(super) fn segments(size: u16) -> Self {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&18_usize.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&libc::UDP_SEGMENT.to_ne_bytes());
+        bytes[16..18].copy_from_slice(&size.to_ne_bytes());
+        Self(bytes)
+    }
+
+    /// Size of the datagrams that the kernel joined (`UDP_GRO`), if it did. `len` is what it wrote.
+    pub(super) fn joined(&self, len: usize) -> Option<usize> {
+        let (level, kind, data) = first_control(self.0.get(..len)?)?;
+        let size = i32::from_ne_bytes(*data.first_chunk()?);
+        (level == libc::SOL_UDP && kind == libc::UDP_GRO && size > 0).then_some(size as usize)
+    }
+}
+
+/// Level, type and data of the first control message.
+fn first_control(bytes: &[u8]) -> Option<(i32, i32, &[u8])> {
+    let len = usize::from_ne_bytes(*bytes.first_chunk()?);
+    let level = i32::from_ne_bytes(*bytes.get(8..)?.first_chunk()?);
+    let kind = i32::from_ne_bytes(*bytes.get(12..)?.first_chunk()?);
+    Some((level, kind, bytes.get(16..len.min(bytes.len()))?))
+}
+
+/// What the network said about an earlier datagram (`IP_RECVERR`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    pub(super) errno: Errno,
+    /// With `EMSGSIZE`: the path's MTU in bytes, IP header included.
+    pub(super) mtu: u32,
+    /// Where the datagram went.
+    pub(super) to: SocketAddress,
+}
+
+/// A socket that is bound to one address, and does not block.
+pub(super) struct Udp {
+    socket: UdpSocket,
+    port: u16,
+    v6: bool,
+}
+
+fn errno() -> Errno {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn system(error: &io::Error) -> Error {
+    Error::System(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Turns the result of a call into bytes or messages.
+#[inline]
+fn counted(result: isize) -> std::result::Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| errno())
+}
+
+impl Udp {
+    /// A socket on a port of the kernel's choice.
+    pub(super) fn bind(address: IpAddr, scope: u32) -> Result<Self> {
+        let local = match address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => {
+                SocketAddr::V6(SocketAddrV6::new(address, 0, 0, scope))
+            }
+            _ => SocketAddr::new(address, 0),
+        };
+        let socket = UdpSocket::bind(local).map_err(|error| system(&error))?;
+        socket.set_nonblocking(true).map_err(|error| system(&error))?;
+        let port = socket.local_addr().map_err(|error| system(&error))?.port();
+        let udp = Self { socket, port, v6: address.is_ipv6() };
+        udp.fragment(false);
+        udp.set(IPPROTO[usize::from(udp.v6)], [libc::IP_RECVERR, libc::IPV6_RECVERR][usize::from(udp.v6)], 1);
+        Ok(udp)
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn set(&self, level: i32, option: i32, value: i32) -> bool {
+        let (start, len) = ((&raw const value).cast(), size_of::<i32>() as libc::socklen_t);
+        // SAFETY: an open socket; the value is read during the call.
+        unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, start, len) == 0 }
+    }
+
+    fn read(&self, level: i32, option: i32) -> i32 {
+        let (mut value, mut len) = (0_i32, size_of::<i32>() as libc::socklen_t);
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: an open socket; the callee writes at most `len` bytes.
+        unsafe { libc::getsockopt(fd, level, option, (&raw mut value).cast(), &raw mut len) };
+        value
+    }
+
+    /// Asks for a receive buffer of this many bytes; returns what the kernel grants, in its own
+    /// accounting.
+    pub(super) fn receive_buffer(&self, bytes: usize) -> usize {
+        self.buffer(bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
+    }
+
+    /// The same for the send buffer.
+    pub(super) fn send_buffer(&self, bytes: usize) -> usize {
+        self.buffer(bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
+    }
+
+    fn buffer(&self, bytes: usize, force: i32, option: i32) -> usize {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+        if !self.set(libc::SOL_SOCKET, force, bytes) {
+            // Without the privilege the kernel cuts the wish down to its limit.
+            self.set(libc::SOL_SOCKET, option, bytes);
+        }
+        usize::try_from(self.read(libc::SOL_SOCKET, option)).unwrap_or(0)
+    }
+
+    /// Whether the kernel cuts one message into many datagrams.
+    pub(super) fn can_segment(&self) -> bool {
+        // Tried with a size, then without: a default size would cut every message.
+        self.set(libc::SOL_UDP, libc::UDP_SEGMENT, 512) && self.set(libc::SOL_UDP, libc::UDP_SEGMENT, 0)
+    }
+
+    /// Asks the kernel to join datagrams of one size from one sender.
+    pub(super) fn join(&self) -> bool {
+        self.set(libc::SOL_UDP, libc::UDP_GRO, 1)
+    }
+
+    /// Lets datagrams go out in IP fragments, or, as after [`bind`](Self::bind), forbids it.
+    pub(super) fn fragment(&self, allowed: bool) {
+        let (option, value) = match (self.v6, allowed) {
+            (false, false) => (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            (false, true) => (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+            (true, false) => (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+            (true, true) => (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        };
+        self.set(IPPROTO[usize::from(self.v6)], option, value);
+    }
+
+    /// Sends one datagram.
+    #[inline]
+    pub(super) fn send(&self, to: &SocketAddress, bytes: &[u8]) -> std::result::Result<(), Errno> {
+        let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: an open socket; bytes and address are read during the call.
+        let sent = unsafe { libc::sendto(self.socket.as_raw_fd(), start, len, 0, to.as_ptr(), to.len()) };
+        counted(sent).map(|_| ())
+    }
+
+    /// Sends messages, in order; returns how many the kernel took, at least one.
+    ///
+    /// # Safety
+    /// All that the messages point to is valid for reads until the call returns.
+    pub(super) unsafe fn send_messages(
+        &self,
+        messages: &mut [libc::mmsghdr],
+    ) -> std::result::Result<usize, Errno> {
+        let fd = self.socket.as_raw_fd();
+        if let [one] = messages {
+            // SAFETY: an open socket; the rest is the caller's promise.
+            return counted(unsafe { libc::sendmsg(fd, &raw const one.msg_hdr, 0) }).map(|_| 1);
+        }
+        let count = messages.len() as libc::c_uint;
+        // SAFETY: an open socket, `count` messages; the rest is the caller's promise.
+        counted(unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, 0) } as isize)
+    }
+
+    /// Receives one datagram and returns its length, which is greater than the buffer's if it did
+    /// not fit.
+    #[inline]
+    pub(super) fn receive(&self, into: &mut [u8]) -> std::result::Result<usize, Errno> {
+        let (start, len) = (into.as_mut_ptr().cast(), into.len());
+        // SAFETY: an open socket; the callee writes at most `len` bytes.
+        counted(unsafe { libc::recv(self.socket.as_raw_fd(), start, len, libc::MSG_TRUNC) })
+    }
+
+    /// Receives messages; returns how many were filled.
+    ///
+    /// # Safety
+    /// All that the messages point to is valid for writes until the call returns.
+    pub(super) unsafe fn receive_messages(
+        &self,
+        messages: &mut [libc::mmsghdr],
+    ) -> std::result::Result<usize, Errno> {
+        let fd = self.socket.as_raw_fd();
+        if let [one] = messages {
+            // SAFETY: an open socket; the rest is the caller's promise.
+            let len = counted(unsafe { libc::recvmsg(fd, &raw mut one.msg_hdr, 0) })?;
+            one.msg_len = len as u32;
+            return Ok(1);
+        }
+        let count = messages.len() as libc::c_uint;
+        // SAFETY: an open socket, `count` messages, no timeout; the rest is the caller's promise.
+        let filled = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count, 0, ptr::null_mut()) };
+        counted(filled as isize)
+    }
+
+    /// The oldest report of the network; taking it clears the error that it announced.
+    #[cold]
+    pub(super) fn report(&self) -> Option<Report> {
+        #[repr(C, align(8))]
+        struct Room([u8; 256]);
+        let (mut to, mut control) = (SocketAddress::EMPTY, Room([0; 256]));
+        let mut message = libc::msghdr {
+            msg_name: to.as_mut_ptr().cast(),
+            msg_namelen: SocketAddress::ROOM,
+            msg_iov: ptr::null_mut(),
+            msg_iovlen: 0,
+            msg_control: control.0.as_mut_ptr().cast(),
+            msg_controllen: control.0.len(),
+            msg_flags: 0,
+        };
+        // SAFETY: an open socket; name and control have the rooms that the message says.
+        let result = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE) };
+        if result < 0 {
+            return None;
+        }
+        let written = message.msg_controllen.min(control.0.len());
+        let (_, _, error) = first_control(&control.0[..written])?;
+        // `sock_extended_err`: u32 errno, u8 origin, type, code, pad, u32 info.
+        let errno = u32::from_ne_bytes(*error.first_chunk()?) as Errno;
+        let mtu = u32::from_ne_bytes(*error.get(8..)?.first_chunk()?);
+        Some(Report { errno, mtu, to })
+    }
+}
+
+/// The source address that the kernel would use towards a port; `None` without a route.
+pub(super) fn source_towards(to: &SocketAddress) -> Option<IpAddr> {
+    let (address, _) = to.parts()?;
+    let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    // SAFETY: an open socket; the address is read during the call. Nothing is sent.
+    if unsafe { libc::connect(socket.as_raw_fd(), to.as_ptr(), to.len()) } != 0 {
+        return None;
+    }
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_are_in_the_kernels_layout() {
+        let control = Control::segments(1472);
+        assert_eq!(first_control(&control.0), Some((libc::SOL_UDP, libc::UDP_SEGMENT, &[0xC0, 5][..])));
+        assert_eq!(control.joined(24), None);
+        let mut joined = Control::segments(0);
+        joined.0[..8].copy_from_slice(&20_usize.to_ne_bytes());
+        joined.0[12..16].copy_from_slice(&libc::UDP_GRO.to_ne_bytes());
+        joined.0[16..20].copy_from_slice(&1000_i32.to_ne_bytes());
+        assert_eq!(joined.joined(24), Some(1000));
+        assert_eq!(joined.joined(0), None);
+        assert_eq!(joined.joined(25), None);
+    }
+
+    #[test]
+    fn control_messages_that_lie_about_their_length_are_cut() {
+        for len in [0_usize, 1, 15, 16, 17, usize::MAX] {
+            let mut bytes = [7_u8; 24];
+            bytes[..8].copy_from_slice(&len.to_ne_bytes());
+            let _ = first_control(&bytes);
+            let _ = Control(bytes).joined(24);
+        }
+    }
+}

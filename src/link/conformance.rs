@@ -363,7 +363,7 @@ pub(super) fn a_closed_peer_is_reported<L: Link>(open: impl Fn() -> L) {
         assert!(one.has_nothing());
         reported = reported.or_else(|| one.link.poll_refused());
     }
-    assert_eq!(reported, Some(gone));
+    assert_eq!(reported, Some(gone), "{:?}", one.link.counters());
     while let Some(peer) = one.link.poll_refused() {
         assert_eq!(peer, gone);
     }
@@ -376,7 +376,6 @@ macro_rules! conformance {
     ($name:ident, $open:expr) => {
         mod $name {
             use crate::link::conformance as suite;
-            #[expect(unused_imports, reason = "what the expression names")]
             use super::*;
 
             $crate::link::conformance::conformance!(@tests $open;

@@ -139,6 +139,10 @@ impl Sender {
                     took += sent;
                     tries = 0;
                     self.outbox.advance(sent);
+                    // The call swallows the error that made it stop early.
+                    if messages < self.plan.messages.len() {
+                        hear(udp, shared);
+                    }
                 }
                 Err(libc::EAGAIN) => {
                     shared.counters.kept += self.outbox.keep() as u64;

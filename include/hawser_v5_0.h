@@ -1,4 +1,4 @@
-/* Generated from src/host/v5_0/sys.rs by `make headers`. Do not edit. */
+/* Generated from src/host/v5_0/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */
 
 #ifndef HAWSER_V5_0_H
 #define HAWSER_V5_0_H
@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct hawser_v5_0_BtlModule;
+struct hawser_v5_0_Descriptor;
 
 // A class of the host's object system.
 //
@@ -406,5 +409,274 @@ typedef struct hawser_v5_0_PmixProc {
     // rank in the job
     uint32_t rank;
 } hawser_v5_0_PmixProc;
+
+// A peer; the host only ever sees its address, which is a handle of ours.
+//
+// C: `struct mca_btl_base_endpoint_t`.
+typedef void hawser_v5_0_BtlEndpoint;
+
+// A piece of memory of a descriptor.
+//
+// C: `mca_btl_base_segment_t`.
+typedef struct hawser_v5_0_Segment {
+    // address
+    uint8_t *start;
+    // bytes
+    uint64_t len;
+} hawser_v5_0_Segment;
+
+// What a byte transport's receive callback is handed.
+//
+// C: `mca_btl_base_receive_descriptor_t`.
+typedef struct hawser_v5_0_ReceiveDescriptor {
+    // the sender
+    hawser_v5_0_BtlEndpoint *endpoint;
+    // pieces of memory
+    const struct hawser_v5_0_Segment *segments;
+    // how many
+    size_t segment_count;
+    // who it is for
+    uint8_t tag;
+    uint8_t _pad0[7];
+    // registered with the callback
+    void *callback_data;
+} hawser_v5_0_ReceiveDescriptor;
+
+// The head of a process.
+//
+// C: `opal_proc_t`.
+typedef struct hawser_v5_0_BtlProc {
+    uint8_t _pad0[40];
+    // job
+    uint32_t jobid;
+    // rank in the job
+    uint32_t vpid;
+} hawser_v5_0_BtlProc;
+
+// What is sent, and what 4.1 is handed when something was received.
+//
+// C: `mca_btl_base_descriptor_t`.
+typedef struct hawser_v5_0_Descriptor {
+    uint8_t _pad0[56];
+    // pieces of memory
+    struct hawser_v5_0_Segment *segments;
+    // how many
+    size_t segment_count;
+    // called when it has been sent
+    void (*sent)(struct hawser_v5_0_BtlModule*,
+                 hawser_v5_0_BtlEndpoint*,
+                 struct hawser_v5_0_Descriptor*,
+                 int);
+    // for the callback
+    void *callback_data;
+    // for the callback
+    void *context;
+    // wishes
+    uint32_t flags;
+    // ordering class
+    uint8_t order;
+    uint8_t _pad1[3];
+} hawser_v5_0_Descriptor;
+
+// The head of a convertor.
+//
+// C: `opal_convertor_t`.
+typedef struct hawser_v5_0_BtlConvertor {
+    uint8_t _pad0[20];
+    // state and properties
+    uint32_t flags;
+    // packed bytes
+    size_t local_size;
+    uint8_t _pad1[24];
+    // elements
+    size_t count;
+} hawser_v5_0_BtlConvertor;
+
+// A registration handle; the host copies its bytes to the peer.
+//
+// C: `mca_btl_base_registration_handle_t`.
+typedef void hawser_v5_0_BtlRegistration;
+
+// What the transport tells when a PUT or GET has ended.
+//
+// C: `mca_btl_base_rdma_completion_fn_t`.
+typedef void (*hawser_v5_0_Transferred)(struct hawser_v5_0_BtlModule*,
+                                        hawser_v5_0_BtlEndpoint*,
+                                        void*,
+                                        hawser_v5_0_BtlRegistration*,
+                                        void*,
+                                        void*,
+                                        int);
+
+// Starts a PUT or a GET.
+//
+// C: `mca_btl_base_module_put_fn_t`, `mca_btl_base_module_get_fn_t`.
+typedef int (*hawser_v5_0_Transfer)(struct hawser_v5_0_BtlModule*,
+                                    hawser_v5_0_BtlEndpoint*,
+                                    void*,
+                                    uint64_t,
+                                    hawser_v5_0_BtlRegistration*,
+                                    hawser_v5_0_BtlRegistration*,
+                                    size_t,
+                                    int,
+                                    int,
+                                    hawser_v5_0_Transferred,
+                                    void*,
+                                    void*);
+
+// What the transport tells when a peer or a device is lost.
+//
+// C: `mca_btl_base_module_error_cb_fn_t`.
+typedef void (*hawser_v5_0_Failed)(struct hawser_v5_0_BtlModule*,
+                                   int32_t,
+                                   struct hawser_v5_0_BtlProc*,
+                                   char*);
+
+// The table of a byte transport.
+//
+// C: `mca_btl_base_module_t`.
+typedef struct hawser_v5_0_BtlModule {
+    // the component
+    const struct hawser_v5_0_BtlComponent *component;
+    // longest message sent at once, header included
+    size_t eager_limit;
+    // data in the first fragment of a long message
+    size_t rndv_eager_limit;
+    // longest fragment
+    size_t max_send_size;
+    // data that is sent, not put, at the beginning of a pipelined message
+    size_t rdma_pipeline_send_length;
+    // longest fragment of a pipelined message
+    size_t rdma_pipeline_frag_size;
+    // shortest pipelined message
+    size_t min_rdma_pipeline_size;
+    // transports of lower value are not used beside this one
+    uint32_t exclusivity;
+    // rank among transports by latency; lower is better
+    uint32_t latency;
+    // share among transports by bandwidth
+    uint32_t bandwidth;
+    // properties
+    uint32_t flags;
+    // atomic operations
+    uint32_t atomic_flags;
+    uint8_t _pad0[4];
+    // bytes of a registration handle
+    size_t registration_handle_size;
+    // longest GET
+    size_t get_limit;
+    // alignment of a GET
+    size_t get_alignment;
+    // longest PUT
+    size_t put_limit;
+    // alignment of a PUT
+    size_t put_alignment;
+    // GETs from this length on need registered local memory
+    size_t get_local_registration_threshold;
+    // PUTs from this length on need registered local memory
+    size_t put_local_registration_threshold;
+    // makes peers known
+    int (*add_procs)(struct hawser_v5_0_BtlModule*,
+                     size_t,
+                     struct hawser_v5_0_BtlProc**,
+                     hawser_v5_0_BtlEndpoint**,
+                     void*);
+    // forgets peers
+    int (*del_procs)(struct hawser_v5_0_BtlModule*,
+                     size_t,
+                     struct hawser_v5_0_BtlProc**,
+                     hawser_v5_0_BtlEndpoint**);
+    // hears of receive callbacks
+    void (*register_)(void);
+    // ends the module
+    int (*finalize)(struct hawser_v5_0_BtlModule*);
+    // gives a descriptor with memory
+    struct hawser_v5_0_Descriptor *(*alloc)(struct hawser_v5_0_BtlModule*,
+                                            hawser_v5_0_BtlEndpoint*,
+                                            uint8_t,
+                                            size_t,
+                                            uint32_t);
+    // takes a descriptor back
+    int (*free)(struct hawser_v5_0_BtlModule*, struct hawser_v5_0_Descriptor*);
+    // gives a descriptor of user data
+    struct hawser_v5_0_Descriptor *(*prepare_src)(struct hawser_v5_0_BtlModule*,
+                                                  hawser_v5_0_BtlEndpoint*,
+                                                  struct hawser_v5_0_BtlConvertor*,
+                                                  uint8_t,
+                                                  size_t,
+                                                  size_t*,
+                                                  uint32_t);
+    // sends a descriptor
+    int (*send)(struct hawser_v5_0_BtlModule*,
+                hawser_v5_0_BtlEndpoint*,
+                struct hawser_v5_0_Descriptor*,
+                uint8_t);
+    // sends at once or not at all
+    int (*sendi)(struct hawser_v5_0_BtlModule*,
+                 hawser_v5_0_BtlEndpoint*,
+                 struct hawser_v5_0_BtlConvertor*,
+                 void*,
+                 size_t,
+                 size_t,
+                 uint8_t,
+                 uint32_t,
+                 uint8_t,
+                 struct hawser_v5_0_Descriptor**);
+    // writes to a peer's memory
+    hawser_v5_0_Transfer put;
+    // reads from a peer's memory
+    hawser_v5_0_Transfer get;
+    // says what state it is in
+    void (*dump)(struct hawser_v5_0_BtlModule*, hawser_v5_0_BtlEndpoint*, int);
+    // atomic operation without result
+    void (*atomic_op)(void);
+    // atomic operation with result
+    void (*atomic_fop)(void);
+    // compare and swap
+    void (*atomic_cswap)(void);
+    // registers memory
+    hawser_v5_0_BtlRegistration *(*register_mem)(struct hawser_v5_0_BtlModule*,
+                                                 hawser_v5_0_BtlEndpoint*,
+                                                 void*,
+                                                 size_t,
+                                                 uint32_t);
+    // takes a registration back
+    int (*deregister_mem)(struct hawser_v5_0_BtlModule*, hawser_v5_0_BtlRegistration*);
+    // memory pool
+    void *mpool;
+    // takes the host's error callback
+    int (*register_error)(struct hawser_v5_0_BtlModule*, hawser_v5_0_Failed);
+    // 4.1: checkpoint callback; 5.0: longest fragment of device memory
+    size_t ft_event_or_accelerator_max_send_size;
+    // waits for PUTs and GETs
+    int (*flush)(struct hawser_v5_0_BtlModule*, hawser_v5_0_BtlEndpoint*);
+    // 5.0 keeps its emulation of one-sided operations here
+    uint8_t reserved[256];
+} hawser_v5_0_BtlModule;
+
+// A byte transport's component.
+//
+// C: `mca_btl_base_component_3_0_0_t`.
+typedef struct hawser_v5_0_BtlComponent {
+    // the part common to all components
+    struct hawser_v5_0_Component base;
+    // metadata flags
+    uint32_t param_field;
+    uint8_t _pad0[36];
+    // makes the modules
+    struct hawser_v5_0_BtlModule **(*init)(int*, bool, bool);
+    // advances all modules
+    int (*progress)(void);
+} hawser_v5_0_BtlComponent;
+
+// A registered receive callback; its type differs by version.
+//
+// C: `mca_btl_active_message_callback_t`.
+typedef struct hawser_v5_0_ActiveMessage {
+    // the callback
+    const void *callback;
+    // for the callback
+    void *callback_data;
+} hawser_v5_0_ActiveMessage;
 
 #endif  /* HAWSER_V5_0_H */

@@ -18,8 +18,8 @@
 pub mod btl;
 pub mod capi;
 pub mod config;
-pub mod error;
 pub mod engine;
+pub mod error;
 pub mod fabric;
 pub mod host;
 pub mod link;

@@ -43,8 +43,12 @@ fn generate(abi: &str) -> String {
     config.export.include = structures(&source);
     config.export.include.extend(structures(&shared()));
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
-    config.header =
-        Some(format!("/* Generated from src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"));
+    // Structures whose functions name them before they are complete.
+    config.after_includes =
+        Some(["BtlModule", "Descriptor"].map(|name| format!("\nstruct hawser_{abi}_{name};")).concat());
+    config.header = Some(format!(
+        "/* Generated from src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"
+    ));
     let mut text = Vec::new();
     cbindgen::Builder::new()
         .with_config(config)

@@ -154,51 +154,51 @@ static void check_btl(void)
           btl_put_local_registration_threshold);
     CHECK_FUNCTION(BtlModule, add_procs, mca_btl_base_module_t, btl_add_procs,
                    int (*)(mca_btl_base_module_t *, size_t, struct opal_proc_t **,
-                           mca_btl_base_endpoint_t **, opal_bitmap_t *));
+                           struct mca_btl_base_endpoint_t **, opal_bitmap_t *));
     CHECK_FUNCTION(BtlModule, del_procs, mca_btl_base_module_t, btl_del_procs,
                    int (*)(mca_btl_base_module_t *, size_t, struct opal_proc_t **,
-                           mca_btl_base_endpoint_t **));
+                           struct mca_btl_base_endpoint_t **));
     CHECK(BtlModule, register_, mca_btl_base_module_t, btl_register);
     CHECK_FUNCTION(BtlModule, finalize, mca_btl_base_module_t, btl_finalize,
                    int (*)(mca_btl_base_module_t *));
     CHECK_FUNCTION(BtlModule, alloc, mca_btl_base_module_t, btl_alloc,
                    mca_btl_base_descriptor_t *(*) (mca_btl_base_module_t *,
-                                                   mca_btl_base_endpoint_t *, uint8_t, size_t,
+                                                   struct mca_btl_base_endpoint_t *, uint8_t, size_t,
                                                    uint32_t));
     CHECK_FUNCTION(BtlModule, free, mca_btl_base_module_t, btl_free,
                    int (*)(mca_btl_base_module_t *, mca_btl_base_descriptor_t *));
     CHECK_FUNCTION(BtlModule, prepare_src, mca_btl_base_module_t, btl_prepare_src,
                    mca_btl_base_descriptor_t *(*) (mca_btl_base_module_t *,
-                                                   mca_btl_base_endpoint_t *, opal_convertor_t *,
+                                                   struct mca_btl_base_endpoint_t *, opal_convertor_t *,
                                                    uint8_t, size_t, size_t *, uint32_t));
     CHECK_FUNCTION(BtlModule, send, mca_btl_base_module_t, btl_send,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *,
                            mca_btl_base_descriptor_t *, mca_btl_base_tag_t));
     CHECK_FUNCTION(BtlModule, sendi, mca_btl_base_module_t, btl_sendi,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, opal_convertor_t *,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, opal_convertor_t *,
                            void *, size_t, size_t, uint8_t, uint32_t, mca_btl_base_tag_t,
                            mca_btl_base_descriptor_t **));
     CHECK_FUNCTION(BtlModule, put, mca_btl_base_module_t, btl_put,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, void *, uint64_t,
-                           mca_btl_base_registration_handle_t *,
-                           mca_btl_base_registration_handle_t *, size_t, int, int,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, void *, uint64_t,
+                           struct mca_btl_base_registration_handle_t *,
+                           struct mca_btl_base_registration_handle_t *, size_t, int, int,
                            mca_btl_base_rdma_completion_fn_t, void *, void *));
     CHECK_FUNCTION(BtlModule, get, mca_btl_base_module_t, btl_get,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, void *, uint64_t,
-                           mca_btl_base_registration_handle_t *,
-                           mca_btl_base_registration_handle_t *, size_t, int, int,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, void *, uint64_t,
+                           struct mca_btl_base_registration_handle_t *,
+                           struct mca_btl_base_registration_handle_t *, size_t, int, int,
                            mca_btl_base_rdma_completion_fn_t, void *, void *));
     CHECK_FUNCTION(BtlModule, dump, mca_btl_base_module_t, btl_dump,
-                   void (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, int));
+                   void (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, int));
     CHECK(BtlModule, atomic_op, mca_btl_base_module_t, btl_atomic_op);
     CHECK(BtlModule, atomic_fop, mca_btl_base_module_t, btl_atomic_fop);
     CHECK(BtlModule, atomic_cswap, mca_btl_base_module_t, btl_atomic_cswap);
     CHECK_FUNCTION(BtlModule, register_mem, mca_btl_base_module_t, btl_register_mem,
-                   mca_btl_base_registration_handle_t *(*) (mca_btl_base_module_t *,
-                                                            mca_btl_base_endpoint_t *, void *,
+                   struct mca_btl_base_registration_handle_t *(*) (mca_btl_base_module_t *,
+                                                            struct mca_btl_base_endpoint_t *, void *,
                                                             size_t, uint32_t));
     CHECK_FUNCTION(BtlModule, deregister_mem, mca_btl_base_module_t, btl_deregister_mem,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_registration_handle_t *));
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_registration_handle_t *));
     CHECK(BtlModule, mpool, mca_btl_base_module_t, btl_mpool);
     CHECK_FUNCTION(BtlModule, register_error, mca_btl_base_module_t, btl_register_error,
                    int (*)(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t));
@@ -207,7 +207,7 @@ static void check_btl(void)
                                               void (*)(mca_btl_base_module_t *, int32_t,
                                                        struct opal_proc_t *, char *)));
     CHECK_FUNCTION(BtlModule, flush, mca_btl_base_module_t, btl_flush,
-                   int (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *));
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *));
     CHECK(BtlModule, reserved, mca_btl_base_module_t, padding);
     CHECK_SIZE(BtlModule, mca_btl_base_module_t);
 
@@ -217,7 +217,7 @@ static void check_btl(void)
     CHECK(Descriptor, segments, mca_btl_base_descriptor_t, des_segments);
     CHECK(Descriptor, segment_count, mca_btl_base_descriptor_t, des_segment_count);
     CHECK_FUNCTION(Descriptor, sent, mca_btl_base_descriptor_t, des_cbfunc,
-                   void (*)(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                   void (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *,
                             mca_btl_base_descriptor_t *, int));
     CHECK(Descriptor, callback_data, mca_btl_base_descriptor_t, des_cbdata);
     CHECK(Descriptor, context, mca_btl_base_descriptor_t, des_context);

@@ -60,6 +60,7 @@ int main(void)
     CHECK_PROTOTYPE(opal_progress, void (*)(void));
 
     check_process_info();
+    CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t, btl_ft_event);
     compare_type("the receive callback",
                  __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
                                               void (*)(mca_btl_base_module_t *, mca_btl_base_tag_t,

@@ -74,6 +74,8 @@ int main(void)
     CHECK_PROTOTYPE(opal_progress, int (*)(void));
 
     check_process_info();
+    CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t,
+          btl_accelerator_max_send_size);
     compare_type("the receive callback",
                  __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
                                               void (*)(mca_btl_base_module_t *,

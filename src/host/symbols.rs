@@ -42,7 +42,7 @@ macro_rules! symbols {
 
         impl $name {
             /// Looks everything up; the first symbol that is missing is named.
-            pub(super) fn find(host: crate::host::symbols::Loaded) -> std::result::Result<Self, String> {
+            pub(in crate::host) fn find(host: crate::host::symbols::Loaded) -> std::result::Result<Self, String> {
                 Ok(Self {
                     $($field: {
                         let address = host.symbol($symbol)?;

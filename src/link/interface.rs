@@ -6,8 +6,10 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::{fs, io, net};
 
@@ -197,6 +199,16 @@ impl Facts {
             numa_node: number("device/numa_node"),
         }
     }
+}
+
+/// A number for this host and its network namespace, the same for all processes in it: loopback
+/// addresses of others are not ours.
+pub(super) fn host() -> u64 {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |file| file.ino());
+    let mut hasher = DefaultHasher::new();
+    (boot.trim(), namespace).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A list of interfaces as users write it: names and subnets, separated by commas.

@@ -120,8 +120,9 @@ pub trait Link {
     /// Undoes one [`resolve`](Self::resolve).
     fn release(&mut self, address: AddressId);
 
-    /// How far away the peer of this name is: 0 on this host or in its subnet, 1 behind a router on
-    /// this interface, 2 by another interface; `None` if it cannot be reached.
+    /// How far away the peer of this name is: 0 on this host, over its loopback interface, 1 in the
+    /// same subnet, 2 behind a router on this interface, 3 by another interface; `None` if it cannot
+    /// be reached.
     fn distance(&self, name: &[u8]) -> Option<u32>;
 
     /// Longest datagram that the way to this peer carries whole; at most that of the link's

@@ -44,6 +44,8 @@ pub(super) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
 /// The addresses of a socket link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SocketName {
+    /// The host that it is on, as far as loopback addresses go ([`host`](super::interface::host)).
+    pub(super) host: u64,
     /// Its interface's address.
     pub(super) address: IpAddr,
     /// Leading bits that the interface's subnet shares.
@@ -53,9 +55,11 @@ pub(super) struct SocketName {
 }
 
 impl SocketName {
-    /// Body: `u8 family (4, 6) | u8 prefix length | u16 priority port | u16 data port | address`.
+    /// Body: `u64 host | u8 family (4, 6) | u8 prefix length | u16 priority port | u16 data port |
+    /// address`.
     pub(super) fn write(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(22);
+        let mut body = Vec::with_capacity(30);
+        body.extend(self.host.to_le_bytes());
         body.extend([if self.address.is_ipv4() { 4 } else { 6 }, self.prefix]);
         self.ports.iter().for_each(|port| body.extend(port.to_le_bytes()));
         match self.address {
@@ -68,7 +72,8 @@ impl SocketName {
     /// Reads one. Only addresses that one host can have are taken.
     pub(super) fn parse(record: &[u8]) -> Result<Self> {
         let bad = Error::BadParameter;
-        let (fixed, octets) = body(Kind::Socket, record)?.split_first_chunk::<6>().ok_or(bad)?;
+        let (host, rest) = body(Kind::Socket, record)?.split_first_chunk::<8>().ok_or(bad)?;
+        let (fixed, octets) = rest.split_first_chunk::<6>().ok_or(bad)?;
         let [family, prefix, ports @ ..] = *fixed;
         let (address, bits, usable) = match family {
             4 => {
@@ -88,7 +93,7 @@ impl SocketName {
         if !usable || prefix > bits || ports.contains(&0) {
             return Err(bad);
         }
-        Ok(Self { address, prefix, ports })
+        Ok(Self { host: u64::from_le_bytes(*host), address, prefix, ports })
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
     }
 
     fn name(address: &str, prefix: u8) -> SocketName {
-        SocketName { address: ip(address), prefix, ports: [40_000, 40_001] }
+        SocketName { host: 7, address: ip(address), prefix, ports: [40_000, 40_001] }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! allocation.
 
 use super::address::SocketAddress;
-use super::interface::Interface;
+use super::interface::{Interface, host};
 use super::name::{SocketName, same_subnet};
 use super::peers::Peers;
 use super::receive::Receiver;
@@ -25,11 +25,13 @@ pub struct Options {
     pub send_buffer: usize,
     /// Whether the kernel may cut and join datagrams.
     pub offload: bool,
+    /// First port to try, then those above it; 0: any.
+    pub base_port: u16,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { receive_buffer: 4 << 20, send_buffer: 1 << 20, offload: true }
+        Self { receive_buffer: 4 << 20, send_buffer: 1 << 20, offload: true, base_port: 0 }
     }
 }
 
@@ -57,7 +59,7 @@ impl Socket {
         let mut granted = usize::MAX;
         let mut offload = options.offload;
         let mut lane = |channel: Channel| -> Result<Lane> {
-            let udp = Udp::bind(address, scope)?;
+            let udp = Udp::bind(address, scope, options.base_port)?;
             granted = granted.min(udp.receive_buffer(options.receive_buffer));
             udp.send_buffer(options.send_buffer);
             offload &= udp.can_segment();
@@ -83,21 +85,37 @@ impl Socket {
                 speed_mbps: interface.speed_mbps,
                 numa_node: interface.numa_node,
             },
-            name: SocketName { address, prefix: interface.prefix, ports },
+            name: SocketName { host: host(), address, prefix: interface.prefix, ports },
             scope,
         })
     }
 
+    /// UDP ports by channel.
+    pub fn ports(&self) -> [u16; 2] {
+        self.name.ports
+    }
+
+    /// Whether the families agree, and loopback addresses are of this host.
+    fn can_reach(&self, peer: &SocketName) -> bool {
+        let (own, other) = (self.name.address, peer.address);
+        own.is_ipv4() == other.is_ipv4()
+            && own.is_loopback() == other.is_loopback()
+            && (!own.is_loopback() || self.name.host == peer.host)
+    }
+
     fn far(&self, peer: &SocketName) -> Option<u32> {
-        let (own, peer) = (&self.name, peer.address);
-        if own.address.is_ipv4() != peer.is_ipv4() || own.address.is_loopback() != peer.is_loopback() {
+        if !self.can_reach(peer) {
             return None;
         }
-        if own.address == peer || same_subnet(own.address, peer, own.prefix) {
+        let (own, peer) = (&self.name, peer.address);
+        if own.address.is_loopback() {
             return Some(0);
         }
+        if own.address == peer || same_subnet(own.address, peer, own.prefix) {
+            return Some(1);
+        }
         let source = source_towards(&SocketAddress::new(peer, 9, self.scope))?;
-        Some(if source == own.address { 1 } else { 2 })
+        Some(if source == own.address { 2 } else { 3 })
     }
 }
 
@@ -128,8 +146,7 @@ impl Link for Socket {
 
     fn resolve(&mut self, name: &[u8]) -> Result<AddressId> {
         let peer = SocketName::parse(name)?;
-        let own = self.name.address;
-        if own.is_ipv4() != peer.address.is_ipv4() || own.is_loopback() != peer.address.is_loopback() {
+        if !self.can_reach(&peer) {
             return Err(Error::Unreachable);
         }
         let scope = self.scope;

@@ -34,6 +34,29 @@ fn a_closed_peer_is_reported() {
 }
 
 #[test]
+fn the_loopback_interface_of_another_host_is_unreachable() {
+    let (mut own, peer) = (socket(true), socket(true));
+    let mut name = peer.name();
+    assert_eq!(own.distance(&name), Some(0));
+    name[4] ^= 1;
+    assert_eq!(own.resolve(&name), Err(crate::error::Error::Unreachable));
+    assert_eq!(own.distance(&name), None);
+}
+
+#[test]
+fn ports_are_taken_in_order() {
+    let options = Options { base_port: 47_000, ..Options::default() };
+    let ports: Vec<u16> = (0..3)
+        .map(|_| Socket::open(&loopback(true), &options).expect("sockets"))
+        .collect::<Vec<_>>()
+        .iter()
+        .flat_map(Socket::ports)
+        .collect();
+    assert!(ports.iter().all(|port| *port >= 47_000), "{ports:?}");
+    assert!(ports.windows(2).all(|pair| pair[0] < pair[1]), "{ports:?}");
+}
+
+#[test]
 fn the_other_family_is_unreachable() {
     let (mut v4, v6) = (socket(true), socket(false));
     assert_eq!(v4.resolve(&v6.name()), Err(crate::error::Error::Unreachable));

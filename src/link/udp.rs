@@ -85,15 +85,24 @@ fn counted(result: isize) -> std::result::Result<usize, Errno> {
 }
 
 impl Udp {
-    /// A socket on a port of the kernel's choice.
-    pub(super) fn bind(address: IpAddr, scope: u32) -> Result<Self> {
-        let local = match address {
+    /// A socket on the first free port from `base` on; with 0, on one of the kernel's choice.
+    pub(super) fn bind(address: IpAddr, scope: u32, base: u16) -> Result<Self> {
+        let local = |port| match address {
             IpAddr::V6(address) if address.is_unicast_link_local() => {
-                SocketAddr::V6(SocketAddrV6::new(address, 0, 0, scope))
+                SocketAddr::V6(SocketAddrV6::new(address, port, 0, scope))
             }
-            _ => SocketAddr::new(address, 0),
+            _ => SocketAddr::new(address, port),
         };
-        let socket = UdpSocket::bind(local).map_err(|error| system(&error))?;
+        let mut bound = UdpSocket::bind(local(base));
+        for port in (base..=u16::MAX).skip(1).take_while(|_| base != 0) {
+            match &bound {
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                    bound = UdpSocket::bind(local(port));
+                }
+                _ => break,
+            }
+        }
+        let socket = bound.map_err(|error| system(&error))?;
         socket.set_nonblocking(true).map_err(|error| system(&error))?;
         let port = socket.local_addr().map_err(|error| system(&error))?.port();
         let udp = Self { socket, port, v6: address.is_ipv6() };

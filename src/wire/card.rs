@@ -9,8 +9,7 @@
 //! | 4..20 | key that tags packets for it |
 //! | 20..24 | longest datagram it takes |
 //! | 24..28 | speed, Mbit/s |
-//! | 28 | kind of link |
-//! | 29.. | name of the link, as the link wrote it |
+//! | 28.. | name of the link, as the link wrote it |
 //!
 //! It is not the record of the C component, which speaks another protocol.
 
@@ -25,8 +24,6 @@ pub struct Address {
     pub max_datagram: u32,
     /// Speed, Mbit/s.
     pub speed: u32,
-    /// Kind of link; only links of one kind reach each other.
-    pub kind: u8,
     /// Name of the link, as the link wrote it.
     pub name: Vec<u8>,
 }
@@ -35,7 +32,7 @@ pub struct Address {
 const VERSION: u8 = 1;
 
 /// Bytes before the name.
-const HEAD: usize = 29;
+const HEAD: usize = 28;
 
 /// Writes a card. More than 255 addresses are not published.
 pub fn write(addresses: &[Address]) -> Vec<u8> {
@@ -48,7 +45,6 @@ pub fn write(addresses: &[Address]) -> Vec<u8> {
         card.extend(address.key);
         card.extend(address.max_datagram.to_le_bytes());
         card.extend(address.speed.to_le_bytes());
-        card.push(address.kind);
         card.extend(name);
     }
     card
@@ -64,14 +60,12 @@ pub fn parse(card: &[u8]) -> Option<Vec<Address>> {
         let (incarnation, record) = record.split_first_chunk::<4>()?;
         let (key, record) = record.split_first_chunk::<16>()?;
         let (max_datagram, record) = record.split_first_chunk::<4>()?;
-        let (speed, record) = record.split_first_chunk::<4>()?;
-        let (&kind, name) = record.split_first()?;
+        let (speed, name) = record.split_first_chunk::<4>()?;
         addresses.push(Address {
             incarnation: u32::from_le_bytes(*incarnation),
             key: *key,
             max_datagram: u32::from_le_bytes(*max_datagram),
             speed: u32::from_le_bytes(*speed),
-            kind,
             name: name.to_vec(),
         });
         rest = tail;
@@ -90,7 +84,6 @@ mod tests {
                 key: [n; 16],
                 max_datagram: 1472,
                 speed: 10_000,
-                kind: n,
                 name: vec![n; usize::from(n) * 7],
             })
             .collect()

@@ -5,3 +5,4 @@
 pub mod announcement;
 pub mod card;
 pub mod tag;
+pub mod usnic;

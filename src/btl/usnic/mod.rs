@@ -9,9 +9,11 @@
 //! * Host memory is only ever named by [`Lent`](super::Lent) pieces, which stay valid until
 //!   [`Upcalls::done`](super::Upcalls::done).
 
+mod links;
 mod module;
 mod pairing;
 
-pub use crate::config::Usnic as Config;
-pub use module::{Facts, Module, Reach};
+pub use crate::engine::{Access, EndpointId, Fragment, Registration};
+pub use links::links;
+pub use module::{Facts, Module};
 pub use pairing::pair;

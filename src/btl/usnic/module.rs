@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Instant as Wall;
+use std::time::{Duration, Instant as Wall};
 
 use crate::btl::{Lent, Upcalls};
 use crate::config;
@@ -31,19 +31,12 @@ pub struct Facts {
     pub speed: u32,
 }
 
-/// How a peer can be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Through this endpoint.
-    Endpoint(EndpointId),
-    /// Not through this module.
-    Unreachable,
-}
-
 struct State {
     engine: Engine<Lent>,
     link: Box<dyn Link + Send>,
     inbox: Inbox,
+    /// The datagram of a stranger who is connected now.
+    again: Option<Datagram>,
     /// Where the peer of an endpoint is, by the endpoint.
     routes: HashMap<EndpointId, AddressId>,
     /// Turns since the data channel was looked at.
@@ -57,6 +50,9 @@ enum Work {
     Stranger { name: u64, incarnation: u32, datagram: Datagram },
 }
 
+/// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
+const CLOSING: Duration = Duration::from_millis(250);
+
 /// The data channel is looked at in every so many turns while nothing is expected there: each look
 /// is a system call.
 const DATA_TURNS: u32 = 8;
@@ -65,7 +61,6 @@ impl Module {
     /// Opens a module over a link. `seed` need not be secret; `key` must be.
     pub fn open(
         link: Box<dyn Link + Send>,
-        kind: u8,
         name: u64,
         incarnation: u32,
         key: [u8; 16],
@@ -78,14 +73,15 @@ impl Module {
             key,
             max_datagram: limits.max_datagram[Channel::Data as usize] as u32,
             speed: limits.speed_mbps,
-            kind,
             name: link.name(),
         };
         let start = Wall::now();
-        let seed = u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
+        let seed =
+            u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
         let identity = Identity { name, incarnation, key };
-        let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ZERO);
-        let state = State { engine, link, inbox: Inbox::new(), routes: HashMap::new(), idle_turns: 0 };
+        let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
+        let state =
+            State { engine, link, inbox: Inbox::new(), again: None, routes: HashMap::new(), idle_turns: 0 };
         Self { state: EngineCell::new(state, threaded), address, start }
     }
 
@@ -117,18 +113,42 @@ impl Module {
         self.state.with(|state| state.connect(name, address, now))
     }
 
-    /// Ends a connection: what is queued is sent first.
-    pub fn close(&self, endpoint: EndpointId) {
-        let now = self.now();
+    /// Ends connections: what is queued is sent first, and the peers are told. After `CLOSING`
+    /// whoever has not answered is forgotten.
+    pub fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
+        let begin = self.now();
         self.state.with(|state| {
-            state.engine.close(endpoint, now);
-            state.transmit(now);
+            for &endpoint in endpoints {
+                state.engine.close(endpoint, begin);
+            }
+            state.transmit(begin);
         });
+        let is_open = |endpoint: &EndpointId| self.state.with(|state| state.routes.contains_key(endpoint));
+        while endpoints.iter().any(is_open) {
+            if Duration::from_nanos(self.now().nanos() - begin.nanos()) > CLOSING {
+                endpoints.iter().for_each(|&endpoint| self.forget(endpoint));
+                return;
+            }
+            self.progress(up);
+        }
     }
 
     /// Forgets a peer at once; what was under way ends with an error.
     pub fn forget(&self, endpoint: EndpointId) {
-        self.state.with(|state| state.engine.forget(endpoint));
+        self.state.with(|state| {
+            state.engine.forget(endpoint);
+            state.release(endpoint);
+        });
+    }
+
+    /// What there is to say about the module, or about one endpoint of it.
+    pub fn describe(&self, endpoint: Option<EndpointId>) -> Vec<String> {
+        self.state.with(|state| match endpoint {
+            None => vec![format!("{:?}", state.engine.counters()), format!("{:?}", state.link.counters())],
+            Some(endpoint) => {
+                state.engine.peer(endpoint).map(|peer| format!("{peer:?}")).into_iter().collect()
+            }
+        })
     }
 
     /// Sends a fragment, now if the window allows.
@@ -159,7 +179,13 @@ impl Module {
     ///
     /// # Errors
     /// [`Error::Unreachable`] when the peer is lost.
-    pub fn put(&self, endpoint: EndpointId, local: Lent, remote: (Registration, u64), cookie: Cookie) -> Result<()> {
+    pub fn put(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
         let now = self.now();
         self.state.with(|state| {
             state.engine.put(endpoint, local, remote.0, remote.1, cookie, now)?;
@@ -172,7 +198,13 @@ impl Module {
     ///
     /// # Errors
     /// [`Error::Unreachable`] when the peer is lost.
-    pub fn get(&self, endpoint: EndpointId, local: Lent, remote: (Registration, u64), cookie: Cookie) -> Result<()> {
+    pub fn get(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
         let now = self.now();
         self.state.with(|state| {
             state.engine.get(endpoint, local, remote.0, remote.1, cookie, now)?;
@@ -187,8 +219,8 @@ impl Module {
     }
 
     /// What is known about a peer.
-    pub fn peer<R>(&self, endpoint: EndpointId, look: impl FnOnce(&PeerFacts) -> R) -> Option<R> {
-        self.state.with(|state| state.engine.peer(endpoint).map(look))
+    pub fn peer(&self, endpoint: EndpointId) -> Option<PeerFacts> {
+        self.state.with(|state| state.engine.peer(endpoint))
     }
 
     /// Receives, delivers, acknowledges, resends. Returns how much happened.
@@ -218,13 +250,13 @@ impl Module {
             }
             Work::Event(Event::Done { cookie, outcome }) => up.done(cookie, outcome),
             Work::Event(Event::Lost { endpoint }) => {
-                let name = self.peer(endpoint, |peer| peer.name).unwrap_or_default();
+                let name = self.peer(endpoint).map_or(0, |peer| peer.name);
                 up.lost(endpoint, name);
             }
             Work::Event(Event::Closed { endpoint }) => self.state.with(|state| state.release(endpoint)),
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
-                    self.state.with(|state| state.inbox.push_front(datagram));
+                    self.state.with(|state| state.again = Some(datagram));
                 }
             }
         }
@@ -243,8 +275,7 @@ impl Module {
 impl State {
     fn connect(&mut self, name: u64, address: &Address, now: Instant) -> Result<EndpointId> {
         let route = self.link.resolve(&address.name)?;
-        let max_datagram =
-            (address.max_datagram as usize).min(self.link.limits().max_datagram[Channel::Data as usize]);
+        let max_datagram = (address.max_datagram as usize).min(self.link.max_datagram(Channel::Data, route));
         let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
         let endpoint = self.engine.connect(peer, now)?;
         self.routes.insert(endpoint, route);
@@ -263,7 +294,7 @@ impl State {
             if let Some(event) = self.engine.poll_event() {
                 return Some(Work::Event(event));
             }
-            let Some(datagram) = self.inbox.pop() else {
+            let Some(datagram) = self.again.take().or_else(|| self.inbox.pop()) else {
                 if *polled {
                     return None;
                 }

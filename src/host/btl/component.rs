@@ -14,6 +14,7 @@ use super::shell::{Handle, Shell};
 use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
 use super::{entry, params};
 use crate::btl::usnic::{self, EndpointId, Module};
+use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
 use crate::host::services::{say, show_help};
@@ -127,7 +128,11 @@ unsafe extern "C" fn open() -> c_int {
 }
 
 /// `opal_component_init`: the modules, in memory that the host frees.
-unsafe extern "C" fn init<A: BtlAbi>(count: *mut c_int, _progress_threads: bool, threads: bool) -> *mut *mut BtlModule {
+unsafe extern "C" fn init<A: BtlAbi>(
+    count: *mut c_int,
+    _progress_threads: bool,
+    threads: bool,
+) -> *mut *mut BtlModule {
     guard_early("btl_usnic init", ptr::null_mut(), || {
         // SAFETY: the host's variable.
         unsafe { count.write(0) };
@@ -173,7 +178,9 @@ fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
     let config = params::config().map_err(Declined::Aloud)?;
     let decline = |why: String| if asked { Declined::Aloud(why) } else { Declined::Silently(why) };
     if !asked {
-        return Err(decline("there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned()));
+        return Err(decline(
+            "there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned(),
+        ));
     }
     let links = usnic::links(&config).map_err(decline)?;
     let count = links.len();
@@ -181,11 +188,12 @@ fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
     let mut cores = Vec::new();
     for link in links {
         let (key, incarnation) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
-        cores.push(Module::open(link, name, incarnation, key, &config, threads));
+        cores.push(Module::open(link, name, incarnation, key, &config.engine, threads));
     }
     let addresses: Vec<_> = cores.iter().map(|core| core.address().clone()).collect();
-    A::publish_under(KEY, &card::write(&addresses))
-        .map_err(|error| Declined::Aloud(format!("its addresses cannot be published to the job ({error})")))?;
+    A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
+        Declined::Aloud(format!("its addresses cannot be published to the job ({error})"))
+    })?;
     Ok(cores.into_iter().map(|core| wrap::<A>(core, &config, count, threads)).collect())
 }
 
@@ -211,7 +219,7 @@ mod flag {
     pub(super) const SEND_INPLACE: u32 = 0x8;
 }
 
-fn wrap<A: BtlAbi>(core: Module, config: &usnic::Config, modules: usize, threads: bool) -> *mut BtlModule {
+fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, modules: usize, threads: bool) -> *mut BtlModule {
     let facts = core.facts();
     let eager = config.eager_limit.unwrap_or(if modules > 1 { 25 << 10 } else { 150 << 10 }).min(LONGEST);
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
@@ -254,7 +262,7 @@ fn wrap<A: BtlAbi>(core: Module, config: &usnic::Config, modules: usize, threads
         procs: EngineCell::new(std::collections::HashMap::new(), threads),
         failed: AtomicPtr::new(ptr::null_mut()),
         transfers: AtomicUsize::new(0),
-        copy_limit: config.pack_lazy_threshold,
+        copy_limit: config.copy_limit,
         abi: PhantomData,
     };
     Box::into_raw(Box::new(shell)).cast()

@@ -1,7 +1,7 @@
 //! The functions in a byte transport's table, written once for every version.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::BtlAbi;
@@ -116,7 +116,10 @@ pub(super) unsafe extern "C" fn alloc<A: BtlAbi>(
     })
 }
 
-pub(super) unsafe extern "C" fn free<A: BtlAbi>(module: *mut BtlModule, descriptor: *mut Descriptor) -> c_int {
+pub(super) unsafe extern "C" fn free<A: BtlAbi>(
+    module: *mut BtlModule,
+    descriptor: *mut Descriptor,
+) -> c_int {
     guard!("btl_free", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
@@ -156,8 +159,7 @@ unsafe fn pack(conv: *mut BtlConvertor, start: *mut u8, len: usize) -> Result<(*
     let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
     let (mut count, mut max) = (1_u32, len);
     // SAFETY: the promise above.
-    let code =
-        unsafe { (Services::host().pack)(conv.cast(), &raw mut vector, &raw mut count, &raw mut max) };
+    let code = unsafe { (Services::host().pack)(conv.cast(), &raw mut vector, &raw mut count, &raw mut max) };
     if code < 0 { Err(Error::Host(code)) } else { Ok((vector.iov_base.cast(), max)) }
 }
 
@@ -201,7 +203,8 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi>(
         // SAFETY: the parcel is ours until it is returned.
         let parts = unsafe { &mut *raw };
         if in_place {
-            parts.segments = [Segment { start: block, len: reserve as u64 }, Segment { start, len: len as u64 }];
+            parts.segments =
+                [Segment { start: block, len: reserve as u64 }, Segment { start, len: len as u64 }];
             parts.descriptor.segment_count = 2;
         } else {
             parts.segments[0].len = (reserve + len) as u64;
@@ -356,7 +359,7 @@ macro_rules! transfers {
             size: usize,
             _flags: c_int,
             _order: c_int,
-            callback: Option<Transferred>,
+            callback: Transferred,
             context: *mut c_void,
             data: *mut c_void,
         ) -> c_int {
@@ -391,7 +394,13 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi>(
     guard!("btl_register_mem", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
-        let access = Access { read: flags & access::REMOTE_READ != 0, write: flags & access::REMOTE_WRITE != 0 };
+        let access = match (flags & access::REMOTE_READ != 0, flags & access::REMOTE_WRITE != 0) {
+            (true, false) => Access::READ,
+            (false, true) => Access::WRITE,
+            (true, true) => Access::BOTH,
+            // Memory that only we use is not named to anybody; READ does no harm.
+            (false, false) => Access::READ,
+        };
         // SAFETY: the host keeps the memory until it takes the registration back.
         let memory = unsafe { Lent::new(base.cast(), size) };
         let token = shell.core.register(memory, access).to_bytes();
@@ -415,7 +424,10 @@ pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi>(
     })
 }
 
-pub(super) unsafe extern "C" fn flush<A: BtlAbi>(module: *mut BtlModule, _endpoint: *mut BtlEndpoint) -> c_int {
+pub(super) unsafe extern "C" fn flush<A: BtlAbi>(
+    module: *mut BtlModule,
+    _endpoint: *mut BtlEndpoint,
+) -> c_int {
     guard!("btl_flush", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
@@ -426,7 +438,11 @@ pub(super) unsafe extern "C" fn flush<A: BtlAbi>(module: *mut BtlModule, _endpoi
     })
 }
 
-pub(super) unsafe extern "C" fn dump<A: BtlAbi>(module: *mut BtlModule, target: *mut BtlEndpoint, _verbose: c_int) {
+pub(super) unsafe extern "C" fn dump<A: BtlAbi>(
+    module: *mut BtlModule,
+    target: *mut BtlEndpoint,
+    _verbose: c_int,
+) {
     guard!("btl_dump", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
@@ -437,10 +453,7 @@ pub(super) unsafe extern "C" fn dump<A: BtlAbi>(module: *mut BtlModule, target: 
     });
 }
 
-pub(super) unsafe extern "C" fn register_error<A: BtlAbi>(
-    module: *mut BtlModule,
-    callback: Option<Failed>,
-) -> c_int {
+pub(super) unsafe extern "C" fn register_error<A: BtlAbi>(module: *mut BtlModule, callback: Failed) -> c_int {
     guard!("btl_register_error", {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
@@ -449,4 +462,3 @@ pub(super) unsafe extern "C" fn register_error<A: BtlAbi>(
         code::SUCCESS
     })
 }
-

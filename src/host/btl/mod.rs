@@ -49,4 +49,5 @@ pub(super) unsafe trait BtlAbi: Abi {
 /// The receive callback of 4.1.
 pub(super) type Receive41 = unsafe extern "C" fn(*mut sys::BtlModule, u8, *mut sys::Descriptor, *mut c_void);
 /// The receive callback of 5.0.
-pub(super) type Receive50 = unsafe extern "C" fn(*mut sys::BtlModule, *const super::v5_0::sys::ReceiveDescriptor);
+pub(super) type Receive50 =
+    unsafe extern "C" fn(*mut sys::BtlModule, *const super::v5_0::sys::ReceiveDescriptor);

@@ -32,7 +32,12 @@ const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'stati
     Number { name, help, default, level: level - 1, value: AtomicI32::new(0) }
 }
 
-const fn text(name: &'static CStr, default: Option<&'static CStr>, level: c_int, help: &'static CStr) -> Text {
+const fn text(
+    name: &'static CStr,
+    default: Option<&'static CStr>,
+    level: c_int,
+    help: &'static CStr,
+) -> Text {
     Text { name, help, default, level: level - 1, value: AtomicPtr::new(ptr::null_mut()) }
 }
 
@@ -61,15 +66,35 @@ static NUMBERS: [Number; 26] = [
     number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between probes of the connectivity check"),
     number(c"connectivity_error_num_retries", 40, 3, c"Probes without an answer before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
-    number(c"peer_timeout", 120, 5, c"Seconds without any acknowledgement after which a peer counts as lost; 0: never"),
+    number(c"peer_timeout", 60, 5, c"Seconds without any acknowledgement after which a peer counts as lost; 0: never"),
     number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
 ];
 
 static TEXTS: [Text; 6] = [
-    text(c"if_include", None, 1, c"Interfaces to use: names or CIDR networks, separated by commas; excludes if_exclude"),
-    text(c"if_exclude", None, 1, c"Interfaces not to use: names or CIDR networks, separated by commas; excludes if_include"),
-    text(c"mpool_hints", None, 5, c"Hints for the memory pool; kept for parameter files, without effect: no memory is pinned"),
-    text(c"rcache", Some(c"grdma"), 5, c"Registration cache; kept for parameter files, without effect: no memory is pinned"),
+    text(
+        c"if_include",
+        None,
+        1,
+        c"Interfaces to use: names or CIDR networks, separated by commas; excludes if_exclude",
+    ),
+    text(
+        c"if_exclude",
+        None,
+        1,
+        c"Interfaces not to use: names or CIDR networks, separated by commas; excludes if_include",
+    ),
+    text(
+        c"mpool_hints",
+        None,
+        5,
+        c"Hints for the memory pool; kept for parameter files, without effect: no memory is pinned",
+    ),
+    text(
+        c"rcache",
+        Some(c"grdma"),
+        5,
+        c"Registration cache; kept for parameter files, without effect: no memory is pinned",
+    ),
     text(c"connectivity_map", None, 3, c"Write what is connected to whom to files whose names begin so"),
     text(c"link", Some(c"auto"), 3, c"What carries the datagrams: auto, libfabric, or socket (kernel UDP)"),
 ];
@@ -126,9 +151,8 @@ pub(super) fn register() -> c_int {
 /// Whether the user named the component: `--mca btl usnic,self`.
 pub(super) fn is_asked_for() -> bool {
     // SAFETY: literals; the parameter that selects components has no name of its own.
-    let selection = unsafe {
-        (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null())
-    };
+    let selection =
+        unsafe { (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null()) };
     params::text(selection).is_some_and(|list| {
         !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == "usnic")
     })
@@ -144,7 +168,7 @@ pub(super) fn is_verbose() -> bool {
 }
 
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
-pub(super) fn config() -> Result<config::Usnic, String> {
+pub(super) fn config() -> Result<config::Btl, String> {
     let range = |name: &CStr, low: c_int, high: c_int| {
         let value = value(name);
         if (low..=high).contains(&value) {
@@ -161,26 +185,31 @@ pub(super) fn config() -> Result<config::Usnic, String> {
         None | Some("auto") => config::LinkKind::Auto,
         Some("libfabric") => config::LinkKind::Libfabric,
         Some("socket") => config::LinkKind::Socket,
-        Some(other) => return Err(format!("btl_usnic_link is {other}; it must be auto, libfabric or socket")),
+        Some(other) => {
+            return Err(format!("btl_usnic_link is {other}; it must be auto, libfabric or socket"));
+        }
     };
     let default = config::Usnic::default();
     let or = |value: usize, default: usize| if value == 0 { default } else { value };
-    Ok(config::Usnic {
-        include,
-        exclude,
-        link,
-        max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
-        eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
-        rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
-        pack_lazy_threshold: range(c"pack_lazy_threshold", 0, 1 << 19)?,
+    let engine = config::Usnic {
         max_tiny: or(range(c"priority_limit", 0, 65_507)?, default.max_tiny),
         max_resends_per_iteration: range(c"max_resends_per_iteration", 1, c_int::MAX)?,
         retransmit: Duration::from_micros(range(c"retrans_timeout", 1, c_int::MAX)? as u64),
         ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
         peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, c_int::MAX)? as u64),
         protect_payload: range(c"protect_payload", 0, 1)? == 1,
-        base_port: range(c"base_udp_port", 0, 65_535)? as u16,
         ..default
+    };
+    Ok(config::Btl {
+        engine,
+        include,
+        exclude,
+        link,
+        max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
+        eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
+        rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
+        copy_limit: range(c"pack_lazy_threshold", 0, 1 << 19)?,
+        base_port: range(c"base_udp_port", 0, 65_535)? as u16,
     })
 }
 

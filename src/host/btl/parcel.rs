@@ -114,7 +114,9 @@ impl Pool {
 fn make(class: usize) -> NonNull<Parcel> {
     let layout = layout(class);
     // SAFETY: the layout is not empty.
-    let Some(parcel) = NonNull::new(unsafe { alloc(layout) }.cast::<Parcel>()) else { handle_alloc_error(layout) };
+    let Some(parcel) = NonNull::new(unsafe { alloc(layout) }.cast::<Parcel>()) else {
+        handle_alloc_error(layout)
+    };
     // SAFETY: plain numbers and pointers; zero is a value of each.
     let descriptor = unsafe { std::mem::zeroed() };
     let empty = Segment { start: std::ptr::null_mut(), len: 0 };

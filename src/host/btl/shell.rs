@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::BtlAbi;
 use super::component::Own;
 use super::parcel::{Ending, Parcel, Pool};
-use super::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Failed, Segment, Transferred};
+use super::sys::{
+    ActiveMessage, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Failed, Segment, Transferred,
+};
 use crate::btl::Upcalls;
 use crate::btl::usnic::{EndpointId, Module};
 use crate::error::{Error, Result};
@@ -68,7 +70,7 @@ pub(super) struct Operation {
     pub(super) endpoint: *mut BtlEndpoint,
     pub(super) local: *mut c_void,
     pub(super) handle: *mut BtlRegistration,
-    pub(super) callback: Option<Transferred>,
+    pub(super) callback: Transferred,
     pub(super) context: *mut c_void,
     pub(super) data: *mut c_void,
 }
@@ -178,11 +180,10 @@ impl<A: BtlAbi> Upcalls for Shell<A> {
             ),
         );
         let callback = self.failed.load(Ordering::Acquire);
-        if callback.is_null() {
+        // SAFETY: null, or stored by `register_error`, from a function of this type.
+        let Some(callback) = (unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }) else {
             return;
-        }
-        // SAFETY: stored by `register_error`, from a function of this type.
-        let callback = unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) };
+        };
         let proc = known.map_or_else(|| Own::proc_for_name(name), |known| known.0);
         let text = c"the peer no longer answers";
         // SAFETY: the host's callback; it only reads the text.

@@ -27,46 +27,45 @@ pub struct BtlComponent {
 
 const _: () = assert!(size_of::<BtlComponent>() == 280);
 
-/// What the transport tells when a descriptor has been sent.
-///
-/// C: `mca_btl_base_completion_fn_t`.
-pub type Sent = unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, *mut Descriptor, c_int);
-
 /// What the transport tells when a PUT or GET has ended.
 ///
 /// C: `mca_btl_base_rdma_completion_fn_t`.
-pub type Transferred = unsafe extern "C" fn(
-    *mut BtlModule,
-    *mut BtlEndpoint,
-    *mut c_void,
-    *mut BtlRegistration,
-    *mut c_void,
-    *mut c_void,
-    c_int,
-);
+pub type Transferred = Option<
+    unsafe extern "C" fn(
+        *mut BtlModule,
+        *mut BtlEndpoint,
+        *mut c_void,
+        *mut BtlRegistration,
+        *mut c_void,
+        *mut c_void,
+        c_int,
+    ),
+>;
 
 /// What the transport tells when a peer or a device is lost.
 ///
 /// C: `mca_btl_base_module_error_cb_fn_t`.
-pub type Failed = unsafe extern "C" fn(*mut BtlModule, i32, *mut BtlProc, *mut c_char);
+pub type Failed = Option<unsafe extern "C" fn(*mut BtlModule, i32, *mut BtlProc, *mut c_char)>;
 
 /// Starts a PUT or a GET.
 ///
 /// C: `mca_btl_base_module_put_fn_t`, `mca_btl_base_module_get_fn_t`.
-pub type Transfer = unsafe extern "C" fn(
-    *mut BtlModule,
-    *mut BtlEndpoint,
-    *mut c_void,
-    u64,
-    *mut BtlRegistration,
-    *mut BtlRegistration,
-    usize,
-    c_int,
-    c_int,
-    Option<Transferred>,
-    *mut c_void,
-    *mut c_void,
-) -> c_int;
+pub type Transfer = Option<
+    unsafe extern "C" fn(
+        *mut BtlModule,
+        *mut BtlEndpoint,
+        *mut c_void,
+        u64,
+        *mut BtlRegistration,
+        *mut BtlRegistration,
+        usize,
+        c_int,
+        c_int,
+        Transferred,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+>;
 
 /// The table of a byte transport.
 ///
@@ -165,9 +164,9 @@ pub struct BtlModule {
         ) -> c_int,
     >,
     /// writes to a peer's memory
-    pub put: Option<Transfer>,
+    pub put: Transfer,
     /// reads from a peer's memory
-    pub get: Option<Transfer>,
+    pub get: Transfer,
     /// says what state it is in
     pub dump: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, c_int)>,
     /// atomic operation without result
@@ -178,14 +177,20 @@ pub struct BtlModule {
     pub atomic_cswap: Option<unsafe extern "C" fn()>,
     /// registers memory
     pub register_mem: Option<
-        unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, *mut c_void, usize, u32) -> *mut BtlRegistration,
+        unsafe extern "C" fn(
+            *mut BtlModule,
+            *mut BtlEndpoint,
+            *mut c_void,
+            usize,
+            u32,
+        ) -> *mut BtlRegistration,
     >,
     /// takes a registration back
     pub deregister_mem: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlRegistration) -> c_int>,
     /// memory pool
     pub mpool: *mut c_void,
     /// takes the host's error callback
-    pub register_error: Option<unsafe extern "C" fn(*mut BtlModule, Option<Failed>) -> c_int>,
+    pub register_error: Option<unsafe extern "C" fn(*mut BtlModule, Failed) -> c_int>,
     /// 4.1: checkpoint callback; 5.0: longest fragment of device memory
     pub ft_event_or_accelerator_max_send_size: usize,
     /// waits for PUTs and GETs
@@ -221,7 +226,7 @@ pub struct Descriptor {
     /// how many
     pub segment_count: usize,
     /// called when it has been sent
-    pub sent: Option<Sent>,
+    pub sent: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, *mut Descriptor, c_int)>,
     /// for the callback
     pub callback_data: *mut c_void,
     /// for the callback

@@ -501,7 +501,12 @@ const _: () = assert!(size_of::<ReceiveDescriptor>() == 40);
 
 impl ReceiveDescriptor {
     /// One segment from an endpoint.
-    pub(super) fn new(endpoint: *mut BtlEndpoint, segment: &Segment, tag: u8, callback_data: *mut c_void) -> Self {
+    pub(super) fn new(
+        endpoint: *mut BtlEndpoint,
+        segment: &Segment,
+        tag: u8,
+        callback_data: *mut c_void,
+    ) -> Self {
         Self { endpoint, segments: segment, segment_count: 1, tag, _pad0: [0; 7], callback_data }
     }
 }

@@ -1,0 +1,135 @@
+//! Which links a process opens: one for each interface that may be used, and the loopback interface
+//! for peers on the same host.
+
+use crate::config;
+use crate::error::Error;
+use crate::link::{Filter, Interface, Link, Options, Socket};
+
+/// A link for each interface that the user's lists allow.
+///
+/// # Errors
+/// What is wrong with the lists, or why there is no interface, in one line.
+pub fn links(config: &config::Btl) -> Result<Vec<Box<dyn Link + Send>>, String> {
+    if config.link == config::LinkKind::Libfabric {
+        return Err("btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned());
+    }
+    let all = Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
+    let chosen = choose(all, config)?;
+    let mut links: Vec<Box<dyn Link + Send>> = Vec::new();
+    let mut failed = None;
+    for interface in chosen.iter().take(config.max_modules) {
+        match Socket::open(interface, &Options { base_port: config.base_port, ..Options::default() }) {
+            Ok(link) => links.push(Box::new(link)),
+            Err(error) => failed = Some((interface, error)),
+        }
+    }
+    match failed {
+        Some((interface, error)) if links.is_empty() => {
+            Err(format!("no socket can be opened on {} ({}): {error}", interface.name, interface.address))
+        }
+        _ => Ok(links),
+    }
+}
+
+fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, String> {
+    text.map(|text| Filter::parse(text).map_err(|bad| format!("btl_usnic_{name}: {bad}"))).transpose()
+}
+
+/// The interfaces to use, in the kernel's order, loopback last.
+fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Interface>, String> {
+    let include = list("if_include", config.include.as_ref())?;
+    let exclude = list("if_exclude", config.exclude.as_ref())?;
+    if let Some(include) = &include {
+        if let Some(item) = include.unmatched(&all).first() {
+            return Err(format!("btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"));
+        }
+    }
+    let allowed = |interface: &Interface| match (&include, &exclude) {
+        (Some(include), _) => include.matches(interface),
+        (None, Some(exclude)) => !exclude.matches(interface),
+        (None, None) => true,
+    };
+    let mut chosen: Vec<Interface> = Vec::new();
+    for interface in all {
+        let known = chosen.iter().any(|other| other.index == interface.index);
+        if interface.is_up && !known && allowed(&interface) && !is_link_local(&interface) {
+            chosen.push(interface);
+        }
+    }
+    chosen.sort_by_key(|interface| interface.is_loopback);
+    if chosen.is_empty() {
+        return Err(match (include, exclude) {
+            (None, None) => Error::NotFound.to_string() + ": no network interface is up",
+            _ => "btl_usnic_if_include and btl_usnic_if_exclude leave no network interface that is up".to_owned(),
+        });
+    }
+    Ok(chosen)
+}
+
+/// Such an address only means something together with an interface of the peer's.
+fn is_link_local(interface: &Interface) -> bool {
+    match interface.address {
+        std::net::IpAddr::V4(address) => address.is_link_local(),
+        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, index: u32, address: &str) -> Interface {
+        let address: std::net::IpAddr = address.parse().expect("an address");
+        Interface {
+            name: name.to_owned(),
+            index,
+            address,
+            prefix: 24,
+            mtu: 1500,
+            is_up: true,
+            is_loopback: address.is_loopback(),
+            is_device: false,
+            speed_mbps: 10_000,
+            numa_node: None,
+        }
+    }
+
+    fn here() -> Vec<Interface> {
+        vec![
+            interface("lo", 1, "127.0.0.1"),
+            interface("eth0", 2, "10.0.0.1"),
+            interface("eth0", 2, "fd00::1"),
+            interface("eth1", 3, "fe80::1"),
+            Interface { is_up: false, ..interface("eth2", 4, "10.0.2.1") },
+        ]
+    }
+
+    fn names(include: Option<&str>, exclude: Option<&str>) -> Result<Vec<String>, String> {
+        let config = config::Btl {
+            include: include.map(str::to_owned),
+            exclude: exclude.map(str::to_owned),
+            ..config::Btl::default()
+        };
+        let chosen = choose(here(), &config)?;
+        Ok(chosen.iter().map(|interface| format!("{} {}", interface.name, interface.address)).collect())
+    }
+
+    #[test]
+    fn one_address_of_each_interface_is_used_and_loopback_comes_last() {
+        assert_eq!(names(None, None), Ok(vec!["eth0 10.0.0.1".to_owned(), "lo 127.0.0.1".to_owned()]));
+    }
+
+    #[test]
+    fn lists_say_which_ones() {
+        assert_eq!(names(Some("lo"), None), Ok(vec!["lo 127.0.0.1".to_owned()]));
+        assert_eq!(names(Some("fd00::/16"), None), Ok(vec!["eth0 fd00::1".to_owned()]));
+        assert_eq!(names(None, Some("lo,10.0.0.0/8")), Ok(vec!["eth0 fd00::1".to_owned()]));
+    }
+
+    #[test]
+    fn a_list_that_leaves_nothing_is_explained() {
+        assert!(names(Some("eth9"), None).is_err_and(|why| why.contains("eth9")));
+        assert!(names(Some("10.0.0.0/99"), None).is_err_and(|why| why.contains("if_include")));
+        assert!(names(None, Some("lo,eth0")).is_err_and(|why| why.contains("leave no network interface")));
+    }
+}

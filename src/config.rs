@@ -1,5 +1,7 @@
 //! Parameters as plain data: what the host's users may set, and why the defaults are what they are.
 
+use std::time::Duration;
+
 /// Names separated by commas, as users write them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameList(Vec<String>);
@@ -79,6 +81,60 @@ pub struct Ofi {
     pub contexts: usize,
     /// Let the provider send and receive device memory itself, where it can (`mtl_ofi_disable_hmem`).
     pub device: bool,
+}
+
+/// The parameters of the usnic engine.
+#[derive(Clone, Debug)]
+pub struct Usnic {
+    /// Segments that may be under way to one peer, acknowledgements outstanding: the notes' 4096.
+    /// More than that is not possible: the receiver's bitmap has as many bits.
+    pub window: usize,
+    /// Segments that one endpoint may hand to the link in one pass, so that no peer fills its
+    /// queue alone (`btl_usnic_sd_num` at most).
+    pub send_credits: usize,
+    /// Longest datagram of the priority channel, header and all (`btl_usnic_priority_limit`).
+    pub max_tiny: usize,
+    /// Longest datagram, header and all; with each peer the smaller of both counts.
+    pub max_datagram: usize,
+    /// Retransmissions handed to the link in one pass (`btl_usnic_max_resends_per_iteration`): they
+    /// go first, and must not keep everything else waiting.
+    pub max_resends_per_iteration: usize,
+    /// How long an acknowledgement may wait for a packet to ride on: the notes' 50 µs.
+    pub ack_delay: Duration,
+    /// After how long without an answer a packet is sent again while no round trip has been
+    /// measured (`btl_usnic_retrans_timeout`). Later the measured round trips say, but a tenth of
+    /// this is the least: shorter ones measure the machine's scheduler.
+    pub retransmit: Duration,
+    /// Most that waiting for an answer grows to by doubling. A stopped process is asked as often.
+    pub retransmit_max: Duration,
+    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never.
+    /// Longer than people stop a process under a debugger by accident.
+    pub peer_timeout: Duration,
+    /// Memory for fragments of one peer of which parts have arrived.
+    pub reassembly_per_peer: usize,
+    /// The same for all peers together.
+    pub reassembly_total: usize,
+    /// The keyed tag covers the payload too, not only the header. Both sides must agree.
+    pub protect_payload: bool,
+}
+
+impl Default for Usnic {
+    fn default() -> Self {
+        Self {
+            window: 4096,
+            send_credits: 512,
+            max_tiny: 768,
+            max_datagram: 65_507,
+            max_resends_per_iteration: 16,
+            ack_delay: Duration::from_micros(50),
+            retransmit: Duration::from_millis(5),
+            retransmit_max: Duration::from_millis(500),
+            peer_timeout: Duration::from_secs(60),
+            reassembly_per_peer: 64 << 20,
+            reassembly_total: 256 << 20,
+            protect_payload: false,
+        }
+    }
 }
 
 #[cfg(test)]

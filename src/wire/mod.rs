@@ -4,3 +4,4 @@
 
 pub mod announcement;
 pub mod tag;
+pub mod usnic;

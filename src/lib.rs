@@ -4,6 +4,7 @@
 //!
 //! * [`error`], [`config`]: the one vocabulary of failure; parameters as plain data.
 //! * [`wire`]: bytes and bits to values and back. No unsafe code.
+//! * [`engine`]: the protocol engines: state machines without clock, socket or host. No unsafe code.
 //! * [`sync`]: the cell that lends `&mut` for the span of one closure.
 //! * [`fabric`]: owned Rust objects over libfabric, found at run time.
 //! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
@@ -24,5 +25,7 @@ pub mod fabric;
 pub mod host;
 pub mod link;
 pub mod mtl;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod sync;
 pub mod wire;

@@ -30,21 +30,9 @@ pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
 pub use socket::{Options, Socket};
 
+pub use crate::engine::Channel;
+
 use crate::error::Result;
-
-/// Which of the two queues a datagram travels in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// Short and urgent: acknowledgements and tiny fragments.
-    Priority,
-    /// All else.
-    Data,
-}
-
-impl Channel {
-    /// Both, the urgent one first.
-    pub const BOTH: [Self; 2] = [Self::Priority, Self::Data];
-}
 
 /// A peer in a link's table. It stays valid until it was released as often as it was resolved; a
 /// stale one is recognised and never leads to another peer.

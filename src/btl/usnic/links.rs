@@ -11,9 +11,12 @@ use crate::link::{Filter, Interface, Link, Options, Socket};
 /// What is wrong with the lists, or why there is no interface, in one line.
 pub fn links(config: &config::Btl) -> Result<Vec<Box<dyn Link + Send>>, String> {
     if config.link == config::LinkKind::Libfabric {
-        return Err("btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned());
+        return Err(
+            "btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned()
+        );
     }
-    let all = Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
+    let all =
+        Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
     let chosen = choose(all, config)?;
     let mut links: Vec<Box<dyn Link + Send>> = Vec::new();
     let mut failed = None;
@@ -41,7 +44,9 @@ fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Interface>, S
     let exclude = list("if_exclude", config.exclude.as_ref())?;
     if let Some(include) = &include {
         if let Some(item) = include.unmatched(&all).first() {
-            return Err(format!("btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"));
+            return Err(format!(
+                "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
+            ));
         }
     }
     let allowed = |interface: &Interface| match (&include, &exclude) {
@@ -60,7 +65,8 @@ fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Interface>, S
     if chosen.is_empty() {
         return Err(match (include, exclude) {
             (None, None) => Error::NotFound.to_string() + ": no network interface is up",
-            _ => "btl_usnic_if_include and btl_usnic_if_exclude leave no network interface that is up".to_owned(),
+            _ => "btl_usnic_if_include and btl_usnic_if_exclude leave no network interface that is up"
+                .to_owned(),
         });
     }
     Ok(chosen)

@@ -1,0 +1,1 @@
+//! Nodes, links and faults in virtual time.

@@ -71,7 +71,7 @@ impl<L: Link> Node<L> {
 }
 
 /// Memory as links get it. The bytes must stay until the flush.
-pub(super) fn lend(bytes: &mut [u8]) -> Lent {
+pub(crate) fn lend(bytes: &mut [u8]) -> Lent {
     // SAFETY: the tests keep the bytes, untouched, until they have flushed.
     unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) }
 }

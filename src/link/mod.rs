@@ -21,7 +21,7 @@ mod socket;
 mod udp;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 #[cfg(test)]
 mod socket_tests;
 

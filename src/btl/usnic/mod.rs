@@ -12,6 +12,8 @@
 mod links;
 mod module;
 mod pairing;
+#[cfg(test)]
+mod tests;
 
 pub use crate::engine::{Access, EndpointId, Fragment, Registration};
 pub use links::links;

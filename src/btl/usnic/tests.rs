@@ -1,0 +1,241 @@
+//! Modules over real sockets on the loopback interface, and a host that is as difficult as it may be:
+//! it answers from its callbacks and makes progress inside them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use super::*;
+use crate::btl::{Lent, Upcalls};
+use crate::config;
+use crate::error::{Error, Result};
+use crate::link::{Interface, Options, Socket};
+use crate::wire::card;
+
+/// One process.
+struct Node {
+    module: Module,
+    name: u64,
+    cards: RefCell<HashMap<u64, Vec<u8>>>,
+    received: RefCell<Vec<(u64, u8, Vec<u8>)>>,
+    done: RefCell<HashMap<u64, Result<()>>>,
+    lost: RefCell<Vec<u64>>,
+    /// Fragments in flight, kept until they are done.
+    outgoing: RefCell<HashMap<u64, Box<[u8]>>>,
+    cookies: Cell<u64>,
+    /// Answer what comes with this tag, and make progress inside the callback.
+    answers: Cell<Option<u8>>,
+    depth: Cell<u32>,
+}
+
+impl Upcalls for Node {
+    fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        let name = self.module.peer(endpoint).map_or(0, |peer| peer.name);
+        self.received.borrow_mut().push((name, tag, bytes.to_vec()));
+        if self.answers.get() == Some(tag) {
+            self.send(endpoint, tag + 1, bytes.iter().map(|byte| !byte).collect());
+        }
+        if self.depth.get() < 5 {
+            self.depth.set(self.depth.get() + 1);
+            self.module.progress(self);
+            self.depth.set(self.depth.get() - 1);
+        }
+    }
+
+    fn done(&self, cookie: u64, outcome: Result<()>) {
+        assert!(self.done.borrow_mut().insert(cookie, outcome).is_none(), "done twice");
+        self.outgoing.borrow_mut().remove(&cookie);
+    }
+
+    fn lost(&self, _endpoint: EndpointId, name: u64) {
+        self.lost.borrow_mut().push(name);
+    }
+
+    fn card(&self, name: u64) -> Result<Vec<u8>> {
+        self.cards.borrow().get(&name).cloned().ok_or(Error::NotFound)
+    }
+}
+
+impl Node {
+    fn new(name: u64, mtu: usize, config: &config::Usnic) -> Self {
+        let lo = Interface::all()
+            .expect("a list of interfaces")
+            .into_iter()
+            .find(|interface| interface.is_loopback && interface.address.is_ipv4())
+            .expect("a loopback interface");
+        let link = Socket::open(&Interface { mtu, ..lo }, &Options::default()).expect("sockets");
+        let key = [name as u8; 16];
+        Self {
+            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, false),
+            name,
+            cards: RefCell::default(),
+            received: RefCell::default(),
+            done: RefCell::default(),
+            lost: RefCell::default(),
+            outgoing: RefCell::default(),
+            cookies: Cell::new(0),
+            answers: Cell::new(None),
+            depth: Cell::new(0),
+        }
+    }
+
+    fn connect(&self, peer: &Self) -> EndpointId {
+        self.module.connect(peer.name, peer.module.address()).expect("reachable")
+    }
+
+    /// Knows the peer's card, but has not connected.
+    fn hears_of(&self, peer: &Self) {
+        let card = card::write(std::slice::from_ref(peer.module.address()));
+        self.cards.borrow_mut().insert(peer.name, card);
+    }
+
+    fn lend(&self, bytes: Vec<u8>) -> (u64, Lent) {
+        let cookie = self.cookies.get() + 1;
+        self.cookies.set(cookie);
+        let mut bytes = bytes.into_boxed_slice();
+        // The box stays in `outgoing` until the engine is done with it.
+        let lent = crate::link::conformance::lend(&mut bytes);
+        self.outgoing.borrow_mut().insert(cookie, bytes);
+        (cookie, lent)
+    }
+
+    fn send(&self, endpoint: EndpointId, tag: u8, bytes: Vec<u8>) -> u64 {
+        let (cookie, lent) = self.lend(bytes);
+        let half = lent.len() / 3;
+        let pieces = [Some(lent.slice(0, half)), Some(lent.slice(half, lent.len() - half))];
+        self.module.send(endpoint, Fragment { tag, pieces, cookie, priority: false }).expect("alive");
+        cookie
+    }
+}
+
+/// Lets all nodes make progress until `end` holds.
+fn run(nodes: &[&Node], mut end: impl FnMut() -> bool) {
+    for _ in 0..50_000_000_u64 {
+        if end() {
+            return;
+        }
+        for node in nodes {
+            node.module.progress(*node);
+        }
+    }
+    panic!("it never ends");
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 17) >> 3) as u8).collect()
+}
+
+const SIZES: [usize; 14] = [0, 1, 63, 700, 704, 705, 1407, 1408, 1409, 4096, 65_507, 65_536, 150_000, 1_000_000];
+
+#[test]
+fn fragments_of_all_sizes_arrive_whole() {
+    for mtu in [1500, 9000, 65_536] {
+        let config = config::Usnic::default();
+        let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
+        let (there, back) = (one.connect(&two), two.connect(&one));
+        for (index, len) in SIZES.into_iter().enumerate() {
+            one.send(there, 3, pattern(index as u64, len));
+            two.send(back, 4, pattern(100 + index as u64, len));
+        }
+        run(&[&one, &two], || one.done.borrow().len() == SIZES.len() && two.done.borrow().len() == SIZES.len());
+        for (node, peer, tag, seed) in [(&two, &one, 3, 0), (&one, &two, 4, 100)] {
+            let mut received = node.received.borrow_mut();
+            received.sort_by_key(|(.., bytes)| bytes.len());
+            assert_eq!(received.len(), SIZES.len());
+            for (index, len) in SIZES.into_iter().enumerate() {
+                assert!(received[index] == (peer.name, tag, pattern(seed + index as u64, len)), "{len} bytes");
+            }
+            assert!(node.done.borrow().values().all(Result::is_ok));
+        }
+    }
+}
+
+#[test]
+fn a_stranger_with_a_card_is_admitted() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    two.hears_of(&one);
+    let cookie = one.send(one.connect(&two), 9, pattern(5, 100_000));
+    run(&[&one, &two], || one.done.borrow().contains_key(&cookie));
+    assert!(two.received.borrow()[0] == (1, 9, pattern(5, 100_000)));
+}
+
+#[test]
+fn callbacks_may_send_and_make_progress() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    two.hears_of(&one);
+    two.answers.set(Some(10));
+    let there = one.connect(&two);
+    for n in 0..2000 {
+        one.send(there, 10, pattern(n, (n as usize * 37) % 3000));
+    }
+    run(&[&one, &two], || one.received.borrow().len() == 2000 && one.done.borrow().len() == 2000);
+    let sorted = |node: &Node, flip: u8| {
+        let mut all: Vec<Vec<u8>> =
+            node.received.borrow().iter().map(|(.., bytes)| bytes.iter().map(|byte| byte ^ flip).collect()).collect();
+        all.sort();
+        all
+    };
+    assert!(sorted(&one, 255) == sorted(&two, 0));
+}
+
+#[test]
+fn memory_is_written_and_read_at_a_distance() {
+    let config = config::Usnic::default();
+    for mtu in [1500, 65_536] {
+        let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
+        let (there, _) = (one.connect(&two), two.connect(&one));
+        let (_, memory) = two.lend(pattern(1, 3_000_000));
+        let registration = two.module.register(memory, Access::BOTH);
+        let (put, source) = one.lend(pattern(2, 1_000_001));
+        one.module.put(there, source, (registration, 500_000), put).expect("alive");
+        run(&[&one, &two], || one.done.borrow().contains_key(&put));
+        let (get, target) = one.lend(vec![0; 2_000_000]);
+        one.module.get(there, target, (registration, 1_000_000), get).expect("alive");
+        let mut expected = pattern(1, 3_000_000);
+        expected[500_000..1_500_001].copy_from_slice(&pattern(2, 1_000_001));
+        // `done` drops the memory, so it is looked at before.
+        let mut seen = vec![0; 2_000_000];
+        run(&[&one, &two], || {
+            if one.outgoing.borrow().contains_key(&get) {
+                target.read(0, &mut seen);
+            }
+            one.done.borrow().contains_key(&get)
+        });
+        assert_eq!(one.done.borrow()[&put], Ok(()));
+        assert_eq!(one.done.borrow()[&get], Ok(()));
+        two.module.deregister(registration);
+        let (late, target) = one.lend(vec![0; 10]);
+        one.module.get(there, target, (registration, 0), late).expect("alive");
+        run(&[&one, &two], || one.done.borrow().contains_key(&late));
+        assert!(one.done.borrow()[&late].is_err(), "the registration is gone");
+    }
+}
+
+#[test]
+fn a_peer_that_dies_is_lost_once_and_everything_ends() {
+    let config = config::Usnic { peer_timeout: std::time::Duration::from_millis(300), ..config::Usnic::default() };
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let there = one.connect(&two);
+    drop(two);
+    let cookies: Vec<u64> = (0..20).map(|n| one.send(there, 1, pattern(n, 10_000))).collect();
+    run(&[&one], || !one.lost.borrow().is_empty());
+    assert_eq!(*one.lost.borrow(), [2]);
+    assert!(cookies.iter().all(|cookie| one.done.borrow()[cookie] == Err(Error::Unreachable)));
+    let (cookie, lent) = one.lend(vec![1]);
+    let late = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false };
+    assert_eq!(one.module.send(there, late), Err(Error::Unreachable));
+}
+
+#[test]
+fn connections_close_from_both_ends() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let (there, back) = (one.connect(&two), two.connect(&one));
+    one.send(there, 1, pattern(1, 50_000));
+    two.send(back, 1, pattern(2, 50_000));
+    run(&[&one, &two], || one.done.borrow().len() == 1 && two.done.borrow().len() == 1);
+    one.module.close(&[there], &one);
+    two.module.close(&[back], &two);
+    assert_eq!((one.module.peer(there), two.module.peer(back)), (None, None));
+}

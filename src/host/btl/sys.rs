@@ -271,6 +271,18 @@ pub struct BtlConvertor {
 
 const _: () = assert!(size_of::<BtlConvertor>() == 64);
 
+/// The head of a performance variable.
+///
+/// C: `mca_base_pvar_t`.
+#[repr(C)]
+pub struct BtlPvar {
+    _pad0: [u8; 96],
+    /// what it was registered with
+    pub context: *mut c_void,
+}
+
+const _: () = assert!(size_of::<BtlPvar>() == 104);
+
 /// The head of a process.
 ///
 /// C: `opal_proc_t`.

@@ -23,6 +23,10 @@ mod udp;
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(test)]
+mod hosts;
+#[cfg(test)]
+mod network_tests;
+#[cfg(test)]
 mod socket_tests;
 
 pub use inbox::{Datagram, Inbox};

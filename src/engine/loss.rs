@@ -81,16 +81,14 @@ impl<M: Memory> Engine<M> {
         segment.fast = reason == Reason::Overtaken;
         endpoint.in_flight -= 1;
         endpoint.in_flight_bytes -= u64::from(segment.charge);
-        match reason {
-            Reason::Overtaken => {
-                endpoint.congestion.note_lost();
-                endpoint.lost.push_back(seq);
-                self.counters.num_fast_retrans += 1;
-            }
-            Reason::Silence => {
-                endpoint.lost.push_front(seq);
-                self.counters.num_timeout_retrans += 1;
-            }
+        // In the order of their loss, so that each is sent again in the end, however little room
+        // there is.
+        endpoint.lost.push_back(seq);
+        if reason == Reason::Overtaken {
+            endpoint.congestion.note_lost();
+            self.counters.num_fast_retrans += 1;
+        } else {
+            self.counters.num_timeout_retrans += 1;
         }
         self.check_ready(index);
     }

@@ -473,6 +473,36 @@ impl Network {
         }
     }
 
+    /// Every connection with something under way, and what its node has counted, for people.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for to in 0..self.nodes.len() {
+                let peer = self.address(to);
+                let endpoint = node.engine.endpoint_of(peer.name, peer.incarnation);
+                if let Some(facts) = endpoint.and_then(|endpoint| node.engine.peer(endpoint))
+                    && (facts.unacknowledged > 0 || facts.queued > 0)
+                {
+                    text += &format!("{index} to {to}: {facts:?}\n");
+                }
+            }
+            let counted: Vec<String> = node
+                .engine
+                .counters()
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect();
+            text += &format!(
+                "{index}: {}, next {:?} at {:?}\n",
+                counted.join(", "),
+                node.engine.next_timeout(),
+                self.now
+            );
+        }
+        text
+    }
+
     fn post_late(&mut self, index: usize, endpoint: EndpointId, channel: Channel, bytes: Vec<u8>) {
         if let Some(peer) = self.nodes[index].engine.peer_name(endpoint)
             && let Some(&to) = self.names.get(&peer)

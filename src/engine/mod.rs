@@ -21,21 +21,33 @@
 
 #![forbid(unsafe_code)]
 
+mod acks;
+mod assembler;
+mod closing;
+mod congestion;
+mod core;
 mod counters;
+mod endpoint;
+mod loss;
 mod memory;
+mod operation;
+mod rdma;
+mod receive;
+mod rtt;
+mod send;
 mod slab;
 pub mod time;
-mod verbs;
+mod window;
 
+pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
 pub use counters::Counters;
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;
-pub use verbs::Engine;
 
 use crate::error::Result;
 use slab::Key;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
 /// Memory that the engine may read from (sends) or write to (PUT, GET); it never sees an address.
 pub trait Memory: Clone {
@@ -185,14 +197,9 @@ pub enum Event {
 
 /// The bytes of a large fragment.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Buffer(Vec<u8>);
-
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
+pub struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
 }
 
 /// Some of a memory's bytes.

@@ -1,7 +1,7 @@
 //! Things behind handles: an index and a generation, so that a handle outlives its thing safely.
 
 /// Where a thing is kept, and which of those kept there in turn it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,

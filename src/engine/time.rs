@@ -31,7 +31,7 @@ impl Instant {
 
     /// So many nanoseconds later.
     #[inline]
-    pub(crate) const fn plus(self, nanos: u64) -> Self {
+    pub const fn plus(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 

@@ -1,1 +1,590 @@
 //! Nodes, links and faults in virtual time.
+//!
+//! Several engines, each behind two receive buffers, over a network that loses, delays, repeats,
+//! reorders, corrupts and queues. Everything follows from one seed: a run that fails is repeated
+//! by its seed. Time passes only in [`Network::step`].
+//!
+//! A node takes its turn when something has arrived for it or its time has come: it hands in what
+//! its buffers hold, takes events, and sends. Each datagram costs it time, so that what arrives
+//! faster than it works fills its buffers.
+
+pub mod traffic;
+
+use crate::config;
+use crate::engine::time::Instant;
+use crate::engine::{Channel, EndpointId, Engine, Event, Identity, Memory, Peer, Received};
+use std::cell::RefCell;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+
+/// Numbers that look random and follow from a seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    #[inline]
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; 0 when that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.number() % end }
+    }
+
+    /// Happens so often in a million times.
+    pub fn happens(&mut self, in_a_million: u32) -> bool {
+        in_a_million > 0 && self.number() % 1_000_000 < u64::from(in_a_million)
+    }
+}
+
+/// Bytes that may be shared: the simulator's memory.
+#[derive(Clone, Debug)]
+pub struct Block {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    start: usize,
+    len: usize,
+}
+
+impl Block {
+    /// A block of these bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self { bytes: Rc::new(RefCell::new(bytes)), start: 0, len }
+    }
+
+    /// A part of it.
+    pub fn slice(&self, start: usize, len: usize) -> Self {
+        assert!(start + len <= self.len, "outside of the block");
+        Self { bytes: Rc::clone(&self.bytes), start: self.start + start, len }
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.bytes.borrow()[self.start..self.start + self.len].to_vec()
+    }
+
+    /// How many hold on to the bytes.
+    pub fn holders(&self) -> usize {
+        Rc::strong_count(&self.bytes)
+    }
+}
+
+impl Memory for Block {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset + to.len() <= self.len, "read outside of the block");
+        let start = self.start + offset;
+        to.copy_from_slice(&self.bytes.borrow()[start..start + to.len()]);
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.len, "write outside of the block");
+        let start = self.start + offset;
+        self.bytes.borrow_mut()[start..start + from.len()].copy_from_slice(from);
+    }
+}
+
+/// What happens to datagrams between any two nodes, each direction for itself.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// Lost, in a million.
+    pub loss: u32,
+    /// Sent twice, in a million.
+    pub duplication: u32,
+    /// One bit turned over, in a million.
+    pub corruption: u32,
+    /// Late by up to [`Self::lateness`], in a million.
+    pub reordering: u32,
+    /// See there; nanoseconds.
+    pub lateness: u64,
+    /// Way there, nanoseconds.
+    pub delay: u64,
+    /// Bytes a second of a node's way out; 0: no bound.
+    pub rate: u64,
+    /// Bytes that may wait for the way out; what comes then is dropped.
+    pub queue: u64,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            loss: 0,
+            duplication: 0,
+            corruption: 0,
+            reordering: 0,
+            lateness: 100_000,
+            delay: 10_000,
+            rate: 0,
+            queue: u64::MAX,
+        }
+    }
+}
+
+/// A network to be.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many nodes.
+    pub nodes: usize,
+    /// What everything follows from.
+    pub seed: u64,
+    /// What happens to datagrams.
+    pub path: Path,
+    /// Parameters of the engines.
+    pub config: config::Usnic,
+    /// What the engines are told that a receive buffer holds.
+    pub receive_capacity: usize,
+    /// What each of the two receive buffers of a node holds; a datagram that finds no room is lost.
+    pub receive_buffer: usize,
+    /// What a datagram sent or received costs a node, nanoseconds.
+    pub work: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            seed: 1,
+            path: Path::default(),
+            config: config::Usnic { max_datagram: 1472, ..config::Usnic::default() },
+            receive_capacity: 1 << 20,
+            receive_buffer: 1 << 20,
+            work: 500,
+        }
+    }
+}
+
+/// What happened to datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// Sent by engines.
+    pub sent: u64,
+    /// Handed to engines.
+    pub arrived: u64,
+    /// Lost on the way.
+    pub lost: u64,
+    /// Dropped by a full queue.
+    pub overflowed: u64,
+    /// Dropped by a full receive buffer.
+    pub overrun: u64,
+    /// Made two of.
+    pub duplicated: u64,
+    /// Changed on the way.
+    pub corrupted: u64,
+    /// Overtaken on purpose.
+    pub delayed: u64,
+}
+
+enum What {
+    Arrives { to: usize, channel: Channel, bytes: Vec<u8> },
+    Turn { node: usize },
+}
+
+struct Entry {
+    at: Instant,
+    order: u64,
+    what: What,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A delivered fragment, or what else an engine reports.
+#[derive(Debug)]
+pub enum Happened {
+    /// A fragment has come.
+    Delivered {
+        /// To whom.
+        node: usize,
+        /// From whom.
+        from: usize,
+        /// Its tag.
+        tag: u8,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// An event of another kind.
+    Event {
+        /// Whose.
+        node: usize,
+        /// Which.
+        event: Event,
+    },
+}
+
+/// An engine and its buffers.
+pub struct Node {
+    /// The engine.
+    pub engine: Engine<Block>,
+    /// It takes no turns.
+    pub stopped: bool,
+    buffers: [VecDeque<Vec<u8>>; 2],
+    filled: [usize; 2],
+    busy: Instant,
+    turn_at: Option<Instant>,
+    /// When its way out is free again.
+    free: Instant,
+    incarnation: u32,
+}
+
+/// Nodes and what is between them.
+pub struct Network {
+    /// What it was made from.
+    pub setup: Setup,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// What happened to datagrams.
+    pub fates: Fates,
+    /// What has happened and was not looked at.
+    pub happened: VecDeque<Happened>,
+    /// Directions that lose everything: from, to.
+    pub cut: Vec<(usize, usize)>,
+    /// The channels of which only these lose (`None`: both).
+    pub lossy: Option<Channel>,
+    random: Random,
+    now: Instant,
+    order: u64,
+    agenda: BinaryHeap<Reverse<Entry>>,
+    spare: Vec<Vec<u8>>,
+    names: HashMap<u64, usize>,
+}
+
+fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
+    let mut key = [node as u8; 16];
+    key[..4].copy_from_slice(&incarnation.to_le_bytes());
+    key
+}
+
+const fn name_of(node: usize) -> u64 {
+    0xCAFE_0000_0000 + node as u64
+}
+
+impl Network {
+    /// The nodes know nobody yet.
+    pub fn new(setup: Setup) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut network = Self {
+            nodes: Vec::new(),
+            fates: Fates::default(),
+            happened: VecDeque::new(),
+            cut: Vec::new(),
+            lossy: None,
+            random: Random::new(setup.seed),
+            now,
+            order: 0,
+            agenda: BinaryHeap::new(),
+            spare: Vec::new(),
+            names: (0..setup.nodes).map(|node| (name_of(node), node)).collect(),
+            setup,
+        };
+        for node in 0..network.setup.nodes {
+            let fresh = network.fresh(node, 1);
+            network.nodes.push(fresh);
+        }
+        network
+    }
+
+    fn fresh(&self, node: usize, incarnation: u32) -> Node {
+        let identity = Identity { name: name_of(node), incarnation, key: key_of(node, incarnation) };
+        let capacity = self.setup.receive_capacity;
+        Node {
+            engine: Engine::new(&self.setup.config, identity, capacity, self.setup.seed, self.now),
+            stopped: false,
+            buffers: [VecDeque::new(), VecDeque::new()],
+            filled: [0; 2],
+            busy: self.now,
+            turn_at: None,
+            free: self.now,
+            incarnation,
+        }
+    }
+
+    /// What time it is.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The dice.
+    pub const fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// The process dies, and another takes its place; nobody is told.
+    pub fn restart(&mut self, node: usize) {
+        let incarnation = self.nodes[node].incarnation + 1;
+        self.nodes[node] = self.fresh(node, incarnation);
+    }
+
+    /// How another node addresses this one.
+    pub fn address(&self, node: usize) -> Peer {
+        let incarnation = self.nodes[node].incarnation;
+        Peer {
+            name: name_of(node),
+            incarnation,
+            key: key_of(node, incarnation),
+            max_datagram: self.setup.config.max_datagram,
+        }
+    }
+
+    /// The endpoint of one node for another; connects when it has to.
+    pub fn endpoint(&mut self, node: usize, to: usize) -> EndpointId {
+        let (peer, now) = (self.address(to), self.now);
+        self.nodes[node].engine.connect(peer, now).expect("it connects")
+    }
+
+    /// Which node an endpoint leads to.
+    pub fn node_of(&self, node: usize, endpoint: EndpointId) -> Option<usize> {
+        let facts = self.nodes[node].engine.peer(endpoint)?;
+        self.names.get(&facts.name).copied()
+    }
+
+    fn enter(&mut self, at: Instant, what: What) {
+        self.order += 1;
+        self.agenda.push(Reverse(Entry { at, order: self.order, what }));
+    }
+
+    /// The node shall take a turn soon: it was asked for something.
+    pub fn nudge(&mut self, node: usize) {
+        let at = self.now.max(self.nodes[node].busy);
+        self.turn_at(node, at);
+    }
+
+    fn turn_at(&mut self, node: usize, at: Instant) {
+        if self.nodes[node].turn_at.is_none_or(|already| already > at) {
+            self.nodes[node].turn_at = Some(at);
+            self.enter(at, What::Turn { node });
+        }
+    }
+
+    /// Lets a stopped node go on.
+    pub fn wake(&mut self, node: usize) {
+        self.nodes[node].stopped = false;
+        self.nudge(node);
+    }
+
+    /// The next thing happens; `false`: nothing will, or not before `until`, and it is then.
+    pub fn step(&mut self, until: Instant) -> bool {
+        let due = self.agenda.peek().is_some_and(|Reverse(entry)| entry.at <= until);
+        let Some(Reverse(entry)) = due.then(|| self.agenda.pop()).flatten() else {
+            self.now = self.now.max(until);
+            return false;
+        };
+        self.now = self.now.max(entry.at);
+        match entry.what {
+            What::Arrives { to, channel, bytes } => self.arrive(to, channel, bytes),
+            What::Turn { node } => {
+                if self.nodes[node].turn_at == Some(entry.at) {
+                    self.nodes[node].turn_at = None;
+                    self.turn(node);
+                }
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, to: usize, channel: Channel, bytes: Vec<u8>) {
+        let node = &mut self.nodes[to];
+        let filled = &mut node.filled[channel as usize];
+        if *filled + bytes.len() > self.setup.receive_buffer {
+            self.fates.overrun += 1;
+            self.spare.push(bytes);
+            return;
+        }
+        *filled += bytes.len();
+        node.buffers[channel as usize].push_back(bytes);
+        self.nudge(to);
+    }
+
+    fn turn(&mut self, index: usize) {
+        if self.nodes[index].stopped {
+            return;
+        }
+        let mut cost = 0;
+        for channel in [Channel::Priority, Channel::Data] {
+            for _ in 0..64 {
+                let node = &mut self.nodes[index];
+                let Some(bytes) = node.buffers[channel as usize].pop_front() else { break };
+                node.filled[channel as usize] -= bytes.len();
+                cost += self.setup.work;
+                self.hand_in(index, channel, &bytes);
+                self.spare.push(bytes);
+            }
+        }
+        let now = self.now;
+        self.nodes[index].engine.handle_timeout(now);
+        while let Some(event) = self.nodes[index].engine.poll_event() {
+            self.report(index, event);
+        }
+        while let Some(transmit) = self.nodes[index].engine.poll_transmit(now) {
+            cost += self.setup.work;
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.extend_from_slice(&transmit.header);
+            for piece in transmit.pieces.iter().flatten() {
+                let start = bytes.len();
+                bytes.resize(start + piece.len, 0);
+                piece.memory.read(piece.offset, &mut bytes[start..]);
+            }
+            assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
+            match self.node_of(index, transmit.endpoint) {
+                Some(to) => self.post(index, to, transmit.channel, bytes),
+                // It is closed, and only lingers; the packet itself says who is meant.
+                None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
+            }
+        }
+        let node = &mut self.nodes[index];
+        node.busy = now.plus(cost);
+        let waits = node.buffers.iter().any(|buffer| !buffer.is_empty());
+        let next = if waits { Some(node.busy) } else { node.engine.next_timeout() };
+        if let Some(next) = next {
+            let at = next.max(node.busy).max(now.plus(1));
+            self.turn_at(index, at);
+        }
+    }
+
+    /// Every connection with something under way, and what its node has counted, for people.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for to in 0..self.nodes.len() {
+                let peer = self.address(to);
+                let endpoint = node.engine.endpoint_of(peer.name, peer.incarnation);
+                if let Some(facts) = endpoint.and_then(|endpoint| node.engine.peer(endpoint))
+                    && (facts.unacknowledged > 0 || facts.queued > 0)
+                {
+                    text += &format!("{index} to {to}: {facts:?}\n");
+                }
+            }
+            let counted: Vec<String> = node
+                .engine
+                .counters()
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect();
+            text += &format!(
+                "{index}: {}, next {:?} at {:?}\n",
+                counted.join(", "),
+                node.engine.next_timeout(),
+                self.now
+            );
+        }
+        text
+    }
+
+    fn post_late(&mut self, index: usize, endpoint: EndpointId, channel: Channel, bytes: Vec<u8>) {
+        if let Some(peer) = self.nodes[index].engine.peer_name(endpoint)
+            && let Some(&to) = self.names.get(&peer)
+        {
+            self.post(index, to, channel, bytes);
+        }
+    }
+
+    fn hand_in(&mut self, index: usize, channel: Channel, bytes: &[u8]) {
+        self.fates.arrived += 1;
+        let now = self.now;
+        let mut received = self.nodes[index].engine.handle_datagram(channel, bytes, now);
+        if let Received::Unknown { name, incarnation } = received {
+            let known = self.names.get(&name).copied();
+            let Some(from) = known.filter(|from| self.nodes[*from].incarnation == incarnation) else {
+                return;
+            };
+            let _ = self.endpoint(index, from);
+            received = self.nodes[index].engine.handle_datagram(channel, bytes, now);
+        }
+        if let Received::Deliver { endpoint, tag, payload } = received {
+            let from = self.node_of(index, endpoint).expect("known");
+            let bytes = bytes[payload].to_vec();
+            self.happened.push_back(Happened::Delivered { node: index, from, tag, bytes });
+        }
+    }
+
+    fn report(&mut self, index: usize, event: Event) {
+        if let Event::Deliver { endpoint, tag, buffer } = event {
+            let bytes = buffer.to_vec();
+            if let Some(from) = self.node_of(index, endpoint) {
+                self.happened.push_back(Happened::Delivered { node: index, from, tag, bytes });
+            }
+            self.nodes[index].engine.recycle(buffer);
+        } else {
+            self.happened.push_back(Happened::Event { node: index, event });
+        }
+    }
+
+    /// Puts a datagram on its way.
+    pub fn post(&mut self, from: usize, to: usize, channel: Channel, mut bytes: Vec<u8>) {
+        self.fates.sent += 1;
+        let path = self.setup.path.clone();
+        let mut at = self.now;
+        if path.rate > 0 {
+            let node = &mut self.nodes[from];
+            let waits = node.free.nanos().saturating_sub(at.nanos());
+            if waits.saturating_mul(path.rate) / 1_000_000_000 > path.queue {
+                self.fates.overflowed += 1;
+                self.spare.push(bytes);
+                return;
+            }
+            let takes = bytes.len() as u64 * 1_000_000_000 / path.rate;
+            node.free = node.free.max(at).plus(takes);
+            at = node.free;
+        }
+        let lossy = self.lossy.is_none_or(|lossy| lossy == channel);
+        if lossy && self.random.happens(path.loss) || self.cut.contains(&(from, to)) {
+            self.fates.lost += 1;
+            self.spare.push(bytes);
+            return;
+        }
+        if self.random.happens(path.duplication) {
+            self.fates.duplicated += 1;
+            let again = at.plus(path.delay + self.random.below(path.lateness));
+            self.enter(again, What::Arrives { to, channel, bytes: bytes.clone() });
+        }
+        if self.random.happens(path.corruption) {
+            self.fates.corrupted += 1;
+            // Past the header only a tag over the payload would notice; links have checksums.
+            let end = if self.setup.config.protect_payload { bytes.len() } else { bytes.len().min(64) };
+            let bit = self.random.below(end as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        at = at.plus(path.delay);
+        if self.random.happens(path.reordering) {
+            self.fates.delayed += 1;
+            at = at.plus(self.random.below(path.lateness));
+        }
+        self.enter(at, What::Arrives { to, channel, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests;

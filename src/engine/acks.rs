@@ -1,0 +1,350 @@
+//! Acknowledgements: what is owed to peers, and what theirs mean.
+//!
+//! Every packet to a peer carries one. One of its own is sent when 50 µs have passed and nothing
+//! else went there; at once, when something came again (an acknowledgement must have been lost),
+//! when there is a hole (it carries a bitmap of what is there), when a large fragment is whole,
+//! when the sender asks, or when a good part of the room that it was given has been used. Those at
+//! once still wait for the end of the pass, so that a burst is answered once.
+//!
+//! The notes have a duplicate acknowledgement send the hole again at once. Two channels overtake
+//! each other all the time, so a hole counts as lost when three later segments *of its channel*
+//! have arrived; then it is sent again at once.
+
+use super::congestion::Outcome;
+use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase};
+use super::operation::Job;
+use super::time::MICRO;
+use super::window::{Segment, State};
+use super::*;
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Kind, Repr};
+
+/// Arrivals that are acknowledged at once, together.
+const MANY: u64 = 64;
+/// A stamp older than this may be newer: the clock of stamps has gone round.
+const ROUND: u64 = 1 << 31;
+
+/// What rides on a packet.
+pub(super) struct Piggyback {
+    pub(super) flags: Flags,
+    pub(super) echo: u32,
+    pub(super) credit: u32,
+    pub(super) ack: u64,
+}
+
+impl<M: Memory> Engine<M> {
+    /// What a packet to the endpoint says besides; it settles what is owed, as far as it can.
+    #[inline]
+    pub(super) fn piggyback(&mut self, index: u32) -> Piggyback {
+        let credit = self.grant(index);
+        let now = self.now;
+        let Some(endpoint) = self.endpoints.at_mut(index) else {
+            return Piggyback { flags: Flags::default(), echo: 0, credit: 0, ack: 0 };
+        };
+        let held = |(stamp, at): (u32, Instant)| stamp.wrapping_add((now.since(at) / MICRO) as u32).max(1);
+        let echo = endpoint.owed.echo.take().map_or(0, held);
+        endpoint.owed.due = None;
+        endpoint.owed.arrived = 0;
+        // A hole takes a bitmap to describe.
+        endpoint.owed.now &= endpoint.received.has_gap() || endpoint.owed.again;
+        let flags = Flags::default().with(Flags::ACKNOWLEDGES, true);
+        Piggyback { flags, echo, credit: credit as u32, ack: endpoint.received.next() }
+    }
+
+    /// An explicit acknowledgement whose time has come.
+    pub(super) fn poll_ack(&mut self) -> Option<Transmit<M>> {
+        while let Some(&(at, index)) = self.owed_later.front() {
+            let due = self.endpoints.at(index).is_some_and(|endpoint| endpoint.owed.due == Some(at));
+            if due && at > self.now {
+                break;
+            }
+            self.owed_later.pop_front();
+            if due {
+                self.owe_now(index);
+            }
+        }
+        while let Some(&index) = self.owed_now.front() {
+            let owes = |endpoint: &&mut Endpoint| endpoint.owed.now && endpoint.phase != Phase::Dead;
+            let Some(endpoint) = self.endpoints.at_mut(index).filter(owes) else {
+                self.owed_now.pop_front();
+                continue;
+            };
+            endpoint.owed.again = false;
+            let received = &endpoint.received;
+            let above = received.next() + 1;
+            let (first, bitmap, more) = match endpoint.owed.fresh {
+                _ if !received.has_gap() => (received.next(), Bitmap::default(), None),
+                Some((low, high)) if high >= low.max(above) + BITMAP_BITS => {
+                    let first = low.max(above);
+                    (first, received.bitmap(first), Some((first + BITMAP_BITS, high)))
+                }
+                Some((_, high)) => {
+                    let first = above.max((high + 1).saturating_sub(BITMAP_BITS));
+                    (first, received.bitmap(first), None)
+                }
+                None => (above, received.bitmap(above), None),
+            };
+            endpoint.owed.fresh = more;
+            let piggyback = self.piggyback(index);
+            if more.is_none() {
+                self.owed_now.pop_front();
+                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                    endpoint.owed.now = false;
+                }
+            }
+            self.counters.num_ack_sends += 1;
+            let body = Body::Ack(bitmap);
+            return self.seal(
+                self.id(index),
+                Channel::Priority,
+                Kind::Ack,
+                [None, None],
+                |repr| Repr { seq: first, body, ..repr },
+                &piggyback,
+            );
+        }
+        None
+    }
+
+    fn owe_now(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if !endpoint.owed.now {
+            endpoint.owed.now = true;
+            self.owed_now.push_back(index);
+        }
+    }
+
+    /// Notes that a segment has come, new or again, and what that owes its sender.
+    pub(super) fn note_data(&mut self, index: u32, repr: &Repr, at: Instant, new: bool, whole: bool) {
+        self.share(index);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        endpoint.owed.echo = Some((repr.stamp, at));
+        endpoint.last_data = at;
+        let gap = endpoint.received.has_gap();
+        let filled = endpoint.gapped && !gap;
+        if gap && !endpoint.gapped {
+            self.expected += 1;
+        }
+        if filled {
+            self.expected = self.expected.saturating_sub(1);
+        }
+        let was_gapped = endpoint.gapped;
+        endpoint.gapped = gap;
+        let owed = &mut endpoint.owed;
+        if new {
+            owed.arrived += 1;
+            if gap && repr.seq >= endpoint.received.next() {
+                let seq = repr.seq;
+                owed.fresh = Some(owed.fresh.map_or((seq, seq), |(low, high)| (low.min(seq), high.max(seq))));
+            }
+        } else {
+            owed.again = true;
+        }
+        let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
+        let many = owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY);
+        if !new || whole || gap || was_gapped || many || repr.flags.has(Flags::ASKS) {
+            self.owe_now(index);
+        } else if owed.due.is_none() && !owed.now {
+            let due = at.plus(self.limits.ack_delay);
+            owed.due = Some(due);
+            self.owed_later.push_back((due, index));
+        }
+    }
+
+    /// Makes the endpoint one of those that share the receive buffer.
+    #[inline]
+    fn share(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if !endpoint.sharing {
+            endpoint.sharing = true;
+            let least = LEAST_CREDIT * endpoint.peer.max_datagram as u64;
+            endpoint.granted = [least; 2];
+            self.granted += least;
+            self.sharers.push_back(index);
+        }
+    }
+
+    /// How many segments the endpoint may send us now: its share of the receive buffer, as far as
+    /// the others have not been promised it already.
+    fn grant(&mut self, index: u32) -> u64 {
+        if let Some(&first) = self.sharers.front()
+            && self.sharers.len() > 1
+        {
+            self.sharers.rotate_left(1);
+            self.review(first);
+        }
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
+        if !endpoint.sharing {
+            return LEAST_CREDIT;
+        }
+        let unit = endpoint.peer.max_datagram as u64;
+        let held = endpoint.granted[0].max(endpoint.granted[1]);
+        let free = self.limits.receive_capacity.saturating_sub(self.granted);
+        let share = self.limits.receive_capacity / self.sharers.len().max(1) as u64;
+        let segments = (share.min(held + free) / unit).clamp(LEAST_CREDIT, self.limits.window.max(2));
+        // What was promised before may still be on its way here.
+        endpoint.granted = [segments * unit, endpoint.granted[0]];
+        self.granted = self.granted - held + endpoint.granted[0].max(endpoint.granted[1]);
+        segments
+    }
+
+    /// Takes the room back from an endpoint that has long been silent: it has stopped using it.
+    fn review(&mut self, index: u32) {
+        let now = self.now;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if now.since(endpoint.last_data) > 3 * IDLE && now.since(self.woken) > 3 * IDLE {
+            endpoint.sharing = false;
+            self.granted = self.granted.saturating_sub(endpoint.granted[0].max(endpoint.granted[1]));
+            endpoint.granted = [0; 2];
+            self.sharers.retain(|at| *at != index);
+        }
+    }
+
+    /// What the peer's packet acknowledges.
+    pub(super) fn handle_ack(&mut self, index: u32, repr: &Repr, at: Instant) {
+        let awake = self.awake();
+        let (woken, shortest_trip) = (self.woken, self.limits.window);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let next = endpoint.window.next();
+        if repr.ack > next {
+            self.counters.num_bad_acks += 1;
+            return;
+        }
+        let newer = endpoint.stamp.is_none_or(|(stamp, when)| {
+            (repr.stamp.wrapping_sub(stamp) as i32) > 0 || at.since(when) > ROUND * MICRO / 2
+        });
+        let same = endpoint.stamp.is_some_and(|(stamp, _)| stamp == repr.stamp);
+        if newer {
+            endpoint.stamp = Some((repr.stamp, at));
+            endpoint.heard = awake;
+            endpoint.asked = 0;
+        }
+        if newer || same {
+            endpoint.credit = u64::from(repr.credit).clamp(LEAST_CREDIT, shortest_trip.max(LEAST_CREDIT));
+        }
+        if repr.ack < endpoint.window.base() {
+            self.counters.num_old_dup_acks += 1;
+            return;
+        }
+        let sample = at.stamp().wrapping_sub(repr.echo);
+        let sampled = repr.echo != 0 && newer && (sample as i32) >= 0;
+        let trip = u64::from(sample) * MICRO;
+        // A packet that waited while we slept says nothing about the path.
+        if sampled && at.since(woken) >= trip {
+            endpoint.rtt.sample(trip, at);
+            endpoint.congestion.note_round_trip(trip.max(MICRO));
+        }
+        let mut news = false;
+        let before = endpoint.window.base();
+        while self.endpoints.at(index).is_some_and(|endpoint| endpoint.window.base() < repr.ack) {
+            let Some(segment) = self.endpoints.at_mut(index).and_then(|endpoint| endpoint.window.pop())
+            else {
+                break;
+            };
+            news = true;
+            if segment.state != State::Arrived {
+                self.segment_arrived(index, &segment, at);
+            }
+        }
+        if let Body::Ack(bitmap) = repr.body {
+            for ahead in bitmap.iter() {
+                let Some(seq) = repr.seq.checked_add(ahead) else { break };
+                let endpoint = self.endpoints.at_mut(index);
+                let segment = endpoint.and_then(|endpoint| endpoint.window.get_mut(seq));
+                if let Some(segment) = segment.filter(|segment| segment.state != State::Arrived) {
+                    let copy = *segment;
+                    segment.state = State::Arrived;
+                    news = true;
+                    self.segment_arrived(index, &copy, at);
+                }
+            }
+            let pending = self.endpoints.at(index).is_some_and(|endpoint| !endpoint.window.is_empty());
+            if repr.ack == before && pending {
+                self.counters.num_dup_acks += 1;
+            }
+        }
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if news {
+            endpoint.backoff = 0;
+            endpoint.active = at;
+            endpoint.paced_until = None;
+            if endpoint.window.is_empty() {
+                endpoint.order.iter_mut().for_each(super::window::Order::clear);
+                endpoint.lost.clear();
+                endpoint.loss_at = None;
+            } else {
+                self.detect_loss(index);
+            }
+        }
+        self.check_ready(index);
+        if let Some(endpoint) = self.endpoints.at(index)
+            && endpoint.phase == Phase::Draining
+            && endpoint.is_drained()
+        {
+            self.advance_close(index);
+        }
+    }
+
+    /// A segment is known to have arrived, in sequence or not.
+    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if segment.state == State::InFlight {
+            endpoint.in_flight -= 1;
+            endpoint.in_flight_bytes -= u64::from(segment.charge);
+        }
+        if segment.channel == Channel::Data {
+            self.expected = self.expected.saturating_sub(1);
+        }
+        let least = endpoint.rtt.least();
+        let hasty = segment.again && at.since(segment.sent) < least;
+        if hasty || segment.state == State::Lost {
+            // It was the earlier transmission that arrived.
+            if hasty {
+                self.counters.num_spurious_retrans += 1;
+            }
+            if segment.fast || segment.state == State::Lost {
+                endpoint.reordering = (endpoint.reordering * 2).min(256);
+            }
+        } else {
+            endpoint.order[segment.channel as usize].note_arrival(segment.transmission);
+            endpoint.newest_arrival = endpoint.newest_arrival.max(segment.sent);
+            if endpoint.congestion.note_arrived(segment.sent, at, least) == Outcome::Shrunk {
+                self.counters.num_congestion_events += 1;
+            }
+        }
+        self.release(segment.operation);
+    }
+
+    /// One segment less of an operation is open; perhaps that was all.
+    pub(super) fn release(&mut self, place: u32) {
+        if place == Segment::NOBODY {
+            return;
+        }
+        let Some(operation) = self.operations.at_mut(place) else { return };
+        operation.open = operation.open.saturating_sub(1);
+        if operation.open > 0 || operation.queued || !operation.whole {
+            return;
+        }
+        let index = operation.endpoint;
+        match operation.job {
+            // The request has arrived, the data has not.
+            Job::Get { .. } => return,
+            Job::Serve { .. } => {
+                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                    endpoint.serving -= 1;
+                }
+            }
+            Job::Refuse { .. } => {
+                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                    endpoint.refusing -= 1;
+                }
+            }
+            Job::Send { .. } | Job::Put { .. } | Job::Nothing => {}
+        }
+        if let Some(operation) = self.operations.remove(place)
+            && let Some(cookie) = operation.cookie
+        {
+            self.counters.pml_send_callbacks += 1;
+            self.events.push_back(Event::Done { cookie, outcome: Ok(()) });
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The end of a connection.
+//!
+//! Close when all has been sent and acknowledged, and wait for the answer; ask again a few times.
+//! Whoever has closed stays for a while to acknowledge what the peer still sends, since its last
+//! acknowledgement may have been lost. What is left then is a number: how often the two have been
+//! connected. By it, datagrams of an earlier connection are known as such for good.
+
+use super::endpoint::{Endpoint, Phase};
+use super::operation::{Job, Operation};
+use super::time::MILLI;
+use super::*;
+use crate::error::Error;
+use crate::wire::usnic::{Bitmap, Body, Kind, Repr};
+use std::collections::{HashMap, VecDeque};
+
+/// How often a closed peer is told, at most.
+const CLOSES: u32 = 8;
+/// How long a closed connection still answers.
+const LINGER: u64 = 2_000 * MILLI;
+/// How many closed connections still answer.
+const LINGERING: usize = 256;
+/// How many past connections are remembered.
+const REMEMBERED: usize = 16_384;
+
+/// Connections that are over: how often we had connected, and how often the peer.
+#[derive(Default)]
+pub(super) struct Past {
+    known: HashMap<(u64, u32), (u16, u16)>,
+    oldest: VecDeque<(u64, u32)>,
+}
+
+impl Past {
+    pub(super) fn get(&self, name: (u64, u32)) -> Option<(u16, u16)> {
+        self.known.get(&name).copied()
+    }
+
+    pub(super) fn note(&mut self, name: (u64, u32), ours: u16, peers: u16, before: u16) {
+        let peers = if peers == 0 { before } else { peers };
+        if self.known.insert(name, (ours, peers)).is_none() {
+            self.oldest.push_back(name);
+            if self.oldest.len() > REMEMBERED
+                && let Some(oldest) = self.oldest.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    /// Whether a peer's packets with this number are of a connection that is over.
+    pub(super) fn is_over(&self, name: (u64, u32), connection: u16) -> bool {
+        self.known
+            .get(&name)
+            .is_some_and(|(_, peers)| *peers != 0 && connection.wrapping_sub(*peers) as i16 <= 0)
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// Ends a connection in good order: what is queued is sent first, then the peer is told.
+    /// [`Event::Closed`] follows in any case but that of [`Event::Lost`] before it.
+    pub fn close(&mut self, endpoint: EndpointId, now: Instant) {
+        self.settle(now);
+        let Some(index) = self.place(endpoint) else { return };
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        match endpoint.phase {
+            Phase::Open => {
+                endpoint.phase = Phase::Draining;
+                if endpoint.is_drained() {
+                    self.advance_close(index);
+                }
+            }
+            Phase::Dead => {
+                let id = self.id(index);
+                self.remove(index);
+                self.events.push_back(Event::Closed { endpoint: id });
+            }
+            Phase::Draining | Phase::Closing | Phase::Lingering => {}
+        }
+    }
+
+    /// Ends a connection at once and without a word. What was under way ends as unreachable.
+    pub fn forget(&mut self, endpoint: EndpointId) {
+        self.settle(self.now);
+        let Some(index) = self.place(endpoint) else { return };
+        self.fail_all(index);
+        self.remove(index);
+    }
+
+    /// The next step of closing: all is drained, or the peer has been silent for too long.
+    pub(super) fn advance_close(&mut self, index: u32) {
+        let now = self.now;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        endpoint.close_at = None;
+        match endpoint.phase {
+            Phase::Draining if !endpoint.used || endpoint.remote_closed => self.finish_close(index),
+            Phase::Closing if endpoint.closes >= CLOSES => self.finish_close(index),
+            Phase::Draining | Phase::Closing => {
+                endpoint.phase = Phase::Closing;
+                let wait = endpoint.rtt.timeout(self.limits.ack_delay) << endpoint.closes;
+                endpoint.close_at = Some(now.plus(wait.min(self.limits.retransmit_max)));
+                endpoint.closes += 1;
+                self.notices.push_back((index, Kind::Close));
+                self.arm(index);
+            }
+            Phase::Lingering => self.remove(index),
+            Phase::Open | Phase::Dead => {}
+        }
+    }
+
+    fn finish_close(&mut self, index: u32) {
+        let id = self.id(index);
+        self.fail_all(index);
+        self.strip(index);
+        let now = self.now;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        endpoint.phase = Phase::Lingering;
+        endpoint.close_at = Some(now.plus(LINGER));
+        self.events.push_back(Event::Closed { endpoint: id });
+        self.lingering.push_back(id.0);
+        self.arm(index);
+        if self.lingering.len() > LINGERING
+            && let Some(oldest) = self.lingering.pop_front()
+            && self.endpoints.get(oldest).is_some()
+        {
+            self.remove(oldest.index);
+        }
+    }
+
+    pub(super) fn handle_close(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if !std::mem::replace(&mut endpoint.remote_closed, true) {
+            self.fail_gets(index);
+        }
+        if !self.notices.contains(&(index, Kind::CloseAck)) {
+            self.notices.push_back((index, Kind::CloseAck));
+        }
+    }
+
+    /// A peer that has closed sends no more data.
+    fn fail_gets(&mut self, index: u32) {
+        for place in self.operations.indices() {
+            let open = |operation: &Operation<M>| {
+                operation.endpoint == index && matches!(operation.job, Job::Get { .. })
+            };
+            if self.operations.at(place).is_some_and(open) {
+                self.fail(place, Error::Unreachable);
+            }
+        }
+    }
+
+    pub(super) fn handle_close_ack(&mut self, index: u32) {
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.phase == Phase::Closing) {
+            self.finish_close(index);
+        }
+    }
+
+    /// A packet for a connection that we have closed: whatever it is, it is acknowledged.
+    pub(super) fn answer_late(&mut self, index: u32, repr: &Repr) {
+        if repr.body == Body::Close {
+            self.handle_close(index);
+        } else if repr.body.kind().is_sequenced() {
+            if !self.notices.contains(&(index, Kind::Ack)) {
+                self.notices.push_back((index, Kind::Ack));
+            }
+            if let Some(endpoint) = self.endpoints.at_mut(index) {
+                endpoint.late = endpoint.late.max(endpoint.received.next()).max(repr.seq.saturating_add(1));
+            }
+        }
+    }
+
+    /// The next packet of a closing hand-shake.
+    pub(super) fn poll_notice(&mut self) -> Option<Transmit<M>> {
+        while let Some((index, kind)) = self.notices.pop_front() {
+            let Some(Endpoint { phase, late, .. }) = self.endpoints.at(index) else { continue };
+            let body = match kind {
+                Kind::Close if *phase == Phase::Closing => Body::Close,
+                Kind::CloseAck if *phase != Phase::Dead => Body::CloseAck,
+                Kind::Ack if *phase == Phase::Lingering => Body::Ack(Bitmap::default()),
+                _ => continue,
+            };
+            let (late, lingering) = (*late, *phase == Phase::Lingering);
+            let mut piggyback = self.piggyback(index);
+            if lingering {
+                piggyback.ack = piggyback.ack.max(late);
+            }
+            let ack = piggyback.ack;
+            return self.seal(
+                self.id(index),
+                Channel::Priority,
+                kind,
+                [None, None],
+                |repr| Repr { seq: ack, body, ..repr },
+                &piggyback,
+            );
+        }
+        None
+    }
+}

@@ -1,0 +1,387 @@
+//! The engine itself: its tables and lists, its clock, and what is asked of it directly.
+//!
+//! Endpoints stand on lists by their place in the table. Each list has a flag in the endpoint, so
+//! that nobody stands on it twice, and an endpoint that goes leaves them all. Acknowledgements
+//! that may wait stand in the order of their time, since all wait equally long; other times are in
+//! one heap, with one entry per endpoint that has any: an entry that comes too early is put back.
+
+use super::assembler::Pool;
+use super::closing::Past;
+use super::endpoint::{Endpoint, Phase};
+use super::memory::Registry;
+use super::operation::Operation;
+use super::receive::Deferred;
+use super::slab::{Key, Slab};
+use super::time::{MILLI, nanos};
+use super::window::WINDOW;
+use super::*;
+use crate::config;
+use crate::error::Error;
+use crate::wire::usnic::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_PAYLOAD};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+/// Nobody called for so long: we slept, and must not blame the others.
+const NAP: u64 = 100 * MILLI;
+/// The shortest datagram worth connecting for.
+const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
+/// A slot on the wire: place in the table and one, and above these bits part of the generation.
+pub(super) const SLOT_BITS: u32 = 20;
+
+/// The parameters, in nanoseconds and integers.
+pub(super) struct Limits {
+    pub(super) window: u64,
+    pub(super) send_credits: usize,
+    pub(super) max_tiny: usize,
+    pub(super) max_datagram: usize,
+    pub(super) resends: usize,
+    pub(super) ack_delay: u64,
+    pub(super) retransmit: u64,
+    pub(super) retransmit_max: u64,
+    pub(super) peer_timeout: u64,
+    pub(super) receive_capacity: u64,
+    pub(super) protect: bool,
+}
+
+impl Limits {
+    fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
+        Self {
+            window: (config.window as u64).clamp(2, WINDOW),
+            send_credits: config.send_credits.max(1),
+            max_tiny: config.max_tiny,
+            max_datagram: config.max_datagram.min(HEADER_LEN + MAX_PAYLOAD),
+            resends: config.max_resends_per_iteration.max(1),
+            ack_delay: nanos(config.ack_delay),
+            retransmit: nanos(config.retransmit).max(1),
+            retransmit_max: nanos(config.retransmit_max.max(config.retransmit)).max(1),
+            peer_timeout: nanos(config.peer_timeout),
+            receive_capacity: receive_capacity as u64,
+            protect: config.protect_payload,
+        }
+    }
+}
+
+/// The engine of one module: all its peers, over one link.
+pub struct Engine<M> {
+    pub(super) limits: Limits,
+    pub(super) identity: Identity,
+    pub(super) counters: Counters,
+
+    pub(super) endpoints: Slab<Endpoint>,
+    pub(super) names: HashMap<(u64, u32), u32>,
+    pub(super) past: Past,
+    pub(super) operations: Slab<Operation<M>>,
+    pub(super) registry: Registry<M>,
+    pub(super) pool: Pool,
+    pub(super) events: VecDeque<Event>,
+
+    /// Endpoints with something to send.
+    pub(super) ready: VecDeque<u32>,
+    /// Endpoints with something to send again.
+    pub(super) resending: VecDeque<u32>,
+    /// Endpoints that have used up their send credits in this pass.
+    pub(super) spent: Vec<u32>,
+    pub(super) owed_now: VecDeque<u32>,
+    pub(super) owed_later: VecDeque<(Instant, u32)>,
+    /// Packets of the closing hand-shake to be sent.
+    pub(super) notices: VecDeque<(u32, Kind)>,
+    pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
+    /// Endpoints that share the receive buffer.
+    pub(super) sharers: VecDeque<u32>,
+    pub(super) granted: u64,
+    pub(super) lingering: VecDeque<Key>,
+
+    pub(super) pass: u64,
+    pub(super) resent: usize,
+    /// Segments sent to the endpoint at the head of `ready` in this turn.
+    pub(super) turn: usize,
+    pub(super) turn_bytes: usize,
+
+    pub(super) now: Instant,
+    /// How long nobody called, in all.
+    pub(super) slept: u64,
+    pub(super) woken: Instant,
+    pub(super) deferred: Option<Deferred>,
+    /// Chunked data under way, GETs and holes: reasons to look at the data channel.
+    pub(super) expected: u64,
+    pub(super) scratch: Vec<u64>,
+}
+
+impl<M: Memory> Engine<M> {
+    /// `receive_capacity` is what the link's receive buffers hold, in bytes of long datagrams.
+    /// `seed` is for what should differ between processes without mattering.
+    pub fn new(
+        config: &config::Usnic,
+        identity: Identity,
+        receive_capacity: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        let _ = seed;
+        Self {
+            limits: Limits::new(config, receive_capacity),
+            identity,
+            counters: Counters::default(),
+            endpoints: Slab::new(),
+            names: HashMap::new(),
+            past: Past::default(),
+            operations: Slab::new(),
+            registry: Registry::new(),
+            pool: Pool::new(config.reassembly_per_peer, config.reassembly_total),
+            events: VecDeque::new(),
+            ready: VecDeque::new(),
+            resending: VecDeque::new(),
+            spent: Vec::new(),
+            owed_now: VecDeque::new(),
+            owed_later: VecDeque::new(),
+            notices: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            sharers: VecDeque::new(),
+            granted: 0,
+            lingering: VecDeque::new(),
+            pass: 1,
+            resent: 0,
+            turn: 0,
+            turn_bytes: 0,
+            now,
+            slept: 0,
+            woken: Instant::ORIGIN,
+            deferred: None,
+            expected: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Connects to a peer; the one that is connected already when it is.
+    pub fn connect(&mut self, peer: Peer, now: Instant) -> Result<EndpointId> {
+        self.settle(now);
+        let name = (peer.name, peer.incarnation);
+        if let Some(&index) = self.names.get(&name) {
+            let live = self.endpoints.at(index).is_some_and(Endpoint::is_live);
+            if let (true, Some(key)) = (live, self.endpoints.key(index)) {
+                return Ok(EndpointId(key));
+            }
+            self.remove(index);
+        }
+        let max_datagram = peer.max_datagram.min(self.limits.max_datagram);
+        if max_datagram < LEAST_DATAGRAM {
+            return Err(Error::BadParameter);
+        }
+        if self.endpoints.len() + 1 >= 1 << SLOT_BITS {
+            return Err(Error::OutOfResource);
+        }
+        let peer = Peer { max_datagram, ..peer };
+        let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.now);
+        if let Some((connection, past)) = self.past.get(name) {
+            endpoint.connection = connection.wrapping_add(1).max(1);
+            endpoint.past = past;
+        }
+        endpoint.heard = self.awake();
+        let key = self.endpoints.insert(endpoint);
+        if let Some(endpoint) = self.endpoints.at_mut(key.index) {
+            endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
+        }
+        self.names.insert(name, key.index);
+        Ok(EndpointId(key))
+    }
+
+    /// The endpoint of a process, when it is connected.
+    pub fn endpoint_of(&self, name: u64, incarnation: u32) -> Option<EndpointId> {
+        let index = *self.names.get(&(name, incarnation))?;
+        let live = self.endpoints.at(index)?.is_live();
+        self.endpoints.key(index).filter(|_| live).map(EndpointId)
+    }
+
+    /// What is known of a peer.
+    pub fn peer(&self, endpoint: EndpointId) -> Option<PeerFacts> {
+        let endpoint = self.endpoints.get(endpoint.0).filter(|endpoint| endpoint.is_live())?;
+        Some(PeerFacts {
+            name: endpoint.peer.name,
+            incarnation: endpoint.peer.incarnation,
+            alive: endpoint.phase != Phase::Dead,
+            round_trip: Duration::from_nanos(endpoint.rtt.smoothed()),
+            least_round_trip: Duration::from_nanos(endpoint.rtt.least()),
+            in_flight: endpoint.in_flight as usize,
+            congestion_window: endpoint.congestion.window() as usize,
+            credit: endpoint.credit as usize,
+            queued: endpoint.queues.iter().map(VecDeque::len).sum(),
+            unacknowledged: endpoint.window.len(),
+        })
+    }
+
+    /// Name of the process behind an endpoint, also while a closed one still answers.
+    pub fn peer_name(&self, endpoint: EndpointId) -> Option<u64> {
+        self.endpoints.get(endpoint.0).map(|endpoint| endpoint.peer.name)
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Longest fragment that [`Self::send`] takes.
+    pub fn max_fragment(&self) -> usize {
+        self.pool.longest()
+    }
+
+    /// Whether something is under way on the data channel, in either direction.
+    pub fn is_expecting(&self) -> bool {
+        self.expected > 0
+    }
+
+    /// Bytes of memory that an endpoint takes up; for tests of the bound.
+    pub fn footprint(&self, endpoint: EndpointId) -> usize {
+        self.endpoints.get(endpoint.0).map_or(0, Endpoint::footprint)
+    }
+
+    /// Operations and registrations that are not over.
+    pub fn outstanding(&self) -> (usize, usize) {
+        (self.operations.len(), self.registry.len())
+    }
+
+    /// Takes what has happened, one at a time.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if self.deferred.is_some() {
+            self.settle(self.now);
+        }
+        let event = self.events.pop_front()?;
+        if let Event::Deliver { buffer, .. } = &event {
+            self.pool.release(buffer.charge());
+        }
+        Some(event)
+    }
+
+    /// Gives a buffer back to be used again.
+    pub fn recycle(&mut self, buffer: Buffer) {
+        self.counters.num_recv_reposts += 1;
+        self.pool.recycle(buffer);
+    }
+
+    /// When to come back though nothing has arrived.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.has_work() {
+            return Some(self.now);
+        }
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let owed = self.owed_later.iter().find_map(|&(at, index)| {
+            self.endpoints.at(index).is_some_and(|endpoint| endpoint.owed.due == Some(at)).then_some(at)
+        });
+        match (timer, owed) {
+            (Some(timer), Some(owed)) => Some(timer.min(owed)),
+            (timer, owed) => timer.or(owed),
+        }
+    }
+
+    /// Whether the next pass would send something without more having happened.
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+            || !self.resending.is_empty()
+            || !self.notices.is_empty()
+            || self.deferred.is_some()
+            || self.owed_now.iter().any(|index| self.endpoints.at(*index).is_some_and(|e| e.owed.now))
+    }
+
+    /// Moves the clock on, and does what was put off.
+    #[inline]
+    pub(super) fn settle(&mut self, now: Instant) {
+        if now > self.now {
+            let gap = now.since(self.now);
+            if gap > NAP {
+                self.slept = self.slept.saturating_add(gap);
+                self.woken = now;
+            }
+            self.now = now;
+        }
+        if let Some(deferred) = self.deferred.take() {
+            self.finish(&deferred);
+        }
+    }
+
+    /// The clock without the times at which nobody called.
+    #[inline]
+    pub(super) fn awake(&self) -> Instant {
+        Instant::from_nanos(self.now.nanos().saturating_sub(self.slept))
+    }
+
+    /// The place of an endpoint that the user may use.
+    #[inline]
+    pub(super) fn place(&self, endpoint: EndpointId) -> Option<u32> {
+        self.endpoints.get(endpoint.0).filter(|endpoint| endpoint.is_live())?;
+        Some(endpoint.0.index)
+    }
+
+    /// The id of an endpoint by its place.
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> EndpointId {
+        EndpointId(self.endpoints.key(index).unwrap_or(Key { index, generation: 0 }))
+    }
+
+    /// Puts the endpoint on the list of those with sends, when it has any.
+    #[inline]
+    pub(super) fn check_ready(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if !endpoint.ready && endpoint.has_queued() {
+            endpoint.ready = true;
+            self.ready.push_back(index);
+        }
+        if !endpoint.resending && !endpoint.lost.is_empty() {
+            endpoint.resending = true;
+            self.resending.push_back(index);
+        }
+    }
+
+    /// Sees to it that the endpoint is looked at in time.
+    #[inline]
+    pub(super) fn arm(&mut self, index: u32) {
+        let Some(key) = self.endpoints.key(index) else { return };
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let Some(at) = endpoint.deadline(self.limits.ack_delay, self.limits.retransmit_max) else { return };
+        if endpoint.armed.is_none_or(|armed| armed > at) {
+            endpoint.armed = Some(at);
+            self.timers.push(Reverse((at, key)));
+        }
+    }
+
+    /// Takes the endpoint off all lists and out of the table.
+    pub(super) fn remove(&mut self, index: u32) {
+        self.strip(index);
+        let Some(endpoint) = self.endpoints.remove(index) else { return };
+        let name = (endpoint.peer.name, endpoint.peer.incarnation);
+        self.past.note(name, endpoint.connection, endpoint.peer_connection, endpoint.past);
+        self.names.remove(&name);
+        self.lingering.retain(|key| key.index != index);
+        self.notices.retain(|notice| notice.0 != index);
+    }
+
+    /// Drops all that is under way with the endpoint, and takes it off the lists of work.
+    pub(super) fn strip(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let arrived = |segment: &super::window::Segment| segment.state == super::window::State::Arrived;
+        let data = |segment: &super::window::Segment| segment.channel == Channel::Data;
+        let open = endpoint.window.iter().filter(|(_, segment)| data(segment) && !arrived(segment)).count();
+        let expected =
+            open + endpoint.assembler.len() + endpoint.gets as usize + usize::from(endpoint.gapped);
+        self.expected = self.expected.saturating_sub(expected as u64);
+        endpoint.gapped = false;
+        endpoint.gets = 0;
+        endpoint.assembler.clear(&mut self.pool);
+        endpoint.window.clear();
+        endpoint.order.iter_mut().for_each(super::window::Order::clear);
+        endpoint.lost.clear();
+        endpoint.queues.iter_mut().for_each(VecDeque::clear);
+        (endpoint.in_flight, endpoint.in_flight_bytes) = (0, 0);
+        (endpoint.ready, endpoint.resending) = (false, false);
+        (endpoint.loss_at, endpoint.paced_until) = (None, None);
+        endpoint.shrink();
+        endpoint.sharing = false;
+        self.granted = self.granted.saturating_sub(endpoint.granted[0].max(endpoint.granted[1]));
+        endpoint.granted = [0; 2];
+        self.ready.retain(|at| *at != index);
+        self.resending.retain(|at| *at != index);
+        self.spent.retain(|at| *at != index);
+        self.sharers.retain(|at| *at != index);
+        self.turn = 0;
+        self.turn_bytes = 0;
+    }
+}

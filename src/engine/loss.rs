@@ -1,0 +1,264 @@
+//! What is lost, and what is done when nothing is heard.
+//!
+//! A segment is lost when three later ones of its channel have arrived, or one has and some time
+//! has passed (RFC 9002), or one of the other channel has and much time has passed. Silence loses
+//! nothing: it makes us ask again, with the oldest segment, then with two, at times that double.
+//! The answer tells what else is missing. So a stopped process, or a full queue, never causes more
+//! than a few packets of resends.
+
+use super::endpoint::{Endpoint, Phase};
+use super::operation::Job;
+use super::slab::Key;
+use super::window::{Segment, State};
+use super::*;
+use crate::error::Error;
+use crate::wire::usnic::Kind;
+use std::cmp::Reverse;
+
+/// How often a peer must have been asked in vain before it can be lost.
+const ASKED: u32 = 3;
+
+/// Why a segment is sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Overtaken,
+    Silence,
+}
+
+impl<M: Memory> Engine<M> {
+    /// Puts what must be lost by now on the list of resends.
+    pub(super) fn detect_loss(&mut self, index: u32) {
+        let now = self.now;
+        let ack_delay = self.limits.ack_delay;
+        let mut lost = std::mem::take(&mut self.scratch);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        endpoint.loss_at = None;
+        for channel in [Channel::Priority, Channel::Data] {
+            while let Some((transmission, seq)) = endpoint.order[channel as usize].front() {
+                let current = |segment: &&Segment| {
+                    segment.state == State::InFlight
+                        && segment.transmission == transmission
+                        && segment.channel == channel
+                };
+                let Some(segment) = endpoint.window.get(seq).filter(current) else {
+                    endpoint.order[channel as usize].pop();
+                    continue;
+                };
+                let overtaken = endpoint.order[channel as usize].overtaken(transmission);
+                let expires = if overtaken >= endpoint.reordering {
+                    now
+                } else if overtaken > 0 {
+                    segment.sent.plus(endpoint.rtt.patience())
+                } else if segment.sent < endpoint.newest_arrival {
+                    segment.sent.plus(endpoint.rtt.timeout(ack_delay))
+                } else {
+                    break;
+                };
+                if expires > now {
+                    let earlier = endpoint.loss_at.is_none_or(|at| at > expires);
+                    endpoint.loss_at = if earlier { Some(expires) } else { endpoint.loss_at };
+                    break;
+                }
+                endpoint.order[channel as usize].pop();
+                lost.push(seq);
+            }
+        }
+        for seq in lost.drain(..) {
+            self.lose(index, seq, Reason::Overtaken);
+        }
+        self.scratch = lost;
+        self.arm(index);
+    }
+
+    /// Puts a segment on the list of resends.
+    fn lose(&mut self, index: u32, seq: u64, reason: Reason) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let Some(segment) = endpoint.window.get_mut(seq) else { return };
+        if segment.state != State::InFlight {
+            return;
+        }
+        segment.state = State::Lost;
+        segment.fast = reason == Reason::Overtaken;
+        endpoint.in_flight -= 1;
+        endpoint.in_flight_bytes -= u64::from(segment.charge);
+        // In the order of their loss, so that each is sent again in the end, however little room
+        // there is.
+        endpoint.lost.push_back(seq);
+        if reason == Reason::Overtaken {
+            endpoint.congestion.note_lost();
+            self.counters.num_fast_retrans += 1;
+        } else {
+            self.counters.num_timeout_retrans += 1;
+        }
+        self.check_ready(index);
+    }
+
+    /// Segments of an operation that is no more are sent again as voids, so that the sequence
+    /// stays whole.
+    pub(super) fn void(&mut self, index: u32, place: u32) {
+        let Some(endpoint) = self.endpoints.at(index) else { return };
+        let of = |(seq, segment): (u64, &Segment)| {
+            (segment.operation == place && segment.state == State::InFlight).then_some(seq)
+        };
+        let seqs: Vec<u64> = endpoint.window.iter().filter_map(of).collect();
+        for seq in seqs {
+            self.lose(index, seq, Reason::Silence);
+        }
+    }
+
+    /// What must be done when time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle(now);
+        while let Some(&Reverse((at, key))) = self.timers.peek() {
+            if at > self.now {
+                break;
+            }
+            self.timers.pop();
+            if let Some(endpoint) = self.endpoints.get_mut(key) {
+                if endpoint.armed == Some(at) {
+                    endpoint.armed = None;
+                }
+                self.handle_timer(key);
+            }
+        }
+    }
+
+    fn handle_timer(&mut self, key: Key) {
+        let (index, now) = (key.index, self.now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if due(endpoint.paced_until) {
+            endpoint.paced_until = None;
+            self.check_ready(index);
+        }
+        if self.endpoints.at(index).is_some_and(|endpoint| due(endpoint.loss_at)) {
+            self.detect_loss(index);
+        }
+        self.ask(index);
+        if self.endpoints.at(index).is_some_and(|endpoint| due(endpoint.close_at)) {
+            self.advance_close(index);
+        }
+        let Some(endpoint) = self.endpoints.get_mut(key) else { return };
+        if endpoint.window.is_empty() && !endpoint.has_queued() {
+            endpoint.shrink();
+        }
+        self.arm(index);
+    }
+
+    /// Asks a peer that has been silent for too long, or gives it up.
+    fn ask(&mut self, index: u32) {
+        let (now, awake) = (self.now, self.awake());
+        let (ack_delay, most) = (self.limits.ack_delay, self.limits.retransmit_max);
+        let timeout = self.limits.peer_timeout;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if matches!(endpoint.phase, Phase::Lingering | Phase::Dead) {
+            return;
+        }
+        if endpoint.in_flight == 0 {
+            if endpoint.is_waiting() && endpoint.deadline(ack_delay, most).is_some_and(|at| at <= now) {
+                endpoint.heard = awake;
+                self.push_void(index);
+            }
+            return;
+        }
+        let silent = endpoint.active.plus(endpoint.patience(ack_delay, most)) <= now;
+        if !silent {
+            return;
+        }
+        if timeout > 0 && endpoint.asked >= ASKED && awake.since(endpoint.heard) > timeout {
+            self.lose_peer(index);
+            return;
+        }
+        endpoint.asked += 1;
+        endpoint.backoff = (endpoint.backoff + 1).min(20);
+        endpoint.active = now;
+        let wanted = if endpoint.backoff > 1 { 2 } else { 1 };
+        let flying = |(seq, segment): (u64, &Segment)| (segment.state == State::InFlight).then_some(seq);
+        let seqs: Vec<u64> = endpoint.window.iter().filter_map(flying).take(wanted).collect();
+        self.counters.num_probes += 1;
+        for seq in seqs.into_iter().rev() {
+            self.lose(index, seq, Reason::Silence);
+        }
+    }
+
+    /// A segment with nothing in it, to be acknowledged.
+    fn push_void(&mut self, index: u32) {
+        let now = self.now;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let segment = Segment {
+            operation: Segment::NOBODY,
+            kind: Kind::Void,
+            channel: Channel::Data,
+            state: State::Lost,
+            again: false,
+            fast: false,
+            len: 0,
+            charge: endpoint.charge(crate::wire::usnic::HEADER_LEN),
+            offset: 0,
+            transmission: 0,
+            sent: now,
+        };
+        let seq = endpoint.window.push(segment);
+        endpoint.lost.push_back(seq);
+        self.expected += 1;
+        self.check_ready(index);
+    }
+
+    /// The peer does not answer any more.
+    pub(super) fn lose_peer(&mut self, index: u32) {
+        self.fail_all(index);
+        self.strip(index);
+        let id = self.id(index);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        endpoint.phase = Phase::Dead;
+        endpoint.close_at = None;
+        endpoint.owed = super::endpoint::Owed::default();
+        self.counters.num_lost_peers += 1;
+        self.events.push_back(Event::Lost { endpoint: id });
+    }
+
+    /// Every operation with the endpoint ends.
+    pub(super) fn fail_all(&mut self, index: u32) {
+        for place in self.operations.indices() {
+            if self.operations.at(place).is_none_or(|operation| operation.endpoint != index) {
+                continue;
+            }
+            if let Some(Some(cookie)) = self.operations.remove(place).map(|operation| operation.cookie) {
+                self.counters.pml_send_callbacks += 1;
+                self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });
+            }
+        }
+        if let Some(Endpoint { serving, refusing, .. }) = self.endpoints.at_mut(index) {
+            (*serving, *refusing) = (0, 0);
+        }
+    }
+
+    /// Ends one operation; what the peer may have of it becomes void.
+    pub(super) fn fail(&mut self, place: u32, error: Error) {
+        let Some(operation) = self.operations.at_mut(place) else { return };
+        let index = operation.endpoint;
+        let job = std::mem::replace(&mut operation.job, Job::Nothing);
+        operation.whole = true;
+        let cookie = operation.cookie.take();
+        let over = operation.open == 0 && !operation.queued;
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            match job {
+                Job::Get { .. } => {
+                    endpoint.gets -= 1;
+                    self.expected = self.expected.saturating_sub(1);
+                }
+                Job::Serve { .. } => endpoint.serving -= 1,
+                _ => {}
+            }
+        }
+        if over {
+            self.operations.remove(place);
+        } else {
+            self.void(index, place);
+        }
+        if let Some(cookie) = cookie {
+            self.counters.pml_send_callbacks += 1;
+            self.events.push_back(Event::Done { cookie, outcome: Err(error) });
+        }
+    }
+}

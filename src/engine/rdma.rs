@@ -1,0 +1,217 @@
+//! PUT and GET: bytes straight into and out of registered memory.
+//!
+//! A peer names a registration, its generation and a range; nothing else reaches memory. What is
+//! refused is told in a packet of its own. The segments of a PUT that was refused are not
+//! acknowledged until they come again as voids: so a PUT never looks done that was not.
+
+use super::operation::Job;
+use super::slab::Key;
+use super::window::Coverage;
+use super::*;
+use crate::error::Error;
+
+/// GETs of one peer that are served at a time; further ones come again.
+const SERVED: u32 = 1024;
+/// Refusals to one peer under way at a time; more are not made until it has read these.
+const REFUSALS: u32 = 32;
+
+impl<M: Memory> Engine<M> {
+    /// Lets peers reach memory, until [`Self::deregister`].
+    pub fn register(&mut self, memory: M, access: Access) -> Registration {
+        self.registry.insert(memory, access)
+    }
+
+    /// Ends a registration. Data on its way out of it is cancelled; the memory is not looked at again.
+    pub fn deregister(&mut self, registration: Registration) {
+        if !self.registry.remove(registration) {
+            return;
+        }
+        let served = |operation: &super::operation::Operation<M>| match operation.job {
+            Job::Serve { registration: id, generation, operation: peers, .. }
+                if (id, generation) == (registration.id, registration.generation) =>
+            {
+                Some((operation.endpoint, peers))
+            }
+            _ => None,
+        };
+        for place in self.operations.indices() {
+            let Some((index, peers)) = self.operations.at(place).and_then(served) else { continue };
+            self.fail(place, Error::NotFound);
+            self.refuse(index, peers, true);
+        }
+    }
+
+    /// Writes `local` into the peer's memory. Done when it is there.
+    pub fn put(
+        &mut self,
+        endpoint: EndpointId,
+        local: M,
+        remote: Registration,
+        remote_offset: u64,
+        cookie: Cookie,
+        now: Instant,
+    ) -> Result<()> {
+        self.settle(now);
+        let len = local.len() as u64;
+        check(&remote, Access::WRITE, remote_offset, len)?;
+        self.counters.num_puts += 1;
+        let Registration { id: registration, generation, .. } = remote;
+        let job = Job::Put { local, registration, generation, offset: remote_offset };
+        self.enqueue(endpoint, job, len, Some(cookie), false).map(|_| ())
+    }
+
+    /// Reads the peer's memory into `local`. Done when all is there.
+    pub fn get(
+        &mut self,
+        endpoint: EndpointId,
+        local: M,
+        remote: Registration,
+        remote_offset: u64,
+        cookie: Cookie,
+        now: Instant,
+    ) -> Result<()> {
+        self.settle(now);
+        check(&remote, Access::READ, remote_offset, local.len() as u64)?;
+        self.counters.num_gets += 1;
+        let Registration { id: registration, generation, .. } = remote;
+        let arrived = Coverage::default();
+        let job = Job::Get { local, registration, generation, offset: remote_offset, arrived };
+        self.enqueue(endpoint, job, 0, Some(cookie), true)?;
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
+            endpoint.gets += 1;
+            self.expected += 1;
+        }
+        Ok(())
+    }
+
+    /// A segment of a peer's PUT; whether it may be acknowledged.
+    pub(super) fn handle_put(
+        &mut self,
+        index: u32,
+        (id, generation): (u32, u32),
+        offset: u64,
+        operation: u64,
+        payload: &[u8],
+    ) -> bool {
+        let len = payload.len() as u64;
+        let Some(memory) = self.registry.find(id, generation, Access::WRITE, offset, len) else {
+            self.refuse(index, operation, false);
+            return false;
+        };
+        memory.write(offset as usize, payload);
+        self.counters.num_put_recvs += 1;
+        true
+    }
+
+    /// A peer's GET; whether it may be acknowledged.
+    pub(super) fn handle_get(
+        &mut self,
+        index: u32,
+        (registration, generation): (u32, u32),
+        offset: u64,
+        length: u64,
+        operation: u64,
+    ) -> bool {
+        let Some(memory) = self.registry.find(registration, generation, Access::READ, offset, length) else {
+            return self.refuse(index, operation, false);
+        };
+        let memory = memory.clone();
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
+        if endpoint.serving >= SERVED {
+            return false;
+        }
+        endpoint.serving += 1;
+        self.counters.num_get_recvs += 1;
+        let job = Job::Serve { memory, registration, generation, offset, operation };
+        if self.enqueue(self.id(index), job, length, None, false).is_err()
+            && let Some(endpoint) = self.endpoints.at_mut(index)
+        {
+            endpoint.serving -= 1;
+        }
+        true
+    }
+
+    /// Data that we asked for, perhaps.
+    pub(super) fn handle_get_data(&mut self, index: u32, operation: u64, offset: u64, payload: &[u8]) {
+        let key = Key::from_raw(operation);
+        let mine = self.operations.get_mut(key).filter(|operation| operation.endpoint == index);
+        let Some(operation) = mine else {
+            self.counters.num_stray_data_recvs += 1;
+            return;
+        };
+        let Job::Get { local, arrived, .. } = &mut operation.job else {
+            self.counters.num_stray_data_recvs += 1;
+            return;
+        };
+        let len = local.len() as u64;
+        let end = offset.checked_add(payload.len() as u64).filter(|end| *end <= len);
+        let sensible = !payload.is_empty() || len == 0;
+        if !sensible || !end.is_some_and(|end| arrived.insert(offset, end)) {
+            self.counters.num_stray_data_recvs += 1;
+            return;
+        }
+        local.write(offset as usize, payload);
+        self.counters.num_get_data_recvs += 1;
+        if arrived.covers(len) {
+            self.end_get(key.index, Ok(()));
+        }
+    }
+
+    /// A GET is over, though its request may still be under way.
+    fn end_get(&mut self, place: u32, outcome: Result<()>) {
+        let Some(operation) = self.operations.at_mut(place) else { return };
+        operation.job = Job::Nothing;
+        operation.whole = true;
+        let index = operation.endpoint;
+        let cookie = operation.cookie.take();
+        if operation.open == 0 && !operation.queued {
+            self.operations.remove(place);
+        }
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.gets -= 1;
+            self.expected = self.expected.saturating_sub(1);
+            let drained = endpoint.phase == super::endpoint::Phase::Draining && endpoint.is_drained();
+            if drained {
+                self.advance_close(index);
+            }
+        }
+        if let Some(cookie) = cookie {
+            self.counters.pml_send_callbacks += 1;
+            self.events.push_back(Event::Done { cookie, outcome });
+        }
+    }
+
+    /// Tells a peer that its operation is not possible; whether it will be told.
+    fn refuse(&mut self, index: u32, operation: u64, ours: bool) -> bool {
+        self.counters.num_refused_recvs += u64::from(!ours);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
+        if endpoint.refusing >= REFUSALS && !ours {
+            return false;
+        }
+        endpoint.refusing += 1;
+        if self.enqueue(self.id(index), Job::Refuse { operation }, 0, None, true).is_err()
+            && let Some(endpoint) = self.endpoints.at_mut(index)
+        {
+            endpoint.refusing -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// The peer refuses an operation of ours.
+    pub(super) fn handle_refused(&mut self, index: u32, operation: u64) {
+        let key = Key::from_raw(operation);
+        let Some(operation) = self.operations.get(key).filter(|operation| operation.endpoint == index) else {
+            return;
+        };
+        if matches!(operation.job, Job::Put { .. } | Job::Get { .. }) {
+            self.fail(key.index, Error::NotFound);
+        }
+    }
+}
+
+/// What is plainly wrong need not travel.
+fn check(remote: &Registration, wanted: Access, offset: u64, len: u64) -> Result<()> {
+    let inside = offset.checked_add(len).is_some_and(|end| end <= remote.length);
+    if inside && remote.access.allows(wanted) { Ok(()) } else { Err(Error::BadParameter) }
+}

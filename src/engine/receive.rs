@@ -1,0 +1,271 @@
+//! From datagrams to fragments.
+//!
+//! The common datagram is a whole fragment, the one expected, of a peer well known. It is checked
+//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call: by
+//! then the user has it. One datagram at a time can wait like that.
+
+use super::assembler::{Chunk, Placed};
+use super::endpoint::Phase;
+use super::window::Verdict;
+use super::*;
+use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
+
+/// What remains to be done for a datagram that was handed up.
+pub(super) struct Deferred {
+    index: u32,
+    repr: Repr,
+    at: Instant,
+}
+
+/// How a datagram ends that is not of a connected peer.
+enum Stranger {
+    Stale,
+    Unknown,
+}
+
+impl<M: Memory> Engine<M> {
+    /// Takes a datagram in. Whatever its bytes are, the worst is that it is dropped and counted.
+    pub fn handle_datagram(&mut self, channel: Channel, bytes: &[u8], now: Instant) -> Received {
+        let _ = channel;
+        self.settle(now);
+        self.counters.num_total_recvs += 1;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(malformed) => {
+                *self.counter_of(malformed) += 1;
+                return Received::Nothing;
+            }
+        };
+        let repr = &packet.repr;
+        if repr.flags.has(Flags::PROTECTED) != self.limits.protect {
+            self.counters.num_flags_recvs += 1;
+            return Received::Nothing;
+        }
+        if !packet.is_genuine(&self.identity.key) {
+            self.counters.num_crc_errors += 1;
+            return Received::Nothing;
+        }
+        let index = match self.locate(repr) {
+            Ok(index) => index,
+            Err(Stranger::Stale) => {
+                self.counters.num_stale_recvs += 1;
+                return Received::Nothing;
+            }
+            Err(Stranger::Unknown) => {
+                self.counters.num_unk_recvs += 1;
+                return Received::Unknown { name: repr.name, incarnation: repr.incarnation };
+            }
+        };
+        if let Some(endpoint) = self.endpoints.at_mut(index)
+            && repr.body == Body::Fragment
+            && endpoint.received.is_plain(repr.seq)
+            && endpoint.phase == Phase::Open
+        {
+            endpoint.received.accept(repr.seq);
+            self.counters.num_frag_recvs += 1;
+            self.counters.num_fast_recvs += 1;
+            self.deferred = Some(Deferred { index, repr: *repr, at: self.now });
+            return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
+        }
+        self.handle_packet(index, &packet, bytes)
+    }
+
+    fn counter_of(&mut self, malformed: Malformed) -> &mut u64 {
+        match malformed {
+            Malformed::Short => &mut self.counters.num_short_recvs,
+            Malformed::Version => &mut self.counters.num_version_recvs,
+            Malformed::Kind => &mut self.counters.num_kind_recvs,
+            Malformed::Flags => &mut self.counters.num_flags_recvs,
+            Malformed::Length => &mut self.counters.num_length_recvs,
+        }
+    }
+
+    /// The book-keeping of a datagram that was handed up.
+    pub(super) fn finish(&mut self, deferred: &Deferred) {
+        let Deferred { index, repr, at } = deferred;
+        if repr.flags.has(Flags::ACKNOWLEDGES) {
+            self.handle_ack(*index, repr, *at);
+        }
+        self.note_data(*index, repr, *at, true, false);
+    }
+
+    /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
+    #[inline]
+    fn locate(&mut self, repr: &Repr) -> std::result::Result<u32, Stranger> {
+        let name = (repr.name, repr.incarnation);
+        let index = if repr.receiver_slot != 0 {
+            (repr.receiver_slot & ((1 << super::core::SLOT_BITS) - 1))
+                .checked_sub(1)
+                .ok_or(Stranger::Stale)?
+        } else {
+            match self.names.get(&name) {
+                Some(index) => *index,
+                None if self.past.is_over(name, repr.connection) => return Err(Stranger::Stale),
+                None => return Err(Stranger::Unknown),
+            }
+        };
+        let endpoint = self.endpoints.at_mut(index).ok_or(Stranger::Stale)?;
+        let ours = repr.receiver_slot == 0 || repr.receiver_slot == endpoint.own_slot;
+        if !ours || (endpoint.peer.name, endpoint.peer.incarnation) != name {
+            return Err(Stranger::Stale);
+        }
+        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == repr.sender_slot {
+            return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
+        }
+        let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
+        if repr.sender_slot == 0 || repr.connection == 0 {
+            return Err(Stranger::Stale);
+        }
+        if endpoint.peer_connection == 0 {
+            if endpoint.past != 0 && !later(endpoint.past) {
+                return Err(Stranger::Stale);
+            }
+            endpoint.peer_connection = repr.connection;
+            endpoint.peer_slot = repr.sender_slot;
+            endpoint.used = true;
+            return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
+        }
+        // Only its first packets, which know no slot of ours, open a connection.
+        if repr.receiver_slot != 0 || !later(endpoint.peer_connection) {
+            return Err(Stranger::Stale);
+        }
+        self.reconnected(index)
+    }
+
+    /// The peer has connected anew, and knows nothing of the connection that we know.
+    #[cold]
+    fn reconnected(&mut self, index: u32) -> std::result::Result<u32, Stranger> {
+        let endpoint = self.endpoints.at_mut(index).ok_or(Stranger::Stale)?;
+        match endpoint.phase {
+            // Only we were left of the old one: whoever wants may connect.
+            Phase::Lingering => {
+                self.remove(index);
+                Err(Stranger::Unknown)
+            }
+            Phase::Dead => Err(Stranger::Stale),
+            Phase::Open | Phase::Draining | Phase::Closing => {
+                self.lose_peer(index);
+                Err(Stranger::Stale)
+            }
+        }
+    }
+
+    /// Everything but the common case.
+    fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
+        let (repr, now) = (&packet.repr, self.now);
+        let Some(endpoint) = self.endpoints.at_mut(index) else {
+            return Received::Nothing;
+        };
+        if endpoint.phase == Phase::Lingering {
+            self.answer_late(index, repr);
+            return Received::Nothing;
+        }
+        if repr.flags.has(Flags::ACKNOWLEDGES) {
+            self.handle_ack(index, repr, now);
+        }
+        match repr.body {
+            Body::Ack(_) => {
+                self.counters.num_ack_recvs += 1;
+                return Received::Nothing;
+            }
+            Body::Close => {
+                self.handle_close(index);
+                return Received::Nothing;
+            }
+            Body::CloseAck => {
+                self.handle_close_ack(index);
+                return Received::Nothing;
+            }
+            _ => {}
+        }
+        let Some(endpoint) = self.endpoints.at_mut(index) else {
+            return Received::Nothing;
+        };
+        let (next, early) = (endpoint.received.next(), repr.seq != endpoint.received.next());
+        match endpoint.received.judge(repr.seq) {
+            Verdict::New => {}
+            Verdict::Duplicate => {
+                self.counters.num_dup_recvs += 1;
+                self.note_data(index, repr, now, false, false);
+                return Received::Nothing;
+            }
+            Verdict::Below => {
+                self.counters.num_oow_low_recvs += 1;
+                self.note_data(index, repr, now, false, false);
+                return Received::Nothing;
+            }
+            Verdict::Above => {
+                self.counters.num_oow_high_recvs += 1;
+                self.note_data(index, repr, now, false, false);
+                return Received::Nothing;
+            }
+        }
+        let payload = &bytes[packet.payload()];
+        let mut received = Received::Nothing;
+        let mut whole = false;
+        let taken = match repr.body {
+            Body::Fragment => {
+                self.counters.num_frag_recvs += 1;
+                received =
+                    Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
+                true
+            }
+            Body::Chunk { fragment, size, offset } => {
+                let chunk = Chunk { tag: repr.tag, fragment, size, offset, bytes: payload, early };
+                self.place_chunk(index, &chunk, &mut whole)
+            }
+            Body::Put { registration, generation, offset, operation } => {
+                self.handle_put(index, (registration, generation), offset, operation, payload)
+            }
+            Body::GetRequest { registration, generation, offset, length, operation } => {
+                self.handle_get(index, (registration, generation), offset, length, operation)
+            }
+            Body::GetData { operation, offset } => {
+                self.handle_get_data(index, operation, offset, payload);
+                true
+            }
+            Body::Refused { operation } => {
+                self.handle_refused(index, operation);
+                true
+            }
+            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck => true,
+        };
+        if taken {
+            let most = &mut self.counters.max_rcvd_window_size;
+            *most = (*most).max(repr.seq - next);
+            if let Some(endpoint) = self.endpoints.at_mut(index) {
+                endpoint.received.accept(repr.seq);
+            }
+            self.note_data(index, repr, now, true, whole);
+        }
+        received
+    }
+
+    /// Puts a chunk in its place; whether it may be acknowledged.
+    fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>, whole: &mut bool) -> bool {
+        let Some(endpoint) = self.endpoints.at_mut(index) else {
+            return false;
+        };
+        let before = endpoint.assembler.len();
+        let placed = endpoint.assembler.place(chunk, &mut self.pool);
+        self.expected = (self.expected + endpoint.assembler.len() as u64).saturating_sub(before as u64);
+        match placed {
+            Placed::Whole { tag, buffer } => {
+                let endpoint = self.id(index);
+                self.events.push_back(Event::Deliver { endpoint, tag, buffer });
+                *whole = true;
+            }
+            Placed::Begun | Placed::Partly => {}
+            Placed::Full => {
+                self.counters.num_reassembly_full += 1;
+                return false;
+            }
+            Placed::Bad => {
+                self.counters.num_badfrag_recvs += 1;
+                return false;
+            }
+        }
+        self.counters.num_chunk_recvs += 1;
+        true
+    }
+}

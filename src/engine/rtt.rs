@@ -1,0 +1,112 @@
+//! Round-trip times, and the time after which no answer means something (RFC 6298, RFC 9002).
+
+use super::Instant;
+use super::time::{MICRO, MILLI};
+
+/// How long the shortest round trip is remembered, at least.
+const MEMORY: u64 = 5_000 * MILLI;
+/// Longer samples say that somebody slept, not how long the path is.
+const LONGEST: u64 = 1_000 * MILLI;
+
+/// What is known of the round trips to one peer, in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Rtt {
+    smoothed: u64,
+    variation: u64,
+    latest: u64,
+    /// The shortest of this span of time and of the one before.
+    least: [u64; 2],
+    since: Instant,
+    initial: u64,
+}
+
+impl Rtt {
+    /// `initial` is the timeout before the first sample.
+    pub(super) const fn new(initial: u64, now: Instant) -> Self {
+        Self { smoothed: 0, variation: 0, latest: 0, least: [u64::MAX; 2], since: now, initial }
+    }
+
+    #[inline]
+    pub(super) fn sample(&mut self, sample: u64, now: Instant) {
+        let sample = sample.clamp(MICRO, LONGEST);
+        self.latest = sample;
+        if self.smoothed == 0 {
+            self.smoothed = sample;
+            self.variation = sample / 2;
+        } else {
+            self.variation = (3 * self.variation + self.smoothed.abs_diff(sample)) / 4;
+            self.smoothed = (7 * self.smoothed + sample) / 8;
+        }
+        if now.since(self.since) > MEMORY {
+            self.least = [u64::MAX, self.least[0]];
+            self.since = now;
+        }
+        self.least[0] = self.least[0].min(sample);
+    }
+
+    /// 0: not measured.
+    #[inline]
+    pub(super) const fn smoothed(&self) -> u64 {
+        self.smoothed
+    }
+
+    /// The shortest of late; 0: not measured.
+    #[inline]
+    pub(super) fn least(&self) -> u64 {
+        let least = self.least[0].min(self.least[1]);
+        if least == u64::MAX { 0 } else { least }
+    }
+
+    /// After how long without an answer a peer is asked again, the first time.
+    #[inline]
+    pub(super) fn timeout(&self, ack_delay: u64) -> u64 {
+        if self.smoothed == 0 {
+            return self.initial;
+        }
+        (self.smoothed + (4 * self.variation).max(100 * MICRO) + ack_delay).max(self.initial / 10)
+    }
+
+    /// How much later than its overtaker a segment may be before it counts as lost.
+    #[inline]
+    pub(super) fn patience(&self) -> u64 {
+        let longest = self.smoothed.max(self.latest);
+        (longest + longest / 8).max(250 * MICRO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_samples() {
+        let start = Instant::ORIGIN;
+        let mut rtt = Rtt::new(5 * MILLI, start);
+        assert_eq!((rtt.timeout(0), rtt.smoothed(), rtt.least()), (5 * MILLI, 0, 0));
+        rtt.sample(20 * MILLI, start);
+        assert_eq!(rtt.timeout(0), 60 * MILLI);
+        (0..100).for_each(|_| rtt.sample(20 * MILLI, start));
+        assert!(rtt.timeout(0) < 21 * MILLI);
+        (0..200).for_each(|_| rtt.sample(20 * MICRO, start));
+        assert_eq!(rtt.timeout(50 * MICRO), 500 * MICRO, "not shorter than a tenth of the initial one");
+    }
+
+    #[test]
+    fn the_shortest_is_forgotten_in_the_end() {
+        let mut rtt = Rtt::new(5 * MILLI, Instant::ORIGIN);
+        rtt.sample(MILLI, Instant::ORIGIN);
+        for second in 1..=20 {
+            rtt.sample(9 * MILLI, Instant::from_nanos(second * 1_000 * MILLI));
+            assert_eq!(rtt.least(), if second < 12 { MILLI } else { 9 * MILLI });
+        }
+    }
+
+    #[test]
+    fn a_sleep_does_not_spoil_the_estimate() {
+        let mut rtt = Rtt::new(5 * MILLI, Instant::ORIGIN);
+        rtt.sample(20 * MICRO, Instant::ORIGIN);
+        rtt.sample(30_000 * MILLI, Instant::ORIGIN);
+        (0..60).for_each(|_| rtt.sample(20 * MICRO, Instant::ORIGIN));
+        assert!(rtt.timeout(0) < 5 * MILLI);
+    }
+}

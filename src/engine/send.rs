@@ -1,0 +1,336 @@
+//! From fragments to segments to datagrams.
+//!
+//! One pass of [`Engine::poll_transmit`] first sends again what was lost, on the data channel and
+//! bounded, then what is new, each endpoint in its turn, and at last acknowledgements that found
+//! nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
+
+use super::acks::Piggyback;
+use super::endpoint::Phase;
+use super::operation::{Job, Operation};
+use super::window::{Segment, State};
+use super::*;
+use crate::error::Error;
+use crate::wire::usnic::{Body, Flags, Kind, Repr, header_len};
+
+/// Segments of one endpoint that follow each other, so that they can leave in one call.
+const TURN: usize = 64;
+/// Bytes of one endpoint that follow each other.
+const TURN_BYTES: usize = 64 << 10;
+/// Tiny segments that may go before one of the data queue.
+const RUN: u32 = 16;
+/// Bytes hashed at once.
+const GULP: usize = 2048;
+
+impl<M: Memory> Engine<M> {
+    /// Sends a fragment. [`Event::Done`] says when all of it has arrived.
+    pub fn send(&mut self, endpoint: EndpointId, fragment: Fragment<M>, now: Instant) -> Result<()> {
+        self.settle(now);
+        let split = fragment.pieces[0].as_ref().map_or(0, Memory::len);
+        let total = split + fragment.pieces[1].as_ref().map_or(0, Memory::len);
+        if total > self.pool.longest() {
+            return Err(Error::MessageTooBig);
+        }
+        self.counters.pml_module_sends += 1;
+        let job = Job::Send { tag: fragment.tag, pieces: fragment.pieces, split: split as u64, fragment: 0 };
+        self.enqueue(endpoint, job, total as u64, Some(fragment.cookie), fragment.priority).map(|_| ())
+    }
+
+    /// Puts an operation on its queue.
+    pub(super) fn enqueue(
+        &mut self,
+        endpoint: EndpointId,
+        job: Job<M>,
+        total: u64,
+        cookie: Option<Cookie>,
+        priority: bool,
+    ) -> Result<u32> {
+        let index = self.place(endpoint).ok_or(Error::Unreachable)?;
+        let ours = cookie.is_none();
+        let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
+        let at = self.endpoints.at_mut(index).filter(|at| takes(at.phase));
+        let at = at.ok_or(Error::Unreachable)?;
+        let mut operation = Operation::new(index, cookie, job, total);
+        let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
+        let kind = operation.next_cut(at.peer.max_datagram).kind;
+        if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
+            *fragment = at.next_fragment;
+            at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
+        }
+        let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
+        let key = self.operations.insert(operation);
+        if let Some(operation) = self.operations.at_mut(key.index) {
+            operation.raw = key.raw();
+        }
+        at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
+        if !at.ready {
+            at.ready = true;
+            self.ready.push_back(index);
+        }
+        Ok(key.index)
+    }
+
+    /// The next datagram to send; `None` ends the pass.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<M>> {
+        self.settle(now);
+        if !self.notices.is_empty()
+            && let Some(notice) = self.poll_notice()
+        {
+            return Some(notice);
+        }
+        while self.resent < self.limits.resends
+            && let Some(&index) = self.resending.front()
+        {
+            self.resending.pop_front();
+            if let Some(seq) = self.next_resend(index) {
+                self.resending.push_back(index);
+                self.resent += 1;
+                self.counters.num_resends += 1;
+                return self.transmit(index, seq, true);
+            }
+            if let Some(endpoint) = self.endpoints.at_mut(index) {
+                endpoint.resending = false;
+            }
+        }
+        while let Some(&index) = self.ready.front() {
+            if self.turn >= TURN || self.turn_bytes >= TURN_BYTES {
+                (self.turn, self.turn_bytes) = (0, 0);
+                self.ready.rotate_left(1);
+                continue;
+            }
+            if let Some(seq) = self.next_segment(index) {
+                self.turn += 1;
+                return self.transmit(index, seq, false);
+            }
+            (self.turn, self.turn_bytes) = (0, 0);
+            self.ready.pop_front();
+            if let Some(endpoint) = self.endpoints.at_mut(index) {
+                endpoint.ready = false;
+                if endpoint.paced_until.is_some() {
+                    self.arm(index);
+                }
+            }
+        }
+        if let Some(ack) = self.poll_ack() {
+            return Some(ack);
+        }
+        self.end_pass();
+        None
+    }
+
+    fn end_pass(&mut self) {
+        self.pass += 1;
+        self.resent = 0;
+        while let Some(index) = self.spent.pop() {
+            self.check_ready(index);
+        }
+    }
+
+    /// The number of a lost segment that may be sent again now.
+    fn next_resend(&mut self, index: u32) -> Option<u64> {
+        let now = self.now;
+        let endpoint = self.endpoints.at_mut(index)?;
+        while let Some(&seq) = endpoint.lost.front() {
+            match endpoint.window.get(seq) {
+                Some(segment) if segment.state == State::Lost => {
+                    let charge = segment.charge;
+                    if !endpoint.has_room(charge, now) {
+                        if endpoint.paced_until.is_some() {
+                            self.arm(index);
+                        }
+                        return None;
+                    }
+                    endpoint.lost.pop_front();
+                    return Some(seq);
+                }
+                // It has arrived after all.
+                _ => _ = endpoint.lost.pop_front(),
+            }
+        }
+        None
+    }
+
+    /// Cuts the next segment of an endpoint, when it may send one; its number.
+    fn next_segment(&mut self, index: u32) -> Option<u64> {
+        let (now, pass) = (self.now, self.pass);
+        let endpoint = self.endpoints.at_mut(index)?;
+        if endpoint.pass != pass {
+            (endpoint.pass, endpoint.handed) = (pass, 0);
+        }
+        loop {
+            let behind = endpoint.run >= RUN && !endpoint.queues[1].is_empty();
+            let queue = usize::from(behind || endpoint.queues[0].is_empty());
+            let &place = endpoint.queues[queue].front()?;
+            let Some(operation) = self.operations.at_mut(place) else {
+                endpoint.queues[queue].pop_front();
+                continue;
+            };
+            if matches!(operation.job, Job::Nothing) {
+                operation.queued = false;
+                let over = operation.open == 0;
+                endpoint.queues[queue].pop_front();
+                if over {
+                    self.operations.remove(place);
+                }
+                continue;
+            }
+            if endpoint.window.len() as u64 >= self.limits.window {
+                return None;
+            }
+            let cut = operation.next_cut(endpoint.peer.max_datagram);
+            let datagram = header_len(cut.kind) + cut.len as usize;
+            let charge = endpoint.charge(datagram);
+            if !endpoint.has_room(charge, now) {
+                return None;
+            }
+            if endpoint.handed >= self.limits.send_credits {
+                self.spent.push(index);
+                return None;
+            }
+            endpoint.handed += 1;
+            let tiny = queue == 0 && datagram <= self.limits.max_tiny;
+            let segment = Segment {
+                operation: place,
+                kind: cut.kind,
+                channel: if tiny { Channel::Priority } else { Channel::Data },
+                state: State::Lost,
+                again: false,
+                fast: false,
+                len: cut.len as u32,
+                charge,
+                offset: operation.cut,
+                transmission: 0,
+                sent: now,
+            };
+            operation.cut += cut.len;
+            operation.open += 1;
+            operation.whole = operation.cut >= operation.total;
+            if operation.whole {
+                operation.queued = false;
+                endpoint.queues[queue].pop_front();
+            }
+            endpoint.run = if queue == 0 { endpoint.run + 1 } else { 0 };
+            self.turn_bytes += datagram;
+            if endpoint.window.is_empty() {
+                endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+            }
+            if !tiny {
+                self.expected += 1;
+            }
+            let seq = endpoint.window.push(segment);
+            let most = &mut self.counters.max_sent_window_size;
+            *most = (*most).max(endpoint.window.len() as u64);
+            return Some(seq);
+        }
+    }
+
+    /// The datagram of a segment that leaves now.
+    fn transmit(&mut self, index: u32, seq: u64, again: bool) -> Option<Transmit<M>> {
+        let now = self.now;
+        let piggyback = self.piggyback(index);
+        let endpoint = self.endpoints.at_mut(index)?;
+        let segment = endpoint.window.get_mut(seq)?;
+        if again && segment.channel == Channel::Priority {
+            segment.channel = Channel::Data;
+            self.expected += 1;
+        }
+        let operation = self.operations.at(segment.operation);
+        let (body, tag, pieces, last) = match operation {
+            Some(operation) if !matches!(operation.job, Job::Nothing) => (
+                operation.body(segment.kind, segment.offset),
+                operation.tag(),
+                operation.pieces(segment.offset, u64::from(segment.len)),
+                operation.whole
+                    && segment.offset + u64::from(segment.len) == operation.total
+                    && matches!(segment.kind, Kind::Chunk | Kind::Put | Kind::GetData),
+            ),
+            _ => {
+                (segment.kind, segment.len) = (Kind::Void, 0);
+                self.counters.num_void_sends += 1;
+                (Body::Void, 0, [None, None], false)
+            }
+        };
+        match (again, segment.kind) {
+            (false, Kind::Fragment) => self.counters.num_frag_sends += 1,
+            (false, Kind::Chunk) => self.counters.num_chunk_sends += 1,
+            _ => {}
+        }
+        segment.again |= again;
+        segment.state = State::InFlight;
+        segment.sent = now;
+        let channel = segment.channel;
+        segment.transmission = endpoint.order[channel as usize].push(seq);
+        let (len, charge) = (segment.len, segment.charge);
+        endpoint.in_flight += 1;
+        endpoint.in_flight_bytes += u64::from(charge);
+        endpoint.active = now;
+        endpoint.last_sent = now;
+        endpoint.used = true;
+        endpoint.congestion.note_sent(now, endpoint.rtt.smoothed(), endpoint.rtt.least());
+        let asks = last || endpoint.is_full();
+        let flags = piggyback.flags.with(Flags::ASKS, asks).with(Flags::AGAIN, again);
+        let id = EndpointId(self.endpoints.key(index)?);
+        let transmit = self.seal(
+            id,
+            channel,
+            Body::kind(&body),
+            pieces,
+            |repr| Repr { flags, tag, length: len as u16, seq, body, ..repr },
+            &piggyback,
+        );
+        self.arm(index);
+        transmit
+    }
+
+    /// Completes a header and tags it.
+    pub(super) fn seal(
+        &mut self,
+        id: EndpointId,
+        channel: Channel,
+        kind: Kind,
+        pieces: [Option<Piece<M>>; 2],
+        fill: impl FnOnce(Repr) -> Repr,
+        piggyback: &Piggyback,
+    ) -> Option<Transmit<M>> {
+        let endpoint = self.endpoints.get(id.0)?;
+        let repr = fill(Repr {
+            flags: piggyback.flags,
+            tag: 0,
+            length: 0,
+            connection: endpoint.connection,
+            name: self.identity.name,
+            incarnation: self.identity.incarnation,
+            receiver_slot: endpoint.peer_slot,
+            sender_slot: endpoint.own_slot,
+            stamp: self.now.stamp(),
+            echo: piggyback.echo,
+            credit: piggyback.credit,
+            seq: 0,
+            ack: piggyback.ack,
+            body: Body::Void,
+        });
+        debug_assert_eq!(repr.body.kind(), kind);
+        let mut header =
+            Repr { flags: repr.flags.with(Flags::PROTECTED, self.limits.protect), ..repr }.emit();
+        if self.limits.protect {
+            header.seal_with_payload(&endpoint.peer.key, |feed| {
+                pieces.iter().flatten().for_each(|piece| read_through(piece, feed));
+            });
+        } else {
+            header.seal(&endpoint.peer.key);
+        }
+        self.counters.num_total_sends += 1;
+        Some(Transmit { endpoint: id, channel, header, pieces })
+    }
+}
+
+/// Hands the bytes of a piece to `feed`.
+fn read_through<M: Memory>(piece: &Piece<M>, feed: &mut dyn FnMut(&[u8])) {
+    let mut bytes = [0; GULP];
+    let mut done = 0;
+    while done < piece.len {
+        let gulp = (piece.len - done).min(GULP);
+        piece.memory.read(piece.offset + done, &mut bytes[..gulp]);
+        feed(&bytes[..gulp]);
+        done += gulp;
+    }
+}

@@ -1,0 +1,387 @@
+//! What is under way to a peer, and what has arrived from it.
+//!
+//! Sequence numbers count segments from 0 in 64 bits: they never wrap. A retransmitted segment
+//! keeps its number; which of its transmissions arrived, the stamps tell.
+
+use super::{Channel, Instant};
+use crate::wire::usnic::{Bitmap, Kind};
+use std::collections::VecDeque;
+
+/// Most segments between the oldest unacknowledged and the newest.
+pub(super) const WINDOW: u64 = 4096;
+
+const WORDS: usize = WINDOW as usize / 64;
+
+/// Where a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// On its way, as far as is known.
+    InFlight,
+    /// On the list of those to be sent again.
+    Lost,
+    /// Acknowledged, though others below are not.
+    Arrived,
+}
+
+/// A packet that was sent and is not acknowledged in sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// Whose part it is; [`Segment::NOBODY`]: a void of our own.
+    pub(super) operation: u32,
+    pub(super) kind: Kind,
+    pub(super) channel: Channel,
+    pub(super) state: State,
+    /// Sent more than once.
+    pub(super) again: bool,
+    /// Sent again because later ones had arrived.
+    pub(super) fast: bool,
+    /// Bytes of payload.
+    pub(super) len: u32,
+    /// Bytes that it takes up in the receiver's buffer.
+    pub(super) charge: u32,
+    /// Where in the operation's bytes.
+    pub(super) offset: u64,
+    /// Number of its last transmission among those of the channel.
+    pub(super) transmission: u64,
+    pub(super) sent: Instant,
+}
+
+impl Segment {
+    pub(super) const NOBODY: u32 = u32::MAX;
+}
+
+/// The segments under way to one peer: a ring that grows on demand.
+#[derive(Debug, Default)]
+pub(super) struct SendWindow {
+    base: u64,
+    ring: VecDeque<Segment>,
+}
+
+impl SendWindow {
+    /// The oldest number not acknowledged in sequence.
+    #[inline]
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The number that the next segment gets.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.base + self.ring.len() as u64
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, seq: u64) -> Option<&Segment> {
+        self.ring.get(seq.checked_sub(self.base)? as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Segment> {
+        self.ring.get_mut(seq.checked_sub(self.base)? as usize)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, segment: Segment) -> u64 {
+        self.ring.push_back(segment);
+        self.base + self.ring.len() as u64 - 1
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Segment> {
+        let segment = self.ring.pop_front()?;
+        self.base += 1;
+        Some(segment)
+    }
+
+    /// The segments with their numbers, oldest first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Segment)> {
+        self.ring.iter().enumerate().map(|(at, segment)| (self.base + at as u64, segment))
+    }
+
+    /// Drops all; the numbers go on behind them.
+    pub(super) fn clear(&mut self) {
+        self.base = self.next();
+        self.ring.clear();
+    }
+
+    /// Gives memory back that a busy time has left.
+    pub(super) fn shrink(&mut self) {
+        self.ring.shrink_to(0);
+    }
+
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.ring.capacity() * size_of::<Segment>()
+    }
+}
+
+/// The transmissions of one channel in their order, to tell which have been overtaken.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    first: u64,
+    seqs: VecDeque<u64>,
+    /// One more than the newest transmission known to have arrived; 0: none.
+    arrived: u64,
+}
+
+impl Order {
+    /// Notes that `seq` is being sent, and numbers the transmission.
+    #[inline]
+    pub(super) fn push(&mut self, seq: u64) -> u64 {
+        self.seqs.push_back(seq);
+        self.first + self.seqs.len() as u64 - 1
+    }
+
+    /// The oldest transmission, and what was sent in it.
+    #[inline]
+    pub(super) fn front(&self) -> Option<(u64, u64)> {
+        self.seqs.front().map(|seq| (self.first, *seq))
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) {
+        if self.seqs.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_arrival(&mut self, transmission: u64) {
+        self.arrived = self.arrived.max(transmission + 1);
+    }
+
+    /// How many later transmissions the newest arrived one is ahead of this one; 0: it is not.
+    #[inline]
+    pub(super) fn overtaken(&self, transmission: u64) -> u64 {
+        self.arrived.saturating_sub(transmission + 1)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.first += self.seqs.len() as u64;
+        self.seqs.clear();
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.seqs.shrink_to(0);
+    }
+
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.seqs.capacity() * size_of::<u64>()
+    }
+}
+
+/// What a sequence number means to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    New,
+    Duplicate,
+    /// Below the window: acknowledged long ago.
+    Below,
+    /// Above the window: no honest sender sends it yet.
+    Above,
+}
+
+/// What has arrived from one peer: everything below `next`, and some above.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveWindow {
+    next: u64,
+    /// One more than the highest that has arrived.
+    end: u64,
+    /// Ring of bits for `next ..`; made when the first segment comes out of order.
+    bits: Option<Box<[u64; WORDS]>>,
+}
+
+impl ReceiveWindow {
+    /// The number expected.
+    #[inline]
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether something has arrived above a hole.
+    #[inline]
+    pub(super) const fn has_gap(&self) -> bool {
+        self.end > self.next
+    }
+
+    fn bit(&self, seq: u64) -> bool {
+        self.bits.as_ref().is_some_and(|bits| bits[(seq % WINDOW / 64) as usize] >> (seq % 64) & 1 == 1)
+    }
+
+    #[inline]
+    pub(super) fn judge(&self, seq: u64) -> Verdict {
+        match seq.checked_sub(self.next) {
+            None => Verdict::Below,
+            Some(0) => Verdict::New,
+            Some(ahead) if ahead >= WINDOW => Verdict::Above,
+            Some(_) if self.bit(seq) => Verdict::Duplicate,
+            Some(_) => Verdict::New,
+        }
+    }
+
+    /// Whether `seq` is the one expected and nothing has overtaken it.
+    #[inline]
+    pub(super) const fn is_plain(&self, seq: u64) -> bool {
+        seq == self.next && self.end <= self.next
+    }
+
+    /// Notes the arrival of a new segment.
+    #[inline]
+    pub(super) fn accept(&mut self, seq: u64) {
+        if seq == self.next {
+            self.next += 1;
+            if self.end < self.next {
+                self.end = self.next;
+                return;
+            }
+            self.advance();
+        } else {
+            self.end = self.end.max(seq + 1);
+            let bits = self.bits.get_or_insert_with(|| Box::new([0; WORDS]));
+            bits[(seq % WINDOW / 64) as usize] |= 1 << (seq % 64);
+        }
+    }
+
+    fn advance(&mut self) {
+        let Some(bits) = &mut self.bits else { return };
+        while self.next < self.end {
+            let word = &mut bits[(self.next % WINDOW / 64) as usize];
+            let bit = 1 << (self.next % 64);
+            if *word & bit == 0 {
+                break;
+            }
+            *word &= !bit;
+            self.next += 1;
+        }
+    }
+
+    /// The bitmap from `first` on.
+    pub(super) fn bitmap(&self, first: u64) -> Bitmap {
+        let mut bitmap = Bitmap::default();
+        let end = self.end.min(first + crate::wire::usnic::BITMAP_BITS);
+        (first..end).filter(|seq| self.bit(*seq)).for_each(|seq| bitmap.set(seq - first));
+        bitmap
+    }
+
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.bits.as_ref().map_or(0, |bits| size_of_val(&**bits))
+    }
+}
+
+/// Which bytes of a whole have arrived: ranges in ascending order that do not touch.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Coverage {
+    /// Notes the bytes from `start` to `end`; `false`, and nothing noted, when some were there.
+    pub(super) fn insert(&mut self, start: u64, end: u64) -> bool {
+        if start >= end {
+            return true;
+        }
+        let at = match self.ranges.last() {
+            None => 0,
+            Some(last) if last.1 <= start => self.ranges.len(),
+            Some(_) => self.ranges.partition_point(|range| range.1 <= start),
+        };
+        if self.ranges.get(at).is_some_and(|range| range.0 < end) {
+            return false;
+        }
+        let joins_next = self.ranges.get(at).is_some_and(|range| range.0 == end);
+        let joins_last = at > 0 && self.ranges[at - 1].1 == start;
+        match (joins_last, joins_next) {
+            (true, true) => {
+                self.ranges[at - 1].1 = self.ranges[at].1;
+                self.ranges.remove(at);
+            }
+            (true, false) => self.ranges[at - 1].1 = end,
+            (false, true) => self.ranges[at].0 = start,
+            (false, false) => self.ranges.insert(at, (start, end)),
+        }
+        true
+    }
+
+    /// Whether all bytes below `len` have arrived.
+    pub(super) fn covers(&self, len: u64) -> bool {
+        len == 0 || self.ranges == [(0, len)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_number_is_new_once() {
+        let mut window = ReceiveWindow::default();
+        let mut seen = BTreeSet::new();
+        let mut random = 1_u64;
+        for _ in 0..200_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let ahead = (random >> 33) % if random >> 62 == 0 { 5000 } else { 7 };
+            let seq = (window.next() + ahead).saturating_sub(2);
+            let verdict = window.judge(seq);
+            let expected = if seq < window.next() {
+                Verdict::Below
+            } else if seq >= window.next() + WINDOW {
+                Verdict::Above
+            } else if seen.contains(&seq) {
+                Verdict::Duplicate
+            } else {
+                Verdict::New
+            };
+            assert_eq!(verdict, expected);
+            if verdict == Verdict::New {
+                assert!(seen.insert(seq));
+                window.accept(seq);
+            }
+            assert!(!seen.contains(&window.next()));
+        }
+        assert!(window.next() > 10_000 && (0..window.next()).all(|seq| seen.contains(&seq)));
+        let bitmap = window.bitmap(window.next());
+        assert!((0..256).all(|at| bitmap.has(at) == seen.contains(&(window.next() + at))));
+    }
+
+    #[test]
+    fn coverage_counts_each_byte_once() {
+        let mut coverage = Coverage::default();
+        assert!(coverage.insert(10, 20) && coverage.insert(30, 40) && coverage.insert(20, 30));
+        assert!(!coverage.insert(5, 11) && !coverage.insert(39, 50) && !coverage.insert(12, 13));
+        assert!(!coverage.insert(0, 100) && !coverage.covers(40));
+        assert!(coverage.insert(0, 10) && coverage.covers(40) && !coverage.covers(41));
+        assert!(coverage.insert(7, 7) && Coverage::default().covers(0));
+    }
+
+    #[test]
+    fn only_later_transmissions_overtake() {
+        let mut order = Order::default();
+        let numbers: Vec<u64> = (0..5).map(|seq| order.push(seq)).collect();
+        order.note_arrival(numbers[3]);
+        assert_eq!(numbers.map_overtaken(&order), [3, 2, 1, 0, 0]);
+        order.pop();
+        assert_eq!(order.front(), Some((1, 1)));
+        order.clear();
+        assert_eq!((order.push(9), order.front()), (5, Some((5, 9))));
+    }
+
+    trait Overtaken {
+        fn map_overtaken(&self, order: &Order) -> Vec<u64>;
+    }
+
+    impl Overtaken for Vec<u64> {
+        fn map_overtaken(&self, order: &Order) -> Vec<u64> {
+            self.iter().map(|number| order.overtaken(*number)).collect()
+        }
+    }
+}

@@ -78,7 +78,7 @@ for source in c-tests/mpi/*.c; do
     }
 done
 
-for program in p2p datatypes persist probe truncate cancel tags comms rma bigmsg "flood 10000" "threads 100" spawn "spawn ports"; do
+for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 10000" "threads 100" spawn "spawn ports"; do
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done

@@ -1,12 +1,15 @@
 //! What the engine counts.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($(#[doc = $help:literal] $name:ident,)*) => {
         /// Counts since the engine was made. The first are those of the original, under its names.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $help] pub $name: u64,)*
         }
+
+        /// Name and meaning of each, in the order of [`Counters::iter`].
+        pub const COUNTERS: &[(&str, &str)] = &[$((stringify!($name), $help),)*];
 
         impl Counters {
             /// Name and value of each, in a fixed order.

@@ -41,7 +41,7 @@ mod window;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
-pub use counters::Counters;
+pub use counters::{COUNTERS, Counters};
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;
 

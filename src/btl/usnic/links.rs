@@ -5,11 +5,11 @@ use crate::config;
 use crate::error::Error;
 use crate::link::{Filter, Interface, Link, Options, Socket};
 
-/// A link for each interface that the user's lists allow.
+/// A link for each interface that the user's lists allow, by the interface's name.
 ///
 /// # Errors
 /// What is wrong with the lists, or why there is no interface, in one line.
-pub fn links(config: &config::Btl) -> Result<Vec<Box<dyn Link + Send>>, String> {
+pub fn links(config: &config::Btl) -> Result<Vec<(String, Box<dyn Link + Send>)>, String> {
     if config.link == config::LinkKind::Libfabric {
         return Err(
             "btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned()
@@ -18,11 +18,11 @@ pub fn links(config: &config::Btl) -> Result<Vec<Box<dyn Link + Send>>, String> 
     let all =
         Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
     let chosen = choose(all, config)?;
-    let mut links: Vec<Box<dyn Link + Send>> = Vec::new();
+    let mut links: Vec<(String, Box<dyn Link + Send>)> = Vec::new();
     let mut failed = None;
     for interface in chosen.iter().take(config.max_modules) {
         match Socket::open(interface, &Options { base_port: config.base_port, ..Options::default() }) {
-            Ok(link) => links.push(Box::new(link)),
+            Ok(link) => links.push((interface.name.clone(), Box::new(link))),
             Err(error) => failed = Some((interface, error)),
         }
     }

@@ -15,7 +15,7 @@ mod pairing;
 #[cfg(test)]
 mod tests;
 
-pub use crate::engine::{Access, EndpointId, Fragment, Registration};
+pub use crate::engine::{Access, COUNTERS, EndpointId, Fragment, Registration};
 pub use links::links;
 pub use module::{Facts, Module};
 pub use pairing::pair;

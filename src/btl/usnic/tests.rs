@@ -124,7 +124,8 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 17) >> 3) as u8).collect()
 }
 
-const SIZES: [usize; 14] = [0, 1, 63, 700, 704, 705, 1407, 1408, 1409, 4096, 65_507, 65_536, 150_000, 1_000_000];
+const SIZES: [usize; 14] =
+    [0, 1, 63, 700, 704, 705, 1407, 1408, 1409, 4096, 65_507, 65_536, 150_000, 1_000_000];
 
 #[test]
 fn fragments_of_all_sizes_arrive_whole() {
@@ -136,13 +137,18 @@ fn fragments_of_all_sizes_arrive_whole() {
             one.send(there, 3, pattern(index as u64, len));
             two.send(back, 4, pattern(100 + index as u64, len));
         }
-        run(&[&one, &two], || one.done.borrow().len() == SIZES.len() && two.done.borrow().len() == SIZES.len());
+        run(&[&one, &two], || {
+            one.done.borrow().len() == SIZES.len() && two.done.borrow().len() == SIZES.len()
+        });
         for (node, peer, tag, seed) in [(&two, &one, 3, 0), (&one, &two, 4, 100)] {
             let mut received = node.received.borrow_mut();
             received.sort_by_key(|(.., bytes)| bytes.len());
             assert_eq!(received.len(), SIZES.len());
             for (index, len) in SIZES.into_iter().enumerate() {
-                assert!(received[index] == (peer.name, tag, pattern(seed + index as u64, len)), "{len} bytes");
+                assert!(
+                    received[index] == (peer.name, tag, pattern(seed + index as u64, len)),
+                    "{len} bytes"
+                );
             }
             assert!(node.done.borrow().values().all(Result::is_ok));
         }
@@ -171,8 +177,12 @@ fn callbacks_may_send_and_make_progress() {
     }
     run(&[&one, &two], || one.received.borrow().len() == 2000 && one.done.borrow().len() == 2000);
     let sorted = |node: &Node, flip: u8| {
-        let mut all: Vec<Vec<u8>> =
-            node.received.borrow().iter().map(|(.., bytes)| bytes.iter().map(|byte| byte ^ flip).collect()).collect();
+        let mut all: Vec<Vec<u8>> = node
+            .received
+            .borrow()
+            .iter()
+            .map(|(.., bytes)| bytes.iter().map(|byte| byte ^ flip).collect())
+            .collect();
         all.sort();
         all
     };
@@ -214,7 +224,8 @@ fn memory_is_written_and_read_at_a_distance() {
 
 #[test]
 fn a_peer_that_dies_is_lost_once_and_everything_ends() {
-    let config = config::Usnic { peer_timeout: std::time::Duration::from_millis(300), ..config::Usnic::default() };
+    let config =
+        config::Usnic { peer_timeout: std::time::Duration::from_millis(300), ..config::Usnic::default() };
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
     let there = one.connect(&two);
     drop(two);

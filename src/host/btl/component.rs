@@ -82,7 +82,7 @@ fn install(modules: Vec<*mut BtlModule>) {
     }
 }
 
-fn modules() -> &'static [*mut BtlModule] {
+pub(super) fn modules() -> &'static [*mut BtlModule] {
     let list = MODULES.load(Ordering::Acquire);
     // SAFETY: null, or a list that is never freed.
     unsafe { list.as_ref() }.map_or(&[], Vec::as_slice)
@@ -136,7 +136,7 @@ unsafe extern "C" fn init<A: BtlAbi>(
     guard_early("btl_usnic init", ptr::null_mut(), || {
         // SAFETY: the host's variable.
         unsafe { count.write(0) };
-        let made = match make::<A>(threads || A::threads()) {
+        let (made, names) = match make::<A>(threads || A::threads()) {
             Ok(made) => made,
             Err(Declined::Silently(why)) => {
                 if params::is_verbose() {
@@ -161,6 +161,7 @@ unsafe extern "C" fn init<A: BtlAbi>(
         // SAFETY: the host's variable.
         unsafe { count.write(made.len() as c_int) };
         install(made);
+        super::pvars::register::<A>(&names);
         list
     })
 }
@@ -173,7 +174,7 @@ enum Declined {
     Aloud(String),
 }
 
-fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
+fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), Declined> {
     let asked = params::is_asked_for();
     let config = params::config().map_err(Declined::Aloud)?;
     let decline = |why: String| if asked { Declined::Aloud(why) } else { Declined::Silently(why) };
@@ -184,9 +185,10 @@ fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
     }
     let links = usnic::links(&config).map_err(decline)?;
     let count = links.len();
+    let names = links.iter().map(|(name, _)| name.clone()).collect();
     let name = Own::own_name();
     let mut cores = Vec::new();
-    for link in links {
+    for (_, link) in links {
         let (key, incarnation) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
         cores.push(Module::open(link, name, incarnation, key, &config.engine, threads));
     }
@@ -194,7 +196,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<Vec<*mut BtlModule>, Declined> {
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
         Declined::Aloud(format!("its addresses cannot be published to the job ({error})"))
     })?;
-    Ok(cores.into_iter().map(|core| wrap::<A>(core, &config, count, threads)).collect())
+    Ok((cores.into_iter().map(|core| wrap::<A>(core, &config, count, threads)).collect(), names))
 }
 
 /// A key and an incarnation that nobody can guess.

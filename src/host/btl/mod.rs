@@ -8,6 +8,7 @@ mod component;
 mod entry;
 mod params;
 mod parcel;
+mod pvars;
 mod shell;
 pub mod sys;
 

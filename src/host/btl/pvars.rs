@@ -5,10 +5,10 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use super::BtlAbi;
 use super::component::modules;
 use super::shell::Shell;
 use super::sys::BtlPvar;
-use super::BtlAbi;
 use crate::btl::usnic::COUNTERS;
 use crate::host::services::{EnumValue, Services};
 
@@ -46,7 +46,15 @@ pub(super) fn register<A: BtlAbi>(names: &[String]) {
     // SAFETY: a table ended by a null name; the host keeps a copy.
     unsafe { (Services::host().enum_create)(c"btl_usnic".as_ptr(), values.as_ptr(), &raw mut devices) };
     DEVICES.store(devices, Ordering::Release);
-    add("devices", "Modules (network interfaces) in use", kind::STATE, kind::INT, devices, device as *mut c_void, 0);
+    add(
+        "devices",
+        "Modules (network interfaces) in use",
+        kind::STATE,
+        kind::INT,
+        devices,
+        device as *mut c_void,
+        0,
+    );
     for (index, &(name, help)) in COUNTERS.iter().enumerate() {
         let class = if name.starts_with("max_") { kind::HIGH_WATERMARK } else { kind::COUNTER };
         let read = value::<A> as *mut c_void;
@@ -54,7 +62,15 @@ pub(super) fn register<A: BtlAbi>(names: &[String]) {
     }
 }
 
-fn add(name: &str, help: &str, class: c_int, kind: c_int, values: *mut c_void, read: *mut c_void, index: usize) {
+fn add(
+    name: &str,
+    help: &str,
+    class: c_int,
+    kind: c_int,
+    values: *mut c_void,
+    read: *mut c_void,
+    index: usize,
+) {
     let (Ok(name), Ok(help)) = (CString::new(name), CString::new(help)) else { return };
     // SAFETY: the host copies the texts; the callbacks have the signatures that it expects, and the
     // last argument is a number for them.

@@ -653,4 +653,13 @@ typedef struct hawser_v4_1_ActiveMessage {
     void *callback_data;
 } hawser_v4_1_ActiveMessage;
 
+// The head of a performance variable.
+//
+// C: `mca_base_pvar_t`.
+typedef struct hawser_v4_1_BtlPvar {
+    uint8_t _pad0[96];
+    // what it was registered with
+    void *context;
+} hawser_v4_1_BtlPvar;
+
 #endif  /* HAWSER_V4_1_H */

@@ -679,4 +679,13 @@ typedef struct hawser_v5_0_ActiveMessage {
     void *callback_data;
 } hawser_v5_0_ActiveMessage;
 
+// The head of a performance variable.
+//
+// C: `mca_base_pvar_t`.
+typedef struct hawser_v5_0_BtlPvar {
+    uint8_t _pad0[96];
+    // what it was registered with
+    void *context;
+} hawser_v5_0_BtlPvar;
+
 #endif  /* HAWSER_V5_0_H */

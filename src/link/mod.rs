@@ -9,6 +9,7 @@
 //! does is fatal.
 
 mod address;
+mod clock;
 mod inbox;
 mod interface;
 mod lent;
@@ -29,6 +30,7 @@ mod network_tests;
 #[cfg(test)]
 mod socket_tests;
 
+pub use clock::Clock;
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;

@@ -5,11 +5,21 @@ use crate::config;
 use crate::error::Error;
 use crate::link::{Filter, Interface, Link, Options, Socket};
 
-/// A link for each interface that the user's lists allow, by the interface's name.
+/// A link and the interface that it is on.
+pub struct Named {
+    /// The interface's name.
+    pub name: String,
+    /// Whether it only reaches this host.
+    pub is_loopback: bool,
+    /// The link.
+    pub link: Box<dyn Link + Send>,
+}
+
+/// A link for each interface that the user's lists allow.
 ///
 /// # Errors
 /// What is wrong with the lists, or why there is no interface, in one line.
-pub fn links(config: &config::Btl) -> Result<Vec<(String, Box<dyn Link + Send>)>, String> {
+pub fn links(config: &config::Btl) -> Result<Vec<Named>, String> {
     if config.link == config::LinkKind::Libfabric {
         return Err(
             "btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned()
@@ -18,11 +28,15 @@ pub fn links(config: &config::Btl) -> Result<Vec<(String, Box<dyn Link + Send>)>
     let all =
         Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
     let chosen = choose(all, config)?;
-    let mut links: Vec<(String, Box<dyn Link + Send>)> = Vec::new();
+    let mut links: Vec<Named> = Vec::new();
     let mut failed = None;
     for interface in chosen.iter().take(config.max_modules) {
         match Socket::open(interface, &Options { base_port: config.base_port, ..Options::default() }) {
-            Ok(link) => links.push((interface.name.clone(), Box::new(link))),
+            Ok(link) => links.push(Named {
+                name: interface.name.clone(),
+                is_loopback: interface.is_loopback,
+                link: Box::new(link),
+            }),
             Err(error) => failed = Some((interface, error)),
         }
     }
@@ -42,12 +56,10 @@ fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, String> {
 fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Interface>, String> {
     let include = list("if_include", config.include.as_ref())?;
     let exclude = list("if_exclude", config.exclude.as_ref())?;
-    if let Some(include) = &include {
-        if let Some(item) = include.unmatched(&all).first() {
-            return Err(format!(
-                "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
-            ));
-        }
+    if let Some(item) = include.as_ref().and_then(|include| include.unmatched(&all).into_iter().next()) {
+        return Err(format!(
+            "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
+        ));
     }
     let allowed = |interface: &Interface| match (&include, &exclude) {
         (Some(include), _) => include.matches(interface),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::{Duration, Instant as Wall};
+use std::time::Duration;
 
 use crate::btl::{Lent, Upcalls};
 use crate::config;
@@ -11,7 +11,7 @@ use crate::engine::{
     Received, Registration,
 };
 use crate::error::{Error, Result};
-use crate::link::{AddressId, Datagram, Inbox, Link};
+use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
 
@@ -19,7 +19,7 @@ use crate::wire::card::{self, Address};
 pub struct Module {
     state: EngineCell<State>,
     address: Address,
-    start: Wall,
+    clock: Clock,
 }
 
 /// What the host must know of a module.
@@ -75,14 +75,13 @@ impl Module {
             speed: limits.speed_mbps,
             name: link.name(),
         };
-        let start = Wall::now();
         let seed =
             u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
         let identity = Identity { name, incarnation, key };
         let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
         let state =
             State { engine, link, inbox: Inbox::new(), again: None, routes: HashMap::new(), idle_turns: 0 };
-        Self { state: EngineCell::new(state, threaded), address, start }
+        Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
     }
 
     /// What is published so that peers reach this module.
@@ -96,7 +95,7 @@ impl Module {
     }
 
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+        Instant::from_nanos(self.clock.nanos())
     }
 
     /// How far an address of a peer is.

@@ -6,14 +6,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 use super::BtlAbi;
 use super::parcel::{LONGEST, Pool};
 use super::shell::{Handle, Shell};
 use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
 use super::{entry, params};
-use crate::btl::usnic::{self, EndpointId, Module};
+use crate::btl::usnic::{self, EndpointId, Module, Named};
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
@@ -51,7 +49,7 @@ impl Own {
         // SAFETY: set before any component is opened.
         let proc = unsafe { (Self::host().proc_local)() };
         // SAFETY: this process, always alive.
-        unsafe { u64::from((*proc).jobid) | u64::from((*proc).vpid) << 32 }
+        unsafe { name_of(proc) }
     }
 
     /// The host's object for a process, made if there is none yet; null for a name of nobody.
@@ -63,23 +61,23 @@ impl Own {
     }
 }
 
+/// The name of a process: its job in the lower half, its rank in the upper.
+///
+/// # Safety
+/// A live process of the host's.
+pub(super) unsafe fn name_of(proc: *const BtlProc) -> u64 {
+    // SAFETY: the promise above.
+    let BtlProc { jobid, vpid, .. } = unsafe { &*proc };
+    u64::from(*jobid) | u64::from(*vpid) << 32
+}
+
 /// The modules that `progress` advances, and their addresses in the order of the card.
 static MODULES: AtomicPtr<Vec<*mut BtlModule>> = AtomicPtr::new(ptr::null_mut());
 
-/// What replaced lists of modules were: a progress of another thread may still read one.
-static RETIRED: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
-
-struct Retired(#[expect(dead_code, reason = "kept alive, not used")] Box<Vec<*mut BtlModule>>);
-
-// SAFETY: only kept.
-unsafe impl Send for Retired {}
-
+/// Puts a list in the place of the old one, which is not freed: a progress of another thread may
+/// still read it. There is one at the beginning and one for each module that ends.
 fn install(modules: Vec<*mut BtlModule>) {
-    let old = MODULES.swap(Box::into_raw(Box::new(modules)), Ordering::AcqRel);
-    if !old.is_null() {
-        // SAFETY: made by `Box::into_raw` here, and swapped out once.
-        RETIRED.lock().push(Retired(unsafe { Box::from_raw(old) }));
-    }
+    MODULES.store(Box::into_raw(Box::new(modules)), Ordering::Release);
 }
 
 pub(super) fn modules() -> &'static [*mut BtlModule] {
@@ -156,7 +154,9 @@ unsafe extern "C" fn init<A: BtlAbi>(
         }
         for (index, &module) in made.iter().enumerate() {
             // SAFETY: inside the list.
-            unsafe { list.add(index).write(module) };
+            let slot = unsafe { list.add(index) };
+            // SAFETY: as above.
+            unsafe { slot.write(module) };
         }
         // SAFETY: the host's variable.
         unsafe { count.write(made.len() as c_int) };
@@ -184,11 +184,12 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
         ));
     }
     let links = usnic::links(&config).map_err(decline)?;
-    let count = links.len();
-    let names = links.iter().map(|(name, _)| name.clone()).collect();
+    // The loopback interface is no rail beside others.
+    let rails = links.iter().filter(|link| !link.is_loopback).count();
+    let names = links.iter().map(|link| link.name.clone()).collect();
     let name = Own::own_name();
     let mut cores = Vec::new();
-    for (_, link) in links {
+    for Named { link, .. } in links {
         let (key, incarnation) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
         cores.push(Module::open(link, name, incarnation, key, &config.engine, threads));
     }
@@ -196,7 +197,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
         Declined::Aloud(format!("its addresses cannot be published to the job ({error})"))
     })?;
-    Ok((cores.into_iter().map(|core| wrap::<A>(core, &config, count, threads)).collect(), names))
+    Ok((cores.into_iter().map(|core| wrap::<A>(core, &config, rails, threads)).collect(), names))
 }
 
 /// A key and an incarnation that nobody can guess.
@@ -221,9 +222,9 @@ mod flag {
     pub(super) const SEND_INPLACE: u32 = 0x8;
 }
 
-fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, modules: usize, threads: bool) -> *mut BtlModule {
+fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, rails: usize, threads: bool) -> *mut BtlModule {
     let facts = core.facts();
-    let eager = config.eager_limit.unwrap_or(if modules > 1 { 25 << 10 } else { 150 << 10 }).min(LONGEST);
+    let eager = config.eager_limit.unwrap_or(if rails > 1 { 25 << 10 } else { 150 << 10 }).min(LONGEST);
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
     let mut table: BtlModule = unsafe { std::mem::zeroed() };
     table.component = component_address();

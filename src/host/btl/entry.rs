@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::BtlAbi;
-use super::component::{Own, retire};
+use super::component::{Own, name_of, retire};
 use super::parcel::{Ending, LONGEST, Parcel};
 use super::shell::{Handle, OPERATION, Operation, ProcRef, Shell, code, endpoint, handle, status};
 use super::sys::{
@@ -47,10 +47,13 @@ pub(super) unsafe extern "C" fn add_procs<A: BtlAbi>(
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
             // SAFETY: the host passes `count` processes.
-            let proc = unsafe { procs.add(index).read() };
-            let found = reach::<A>(shell, proc);
+            let proc = unsafe { procs.add(index) };
+            // SAFETY: as above.
+            let found = reach::<A>(shell, unsafe { proc.read() });
             // SAFETY: the host passes room for `count` endpoints.
-            unsafe { endpoints.add(index).write(found.unwrap_or(ptr::null_mut())) };
+            let slot = unsafe { endpoints.add(index) };
+            // SAFETY: as above.
+            unsafe { slot.write(found.unwrap_or(ptr::null_mut())) };
             if found.is_some() && !reachable.is_null() {
                 // SAFETY: the host's bitmap.
                 unsafe { (Own::host().bitmap_set)(reachable, index as c_int) };
@@ -63,7 +66,7 @@ pub(super) unsafe extern "C" fn add_procs<A: BtlAbi>(
 /// The endpoint for a process; `None` when it cannot be reached through this module.
 fn reach<A: BtlAbi>(shell: &Shell<A>, proc: *mut BtlProc) -> Option<*mut BtlEndpoint> {
     // SAFETY: a live process of the host's.
-    let name = unsafe { u64::from((*proc).jobid) | u64::from((*proc).vpid) << 32 };
+    let name = unsafe { name_of(proc) };
     if name == Own::own_name() {
         return None;
     }
@@ -82,8 +85,12 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         let closing: Vec<_> = (0..count)
-            // SAFETY: the host passes `count` endpoints.
-            .map(|index| unsafe { endpoints.add(index).read() })
+            .map(|index| {
+                // SAFETY: the host passes `count` endpoints.
+                let slot = unsafe { endpoints.add(index) };
+                // SAFETY: as above.
+                unsafe { slot.read() }
+            })
             .filter(|endpoint| !endpoint.is_null())
             .map(endpoint)
             .collect();
@@ -143,11 +150,11 @@ mod convertor {
 /// A live convertor.
 unsafe fn needs_packing(conv: *mut BtlConvertor) -> bool {
     // SAFETY: the promise above.
-    let (flags, count) = unsafe { ((*conv).flags, (*conv).count) };
+    let BtlConvertor { flags, count, .. } = unsafe { &*conv };
     if flags & convertor::HOMOGENEOUS == 0 || flags & convertor::DEVICE != 0 {
         return true;
     }
-    !(flags & convertor::NO_GAPS != 0 || count == 1 && flags & convertor::CONTIGUOUS != 0)
+    !(flags & convertor::NO_GAPS != 0 || *count == 1 && flags & convertor::CONTIGUOUS != 0)
 }
 
 /// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where
@@ -250,7 +257,9 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi>(
         // The second segment is only there when the count says so.
         let second = if count > 1 { parts.segments[1] } else { Segment { start: ptr::null_mut(), len: 0 } };
         // SAFETY: the block lives until the engine has ended the send; so does the host's memory.
-        let pieces = unsafe { [lent(parts.segments[0]), lent(second)] };
+        let first = unsafe { lent(parts.segments[0]) };
+        // SAFETY: as above.
+        let pieces = [first, unsafe { lent(second) }];
         let cookie = raw.expose_provenance() as u64;
         let fragment = Fragment { tag, pieces, cookie, priority: flags & flag::PRIORITY != 0 };
         match shell.core.send(endpoint(target), fragment) {
@@ -316,7 +325,6 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi>(
 
 /// What a PUT and a GET have in common: starts `transfer` with the local memory, the registration
 /// and the offset in it.
-#[expect(clippy::too_many_arguments, reason = "the host's call has as many")]
 unsafe fn transfer<A: BtlAbi>(
     module: *mut BtlModule,
     operation: Operation,

@@ -130,8 +130,10 @@ fn make(class: usize) -> NonNull<Parcel> {
     };
     // SAFETY: fresh memory of the right layout.
     unsafe { parcel.write(fresh) };
-    // SAFETY: just written; a parcel never moves, so the address stays right.
-    unsafe { (*parcel.as_ptr()).descriptor.segments = (&raw mut (*parcel.as_ptr()).segments).cast() };
+    // SAFETY: just written, and nobody else's.
+    let parts = unsafe { &mut *parcel.as_ptr() };
+    // INVARIANT: a parcel never moves, so the address stays right.
+    parts.descriptor.segments = parts.segments.as_mut_ptr();
     parcel
 }
 
@@ -158,7 +160,7 @@ mod tests {
         for len in [0, 1, 1024, 1025, 1 << 16, LONGEST] {
             let parcel = pool.take(len, 0).expect("fits a class");
             // SAFETY: a parcel of ours.
-            let segment = unsafe { *(*parcel.as_ptr()).descriptor.segments };
+            let segment = unsafe { (*parcel.as_ptr()).segments }[0];
             assert_eq!(segment.len, len as u64);
             // SAFETY: the block has room for `len` bytes.
             unsafe { segment.start.write_bytes(7, len) };

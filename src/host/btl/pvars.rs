@@ -117,7 +117,9 @@ unsafe extern "C" fn value<A: BtlAbi>(pvar: *const BtlPvar, values: *mut c_void,
             shell.core.counters(|counters| counters.iter().nth(index).map_or(0, |(_, count)| count))
         });
         // SAFETY: the host has room for as many values as `bound` said.
-        unsafe { values.cast::<u64>().add(module).write(count) };
+        let slot = unsafe { values.cast::<u64>().add(module) };
+        // SAFETY: as above.
+        unsafe { slot.write(count) };
     }
     0
 }
@@ -126,7 +128,9 @@ unsafe extern "C" fn value<A: BtlAbi>(pvar: *const BtlPvar, values: *mut c_void,
 unsafe extern "C" fn device(_: *const BtlPvar, values: *mut c_void, _: *mut c_void) -> c_int {
     for module in 0..MODULES.load(Ordering::Acquire) {
         // SAFETY: the host has room for as many values as `bound` said.
-        unsafe { values.cast::<c_int>().add(module).write(module as c_int) };
+        let slot = unsafe { values.cast::<c_int>().add(module) };
+        // SAFETY: as above.
+        unsafe { slot.write(module as c_int) };
     }
     0
 }

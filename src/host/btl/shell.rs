@@ -105,8 +105,9 @@ impl<A: BtlAbi> Shell<A> {
 
     fn sent(&self, parcel: NonNull<Parcel>, outcome: Result<()>) {
         let raw = parcel.as_ptr();
-        // SAFETY: the engine gives the parcel back; it is alive.
-        let (ending, target) = unsafe { ((*raw).ending.get(), (*raw).endpoint.get()) };
+        // SAFETY: the engine gives the parcel back; it is alive, and only read here.
+        let parts = unsafe { &*raw };
+        let (ending, target) = (parts.ending.get(), parts.endpoint.get());
         if ending != Ending::Silent {
             // SAFETY: as above; the host set the callback before it sent the descriptor.
             let callback = unsafe { (*raw).descriptor.sent };
@@ -120,7 +121,7 @@ impl<A: BtlAbi> Shell<A> {
         }
     }
 
-    fn transferred(&self, operation: Box<Operation>, outcome: Result<()>) {
+    fn transferred(&self, operation: Operation, outcome: Result<()>) {
         self.transfers.fetch_sub(1, Ordering::AcqRel);
         if let Some(callback) = operation.callback {
             // SAFETY: the host's callback, with what it gave us for it.
@@ -166,7 +167,7 @@ impl<A: BtlAbi> Upcalls for Shell<A> {
         } else {
             let operation = ptr::with_exposed_provenance_mut::<Operation>(address & !1);
             // SAFETY: the cookie of a transfer is the marked address of its box, which ends here.
-            self.transferred(unsafe { Box::from_raw(operation) }, outcome);
+            self.transferred(*unsafe { Box::from_raw(operation) }, outcome);
         }
     }
 

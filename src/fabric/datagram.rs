@@ -374,8 +374,8 @@ impl Domain {
         })?;
         // SAFETY: just made, ours.
         let object = unsafe { Object::own(raw) }?;
-        // SAFETY: an open region.
-        let desc = unsafe { (&raw const (*raw).mem_desc).read() };
+        // SAFETY: an open region, which nobody changes.
+        let desc = unsafe { &*raw }.mem_desc;
         Ok((object, desc))
     }
 }

@@ -15,8 +15,12 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// A host without a network; `None` where we may not make one.
+    /// A host without a network; `None` where we may not make one, or lack `ip(8)` to do it with.
     pub(super) fn new() -> Option<Self> {
+        if Command::new("ip").arg("-V").output().is_err() {
+            eprintln!("no ip(8) here: skipped");
+            return None;
+        }
         let (jobs, waiting) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::channel();
         thread::spawn(move || {

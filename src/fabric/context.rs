@@ -242,9 +242,10 @@ unsafe impl<T> std::marker::Send for Context<T> {}
 unsafe impl<T> Sync for Context<T> {}
 
 /// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
+#[derive(Default)]
 #[repr(C)]
-struct ErrorEntry {
-    entry: sys::fi_cq_err_entry,
+pub(super) struct ErrorEntry {
+    pub(super) entry: sys::fi_cq_err_entry,
     appended: [u64; 4],
 }
 
@@ -546,7 +547,7 @@ impl<T> Context<T> {
         if code != -(sys::FI_EAVAIL as isize) {
             return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
         }
-        let mut room = ErrorEntry { entry: sys::fi_cq_err_entry::default(), appended: [0; 4] };
+        let mut room = ErrorEntry::default();
         // SAFETY: the queue is open; the entry has room for what any known version writes.
         let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
         let _ = room.appended;

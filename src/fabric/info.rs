@@ -108,6 +108,34 @@ impl Hints {
     }
 }
 
+impl Hints {
+    /// Writes the wishes for an unreliable datagram endpoint, which one thread at a time uses, into the
+    /// hints; of one provider by name, or of any.
+    pub fn datagram(&mut self, provider: Option<&str>) -> Result<()> {
+        // SAFETY: `raw` is ours alone and complete: `fi_dupinfo(null)` allocates every part.
+        let info = unsafe { self.raw.as_mut() };
+        info.caps = u64::from(sys::FI_MSG) | u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
+        info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_MSG_PREFIX;
+        // SAFETY: allocated with `info`, ours alone.
+        let ep = unsafe { info.ep_attr.as_mut() };
+        // SAFETY: allocated with `info`, ours alone.
+        let domain = unsafe { info.domain_attr.as_mut() };
+        // SAFETY: allocated with `info`, ours alone.
+        let fabric = unsafe { info.fabric_attr.as_mut() };
+        let (Some(ep), Some(domain), Some(fabric)) = (ep, domain, fabric) else {
+            return Err(Error::OutOfResource);
+        };
+        ep.type_ = sys::fi_ep_type_FI_EP_DGRAM;
+        domain.threading = sys::fi_threading_FI_THREAD_DOMAIN;
+        domain.mr_mode =
+            (sys::FI_MR_LOCAL | sys::FI_MR_ALLOCATED | sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY) as i32;
+        if let Some(name) = provider {
+            fabric.prov_name = Library::c_string(name)?;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Hints {
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
@@ -242,6 +270,50 @@ impl<'a> Info<'a> {
     /// Operations that fit into the transmit and the receive queue together.
     pub fn queue_depth(&self) -> usize {
         self.transmit_attr().size.saturating_add(self.receive_attr().size)
+    }
+
+    /// Bytes before each datagram that the provider uses itself; 0 where it wants none.
+    pub(super) fn prefix_size(&self) -> usize {
+        if self.raw.mode & sys::FI_MSG_PREFIX == 0 { 0 } else { self.endpoint_attr().msg_prefix_size }
+    }
+
+    /// Longest datagram of our own bytes: some providers count their prefix in.
+    pub fn longest_datagram(&self) -> usize {
+        self.max_message().saturating_sub(self.prefix_size())
+    }
+
+    /// Whether memory of sends and receives must be registered.
+    pub(super) fn wants_registration(&self) -> bool {
+        self.domain_attr().mr_mode & sys::FI_MR_LOCAL as i32 != 0
+    }
+
+    /// Operations that fit into the transmit queue.
+    pub(super) fn transmit_size(&self) -> usize {
+        self.transmit_attr().size
+    }
+
+    /// Operations that fit into the receive queue.
+    pub(super) fn receive_size(&self) -> usize {
+        self.receive_attr().size
+    }
+
+    /// Whether an address vector of this provider is a table; usNIC only has maps.
+    pub fn has_table(&self) -> bool {
+        self.domain_attr().av_type != sys::fi_av_type_FI_AV_MAP
+    }
+
+    /// The form of the provider's addresses (`FI_SOCKADDR_IN` …).
+    pub fn address_format(&self) -> u32 {
+        self.raw.addr_format
+    }
+
+    /// The local address in the provider's form; empty if it says none.
+    pub fn source(&self) -> &'a [u8] {
+        if self.raw.src_addr.is_null() {
+            return &[];
+        }
+        // SAFETY: the info owns that many bytes there and is borrowed as long.
+        unsafe { std::slice::from_raw_parts(self.raw.src_addr.cast(), self.raw.src_addrlen) }
     }
 
     /// Most pieces of memory of one receive.

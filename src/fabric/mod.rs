@@ -4,17 +4,20 @@
 //! machine without it only loses what needs it. Every object closes itself and holds its parent.
 //! What is posted stays owned by libfabric until its completion is read: [`Lease`] is the proof.
 //!
-//! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_cq(3)`, `fi_av(3)`.
+//! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_cq(3)`, `fi_av(3)`, `fi_msg(3)`.
 
 mod context;
 mod cushion;
+mod datagram;
 mod info;
 mod library;
 mod locality;
 mod objects;
 mod operation;
+pub mod usnic;
 
 pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
+pub use datagram::{Arrival, DatagramPort};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
 pub use locality::{Locality, Pci, take_turn};

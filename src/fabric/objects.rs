@@ -40,7 +40,7 @@ impl Object {
         self.0.as_ptr().cast()
     }
 
-    fn ops(&self) -> &sys::fi_ops {
+    pub(super) fn ops(&self) -> &sys::fi_ops {
         let fid = self.0.as_ptr();
         table!(fid, ops)
     }
@@ -67,6 +67,9 @@ impl Drop for Object {
     }
 }
 
+/// The entries that contexts read.
+const TAGGED: sys::fi_cq_format = sys::fi_cq_format_FI_CQ_FORMAT_TAGGED;
+
 /// A provider's fabric (`fi_fabric(3)`).
 pub struct Fabric(Object);
 
@@ -78,6 +81,10 @@ impl Fabric {
         done(unsafe { (info.library.fabric)(info.raw.fabric_attr, &raw mut raw, ptr::null_mut()) })?;
         // SAFETY: just opened, ours.
         Ok(Arc::new(Self(unsafe { Object::own(raw) }?)))
+    }
+
+    pub(super) fn object(&self) -> &Object {
+        &self.0
     }
 }
 
@@ -105,10 +112,25 @@ impl Domain {
         table!(fid, ops)
     }
 
-    pub(super) fn completion_queue(&self, size: usize) -> Result<Object> {
+    pub(super) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// An ordinary endpoint of an offer, neither bound nor enabled.
+    pub(super) fn endpoint(&self, info: &Info<'_>) -> Result<Object> {
+        let open = self.ops().endpoint.ok_or(Error::Unsupported)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the domain is open; the callee reads the info and writes one owned object.
+        done(unsafe {
+            open(self.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut())
+        })?;
+        // SAFETY: just opened, ours.
+        unsafe { Object::own(raw) }
+    }
+
+    pub(super) fn completion_queue(&self, size: usize, format: sys::fi_cq_format) -> Result<Object> {
         let open = self.ops().cq_open.ok_or(Error::Unsupported)?;
-        let mut attr =
-            sys::fi_cq_attr { size, format: sys::fi_cq_format_FI_CQ_FORMAT_TAGGED, ..Default::default() };
+        let mut attr = sys::fi_cq_attr { size, format, ..Default::default() };
         let mut raw = ptr::null_mut();
         // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
         done(unsafe { open(self.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
@@ -144,6 +166,15 @@ impl AddressVector {
     fn ops(&self) -> &sys::fi_ops_av {
         let fid: *mut sys::fid_av = self.object.as_ptr();
         table!(fid, ops)
+    }
+
+    pub(super) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Lets an endpoint send to these addresses.
+    pub(super) fn serve(&self, endpoint: &Object) -> Result<()> {
+        endpoint.bind(&self.object, 0)
     }
 
     /// Makes the endpoint of this name known.
@@ -212,7 +243,7 @@ impl<T> Endpoint<T> {
         let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION;
         let (first, others) = match ready.contexts {
             None => {
-                let queue = domain.completion_queue(ready.queue_size)?;
+                let queue = domain.completion_queue(ready.queue_size, TAGGED)?;
                 object.bind(&queue, both)?;
                 object.enable()?;
                 let context = Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?;
@@ -247,7 +278,7 @@ impl<T> Endpoint<T> {
         done(unsafe { open_rx(fid, index, ptr::null_mut(), &raw mut rx, ptr::null_mut()) })?;
         // SAFETY: just opened, ours.
         let rx = Arc::new(unsafe { Object::own(rx) }?);
-        let queue = domain.completion_queue(ready.queue_size)?;
+        let queue = domain.completion_queue(ready.queue_size, TAGGED)?;
         tx.bind(&queue, u64::from(sys::FI_TRANSMIT) | sys::FI_SELECTIVE_COMPLETION)?;
         rx.bind(&queue, u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION)?;
         tx.enable()?;
@@ -269,18 +300,23 @@ impl<T> Endpoint<T> {
 
     /// The endpoint's name, to be inserted by peers.
     pub fn name(&self) -> Result<Vec<u8>> {
-        let fid: *mut sys::fid_ep = self.object.as_ptr();
-        let getname = table!(fid, cm).getname.ok_or(Error::Unsupported)?;
-        let mut size = 0_usize;
-        // SAFETY: a null buffer of no bytes asks for the size.
-        let code = unsafe { getname(self.object.as_ptr(), ptr::null_mut(), &raw mut size) };
-        if code != 0 && code != -(sys::FI_ETOOSMALL as c_int) {
-            return Err(Error::Fabric(-code));
-        }
-        let mut name = vec![0_u8; size];
-        // SAFETY: a buffer of `size` bytes.
-        done(unsafe { getname(self.object.as_ptr(), name.as_mut_ptr().cast::<c_void>(), &raw mut size) })?;
-        name.truncate(size);
-        Ok(name)
+        name_of(&self.object)
     }
+}
+
+/// The name of an endpoint, as `fi_getname(3)` writes it.
+pub(super) fn name_of(endpoint: &Object) -> Result<Vec<u8>> {
+    let fid: *mut sys::fid_ep = endpoint.as_ptr();
+    let getname = table!(fid, cm).getname.ok_or(Error::Unsupported)?;
+    let mut size = 0_usize;
+    // SAFETY: a null buffer of no bytes asks for the size.
+    let code = unsafe { getname(endpoint.as_ptr(), ptr::null_mut(), &raw mut size) };
+    if code != 0 && code != -(sys::FI_ETOOSMALL as c_int) {
+        return Err(Error::Fabric(-code));
+    }
+    let mut name = vec![0_u8; size];
+    // SAFETY: a buffer of `size` bytes.
+    done(unsafe { getname(endpoint.as_ptr(), name.as_mut_ptr().cast::<c_void>(), &raw mut size) })?;
+    name.truncate(size);
+    Ok(name)
 }

@@ -41,6 +41,15 @@ impl SocketAddress {
         Self { bytes, len: len as u32 }
     }
 
+    /// The address in these bytes, if they are exactly one.
+    pub(super) fn from_bytes(from: &[u8]) -> Option<Self> {
+        let mut bytes = [0; V6];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        let address = Self { bytes, len: from.len() as u32 };
+        let len = if address.parts()?.0.is_ipv4() { V4 } else { V6 };
+        (len == from.len()).then_some(address)
+    }
+
     /// Where it lies, for the kernel.
     #[inline]
     pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
@@ -93,5 +102,10 @@ mod tests {
         assert_eq!(v6.parts(), Some((local.into(), 5)));
         assert_eq!(v4.parts(), Some((IpAddr::from([10, 0, 0, 7]), 0x1234)));
         assert_eq!(SocketAddress::EMPTY.parts(), None);
+        assert_eq!(SocketAddress::from_bytes(&v4.bytes[..16]), Some(v4));
+        assert_eq!(SocketAddress::from_bytes(&v6.bytes), Some(v6));
+        for wrong in [&v4.bytes[..15], &v4.bytes[..], &v6.bytes[..16], &[], &[0; 40]] {
+            assert_eq!(SocketAddress::from_bytes(wrong), None);
+        }
     }
 }

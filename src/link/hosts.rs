@@ -15,8 +15,12 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// A host without a network; `None` where we may not make one.
+    /// A host without a network; `None` where we may not make one, or lack `ip(8)` to do it with.
     pub(super) fn new() -> Option<Self> {
+        if Command::new("ip").arg("-V").output().is_err() {
+            eprintln!("no ip(8) here: skipped");
+            return None;
+        }
         let (jobs, waiting) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::channel();
         thread::spawn(move || {
@@ -63,6 +67,12 @@ impl Host {
         all.into_iter().find(|one| one.address == address).expect("an interface of this address")
     }
 
+    /// Looks until the carrier of the interface is there, or gone.
+    pub(super) fn await_carrier(&self, address: &str, is_up: bool) {
+        let mut looks = (0..100_000).map(|_| self.interface(address).is_up);
+        assert!(looks.any(|up| up == is_up), "the kernel never notices the carrier");
+    }
+
     /// A link on this address.
     pub(super) fn socket(&self, address: &str, options: Options) -> Socket {
         let interface = self.interface(address);
@@ -81,5 +91,8 @@ pub(super) fn cabled(mtu: usize) -> Option<(Host, Host)> {
         host.ip(&format!("address add fd09::{number}/64 dev {name} nodad"));
         host.ip(&format!("link set {name} up"));
     }
+    // Until the kernel has noticed the carrier, it drops what is sent.
+    one.await_carrier("10.9.0.1", true);
+    two.await_carrier("10.9.0.2", true);
     Some((one, two))
 }

@@ -138,16 +138,26 @@ impl Inbox {
         size: usize,
         range: Range<usize>,
     ) -> usize {
-        let buffer = filled.0;
-        let end = range.end.min(buffer.0.len());
+        let end = range.end.min(BUFFER);
+        let starts = range.step_by(size.max(1));
+        self.deliver_each(channel, filled, starts.map(|start| start..end.min(start + size)))
+    }
+
+    /// Appends the datagrams that lie in these ranges of the buffer. Returns their number.
+    #[inline]
+    pub(super) fn deliver_each(
+        &mut self,
+        channel: Channel,
+        filled: Vacant,
+        ranges: impl Iterator<Item = Range<usize>>,
+    ) -> usize {
         let mut count = 0;
-        for start in range.step_by(size.max(1)) {
-            let stop = end.min(start + size);
-            let buffer = Arc::clone(&buffer);
-            self.waiting.push_back(Datagram { buffer, start: start as u32, end: stop as u32, channel });
+        for range in ranges {
+            let (start, end) = (range.start as u32, range.end as u32);
+            self.waiting.push_back(Datagram { buffer: Arc::clone(&filled.0), start, end, channel });
             count += 1;
         }
-        self.lent.push(buffer);
+        self.lent.push(filled.0);
         count
     }
 

@@ -10,6 +10,7 @@
 
 mod address;
 mod clock;
+mod fabric;
 mod inbox;
 mod interface;
 mod lent;
@@ -24,6 +25,8 @@ mod udp;
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(test)]
+mod fabric_tests;
+#[cfg(test)]
 mod hosts;
 #[cfg(test)]
 mod network_tests;
@@ -31,6 +34,7 @@ mod network_tests;
 mod socket_tests;
 
 pub use clock::Clock;
+pub use fabric::{Fabric, interface_of, offers};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
@@ -95,6 +99,23 @@ pub struct Counters {
     pub truncated: u64,
     /// Received, but without a byte in it.
     pub empty: u64,
+}
+
+impl Counters {
+    /// Counts datagrams that were lost to this `errno(3)`; libfabric's codes are the same.
+    #[cold]
+    fn lose(&mut self, errno: i32, count: usize) {
+        let cause = match errno {
+            libc::ENOBUFS | libc::ENOMEM => &mut self.no_buffers,
+            libc::EPERM | libc::EACCES => &mut self.forbidden,
+            libc::EMSGSIZE => &mut self.too_long,
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN | libc::ENODEV => {
+                &mut self.unreachable
+            }
+            _ => &mut self.send_errors,
+        };
+        *cause += count as u64;
+    }
 }
 
 /// Unreliable datagrams between one local address and its peers.

@@ -3,7 +3,7 @@
 //! A record is `u16 length of what follows | u8 version | u8 kind | body`, little-endian. Peers are
 //! not trusted: whatever is not exactly such a record is `BadParameter`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::error::{Error, Result};
 
@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 pub(super) enum Kind {
     /// Kernel sockets: the body is a [`SocketName`].
     Socket = 1,
-    /// libfabric: the body is the provider's own names.
+    /// libfabric: the body is a [`FabricName`].
     Fabric = 2,
 }
 
@@ -75,25 +75,64 @@ impl SocketName {
         let (host, rest) = body(Kind::Socket, record)?.split_first_chunk::<8>().ok_or(bad)?;
         let (fixed, octets) = rest.split_first_chunk::<6>().ok_or(bad)?;
         let [family, prefix, ports @ ..] = *fixed;
-        let (address, bits, usable) = match family {
-            4 => {
-                let octets: [u8; 4] = octets.try_into().map_err(|_| bad)?;
-                let address = std::net::Ipv4Addr::from(octets);
-                (IpAddr::V4(address), 32, !address.is_broadcast())
-            }
-            6 => {
-                let octets: [u8; 16] = octets.try_into().map_err(|_| bad)?;
-                let address = Ipv6Addr::from(octets);
-                (IpAddr::V6(address), 128, address.to_ipv4_mapped().is_none())
-            }
+        let (address, bits) = match family {
+            4 => (IpAddr::from(<[u8; 4]>::try_from(octets).map_err(|_| bad)?), 32),
+            6 => (IpAddr::from(<[u8; 16]>::try_from(octets).map_err(|_| bad)?), 128),
             _ => return Err(bad),
         };
         let ports = [u16::from_le_bytes([ports[0], ports[1]]), u16::from_le_bytes([ports[2], ports[3]])];
-        let usable = usable && !address.is_unspecified() && !address.is_multicast();
-        if !usable || prefix > bits || ports.contains(&0) {
+        if !is_of_a_host(address) || prefix > bits || ports.contains(&0) {
             return Err(bad);
         }
         Ok(Self { host: u64::from_le_bytes(*host), address, prefix, ports })
+    }
+}
+
+/// Whether one host can have this address.
+pub(super) fn is_of_a_host(address: IpAddr) -> bool {
+    let is_special = match address {
+        IpAddr::V4(address) => address.is_broadcast(),
+        IpAddr::V6(address) => address.to_ipv4_mapped().is_some(),
+    };
+    !is_special && !address.is_unspecified() && !address.is_multicast()
+}
+
+/// The addresses of a libfabric link, in the provider's form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FabricName {
+    /// The host that it is on, as for [`SocketName`].
+    pub(super) host: u64,
+    /// `FI_SOCKADDR_IN` and the like.
+    pub(super) format: u32,
+    /// Leading bits that the interface's subnet shares.
+    pub(super) prefix: u8,
+    /// Endpoint names by channel, of one length.
+    pub(super) names: [Vec<u8>; 2],
+}
+
+impl FabricName {
+    /// Body: `u64 host | u32 format | u8 prefix length | u8 length of a name | priority name | data name`.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend(self.host.to_le_bytes());
+        body.extend(self.format.to_le_bytes());
+        body.extend([self.prefix, self.names[0].len() as u8]);
+        self.names.iter().for_each(|name| body.extend(name));
+        record(Kind::Fabric, &body)
+    }
+
+    /// Reads one. Whether the names are names is the provider's to say.
+    pub(super) fn parse(record: &[u8]) -> Result<Self> {
+        let bad = Error::BadParameter;
+        let (host, rest) = body(Kind::Fabric, record)?.split_first_chunk::<8>().ok_or(bad)?;
+        let (fixed, names) = rest.split_first_chunk::<6>().ok_or(bad)?;
+        let [format @ .., prefix, len] = *fixed;
+        let len = usize::from(len);
+        if len == 0 || names.len() != 2 * len {
+            return Err(bad);
+        }
+        let names = [names[..len].to_vec(), names[len..].to_vec()];
+        Ok(Self { host: u64::from_le_bytes(*host), format: u32::from_le_bytes(format), prefix, names })
     }
 }
 
@@ -159,6 +198,17 @@ mod tests {
                 let _ = SocketName::parse(&bytes);
             }
         }
+    }
+
+    #[test]
+    fn names_of_providers_are_read_as_they_were_written() {
+        let name = FabricName { host: 7, format: 2, prefix: 24, names: [vec![1; 16], vec![2; 16]] };
+        let whole = name.write();
+        assert_eq!(FabricName::parse(&whole), Ok(name));
+        for len in 0..whole.len() {
+            assert_eq!(FabricName::parse(&whole[..len]), Err(Error::BadParameter));
+        }
+        assert_eq!(SocketName::parse(&whole), Err(Error::BadParameter));
     }
 
     #[test]

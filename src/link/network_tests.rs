@@ -57,16 +57,11 @@ fn limits_are_those_of_the_cable() {
         let limits = hosts.0.socket(address, USUAL()).limits();
         assert_eq!(limits.max_datagram, [longest; 2]);
     }
-    // The kernel notices carriers a moment later.
-    let until = |up| {
-        let mut looks = (0..10_000).map(|_| hosts.0.interface("10.9.0.1"));
-        looks.find(|interface| interface.is_up == up).expect("the kernel notices")
-    };
-    let interface = until(true);
+    let interface = hosts.0.interface("10.9.0.1");
     assert!(!interface.is_device && !interface.is_loopback);
     assert_eq!((interface.name.as_str(), interface.prefix, interface.mtu), ("left", 24, 1500));
     hosts.1.ip("link set right down");
-    until(false);
+    hosts.0.await_carrier("10.9.0.1", false);
 }
 
 /// The send buffer is full: what the kernel does not take is kept, in order, and needs the lent
@@ -176,6 +171,7 @@ fn forbidden_and_unreachable_are_losses_of_their_kind() {
     let lost = send(6);
     assert_eq!((lost.unreachable, lost.sent), (12, 0));
     hosts.0.ip("link set left up");
+    hosts.0.await_carrier("10.9.0.1", true);
     let after = send(6);
     assert_eq!((after.sent, after.unreachable, after.send_errors), (6, 12, 0));
     for n in 0..6 {

@@ -121,6 +121,17 @@ impl Outbox {
         &self.arena[entry.start..entry.start + entry.head]
     }
 
+    /// Copies an entry out; `to` has its length.
+    pub(super) fn read(&self, entry: &Entry, to: &mut [u8]) {
+        let (head, mut rest) = to.split_at_mut(entry.head);
+        head.copy_from_slice(self.head(entry));
+        for piece in entry.pieces() {
+            let (here, behind) = rest.split_at_mut(piece.len());
+            piece.read(0, here);
+            rest = behind;
+        }
+    }
+
     /// Brings datagrams to the same peer together. Each peer's stay in order.
     pub(super) fn sort(&mut self) {
         if std::mem::take(&mut self.mixed) {
@@ -191,8 +202,8 @@ mod tests {
     }
 
     fn whole(outbox: &Outbox, entry: &Entry) -> Vec<u8> {
-        let mut bytes = outbox.head(entry).to_vec();
-        copy(&mut bytes, entry.pieces());
+        let mut bytes = vec![0; entry.len()];
+        outbox.read(entry, &mut bytes);
         bytes
     }
 

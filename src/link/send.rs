@@ -189,31 +189,21 @@ impl Sender {
         let reports = hear(udp, shared);
         let count = self.plan.counts.first().copied().unwrap_or(1);
         let Some(first) = self.outbox.entries().first().copied() else { return Ok(0) };
-        let counters = &mut shared.counters;
-        let lost = match errno {
+        match errno {
             libc::EMSGSIZE if count > 1 => {
                 if let Some(peer) = shared.peers.get_mut(first.to) {
                     peer.plain = true;
                 }
-                return Ok(0);
             }
-            libc::EIO | libc::EINVAL | libc::EOPNOTSUPP if count > 1 => {
-                shared.offload = false;
-                return Ok(0);
-            }
+            libc::EIO | libc::EINVAL | libc::EOPNOTSUPP if count > 1 => shared.offload = false,
             libc::EMSGSIZE => return self.send_in_fragments(&first, udp, shared),
             // The error may be one of an earlier datagram that the call only announced.
-            _ if reports > 0 && tries < TRIES => return Ok(0),
-            libc::ENOBUFS | libc::ENOMEM => &mut counters.no_buffers,
-            libc::EPERM | libc::EACCES => &mut counters.forbidden,
-            libc::ECONNREFUSED => &mut counters.send_errors,
-            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN | libc::ENODEV => {
-                &mut counters.unreachable
+            _ if reports > 0 && tries < TRIES => {}
+            _ => {
+                shared.counters.lose(errno, count);
+                self.outbox.advance(count);
             }
-            _ => &mut counters.send_errors,
-        };
-        *lost += count as u64;
-        self.outbox.advance(count);
+        }
         Ok(0)
     }
 

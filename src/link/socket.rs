@@ -125,7 +125,7 @@ impl Socket {
 /// headers and 320 bytes of book-keeping in it, above that whole pages, and 256 bytes for the buffer's
 /// head; a device may use a whole page for a short one. Up to a quarter of the buffer is given back
 /// late (`forward_deficit`, `net/ipv4/udp.c`).
-fn capacity(granted: usize, longest: usize, is_device: bool) -> usize {
+pub(super) fn capacity(granted: usize, longest: usize, is_device: bool) -> usize {
     let inside = longest + 512;
     let charged = match inside {
         0..=16384 => inside.next_power_of_two() + 256,

@@ -74,8 +74,8 @@ fn transfer(link: &Link, loss: u32) -> Row {
     };
     let mut network = Network::new(setup);
     let load = Load {
-        operations: 200,
-        depth: 8,
+        operations: 400,
+        depth: 32,
         shortest: 150_000,
         longest: 150_000,
         to_one: true,
@@ -101,7 +101,7 @@ fn transfer(link: &Link, loss: u32) -> Row {
 fn goodput_survives_loss() {
     let mut table = String::from(
         "# Goodput against loss\n\n\
-         One sender, 200 fragments of 150 000 bytes, eight at a time, in the simulator. Loss is random,\n\
+         One sender, 400 fragments of 150 000 bytes, 32 at a time, in the simulator. Loss is random,\n\
          and hits acknowledgements too. In each cell: goodput in MB/s, and what part of the segments\n\
          sent was sent again. `tests/loss_table.rs` makes the table, and fails when it differs.\n\n| link |",
     );

@@ -263,6 +263,10 @@ impl<M: Memory> Engine<M> {
             }
         }
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        // With the hole filled, what is known to have arrived above it is through.
+        while endpoint.window.get(endpoint.window.base()).is_some_and(|it| it.state == State::Arrived) {
+            endpoint.window.pop();
+        }
         if news {
             endpoint.backoff = 0;
             endpoint.active = at;

@@ -162,7 +162,7 @@ impl<M: Memory> Engine<M> {
                 self.notices.push_back((index, Kind::Ack));
             }
             if let Some(endpoint) = self.endpoints.at_mut(index) {
-                endpoint.late = endpoint.late.max(endpoint.received.next()).max(repr.seq.saturating_add(1));
+                endpoint.late = endpoint.late.max(endpoint.received.end()).max(repr.seq.saturating_add(1));
             }
         }
     }

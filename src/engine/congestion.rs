@@ -25,7 +25,7 @@ const UNIT: u64 = 16;
 /// Never fewer segments.
 const LEAST: u64 = 16;
 /// A queue is long when the round trip is longer than the shortest by half of it, and by this.
-const DELAY: u64 = 400 * MICRO;
+const DELAY: u64 = 250 * MICRO;
 /// Round trips that need pacing, losses or not.
 const LONG: u64 = 250 * MICRO;
 /// Rounds without loss after which pacing ends.

@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Nobody called for so long: we slept, and must not blame the others.
+/// Called so much later than we wanted, we slept, and must not blame the others.
 const NAP: u64 = 100 * MILLI;
 /// The shortest datagram worth connecting for.
 const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
@@ -286,15 +286,25 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub(super) fn settle(&mut self, now: Instant) {
         if now > self.now {
-            let gap = now.since(self.now);
-            if gap > NAP {
-                self.slept = self.slept.saturating_add(gap);
-                self.woken = now;
+            if now.since(self.now) > NAP {
+                self.wake(now);
             }
             self.now = now;
         }
         if let Some(deferred) = self.deferred.take() {
             self.finish(&deferred);
+        }
+    }
+
+    /// Nobody has called for long. Perhaps nobody had to: only what is past the time at which we
+    /// wanted to be called was sleep.
+    #[cold]
+    fn wake(&mut self, now: Instant) {
+        let wanted = self.next_timeout().unwrap_or(now).max(self.now);
+        let late = now.since(wanted);
+        if late > NAP {
+            self.slept = self.slept.saturating_add(late);
+            self.woken = now;
         }
     }
 

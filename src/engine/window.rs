@@ -213,6 +213,11 @@ impl ReceiveWindow {
         self.end > self.next
     }
 
+    /// One more than the highest that has arrived.
+    pub(super) const fn end(&self) -> u64 {
+        self.end
+    }
+
     fn bit(&self, seq: u64) -> bool {
         self.bits.as_ref().is_some_and(|bits| bits[(seq % WINDOW / 64) as usize] >> (seq % 64) & 1 == 1)
     }

@@ -587,4 +587,6 @@ impl Network {
 }
 
 #[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,337 @@
+//! How connections end: closed, lost, replaced; and operations that are cut short.
+
+use super::traffic::{Game, Load};
+use super::*;
+use crate::engine::{Access, Fragment, Registration};
+use crate::error::Error;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn block(len: usize) -> Block {
+    Block::new((0..len).map(|at| at as u8).collect())
+}
+
+fn pair(path: Path, peer_timeout: u64) -> Network {
+    let peer_timeout = std::time::Duration::from_nanos(peer_timeout);
+    let config = config::Usnic { max_datagram: 1472, peer_timeout, ..config::Usnic::default() };
+    Network::new(Setup { path, config, ..Setup::default() })
+}
+
+fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<(), Error> {
+    let endpoint = network.endpoint(from, to);
+    let fragment = Fragment { tag: 1, pieces: [Some(block(len)), None], cookie, priority: false };
+    let now = network.now();
+    let sent = network.nodes[from].engine.send(endpoint, fragment, now);
+    network.nudge(from);
+    sent
+}
+
+fn run(network: &mut Network, nanos: u64) {
+    let until = network.now().plus(nanos);
+    while network.step(until) {}
+}
+
+/// What has happened since, in few words.
+fn story(network: &mut Network) -> Vec<String> {
+    let words = |happened: Happened| match happened {
+        Happened::Delivered { node, bytes, .. } => format!("{node} gets {}", bytes.len()),
+        Happened::Event { node, event } => match event {
+            Event::Done { cookie, outcome } => format!("{node} done {cookie} {outcome:?}"),
+            Event::Lost { .. } => format!("{node} lost"),
+            Event::Closed { .. } => format!("{node} closed"),
+            Event::Deliver { .. } => String::from("?"),
+        },
+    };
+    network.happened.drain(..).map(words).collect()
+}
+
+/// Ten microseconds for a kilobyte, so that there is a middle to be interrupted in.
+fn lossy(loss: u32) -> Path {
+    Path { loss, rate: 100_000_000, ..Path::default() }
+}
+
+#[test]
+fn a_peer_that_dies_is_lost_in_time_and_once() {
+    let mut network = pair(lossy(0), SECOND);
+    send(&mut network, 0, 1, 10, 1).expect("sent");
+    run(&mut network, SECOND);
+    assert_eq!(story(&mut network), ["1 gets 10", "0 done 1 Ok(())"]);
+    network.nodes[1].stopped = true;
+    let endpoint = network.endpoint(0, 1);
+    send(&mut network, 0, 1, 100_000, 2).expect("sent");
+    send(&mut network, 0, 1, 5, 3).expect("sent");
+    run(&mut network, SECOND / 2);
+    assert_eq!(story(&mut network), [""; 0]);
+    run(&mut network, 2 * SECOND);
+    let lost = ["0 done 2 Err(Unreachable)", "0 done 3 Err(Unreachable)", "0 lost"];
+    let mut seen = story(&mut network);
+    seen[..2].sort();
+    assert_eq!(seen, lost);
+    assert_eq!(send(&mut network, 0, 1, 5, 4), Err(Error::Unreachable));
+    assert!(!network.nodes[0].engine.peer(endpoint).expect("still known").alive);
+    network.nodes[0].engine.forget(endpoint);
+    assert_eq!(network.nodes[0].engine.peer(endpoint), None);
+    run(&mut network, SECOND);
+    assert_eq!(story(&mut network), [""; 0]);
+    assert_eq!(network.nodes[0].engine.outstanding(), (0, 0));
+}
+
+#[test]
+fn without_a_timeout_nobody_is_ever_lost() {
+    let mut network = pair(lossy(0), 0);
+    network.nodes[1].stopped = true;
+    send(&mut network, 0, 1, 100_000, 1).expect("sent");
+    run(&mut network, 100 * SECOND);
+    assert_eq!(story(&mut network), [""; 0]);
+    assert!(network.fates.sent < 600, "asks seldom: {:?}", network.fates);
+    network.wake(1);
+    run(&mut network, 2 * SECOND);
+    assert_eq!(story(&mut network), ["1 gets 100000", "0 done 1 Ok(())"]);
+}
+
+#[test]
+fn whoever_was_stopped_itself_loses_nobody() {
+    let mut network = pair(lossy(0), SECOND);
+    for (stopped, other) in [(0, 1), (1, 0)] {
+        send(&mut network, stopped, other, 200_000, 1).expect("sent");
+        run(&mut network, 200_000);
+        network.nodes[stopped].stopped = true;
+        run(&mut network, 30 * SECOND);
+        network.wake(stopped);
+        run(&mut network, SECOND);
+        let end = [format!("{other} gets 200000"), format!("{stopped} done 1 Ok(())")];
+        assert_eq!(story(&mut network), end);
+    }
+}
+
+#[test]
+fn a_get_from_a_dead_peer_ends() {
+    let mut network = pair(lossy(0), SECOND);
+    let registration = network.nodes[1].engine.register(block(500_000), Access::READ);
+    let endpoint = network.endpoint(0, 1);
+    let now = network.now();
+    let into = Block::new(vec![0; 500_000]);
+    network.nodes[0].engine.get(endpoint, into.clone(), registration, 0, 7, now).expect("asked");
+    network.nudge(0);
+    run(&mut network, 150_000);
+    network.nodes[1].stopped = true;
+    run(&mut network, 5 * SECOND);
+    assert_eq!(story(&mut network), ["0 done 7 Err(Unreachable)", "0 lost"]);
+    assert_eq!(into.holders(), 1, "the memory is let go");
+}
+
+#[test]
+fn a_new_life_of_a_process_is_another_peer() {
+    let mut network = pair(lossy(50_000), SECOND);
+    send(&mut network, 0, 1, 50_000, 1).expect("sent");
+    send(&mut network, 1, 0, 50_000, 1).expect("sent");
+    run(&mut network, SECOND);
+    story(&mut network);
+    let old = network.endpoint(0, 1);
+    send(&mut network, 0, 1, 500_000, 2).expect("sent");
+    run(&mut network, 300_000);
+    network.restart(1);
+    send(&mut network, 1, 0, 70_000, 3).expect("sent");
+    run(&mut network, SECOND / 2);
+    assert_eq!(story(&mut network), ["0 gets 70000", "1 done 3 Ok(())"]);
+    send(&mut network, 0, 1, 90_000, 4).expect("sent");
+    assert_ne!(network.endpoint(0, 1), old);
+    run(&mut network, 5 * SECOND);
+    let mut seen = story(&mut network);
+    seen.sort();
+    assert_eq!(seen, ["0 done 2 Err(Unreachable)", "0 done 4 Ok(())", "0 lost", "1 gets 90000"]);
+    assert!(network.nodes[1].engine.counters().num_crc_errors > 0, "the old life had another key");
+}
+
+#[test]
+fn closing_sends_what_is_queued_first() {
+    for loss in [0, 50_000, 300_000] {
+        let mut network = pair(lossy(loss), 0);
+        send(&mut network, 0, 1, 100_000, 1).expect("sent");
+        let (endpoint, now) = (network.endpoint(0, 1), network.now());
+        network.nodes[0].engine.close(endpoint, now);
+        assert_eq!(send(&mut network, 0, 1, 1, 2), Err(Error::Unreachable), "too late");
+        run(&mut network, 20 * SECOND);
+        assert_eq!(story(&mut network), ["1 gets 100000", "0 done 1 Ok(())", "0 closed"]);
+        assert_eq!(network.nodes[0].engine.peer(endpoint), None);
+        let (endpoint, now) = (network.endpoint(1, 0), network.now());
+        network.nodes[1].engine.close(endpoint, now);
+        network.nudge(1);
+        run(&mut network, 20 * SECOND);
+        assert_eq!(story(&mut network), ["1 closed"]);
+        for node in &network.nodes {
+            assert_eq!((node.engine.outstanding(), node.engine.next_timeout()), ((0, 0), None));
+        }
+    }
+}
+
+#[test]
+fn both_may_close_at_once() {
+    for seed in 0..40 {
+        let mut network = pair(lossy(200_000), 0);
+        network.random = Random::new(seed);
+        for node in 0..2 {
+            send(&mut network, node, 1 - node, 10_000, 1).expect("sent");
+        }
+        run(&mut network, 1_000_000 * seed);
+        for node in 0..2 {
+            let (endpoint, now) = (network.endpoint(node, 1 - node), network.now());
+            network.nodes[node].engine.close(endpoint, now);
+            network.nudge(node);
+        }
+        run(&mut network, 60 * SECOND);
+        let mut seen = story(&mut network);
+        seen.sort();
+        seen.retain(|word| !word.contains("gets"));
+        assert_eq!(seen, ["0 closed", "0 done 1 Ok(())", "1 closed", "1 done 1 Ok(())"], "seed {seed}");
+        assert!(network.nodes.iter().all(|node| node.engine.next_timeout().is_none()));
+    }
+}
+
+#[test]
+fn closing_towards_the_dead_ends() {
+    let mut network = pair(lossy(0), 0);
+    send(&mut network, 0, 1, 10, 1).expect("sent");
+    run(&mut network, SECOND);
+    network.nodes[1].stopped = true;
+    let (endpoint, now) = (network.endpoint(0, 1), network.now());
+    network.nodes[0].engine.close(endpoint, now);
+    network.nudge(0);
+    run(&mut network, 10 * SECOND);
+    assert_eq!(story(&mut network), ["1 gets 10", "0 done 1 Ok(())", "0 closed"]);
+}
+
+#[test]
+fn the_same_processes_may_connect_again_and_again() {
+    let mut network = pair(Path { reordering: 200_000, duplication: 100_000, ..lossy(100_000) }, 0);
+    for round in 0..30 {
+        for node in 0..2 {
+            send(&mut network, node, 1 - node, 3_000 * (node + 1), round).expect("sent");
+        }
+        run(&mut network, 3 * SECOND);
+        let mut seen = story(&mut network);
+        seen.sort();
+        let done = [format!("0 done {round} Ok(())"), format!("1 done {round} Ok(())")];
+        assert_eq!(seen, [&done[0], "0 gets 6000", &done[1], "1 gets 3000"]);
+        for node in 0..2 {
+            let (endpoint, now) = (network.endpoint(node, 1 - node), network.now());
+            network.nodes[node].engine.close(endpoint, now);
+            network.nudge(node);
+        }
+        run(&mut network, if round % 2 == 0 { SECOND } else { 10 * SECOND });
+        let mut seen = story(&mut network);
+        seen.sort();
+        assert_eq!(seen, ["0 closed", "1 closed"]);
+    }
+}
+
+#[test]
+fn memory_that_is_not_registered_any_more_is_left_alone() {
+    let mut network = pair(lossy(100_000), 0);
+    let source = block(400_000);
+    let registration = network.nodes[1].engine.register(source.clone(), Access::BOTH);
+    let endpoint = network.endpoint(0, 1);
+    let now = network.now();
+    let into = Block::new(vec![0; 400_000]);
+    network.nodes[0].engine.get(endpoint, into, registration, 0, 1, now).expect("asked");
+    network.nodes[0].engine.put(endpoint, block(300_000), registration, 0, 2, now).expect("asked");
+    network.nudge(0);
+    run(&mut network, 400_000);
+    network.nodes[1].engine.deregister(registration);
+    network.nudge(1);
+    assert_eq!(source.holders(), 1, "nothing in the engine holds it");
+    let before = source.to_vec();
+    run(&mut network, 5 * SECOND);
+    let mut seen = story(&mut network);
+    seen.sort();
+    assert_eq!(seen, ["0 done 1 Err(NotFound)", "0 done 2 Err(NotFound)"]);
+    assert!(source.to_vec() == before, "written after the end of the registration");
+    send(&mut network, 0, 1, 10_000, 3).expect("sent");
+    send(&mut network, 1, 0, 10_000, 4).expect("sent");
+    run(&mut network, 5 * SECOND);
+    assert_eq!(story(&mut network).len(), 4, "the connection goes on");
+    assert!(network.nodes.iter().all(|node| node.engine.outstanding() == (0, 0)));
+}
+
+#[test]
+fn only_what_was_allowed_is_done() {
+    let mut network = pair(lossy(50_000), 0);
+    let engine = &mut network.nodes[1].engine;
+    let (source, target) = (block(1000), block(1000));
+    let readable = engine.register(source.clone(), Access::READ);
+    let writable = engine.register(target.clone(), Access::WRITE);
+    let gone = engine.register(block(1000), Access::BOTH);
+    engine.deregister(gone);
+    let forged = |real: Registration, length| Registration { length, access: Access::BOTH, ..real };
+    let endpoint = network.endpoint(0, 1);
+    let now = network.now();
+    let engine = &mut network.nodes[0].engine;
+    assert_eq!(engine.put(endpoint, block(10), readable, 0, 0, now), Err(Error::BadParameter));
+    assert_eq!(engine.put(endpoint, block(10), writable, 991, 0, now), Err(Error::BadParameter));
+    let mut cookie = 0;
+    for (registration, put) in [(readable, true), (writable, false), (gone, true), (gone, false)] {
+        for (offset, len) in [(0, 10), (995, 10), (0, 100_000), (u64::MAX - 100_001, 100_000)] {
+            let registration = forged(registration, u64::MAX);
+            cookie += 1;
+            let asked = if put {
+                engine.put(endpoint, block(len), registration, offset, cookie, now)
+            } else {
+                engine.get(endpoint, block(len), registration, offset, cookie, now)
+            };
+            asked.expect("goes out");
+        }
+    }
+    network.nudge(0);
+    run(&mut network, 60 * SECOND);
+    let seen = story(&mut network);
+    assert_eq!(seen.len(), cookie as usize);
+    assert!(seen.iter().all(|word| word.ends_with("Err(NotFound)")), "{seen:?}");
+    assert!(source.to_vec() == block(1000).to_vec() && target.to_vec() == block(1000).to_vec());
+    let engine = &mut network.nodes[0].engine;
+    engine.put(endpoint, block(0), writable, 1000, 1, now).expect("nothing, at the end");
+    engine.get(endpoint, block(0), readable, 1000, 2, now).expect("nothing, at the end");
+    network.nudge(0);
+    run(&mut network, SECOND);
+    let mut seen = story(&mut network);
+    seen.sort();
+    assert_eq!(seen, ["0 done 1 Ok(())", "0 done 2 Ok(())"]);
+}
+
+#[test]
+fn forgetting_ends_everything_at_once() {
+    let mut network = pair(lossy(0), 0);
+    send(&mut network, 0, 1, 1_000_000, 1).expect("sent");
+    run(&mut network, 300_000);
+    let endpoint = network.endpoint(0, 1);
+    network.nodes[0].engine.forget(endpoint);
+    network.nudge(0);
+    run(&mut network, SECOND);
+    assert_eq!(story(&mut network), ["0 done 1 Err(Unreachable)"]);
+    assert!(!network.nodes[0].engine.is_expecting());
+    assert_eq!(send(&mut network, 0, 1, 10, 2), Ok(()), "connected anew");
+    run(&mut network, SECOND);
+    // The other side learns that the old connection is over, and connects anew when it hears more.
+    let seen = story(&mut network);
+    assert!(seen.contains(&String::from("1 lost")), "{seen:?}");
+    let (peer, node) = (network.address(0), &mut network.nodes[1]);
+    let old = node.engine.endpoint_of(peer.name, peer.incarnation).expect("dead but known");
+    node.engine.forget(old);
+    run(&mut network, 3 * SECOND);
+    assert_eq!(story(&mut network), ["1 gets 10", "0 done 2 Ok(())"]);
+}
+
+#[test]
+fn idle_endpoints_are_small_and_quiet() {
+    let mut network = pair(lossy(10_000), 0);
+    let load = Load { operations: 200, ..Load::default() };
+    let mut game = Game::new(&mut network, load);
+    game.run(&mut network, 100 * SECOND).expect("over");
+    run(&mut network, 10 * SECOND);
+    for node in 0..2 {
+        let endpoint = network.endpoint(node, 1 - node);
+        let footprint = network.nodes[node].engine.footprint(endpoint);
+        assert!((500..4096).contains(&footprint), "{footprint} bytes");
+        let engine = &network.nodes[node].engine;
+        assert!(!engine.is_expecting() && engine.next_timeout().is_none());
+    }
+}

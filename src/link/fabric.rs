@@ -94,7 +94,12 @@ impl Fabric {
                 speed_mbps: speed.filter(|speed| *speed > 0).unwrap_or(USUAL_MBPS),
                 numa_node: interface.and_then(|one| one.numa_node),
             },
-            name: FabricName { host: host(), format: info.address_format(), prefix: prefix.unwrap_or(0), names },
+            name: FabricName {
+                host: host(),
+                format: info.address_format(),
+                prefix: prefix.unwrap_or(0),
+                names,
+            },
             address: ip.map(|(address, _)| address),
             lanes,
             addresses,

@@ -190,16 +190,16 @@ fn distance_follows_the_routes() {
         let far = far.clone();
         move || (one.distance(&near), one.distance(&far)).pipe(one)
     });
-    assert_eq!(distances, (Some(0), None), "no route yet");
+    assert_eq!(distances, (Some(1), None), "no route yet");
     hosts.0.ip("route add default via 10.9.0.2");
     let (one, distance) = hosts.0.run({
         let far = far.clone();
         move || one.distance(&far).pipe(one)
     });
-    assert_eq!(distance, Some(1));
+    assert_eq!(distance, Some(2));
     hosts.0.ip("address add 10.77.0.9/24 dev left");
     let (_, distance) = hosts.0.run(move || one.distance(&far).pipe(one));
-    assert_eq!(distance, Some(2), "from another address");
+    assert_eq!(distance, Some(3), "from another address");
 }
 
 /// Gives the link back with what it said.

@@ -3,7 +3,8 @@
 
 use crate::config;
 use crate::error::Error;
-use crate::link::{Filter, Interface, Link, Options, Socket};
+use crate::fabric::Library;
+use crate::link::{self, Fabric, Filter, Interface, Link, Options, Socket};
 
 /// A link and the interface that it is on.
 pub struct Named {
@@ -15,18 +16,37 @@ pub struct Named {
     pub link: Box<dyn Link + Send>,
 }
 
-/// A link for each interface that the user's lists allow.
+/// Why there is no link.
+pub enum Absent {
+    /// There is no usNIC device, and nobody asked for anything else.
+    NotWanted,
+    /// What is missing or wrong, in one line.
+    Because(String),
+}
+
+/// A link for each interface that the user's lists allow: over usNIC devices if there are any, else,
+/// if the component was `asked` for, over whatever `btl_usnic_link` says.
 ///
 /// # Errors
-/// What is wrong with the lists, or why there is no interface, in one line.
-pub fn links(config: &config::Btl) -> Result<Vec<Named>, String> {
-    if config.link == config::LinkKind::Libfabric {
-        return Err(
-            "btl_usnic_link libfabric: no libfabric provider of datagrams was found; use socket".to_owned()
-        );
+/// Why there is none.
+pub fn links(config: &config::Btl, asked: bool) -> Result<Vec<Named>, Absent> {
+    let all = Interface::all()
+        .map_err(|error| Absent::Because(format!("the network interfaces cannot be listed: {error}")))?;
+    match config.link {
+        config::LinkKind::Socket if asked => sockets(all, config),
+        config::LinkKind::Libfabric if asked => fabrics(&all, config, None),
+        config::LinkKind::Socket | config::LinkKind::Libfabric => return Err(Absent::NotWanted),
+        config::LinkKind::Auto => match fabrics(&all, config, Some("usnic")) {
+            Ok(links) => Ok(links),
+            Err(_) if asked => sockets(all, config),
+            Err(_) => return Err(Absent::NotWanted),
+        },
     }
-    let all =
-        Interface::all().map_err(|error| format!("the network interfaces cannot be listed: {error}"))?;
+    .map_err(Absent::Because)
+}
+
+/// Links over kernel UDP.
+fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Named>, String> {
     let chosen = choose(all, config)?;
     let mut links: Vec<Named> = Vec::new();
     let mut failed = None;
@@ -46,6 +66,35 @@ pub fn links(config: &config::Btl) -> Result<Vec<Named>, String> {
         }
         _ => Ok(links),
     }
+}
+
+/// Links over the datagram endpoints of a libfabric provider; of the first one that has any when none is named.
+fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> Result<Vec<Named>, String> {
+    let library = Library::open().map_err(|missing| missing.0)?;
+    let offers = link::offers(library, provider).map_err(|error| {
+        format!("libfabric has no datagram endpoints ({error}); `fi_info -e FI_EP_DGRAM` lists what there is")
+    })?;
+    let chosen = choose(all.to_vec(), config)?;
+    let mut links: Vec<Named> = Vec::new();
+    let mut first: Option<String> = None;
+    for info in offers.iter() {
+        let interface = link::interface_of(&info, all);
+        let wanted = interface.is_some_and(|interface| chosen.contains(interface));
+        if !wanted
+            || first.as_deref().is_some_and(|first| first != info.provider())
+            || links.len() == config.max_modules
+        {
+            continue;
+        }
+        let Ok(link) = Fabric::open(&info, all) else { continue };
+        first = Some(info.provider().to_owned());
+        let is_loopback = interface.is_some_and(|interface| interface.is_loopback);
+        links.push(Named { name: info.domain().to_owned(), is_loopback, link: Box::new(link) });
+    }
+    if links.is_empty() {
+        return Err("no datagram endpoint of libfabric is on an interface that btl_usnic_if_include and btl_usnic_if_exclude allow; `fi_info -e FI_EP_DGRAM` lists what there is".to_owned());
+    }
+    Ok(links)
 }
 
 fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, String> {

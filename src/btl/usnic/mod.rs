@@ -16,6 +16,6 @@ mod pairing;
 mod tests;
 
 pub use crate::engine::{Access, COUNTERS, EndpointId, Fragment, Registration};
-pub use links::{Named, links};
+pub use links::{Absent, Named, links};
 pub use module::{Facts, Module};
 pub use pairing::pair;

@@ -11,7 +11,7 @@ use super::parcel::{LONGEST, Pool};
 use super::shell::{Handle, Shell};
 use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
 use super::{entry, params};
-use crate::btl::usnic::{self, EndpointId, Module, Named};
+use crate::btl::usnic::{self, Absent, EndpointId, Module, Named};
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
@@ -177,13 +177,12 @@ enum Declined {
 fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), Declined> {
     let asked = params::is_asked_for();
     let config = params::config().map_err(Declined::Aloud)?;
-    let decline = |why: String| if asked { Declined::Aloud(why) } else { Declined::Silently(why) };
-    if !asked {
-        return Err(decline(
+    let links = usnic::links(&config, asked).map_err(|absent| match absent {
+        Absent::NotWanted => Declined::Silently(
             "there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned(),
-        ));
-    }
-    let links = usnic::links(&config).map_err(decline)?;
+        ),
+        Absent::Because(why) => Declined::Aloud(why),
+    })?;
     // The loopback interface is no rail beside others.
     let rails = links.iter().filter(|link| !link.is_loopback).count();
     let names = links.iter().map(|link| link.name.clone()).collect();

@@ -36,6 +36,10 @@ impl Payload {
         Self { start, len }
     }
 
+    pub(super) fn start(&self) -> *const u8 {
+        self.start
+    }
+
     /// Bytes that outlive the operation they are given to, because its state holds them.
     pub fn held(bytes: &[u8]) -> Self {
         Self { start: bytes.as_ptr(), len: bytes.len() }
@@ -69,6 +73,10 @@ impl Landing {
     #[inline]
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         Self { start, len }
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
     }
 
     /// Bytes that outlive the operation they are given to, because its state holds them.

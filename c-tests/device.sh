@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Buffers in device memory, in a real mpirun that takes hawser as its MTL. The device is a stand-in
 # (c-tests/device/accelerator.c): a component of the host's accelerator framework whose memory only
-# its own copy functions reach.
+# its own copy functions reach. Providers that reach devices need a machine with one, so that too is
+# a stand-in (c-tests/device/provider.c): it makes `sockets` or `tcp` reach this device, and ends the
+# process when memory, descriptor and registration do not go together.
 #
 #     c-tests/device.sh debian12|debian13
 #
@@ -29,9 +31,8 @@ headers=(-Ic-tests/layout/stubs)
 for folder in openmpi/include openmpi/include/openmpi pmix2/include; do
     headers+=(-isystem "$libraries/$folder")
 done
-flags=(-std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror)
+flags=(-std=gnu11 -O1 -Wall -Wextra -Werror)
 work=target/c-tests/debian13/device
-component=$work/mca_accelerator_standin.so
 mkdir -p "$work" || exit 2
 
 # Variables that Open MPI would take for options of ours.
@@ -44,32 +45,102 @@ give_up() {
 }
 
 [ -e target/mca/libhawser.so ] || give_up "target/mca is staged"
-"${there[@]}" mpicc "${flags[@]}" -fPIC -shared -fvisibility=hidden "${headers[@]}" \
-    c-tests/device/accelerator.c -o "$component" || give_up "accelerator.c compiles"
-"${there[@]}" mpicc "${flags[@]}" c-tests/device/device.c -o "$work/device" || give_up "device.c compiles"
+# libfabric knows devices of cuda, and none of standin.
+for name in standin cuda; do
+    "${there[@]}" mpicc "${flags[@]}" -Wpedantic -fPIC -shared -fvisibility=hidden "-DNAME=$name" "${headers[@]}" \
+        c-tests/device/accelerator.c -o "$work/mca_accelerator_$name.so" || give_up "accelerator.c compiles"
+done
+"${there[@]}" mpicc "${flags[@]}" -fPIC -shared c-tests/device/provider.c -o "$work/provider.so" || give_up "provider.c compiles"
+"${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/device.c -o "$work/device" || give_up "device.c compiles"
+"${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/mpi/cancel.c -o "$work/cancel" || give_up "cancel.c compiles"
 
 passed=0 failed=0
+
+# verdict LINE STATUS: counts it; a failed run's log is shown.
+verdict() {
+    if [ "$2" = 0 ]; then
+        passed=$((passed + 1))
+        echo "ok $1 ($((SECONDS - begin)) s)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $1 (status $2, $((SECONDS - begin)) s)"
+        head -n 30 "$log" | sed 's/^/    | /'
+    fi
+}
+
+# job LINE ACCELERATOR OPTIONS… -- PROGRAM ARGUMENTS…: the status is that of the job, or 1 when the
+# program does not say PASS.
+job() {
+    local line=$1 accelerator=$2
+    shift 2
+    log=$work/$(tr -c 'a-z0-9_\n' - <<<"$line").log
+    begin=$SECONDS
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    # PMIx reads the component path too, and would complain that ours are not its own.
+    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n 2 \
+        --mca mca_base_component_path "/hawser/$work:/hawser/target/mca:$libraries/openmpi/lib/openmpi40" \
+        --pmixmca mca_base_component_show_load_errors none --mca accelerator "$accelerator" \
+        --mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1 "${options[@]}" \
+        "/hawser/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
+    local status=$?
+    [ "$status" = 0 ] && ! grep -qx "PASS $1" "$log" && status=1
+    return "$status"
+}
+
+# device LINE ACCELERATOR PROVIDER EXPECTATION OPTIONS…: all ways to send and receive.
+device() {
+    local line=$1 accelerator=$2 provider=$3 expectation=$4
+    shift 4
+    # shellcheck disable=SC2086 # an expectation may be two words
+    job "$line" "$accelerator" --mca mtl_hawser_provider_include "$provider" "$@" \
+        -- device "/hawser/$work/mca_accelerator_$accelerator.so" hawser $expectation
+    verdict "$line" $?
+}
+
 for provider in tcp 'tcp;ofi_rxm'; do
     for mode in auto ofi_tag_1; do
-        line="device memory, $provider, $mode"
-        log=$work/$(tr -c 'a-z0-9_\n' - <<<"$line").log
-        begin=$SECONDS
-        # PMIx reads the component path too, and would complain that ours are not its own.
-        timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n 2 \
-            --mca mca_base_component_path "/hawser/$work:/hawser/target/mca:$libraries/openmpi/lib/openmpi40" \
-            --pmixmca mca_base_component_show_load_errors none --mca accelerator standin \
-            --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include "$provider" \
-            --mca mtl_hawser_tag_mode "$mode" "/hawser/$work/device" "/hawser/$component" >"$log" 2>&1 </dev/null
-        status=$?
-        if [ "$status" = 0 ] && grep -qx "PASS device" "$log"; then
-            passed=$((passed + 1))
-            echo "ok $line ($((SECONDS - begin)) s)"
-        else
-            failed=$((failed + 1))
-            echo "not ok $line (status $status, $((SECONDS - begin)) s)"
-            head -n 30 "$log" | sed 's/^/    | /'
-        fi
+        device "device memory, $provider, $mode" standin "$provider" staged --mca mtl_hawser_tag_mode "$mode"
     done
 done
+
+preload=(-x "LD_PRELOAD=/hawser/$work/provider.so")
+# The thread that drives `sockets` by default sleeps for milliseconds when ranks share processors.
+own_calls=(--mca mtl_hawser_control_progress manual --mca mtl_hawser_data_progress manual)
+sockets=("${preload[@]}" -x REACHING=sockets "${own_calls[@]}")
+for mode in auto ofi_tag_1; do
+    device "straight from device to device, $mode" cuda sockets direct "${sockets[@]}" --mca mtl_hawser_tag_mode "$mode"
+done
+for provider in tcp 'tcp;ofi_rxm'; do
+    device "straight from the device, $provider" cuda "$provider" sends "${preload[@]}" -x "REACHING=$provider"
+done
+device "every third registration is refused" cuda sockets some "${sockets[@]}" -x REFUSING=3
+device "every registration is refused" cuda sockets refused "${sockets[@]}" -x REFUSING=1
+device "a device that libfabric has no name for" standin sockets refused "${sockets[@]}"
+# A real provider with FI_HMEM, and libfabric itself refuses: it finds no such device.
+device "shm refuses to register" cuda shm "refused whole" "${preload[@]}" -x NODE_LOCAL=1
+device "disable_hmem" cuda sockets staged "${sockets[@]}" -x ASKING=never --mca mtl_hawser_disable_hmem 1
+
+job "without a device nobody asks" null "${sockets[@]}" -x ASKING=never --mca mtl_hawser_provider_include sockets -- cancel
+verdict "without a device nobody asks" $?
+
+# choice LINE REACHING LISTS…: the same provider is chosen with devices and without, and is there.
+choice() {
+    local line=$1 reaching=$2 with without status
+    shift 2
+    job "$line, staged" cuda "${preload[@]}" -x NODE_LOCAL=1 "$@" --mca mtl_hawser_disable_hmem 1 -- cancel &&
+        without=$(sed -n 's/.*mtl:hawser:prov: //p' "$log" | sort -u) &&
+        job "$line" cuda "${preload[@]}" -x NODE_LOCAL=1 -x "REACHING=$reaching" "$@" -- cancel &&
+        with=$(sed -n 's/.*mtl:hawser:prov: //p' "$log" | sort -u) &&
+        [ -n "$with" ] && [ "$with" = "$without" ]
+    status=$?
+    verdict "$line: ${with-none}" "$status"
+}
+
+choice "devices do not change the choice in tcp" 'tcp;ofi_rxm,shm' --mca mtl_hawser_provider_include tcp
+choice "devices do not change the choice in shm,tcp" shm --mca mtl_hawser_provider_include shm,tcp
+choice "devices do not change the choice outside an exclude list" 'tcp;ofi_rxm,shm' --mca mtl_hawser_provider_exclude sockets,sm2,udp
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

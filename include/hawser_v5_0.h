@@ -331,6 +331,17 @@ typedef struct hawser_v5_0_MtlComponent {
     uint8_t _pad1[7];
 } hawser_v5_0_MtlComponent;
 
+// The functions of the machine's devices, as far as they are needed.
+//
+// C: `opal_accelerator_base_module_t`.
+typedef struct hawser_v5_0_Accelerator {
+    // whether an address is on a device, and on which
+    int (*check_addr)(const void*, int*, uint64_t*);
+    uint8_t _pad0[96];
+    // the device in use
+    int (*get_device)(int*);
+} hawser_v5_0_Accelerator;
+
 // What `pml/cm` puts behind the host's request: only the kind matters here.
 //
 // C: `mca_pml_cm_request_t`.

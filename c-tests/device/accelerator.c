@@ -3,7 +3,8 @@
  * handed out is a mapping without any access, the other is used only by the copy functions here.
  * A copy that leaves its allocation ends the process.
  *
- * device.c, which needs memory of this device, finds the standin_* functions in the loaded file. */
+ * device.c, which needs memory of this device, finds the standin_* functions in the loaded file, and
+ * provider.c, which reaches it as a network does. The host knows the component under NAME. */
 #include "opal_config.h"
 
 #include <pthread.h>
@@ -19,7 +20,16 @@
 
 #define VISIBLE __attribute__((visibility("default")))
 
-enum { DEVICE = 0 };
+#ifndef NAME
+#define NAME standin
+#endif
+#define JOIN(a, b, c) JOIN_(a, b, c)
+#define JOIN_(a, b, c) a##b##c
+#define TEXT(name) TEXT_(name)
+#define TEXT_(name) #name
+#define COMPONENT JOIN(mca_accelerator_, NAME, _component)
+
+enum { DEVICE = 3 };
 
 struct block {
     struct block *next;
@@ -36,7 +46,8 @@ VISIBLE void standin_free(void *device);
 VISIBLE void standin_write(void *device, const void *host, size_t size);
 VISIBLE void standin_read(void *host, const void *device, size_t size);
 VISIBLE uint64_t standin_copies(void);
-VISIBLE extern opal_accelerator_base_component_t mca_accelerator_standin_component;
+VISIBLE void *standin_reach(const void *address, size_t size);
+VISIBLE extern opal_accelerator_base_component_t COMPONENT;
 
 static _Noreturn void fail(const char *what, const void *address, size_t size)
 {
@@ -134,6 +145,17 @@ void standin_read(void *host, const void *device, size_t size)
 uint64_t standin_copies(void)
 {
     return __atomic_load_n(&copies, __ATOMIC_RELAXED);
+}
+
+/* Where device memory is; null for host memory. */
+void *standin_reach(const void *address, size_t size)
+{
+    bool device = false;
+    void *found;
+    pthread_mutex_lock(&lock);
+    found = reach(address, size, &device);
+    pthread_mutex_unlock(&lock);
+    return device ? found : NULL;
 }
 
 static int check_addr(const void *address, int *device, uint64_t *flags)
@@ -291,10 +313,10 @@ static int nothing(void)
     return OPAL_SUCCESS;
 }
 
-opal_accelerator_base_component_t mca_accelerator_standin_component = {
+opal_accelerator_base_component_t COMPONENT = {
     .base_version = {
         OPAL_ACCELERATOR_BASE_VERSION_1_0_0,
-        .mca_component_name = "standin",
+        .mca_component_name = TEXT(NAME),
         .mca_component_major_version = 1,
         .mca_open_component = nothing,
         .mca_close_component = nothing,

@@ -1,6 +1,13 @@
 /* Buffers in device memory, as accelerator.c lends it: every pairing of device and host, of one
- * block and a vector, in all ways to send and receive; truncation; messages to oneself. The
- * argument is the path of the component that the host has loaded. */
+ * block and a vector, in all ways to send and receive; truncation; messages to oneself; many at
+ * once; cancelled receives.
+ *
+ * usage: device COMPONENT NAME EXPECTATION [whole]
+ *
+ * the path of the accelerator component that the host has loaded, the transport's name, and how
+ * messages in one piece of device memory are to go: staged, sends, direct, refused or some. With
+ * `whole`, no message is truncated: shm of libfabric 2.1 crashes and hangs over that by itself. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 
 #include "../mpi/check.h"
@@ -35,6 +42,18 @@ static struct {
     void (*read)(void *, const void *, size_t);
     uint64_t (*copies)(void);
 } standin;
+
+/* What provider.c counts, where that is preloaded. */
+static struct {
+    uint64_t (*sends)(void);
+    uint64_t (*receives)(void);
+    uint64_t (*live)(void);
+} provider;
+
+/* How messages in one piece of device memory are to go: through host memory; straight out of the
+ * device; straight out of it and into it; straight if the provider would register them; some. */
+static enum expectation { STAGED, SENDS, DIRECT, REFUSED, SOME, EXPECTATIONS } expectation;
+static const char *const expectation_names[] = { "staged", "sends", "direct", "refused", "some" };
 
 static int peer, tag = FIRST_TAG;
 
@@ -198,18 +217,36 @@ static void to_oneself(struct buffer *from, struct buffer *to, MPI_Status *statu
     *status = both[1];
 }
 
-/* Bytes can have got out of a device buffer, or into one, only through a copy function. */
+static bool is_staged(const struct buffer *buffer, bool direct)
+{
+    return buffer->device && buffer->size != 0 && (buffer->gapped || !direct);
+}
+
+static bool is_direct(const struct buffer *buffer, bool direct)
+{
+    return buffer->device && buffer->size != 0 && !buffer->gapped && direct;
+}
+
+/* Bytes can have got out of a device buffer, or into one, only through a copy function, or through
+ * the provider. */
 static void one_message(enum way way, struct buffer *from, struct buffer *to, int sender)
 {
     bool both = way == SENDRECV || way == SELF, sends = both || check_rank == sender;
     bool receives = both || check_rank != sender;
     /* The last of the two messages of a persistent pair has another seed. */
     unsigned seed = (unsigned)tag + (way == PERSISTENT ? 1 : 0);
+    uint64_t times = way == PERSISTENT ? 2 : 1;
+    bool direct_sends = expectation == SENDS || expectation == DIRECT;
+    bool direct_receives = expectation == DIRECT;
     MPI_Status status;
-    uint64_t before;
+    uint64_t before, sent = 0, received = 0;
     if (sends)
         buffer_fill(from, seed);
     before = standin.copies();
+    if (provider.live != NULL) {
+        sent = provider.sends();
+        received = provider.receives();
+    }
     if (way == SELF)
         to_oneself(from, to, &status);
     else if (way == SENDRECV)
@@ -218,8 +255,15 @@ static void one_message(enum way way, struct buffer *from, struct buffer *to, in
         send_one(way, from);
     else
         receive_one(way, to, &status);
-    if (from->size != 0 && ((sends && from->device) || (receives && to->device)))
-        CHECK(standin.copies() > before);
+    if (expectation != SOME)
+        CHECK_EQ(standin.copies() > before, (sends && is_staged(from, direct_sends)) ||
+                                                (receives && is_staged(to, direct_receives)));
+    if (provider.live != NULL && expectation != SOME) {
+        CHECK_EQ(provider.sends() - sent, sends && is_direct(from, direct_sends) ? times : 0);
+        CHECK_EQ(provider.receives() - received,
+                 receives && is_direct(to, direct_receives) ? times : 0);
+        CHECK_EQ(provider.live(), 0);
+    }
     if (receives) {
         CHECK_STATUS(&status, way == SELF ? check_rank : peer, tag, (int)from->size);
         buffer_verify(to, seed);
@@ -277,6 +321,106 @@ static void one_truncation(int which, bool gapped, bool late)
     tag += 2;
 }
 
+/* More operations at once than a careless user of keys would get away with. */
+static void many_at_once(void)
+{
+    enum { MANY = 64, SIZE = 20000 };
+    struct buffer from[MANY], to[MANY];
+    MPI_Request requests[2 * MANY];
+    for (int i = 0; i < MANY; i++) {
+        to[i] = buffer_new(true, i % 8 == 7, SIZE, 40);
+        MPI(MPI_Irecv(OF(&to[i]), peer, tag + i, MPI_COMM_WORLD, &requests[i]));
+    }
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    for (int i = 0; i < MANY; i++) {
+        from[i] = buffer_new(true, false, SIZE, 40);
+        buffer_fill(&from[i], (unsigned)(tag + i));
+        if (i % 2 == 0)
+            MPI(MPI_Isend(OF(&from[i]), peer, tag + i, MPI_COMM_WORLD, &requests[MANY + i]));
+        else
+            MPI(MPI_Issend(OF(&from[i]), peer, tag + i, MPI_COMM_WORLD, &requests[MANY + i]));
+    }
+    MPI(MPI_Waitall(2 * MANY, requests, MPI_STATUSES_IGNORE));
+    for (int i = 0; i < MANY; i++) {
+        buffer_verify(&to[i], (unsigned)(tag + i));
+        buffer_free(&from[i]);
+        buffer_free(&to[i]);
+    }
+    if (provider.live != NULL)
+        CHECK_EQ(provider.live(), 0);
+    tag += MANY;
+}
+
+/* A cancelled receive leaves its buffer alone, and the next one gets the message. */
+static void one_cancel(bool gapped)
+{
+    struct buffer given_up = buffer_new(true, gapped, 4096, 4), to = buffer_new(true, gapped, 4096, 4);
+    struct buffer from = buffer_new(true, false, 4096, 1);
+    MPI_Request request;
+    MPI_Status status;
+    int flag = 0;
+    MPI(MPI_Irecv(OF(&given_up), peer, tag, MPI_COMM_WORLD, &request));
+    MPI(MPI_Cancel(&request));
+    MPI(MPI_Wait(&request, &status));
+    MPI(MPI_Test_cancelled(&status, &flag));
+    CHECK_EQ(flag, 1);
+    if (provider.live != NULL)
+        CHECK_EQ(provider.live(), 0);
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    buffer_fill(&from, (unsigned)tag);
+    MPI(MPI_Sendrecv(OF(&from), peer, tag, OF(&to), peer, tag, MPI_COMM_WORLD, &status));
+    buffer_verify(&to, (unsigned)tag);
+    from_region(&given_up);
+    UNTOUCHED(given_up.image, given_up.image + given_up.whole);
+    buffer_free(&given_up);
+    buffer_free(&from);
+    buffer_free(&to);
+    tag += 2;
+}
+
+/* The transport's counters; a handle counts from its beginning. */
+static MPI_T_pvar_session session;
+static MPI_T_pvar_handle direct, refused;
+
+static void open_counter(const char *transport, const char *name, MPI_T_pvar_handle *handle)
+{
+    char wanted[128];
+    int index = -1, count;
+    snprintf(wanted, sizeof wanted, "mtl_%s_%s", transport, name);
+    if (!MPI(MPI_T_pvar_get_index(wanted, MPI_T_PVAR_CLASS_COUNTER, &index)))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI(MPI_T_pvar_handle_alloc(session, index, NULL, handle, &count));
+}
+
+static void open_counters(const char *transport)
+{
+    int level;
+    MPI(MPI_T_init_thread(MPI_THREAD_SINGLE, &level));
+    MPI(MPI_T_pvar_session_create(&session));
+    open_counter(transport, "device_direct", &direct);
+    open_counter(transport, "device_refused", &refused);
+}
+
+static void check_counters(void)
+{
+    unsigned long long went = 0, stayed = 0;
+    MPI(MPI_T_pvar_read(session, direct, &went));
+    MPI(MPI_T_pvar_read(session, refused, &stayed));
+    CHECK_EQ(went > 0, expectation == SENDS || expectation == DIRECT || expectation == SOME);
+    CHECK_EQ(stayed > 0, expectation == REFUSED || expectation == SOME);
+    if (provider.live != NULL)
+        CHECK_EQ(went, provider.sends() + provider.receives());
+    MPI(MPI_T_pvar_session_free(&session));
+    MPI(MPI_T_finalize());
+}
+
+static bool understand(const char *wanted)
+{
+    while (expectation < EXPECTATIONS && strcmp(expectation_names[expectation], wanted) != 0)
+        expectation++;
+    return expectation < EXPECTATIONS;
+}
+
 static bool find_standin(const char *path)
 {
     void *file = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
@@ -287,17 +431,22 @@ static bool find_standin(const char *path)
     *(void **)&standin.write = dlsym(file, "standin_write");
     *(void **)&standin.read = dlsym(file, "standin_read");
     *(void **)&standin.copies = dlsym(file, "standin_copies");
+    *(void **)&provider.sends = dlsym(RTLD_DEFAULT, "provider_sends");
+    *(void **)&provider.receives = dlsym(RTLD_DEFAULT, "provider_receives");
+    *(void **)&provider.live = dlsym(RTLD_DEFAULT, "provider_live");
     return standin.alloc && standin.free && standin.write && standin.read && standin.copies;
 }
 
 int main(int argc, char **argv)
 {
     check_start(&argc, &argv, "device", MPI_THREAD_SINGLE, 2);
-    if (!CHECK(argc == 2 && find_standin(argv[1])))
+    if (!CHECK(argc >= 4 && find_standin(argv[1]) && understand(argv[3])))
         MPI_Abort(MPI_COMM_WORLD, 2);
     CHECK_EQ(check_size, 2);
     peer = 1 - check_rank;
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+
+    open_counters(argv[2]);
 
     for (int way = 0; way < WAYS; way++) {
         for (int which = 0; which < SIZES; which++) {
@@ -309,7 +458,7 @@ int main(int argc, char **argv)
             }
         }
     }
-    for (int which = 0; which < TRUNCATIONS; which++) {
+    for (int which = 0; which < (argc > 4 ? 0 : TRUNCATIONS); which++) {
         for (int turn = 0; turn < 4; turn++) {
             doing("truncation", (long long)truncations[which].message);
             one_truncation(which, turn & 1, turn & 2);
@@ -317,5 +466,12 @@ int main(int argc, char **argv)
     }
     doing("a message after those", 0);
     one_pairing(SEND_POSTED, SIZES - 1, true, true, 3);
+    doing("many at once", 0);
+    many_at_once();
+    doing("cancel", 0);
+    one_cancel(false);
+    one_cancel(true);
+    doing("the counters", 0);
+    check_counters();
     return check_finish();
 }

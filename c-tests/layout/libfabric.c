@@ -90,6 +90,9 @@ static void check_tables(void)
     CHECK_OFFSET(struct fi_ops_domain, cq_open, 16);
     CHECK_OFFSET(struct fi_ops_domain, endpoint, 24);
     CHECK_OFFSET(struct fi_ops_domain, scalable_ep, 32);
+    CHECK_OFFSET(struct fid_domain, mr, 32);
+    CHECK_OFFSET(struct fi_ops_mr, regattr, 24);
+    CHECK_OFFSET(struct fid_mr, mem_desc, 24);
     CHECK_OFFSET(struct fid_av, ops, 24);
     CHECK_OFFSET(struct fi_ops_av, insert, 8);
     CHECK_OFFSET(struct fi_ops_av, remove, 32);
@@ -132,6 +135,7 @@ static void check_attributes(void)
     CHECK_OFFSET(struct fi_domain_attr, av_type, 32);
     CHECK_OFFSET(struct fi_domain_attr, mr_mode, 36);
     CHECK_OFFSET(struct fi_domain_attr, cq_data_size, 48);
+    CHECK_OFFSET(struct fi_domain_attr, mr_key_size, 40);
     CHECK_OFFSET(struct fi_fabric_attr, name, 8);
     CHECK_OFFSET(struct fi_fabric_attr, prov_name, 16);
 
@@ -141,6 +145,20 @@ static void check_attributes(void)
     CHECK_OFFSET(struct fi_cq_attr, wait_obj, 20);
     CHECK_OFFSET(struct fi_av_attr, type, 0);
     CHECK_OFFSET(struct fi_av_attr, count, 8);
+
+    CHECK_OFFSET(struct fi_mr_attr, mr_iov, 0);
+    CHECK_OFFSET(struct fi_mr_attr, iov_count, 8);
+    CHECK_OFFSET(struct fi_mr_attr, access, 16);
+    CHECK_OFFSET(struct fi_mr_attr, offset, 24);
+    CHECK_OFFSET(struct fi_mr_attr, requested_key, 32);
+    CHECK_OFFSET(struct fi_mr_attr, context, 40);
+    CHECK_OFFSET(struct fi_mr_attr, auth_key_size, 48);
+    CHECK_OFFSET(struct fi_mr_attr, auth_key, 56);
+    CHECK_OFFSET(struct fi_mr_attr, iface, 64);
+    CHECK_OFFSET(struct fi_mr_attr, device, 72);
+    /* The attributes grew: 144 bytes are always provided. */
+    CHECK_CONSTANT(sizeof(struct fi_mr_attr) >= 80, 1);
+    CHECK_CONSTANT(sizeof(struct fi_mr_attr) <= 144, 1);
 }
 
 static void check_constants(void)
@@ -154,6 +172,14 @@ static void check_constants(void)
     CHECK_CONSTANT(FI_CONTEXT, 1ll << 59);
     CHECK_CONSTANT(FI_CONTEXT2, 1ll << 52);
     CHECK_CONSTANT(FI_SELECTIVE_COMPLETION, 1ll << 59);
+    CHECK_CONSTANT(FI_HMEM, 1ll << 47);
+    CHECK_CONSTANT(FI_MR_ALLOCATED, 1ll << 5);
+    CHECK_CONSTANT(FI_MR_HMEM, 1ll << 10);
+    CHECK_CONSTANT(FI_RECV, 1ll << 10);
+    CHECK_CONSTANT(FI_SEND, 1ll << 11);
+    CHECK_CONSTANT(FI_HMEM_CUDA, 1);
+    CHECK_CONSTANT(FI_HMEM_ROCR, 2);
+    CHECK_CONSTANT(FI_HMEM_ZE, 3);
     CHECK_CONSTANT(FI_EP_RDM, 3);
     CHECK_CONSTANT(FI_CQ_FORMAT_TAGGED, 4);
     CHECK_CONSTANT(FI_AV_MAP, 1);

@@ -6,6 +6,8 @@
 
 #include "host.h"
 
+#include "opal/mca/accelerator/accelerator.h"
+#include "opal/mca/accelerator/base/base.h"
 #include "opal/util/proc.h"
 #include "pmix.h"
 
@@ -53,6 +55,11 @@ int main(void)
     CHECK_FUNCTION(MtlComponent, init, mca_mtl_base_component_2_0_0_t, mtl_init,
                    mca_mtl_base_module_t *(*) (bool, bool, bool *));
     CHECK(MtlComponent, accelerator_support, mca_mtl_base_component_2_0_0_t, accelerator_support);
+    CHECK_FUNCTION(Accelerator, check_addr, opal_accelerator_base_module_t, check_addr,
+                   int (*)(const void *, int *, uint64_t *));
+    CHECK_FUNCTION(Accelerator, get_device, opal_accelerator_base_module_t, get_device,
+                   int (*)(int *));
+    CHECK_PREFIX(Accelerator, opal_accelerator_base_module_t, get_device_pci_attr);
     CHECK(Communicator, cid_base, ompi_communicator_t, c_contextid.cid_base);
     CHECK(Communicator, cid_sub, ompi_communicator_t, c_contextid.cid_sub.u64);
     CHECK(Communicator, index, ompi_communicator_t, c_index);
@@ -72,6 +79,9 @@ int main(void)
     CHECK(ReceiveDescriptor, callback_data, mca_btl_base_receive_descriptor_t, cbdata);
     CHECK_SIZE(ReceiveDescriptor, mca_btl_base_receive_descriptor_t);
     CHECK_PROTOTYPE(opal_progress, int (*)(void));
+    CHECK_PROTOTYPE(opal_accelerator, opal_accelerator_base_module_t *);
+    CHECK_PROTOTYPE(opal_accelerator_base_selected_component.base_version, mca_base_component_t *);
+    CHECK_CONSTANT(offsetof(opal_accelerator_base_component_t, base_version), 0);
 
     check_process_info();
     CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t,

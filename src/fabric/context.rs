@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::cushion::Cushion;
 use super::objects::{Object, Ready, table};
 use super::operation::Lease;
+use super::registration::Descriptor;
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
 use crate::sync::EngineCell;
@@ -34,6 +35,10 @@ impl Payload {
     #[inline]
     pub unsafe fn new(start: *const u8, len: usize) -> Self {
         Self { start, len }
+    }
+
+    pub(super) fn start(&self) -> *const u8 {
+        self.start
     }
 
     /// Bytes that outlive the operation they are given to, because its state holds them.
@@ -69,6 +74,10 @@ impl Landing {
     #[inline]
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         Self { start, len }
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
     }
 
     /// Bytes that outlive the operation they are given to, because its state holds them.
@@ -338,6 +347,30 @@ impl<T> Context<T> {
         })
     }
 
+    /// Posts a receive into device memory. Only without a cushion: the pieces of one receive are of one kind.
+    pub fn recv_device(
+        &self,
+        to: Landing,
+        through: Descriptor,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<T>,
+    ) -> std::result::Result<(), PostError> {
+        debug_assert!(!self.is_cushioned());
+        let (start, descriptor) = (to.start.cast(), through.as_ptr());
+        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion, and
+        // the operation's state holds what the descriptor belongs to.
+        posted(unsafe {
+            (self.entries.recv)(self.rx, start, to.len, descriptor, from.0, bits, ignore, lease.context())
+        })
+    }
+
+    /// Whether a second piece of memory lies behind every receive.
+    pub fn is_cushioned(&self) -> bool {
+        self.cushion.is_some()
+    }
+
     /// A message was so many bytes longer than its receive.
     pub fn overran(&self, len: usize) {
         if let Some((cushion, _)) = &self.cushion {
@@ -345,21 +378,24 @@ impl<T> Context<T> {
         }
     }
 
-    /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`).
+    /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`), of device memory with its descriptor.
     #[inline]
     pub fn send(
         &self,
         bytes: Payload,
+        through: Option<Descriptor>,
         to: Address,
         bits: u64,
         data: Option<u64>,
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
         let start = bytes.start.cast();
+        let descriptor = through.map_or(ptr::null_mut(), Descriptor::as_ptr);
         posted(match data {
-            // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
+            // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion, and
+            // the operation's state holds what a descriptor belongs to.
             None => unsafe {
-                (self.entries.send)(self.tx, start, bytes.len, ptr::null_mut(), to.0, bits, lease.context())
+                (self.entries.send)(self.tx, start, bytes.len, descriptor, to.0, bits, lease.context())
             },
             // SAFETY: as above.
             Some(data) => unsafe {
@@ -367,7 +403,7 @@ impl<T> Context<T> {
                     self.tx,
                     start,
                     bytes.len,
-                    ptr::null_mut(),
+                    descriptor,
                     data,
                     to.0,
                     bits,
@@ -407,27 +443,31 @@ impl<T> Context<T> {
         let flags =
             u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
         let piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let message = self.message(&[piece], from, bits, ignore, lease);
+        let message = self.message(&[piece], ptr::null_mut(), from, bits, ignore, lease);
         self.receive_message(&message, flags)
     }
 
-    /// Receives the message that [`peek`](Self::peek) claimed under the same lease.
+    /// Receives the message that [`peek`](Self::peek) claimed under the same lease, into device memory with its
+    /// descriptor (and then [without a cushion](Self::recv_device)).
     pub fn take(
         &self,
         to: Landing,
+        through: Option<Descriptor>,
         from: Address,
         bits: u64,
         ignore: u64,
         lease: Lease<T>,
     ) -> std::result::Result<(), PostError> {
         let piece = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
+        let mut descriptor = through.map_or(ptr::null_mut(), Descriptor::as_ptr);
+        let descriptors = if descriptor.is_null() { ptr::null_mut() } else { &raw mut descriptor };
         let pieces = self.cushion.as_ref().map(|(cushion, _)| cushion.behind(to.start, to.len));
         let pieces = match &pieces {
             None => &[piece],
             Some(both) if to.is_empty() => &both[1..],
             Some(both) => &both[..],
         };
-        let message = self.message(pieces, from, bits, ignore, lease);
+        let message = self.message(pieces, descriptors, from, bits, ignore, lease);
         self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
     }
 
@@ -460,6 +500,7 @@ impl<T> Context<T> {
     fn message(
         &self,
         pieces: &[libc::iovec],
+        descriptors: *mut *mut c_void,
         peer: Address,
         tag: u64,
         ignore: u64,
@@ -467,7 +508,7 @@ impl<T> Context<T> {
     ) -> sys::fi_msg_tagged {
         sys::fi_msg_tagged {
             msg_iov: pieces.as_ptr().cast(),
-            desc: ptr::null_mut(),
+            desc: descriptors,
             iov_count: pieces.len(),
             addr: peer.0,
             tag,

@@ -235,6 +235,22 @@ impl<'a> Info<'a> {
         self.raw.caps
     }
 
+    /// Whether device memory must be registered before a message may lie in it.
+    ///
+    /// `cxi` says so and does not need it, and it takes only keys that its users administer; Open
+    /// MPI's own component makes the same exception.
+    pub fn registers_devices(&self) -> bool {
+        self.domain_attr().mr_mode & sys::FI_MR_HMEM as i32 != 0 && !self.provider().starts_with("cxi")
+    }
+
+    /// The bits of a registration's key that the provider takes.
+    pub(super) fn registration_key_bits(&self) -> u64 {
+        match self.domain_attr().mr_key_size {
+            bytes @ 1..8 => (1 << (8 * bytes)) - 1,
+            _ => u64::MAX,
+        }
+    }
+
     /// Longest message, bytes.
     pub fn max_message(&self) -> usize {
         self.endpoint_attr().max_msg_size
@@ -344,6 +360,15 @@ impl<'a> Info<'a> {
             && self.raw.mode == other.raw.mode
             && self.inject_size() == other.inject_size()
             && self.max_message() == other.max_message()
+            && self.mem_tag_format() == other.mem_tag_format()
+    }
+
+    /// Whether both are the same interface of the same provider, asked for in different words.
+    pub fn is_same_place(&self, other: &Info<'_>) -> bool {
+        self.provider() == other.provider()
+            && self.fabric() == other.fabric()
+            && self.domain() == other.domain()
+            && self.raw.addr_format == other.raw.addr_format
             && self.mem_tag_format() == other.mem_tag_format()
     }
 

@@ -4,7 +4,8 @@
 //! machine without it only loses what needs it. Every object closes itself and holds its parent.
 //! What is posted stays owned by libfabric until its completion is read: [`Lease`] is the proof.
 //!
-//! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_cq(3)`, `fi_av(3)`, `fi_msg(3)`.
+//! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_msg(3)`, `fi_cq(3)`,
+//! `fi_av(3)`, `fi_mr(3)`.
 
 mod context;
 mod cushion;
@@ -14,6 +15,7 @@ mod library;
 mod locality;
 mod objects;
 mod operation;
+mod registration;
 pub mod usnic;
 
 pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
@@ -23,6 +25,7 @@ pub use library::{Library, MissingLibrary};
 pub use locality::{Locality, Pci, take_turn};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};
 pub use operation::{Lease, Operation, Place, Pool};
+pub use registration::{Descriptor, Device, Interface, Registration};
 
 pub use libfabric_sys::bindgen as sys;
 

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::context::Context;
 use super::cushion::Cushion;
@@ -91,6 +92,9 @@ impl Fabric {
 /// A domain: one interface or device (`fi_domain(3)`).
 pub struct Domain {
     object: Object,
+    /// Keys of registrations: the next, and the bits that the provider takes.
+    key: AtomicU64,
+    key_bits: u64,
     _fabric: Arc<Fabric>,
 }
 
@@ -104,7 +108,17 @@ impl Domain {
         done(unsafe { open(fid, ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
-        Ok(Arc::new(Self { object, _fabric: Arc::clone(fabric) }))
+        let key_bits = info.registration_key_bits();
+        Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, _fabric: Arc::clone(fabric) }))
+    }
+
+    pub(super) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// A key that no recent registration has.
+    pub(super) fn next_key(&self) -> u64 {
+        self.key.fetch_add(1, Ordering::Relaxed) & self.key_bits
     }
 
     fn ops(&self) -> &sys::fi_ops_domain {

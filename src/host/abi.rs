@@ -44,6 +44,8 @@ pub unsafe trait Abi: Upcalls {
     /// Whether this version makes communicators whose short id differs from member to member.
     const GROUP_COMMUNICATORS: bool;
 
+    /// Whether the machine has such devices.
+    fn has_devices() -> bool;
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.

@@ -16,7 +16,7 @@ use super::services::{say, show_help};
 use crate::config;
 use crate::error::Error;
 use crate::fabric::Library;
-use crate::mtl::ofi::{self, Ofi, Refusal};
+use crate::mtl::ofi::{self, Offer, Ofi, Refusal};
 
 /// What a version does with an open transport: it wraps it in its table, boxed, for the host.
 pub(super) trait Table: Abi {
@@ -39,6 +39,7 @@ static OFFERED: Mutex<Option<(Name, Offered)>> = Mutex::new(None);
 struct Offered {
     module: *mut c_void,
     name: Vec<u8>,
+    reaches_devices: bool,
     discard: unsafe fn(*mut c_void),
 }
 
@@ -100,7 +101,8 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let library = Library::open().map_err(|missing| wish(missing.0))?;
     let facts = A::facts();
     let threads = A::threads();
-    let list = ofi::candidates(library, &config, ofi::Needs { threads, untagged: A::GROUP_COMMUNICATORS }).map_err(|error| match error {
+    let needs = ofi::Needs { threads, untagged: A::GROUP_COMMUNICATORS };
+    let list = ofi::candidates(library, &config, needs).map_err(|error| match error {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
     })?;
@@ -122,7 +124,12 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
             name.text().to_string_lossy()
         )));
     }
-    let ofi = Ofi::<A>::open(&offer, &config, threads, facts.universe).map_err(|error| {
+    let devices = (config.device && A::has_devices())
+        .then(|| ofi::reaching_devices(library, &config, needs, &offer))
+        .flatten();
+    let open = |offer: &Offer<'_>| Ofi::<A>::open(offer, &config, threads, facts.universe);
+    let reaching = devices.as_ref().and_then(|found| open(&offer.with_devices(found)?).ok());
+    let ofi = reaching.map_or_else(|| open(&offer), Ok).map_err(|error| {
         Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))
     })?;
     let endpoint_name = ofi.name().map_err(|error| {
@@ -131,6 +138,9 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
     if params::is_verbose() {
         // HOST: the stock component prints the provider in this form (mtl_ofi_component.c), and people look for it.
         say(&format!("mtl:{}:prov: {provider} on {}", name.text().to_string_lossy(), offer.info.domain()));
+        if ofi.reaches_devices() {
+            say(&format!("mtl:{}: {provider} reaches device memory itself", name.text().to_string_lossy()));
+        }
     }
     let limits = Limits {
         layout: offer.layout,
@@ -142,11 +152,16 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
         // SAFETY: made by `Table::module`, which boxes a whole shell; handed out to nobody.
         drop(unsafe { Box::from_raw(module.cast::<super::mtl::Shell<A>>()) });
     }
-    Ok(Offered { module: A::module(ofi, limits).cast(), name: endpoint_name, discard: discard::<A> })
+    let reaches_devices = ofi.reaches_devices();
+    let module = A::module(ofi, limits).cast();
+    Ok(Offered { module, name: endpoint_name, reaches_devices, discard: discard::<A> })
 }
 
-/// Hands the module over that `query` made.
-pub(super) fn init<A: Table>(name: Name) -> *mut A::RawModule {
+/// Hands the module over that `query` made, and says whether it reaches device memory.
+///
+/// # Safety
+/// `reaches_devices` is null or the host's, to be written.
+pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut A::RawModule {
     guard_early("init", ptr::null_mut(), || {
         let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else {
             return ptr::null_mut();
@@ -159,6 +174,10 @@ pub(super) fn init<A: Table>(name: Name) -> *mut A::RawModule {
             // SAFETY: not handed over.
             unsafe { (made.discard)(made.module) };
             return ptr::null_mut();
+        }
+        if !reaches_devices.is_null() {
+            // SAFETY: the host's variable, which only its own transports read (ompi/mca/mtl/base).
+            unsafe { reaches_devices.write(made.reaches_devices) };
         }
         ACTIVE.store(made.module, Ordering::Release);
         made.module.cast()

@@ -3,14 +3,14 @@
 /// Implements the handles of [`crate::mtl`] over a version's `sys` module.
 ///
 /// `$abi` is the version's marker type. The version's module has the functions that differ:
-/// `published`, `is_global`, `extended_id` and `note`.
+/// `published`, `is_global`, `extended_id`, `note` and `device`.
 macro_rules! handles {
     ($abi:ident) => {
         use std::ptr::NonNull;
         use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
         use $crate::error::{Error, Result};
-        use $crate::fabric::{Landing, Payload};
+        use $crate::fabric::{Device, Landing, Payload};
         use $crate::host::services::Services;
         use $crate::mtl::{self, Envelope, Outcome, Route};
 
@@ -154,6 +154,9 @@ macro_rules! handles {
             pub(super) const DEVICE: u32 = 0x0040_0000;
         }
 
+        /// No flag: memory of the host.
+        const HOST: u32 = 0;
+
         impl Conv {
             /// The datatype; an empty convertor may have none.
             ///
@@ -198,14 +201,10 @@ macro_rules! handles {
             }
         }
 
-        impl mtl::Convertor for Conv {
+        impl Conv {
+            /// The bytes to send, if they lie in one piece of memory of the wanted kind: `HOST` or `flag::DEVICE`.
             #[inline]
-            fn packed_size(self) -> usize {
-                field!(self.0, local_size)
-            }
-
-            #[inline]
-            fn payload(self, route: Route) -> Option<Payload> {
+            fn payload_on(self, route: Route, on: u32) -> Option<Payload> {
                 let len = field!(self.0, local_size);
                 if len == 0 {
                     return Some(Payload::EMPTY);
@@ -214,7 +213,10 @@ macro_rules! handles {
                 let datatype = unsafe { self.datatype() };
                 let flags = u32::from(field!(datatype, flags));
                 let gapless = flags & flag::NO_GAPS != 0 || field!(self.0, count) == 1;
-                if flags & flag::CONTIGUOUS == 0 || !gapless || field!(self.0, flags) & flag::DEVICE != 0 {
+                if flags & flag::CONTIGUOUS == 0
+                    || !gapless
+                    || (field!(self.0, flags) ^ on) & flag::DEVICE != 0
+                {
                     return None;
                 }
                 let start = match route {
@@ -226,8 +228,9 @@ macro_rules! handles {
                 Some(unsafe { Payload::new(start, len) })
             }
 
+            /// Where to receive, if it is one piece of memory of the wanted kind.
             #[inline]
-            fn landing(self) -> Option<Landing> {
+            fn landing_on(self, on: u32) -> Option<Landing> {
                 let len = field!(self.0, local_size);
                 if len == 0 {
                     return Some(Landing::EMPTY);
@@ -235,13 +238,42 @@ macro_rules! handles {
                 let flags = field!(self.0, flags);
                 let one_piece = flags & flag::NO_GAPS != 0
                     || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
-                if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || !one_piece {
+                if flags & (flag::HOMOGENEOUS | flag::DEVICE) != flag::HOMOGENEOUS | on || !one_piece {
                     return None;
                 }
                 // SAFETY: not empty.
                 let start = unsafe { self.first() };
                 // SAFETY: the MPI program leaves its receive buffer alone until the request completes.
                 Some(unsafe { Landing::new(start, len) })
+            }
+        }
+
+        impl mtl::Convertor for Conv {
+            #[inline]
+            fn packed_size(self) -> usize {
+                field!(self.0, local_size)
+            }
+
+            #[inline]
+            fn payload(self, route: Route) -> Option<Payload> {
+                self.payload_on(route, HOST)
+            }
+
+            #[inline]
+            fn landing(self) -> Option<Landing> {
+                self.landing_on(HOST)
+            }
+
+            fn device_payload(self, route: Route) -> Option<Payload> {
+                self.payload_on(route, flag::DEVICE)
+            }
+
+            fn device_landing(self) -> Option<Landing> {
+                self.landing_on(flag::DEVICE)
+            }
+
+            fn device(self) -> Option<Device> {
+                device(self)
             }
 
             fn pack(self, into: &mut [u8]) -> Result<()> {

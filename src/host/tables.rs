@@ -2,7 +2,7 @@
 
 /// Implements [`Table`](crate::host::component::Table) and makes the component structures of a version.
 macro_rules! tables {
-    ($abi:ident, init($($argument:ident: $type:ty),*), extra { $($field:ident: $value:expr),* }, flags $flags:expr) => {
+    ($abi:ident, init($($argument:ident: $type:ty),*), told $told:expr, extra { $($field:ident: $value:expr),* }, flags $flags:expr) => {
         use $crate::config::TagMode;
         use $crate::host::component::{self, Limits, Table};
         use $crate::host::mtl as entry;
@@ -71,7 +71,8 @@ macro_rules! tables {
                     }
 
                     unsafe extern "C" fn init($($argument: $type),*) -> *mut sys::MtlModule {
-                        component::init::<$abi>(Name::$name)
+                        // SAFETY: the host passes its own variable, where it has one.
+                        unsafe { component::init::<$abi>(Name::$name, $told) }
                     }
 
                     pub(super) fn structure() -> sys::MtlComponent {

@@ -9,7 +9,7 @@
 pub mod ofi;
 
 use crate::error::Result;
-use crate::fabric::{Landing, Payload};
+use crate::fabric::{Device, Landing, Payload};
 
 /// What a receive or a probe learned about a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,12 @@ pub trait Convertor: Copy {
     fn payload(self, route: Route) -> Option<Payload>;
     /// Where to receive, if it is one piece of host memory.
     fn landing(self) -> Option<Landing>;
+    /// The bytes to send, if they lie in one piece of device memory.
+    fn device_payload(self, route: Route) -> Option<Payload>;
+    /// Where to receive, if it is one piece of device memory.
+    fn device_landing(self) -> Option<Landing>;
+    /// The device that the memory is on, if libfabric has a name for it.
+    fn device(self) -> Option<Device>;
     /// Packs everything.
     fn pack(self, into: &mut [u8]) -> Result<()>;
     /// Unpacks what was received.

@@ -51,6 +51,10 @@ fn extended_id(comm: Comm) -> [u64; 2] {
     [0, u64::from(field!(comm.0, index))]
 }
 
+fn device(_conv: Conv) -> Option<Device> {
+    None
+}
+
 fn note(_comm: Comm) -> Option<&'static AtomicUsize> {
     None
 }
@@ -118,6 +122,10 @@ unsafe impl Abi for V4_1 {
 
     const DEVICE: bool = false;
     const GROUP_COMMUNICATORS: bool = false;
+
+    fn has_devices() -> bool {
+        false
+    }
 
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)
@@ -190,4 +198,4 @@ unsafe impl BtlAbi for V4_1 {
     }
 }
 
-super::tables::tables!(V4_1, init(_progress_threads: bool, _mpi_threads: bool), extra {}, flags 0);
+super::tables::tables!(V4_1, init(_progress_threads: bool, _mpi_threads: bool), told std::ptr::null_mut(), extra {}, flags 0);

@@ -1,5 +1,6 @@
 //! Open MPI 5.0.
 
+mod accelerator;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -24,6 +25,8 @@ symbols! {
         free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: *const sys::ProcessInfo = c"opal_process_info",
+        accelerator: *const sys::Accelerator = c"opal_accelerator",
+        accelerator_component: *const sys::Component = c"opal_accelerator_base_selected_component",
     }
 }
 
@@ -57,6 +60,10 @@ fn note(comm: Comm) -> Option<&'static AtomicUsize> {
     let slot = unsafe { &raw mut (*raw).mtl };
     // SAFETY: the field is the transport's own, pointer-sized and aligned.
     Some(unsafe { AtomicUsize::from_ptr(slot.cast()) })
+}
+
+fn device(conv: Conv) -> Option<Device> {
+    accelerator::device_of(field!(conv.0, base))
 }
 
 /// `MCA_MTL_BASE_FLAG_SUPPORTS_EXT_CID`
@@ -109,6 +116,10 @@ unsafe impl Abi for V5_0 {
 
     const DEVICE: bool = true;
     const GROUP_COMMUNICATORS: bool = true;
+
+    fn has_devices() -> bool {
+        accelerator::is_there()
+    }
 
     fn version() -> (i32, i32, i32) {
         OWN.get().map_or((0, 0, 0), |own| own.1)
@@ -164,4 +175,4 @@ unsafe impl BtlAbi for V5_0 {
     }
 }
 
-super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, _accelerator: *mut bool), extra { accelerator_support: false }, flags EXTENDED_IDS);
+super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, accelerator: *mut bool), told accelerator, extra { accelerator_support: false }, flags EXTENDED_IDS);

@@ -97,6 +97,20 @@ pub struct MtlComponent {
 
 const _: () = assert!(size_of::<MtlComponent>() == 280);
 
+/// The functions of the machine's devices, as far as they are needed.
+///
+/// C: `opal_accelerator_base_module_t`.
+#[repr(C)]
+pub struct Accelerator {
+    /// whether an address is on a device, and on which
+    pub check_addr: Option<unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int>,
+    _pad0: [u8; 96],
+    /// the device in use
+    pub get_device: Option<unsafe extern "C" fn(*mut c_int) -> c_int>,
+}
+
+const _: () = assert!(size_of::<Accelerator>() == 112);
+
 /// The table of a matching transport that `pml/cm` calls.
 ///
 /// C: `mca_mtl_base_module_t`.

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::body::Kind;
+use super::body::{Kept, Kind};
 use super::waiting::Posting;
 use super::{Body, Ofi, counters};
 use crate::fabric::{Address, Info, Landing, Lease, PostError};
@@ -227,7 +227,7 @@ impl<H: Upcalls> Ofi<H> {
         counters::COPIED_RECEIVES.add(1);
         counters::COPIED_BYTES.add(message.len.get() as u64);
         message.kind.set(Kind::Stored);
-        message.bounce.set(Some(vec![0_u8; message.len.get()].into_boxed_slice()));
+        message.kept.set(Kept::Bounce(vec![0_u8; message.len.get()].into_boxed_slice()));
         message.pending.store(1, Ordering::Release);
         self.backlog.shelf.with(|shelf| shelf.unfetched.push_back((context, message)));
         self.fetch_rest::<L>();
@@ -238,10 +238,11 @@ impl<H: Upcalls> Ofi<H> {
         loop {
             let failed = self.backlog.shelf.with(|shelf| {
                 while let Some(&(context, message)) = shelf.unfetched.front() {
-                    let mut bounce = message.bounce.take().unwrap_or_default();
+                    let mut bounce = message.kept.take().into_bytes();
                     let landing = Landing::held(&mut bounce);
-                    message.bounce.set(Some(bounce));
-                    match self.context(context).take(landing, Address::ANY, message.bits.get(), 0, message) {
+                    message.kept.set(Kept::Bounce(bounce));
+                    let bits = message.bits.get();
+                    match self.context(context).take(landing, None, Address::ANY, bits, 0, message) {
                         Ok(()) => shelf.unfetched.pop_front(),
                         Err(PostError::TryAgain) => {
                             self.deferred.store(true, Ordering::Relaxed);
@@ -308,7 +309,7 @@ impl<H: Upcalls> Ofi<H> {
         if bits & L::SYNC != 0 {
             self.answer::<L>(0, message, bits, envelope.source);
         }
-        let bounce = message.bounce.take().unwrap_or_default();
+        let bounce = message.kept.take().into_bytes();
         let (request, convertor) = (message.request.take(), message.convertor.take());
         let mut outcome = message.outcome.get();
         self.pool.put(message);

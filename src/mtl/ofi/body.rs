@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::fabric::Lease;
+use crate::fabric::{Descriptor, Lease, Registration};
 use crate::mtl::{Envelope, Outcome, Upcalls};
 use crate::wire::tag::Layout;
 
@@ -32,6 +32,35 @@ pub(super) enum Kind {
     Reserve,
 }
 
+/// What an operation needs as long as it is posted.
+#[derive(Default)]
+pub(super) enum Kept {
+    /// Nothing: the message lies in the user's buffer.
+    #[default]
+    Nothing,
+    /// The packed bytes of what does not lie in one piece of host memory.
+    Bounce(Box<[u8]>),
+    /// The provider's right to the user's device memory; none where it needs none.
+    Device(Option<Registration>),
+}
+
+impl Kept {
+    /// The packed bytes, if any.
+    pub(super) fn into_bytes(self) -> Box<[u8]> {
+        if let Self::Bounce(bytes) = self { bytes } else { Box::default() }
+    }
+
+    /// What the provider is shown with device memory; `None` for host memory.
+    pub(super) fn descriptor(&self) -> Option<Descriptor> {
+        match self {
+            Self::Device(registration) => {
+                Some(registration.as_ref().map_or(Descriptor::NONE, Registration::descriptor))
+            }
+            Self::Nothing | Self::Bounce(_) => None,
+        }
+    }
+}
+
 /// The state of one operation. All cells: it is only ever borrowed as `&`.
 pub struct Body<H: Upcalls> {
     pub(super) kind: Cell<Kind>,
@@ -44,8 +73,7 @@ pub struct Body<H: Upcalls> {
     pub(super) request: Cell<Option<H::Req>>,
     pub(super) comm: Cell<Option<H::Comm>>,
     pub(super) convertor: Cell<Option<H::Conv>>,
-    /// The packed bytes of what does not lie in one piece.
-    pub(super) bounce: Cell<Option<Box<[u8]>>>,
+    pub(super) kept: Cell<Kept>,
     /// The send that an answer belongs to.
     pub(super) parent: Cell<Option<Lease<Body<H>>>>,
     /// What a probe saw: the tag bits and the data of the message, whose size is in `len`.
@@ -65,7 +93,7 @@ impl<H: Upcalls> Body<H> {
             request: Cell::new(None),
             comm: Cell::new(None),
             convertor: Cell::new(None),
-            bounce: Cell::new(None),
+            kept: Cell::new(Kept::Nothing),
             parent: Cell::new(None),
             bits: Cell::new(0),
             data: Cell::new(0),

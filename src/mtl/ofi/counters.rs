@@ -27,14 +27,24 @@ pub(super) static RETRIES: Counter = Counter::new(
     c"retries",
     c"Operations that the provider could not take at once and that were tried again",
 );
-pub(super) static COPIED_SENDS: Counter =
-    Counter::new(c"copied_sends", c"Sends packed into a buffer, because the data do not lie in one piece");
+pub(super) static COPIED_SENDS: Counter = Counter::new(
+    c"copied_sends",
+    c"Sends packed into a buffer, because the data do not lie in one piece of host memory",
+);
 pub(super) static COPIED_RECEIVES: Counter = Counter::new(
     c"copied_receives",
-    c"Receives through a buffer, because the data do not lie in one piece or the message came unexpected",
+    c"Receives through a buffer, because the data do not lie in one piece of host memory or the message came unexpected",
 );
 pub(super) static COPIED_BYTES: Counter =
     Counter::new(c"copied_bytes", c"Bytes of the buffers of copied_sends and copied_receives");
+pub(super) static DEVICE_DIRECT: Counter = Counter::new(
+    c"device_direct",
+    c"Sends and receives in device memory that were handed to the provider as they lie",
+);
+pub(super) static DEVICE_REFUSED: Counter = Counter::new(
+    c"device_refused",
+    c"Sends and receives in device memory that the provider would not register; they went through host memory",
+);
 pub(super) static SYNCHRONOUS_SENDS: Counter =
     Counter::new(c"synchronous_sends", c"Synchronous sends: each waits for an answer of the receiver");
 pub(super) static PROBES: Counter =
@@ -51,11 +61,13 @@ pub(super) static FAILED: Counter = Counter::new(
 );
 
 /// All of them.
-pub static COUNTERS: [&Counter; 9] = [
+pub static COUNTERS: [&Counter; 11] = [
     &RETRIES,
     &COPIED_SENDS,
     &COPIED_RECEIVES,
     &COPIED_BYTES,
+    &DEVICE_DIRECT,
+    &DEVICE_REFUSED,
     &SYNCHRONOUS_SENDS,
     &PROBES,
     &TAKEN_OVER,

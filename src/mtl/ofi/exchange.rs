@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::body::Kind;
+use super::body::{Kept, Kind};
 use super::{Body, Ofi, Outgoing};
 use crate::error::{Error, Result};
 use crate::fabric::{Landing, Lease, Payload, PostError, sys};
@@ -263,13 +263,13 @@ impl<H: Upcalls> Ofi<H> {
             Body { comm: Cell::new(Some(comm)), data: Cell::new(dest as u64), ..Body::new(Kind::Announce) };
         let lease = self.pool.take(state);
         let bytes = Payload::held(&*buffer);
-        lease.bounce.set(Some(buffer));
+        lease.kept.set(Kept::Bounce(buffer));
         self.endpoint.first().send_untagged(bytes, to, lease).inspect_err(|_| self.announced(lease))
     }
 
     /// An announcement has left.
     pub(super) fn announced(&self, lease: Lease<Body<H>>) {
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         self.pool.put(lease);
     }
 

@@ -8,13 +8,14 @@
 //! completed exactly once and not touched afterwards; nothing is borrowed while the host runs.
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
-//! three verbs; `backlog` unexpected messages that the provider cannot keep; `exchange` communicators
+//! three verbs; `device` messages in device memory; `backlog` unexpected messages that the provider cannot keep; `exchange` communicators
 //! without a common short id.
 
 mod answer;
 mod backlog;
 mod body;
 mod counters;
+mod device;
 mod exchange;
 mod probe;
 mod receive;
@@ -25,7 +26,7 @@ mod waiting;
 pub use body::Body;
 pub use counters::{COUNTERS, Counter};
 pub use probe::Claim;
-pub use select::{Needs, Offer, Refusal, allowed, candidates, select};
+pub use select::{Needs, Offer, Refusal, allowed, candidates, reaching_devices, select};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,7 @@ use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
 use backlog::Backlog;
 use body::Kind;
+use device::Reach;
 use exchange::Exchange;
 
 /// Memory that the host must provide behind its request head, bytes.
@@ -69,6 +71,8 @@ pub struct Ofi<H: Upcalls> {
     scalable: bool,
     grouping: bool,
     can_probe: bool,
+    /// How the provider reaches device memory, if it does.
+    reach: Option<Reach>,
     _info: InfoList,
 }
 
@@ -103,6 +107,7 @@ impl<H: Upcalls> Ofi<H> {
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
             max_message: offer.info.max_message(),
             can_probe: endpoint.first().can_probe(),
+            reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
             scalable: config.scalable,
             endpoint,
             addresses,

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::body::Kind;
+use super::body::{Kept, Kind};
 use super::{Body, Ofi, counters, envelope};
 use crate::error::Result;
-use crate::fabric::{Address, Failure, Landing, Lease, Place};
+use crate::fabric::{Address, Descriptor, Failure, Landing, Lease, Place};
 use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Selector};
 
@@ -55,41 +55,46 @@ impl<H: Upcalls> Ofi<H> {
             self.imrecv_stored::<L>(lease, convertor, request);
             return Ok(());
         }
-        let landing = self.land(convertor, lease);
+        let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
+        let context = self.context_of(comm);
+        let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
+        let (landing, through) = self.land(convertor, lease);
         lease.kind.set(Kind::Claimed);
         lease.request.set(Some(request));
         lease.outcome.set(Outcome::Success);
         lease.pending.store(1, Ordering::Release);
-        let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
-        let context = self.context_of(comm);
-        let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
         let posted = self.post::<L>(|| {
-            self.context(context).take(landing, from, lease.bits.get() & !L::SYNC, L::SYNC, lease)
+            self.context(context).take(landing, through, from, lease.bits.get() & !L::SYNC, L::SYNC, lease)
         });
         if posted.is_err() {
             lease.kind.set(Kind::Idle);
-            drop(lease.bounce.take());
+            drop(lease.kept.take());
             self.pool.put(lease);
         }
         posted
     }
 
-    /// Where the message goes: the user's buffer, or one of our own that the operation holds.
-    pub(super) fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> Landing {
-        let landing = match convertor.landing() {
-            Some(landing) => landing,
-            None => {
+    /// Where the message goes: the user's buffer, with a descriptor on a device, or one of our own
+    /// that the operation holds.
+    pub(super) fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> (Landing, Option<Descriptor>) {
+        let (landing, through) = if let Some(landing) = convertor.landing() {
+            (landing, None)
+        } else {
+            // What is kept is looked at when the receive ends.
+            lease.convertor.set(Some(convertor));
+            if let Some((landing, through)) = self.device_landing(convertor, lease) {
+                (landing, Some(through))
+            } else {
                 let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
                 let landing = Landing::held(&mut buffer);
                 counters::COPIED_RECEIVES.add(1);
                 counters::COPIED_BYTES.add(buffer.len() as u64);
-                lease.convertor.set(Some(convertor));
-                lease.bounce.set(Some(buffer));
-                landing
+                lease.kept.set(Kept::Bounce(buffer));
+                (landing, None)
             }
         };
         lease.len.set(landing.len());
-        landing
+        (landing, through)
     }
 
     /// A receive of the host's ended well.
@@ -152,7 +157,8 @@ impl<H: Upcalls> Ofi<H> {
             }
         }
         if let Some(convertor) = lease.convertor.take() {
-            let bounce = lease.bounce.take().unwrap_or_default();
+            // Of a device buffer only the registration is kept, and ends here.
+            let bounce = lease.kept.take().into_bytes();
             let filled = &bounce[..len.min(bounce.len())];
             if !filled.is_empty() && convertor.unpack(filled).is_err() {
                 outcome = Outcome::Failed;
@@ -175,7 +181,7 @@ impl<H: Upcalls> Ofi<H> {
         if lease.outcome.get() == Outcome::Truncated && failure.tag & L::SYNC != 0 {
             self.answer::<L>(context, lease, failure.tag, seen.source);
         }
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         let outcome = lease.outcome.get();
         if let Some(request) = lease.request.take() {
             request.received(seen, outcome);
@@ -196,7 +202,7 @@ impl<H: Upcalls> Ofi<H> {
         if lease.outcome.get() == Outcome::Truncated && bits & L::SYNC != 0 {
             self.answer::<L>(context, lease, bits, seen.source);
         }
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         let (outcome, request) = (lease.outcome.get(), lease.request.take());
         self.pool.put(lease);
         if let Some(request) = request {

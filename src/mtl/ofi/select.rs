@@ -15,6 +15,17 @@ pub struct Offer<'a> {
     pub max_context: u32,
     /// Greatest MPI tag.
     pub max_tag: i32,
+    /// Whether the endpoint is to reach device memory ([`reaching_devices`]).
+    pub reaches_devices: bool,
+}
+
+impl Offer<'_> {
+    /// The same, as [`reaching_devices`] found it.
+    pub fn with_devices<'b>(&self, found: &'b InfoList) -> Option<Offer<'b>> {
+        let info = found.iter().next()?;
+        let &Self { layout, max_context, max_tag, .. } = self;
+        Some(Offer { info, layout, max_context, max_tag, reaches_devices: true })
+    }
 }
 
 /// Why no provider was chosen.
@@ -56,37 +67,71 @@ pub struct Needs {
 /// Directed receives and completion data are asked for first. Where no allowed provider has them, those
 /// that do without are listed.
 pub fn candidates(library: &'static Library, config: &config::Ofi, needs: Needs) -> Result<InfoList, Error> {
-    let ask = |directed: bool| {
-        let mut hints = library.hints()?;
-        let mut caps = u64::from(sys::FI_TAGGED) | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
-        caps |= if directed { sys::FI_DIRECTED_RECV } else { 0 };
-        caps |= if needs.untagged { u64::from(sys::FI_MSG) } else { 0 };
-        hints.reliable_datagram(&Wishes {
-            caps,
-            mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
-            mr_mode: 0,
-            cq_data_size: if directed && matches!(config.tag_mode, TagMode::Auto | TagMode::Full) {
-                4
-            } else {
-                0
-            },
-            threads: needs.threads,
-            table: config.av_table,
-            control: progress(config.control_progress),
-            data: progress(config.data_progress),
-            provider: None,
-        })?;
-        library.info(&hints)
-    };
     let wanted = |list: &InfoList| list.iter().any(|info| allowed(config, info.provider()));
-    match ask(true) {
+    match ask(library, config, needs, true, false) {
         Ok(list) if wanted(&list) => Ok(list),
-        first => match ask(false) {
+        first => match ask(library, config, needs, false, false) {
             // With `ofi_tag_full` too: the choice will say what the provider lacks.
             Ok(list) if first.is_err() || wanted(&list) => Ok(list),
             _ => first,
         },
     }
+}
+
+fn ask(
+    library: &'static Library,
+    config: &config::Ofi,
+    needs: Needs,
+    directed: bool,
+    devices: bool,
+) -> Result<InfoList, Error> {
+    let mut hints = library.hints()?;
+    let mut caps = u64::from(sys::FI_TAGGED) | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+    caps |= if directed { sys::FI_DIRECTED_RECV } else { 0 };
+    caps |= if needs.untagged { u64::from(sys::FI_MSG) } else { 0 };
+    caps |= if devices { sys::FI_HMEM } else { 0 };
+    hints.reliable_datagram(&Wishes {
+        caps,
+        mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
+        mr_mode: if devices { (sys::FI_MR_HMEM | sys::FI_MR_ALLOCATED) as i32 } else { 0 },
+        cq_data_size: if directed && matches!(config.tag_mode, TagMode::Auto | TagMode::Full) {
+            4
+        } else {
+            0
+        },
+        threads: needs.threads,
+        table: config.av_table,
+        control: progress(config.control_progress),
+        data: progress(config.data_progress),
+        provider: None,
+    })?;
+    library.info(&hints)
+}
+
+/// Whether messages of this endpoint can carry the source outside the tag, and match by it.
+fn is_able(info: &Info<'_>) -> bool {
+    info.cq_data_size() >= 4 && info.caps() & sys::FI_DIRECTED_RECV != 0
+}
+
+/// The endpoint of an offer, asked for with `FI_HMEM`; `None` where its provider cannot reach devices.
+///
+/// The choice is made without regard to devices, and this only adds to it: a provider that reaches
+/// them is not preferred to one that stands before it, so that a process with a device and one
+/// without come to the same provider, and a name in a list means what it always means.
+pub fn reaching_devices(
+    library: &'static Library,
+    config: &config::Ofi,
+    needs: Needs,
+    offer: &Offer<'_>,
+) -> Option<InfoList> {
+    let directed = offer.info.caps() & sys::FI_DIRECTED_RECV != 0;
+    let list = ask(library, config, needs, directed, true).ok()?;
+    let found = list.iter().find(|info| {
+        info.caps() & sys::FI_HMEM != 0
+            && info.is_same_place(&offer.info)
+            && is_able(info) == is_able(&offer.info)
+    })?;
+    found.detach(None).ok()
 }
 
 /// Whether the user's lists allow a provider: an include list overrides the exclude list.
@@ -134,8 +179,8 @@ pub fn select<'a>(
         list.iter().filter(|info| allowed(config, info.provider()) && info.is_sibling(&first)).collect();
     let locality = Locality::of_this_process();
     let near: Vec<_> = siblings.iter().map(|info| locality.is_near(info.pci())).collect();
-    let info = siblings[take_turn(&near, turn)];
-    let able = info.cq_data_size() >= 4 && info.caps() & sys::FI_DIRECTED_RECV != 0;
+    let info = &siblings[take_turn(&near, turn)];
+    let able = is_able(info);
     let layout = match config.tag_mode {
         TagMode::Auto if able => TagMode::Full,
         TagMode::Auto => TagMode::One,
@@ -165,5 +210,5 @@ pub fn select<'a>(
             info.provider()
         )));
     };
-    Ok(Offer { info, layout, max_context, max_tag })
+    Ok(Offer { info: *info, layout, max_context, max_tag, reaches_devices: false })
 }

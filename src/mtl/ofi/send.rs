@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use super::body::Kind;
+use super::body::{Kept, Kind};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Lease, Payload, Place};
+use crate::fabric::{Address, Descriptor, Lease, Payload, Place};
 use crate::mtl::{Communicator, Convertor, Outcome, Request, Route, Upcalls};
 use crate::wire::tag::Layout;
 
@@ -35,22 +35,27 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// The bytes to send, packed into a buffer of our own where they do not lie in one piece.
-    fn payload(&self, convertor: H::Conv, route: Route) -> Result<(Payload, Option<Box<[u8]>>)> {
-        let (bytes, bounce) = match convertor.payload(route) {
-            Some(bytes) => (bytes, None),
-            None => {
-                let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
-                convertor.pack(&mut buffer)?;
-                counters::COPIED_SENDS.add(1);
-                counters::COPIED_BYTES.add(buffer.len() as u64);
-                (Payload::held(&buffer), Some(buffer))
-            }
+    /// The bytes to send, packed into a buffer of our own where the provider cannot take them as they lie.
+    fn payload(&self, convertor: H::Conv, route: Route) -> Result<(Payload, Kept)> {
+        let (bytes, kept) = match convertor.payload(route) {
+            Some(bytes) => (bytes, Kept::Nothing),
+            None => match self.device_payload(convertor, route) {
+                Some(found) => found,
+                None => self.packed(convertor)?,
+            },
         };
         if bytes.len() > self.max_message {
             return Err(self.too_big(bytes.len()));
         }
-        Ok((bytes, bounce))
+        Ok((bytes, kept))
+    }
+
+    fn packed(&self, convertor: H::Conv) -> Result<(Payload, Kept)> {
+        let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
+        convertor.pack(&mut buffer)?;
+        counters::COPIED_SENDS.add(1);
+        counters::COPIED_BYTES.add(buffer.len() as u64);
+        Ok((Payload::held(&buffer), Kept::Bounce(buffer)))
     }
 
     #[cold]
@@ -119,29 +124,31 @@ impl<H: Upcalls> Ofi<H> {
         synchronous: bool,
     ) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag, self.index_at::<L>(comm, dest)?)?;
-        let (bytes, bounce) = self.payload(convertor, route)?;
-        if !synchronous && bytes.len() <= self.inject_size {
+        let (bytes, kept) = self.payload(convertor, route)?;
+        // Injected bytes are read by the processor (ofiwg/libfabric#5861).
+        if !synchronous && bytes.len() <= self.inject_size && kept.descriptor().is_none() {
             return self.post::<L>(|| {
                 self.context(target.context).inject(bytes, target.to, target.bits, target.data)
             });
         }
-        self.send_and_wait::<L>(target, bytes, bounce, synchronous)
+        self.send_and_wait::<L>(target, bytes, kept, synchronous)
     }
 
     fn send_and_wait<L: Layout>(
         &self,
         target: Target,
         bytes: Payload,
-        bounce: Option<Box<[u8]>>,
+        kept: Kept,
         synchronous: bool,
     ) -> Result<()> {
         let lease = self.pool.take(Body::new(Kind::Wait));
-        lease.bounce.set(bounce);
-        let posted = self.post_send::<L>(target, bytes, synchronous, lease);
+        let through = kept.descriptor();
+        lease.kept.set(kept);
+        let posted = self.post_send::<L>(target, bytes, through, synchronous, lease);
         if posted.is_ok() {
             self.wait::<L>(lease);
         }
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         let outcome = lease.outcome.get();
         self.pool.put(lease);
         posted?;
@@ -202,22 +209,25 @@ impl<H: Upcalls> Ofi<H> {
     /// Posts a nonblocking send to a peer that calls the communicator `index`.
     pub(super) fn start<L: Layout>(&self, comm: H::Comm, index: u32, send: &Waiting<H>) -> Result<()> {
         let target = self.target::<L>(comm, send.dest, send.tag, index)?;
-        let (bytes, bounce) = self.payload(send.convertor, send.route)?;
-        send.lease.bounce.set(bounce);
-        self.post_send::<L>(target, bytes, send.synchronous, send.lease)
-            .inspect_err(|_| drop(send.lease.bounce.take()))
+        let (bytes, kept) = self.payload(send.convertor, send.route)?;
+        let through = kept.descriptor();
+        send.lease.kept.set(kept);
+        self.post_send::<L>(target, bytes, through, send.synchronous, send.lease)
+            .inspect_err(|_| drop(send.lease.kept.take()))
     }
 
     fn post_send<L: Layout>(
         &self,
         target: Target,
         bytes: Payload,
+        through: Option<Descriptor>,
         synchronous: bool,
         lease: Lease<Body<H>>,
     ) -> Result<()> {
         let context = self.context(target.context);
         if !synchronous {
-            return self.post::<L>(|| context.send(bytes, target.to, target.bits, target.data, lease));
+            return self
+                .post::<L>(|| context.send(bytes, through, target.to, target.bits, target.data, lease));
         }
         counters::SYNCHRONOUS_SENDS.add(1);
         // The answer must find its receive posted, so that goes first.
@@ -227,8 +237,8 @@ impl<H: Upcalls> Ofi<H> {
         let answer = L::ack(target.bits, target.dest);
         self.post::<L>(|| context.recv(crate::fabric::Landing::EMPTY, target.to, answer, 0, ack))
             .inspect_err(|_| self.pool.put(ack))?;
-        let posted =
-            self.post::<L>(|| context.send(bytes, target.to, target.bits | L::SYNC, target.data, lease));
+        let posted = self
+            .post::<L>(|| context.send(bytes, through, target.to, target.bits | L::SYNC, target.data, lease));
         if posted.is_err() {
             // The answer will never come. Its operation stays out until the provider gives it back.
             ack.parent.set(None);
@@ -241,7 +251,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(never)]
     pub(super) fn sent(&self, lease: Lease<Body<H>>) {
         lease.kind.set(Kind::Idle);
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         let outcome = lease.outcome.get();
         if let Some(request) = lease.request.take() {
             request.sent(outcome);

@@ -14,7 +14,7 @@ use super::backlog::{Backlog, Shelf};
 use super::body::Kind;
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Landing, Lease, Place, PostError};
+use crate::fabric::{Address, Descriptor, Landing, Lease, Place, PostError};
 use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
 
@@ -24,6 +24,7 @@ pub(super) struct Posting<H: Upcalls> {
     lease: Lease<Body<H>>,
     context: usize,
     landing: Landing,
+    through: Option<Descriptor>,
     from: Address,
     source: Selector,
     want: Pattern,
@@ -52,7 +53,7 @@ impl<H: Upcalls> Shelf<H> {
         let message = self.messages.remove(at)?;
         let receive = posting.lease;
         receive.kind.set(Kind::Idle);
-        drop(receive.bounce.take());
+        drop(receive.kept.take());
         message.request.set(receive.request.take());
         message.comm.set(receive.comm.get());
         message.convertor.set(Some(posting.convertor));
@@ -102,9 +103,9 @@ impl<H: Upcalls> Ofi<H> {
         let state =
             Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) };
         let lease = place.install(state);
-        let landing = self.land(convertor, lease);
+        let (landing, through) = self.land(convertor, lease);
         let context = self.context_of(comm);
-        let posting = Posting { lease, context, landing, from, source, want, convertor };
+        let posting = Posting { lease, context, landing, through, from, source, want, convertor };
         let step = if !self.backlog.watch.load(Ordering::Relaxed) {
             self.post_once(&posting)
         } else {
@@ -132,7 +133,7 @@ impl<H: Upcalls> Ofi<H> {
             }
             Step::Refused(error) => {
                 lease.kind.set(Kind::Idle);
-                drop(lease.bounce.take());
+                drop(lease.kept.take());
                 return Err(Error::from(error));
             }
         }
@@ -140,8 +141,13 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     fn post_once(&self, posting: &Posting<H>) -> Step<H> {
-        let &Posting { lease, context, landing, from, want, .. } = posting;
-        match self.context(context).recv(landing, from, want.bits, want.ignore, lease) {
+        let &Posting { lease, context, landing, through, from, want, .. } = posting;
+        let context = self.context(context);
+        let posted = match through {
+            None => context.recv(landing, from, want.bits, want.ignore, lease),
+            Some(through) => context.recv_device(landing, through, from, want.bits, want.ignore, lease),
+        };
+        match posted {
             Ok(()) => Step::Done,
             Err(error) => Step::Refused(error),
         }
@@ -188,7 +194,7 @@ impl<H: Upcalls> Ofi<H> {
             None
         }) {
             lease.kind.set(Kind::Idle);
-            drop(lease.bounce.take());
+            drop(lease.kept.take());
             if let Some(request) = lease.request.take() {
                 request.received(Envelope::default(), Outcome::Failed);
             }
@@ -229,7 +235,7 @@ impl<H: Upcalls> Ofi<H> {
             return false;
         }
         lease.kind.set(Kind::Idle);
-        drop(lease.bounce.take());
+        drop(lease.kept.take());
         if let Some(request) = lease.request.take() {
             request.received(Envelope::default(), Outcome::Cancelled);
         }

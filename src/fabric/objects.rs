@@ -112,10 +112,6 @@ impl Domain {
         Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, _fabric: Arc::clone(fabric) }))
     }
 
-    pub(super) fn object(&self) -> &Object {
-        &self.object
-    }
-
     /// A key that no recent registration has.
     pub(super) fn next_key(&self) -> u64 {
         self.key.fetch_add(1, Ordering::Relaxed) & self.key_bits

@@ -347,7 +347,10 @@ fn measure(address: IpAddr, peer: SocketAddr) -> Outcome {
     for size in PINGS {
         let mut found = Vec::new();
         for kind in ["bare-ping", "link-ping"] {
-            run(kind, size, &mut |end| Ok(found.push(ping(end, size)?)))?;
+            run(kind, size, &mut |end| {
+                found.push(ping(end, size)?);
+                Ok(())
+            })?;
         }
         if let [bare, link] = found[..] {
             let ratio = link.0 / bare.0;
@@ -361,7 +364,10 @@ fn measure(address: IpAddr, peer: SocketAddr) -> Outcome {
     for size in CHUNKS {
         let mut found = Vec::new();
         for kind in ["bare-stream", "link-stream"] {
-            run(kind, size, &mut |end| Ok(found.push(stream(end, size)?)))?;
+            run(kind, size, &mut |end| {
+                found.push(stream(end, size)?);
+                Ok(())
+            })?;
         }
         if let [bare, link] = found[..] {
             println!("{size:>20} {bare:>11.0} {link:>10.0} {:>14.2}", link / bare);

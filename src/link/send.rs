@@ -1,10 +1,12 @@
 //! [`Sender`]: one channel's way out. It plans what waits into as few system calls as it can and sorts
 //! the kernel's answers into *later*, *lost* and *again*.
 //!
-//! One datagram in one piece is one plain `sendto(2)`. Datagrams of one size to one peer become one
-//! message that the kernel or the device cuts (`UDP_SEGMENT`), others are messages of one `sendmmsg(2)`.
+//! One datagram in one piece is one plain `sendto(2)`, or `send(2)` to a peer that often gets one: it
+//! has a connected socket. Datagrams of one size to one peer become one message that the kernel or the
+//! device cuts (`UDP_SEGMENT`), others are messages of one `sendmmsg(2)`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::address::SocketAddress;
 use super::outbox::{ENTRIES, Entry, Outbox};
@@ -20,6 +22,13 @@ const PIECES: usize = 4;
 
 /// Reports that are read at once; more stay for the next time.
 const REPORTS: usize = 64;
+
+/// Datagrams that go alone to one peer before it gets a connected socket. The kernel then keeps the
+/// route: on loopback a sixth of a short datagram's whole way.
+const WORTH: u8 = 16;
+
+/// Connected sockets of a link. Each takes a port of the host, and a host may have hundreds of links.
+pub(super) const CONNECTIONS: usize = 32;
 
 /// How often one datagram is tried when errors of earlier ones keep coming in between.
 const TRIES: u32 = 4;
@@ -38,11 +47,26 @@ pub(super) struct Peer {
     pub(super) path: usize,
     /// Whether its datagrams go one by one, since the network refused joined ones.
     plain: bool,
+    /// By channel: a connected socket, once it has been worth it.
+    own: [Option<Arc<Udp>>; 2],
+    /// By channel: datagrams that went alone, up to [`WORTH`].
+    alone: [u8; 2],
 }
 
 impl Peer {
     pub(super) fn new(addresses: [SocketAddress; 2], path: usize) -> Self {
-        Self { addresses, path, plain: false }
+        Self { addresses, path, plain: false, own: [None, None], alone: [0; 2] }
+    }
+}
+
+impl Peer {
+    /// Notes that a datagram went alone; true for the one that makes a connected socket worth it.
+    #[inline]
+    fn is_worth_it(&mut self, channel: usize) -> bool {
+        let alone = &mut self.alone[channel];
+        let is_first = *alone + 1 == WORTH;
+        *alone = (*alone + 1).min(WORTH);
+        is_first
     }
 }
 
@@ -56,6 +80,32 @@ pub(super) struct Shared {
     pub(super) offload: bool,
     /// Whether addresses are IPv6.
     pub(super) v6: bool,
+    /// Where sockets for single peers are bound, and what send buffer they ask for.
+    pub(super) address: IpAddr,
+    pub(super) scope: u32,
+    pub(super) send_buffer: usize,
+    /// How many more of them there may be.
+    pub(super) connections: usize,
+}
+
+impl Shared {
+    /// Gives a peer that often gets single datagrams a socket of its own, if there may be another.
+    #[cold]
+    fn connect(&mut self, id: AddressId, channel: usize) {
+        let (address, scope) = (self.address, self.scope);
+        let Some(peer) = self.peers.get_mut(id).filter(|_| self.connections > 0) else { return };
+        // Without it everything goes on as before: slower, not less.
+        if let Ok(udp) = Udp::connect(address, scope, &peer.addresses[channel]) {
+            udp.send_buffer(self.send_buffer);
+            peer.own[channel] = Some(Arc::new(udp));
+            self.connections -= 1;
+        }
+    }
+
+    /// A peer is no longer used.
+    pub(super) fn disconnect(&mut self, peer: Peer) {
+        self.connections += peer.own.iter().flatten().count();
+    }
 }
 
 /// The plan of one call. Empty between calls: the pointers in it are good for one only.
@@ -98,35 +148,48 @@ impl Sender {
             return if self.outbox.is_empty() { 0 } else { self.flush_all(udp, shared) };
         };
         if only.pieces().is_empty()
-            && let Some(peer) = shared.peers.get(only.to)
+            && let Some(peer) = shared.peers.get_mut(only.to)
         {
-            match udp.send(&peer.addresses[self.channel], self.outbox.head(only)) {
+            let (to, bytes) = (only.to, self.outbox.head(only));
+            let result = match &peer.own[self.channel] {
+                Some(own) => own.send_there(bytes),
+                None => udp.send(&peer.addresses[self.channel], bytes),
+            };
+            match result {
                 Ok(()) => {
                     self.outbox.advance(1);
                     shared.counters.sent += 1;
+                    if peer.is_worth_it(self.channel) {
+                        shared.connect(to, self.channel);
+                    }
                     return 1;
                 }
                 Err(libc::EAGAIN) => {}
                 // The call took the error's announcement away: what it announced is heard here.
-                Err(_) => _ = hear(udp, shared),
+                Err(_) => {
+                    let own = peer.own[self.channel].clone();
+                    hear(own.as_deref().unwrap_or(udp), shared);
+                }
             }
         }
         self.flush_all(udp, shared)
     }
 
     #[inline(never)]
-    fn flush_all(&mut self, udp: &Udp, shared: &mut Shared) -> usize {
+    fn flush_all(&mut self, common: &Udp, shared: &mut Shared) -> usize {
         let (mut took, mut tries) = (0, 0);
         if shared.offload {
             self.outbox.sort();
         }
-        while let Some(first) = self.outbox.entries().first() {
-            if shared.peers.get(first.to).is_none() {
+        while let Some(first) = self.outbox.entries().first().copied() {
+            let Some(peer) = shared.peers.get(first.to) else {
                 shared.counters.stale += 1;
                 self.outbox.advance(1);
                 continue;
-            }
-            self.plan(shared);
+            };
+            let own = peer.own[self.channel].clone();
+            let udp = own.as_deref().unwrap_or(common);
+            self.plan(shared, own.is_some());
             // SAFETY: the plan was just made: it points into the outbox, its own vectors, the peers, and
             // memory that is lent until this flush returns; nothing of it has changed since.
             let result = unsafe { udp.send_messages(&mut self.plan.messages) };
@@ -138,7 +201,13 @@ impl Sender {
                     shared.counters.sent += sent as u64;
                     took += sent;
                     tries = 0;
+                    let to = first.to;
                     self.outbox.advance(sent);
+                    if sent == 1
+                        && shared.peers.get_mut(to).is_some_and(|peer| peer.is_worth_it(self.channel))
+                    {
+                        shared.connect(to, self.channel);
+                    }
                     // The call swallows the error that made it stop early.
                     if messages < self.plan.messages.len() {
                         hear(udp, shared);
@@ -165,12 +234,18 @@ impl Sender {
         took
     }
 
-    /// Lays the datagrams at the front out as messages.
-    fn plan(&mut self, shared: &Shared) {
+    /// Lays the datagrams at the front out as messages: those to one peer that has a socket of its own,
+    /// or those to peers that have none.
+    fn plan(&mut self, shared: &Shared, own: bool) {
         self.plan.clear();
         let mut entries = self.outbox.entries();
+        let Some(front) = entries.first().map(|entry| entry.to) else { return };
         while let Some(first) = entries.first() {
             let Some(peer) = shared.peers.get(first.to) else { break };
+            let goes_along = if own { first.to == front } else { peer.own[self.channel].is_none() };
+            if !goes_along {
+                break;
+            }
             let most = if shared.offload && !peer.plain && first.len() <= peer.path {
                 LARGEST[usize::from(shared.v6)]
             } else {
@@ -178,7 +253,8 @@ impl Sender {
             };
             let count = together(entries, most);
             let (these, rest) = entries.split_at(count);
-            self.plan.add(&self.outbox, these, &peer.addresses[self.channel]);
+            let to = if own { None } else { Some(&peer.addresses[self.channel]) };
+            self.plan.add(&self.outbox, these, to);
             entries = rest;
         }
     }
@@ -289,7 +365,7 @@ impl Plan {
     }
 
     /// Adds one message. The vectors have room for all of an outbox, so that nothing moves.
-    fn add(&mut self, outbox: &Outbox, entries: &[Entry], to: &SocketAddress) {
+    fn add(&mut self, outbox: &Outbox, entries: &[Entry], to: Option<&SocketAddress>) {
         let piece = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let begin = self.pieces.len();
         for entry in entries {
@@ -305,8 +381,8 @@ impl Plan {
             control = (self.controls.last_mut().map_or(control.0, |c| (&raw mut *c).cast()), Control::ROOM);
         }
         let header = libc::msghdr {
-            msg_name: to.as_ptr().cast_mut().cast(),
-            msg_namelen: to.len(),
+            msg_name: to.map_or(std::ptr::null_mut(), |to| to.as_ptr().cast_mut().cast()),
+            msg_namelen: to.map_or(0, SocketAddress::len),
             msg_iov: self.pieces[begin..].as_mut_ptr(),
             msg_iovlen: self.pieces.len() - begin,
             msg_control: control.0,

@@ -9,7 +9,7 @@ use super::interface::{Interface, host};
 use super::name::{SocketName, same_subnet};
 use super::peers::Peers;
 use super::receive::Receiver;
-use super::send::{LARGEST, Peer, Sender, Shared};
+use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared};
 use super::udp::{Udp, source_towards};
 use super::{AddressId, Channel, Counters, Inbox, Lent, Limits, Link};
 use crate::error::{Error, Result};
@@ -78,6 +78,10 @@ impl Socket {
                 refused: Vec::new(),
                 offload,
                 v6: address.is_ipv6(),
+                address,
+                scope,
+                send_buffer: options.send_buffer,
+                connections: CONNECTIONS,
             },
             limits: Limits {
                 max_datagram: [longest; 2],
@@ -157,7 +161,8 @@ impl Link for Socket {
     }
 
     fn release(&mut self, address: AddressId) {
-        if self.shared.peers.release(address).is_some() {
+        if let Some(peer) = self.shared.peers.release(address) {
+            self.shared.disconnect(peer);
             self.shared.refused.retain(|refused| *refused != address);
         }
     }

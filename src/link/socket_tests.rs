@@ -34,7 +34,7 @@ fn a_closed_peer_is_reported() {
     let alone = Interface { address: [127, 77, 0, 1].into(), ..loopback(true) };
     suite::a_closed_peer_is_reported(&|| Socket::open(&alone, &Options::default()).expect("sockets"));
     let Some(host) = Host::new() else { return };
-    suite::a_closed_peer_is_reported(&|| host.socket("::1", Options::default()));
+    host.run(|| suite::a_closed_peer_is_reported(&|| socket(false)));
 }
 
 #[test]
@@ -102,4 +102,43 @@ fn the_buffer_holds_what_the_limits_promise() {
         }
         assert!(two.has_nothing());
     }
+}
+
+/// A peer that often gets single datagrams gets a connected socket, up to a number of peers, and nobody
+/// notices but by speed.
+#[test]
+fn connected_sockets_come_and_go_unnoticed() {
+    let mut one = Node::new(socket(true));
+    let mut peers: Vec<Node<Socket>> = (0..24).map(|_| Node::new(socket(true))).collect();
+    let mut ids: Vec<_> = peers.iter().map(|peer| one.resolve(peer)).collect();
+    let mut memory = pattern(2, 3000);
+    for round in 0..40_usize {
+        for channel in Channel::BOTH {
+            for id in &ids {
+                one.post(channel, *id, &pattern(round, 40), &[]);
+                one.flush();
+            }
+            // Together: to peers with a socket of their own and to peers without.
+            for n in 0..round % 3 {
+                for id in &ids {
+                    one.post(channel, *id, &[n as u8], &[lend(&mut memory)]);
+                }
+            }
+            one.flush();
+            for peer in &mut peers {
+                assert_eq!(*peer.next(channel), pattern(round, 40));
+                for n in 0..round % 3 {
+                    let got = peer.next(channel);
+                    assert!(usize::from(got[0]) == n && got[1..] == memory, "{round} {n}");
+                }
+                assert!(peer.has_nothing());
+            }
+        }
+        if round == 30 {
+            // The sockets of released peers are free for others.
+            peers.drain(..8);
+            ids.drain(..8).for_each(|id| one.link.release(id));
+        }
+    }
+    assert_eq!(one.link.counters().send_errors, 0);
 }

@@ -111,6 +111,17 @@ impl Udp {
         Ok(udp)
     }
 
+    /// A socket that only sends, to one peer: the kernel keeps the way there at hand.
+    pub(super) fn connect(address: IpAddr, scope: u32, to: &SocketAddress) -> Result<Self> {
+        let udp = Self::bind(address, scope)?;
+        udp.receive_buffer(0);
+        // SAFETY: an open socket; the address is read during the call.
+        if unsafe { libc::connect(udp.socket.as_raw_fd(), to.as_ptr(), to.len()) } != 0 {
+            return Err(system(&io::Error::last_os_error()));
+        }
+        Ok(udp)
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -178,6 +189,14 @@ impl Udp {
         // SAFETY: an open socket; bytes and address are read during the call.
         let sent = unsafe { libc::sendto(self.socket.as_raw_fd(), start, len, 0, to.as_ptr(), to.len()) };
         counted(sent).map(|_| ())
+    }
+
+    /// Sends one datagram to the peer that the socket is [connected](Self::connect) to.
+    #[inline]
+    pub(super) fn send_there(&self, bytes: &[u8]) -> std::result::Result<(), Errno> {
+        let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: an open socket; the bytes are read during the call.
+        counted(unsafe { libc::send(self.socket.as_raw_fd(), start, len, 0) }).map(|_| ())
     }
 
     /// Sends messages, in order; returns how many the kernel took, at least one.

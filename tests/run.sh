@@ -50,6 +50,7 @@ for host in $hosts; do
     step "selection-$host" c-tests/selection.sh "$host"
     step "faults-$host" c-tests/faults.sh "$host"
     step "mpi-$host" c-tests/run-mpi.sh "$host"
+    step "btl-$host" c-tests/btl.sh "$host"
     step "mpi4py-$host" c-tests/mpi4py.sh "$host"
 done
 case $hosts in *debian13*) step device-debian13 c-tests/device.sh debian13 ;; esac

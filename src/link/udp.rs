@@ -113,7 +113,7 @@ impl Udp {
 
     /// A socket that only sends, to one peer: the kernel keeps the way there at hand.
     pub(super) fn connect(address: IpAddr, scope: u32, to: &SocketAddress) -> Result<Self> {
-        let udp = Self::bind(address, scope)?;
+        let udp = Self::bind(address, scope, 0)?;
         udp.receive_buffer(0);
         // SAFETY: an open socket; the address is read during the call.
         if unsafe { libc::connect(udp.socket.as_raw_fd(), to.as_ptr(), to.len()) } != 0 {

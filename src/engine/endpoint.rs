@@ -116,8 +116,9 @@ pub(super) struct Endpoint {
     pub(super) owed: Owed,
     /// Newest stamp of the peer's, and when it came.
     pub(super) stamp: Option<(u32, Instant)>,
-    /// Bytes of room promised to the peer: last, and before that.
+    /// Bytes of room promised to the peer: last, and the most that still counts.
     pub(super) granted: [u64; 2],
+    pub(super) promised_until: Instant,
     pub(super) sharing: bool,
     pub(super) last_data: Instant,
 }
@@ -171,6 +172,7 @@ impl Endpoint {
             owed: Owed::default(),
             stamp: None,
             granted: [0; 2],
+            promised_until: now,
             sharing: false,
             last_data: now,
         }

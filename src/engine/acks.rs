@@ -48,7 +48,8 @@ impl<M: Memory> Engine<M> {
         endpoint.owed.arrived = 0;
         // A hole takes a bitmap to describe.
         endpoint.owed.now &= endpoint.received.has_gap() || endpoint.owed.again;
-        let flags = Flags::default().with(Flags::ACKNOWLEDGES, true);
+        let again = std::mem::take(&mut endpoint.owed.heard_again);
+        let flags = Flags::ACKNOWLEDGES.with(Flags::HEARD_AGAIN, again);
         Piggyback { flags, echo, credit: credit as u32, ack: endpoint.received.next() }
     }
 
@@ -120,6 +121,7 @@ impl<M: Memory> Engine<M> {
         self.share(index);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.owed.echo = Some((repr.stamp, at));
+        endpoint.owed.heard_again |= repr.flags.has(Flags::AGAIN);
         endpoint.last_data = at;
         let gap = endpoint.received.has_gap();
         let filled = endpoint.gapped && !gap;
@@ -246,6 +248,7 @@ impl<M: Memory> Engine<M> {
             }
             endpoint.congestion.note_round_trip(trip.max(MICRO));
         }
+        let heard_again = repr.flags.has(Flags::HEARD_AGAIN);
         let mut news = false;
         let before = endpoint.window.base();
         while self.endpoints.at(index).is_some_and(|endpoint| endpoint.window.base() < repr.ack) {
@@ -255,7 +258,7 @@ impl<M: Memory> Engine<M> {
             };
             news = true;
             if segment.state != State::Arrived {
-                self.segment_arrived(index, &segment, at);
+                self.segment_arrived(index, &segment, at, heard_again);
             }
         }
         if let Body::Ack(bitmap) = repr.body {
@@ -267,7 +270,7 @@ impl<M: Memory> Engine<M> {
                     let copy = *segment;
                     segment.state = State::Arrived;
                     news = true;
-                    self.segment_arrived(index, &copy, at);
+                    self.segment_arrived(index, &copy, at, heard_again);
                 }
             }
             let pending = self.endpoints.at(index).is_some_and(|endpoint| !endpoint.window.is_empty());
@@ -302,7 +305,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A segment is known to have arrived, in sequence or not.
-    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant) {
+    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant, heard_again: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if segment.state == State::InFlight {
             endpoint.in_flight -= 1;
@@ -312,7 +315,7 @@ impl<M: Memory> Engine<M> {
             self.expected = self.expected.saturating_sub(1);
         }
         let least = endpoint.rtt.least();
-        let hasty = segment.again && at.since(segment.sent) < least;
+        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
         if hasty || segment.state == State::Lost {
             // It was the earlier transmission that arrived.
             if hasty {

@@ -43,6 +43,8 @@ pub(super) struct Owed {
     pub(super) arrived: u64,
     /// First and last of those that came out of order and have not been spoken of.
     pub(super) fresh: Option<(u64, u64)>,
+    /// A packet has come that says that it was sent before.
+    pub(super) heard_again: bool,
     /// Something came again: an acknowledgement must have been lost.
     pub(super) again: bool,
     /// Stamp of the newest packet, and when it came.

@@ -13,13 +13,15 @@
 use super::congestion::Outcome;
 use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase};
 use super::operation::Job;
-use super::time::MICRO;
+use super::time::{MICRO, MILLI};
 use super::window::{Segment, State};
 use super::*;
 use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Kind, Repr};
 
 /// Arrivals that are acknowledged at once, together.
 const MANY: u64 = 64;
+/// How long a promise of room counts after it has been reduced, and two round trips.
+const PROMISED: u64 = 2 * MILLI;
 /// A stamp older than this may be newer: the clock of stamps has gone round.
 const ROUND: u64 = 1 << 31;
 
@@ -46,7 +48,8 @@ impl<M: Memory> Engine<M> {
         endpoint.owed.arrived = 0;
         // A hole takes a bitmap to describe.
         endpoint.owed.now &= endpoint.received.has_gap() || endpoint.owed.again;
-        let flags = Flags::default().with(Flags::ACKNOWLEDGES, true);
+        let again = std::mem::take(&mut endpoint.owed.heard_again);
+        let flags = Flags::ACKNOWLEDGES.with(Flags::HEARD_AGAIN, again);
         Piggyback { flags, echo, credit: credit as u32, ack: endpoint.received.next() }
     }
 
@@ -118,6 +121,7 @@ impl<M: Memory> Engine<M> {
         self.share(index);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.owed.echo = Some((repr.stamp, at));
+        endpoint.owed.heard_again |= repr.flags.has(Flags::AGAIN);
         endpoint.last_data = at;
         let gap = endpoint.received.has_gap();
         let filled = endpoint.gapped && !gap;
@@ -172,18 +176,27 @@ impl<M: Memory> Engine<M> {
             self.sharers.rotate_left(1);
             self.review(first);
         }
+        // Whoever is silent may speak up with what it may send unasked.
+        let silent = self.endpoints.len().saturating_sub(self.sharers.len()) as u64;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
         if !endpoint.sharing {
             return LEAST_CREDIT;
         }
         let unit = endpoint.peer.max_datagram as u64;
         let held = endpoint.granted[0].max(endpoint.granted[1]);
-        let free = self.limits.receive_capacity.saturating_sub(self.granted);
-        let share = self.limits.receive_capacity / self.sharers.len().max(1) as u64;
+        let whole = self.limits.receive_capacity;
+        let capacity = whole - (silent * LEAST_CREDIT * unit).min(whole / 2);
+        let free = capacity.saturating_sub(self.granted);
+        let share = capacity / self.sharers.len().max(1) as u64;
         let segments = (share.min(held + free) / unit).clamp(LEAST_CREDIT, self.limits.window.max(2));
-        // What was promised before may still be on its way here.
-        endpoint.granted = [segments * unit, endpoint.granted[0]];
-        self.granted = self.granted - held + endpoint.granted[0].max(endpoint.granted[1]);
+        // What was promised before may still be on its way here, for a while.
+        let promised = segments * unit;
+        if promised < endpoint.granted[0] {
+            endpoint.promised_until = self.now.plus(PROMISED + 2 * endpoint.rtt.smoothed());
+        }
+        let past = if self.now > endpoint.promised_until { promised } else { held };
+        endpoint.granted = [promised, past];
+        self.granted = self.granted - held + promised.max(past);
         segments
     }
 
@@ -230,9 +243,12 @@ impl<M: Memory> Engine<M> {
         let trip = u64::from(sample) * MICRO;
         // A packet that waited while we slept says nothing about the path.
         if sampled && at.since(woken) >= trip {
-            endpoint.rtt.sample(trip, at);
+            if endpoint.rtt.sample(trip, at) {
+                endpoint.congestion.run_dry();
+            }
             endpoint.congestion.note_round_trip(trip.max(MICRO));
         }
+        let heard_again = repr.flags.has(Flags::HEARD_AGAIN);
         let mut news = false;
         let before = endpoint.window.base();
         while self.endpoints.at(index).is_some_and(|endpoint| endpoint.window.base() < repr.ack) {
@@ -242,7 +258,7 @@ impl<M: Memory> Engine<M> {
             };
             news = true;
             if segment.state != State::Arrived {
-                self.segment_arrived(index, &segment, at);
+                self.segment_arrived(index, &segment, at, heard_again);
             }
         }
         if let Body::Ack(bitmap) = repr.body {
@@ -254,7 +270,7 @@ impl<M: Memory> Engine<M> {
                     let copy = *segment;
                     segment.state = State::Arrived;
                     news = true;
-                    self.segment_arrived(index, &copy, at);
+                    self.segment_arrived(index, &copy, at, heard_again);
                 }
             }
             let pending = self.endpoints.at(index).is_some_and(|endpoint| !endpoint.window.is_empty());
@@ -289,7 +305,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A segment is known to have arrived, in sequence or not.
-    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant) {
+    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant, heard_again: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if segment.state == State::InFlight {
             endpoint.in_flight -= 1;
@@ -299,7 +315,7 @@ impl<M: Memory> Engine<M> {
             self.expected = self.expected.saturating_sub(1);
         }
         let least = endpoint.rtt.least();
-        let hasty = segment.again && at.since(segment.sent) < least;
+        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
         if hasty || segment.state == State::Lost {
             // It was the earlier transmission that arrived.
             if hasty {

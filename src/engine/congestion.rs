@@ -8,11 +8,15 @@
 //! * losses while the queue is long: the window shrinks to three quarters;
 //! * very many losses (an eighth, and four at least): it shrinks with them, whatever the delay;
 //!   so short queues overflow a little, never much;
-//! * else it grows if it was used up: doubling at first, then by a sixteenth, and segment by
-//!   segment near where it last had to shrink.
+//! * else it grows if it was used up: doubling at first, every second round, so that the round
+//!   between shows whether a queue begins to grow; then by a sixteenth, and segment by segment near
+//!   where it last had to shrink.
 //!
 //! The shortest round trip of each round counts, not the average: the machine's scheduler delays
 //! some packets of every round by milliseconds.
+//!
+//! The shortest round trip is one through an empty queue, and a busy sender never sees the queue
+//! empty again. So every few seconds the window closes for a moment and lets it run dry.
 //!
 //! Pacing starts only where the path has shown that it needs it, by losses or by long round trips;
 //! elsewhere acknowledgements keep the time. Even paced, a burst of packets goes out at once.
@@ -30,6 +34,8 @@ const DELAY: u64 = 250 * MICRO;
 const LONG: u64 = 250 * MICRO;
 /// Rounds without loss after which pacing ends.
 const CALM: u32 = 32;
+/// Rounds for which the window closes to let the queue run dry: the first is still full.
+const DRY: u32 = 3;
 /// Segments that may leave at once, paced or not: as many as one offloaded send holds.
 const BURST: u64 = 64;
 
@@ -41,6 +47,10 @@ pub(super) struct Congestion {
     ceiling: u64,
     most: u64,
     starting: bool,
+    /// Starting, the window has just been doubled: what follows shows what that meant.
+    doubled: bool,
+    /// Rounds that the window stays closed.
+    dry: u32,
     limited: bool,
     delivered: u64,
     lost: u64,
@@ -67,6 +77,8 @@ impl Congestion {
             ceiling: 0,
             most: most * UNIT,
             starting: true,
+            doubled: false,
+            dry: 0,
             limited: false,
             delivered: 0,
             lost: 0,
@@ -79,8 +91,14 @@ impl Congestion {
 
     /// Segments that may be under way.
     #[inline]
-    pub(super) const fn window(&self) -> u64 {
-        self.window / UNIT
+    pub(super) fn window(&self) -> u64 {
+        if self.dry > 0 { LEAST.min(self.window / UNIT) } else { self.window / UNIT }
+    }
+
+    /// Lets the queue run dry, to see how short a round trip can be.
+    #[cold]
+    pub(super) fn run_dry(&mut self) {
+        self.dry = DRY;
     }
 
     /// The window was used up.
@@ -114,10 +132,12 @@ impl Congestion {
         let (lost, total) = (self.lost, self.lost + self.delivered);
         let delay = if self.least == u64::MAX { 0 } else { self.least.saturating_sub(shortest) };
         let queued = delay > DELAY.max(shortest / 2);
+        let rising = delay > (DELAY / 2).max(shortest / 8);
         let before = self.window;
         let full = self.limited;
         self.calm = if lost > 0 { 0 } else { self.calm.saturating_add(1) };
         (self.delivered, self.lost, self.limited, self.least) = (0, 0, false, u64::MAX);
+        self.dry = self.dry.saturating_sub(1);
         let outcome = if lost > 0 && queued || lost >= 4 && lost * 8 > total {
             self.ceiling = before;
             self.starting = false;
@@ -125,8 +145,8 @@ impl Congestion {
             self.window = smaller;
             Outcome::Shrunk
         } else {
-            if full {
-                self.grow(queued);
+            if full && self.dry == 0 {
+                self.grow(queued, rising);
             }
             Outcome::Steady
         };
@@ -134,13 +154,14 @@ impl Congestion {
         outcome
     }
 
-    fn grow(&mut self, queued: bool) {
+    fn grow(&mut self, queued: bool, rising: bool) {
         if self.starting {
-            if !queued {
+            self.starting = !rising;
+            self.doubled = self.starting && !self.doubled;
+            if self.doubled {
                 self.window *= 2;
-                return;
             }
-            self.starting = false;
+            return;
         }
         let near = self.ceiling > 0 && self.window >= self.ceiling * 7 / 8;
         self.window += if near || queued { UNIT } else { (self.window / 16).max(UNIT) };
@@ -214,7 +235,7 @@ mod tests {
     fn loss_from_a_long_queue_shrinks_it() {
         let mut now = Instant::from_nanos(1);
         let mut congestion = Congestion::new(4096, now);
-        (0..4).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
+        (0..7).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
         assert_eq!(congestion.window(), 256);
         assert_eq!(round(&mut congestion, &mut now, MILLI, 1), Outcome::Shrunk);
         assert_eq!(congestion.window(), 192);
@@ -230,7 +251,7 @@ mod tests {
     fn massive_loss_shrinks_it_whatever_the_delay() {
         let mut now = Instant::from_nanos(1);
         let mut congestion = Congestion::new(4096, now);
-        (0..4).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
+        (0..7).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
         assert_eq!(round(&mut congestion, &mut now, 100 * MICRO, 64), Outcome::Shrunk);
         assert!(congestion.window() < 230);
         for _ in 0..100 {

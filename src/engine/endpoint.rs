@@ -43,6 +43,8 @@ pub(super) struct Owed {
     pub(super) arrived: u64,
     /// First and last of those that came out of order and have not been spoken of.
     pub(super) fresh: Option<(u64, u64)>,
+    /// A packet has come that says that it was sent before.
+    pub(super) heard_again: bool,
     /// Something came again: an acknowledgement must have been lost.
     pub(super) again: bool,
     /// Stamp of the newest packet, and when it came.
@@ -116,8 +118,9 @@ pub(super) struct Endpoint {
     pub(super) owed: Owed,
     /// Newest stamp of the peer's, and when it came.
     pub(super) stamp: Option<(u32, Instant)>,
-    /// Bytes of room promised to the peer: last, and before that.
+    /// Bytes of room promised to the peer: last, and the most that still counts.
     pub(super) granted: [u64; 2],
+    pub(super) promised_until: Instant,
     pub(super) sharing: bool,
     pub(super) last_data: Instant,
 }
@@ -171,6 +174,7 @@ impl Endpoint {
             owed: Owed::default(),
             stamp: None,
             granted: [0; 2],
+            promised_until: now,
             sharing: false,
             last_data: now,
         }

@@ -26,8 +26,9 @@ impl Rtt {
         Self { smoothed: 0, variation: 0, latest: 0, least: [u64::MAX; 2], since: now, initial }
     }
 
+    /// Whether the shortest is about to be forgotten, and should be looked for again.
     #[inline]
-    pub(super) fn sample(&mut self, sample: u64, now: Instant) {
+    pub(super) fn sample(&mut self, sample: u64, now: Instant) -> bool {
         let sample = sample.clamp(MICRO, LONGEST);
         self.latest = sample;
         if self.smoothed == 0 {
@@ -37,11 +38,13 @@ impl Rtt {
             self.variation = (3 * self.variation + self.smoothed.abs_diff(sample)) / 4;
             self.smoothed = (7 * self.smoothed + sample) / 8;
         }
-        if now.since(self.since) > MEMORY {
+        let old = now.since(self.since) > MEMORY;
+        if old {
             self.least = [u64::MAX, self.least[0]];
             self.since = now;
         }
         self.least[0] = self.least[0].min(sample);
+        old
     }
 
     /// 0: not measured.
@@ -85,9 +88,9 @@ mod tests {
         assert_eq!((rtt.timeout(0), rtt.smoothed(), rtt.least()), (5 * MILLI, 0, 0));
         rtt.sample(20 * MILLI, start);
         assert_eq!(rtt.timeout(0), 60 * MILLI);
-        (0..100).for_each(|_| rtt.sample(20 * MILLI, start));
+        (0..100).for_each(|_| _ = rtt.sample(20 * MILLI, start));
         assert!(rtt.timeout(0) < 21 * MILLI);
-        (0..200).for_each(|_| rtt.sample(20 * MICRO, start));
+        (0..200).for_each(|_| _ = rtt.sample(20 * MICRO, start));
         assert_eq!(rtt.timeout(50 * MICRO), 500 * MICRO, "not shorter than a tenth of the initial one");
     }
 
@@ -106,7 +109,7 @@ mod tests {
         let mut rtt = Rtt::new(5 * MILLI, Instant::ORIGIN);
         rtt.sample(20 * MICRO, Instant::ORIGIN);
         rtt.sample(30_000 * MILLI, Instant::ORIGIN);
-        (0..60).for_each(|_| rtt.sample(20 * MICRO, Instant::ORIGIN));
+        (0..60).for_each(|_| _ = rtt.sample(20 * MICRO, Instant::ORIGIN));
         assert!(rtt.timeout(0) < 5 * MILLI);
     }
 }

@@ -589,4 +589,8 @@ impl Network {
 #[cfg(test)]
 mod endings;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod stories;
+#[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::traffic::{Game, Load};
 use super::*;
+use crate::engine::Counters;
 
 fn play(setup: Setup, load: Load) -> (Network, Game) {
     let mut network = Network::new(setup);
@@ -83,4 +84,66 @@ fn every_fragment_put_and_get_is_exact_over_any_path() {
 fn rest(network: &mut Network) {
     let until = network.now().plus(10_000_000_000);
     while network.step(until) {}
+}
+
+#[test]
+fn without_loss_no_receiver_is_overrun() {
+    for (nodes, to_one, max_datagram) in
+        [(2, false, 1472), (8, false, 1472), (8, true, 1472), (8, true, 8972), (5, true, 256)]
+    {
+        for seed in seeds(6) {
+            let buffer = 24 * max_datagram * (1 + seed as usize % 3);
+            let setup = Setup {
+                seed,
+                nodes,
+                config: config::Usnic { max_datagram, ..config::Usnic::default() },
+                receive_capacity: buffer,
+                receive_buffer: buffer,
+                work: 300 + seed * 700,
+                ..Setup::default()
+            };
+            let load = Load { operations: 200, depth: 16, longest: 60_000, to_one, ..Load::default() };
+            let (network, game) = play(setup, load);
+            // A slow receiver is asked whether it lives; that is all that may be sent twice.
+            let of = |count: fn(&Counters) -> u64| -> u64 {
+                network.nodes.iter().map(|node| count(node.engine.counters())).sum()
+            };
+            let (resends, probes) = (of(|c| c.num_resends), of(|c| c.num_probes));
+            assert!(resends <= 2 * probes && network.fates.overrun <= probes, "seed {seed}, {nodes} nodes");
+            assert!(resends * 1000 <= of(|c| c.num_total_sends), "seed {seed}: {resends}");
+            assert_eq!(game.failed, 0);
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_alone_may_be_lost() {
+    for seed in seeds(10) {
+        let path = Path { loss: 500_000, ..Path::default() };
+        let mut network = Network::new(Setup { seed, path, ..Setup::default() });
+        network.lossy = Some(Channel::Priority);
+        let load =
+            Load { operations: 100, shortest: 2_000, longest: 30_000, to_one: true, ..Load::default() };
+        let mut game = Game::new(&mut network, load);
+        game.run(&mut network, 120_000_000_000).unwrap_or_else(|missing| panic!("seed {seed}: {missing}"));
+        let resends = network.nodes[1].engine.counters().num_resends;
+        assert!(resends < 200, "seed {seed}: {resends} resends of segments that had all arrived");
+    }
+}
+
+#[test]
+fn a_path_that_opens_again_loses_nothing() {
+    for seed in seeds(10) {
+        let mut network = Network::new(Setup { seed, ..Setup::default() });
+        let load = Load { operations: 50, longest: 60_000, ..Load::default() };
+        let mut game = Game::new(&mut network, load);
+        let _ = game.run(&mut network, 300_000);
+        network.cut = vec![(0, 1)];
+        let _ = game.run(&mut network, 2_000_000_000);
+        network.cut = vec![(0, 1), (1, 0)];
+        let _ = game.run(&mut network, 2_000_000_000);
+        network.cut = vec![];
+        game.run(&mut network, 10_000_000_000).unwrap_or_else(|missing| panic!("seed {seed}: {missing}"));
+        assert_eq!((game.failed, game.completed), (0, 100));
+    }
 }

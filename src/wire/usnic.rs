@@ -116,9 +116,10 @@ impl Flags {
     pub const ASKS: Self = Self(4);
     /// The packet was sent before.
     pub const AGAIN: Self = Self(8);
+    /// Among what is acknowledged is a packet that was sent before.
+    pub const HEARD_AGAIN: Self = Self(0x80);
     /// Bits 4 to 6: words of the bitmap.
     const WORDS_SHIFT: u32 = 4;
-    const KNOWN: u8 = 0x7F;
 
     /// Whether all of `other` is set.
     #[inline]
@@ -134,7 +135,7 @@ impl Flags {
     }
 
     const fn words(self) -> usize {
-        (self.0 >> Self::WORDS_SHIFT) as usize
+        (self.0 >> Self::WORDS_SHIFT & 7) as usize
     }
 }
 
@@ -476,7 +477,7 @@ impl<'a> Packet<'a> {
         let kind = Kind::parse(fixed[1]).ok_or(Malformed::Kind)?;
         let flags = Flags(fixed[2]);
         let words = flags.words();
-        if flags.0 & !Flags::KNOWN != 0 || words > if kind == Kind::Ack { 4 } else { 0 } {
+        if words > if kind == Kind::Ack { 4 } else { 0 } {
             return Err(Malformed::Flags);
         }
         let header = header_len(kind) + words * 8;

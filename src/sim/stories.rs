@@ -1,0 +1,383 @@
+//! What the notes ask for, packet by packet: two engines, one hand that carries the datagrams.
+
+use super::Block;
+use crate::config;
+use crate::engine::*;
+use crate::wire::usnic::{Body, Flags, Kind, Packet, Repr};
+use std::time::Duration;
+
+const MICRO: u64 = 1_000;
+const KEYS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
+
+/// Two engines that know each other.
+struct Pair {
+    engines: [Engine<Block>; 2],
+    ids: [EndpointId; 2],
+    now: Instant,
+    delivered: [Vec<Vec<u8>>; 2],
+    done: [Vec<Cookie>; 2],
+}
+
+/// A datagram on its way.
+#[derive(Clone)]
+struct Sent {
+    channel: Channel,
+    bytes: Vec<u8>,
+}
+
+impl Sent {
+    fn repr(&self) -> Repr {
+        Packet::parse(&self.bytes).expect("well formed").repr
+    }
+
+    fn kind(&self) -> Kind {
+        self.repr().body.kind()
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(&config::Usnic { max_datagram: 1472, ..config::Usnic::default() })
+    }
+
+    fn with(config: &config::Usnic) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
+        let mut engines = [0, 1].map(|at| Engine::new(config, identity(at), 1 << 20, 1, now));
+        let ids = [0, 1].map(|at| {
+            let peer = Peer {
+                name: 1 - at as u64,
+                incarnation: 1,
+                key: KEYS[1 - at],
+                max_datagram: config.max_datagram,
+            };
+            engines[at].connect(peer, now).expect("connected")
+        });
+        Self { engines, ids, now, delivered: Default::default(), done: Default::default() }
+    }
+
+    fn pass(&mut self, micros: u64) {
+        self.now = self.now.plus(micros * MICRO);
+    }
+
+    fn send(&mut self, from: usize, len: usize, cookie: Cookie) {
+        let memory = Block::new(vec![cookie as u8; len]);
+        let fragment = Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false };
+        self.engines[from].send(self.ids[from], fragment, self.now).expect("sent");
+    }
+
+    /// Everything that an engine sends now.
+    fn take(&mut self, from: usize) -> Vec<Sent> {
+        self.engines[from].handle_timeout(self.now);
+        let mut sent = Vec::new();
+        while let Some(transmit) = self.engines[from].poll_transmit(self.now) {
+            let mut bytes = transmit.header.to_vec();
+            for piece in transmit.pieces.iter().flatten() {
+                let start = bytes.len();
+                bytes.resize(start + piece.len, 0);
+                piece.memory.read(piece.offset, &mut bytes[start..]);
+            }
+            sent.push(Sent { channel: transmit.channel, bytes });
+        }
+        sent
+    }
+
+    fn give(&mut self, to: usize, sent: &[Sent]) {
+        for sent in sent {
+            let received = self.engines[to].handle_datagram(sent.channel, &sent.bytes, self.now);
+            if let Received::Deliver { payload, .. } = received {
+                self.delivered[to].push(sent.bytes[payload].to_vec());
+            }
+        }
+        while let Some(event) = self.engines[to].poll_event() {
+            match event {
+                Event::Deliver { buffer, .. } => {
+                    self.delivered[to].push(buffer.to_vec());
+                    self.engines[to].recycle(buffer);
+                }
+                Event::Done { cookie, outcome: Ok(()) } => self.done[to].push(cookie),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Carries everything to and fro, ten microseconds each way, until nothing is left.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            for from in 0..2 {
+                self.pass(10);
+                let sent = self.take(from);
+                self.give(1 - from, &sent);
+            }
+        }
+    }
+
+    /// Gets the connection past its first packets: slots known, round trips measured, credit given.
+    fn warm(&mut self) {
+        for cookie in 0..4 {
+            self.send(0, 4000, cookie);
+            self.send(1, 4000, cookie);
+            self.settle();
+        }
+        for cookie in 0..8 {
+            self.send(0, 400_000, cookie);
+            self.settle();
+        }
+        self.delivered = Default::default();
+        self.done = Default::default();
+    }
+}
+
+#[test]
+fn an_acknowledgement_waits_fifty_microseconds_for_a_ride() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 8, 1);
+    let sent = pair.take(0);
+    assert_eq!((sent.len(), sent[0].channel, sent[0].kind()), (1, Channel::Priority, Kind::Fragment));
+    pair.give(1, &sent);
+    assert_eq!(pair.delivered[1].len(), 1);
+    assert!(pair.take(1).is_empty(), "not at once");
+    assert_eq!(pair.engines[1].next_timeout(), Some(pair.now.plus(50 * MICRO)));
+    pair.pass(49);
+    assert!(pair.take(1).is_empty());
+    pair.pass(1);
+    let acks = pair.take(1);
+    assert_eq!((acks.len(), acks[0].kind(), acks[0].channel), (1, Kind::Ack, Channel::Priority));
+    pair.give(0, &acks);
+    assert_eq!(pair.done[0], [1]);
+}
+
+#[test]
+fn an_acknowledgement_rides_on_the_answer() {
+    let mut pair = Pair::new();
+    pair.warm();
+    for cookie in 1..20 {
+        for from in 0..2 {
+            pair.send(from, 8, cookie);
+            let sent = pair.take(from);
+            assert_eq!(sent.len(), 1, "only the answer");
+            assert!(sent[0].repr().flags.has(Flags::ACKNOWLEDGES));
+            pair.pass(5);
+            pair.give(1 - from, &sent);
+        }
+    }
+    assert_eq!(pair.done[0], (1..20).collect::<Vec<_>>());
+    assert!(pair.engines[0].counters().num_fast_recvs >= 18);
+}
+
+#[test]
+fn the_end_of_a_large_fragment_is_acknowledged_at_once() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 10_000, 1);
+    let sent = pair.take(0);
+    assert!(sent.len() == 8 && sent.iter().all(|it| it.kind() == Kind::Chunk && it.channel == Channel::Data));
+    pair.give(1, &sent[..7]);
+    assert!(pair.take(1).is_empty());
+    pair.give(1, &sent[7..]);
+    let acks = pair.take(1);
+    assert_eq!((acks.len(), acks[0].kind(), acks[0].repr().ack), (1, Kind::Ack, sent[7].repr().seq + 1));
+}
+
+#[test]
+fn what_comes_again_is_acknowledged_at_once() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 8, 1);
+    let sent = pair.take(0);
+    pair.give(1, &sent);
+    pair.pass(50);
+    assert_eq!(pair.take(1).len(), 1, "this acknowledgement is lost");
+    pair.give(1, &sent);
+    assert_eq!(pair.take(1).len(), 1);
+    assert_eq!(pair.delivered[1].len(), 1, "delivered once");
+}
+
+#[test]
+fn duplicate_ack_resends_the_hole() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 10_000, 1);
+    let sent = pair.take(0);
+    // The second is lost; the others arrive one by one, each answered with what is missing.
+    pair.give(1, &sent[..1]);
+    let mut resent = Vec::new();
+    for (count, later) in sent[2..].iter().enumerate() {
+        pair.give(1, std::slice::from_ref(later));
+        let acks = pair.take(1);
+        assert_eq!(acks.len(), 1, "a hole is told at once");
+        assert_eq!(acks[0].repr().ack, sent[1].repr().seq);
+        pair.give(0, &acks);
+        let again = pair.take(0);
+        assert_eq!(again.len(), usize::from(count == 2), "after three later ones, and once");
+        resent.extend(again);
+    }
+    let repr = resent[0].repr();
+    assert_eq!((repr.seq, resent[0].channel), (sent[1].repr().seq, Channel::Data));
+    assert!(repr.flags.has(Flags::AGAIN) && repr.stamp >= sent[1].repr().stamp);
+    pair.give(1, &resent);
+    assert_eq!(pair.delivered[1].len(), 1);
+    pair.settle();
+    assert_eq!((pair.done[0].len(), pair.engines[0].counters().num_resends), (1, 1));
+}
+
+#[test]
+fn two_channels_overtake_each_other_without_resends() {
+    let mut pair = Pair::new();
+    pair.warm();
+    for cookie in 0..10 {
+        pair.send(0, 1000, cookie);
+        pair.send(0, 100, cookie + 10);
+    }
+    let sent = pair.take(0);
+    let of = |channel| sent.iter().filter(|it| it.channel == channel).cloned().collect::<Vec<_>>();
+    let (tiny, large) = (of(Channel::Priority), of(Channel::Data));
+    assert_eq!((tiny.len(), large.len()), (10, 10));
+    pair.give(1, &tiny);
+    let acks = pair.take(1);
+    pair.give(0, &acks);
+    pair.pass(20);
+    assert!(pair.take(0).is_empty(), "nothing is lost");
+    pair.give(1, &large);
+    pair.settle();
+    assert_eq!((pair.delivered[1].len(), pair.engines[0].counters().num_resends), (20, 0));
+}
+
+#[test]
+fn resends_go_first_and_are_bounded() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 100_000, 1);
+    let sent = pair.take(0);
+    assert!(sent.len() > 60);
+    // All but the last are lost: it tells of the others.
+    pair.give(1, &sent[sent.len() - 1..]);
+    let acks = pair.take(1);
+    pair.give(0, &acks);
+    pair.send(0, 8, 2);
+    pair.pass(20);
+    let again = pair.take(0);
+    let resends = again.iter().filter(|it| it.repr().flags.has(Flags::AGAIN)).count();
+    assert_eq!(resends, 16, "of one pass");
+    assert!(again[..16].iter().all(|it| it.channel == Channel::Data && it.repr().flags.has(Flags::AGAIN)));
+    pair.settle();
+    assert_eq!((pair.delivered[1].len(), pair.done[0].len()), (2, 2));
+}
+
+#[test]
+fn silence_asks_with_one_segment_and_then_with_two() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 50_000, 1);
+    let sent = pair.take(0);
+    assert!(sent.len() > 30);
+    let mut asked = Vec::new();
+    let start = pair.now;
+    while pair.now - start < Duration::from_secs(5) {
+        let next = pair.engines[0].next_timeout().expect("it waits");
+        pair.now = pair.now.plus(1).max(next);
+        asked.push(pair.take(0).len());
+    }
+    asked.retain(|count| *count > 0);
+    assert_eq!(asked[0], 1);
+    assert!(asked.len() < 24 && asked[1..].iter().all(|count| *count == 2), "{asked:?}");
+}
+
+#[test]
+fn round_trips_are_measured_without_the_time_held() {
+    let mut pair = Pair::new();
+    pair.warm();
+    for cookie in 0..100 {
+        pair.send(0, 8, cookie);
+        let sent = pair.take(0);
+        pair.pass(30);
+        pair.give(1, &sent);
+        pair.pass(50);
+        let acks = pair.take(1);
+        pair.pass(30);
+        pair.give(0, &acks);
+    }
+    let facts = pair.engines[0].peer(pair.ids[0]).expect("known");
+    let trip = facts.round_trip.as_micros();
+    assert!((59..=62).contains(&trip), "{trip} µs");
+}
+
+#[test]
+fn endpoints_are_served_in_turn() {
+    let now = Instant::from_nanos(1_000_000_000);
+    let config = config::Usnic { max_datagram: 1472, ..config::Usnic::default() };
+    let identity = Identity { name: 9, incarnation: 1, key: KEYS[0] };
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, 1, now);
+    let mut order = Vec::new();
+    for name in 0..5 {
+        let peer = Peer { name, incarnation: 1, key: KEYS[1], max_datagram: 1472 };
+        let id = engine.connect(peer, now).expect("connected");
+        // An acknowledgement that gives much credit.
+        let greeting = Repr {
+            flags: Flags::ACKNOWLEDGES,
+            tag: 0,
+            length: 0,
+            connection: 1,
+            name,
+            incarnation: 1,
+            receiver_slot: 0,
+            sender_slot: 1,
+            stamp: 1,
+            echo: 0,
+            credit: 4096,
+            seq: 0,
+            ack: 0,
+            body: Body::Void,
+        };
+        let mut header = greeting.emit();
+        header.seal(&KEYS[0]);
+        assert_eq!(engine.handle_datagram(Channel::Priority, &header, now), Received::Nothing);
+        for cookie in 0..100 {
+            let memory = Block::new(vec![0; 1300]);
+            let fragment = Fragment { tag: 1, pieces: [Some(memory), None], cookie, priority: false };
+            engine.send(id, fragment, now).expect("sent");
+        }
+    }
+    while let Some(transmit) = engine.poll_transmit(now) {
+        let index = transmit.endpoint.index();
+        if order.last() != Some(&index) {
+            order.push(index);
+        }
+    }
+    assert!(order.len() >= 5, "{order:?}");
+    let mut first: Vec<usize> = order[..5].to_vec();
+    first.sort_unstable();
+    first.dedup();
+    assert_eq!(first.len(), 5, "each has had a turn before any has its second: {order:?}");
+}
+
+#[test]
+fn fragments_that_can_never_fit_are_refused() {
+    let mut pair = Pair::new();
+    let longest = pair.engines[0].max_fragment();
+    let memory = Block::new(vec![0; longest + 1]);
+    let fragment =
+        |memory: Block| Fragment { tag: 1, pieces: [Some(memory), None], cookie: 1, priority: false };
+    let too_long = pair.engines[0].send(pair.ids[0], fragment(memory.clone()), pair.now);
+    assert_eq!(too_long, Err(crate::error::Error::MessageTooBig));
+    pair.engines[0].send(pair.ids[0], fragment(memory.slice(0, longest)), pair.now).expect("fits");
+}
+
+#[test]
+fn the_engine_says_when_it_expects_data() {
+    let mut pair = Pair::new();
+    assert!(!pair.engines[0].is_expecting());
+    pair.send(0, 8, 1);
+    let sent = pair.take(0);
+    assert!(!pair.engines[0].is_expecting(), "tiny ones use the other channel");
+    pair.give(1, &sent);
+    pair.send(0, 4000, 2);
+    let sent = pair.take(0);
+    assert!(pair.engines[0].is_expecting());
+    pair.give(1, &sent[..1]);
+    assert!(pair.engines[1].is_expecting());
+    pair.settle();
+    assert!(!pair.engines[0].is_expecting() && !pair.engines[1].is_expecting());
+    assert_eq!(pair.done[0], [1, 2]);
+}

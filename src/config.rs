@@ -107,8 +107,9 @@ pub struct Usnic {
     pub retransmit: Duration,
     /// Most that waiting for an answer grows to by doubling. A stopped process is asked as often.
     pub retransmit_max: Duration,
-    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never.
-    /// Longer than people stop a process under a debugger by accident.
+    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never. Long,
+    /// because a process that computes without calling MPI answers nothing either; of one that has
+    /// ended, the network says so much sooner.
     pub peer_timeout: Duration,
     /// Memory for fragments of one peer of which parts have arrived.
     pub reassembly_per_peer: usize,
@@ -129,7 +130,7 @@ impl Default for Usnic {
             ack_delay: Duration::from_micros(50),
             retransmit: Duration::from_millis(5),
             retransmit_max: Duration::from_millis(500),
-            peer_timeout: Duration::from_secs(60),
+            peer_timeout: Duration::from_secs(600),
             reassembly_per_peer: 64 << 20,
             reassembly_total: 256 << 20,
             protect_payload: false,

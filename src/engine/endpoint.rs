@@ -98,6 +98,8 @@ pub(super) struct Endpoint {
     // Time.
     /// On the clock that does not run while we sleep.
     pub(super) heard: Instant,
+    /// Since when the network says that nobody listens there, and how often it did.
+    pub(super) refused: Option<(Instant, u32)>,
     pub(super) asked: u32,
     pub(super) backoff: u32,
     /// When something was last sent, or acknowledged.
@@ -158,6 +160,7 @@ impl Endpoint {
             serving: 0,
             refusing: 0,
             heard: now,
+            refused: None,
             asked: 0,
             backoff: 0,
             active: now,

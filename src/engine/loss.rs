@@ -9,6 +9,7 @@
 use super::endpoint::{Endpoint, Phase};
 use super::operation::Job;
 use super::slab::Key;
+use super::time::MILLI;
 use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
@@ -24,6 +25,10 @@ enum Reason {
     Overtaken,
     Silence,
 }
+
+/// So many times the network must say that nobody listens, over so long.
+const REFUSALS: u32 = 3;
+const REFUSED: u64 = 500 * MILLI;
 
 impl<M: Memory> Engine<M> {
     /// Puts what must be lost by now on the list of resends.
@@ -202,6 +207,26 @@ impl<M: Memory> Engine<M> {
         endpoint.lost.push_back(seq);
         self.expected += 1;
         self.check_ready(index);
+    }
+
+    /// The network says that nobody listens where the peer was. A few such words over some time, and
+    /// nothing from the peer itself, mean that its process has ended: there is no need to wait for
+    /// the timeout. One that was about to close has just been faster than its last words.
+    pub fn handle_gone(&mut self, endpoint: EndpointId, now: Instant) {
+        self.settle(now);
+        let awake = self.awake();
+        let Some(index) = self.place(endpoint) else { return };
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let fresh = endpoint.refused.is_none_or(|(since, _)| since < endpoint.heard);
+        let (since, count) = if fresh { (awake, 0) } else { endpoint.refused.unwrap_or((awake, 0)) };
+        endpoint.refused = Some((since, count + 1));
+        match endpoint.phase {
+            Phase::Closing => self.handle_close_ack(index),
+            Phase::Open | Phase::Draining if count + 1 >= REFUSALS && awake.since(since) > REFUSED => {
+                self.lose_peer(index);
+            }
+            Phase::Open | Phase::Draining | Phase::Lingering | Phase::Dead => {}
+        }
     }
 
     /// The peer does not answer any more.

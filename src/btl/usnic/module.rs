@@ -1,6 +1,7 @@
 //! One module: one engine over one link.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -38,9 +39,17 @@ struct State {
     /// The datagram of a stranger who is connected now.
     again: Option<Datagram>,
     /// Where the peer of an endpoint is, by the endpoint.
-    routes: HashMap<EndpointId, AddressId>,
+    routes: HashMap<EndpointId, Route>,
+    /// Routes of connections that are closed, and when they were.
+    closed: VecDeque<(Instant, EndpointId)>,
     /// Turns since the data channel was looked at.
     idle_turns: u32,
+}
+
+struct Route {
+    to: AddressId,
+    /// Only what the peer may have missed still goes there.
+    is_closed: bool,
 }
 
 /// What `progress` has to do outside the engine.
@@ -52,6 +61,9 @@ enum Work {
 
 /// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
 const CLOSING: Duration = Duration::from_millis(250);
+
+/// How long a closed connection may still have something to say, by the engine's `LINGER`.
+const LAST_WORDS: Duration = Duration::from_millis(2_500);
 
 /// The data channel is looked at in every so many turns while nothing is expected there: each look
 /// is a system call.
@@ -79,8 +91,15 @@ impl Module {
             u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
         let identity = Identity { name, incarnation, key };
         let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
-        let state =
-            State { engine, link, inbox: Inbox::new(), again: None, routes: HashMap::new(), idle_turns: 0 };
+        let state = State {
+            engine,
+            link,
+            inbox: Inbox::new(),
+            again: None,
+            routes: HashMap::new(),
+            closed: VecDeque::new(),
+            idle_turns: 0,
+        };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
     }
 
@@ -122,7 +141,9 @@ impl Module {
             }
             state.transmit(begin);
         });
-        let is_open = |endpoint: &EndpointId| self.state.with(|state| state.routes.contains_key(endpoint));
+        let is_open = |endpoint: &EndpointId| {
+            self.state.with(|state| state.routes.get(endpoint).is_some_and(|route| !route.is_closed))
+        };
         while endpoints.iter().any(is_open) {
             if Duration::from_nanos(self.now().nanos() - begin.nanos()) > CLOSING {
                 endpoints.iter().for_each(|&endpoint| self.forget(endpoint));
@@ -234,6 +255,8 @@ impl Module {
         self.state.with(|state| {
             state.engine.handle_timeout(now);
             state.transmit(now);
+            state.hear_refusals(now);
+            state.sweep(now);
         });
         count
     }
@@ -252,7 +275,10 @@ impl Module {
                 let name = self.peer(endpoint).map_or(0, |peer| peer.name);
                 up.lost(endpoint, name);
             }
-            Work::Event(Event::Closed { endpoint }) => self.state.with(|state| state.release(endpoint)),
+            Work::Event(Event::Closed { endpoint }) => {
+                let now = self.now();
+                self.state.with(|state| state.close(endpoint, now));
+            }
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
                     self.state.with(|state| state.again = Some(datagram));
@@ -277,13 +303,45 @@ impl State {
         let max_datagram = (address.max_datagram as usize).min(self.link.max_datagram(Channel::Data, route));
         let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
         let endpoint = self.engine.connect(peer, now)?;
-        self.routes.insert(endpoint, route);
+        match self.routes.entry(endpoint) {
+            // Known already: the link counts how often it was asked.
+            Entry::Occupied(_) => self.link.release(route),
+            Entry::Vacant(slot) => _ = slot.insert(Route { to: route, is_closed: false }),
+        }
         Ok(endpoint)
     }
 
     fn release(&mut self, endpoint: EndpointId) {
         if let Some(route) = self.routes.remove(&endpoint) {
-            self.link.release(route);
+            self.link.release(route.to);
+        }
+    }
+
+    /// The connection is closed, but its last words may have to be said again.
+    fn close(&mut self, endpoint: EndpointId, now: Instant) {
+        if let Some(route) = self.routes.get_mut(&endpoint) {
+            route.is_closed = true;
+            self.closed.push_back((now, endpoint));
+        }
+    }
+
+    /// Lets go of the routes of connections that were closed long ago.
+    fn sweep(&mut self, now: Instant) {
+        while let Some(&(since, endpoint)) = self.closed.front() {
+            if now.nanos().saturating_sub(since.nanos()) < LAST_WORDS.as_nanos() as u64 {
+                break;
+            }
+            self.closed.pop_front();
+            self.release(endpoint);
+        }
+    }
+
+    /// Tells the engine of peers whom the network calls gone.
+    fn hear_refusals(&mut self, now: Instant) {
+        while let Some(address) = self.link.poll_refused() {
+            let there = |(&endpoint, route): (&EndpointId, &Route)| (route.to == address).then_some(endpoint);
+            let gone: Vec<EndpointId> = self.routes.iter().filter_map(there).collect();
+            gone.into_iter().for_each(|endpoint| self.engine.handle_gone(endpoint, now));
         }
     }
 
@@ -326,7 +384,7 @@ impl State {
     fn transmit(&mut self, now: Instant) {
         let mut posted = false;
         while let Some(datagram) = self.engine.poll_transmit(now) {
-            let Some(&to) = self.routes.get(&datagram.endpoint) else { continue };
+            let Some(&Route { to, .. }) = self.routes.get(&datagram.endpoint) else { continue };
             let mut pieces = [Lent::EMPTY; 2];
             for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
                 if let Some(piece) = piece {

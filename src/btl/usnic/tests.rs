@@ -239,6 +239,17 @@ fn a_peer_that_dies_is_lost_once_and_everything_ends() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_lost_without_waiting_for_the_timeout() {
+    let config = config::Usnic { peer_timeout: std::time::Duration::ZERO, ..config::Usnic::default() };
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let there = one.connect(&two);
+    drop(two);
+    let cookie = one.send(there, 1, pattern(1, 10_000));
+    run(&[&one], || !one.lost.borrow().is_empty());
+    assert_eq!((one.done.borrow()[&cookie], one.lost.borrow().len()), (Err(Error::Unreachable), 1));
+}
+
+#[test]
 fn connections_close_from_both_ends() {
     let config = config::Usnic::default();
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));

@@ -66,7 +66,7 @@ static NUMBERS: [Number; 26] = [
     number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between probes of the connectivity check"),
     number(c"connectivity_error_num_retries", 40, 3, c"Probes without an answer before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
-    number(c"peer_timeout", 60, 5, c"Seconds without any acknowledgement after which a peer counts as lost; 0: never"),
+    number(c"peer_timeout", 600, 5, c"Seconds without any answer after which a peer counts as lost; 0: never. A process that computes without calling MPI answers nothing; of one that has ended, the network says so within about a second"),
     number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
 ];
 

@@ -296,24 +296,31 @@ fi
 
 # --- strangers
 
-# ports HOST: the first and the last UDP port that a rank there has on a network for data.
+# ports HOST: the UDP ports there, each once.
 ports() {
-    local pid
+    local port
     # The files of one network: those of its holder.
     sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "/proc/${bed_pids[$1]}/net/udp" "/proc/${bed_pids[$1]}/net/udp6" |
-        while read -r pid; do echo $((16#$pid)); done | sort -n | sed -n '1p;$p' | tr '\n' ' '
+        while read -r port; do echo $((16#$port)); done | sort -nu
 }
 has_ports() { [ -n "$(ports "$1")" ]; }
 
-# forge HOW…: what the forger sent, in `strangers`.
-forge() { "$@" >"$log.forge" 2>&1 && tail -n 1 "$log.forge" | grep -qx "sent $forged"; }
+# forge NUMBER COMMAND…: the forger has sent so many.
+forge() {
+    local number=$1
+    shift
+    "$@" "$number" >"$log.forge" 2>&1
+    tail -n 1 "$log.forge" | grep -qx "sent $number"
+}
 
 if [ "$btl" != tcp ]; then
     begin "$forged forged packets from a stranger on host 3: 2 ranks on 2 hosts go on" && {
         launch 2 2 "$alltoall" "$enough_there"
         need crossing && need has_ports 2
-        read -r first last <<<"$(ports 2)"
-        need forge bed_on 3 "$bed_root/$work/forge" send 10.77.0.2 "${first:-1}" "${last:-1}" "$forged"
+        open=$(ports 2)
+        for port in $open; do
+            need forge $((forged / $(wc -w <<<"$open"))) bed_on 3 "$bed_root/$work/forge" send 10.77.0.2 "$port" "$port"
+        done
         need crossing
         need passes alltoall
         finish
@@ -321,8 +328,7 @@ if [ "$btl" != tcp ]; then
     begin "$forged replayed and altered packets with the peer's own address: 2 ranks on 2 hosts go on" && {
         launch 2 2 "$alltoall" "$enough_there"
         need crossing && need has_ports 2
-        read -r first last <<<"$(ports 2)"
-        need forge "$work/forge" replay node2e0 10.77.0.2 "${first:-1}" "${last:-1}" "$forged"
+        need forge "$forged" "$work/forge" replay node2e0 10.77.0.2 1 65535
         need crossing
         need passes alltoall
         finish
@@ -334,7 +340,7 @@ else
             bed_on 2 "$bed_root/$work/forge" listen $address 5555 >"$log" 2>&1 &
             job=$!
             need until_true says '^listening$'
-            need forge bed_on 1 "$bed_root/$work/forge" send $address 5555 5555 "$forged"
+            need forge "$forged" bed_on 1 "$bed_root/$work/forge" send $address 5555 5555
             need wait "$job"
             job=
             cat "$log.forge" >>"$log"

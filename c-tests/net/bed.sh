@@ -24,7 +24,7 @@
 # and e0, e1 … (10.77.RAIL.N, fd77:0:0:RAIL::N) for data. Devices cut what is longer than a packet
 # before it leaves, as cables need it: loss hits packets, not segments of 64 KiB.
 #
-# Needs root, iproute2 and nftables.
+# Needs root, iproute2, nftables and procps.
 
 # The words that ask for these namespaces.
 bed_spaces=(unshare --net --uts --mount --pid --fork --kill-child --mount-proc)
@@ -189,10 +189,10 @@ bed_rules() {
     } | nft -f -
 }
 
-# bed_bad LOSS DUP REORDER, in percent: from now on, counted from zero.
+# bed_bad LOSS DUP REORDER, in percent: from now on, counted from zero, and no longer slow.
 bed_bad() {
     local port
-    bed_loss=$1 bed_dup=$2 bed_reorder=$3
+    bed_loss=$1 bed_dup=$2 bed_reorder=$3 bed_rate=unlimited
     for port in $(bed_ports); do
         tc qdisc del dev "$port" root 2>/dev/null
         # A second queue that is served slowly: who goes there is overtaken.
@@ -207,14 +207,15 @@ WORDS
     bed_rules
 }
 
-# bed_slow RATE|unlimited: of each cable to a host; what does not fit in 64 KB is lost. Not together
-# with reordering.
+# bed_slow RATE|unlimited: of each cable to a host; what does not fit in 64 KB is lost. After bed_bad,
+# and not together with reordering, which needs the queue for itself.
 bed_slow() {
     local port
     bed_rate=$1
+    [ "$bed_rate" != unlimited ] || return 0
+    [ "$bed_reorder" = 0 ] || { echo "bed: a cable is slow or reorders, not both" >&2; return 1; }
     for port in $(bed_ports); do
-        tc qdisc del dev "$port" root 2>/dev/null
-        [ "$bed_rate" = unlimited ] || tc qdisc add dev "$port" root tbf rate "$bed_rate" burst 64kb latency 5ms || return 1
+        tc qdisc replace dev "$port" root tbf rate "$bed_rate" burst 64kb latency 5ms || return 1
     done
 }
 
@@ -240,6 +241,12 @@ bed_count() { nft list counter netdev bed "$1" | sed -n 's/.*packets \([0-9]*\) 
 
 # bed_bytes: of what was seen.
 bed_bytes() { nft list counter netdev bed seen | sed -n 's/.* bytes \([0-9]*\).*/\1/p'; }
+
+# bed_held: packets that have waited for, or were lost to, the rate of a cable.
+bed_held() {
+    local port
+    for port in $(bed_ports); do tc -s qdisc show dev "$port" root; done | sed -n 's/.*overlimits \([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n + 0 }'
+}
 
 # bed_sweep: ends what a job has left on the hosts. Processes count as a host's by their network.
 bed_sweep() {
@@ -277,8 +284,7 @@ done
 [ $# -gt 0 ] || { sed -n '2,/^#     --rate/s/^# \{0,1\}//p' "$0"; exit 2; }
 bed_able || exit 1
 bed_enter "${options[@]}"
-bed_make "$system" "$hosts" "$rails" && bed_mtu "$mtu" && bed_bad "$loss" "$dup" "$reorder" || exit 1
-[ "$rate" = unlimited ] || bed_slow "$rate" || exit 1
+bed_make "$system" "$hosts" "$rails" && bed_mtu "$mtu" && bed_bad "$loss" "$dup" "$reorder" && bed_slow "$rate" || exit 1
 bed_on 1 "$@"
 status=$?
 printf 'network: %s packets' "$(bed_count seen)"

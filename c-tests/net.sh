@@ -70,12 +70,12 @@ run() {
     bed_sweep
 }
 
-# The longest messages, in bytes, and a word for programs that have a short form. TCP is slow where
-# much is lost.
+# The longest messages in bytes, the rounds, and a word for programs that have a short form. TCP is
+# slow where much is lost.
 patience() { # patience LOSS
-    long=$((64 << 20)) some=$((8 << 20)) whole= short=
+    long=$((64 << 20)) some=$((8 << 20)) rounds=10 whole= short=
     [ "$btl" != tcp ] || [ "$1" -lt 5 ] || long=$((1 << 20)) some=$((1 << 20))
-    [ "$btl" != tcp ] || [ "$1" -lt 20 ] || some=5000 whole=5000 short=small
+    [ "$btl" != tcp ] || [ "$1" -lt 20 ] || some=5000 rounds=3 whole=5000 short=small
 }
 
 # under MTU LOSS DUP REORDER RATE: the network is so from now on.
@@ -100,9 +100,9 @@ all_programs() {
     run 2 2 "bigmsg $long"
     run 2 4 "coll $short"
     run 2 4 "mixed $short"
-    run 2 4 "alltoall 10 $whole"
+    run 2 4 "alltoall $rounds $whole"
     run 3 3 "coll $short"
-    run 3 6 "alltoall 10 $whole"
+    run 3 6 "alltoall $rounds $whole"
     run 3 8 "alltoall 5 $whole"
 }
 
@@ -110,7 +110,7 @@ some_programs() {
     run 2 2 "p2p $short"
     run 2 2 "sizes $some"
     run 2 4 "mixed $short"
-    run 3 6 "alltoall 10 $whole"
+    run 3 6 "alltoall $rounds $whole"
 }
 
 job_compile p2p sizes datatypes flood bigmsg coll mixed alltoall || { echo "0 passed, 1 failed"; exit 1; }

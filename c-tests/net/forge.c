@@ -9,7 +9,7 @@
  * `send` takes the kinds in turn. `replay` needs root: it collects UDP packets to these ports of the
  * address as they pass the device, says `collecting` when it begins, and goes on collecting while it
  * sends; when none passes for 10 seconds at the beginning it ends without having sent any. `listen`
- * counts what comes, and ends when nothing has come for a second. All print what they did: lines of
+ * counts what comes, and ends when nothing has come for 3 seconds. All print what they did: lines of
  * `KIND NUMBER`, then `sent NUMBER` or `received NUMBER`. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -357,7 +357,7 @@ static void count_arrivals(const char *at, int port)
         n = recv(fd, bytes, sizeof bytes, 0);
         if (n < 0)
             continue;
-        wait = 1000;
+        wait = 3000;
         received++;
         headed += n >= HEADER && bytes[0] == VERSION;
         shorter += n < HEADER;

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev"
-test="openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev"
+test="openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
 
 case ${1:-} in
 build) wanted=$build ;;

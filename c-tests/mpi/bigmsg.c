@@ -18,52 +18,9 @@ static int right, left;
 static unsigned serial;
 static unsigned char *out, *in;
 
-/* Eight bytes of payload. A byte for itself would cost more than the transfer. */
-static inline uint64_t word_of(uint64_t seed, uint64_t i)
-{
-    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u + seed * 0xBF58476D1CE4E5B9u;
-    return x ^ (x >> 29);
-}
-
-static inline unsigned char byte_of(uint64_t seed, size_t k)
-{
-    uint64_t word = word_of(seed, k / 8);
-    return ((unsigned char *)&word)[k % 8];
-}
-
 static uint64_t exchange_seed(int source, int number)
 {
     return (uint64_t)source * 1000000007u + serial * 64u + (uint64_t)number;
-}
-
-static void fill_words(unsigned char *buffer, size_t n, uint64_t seed)
-{
-    size_t k = 0;
-    for (; k + 8 <= n; k += 8) {
-        uint64_t word = word_of(seed, k / 8);
-        memcpy(buffer + k, &word, 8);
-    }
-    for (; k < n; k++)
-        buffer[k] = byte_of(seed, k);
-}
-
-static void verify_words(const unsigned char *buffer, size_t n, uint64_t seed)
-{
-    size_t k = 0;
-    for (; k + 8 <= n; k += 8) {
-        uint64_t word = word_of(seed, k / 8), got;
-        memcpy(&got, buffer + k, 8);
-        if (got != word)
-            break;
-    }
-    for (; k < n; k++) {
-        if (buffer[k] != byte_of(seed, k)) {
-            char text[80];
-            snprintf(text, sizeof text, "byte %zu of %zu", k, n);
-            check_report(__FILE__, __LINE__, text, buffer[k], byte_of(seed, k));
-            return;
-        }
-    }
 }
 
 /* Afterwards the left neighbour has started what it started before. */
@@ -120,8 +77,8 @@ static void exchange(enum mode mode, size_t size)
         break;
     }
     CHECK_STATUS(&status[0], left, DATA, n);
-    verify_words(to, size, exchange_seed(left, 0));
-    verify_words(from, size, exchange_seed(check_rank, 0));
+    VERIFY_WORDS(to, size, exchange_seed(left, 0));
+    VERIFY_WORDS(from, size, exchange_seed(check_rank, 0));
     UNTOUCHED(to - 3 * odd, to);
     UNTOUCHED(to + size, to + size + CHECK_GUARD);
 }
@@ -174,7 +131,7 @@ static void several_at_once(void)
             MPI_Status status;
             MPI(MPI_Wait(&posted[p], &status));
             CHECK_STATUS(&status, left, DATA + p, (int)sizes[p]);
-            verify_words(in + (size_t)p * slice, sizes[p], exchange_seed(left, p));
+            VERIFY_WORDS(in + (size_t)p * slice, sizes[p], exchange_seed(left, p));
         }
         MPI(MPI_Waitall(PIECES, sent, MPI_STATUSES_IGNORE));
     }

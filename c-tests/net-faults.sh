@@ -1,0 +1,375 @@
+#!/usr/bin/env bash
+# What happens to jobs between hosts when something is taken away: a network that is down for two
+# seconds, a rank that is stopped and goes on later, a rank that is killed, a host that is gone; and
+# when strangers send to a job.
+#
+#     c-tests/net-faults.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps; the networks are
+# those of c-tests/net/bed.sh. With words, only the checks whose line holds all of them. Each fault
+# comes when data is under way, and jobs that are to outlive it end when data has been under way
+# again. Logs lie in target/c-tests/HOST/net/logs, and that of a failed check is shown. The last line
+# is `N passed, N failed`.
+#
+#     HAWSER_BTL=tcp           another BTL than usnic; the host's own tests the tests
+#     HAWSER_BTL_OPTIONS=…     more words for mpirun
+#     HAWSER_STOP=5            for how many seconds a rank is stopped
+#     HAWSER_DOWN=2            for how many seconds a network is down
+#     HAWSER_PEER_TIMEOUT=…    after how long usnic gives up a silent peer (btl_usnic_peer_timeout, as
+#                              it is written there); how long ranks may take to end after a death, in
+#     HAWSER_END=30            seconds
+#     HAWSER_FORGED=1000000    how many forged packets, of each sort
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. c-tests/net/bed.sh
+. c-tests/net/job.sh
+
+job_system "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+bed_able || { echo "0 passed, 1 failed"; exit 1; }
+bed_enter "$@"
+shift
+words=("$@")
+passed=0 failed=0
+stop_seconds=${HAWSER_STOP:-5} down_seconds=${HAWSER_DOWN:-2} end_seconds=${HAWSER_END:-30} forged=${HAWSER_FORGED:-1000000}
+
+# The test's own files; the first is what jobs wait for.
+enough=$PWD/$work/enough
+log=$work/logs/fault
+
+# wanted LINE: all words are in it.
+wanted() {
+    local word
+    for word in ${words[@]+"${words[@]}"}; do
+        case $1 in *"$word"*) ;; *) return 1 ;; esac
+    done
+}
+
+# begin LINE: a new check, if it is wanted.
+begin() {
+    line=$1
+    wanted "$btl $line" || return 1
+    log=$work/logs/fault-$(tr -c 'a-z0-9\n' - <<<"$btl $line")
+    began=$SECONDS why= job=
+    rm -f "$enough"
+    : >"$log"
+    rm -f "$log.forge"
+    bed_rules
+}
+
+# need COMMAND…: what must succeed for the check; says what did not.
+need() {
+    [ -z "$why" ] || return 1
+    "$@" || { why="failed: $*"; return 1; }
+}
+
+# finish: the check's verdict, and nothing of its job stays.
+finish() {
+    : >"$enough"
+    [ -z "$job" ] || { kill -TERM "$job" 2>/dev/null; wait "$job" 2>/dev/null; }
+    bed_sweep
+    if [ -z "$why" ]; then
+        passed=$((passed + 1))
+        echo "ok $line ($((SECONDS - began)) s)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $line ($why; $((SECONDS - began)) s)"
+        tr -d '\0' <"$log" | head -n 40 | sed 's/^/    | /'
+    fi
+    rm -f "$enough"
+}
+
+# launch HOSTS RANKS WORD…: a job that goes on beside the test.
+launch() {
+    job_words "$@"
+    CHECK_WATCHDOG=${CHECK_WATCHDOG:-400} bed_on 1 timeout --kill-after=10 420 "${start[@]}" >"$log" 2>&1 </dev/null &
+    job=$!
+}
+
+running() { kill -0 "$job" 2>/dev/null; }
+
+# until_true COMMAND…: waits for it, as long as the job runs; two minutes at most.
+until_true() {
+    local end=$((SECONDS + 120))
+    until "$@"; do
+        running && [ $SECONDS -lt $end ] || return 1
+        sleep 0.05
+    done
+}
+
+beyond() { [ "$(bed_bytes)" -gt "$1" ]; }
+
+# crossing: a megabyte more crosses the networks for data while the job runs.
+crossing() { until_true beyond $(($(bed_bytes) + 1000000)) && running; }
+
+# quiet_network: nothing crosses for a while. What was under way may still arrive.
+quiet_network() {
+    local before
+    sleep 0.5
+    before=$(bed_bytes)
+    sleep 0.5
+    [ "$(bed_bytes)" -lt $((before + 20000)) ]
+}
+
+# passes PROGRAM: once it has been told, the job ends well.
+passes() {
+    : >"$enough"
+    wait "$job"
+    status=$?
+    job=
+    [ "$status" = 0 ] && grep -aqx "PASS $1" "$log"
+}
+
+# rank_of PROGRAM HOST: the process of a rank on that host.
+rank_of() {
+    local entry
+    for entry in /proc/[0-9]*; do
+        case $(readlink "$entry/exe" 2>/dev/null) in */"$1") ;; *) continue ;; esac
+        [ "$entry/ns/net" -ef "/proc/${bed_pids[$2]}/ns/net" ] || continue
+        echo "${entry#/proc/}"
+        return
+    done
+    return 1
+}
+
+# left: processes on the hosts that are not ours.
+left() {
+    local host entry
+    for ((host = 1; host <= bed_hosts; host++)); do
+        for entry in /proc/[0-9]*; do
+            [ "${entry#/proc/}" != "${bed_pids[$host]}" ] && [ "$entry/ns/net" -ef "/proc/${bed_pids[$host]}/ns/net" ] || continue
+            tr '\0' ' ' <"$entry/cmdline" 2>/dev/null
+            echo
+        done
+    done
+}
+
+# nothing_left: what dies has ten seconds.
+nothing_left() {
+    local end=$((SECONDS + 10))
+    while [ -n "$(left)" ]; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.1
+    done
+}
+
+
+
+job_compile alltoall killed || { echo "0 passed, 1 failed"; exit 1; }
+cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || { echo "not ok forge compiles"; echo "0 passed, 1 failed"; exit 1; }
+bed_make "$system" 3 || { echo "not ok the network is there"; echo "0 passed, 1 failed"; exit 1; }
+job_tune
+alltoall=$bed_root/$work/alltoall enough_there=$bed_root/$work/enough
+
+# --- a network that goes and comes back
+
+# down_and_up HOSTS RANKS HOST HOW
+device() { bed_link "$1" e0 "$2"; }
+cable() { ip link set "node${1}e0" "$2"; }
+down_and_up() {
+    begin "$4 of host $3 down for $down_seconds s and up again: $2 ranks on $1 hosts go on" || return
+    launch "$1" "$2" "$alltoall" "$enough_there"
+    need crossing && need "$4" "$3" down && sleep "$down_seconds"
+    need running
+    "$4" "$3" up
+    need crossing
+    need passes alltoall
+    finish
+}
+down_and_up 2 2 2 device
+down_and_up 2 4 1 device
+down_and_up 3 6 3 device
+down_and_up 3 6 2 cable
+
+# All at once, again and again.
+begin "every cable down and up, five times: 6 ranks on 3 hosts go on" && {
+    launch 3 6 "$alltoall" "$enough_there"
+    for round in 1 2 3 4 5; do
+        need crossing
+        for host in 1 2 3; do need cable $host down; done
+        need sleep "0.$round"
+        for host in 1 2 3; do cable $host up; done
+    done
+    need crossing
+    need passes alltoall
+    finish
+}
+
+# --- a rank that is stopped
+
+# stopped HOSTS RANKS HOST
+stopped() {
+    local victim
+    begin "a rank on host $3 stopped for $stop_seconds s: $2 ranks on $1 hosts go on" || return
+    launch "$1" "$2" "$alltoall" "$enough_there"
+    need crossing
+    if victim=$(rank_of alltoall "$3"); then
+        need kill -STOP "$victim"
+        sleep "$stop_seconds"
+        need quiet_network
+        need running
+        kill -CONT "$victim"
+        need crossing
+    else
+        need rank_of alltoall "$3"
+    fi
+    need passes alltoall
+    finish
+}
+stopped 2 2 2
+stopped 3 6 3
+
+# --- a rank that is killed
+
+timeout_of=()
+[ -z "${HAWSER_PEER_TIMEOUT-}" ] || [ "$btl" != usnic ] || timeout_of=(--mca btl_usnic_peer_timeout "$HAWSER_PEER_TIMEOUT")
+
+victim_is_dead() {
+    local pid
+    pid=$(sed -nE 's/^rank 1 pid ([0-9]+)$/\1/p' "$log")
+    [ -n "$pid" ] && case $(readlink "/proc/$pid/exe" 2>/dev/null) in */killed) false ;; esac
+}
+
+# ends_soon: the job, by itself; fills `status`.
+ends_soon() {
+    local end=$((SECONDS + end_seconds))
+    while running; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.1
+    done
+    wait "$job"
+    status=$?
+    job=
+}
+
+says() { tr -d '\0' <"$log" | grep -qE -- "$1"; }
+silent() { ! says "$1"; }
+fails() { [ "$status" != 0 ]; }
+
+# names_peer: somebody else's line names the victim, by its host, rank or address. Each line's own
+# origin does not count.
+names_peer() {
+    tr -d '\0' <"$log" | sed -E '/^rank [0-9]+ pid/d; /^\[?node2[]:[]/d; s/^(\[[^]]*\])+//' |
+        grep -qE 'node2|rank 1([^0-9]|$)|\[[0-9]+,[0-9]+\],1\]|10\.77\.0\.2'
+}
+
+# killed HOSTS RANKS MOMENT [OPTION…]
+killed() {
+    local hosts=$1 ranks=$2 moment=$3
+    shift 3
+    begin "a rank killed ($moment): the others of $ranks on $hosts hosts end${*:+ ($*)}" || return
+    launch "$hosts" "$ranks" "$@" ${timeout_of[@]+"${timeout_of[@]}"} "$bed_root/$work/killed" "$moment"
+    need until_true victim_is_dead
+    need ends_soon
+    need silent 'goes on with|watchdog|Segmentation|Aborted|panicked'
+    # With --enable-recovery it is the BTL that has to notice, and mpirun of 5.0 calls that success;
+    # without, mpirun ends the job.
+    case " $* " in
+    *" --enable-recovery "*) [ "$btl" = tcp ] || need names_peer ;;
+    *) need fails ;;
+    esac
+    need nothing_left
+    finish
+}
+for moment in transfer collective; do
+    killed 2 2 $moment
+    killed 3 3 $moment
+    # The host's own TCP of 4.1 then waits for ever.
+    [ "$btl $system" != "tcp debian12" ] || continue
+    killed 2 2 $moment --enable-recovery
+    killed 3 3 $moment --enable-recovery
+done
+
+# A host that is gone says nothing more, and nobody says it for it. TCP notices after minutes.
+if [ "$btl" != tcp ]; then
+    begin "a host gone for good: the others of 2 ranks on 2 hosts end" && {
+        launch 2 2 ${timeout_of[@]+"${timeout_of[@]}"} "$alltoall" "$enough_there"
+        need crossing && need cable 2 down
+        need ends_soon
+        need fails
+        need names_peer
+        need silent 'watchdog|Segmentation|Aborted|panicked'
+        need nothing_left
+        cable 2 up
+        finish
+    }
+fi
+
+# --- strangers
+
+# ports HOST: the UDP ports there, each once.
+ports() {
+    local port
+    # The files of one network: those of its holder.
+    sed -nE 's/^ *[0-9]+: [0-9A-F]+:([0-9A-F]{4}) .*/\1/p' "/proc/${bed_pids[$1]}/net/udp" "/proc/${bed_pids[$1]}/net/udp6" |
+        while read -r port; do echo $((16#$port)); done | sort -nu
+}
+has_ports() { [ -n "$(ports "$1")" ]; }
+
+# forge NUMBER COMMAND…: the forger has sent so many.
+forge() {
+    local number=$1
+    shift
+    "$@" "$number" >"$log.forge" 2>&1
+    tail -n 1 "$log.forge" | grep -qx "sent $number"
+}
+
+if [ "$btl" != tcp ]; then
+    begin "$forged forged packets from a stranger on host 3: 2 ranks on 2 hosts go on" && {
+        launch 2 2 "$alltoall" "$enough_there"
+        need crossing && need has_ports 2
+        open=$(ports 2)
+        for port in $open; do
+            need forge $((forged / $(wc -w <<<"$open"))) bed_on 3 "$bed_root/$work/forge" send 10.77.0.2 "$port" "$port"
+        done
+        need crossing
+        need passes alltoall
+        finish
+    }
+    begin "$forged replayed and altered packets with the peer's own address: 2 ranks on 2 hosts go on" && {
+        launch 2 2 "$alltoall" "$enough_there"
+        need crossing && need has_ports 2
+        need forge "$forged" "$work/forge" replay node2e0 10.77.0.2 1 65535
+        need crossing
+        need passes alltoall
+        finish
+    }
+else
+    # The forger itself: everything that it sends arrives, in its kinds.
+    for address in 10.77.0.2 fd77::2; do
+        begin "the forger: $forged packets arrive at $address" && {
+            bed_on 2 "$bed_root/$work/forge" listen $address 5555 >"$log" 2>&1 &
+            job=$!
+            need until_true says '^listening$'
+            need forge "$forged" bed_on 1 "$bed_root/$work/forge" send $address 5555 5555
+            need wait "$job"
+            job=
+            cat "$log.forge" >>"$log"
+            need says "^received [1-9]"
+            need says "^headed [1-9]"
+            need says "^longer [1-9]"
+            need says "^shorter [1-9]"
+            finish
+        }
+        begin "the forger: replays of packets to $address arrive" && {
+            bed_on 2 "$bed_root/$work/forge" listen $address 5555 >"$log" 2>&1 &
+            job=$!
+            need until_true says '^listening$'
+            "$work/forge" replay node2e0 $address 5555 5555 3000 >"$log.forge" 2>&1 &
+            forger=$!
+            need until_true grep -qsx collecting "$log.forge"
+            need bed_on 1 "$bed_root/$work/forge" send $address 5555 5555 1000 >/dev/null
+            need wait "$forger"
+            need wait "$job"
+            job=
+            cat "$log.forge" >>"$log"
+            need says '^sent 3000$'
+            # All of them, with the right checksums: the socket has room for more than was sent.
+            need says '^received 4000$'
+            finish
+        }
+    done
+fi
+
+rm -f "$enough"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# The MPI programs of c-tests/mpi between two and three hosts, over networks that lose, double and
+# delay packets, or are slow, with mpirun launching across them.
+#
+#     c-tests/net.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps; the networks are
+# those of c-tests/net/bed.sh. With words, only the runs whose line holds all of them. Each program
+# checks itself, has a watchdog, and must say `PASS`; the network's counters must show that packets
+# crossed it, that none was longer than its MTU, and that what was to happen to them did. Logs lie in
+# target/c-tests/HOST/net/logs, and that of a failed run is shown. The last line is `N passed, N failed`.
+#
+#     HAWSER_BTL=tcp           another BTL than usnic; the host's own tests the tests
+#     HAWSER_BTL_OPTIONS=…     more words for mpirun
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. c-tests/net/bed.sh
+. c-tests/net/job.sh
+
+job_system "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+bed_able || { echo "0 passed, 1 failed"; exit 1; }
+bed_enter "$@"
+shift
+words=("$@")
+passed=0 failed=0
+
+# wanted LINE: all words are in it.
+wanted() {
+    local word
+    for word in ${words[@]+"${words[@]}"}; do
+        case $1 in *"$word"*) ;; *) return 1 ;; esac
+    done
+}
+
+# wrong: says what is, or nothing.
+wrong() {
+    local what
+    [ "$status" = 0 ] || { echo "status $status"; return; }
+    grep -qx "PASS $1" "$log" || { echo "no PASS"; return; }
+    [ "$(bed_count seen)" -gt 100 ] || { echo "the network saw $(bed_count seen) packets"; return; }
+    [ "$(bed_count long)" = 0 ] || { echo "$(bed_count long) packets were longer than $bed_packet"; return; }
+    [ "$bed_rate" = unlimited ] || [ "$(bed_held)" -gt 0 ] || { echo "the network was not slow"; return; }
+    # Where the least share is expected to hit a packet thirty times, none is no chance.
+    for what in "$bed_loss lost" "$bed_dup doubled" "$bed_reorder delayed"; do
+        [ "${what% *}" = 0 ] || [ $(($(bed_count seen) * ${what% *})) -lt 3000 ] || [ "$(bed_count "${what#* }")" -gt 0 ] ||
+            { echo "no packet was ${what#* }"; return; }
+    done
+}
+
+# run HOSTS RANKS "PROGRAM ARGUMENT…" [OPTION …]
+run() {
+    local hosts=$1 ranks=$2 line reason begin=$SECONDS
+    local -a command
+    read -ra command <<<"$3"
+    shift 3
+    line="$condition, $hosts hosts, $ranks ranks: ${command[*]}${*:+ $*}"
+    wanted "$btl $line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$btl $line")
+    bed_rules
+    job "$hosts" "$ranks" "$@" "$bed_root/$work/${command[0]}" "${command[@]:1}"
+    reason=$(wrong "${command[0]}")
+    if [ -z "$reason" ]; then
+        passed=$((passed + 1))
+        echo "ok $line ($((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $line ($reason, $((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)"
+        head -n 40 "$log" | sed 's/^/    | /'
+    fi
+    bed_sweep
+}
+
+# The longest messages in bytes, the rounds, and a word for programs that have a short form. TCP is
+# slow where much is lost.
+patience() { # patience LOSS
+    long=$((64 << 20)) some=$((8 << 20)) rounds=10 whole= short=
+    [ "$btl" != tcp ] || [ "$1" -lt 5 ] || long=$((1 << 20)) some=$((1 << 20))
+    [ "$btl" != tcp ] || [ "$1" -lt 20 ] || some=5000 rounds=3 whole=5000 short=small
+}
+
+# under MTU LOSS DUP REORDER RATE: the network is so from now on.
+under() {
+    condition="mtu $1"
+    [ "$2" = 0 ] || condition="$condition, loss $2 %"
+    [ "$3" = 0 ] || condition="$condition, doubled $3 %"
+    [ "$4" = 0 ] || condition="$condition, reordered $4 %"
+    [ "$5" = unlimited ] || condition="$condition, $5"
+    bed_mtu "$1" && bed_bad "$2" "$3" "$4" && bed_slow "$5" || {
+        echo "not ok the network can be so: $condition"
+        failed=$((failed + 1))
+    }
+    patience "$2"
+}
+
+all_programs() {
+    run 2 2 "p2p $short"
+    run 2 2 "sizes $long"
+    run 2 2 "datatypes"
+    run 2 2 "flood 1000"
+    run 2 2 "bigmsg $long"
+    run 2 4 "coll $short"
+    run 2 4 "mixed $short"
+    run 2 4 "alltoall $rounds $whole"
+    run 3 3 "coll $short"
+    run 3 6 "alltoall $rounds $whole"
+    run 3 8 "alltoall 5 $whole"
+}
+
+some_programs() {
+    run 2 2 "p2p $short"
+    run 2 2 "sizes $some"
+    run 2 4 "mixed $short"
+    run 3 6 "alltoall $rounds $whole"
+}
+
+job_compile p2p sizes datatypes flood bigmsg coll mixed alltoall || { echo "0 passed, 1 failed"; exit 1; }
+bed_make "$system" 3 2 || { echo "not ok the network is there"; echo "0 passed, 1 failed"; exit 1; }
+job_tune
+
+under 1500 0 0 0 unlimited; all_programs
+under 9000 0 0 0 unlimited; some_programs
+under 1500 1 0 0 unlimited; all_programs
+under 1500 5 0 0 unlimited; all_programs
+under 1500 20 0 0 unlimited; some_programs
+under 1500 0 5 0 unlimited; some_programs
+under 1500 0 0 5 unlimited; some_programs
+under 9000 5 5 0 unlimited; some_programs
+under 1500 1 2 3 unlimited; some_programs
+under 1500 0 0 0 1gbit
+run 2 2 "sizes $some"
+run 3 6 "alltoall 10"
+under 1500 0 0 0 100mbit
+run 2 2 "sizes $((1 << 20))"
+run 2 4 "mixed"
+run 3 6 "alltoall 4"
+
+# Two networks, and ways to name one.
+under 1500 1 0 0 unlimited
+run 2 2 "sizes $some" --mca "btl_${btl}_if_include" e0,e1
+run 3 6 "alltoall 10" --mca "btl_${btl}_if_include" e0,e1
+run 2 2 "p2p" --mca "btl_${btl}_if_include" 10.77.1.0/24
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -55,7 +55,7 @@ impl<M: Memory> Engine<M> {
                 } else if overtaken > 0 {
                     segment.sent.plus(endpoint.rtt.patience())
                 } else if segment.sent < endpoint.newest_arrival {
-                    segment.sent.plus(endpoint.rtt.timeout(ack_delay))
+                    segment.sent.plus(2 * endpoint.rtt.timeout(ack_delay))
                 } else {
                     break;
                 };

@@ -8,6 +8,7 @@
 //! its buffers hold, takes events, and sends. Each datagram costs it time, so that what arrives
 //! faster than it works fills its buffers.
 
+pub mod fuzz;
 pub mod traffic;
 
 use crate::config;

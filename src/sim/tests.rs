@@ -109,7 +109,11 @@ fn without_loss_no_receiver_is_overrun() {
                 network.nodes.iter().map(|node| count(node.engine.counters())).sum()
             };
             let (resends, probes) = (of(|c| c.num_resends), of(|c| c.num_probes));
-            assert!(resends <= 2 * probes && network.fates.overrun <= probes, "seed {seed}, {nodes} nodes");
+            assert!(
+                resends <= 2 * probes && network.fates.overrun <= probes,
+                "seed {seed}, {nodes} nodes: {}",
+                network.describe()
+            );
             assert!(resends * 1000 <= of(|c| c.num_total_sends), "seed {seed}: {resends}");
             assert_eq!(game.failed, 0);
         }

@@ -1,0 +1,59 @@
+//! Two engines hand each other eight bytes so many times: for `valgrind --tool=callgrind` and the
+//! like. The difference between two counts, divided, is what one message costs: its sending, its
+//! reception and the book-keeping of both, acknowledgement included.
+
+use hawser::config;
+use hawser::engine::{
+    Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, Memory, Peer, Received,
+};
+
+/// Eight bytes that nobody looks at.
+#[derive(Clone, Copy)]
+struct Eight;
+
+impl Memory for Eight {
+    fn len(&self) -> usize {
+        8
+    }
+    fn read(&self, _: usize, to: &mut [u8]) {
+        to.fill(1);
+    }
+    fn write(&self, _: usize, _: &[u8]) {}
+}
+
+fn engine(name: u64, now: Instant) -> (Engine<Eight>, EndpointId) {
+    let identity = Identity { name, incarnation: 1, key: [name as u8; 16] };
+    let config = config::Usnic { max_datagram: 1472, ..config::Usnic::default() };
+    let mut engine = Engine::new(&config, identity, 1 << 20, 1, now);
+    let peer = Peer { name: 1 - name, incarnation: 1, key: [1 - name as u8; 16], max_datagram: 1472 };
+    let endpoint = engine.connect(peer, now).expect("connected");
+    (engine, endpoint)
+}
+
+fn main() {
+    let argument = std::env::args().nth(1).and_then(|count| count.parse().ok());
+    let count: Cookie = argument.unwrap_or(1_000_000);
+    let mut now = Instant::from_nanos(1_000_000);
+    let mut sides = [engine(0, now), engine(1, now)];
+    let mut done = 0;
+    for cookie in 0..count {
+        let from = (cookie % 2) as usize;
+        let (sender, endpoint) = &mut sides[from];
+        let endpoint = *endpoint;
+        let fragment = Fragment { tag: 1, pieces: [Some(Eight), None], cookie, priority: false };
+        sender.send(endpoint, fragment, now).expect("sent");
+        let transmit = sender.poll_transmit(now).expect("goes at once");
+        let mut bytes = [0; 72];
+        bytes[..64].copy_from_slice(&transmit.header);
+        now = now.plus(2_000);
+        let receiver = &mut sides[1 - from].0;
+        let received = receiver.handle_datagram(Channel::Priority, &bytes, now);
+        assert!(matches!(received, Received::Deliver { .. }));
+        assert!(sides[from].0.poll_transmit(now).is_none(), "the end of the pass");
+        let receiver = &mut sides[1 - from].0;
+        while let Some(event) = receiver.poll_event() {
+            done += u64::from(matches!(event, Event::Done { .. }));
+        }
+    }
+    println!("{count} messages, {done} acknowledged");
+}

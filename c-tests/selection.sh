@@ -33,7 +33,7 @@ debian12)
 debian13)
     there=(tests/hosts/debian13.sh run --)
     root=/hawser
-    tree=target/hosts/debian13
+    tree=${HAWSER_CHROOT:-target/hosts/debian13}
     stock=$libraries/openmpi/lib/openmpi40
     # PMIx reads the component path too, and would complain that ours are not its own.
     quiet=(--pmixmca mca_base_component_show_load_errors none)
@@ -343,19 +343,19 @@ load() {
 
 # accepted: no refusal, filled components, nothing said.
 accepted() {
-    [ "$status" = 0 ] && [ "$(cat "$log")" = $'refusal: \ncomponents: ofi filled, hawser filled' ]
+    [ "$status" = 0 ] && [ "$(cat "$log")" = $'refusal: \ncomponents: ofi filled, hawser filled, usnic filled' ]
 }
 
 # refused TEXT: exactly this reason, in hawser_refusal and on stderr, and untouched components.
 refused() {
     [ "$status" = 0 ] && [ "$(cat "$log")" = "refusal: $1
-components: ofi zero, hawser zero
+components: ofi zero, hawser zero, usnic zero
 hawser: not offered to this Open MPI: $1" ]
 }
 
 # unconcerned: no refusal, untouched components, nothing said.
 unconcerned() {
-    [ "$status" = 0 ] && [ "$(cat "$log")" = $'refusal: \ncomponents: ofi zero, hawser zero' ]
+    [ "$status" = 0 ] && [ "$(cat "$log")" = $'refusal: \ncomponents: ofi zero, hawser zero, usnic zero' ]
 }
 
 # stand_in FLAG…: builds the stand-in libraries; SYMBOLS is what libmpi has, PAL the other's name.
@@ -371,7 +371,7 @@ stand_in() {
 }
 load_stand_in() { load "$root/$work/$pal" "$root/$work/libmpi.so.40"; }
 
-all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/$source/mod.rs)
+all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/btl/component.rs src/host/$source/mod.rs)
 symbols=$all
 
 load

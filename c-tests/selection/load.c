@@ -36,7 +36,8 @@ int main(int argc, char **argv)
         return 2;
     }
     printf("refusal: %s\n", refusal());
-    printf("components: ofi %s, hawser %s\n", state_of(dlsym(library, "mca_mtl_ofi_component")),
-           state_of(dlsym(library, "mca_mtl_hawser_component")));
+    printf("components: ofi %s, hawser %s, usnic %s\n", state_of(dlsym(library, "mca_mtl_ofi_component")),
+           state_of(dlsym(library, "mca_mtl_hawser_component")),
+           state_of(dlsym(library, "mca_btl_usnic_component")));
     return 0;
 }

@@ -4,6 +4,8 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 COMPONENTDIR ?=
 CARGO        ?= cargo
+# Everything here looks for what was built in target/, whatever the environment says.
+export CARGO_TARGET_DIR := $(CURDIR)/target
 
 .PHONY: all stage setup help headers check test demo bench install uninstall clean
 

@@ -250,6 +250,33 @@ fn a_process_that_has_ended_is_lost_without_waiting_for_the_timeout() {
 }
 
 #[test]
+fn a_process_that_ends_in_a_long_transfer_is_lost_soon() {
+    let config = config::Usnic { peer_timeout: std::time::Duration::ZERO, ..config::Usnic::default() };
+    for mtu in [1500, 65_536] {
+        let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
+        let (there, back) = (one.connect(&two), two.connect(&one));
+        const LONG: usize = 50_000_000;
+        let (_, memory) = two.lend(vec![1; LONG]);
+        let theirs = two.module.register(memory, Access::BOTH);
+        let (_, memory) = one.lend(vec![2; LONG]);
+        let ours = one.module.register(memory, Access::BOTH);
+        let (get, target) = one.lend(vec![0; LONG]);
+        one.module.get(there, target, (theirs, 0), get).expect("alive");
+        let (other, target) = two.lend(vec![0; LONG]);
+        two.module.get(back, target, (ours, 0), other).expect("alive");
+        let mut turns = 0;
+        run(&[&one, &two], || {
+            turns += 1;
+            turns > 40
+        });
+        assert!(one.done.borrow().is_empty(), "still under way");
+        drop(two);
+        run(&[&one], || !one.lost.borrow().is_empty());
+        assert_eq!((one.done.borrow()[&get], one.lost.borrow().len()), (Err(Error::Unreachable), 1));
+    }
+}
+
+#[test]
 fn connections_close_from_both_ends() {
     let config = config::Usnic::default();
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));

@@ -221,7 +221,7 @@ stopped 3 6 3
 # --- a rank that is killed
 
 timeout_of=()
-[ -z "${HAWSER_PEER_TIMEOUT-}" ] || [ "$btl" != usnic ] || timeout_of=(--mca btl_usnic_peer_timeout "$HAWSER_PEER_TIMEOUT")
+[ "$btl" != usnic ] || timeout_of=(--mca btl_usnic_peer_timeout "${HAWSER_PEER_TIMEOUT:-5}")
 
 victim_is_dead() {
     local pid
@@ -286,7 +286,8 @@ if [ "$btl" != tcp ]; then
         need crossing && need cable 2 down
         need ends_soon
         need fails
-        need names_peer
+        # Both halves lose each other; whoever is first ends the job.
+        need says 'rank [01] of job'
         need silent 'watchdog|Segmentation|Aborted|panicked'
         need nothing_left
         cable 2 up
@@ -326,7 +327,8 @@ if [ "$btl" != tcp ]; then
         finish
     }
     begin "$forged replayed and altered packets with the peer's own address: 2 ranks on 2 hosts go on" && {
-        launch 2 2 "$alltoall" "$enough_there"
+        # Only a tag that covers the payload tells an altered payload behind a genuine header.
+        launch 2 2 --mca btl_usnic_protect_payload 1 "$alltoall" "$enough_there"
         need crossing && need has_ports 2
         need forge "$forged" "$work/forge" replay node2e0 10.77.0.2 1 65535
         need crossing

@@ -51,6 +51,8 @@ for host in $hosts; do
     step "faults-$host" c-tests/faults.sh "$host"
     step "mpi-$host" c-tests/run-mpi.sh "$host"
     step "btl-$host" c-tests/btl.sh "$host"
+    step "net-$host" c-tests/net.sh "$host"
+    step "net-faults-$host" env HAWSER_FORGED=300000 c-tests/net-faults.sh "$host"
     step "mpi4py-$host" c-tests/mpi4py.sh "$host"
 done
 case $hosts in *debian13*) step device-debian13 c-tests/device.sh debian13 ;; esac

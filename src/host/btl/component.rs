@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::BtlAbi;
 use super::parcel::{LONGEST, Pool};
@@ -263,6 +263,8 @@ fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, rails: usize, threads: bo
         pool: Pool::new(threads),
         procs: EngineCell::new(std::collections::HashMap::new(), threads),
         failed: AtomicPtr::new(ptr::null_mut()),
+        told: EngineCell::new(std::collections::HashSet::new(), threads),
+        leaving: AtomicBool::new(false),
         transfers: AtomicUsize::new(0),
         copy_limit: config.copy_limit,
         abi: PhantomData,

@@ -95,7 +95,9 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
             .map(endpoint)
             .collect();
         shell.procs.with(|procs| procs.retain(|endpoint, _| !closing.contains(endpoint)));
+        shell.leaving.store(true, Ordering::Release);
         shell.core.close(&closing, shell);
+        shell.leaving.store(false, Ordering::Release);
         code::SUCCESS
     })
 }

@@ -1,10 +1,10 @@
 //! A module as the host holds it, and what the transport tells the host.
 
-use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::BtlAbi;
 use super::component::Own;
@@ -41,6 +41,10 @@ pub(super) struct Shell<A> {
     /// The process behind each endpoint that the host was given.
     pub(super) procs: EngineCell<HashMap<EndpointId, ProcRef>>,
     pub(super) failed: AtomicPtr<c_void>,
+    /// Peers whose loss has been told.
+    pub(super) told: EngineCell<HashSet<EndpointId>>,
+    /// The host has begun to take its peers away: who ends now is not lost.
+    pub(super) leaving: AtomicBool,
     /// PUTs and GETs under way.
     pub(super) transfers: AtomicUsize,
     /// Data up to this length is copied, so that the sender need not wait for the receiver.
@@ -78,6 +82,11 @@ pub(super) struct Operation {
 /// Marks the cookie of an [`Operation`]; parcels and operations are aligned.
 pub(super) const OPERATION: u64 = 1;
 
+/// What users call a process: its rank, and the number of its job in the job's family.
+fn title(name: u64) -> String {
+    format!("rank {} of job {}", name >> 32, name & 0xFFFF)
+}
+
 /// The host's handle of an endpoint: never dereferenced, never null.
 pub(super) fn handle(endpoint: EndpointId) -> *mut BtlEndpoint {
     ptr::without_provenance_mut(endpoint.raw() as usize)
@@ -103,11 +112,46 @@ impl<A: BtlAbi> Shell<A> {
         ptr::from_ref(self).cast::<BtlModule>().cast_mut()
     }
 
+    /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.
+    fn mourn(&self, endpoint: EndpointId) {
+        if self.leaving.load(Ordering::Acquire) || !self.told.with(|told| told.insert(endpoint)) {
+            return;
+        }
+        let name = self.core.peer(endpoint).map_or(0, |peer| peer.name);
+        show_help(
+            "peer lost",
+            &format!(
+                "btl_usnic: {} no longer answers: its process has ended, or its node or the network between is down (btl_usnic_peer_timeout says how long silence is borne)",
+                title(name)
+            ),
+        );
+        if A::LOSS != 0 {
+            self.tell_host(endpoint, name);
+        }
+    }
+
+    /// Runs the host's error callback.
+    fn tell_host(&self, endpoint: EndpointId, name: u64) {
+        let callback = self.failed.load(Ordering::Acquire);
+        // SAFETY: null, or stored by `register_error`, from a function of this type.
+        let Some(callback) = (unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }) else {
+            return;
+        };
+        let known = self.procs.with(|procs| procs.get(&endpoint).copied());
+        let proc = known.map_or_else(|| Own::proc_for_name(name), |known| known.0);
+        let text = CString::new(format!("btl_usnic: {} no longer answers", title(name))).unwrap_or_default();
+        // SAFETY: the host's callback; it only reads the text.
+        unsafe { callback(self.raw(), A::LOSS, proc, text.as_ptr().cast_mut()) };
+    }
+
     fn sent(&self, parcel: NonNull<Parcel>, outcome: Result<()>) {
         let raw = parcel.as_ptr();
         // SAFETY: the engine gives the parcel back; it is alive, and only read here.
         let parts = unsafe { &*raw };
         let (ending, target) = (parts.ending.get(), parts.endpoint.get());
+        if outcome == Err(Error::Unreachable) {
+            self.mourn(endpoint(target));
+        }
         if ending != Ending::Silent {
             // SAFETY: as above; the host set the callback before it sent the descriptor.
             let callback = unsafe { (*raw).descriptor.sent };
@@ -123,6 +167,9 @@ impl<A: BtlAbi> Shell<A> {
 
     fn transferred(&self, operation: Operation, outcome: Result<()>) {
         self.transfers.fetch_sub(1, Ordering::AcqRel);
+        if outcome == Err(Error::Unreachable) {
+            self.mourn(endpoint(operation.endpoint));
+        }
         if let Some(callback) = operation.callback {
             // SAFETY: the host's callback, with what it gave us for it.
             unsafe {
@@ -172,23 +219,10 @@ impl<A: BtlAbi> Upcalls for Shell<A> {
     }
 
     fn lost(&self, endpoint: EndpointId, name: u64) {
-        let known = self.procs.with(|procs| procs.get(&endpoint).copied());
-        let (job, rank) = (name as u32, (name >> 32) as u32);
-        show_help(
-            "peer lost",
-            &format!(
-                "btl_usnic: process {rank} of job {job} no longer answers; it has ended, or its node or the network between is down (btl_usnic_peer_timeout says how long it is waited for)"
-            ),
-        );
-        let callback = self.failed.load(Ordering::Acquire);
-        // SAFETY: null, or stored by `register_error`, from a function of this type.
-        let Some(callback) = (unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }) else {
-            return;
-        };
-        let proc = known.map_or_else(|| Own::proc_for_name(name), |known| known.0);
-        let text = c"the peer no longer answers";
-        // SAFETY: the host's callback; it only reads the text.
-        unsafe { callback(self.raw(), A::LOSS, proc, text.as_ptr().cast_mut()) };
+        self.mourn(endpoint);
+        if A::LOSS == 0 && !self.leaving.load(Ordering::Acquire) {
+            self.tell_host(endpoint, name);
+        }
     }
 
     fn card(&self, name: u64) -> Result<Vec<u8>> {

@@ -83,6 +83,47 @@ for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags 
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
 run 2 p2p --mca btl_usnic_protect_payload 1
+run 2 p2p --mca btl_usnic_if_include lo
+run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port 47100
+run 2 p2p --mca btl_usnic_link libfabric --mca btl_usnic_if_include lo
+
+# declines TEXT OPTION…: the job cannot run so, and this line says why.
+declines() {
+    local text=$1 log status
+    shift
+    log=$work/logs/declines
+    timeout --kill-after=10 60 "${there[@]}" mpirun --oversubscribe -n 2 \
+        --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" --mca pml ob1 --mca btl usnic,self \
+        "$@" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" != 0 ] && [ "$status" != 124 ] && tr -s ' \n' ' ' <"$log" | grep -qF -- "$text"; then
+        passed=$((passed + 1))
+        echo "ok usnic declines: $*"
+    else
+        failed=$((failed + 1))
+        echo "not ok usnic declines: $* (status $status)"
+        head -n 30 "$log" | sed 's/^/    | /'
+    fi
+}
+declines "btl_usnic_if_include names nonsuch0, but there is no such interface here" --mca btl_usnic_if_include nonsuch0
+declines "btl_usnic_if_include and btl_usnic_if_exclude exclude each other" --mca btl_usnic_if_include lo --mca btl_usnic_if_exclude lo
+declines "btl_usnic_link is pigeon; it must be auto, libfabric or socket" --mca btl_usnic_link pigeon
+declines "btl_usnic_retrans_timeout is 0; it must be 1 to" --mca btl_usnic_retrans_timeout 0
+declines "10.0.0.0/99" --mca btl_usnic_if_include 10.0.0.0/99
+
+# Nobody asked for it: not a word, and not used.
+log=$work/logs/unasked
+timeout --kill-after=10 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+    --mca btl_base_verbose 100 --mca pml ob1 "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+status=$?
+if [ "$status" = 0 ] && grep -qx "PASS p2p" "$log" && grep -q "init of component usnic returned failure" "$log" && ! grep -q "hawser.*lost" "$log"; then
+    passed=$((passed + 1))
+    echo "ok usnic offers nothing when nobody asks"
+else
+    failed=$((failed + 1))
+    echo "not ok usnic offers nothing when nobody asks (status $status)"
+    head -n 30 "$log" | sed 's/^/    | /'
+fi
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -77,7 +77,15 @@ fn report(directory: Option<&Path>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     println!("  run it with:");
-    println!("    {}", host.command(placed, provider.as_deref()));
+    let mut words = "--mca pml cm --mca mtl hawser".to_owned();
+    if let Some(provider) = provider {
+        words += &format!(" --mca mtl_hawser_provider_include '{provider}'");
+    }
+    println!("    {}", host.command(placed, &words));
+    if is_ours(&placed.join("mca_btl_usnic.so")) {
+        println!("  or, over datagrams on any network:");
+        println!("    {}", host.command(placed, "--mca pml ob1 --mca btl usnic,self"));
+    }
     ExitCode::SUCCESS
 }
 
@@ -208,8 +216,8 @@ impl Host {
         }
     }
 
-    /// The line that works on this host.
-    fn command(&self, directory: &Path, provider: Option<&str>) -> String {
+    /// The line that works on this host, with the `words` that choose a component.
+    fn command(&self, directory: &Path, words: &str) -> String {
         let own = self.component_path.split(':').next().unwrap_or("");
         let mut line = "mpirun -n 2".to_owned();
         if directory != Path::new(own) || !self.version.starts_with("4.") {
@@ -219,11 +227,7 @@ impl Host {
         if !self.version.starts_with("4.") {
             line += " --pmixmca mca_base_component_show_load_errors none";
         }
-        line += " --mca pml cm --mca mtl hawser";
-        if let Some(provider) = provider {
-            line += &format!(" --mca mtl_hawser_provider_include '{provider}'");
-        }
-        line + " PROGRAM"
+        format!("{line} {words} PROGRAM")
     }
 }
 

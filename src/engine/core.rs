@@ -291,8 +291,8 @@ impl<M: Memory> Engine<M> {
             }
             self.now = now;
         }
-        if let Some(deferred) = self.deferred.take() {
-            self.finish(&deferred);
+        if self.deferred.is_some() {
+            self.finish();
         }
     }
 
@@ -344,11 +344,9 @@ impl<M: Memory> Engine<M> {
     /// Sees to it that the endpoint is looked at in time.
     #[inline]
     pub(super) fn arm(&mut self, index: u32) {
-        let Some(key) = self.endpoints.key(index) else { return };
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let Some(at) = endpoint.deadline(self.limits.ack_delay, self.limits.retransmit_max) else { return };
-        if endpoint.armed.is_none_or(|armed| armed > at) {
-            endpoint.armed = Some(at);
+        if let Some((key, endpoint)) = self.endpoints.entry_mut(index)
+            && let Some(at) = endpoint.arm(&self.limits)
+        {
             self.timers.push(Reverse((at, key)));
         }
     }

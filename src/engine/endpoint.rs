@@ -2,6 +2,7 @@
 
 use super::assembler::Assembler;
 use super::congestion::Congestion;
+use super::core::Limits;
 use super::rtt::Rtt;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
@@ -246,21 +247,29 @@ impl Endpoint {
     /// When it has to be looked at without anything happening.
     #[inline]
     pub(super) fn deadline(&self, ack_delay: u64, most: u64) -> Option<Instant> {
-        let mut earliest: Option<Instant> = None;
-        let mut take = |at: Option<Instant>| {
-            if let Some(at) = at {
-                earliest = Some(earliest.map_or(at, |known: Instant| known.min(at)));
-            }
-        };
-        if self.in_flight > 0 {
-            take(Some(self.active.plus(self.patience(ack_delay, most))));
+        const NEVER: Instant = Instant::from_nanos(u64::MAX);
+        let answer = if self.in_flight > 0 {
+            self.active.plus(self.patience(ack_delay, most))
         } else if self.is_waiting() {
-            take(Some(self.active.max(self.last_data).plus(KEEPALIVE)));
+            self.active.max(self.last_data).plus(KEEPALIVE)
+        } else {
+            NEVER
+        };
+        let at = [self.loss_at, self.paced_until, self.close_at]
+            .into_iter()
+            .fold(answer, |earliest, at| earliest.min(at.unwrap_or(NEVER)));
+        (at != NEVER).then_some(at)
+    }
+
+    /// The time at which a timer must be set for it, when none is that comes in time.
+    #[inline]
+    pub(super) fn arm(&mut self, limits: &Limits) -> Option<Instant> {
+        let at = self.deadline(limits.ack_delay, limits.retransmit_max)?;
+        if self.armed.is_some_and(|armed| armed <= at) {
+            return None;
         }
-        take(self.loss_at);
-        take(self.paced_until);
-        take(self.close_at);
-        earliest
+        self.armed = Some(at);
+        Some(at)
     }
 
     /// Whether we only wait for the peer, with nothing under way that it would acknowledge.

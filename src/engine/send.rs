@@ -5,12 +5,14 @@
 //! nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
 use super::acks::Piggyback;
-use super::endpoint::Phase;
+use super::core::Limits;
+use super::endpoint::{Endpoint, Phase};
 use super::operation::{Job, Operation};
 use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
 use crate::wire::usnic::{Body, Flags, Kind, Repr, header_len};
+use std::cmp::Reverse;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
 const TURN: usize = 64;
@@ -20,6 +22,21 @@ const TURN_BYTES: usize = 64 << 10;
 const RUN: u32 = 16;
 /// Bytes hashed at once.
 const GULP: usize = 2048;
+
+/// What one packet says.
+pub(super) struct Said {
+    pub(super) flags: Flags,
+    pub(super) tag: u8,
+    pub(super) length: u16,
+    pub(super) seq: u64,
+    pub(super) body: Body,
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Self { flags: Flags::default(), tag: 0, length: 0, seq: 0, body: Body::Void }
+    }
+}
 
 impl<M: Memory> Engine<M> {
     /// Sends a fragment. [`Event::Done`] says when all of it has arrived.
@@ -44,23 +61,25 @@ impl<M: Memory> Engine<M> {
         cookie: Option<Cookie>,
         priority: bool,
     ) -> Result<u32> {
-        let index = self.place(endpoint).ok_or(Error::Unreachable)?;
+        let index = endpoint.0.index;
         let ours = cookie.is_none();
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
-        let at = self.endpoints.at_mut(index).filter(|at| takes(at.phase));
+        let at = self.endpoints.get_mut(endpoint.0).filter(|at| takes(at.phase));
         let at = at.ok_or(Error::Unreachable)?;
-        let mut operation = Operation::new(index, cookie, job, total);
-        let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
-        let kind = operation.next_cut(at.peer.max_datagram).kind;
-        if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
-            *fragment = at.next_fragment;
-            at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
-        }
-        let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
-        let key = self.operations.insert(operation);
-        if let Some(operation) = self.operations.at_mut(key.index) {
+        let max_datagram = at.peer.max_datagram;
+        let (mut tiny, mut small) = (false, false);
+        let key = self.operations.insert_with(|key| {
+            let mut operation = Operation::new(index, cookie, job, total);
             operation.raw = key.raw();
-        }
+            tiny = operation.is_tiny(self.limits.max_tiny.min(max_datagram));
+            let kind = operation.next_cut(max_datagram).kind;
+            if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
+                *fragment = at.next_fragment;
+                at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
+            }
+            small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
+            operation
+        });
         at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
         if !at.ready {
             at.ready = true;
@@ -224,10 +243,12 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The datagram of a segment that leaves now.
+    #[inline]
     fn transmit(&mut self, index: u32, seq: u64, again: bool) -> Option<Transmit<M>> {
         let now = self.now;
-        let piggyback = self.piggyback(index);
-        let endpoint = self.endpoints.at_mut(index)?;
+        let credit = self.grant(index);
+        let (key, endpoint) = self.endpoints.entry_mut(index)?;
+        let piggyback = endpoint.piggyback(credit, now);
         let segment = endpoint.window.get_mut(seq)?;
         if again && segment.channel == Channel::Priority {
             segment.channel = Channel::Data;
@@ -259,7 +280,7 @@ impl<M: Memory> Engine<M> {
         segment.sent = now;
         let channel = segment.channel;
         segment.transmission = endpoint.order[channel as usize].push(seq);
-        let (len, charge) = (segment.len, segment.charge);
+        let (length, charge) = (segment.len as u16, segment.charge);
         endpoint.in_flight += 1;
         endpoint.in_flight_bytes += u64::from(charge);
         endpoint.active = now;
@@ -267,59 +288,69 @@ impl<M: Memory> Engine<M> {
         endpoint.used = true;
         endpoint.congestion.note_sent(now, endpoint.rtt.smoothed(), endpoint.rtt.least());
         let asks = last || endpoint.is_full();
-        let flags = piggyback.flags.with(Flags::ASKS, asks).with(Flags::AGAIN, again);
-        let id = EndpointId(self.endpoints.key(index)?);
-        let transmit = self.seal(
-            id,
-            channel,
-            Body::kind(&body),
-            pieces,
-            |repr| Repr { flags, tag, length: len as u16, seq, body, ..repr },
-            &piggyback,
-        );
-        self.arm(index);
-        transmit
+        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
+        if let Some(at) = endpoint.arm(&self.limits) {
+            self.timers.push(Reverse((at, key)));
+        }
+        let said = Said { flags, tag, length, seq, body };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        self.counters.num_total_sends += 1;
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 
-    /// Completes a header and tags it.
+    /// A packet without a segment of ours.
     pub(super) fn seal(
         &mut self,
-        id: EndpointId,
+        index: u32,
         channel: Channel,
-        kind: Kind,
         pieces: [Option<Piece<M>>; 2],
-        fill: impl FnOnce(Repr) -> Repr,
+        said: &Said,
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
-        let endpoint = self.endpoints.get(id.0)?;
-        let repr = fill(Repr {
-            flags: piggyback.flags,
-            tag: 0,
-            length: 0,
-            connection: endpoint.connection,
-            name: self.identity.name,
-            incarnation: self.identity.incarnation,
-            receiver_slot: endpoint.peer_slot,
-            sender_slot: endpoint.own_slot,
-            stamp: self.now.stamp(),
+        let (key, endpoint) = self.endpoints.entry_mut(index)?;
+        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
+        self.counters.num_total_sends += 1;
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+    }
+}
+
+impl Endpoint {
+    /// Completes a header and tags it.
+    #[inline]
+    fn seal<M: Memory>(
+        &self,
+        identity: &Identity,
+        limits: &Limits,
+        now: Instant,
+        pieces: &[Option<Piece<M>>; 2],
+        said: &Said,
+        piggyback: &Piggyback,
+    ) -> Header {
+        let mut header = Repr {
+            flags: piggyback.flags.with(said.flags, true).with(Flags::PROTECTED, limits.protect),
+            tag: said.tag,
+            length: said.length,
+            connection: self.connection,
+            name: identity.name,
+            incarnation: identity.incarnation,
+            receiver_slot: self.peer_slot,
+            sender_slot: self.own_slot,
+            stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
-            seq: 0,
+            seq: said.seq,
             ack: piggyback.ack,
-            body: Body::Void,
-        });
-        debug_assert_eq!(repr.body.kind(), kind);
-        let mut header =
-            Repr { flags: repr.flags.with(Flags::PROTECTED, self.limits.protect), ..repr }.emit();
-        if self.limits.protect {
-            header.seal_with_payload(&endpoint.peer.key, |feed| {
+            body: said.body,
+        }
+        .emit();
+        if limits.protect {
+            header.seal_with_payload(&self.peer.key, |feed| {
                 pieces.iter().flatten().for_each(|piece| read_through(piece, feed));
             });
         } else {
-            header.seal(&endpoint.peer.key);
+            header.seal(&self.peer.key);
         }
-        self.counters.num_total_sends += 1;
-        Some(Transmit { endpoint: id, channel, header, pieces })
+        header
     }
 }
 

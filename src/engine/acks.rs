@@ -11,7 +11,7 @@
 //! have arrived; then it is sent again at once.
 
 use super::congestion::Outcome;
-use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase};
+use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
 use super::operation::{Job, Operation};
 use super::send::Said;
 use super::slab::Slab;
@@ -143,7 +143,14 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
+    #[inline(never)]
     pub(super) fn note_data(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
+        self.note(index, heard, at, new, whole);
+    }
+
+    /// The same, for the common packet.
+    #[inline(always)]
+    pub(super) fn note(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if !endpoint.sharing {
             // From now on it is one of those that share the receive buffer.
@@ -186,15 +193,23 @@ impl<M: Memory> Engine<M> {
 
     /// How many segments the endpoint may send us now: its share of the receive buffer, as far as
     /// the others have not been promised it already.
+    #[inline(always)]
     pub(super) fn grant(&mut self, index: u32) -> u64 {
-        if let Some(&first) = self.sharers.front()
-            && self.sharers.len() > 1
+        self.review_next();
+        let (sharers, endpoints) = (self.sharers.len(), self.endpoints.len());
+        if let Some(endpoint) = self.endpoints.at(index)
+            && let Some(credit) = endpoint.settled.credit(endpoint, self.granted, sharers, endpoints)
         {
-            self.sharers.rotate_left(1);
-            self.review(first);
+            return credit;
         }
+        self.grant_anew(index)
+    }
+
+    #[inline(never)]
+    fn grant_anew(&mut self, index: u32) -> u64 {
         // Whoever is silent may speak up with what it may send unasked.
-        let silent = self.endpoints.len().saturating_sub(self.sharers.len()) as u64;
+        let known = self.endpoints.len();
+        let silent = known.saturating_sub(self.sharers.len()) as u64;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
         if !endpoint.sharing {
             return LEAST_CREDIT;
@@ -212,9 +227,25 @@ impl<M: Memory> Engine<M> {
             endpoint.promised_until = self.now.plus(PROMISED + 2 * endpoint.rtt.smoothed());
         }
         let past = if self.now > endpoint.promised_until { promised } else { held };
+        let total = self.granted - held + promised.max(past);
+        if endpoint.granted == [promised, past] && promised == past && total == self.granted {
+            let (sharers, endpoints) = (self.sharers.len(), known);
+            endpoint.settled = Settled { total, sharers, endpoints, granted: promised, segments };
+        }
         endpoint.granted = [promised, past];
-        self.granted = self.granted - held + promised.max(past);
+        self.granted = total;
         segments
+    }
+
+    /// Looks whether the next one of those that share the receive buffer still uses its room.
+    #[inline(always)]
+    pub(super) fn review_next(&mut self) {
+        if self.sharers.len() > 1
+            && let Some(next) = self.sharers.pop_front()
+        {
+            self.sharers.push_back(next);
+            self.review(next);
+        }
     }
 
     /// Takes the room back from an endpoint that has long been silent: it has stopped using it.
@@ -230,7 +261,14 @@ impl<M: Memory> Engine<M> {
     }
 
     /// What the peer's packet acknowledges.
+    #[inline(never)]
     pub(super) fn handle_ack(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
+        self.acknowledge(index, heard, bitmap, at);
+    }
+
+    /// The same, for the common packet.
+    #[inline(always)]
+    pub(super) fn acknowledge(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
         let awake = self.awake();
         let (woken, most) = (self.woken, self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
@@ -323,7 +361,7 @@ impl<M: Memory> Engine<M> {
 
 impl<M> Ledger<'_, M> {
     /// A segment is known to have arrived, in sequence or not.
-    #[inline]
+    #[inline(always)]
     fn note_arrival(&mut self, endpoint: &mut Endpoint, segment: &Segment, at: Instant, heard_again: bool) {
         if segment.state == State::InFlight {
             endpoint.in_flight -= 1;
@@ -353,7 +391,7 @@ impl<M> Ledger<'_, M> {
     }
 
     /// One segment less of an operation is open; perhaps that was all.
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, endpoint: &mut Endpoint, place: u32) {
         if place == Segment::NOBODY {
             return;

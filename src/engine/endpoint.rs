@@ -52,6 +52,29 @@ pub(super) struct Owed {
     pub(super) echo: Option<(u32, Instant)>,
 }
 
+/// A grant that changed nothing, so that the next one will not either while nothing else does.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// Bytes granted in all.
+    pub(super) total: u64,
+    pub(super) sharers: usize,
+    pub(super) endpoints: usize,
+    /// Bytes granted to the endpoint.
+    pub(super) granted: u64,
+    pub(super) segments: u64,
+}
+
+impl Settled {
+    /// The segments granted, if nothing has changed since.
+    #[inline(always)]
+    pub(super) fn credit(&self, of: &Endpoint, total: u64, sharers: usize, endpoints: usize) -> Option<u64> {
+        let same = of.granted == [self.granted; 2]
+            && (self.total, self.sharers, self.endpoints) == (total, sharers, endpoints)
+            && of.sharing;
+        same.then_some(self.segments)
+    }
+}
+
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -124,6 +147,7 @@ pub(super) struct Endpoint {
     /// Bytes of room promised to the peer: last, and the most that still counts.
     pub(super) granted: [u64; 2],
     pub(super) promised_until: Instant,
+    pub(super) settled: Settled,
     pub(super) sharing: bool,
     pub(super) last_data: Instant,
 }
@@ -179,6 +203,7 @@ impl Endpoint {
             stamp: None,
             granted: [0; 2],
             promised_until: now,
+            settled: Settled::default(),
             sharing: false,
             last_data: now,
         }

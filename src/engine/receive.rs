@@ -122,9 +122,9 @@ impl<M: Memory> Engine<M> {
     pub(super) fn finish(&mut self) {
         let Some(Deferred { index, heard, at }) = self.deferred.take() else { return };
         if heard.flags.has(Flags::ACKNOWLEDGES) {
-            self.handle_ack(index, &heard, None, at);
+            self.acknowledge(index, &heard, None, at);
         }
-        self.note_data(index, &heard, at, true, false);
+        self.note(index, &heard, at, true, false);
     }
 
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.

@@ -345,6 +345,10 @@ impl<M: Memory> Engine<M> {
                 endpoint.order.iter_mut().for_each(super::window::Order::clear);
                 endpoint.lost.clear();
                 endpoint.loss_at = None;
+                let waits = endpoint.has_queued() && !endpoint.ready;
+                if !waits && endpoint.phase == Phase::Open {
+                    return;
+                }
             } else {
                 self.detect_loss(index);
             }

@@ -222,7 +222,7 @@ impl Endpoint {
     }
 
     /// Whether network and peer have room for a segment of such a charge now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
         if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
             self.credit = self.credit.min(LEAST_CREDIT);

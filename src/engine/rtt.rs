@@ -27,7 +27,7 @@ impl Rtt {
     }
 
     /// Whether the shortest is about to be forgotten, and should be looked for again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sample(&mut self, sample: u64, now: Instant) -> bool {
         let sample = sample.clamp(MICRO, LONGEST);
         self.latest = sample;

@@ -80,20 +80,15 @@ impl<M: Memory> Engine<M> {
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
         let at = self.endpoints.get_mut(endpoint.0).filter(|at| takes(at.phase));
         let at = at.ok_or(Error::Unreachable)?;
-        let max_datagram = at.peer.max_datagram;
-        let (mut tiny, mut small) = (false, false);
-        let key = self.operations.insert_with(|key| {
-            let mut operation = Operation::new(index, cookie, job, total);
-            operation.raw = key.raw();
-            tiny = operation.is_tiny(self.limits.max_tiny.min(max_datagram));
-            let kind = operation.next_cut(max_datagram).kind;
-            if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
-                *fragment = at.next_fragment;
-                at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
-            }
-            small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
-            operation
-        });
+        let mut operation = Operation::new(index, cookie, job, total);
+        let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
+        let kind = operation.next_cut(at.peer.max_datagram).kind;
+        if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
+            *fragment = at.next_fragment;
+            at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
+        }
+        let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
+        let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
         at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
         if !at.ready {
             at.ready = true;

@@ -43,7 +43,7 @@ impl<T> Slab<T> {
     }
 
     /// Keeps what `make` makes for the key that it gets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.entries[index as usize];

@@ -362,13 +362,21 @@ fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 
 }
 
 /// The tag over a header alone.
-#[inline]
+#[inline(never)]
 fn tag(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> u64 {
     if extension.is_empty() {
         hasher(key, fixed, &[]).finish()
     } else {
         hasher(key, fixed, extension).finish()
     }
+}
+
+/// The tag over a header and its payload.
+#[inline(never)]
+fn tag_with_payload(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8], payload: &[u8]) -> u64 {
+    let mut hasher = hasher(key, fixed, extension);
+    hasher.write(payload);
+    hasher.finish()
 }
 
 impl Header {
@@ -383,7 +391,7 @@ impl Header {
     }
 
     /// Writes the tag: over the header alone.
-    #[inline]
+    #[inline(always)]
     pub fn seal(&mut self, key: &Key) {
         let (fixed, extension) = self.parts();
         let tag = tag(key, fixed, extension);
@@ -572,18 +580,16 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether the tag is the one that only a holder of `key` can make.
-    #[inline]
+    #[inline(always)]
     pub fn is_genuine(&self, key: &Key) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
         let extension = &self.bytes[HEADER_LEN..self.header];
         let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            let mut hasher = hasher(key, fixed, extension);
-            hasher.write(&self.bytes[self.payload()]);
-            hasher.finish()
+            tag_with_payload(key, fixed, extension, &self.bytes[self.payload()])
         } else {
             tag(key, fixed, extension)
         };
-        tag == long(self.bytes, TAG.start)
+        tag == long(fixed, TAG.start)
     }
 
     /// Where in the datagram the payload is.

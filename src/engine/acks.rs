@@ -11,12 +11,15 @@
 //! have arrived; then it is sent again at once.
 
 use super::congestion::Outcome;
-use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase};
-use super::operation::Job;
+use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
+use super::operation::{Job, Operation};
+use super::send::Said;
+use super::slab::Slab;
 use super::time::{MICRO, MILLI};
 use super::window::{Segment, State};
 use super::*;
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Kind, Repr};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Repr};
+use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
 const MANY: u64 = 64;
@@ -33,24 +36,53 @@ pub(super) struct Piggyback {
     pub(super) ack: u64,
 }
 
-impl<M: Memory> Engine<M> {
-    /// What a packet to the endpoint says besides; it settles what is owed, as far as it can.
+/// What every packet says to the book-keeping.
+pub(super) struct Heard {
+    pub(super) flags: Flags,
+    stamp: u32,
+    echo: u32,
+    credit: u32,
+    seq: u64,
+    ack: u64,
+}
+
+impl Heard {
     #[inline]
-    pub(super) fn piggyback(&mut self, index: u32) -> Piggyback {
-        let credit = self.grant(index);
-        let now = self.now;
-        let Some(endpoint) = self.endpoints.at_mut(index) else {
-            return Piggyback { flags: Flags::default(), echo: 0, credit: 0, ack: 0 };
-        };
+    pub(super) fn of(repr: &Repr) -> Self {
+        let &Repr { flags, stamp, echo, credit, seq, ack, .. } = repr;
+        Self { flags, stamp, echo, credit, seq, ack }
+    }
+}
+
+impl Endpoint {
+    /// What a packet says besides; it settles what is owed, as far as it can.
+    #[inline]
+    pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
         let held = |(stamp, at): (u32, Instant)| stamp.wrapping_add((now.since(at) / MICRO) as u32).max(1);
-        let echo = endpoint.owed.echo.take().map_or(0, held);
-        endpoint.owed.due = None;
-        endpoint.owed.arrived = 0;
+        let echo = self.owed.echo.take().map_or(0, held);
+        self.owed.due = None;
+        self.owed.arrived = 0;
         // A hole takes a bitmap to describe.
-        endpoint.owed.now &= endpoint.received.has_gap() || endpoint.owed.again;
-        let again = std::mem::take(&mut endpoint.owed.heard_again);
+        self.owed.now &= self.received.has_gap() || self.owed.again;
+        let again = std::mem::take(&mut self.owed.heard_again);
         let flags = Flags::ACKNOWLEDGES.with(Flags::HEARD_AGAIN, again);
-        Piggyback { flags, echo, credit: credit as u32, ack: endpoint.received.next() }
+        Piggyback { flags, echo, credit: credit as u32, ack: self.received.next() }
+    }
+}
+
+/// What an arrival changes besides its endpoint.
+struct Ledger<'a, M> {
+    operations: &'a mut Slab<Operation<M>>,
+    counters: &'a mut Counters,
+    events: &'a mut VecDeque<Event>,
+    expected: &'a mut u64,
+}
+
+impl<M: Memory> Engine<M> {
+    /// What a packet to the endpoint says besides.
+    pub(super) fn piggyback(&mut self, index: u32) -> Option<Piggyback> {
+        let (credit, now) = (self.grant(index), self.now);
+        Some(self.endpoints.at_mut(index)?.piggyback(credit, now))
     }
 
     /// An explicit acknowledgement whose time has come.
@@ -87,7 +119,7 @@ impl<M: Memory> Engine<M> {
                 None => (above, received.bitmap(above), None),
             };
             endpoint.owed.fresh = more;
-            let piggyback = self.piggyback(index);
+            let piggyback = self.piggyback(index)?;
             if more.is_none() {
                 self.owed_now.pop_front();
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
@@ -96,14 +128,8 @@ impl<M: Memory> Engine<M> {
             }
             self.counters.num_ack_sends += 1;
             let body = Body::Ack(bitmap);
-            return self.seal(
-                self.id(index),
-                Channel::Priority,
-                Kind::Ack,
-                [None, None],
-                |repr| Repr { seq: first, body, ..repr },
-                &piggyback,
-            );
+            let said = Said { seq: first, body, ..Said::default() };
+            return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
         }
         None
     }
@@ -117,35 +143,46 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
-    pub(super) fn note_data(&mut self, index: u32, repr: &Repr, at: Instant, new: bool, whole: bool) {
-        self.share(index);
+    #[inline(never)]
+    pub(super) fn note_data(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
+        self.note(index, heard, at, new, whole);
+    }
+
+    /// The same, for the common packet.
+    #[inline(always)]
+    pub(super) fn note(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        endpoint.owed.echo = Some((repr.stamp, at));
-        endpoint.owed.heard_again |= repr.flags.has(Flags::AGAIN);
+        if !endpoint.sharing {
+            // From now on it is one of those that share the receive buffer.
+            endpoint.sharing = true;
+            let least = LEAST_CREDIT * endpoint.peer.max_datagram as u64;
+            endpoint.granted = [least; 2];
+            self.granted += least;
+            self.sharers.push_back(index);
+        }
+        endpoint.owed.echo = Some((heard.stamp, at));
+        endpoint.owed.heard_again |= heard.flags.has(Flags::AGAIN);
         endpoint.last_data = at;
-        let gap = endpoint.received.has_gap();
-        let filled = endpoint.gapped && !gap;
-        if gap && !endpoint.gapped {
-            self.expected += 1;
+        let (gap, was_gapped) = (endpoint.received.has_gap(), endpoint.gapped);
+        if gap != was_gapped {
+            self.expected = if gap { self.expected + 1 } else { self.expected.saturating_sub(1) };
+            endpoint.gapped = gap;
         }
-        if filled {
-            self.expected = self.expected.saturating_sub(1);
-        }
-        let was_gapped = endpoint.gapped;
-        endpoint.gapped = gap;
         let owed = &mut endpoint.owed;
         if new {
             owed.arrived += 1;
-            if gap && repr.seq >= endpoint.received.next() {
-                let seq = repr.seq;
+            if gap && heard.seq >= endpoint.received.next() {
+                let seq = heard.seq;
                 owed.fresh = Some(owed.fresh.map_or((seq, seq), |(low, high)| (low.min(seq), high.max(seq))));
             }
         } else {
             owed.again = true;
         }
-        let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
-        let many = owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY);
-        if !new || whole || gap || was_gapped || many || repr.flags.has(Flags::ASKS) {
+        let many = owed.arrived >= LEAST_CREDIT && {
+            let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
+            owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY)
+        };
+        if !new || whole || gap || was_gapped || many || heard.flags.has(Flags::ASKS) {
             self.owe_now(index);
         } else if owed.due.is_none() && !owed.now {
             let due = at.plus(self.limits.ack_delay);
@@ -154,30 +191,25 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Makes the endpoint one of those that share the receive buffer.
-    #[inline]
-    fn share(&mut self, index: u32) {
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if !endpoint.sharing {
-            endpoint.sharing = true;
-            let least = LEAST_CREDIT * endpoint.peer.max_datagram as u64;
-            endpoint.granted = [least; 2];
-            self.granted += least;
-            self.sharers.push_back(index);
-        }
-    }
-
     /// How many segments the endpoint may send us now: its share of the receive buffer, as far as
     /// the others have not been promised it already.
-    fn grant(&mut self, index: u32) -> u64 {
-        if let Some(&first) = self.sharers.front()
-            && self.sharers.len() > 1
+    #[inline(always)]
+    pub(super) fn grant(&mut self, index: u32) -> u64 {
+        self.review_next();
+        let (sharers, endpoints) = (self.sharers.len(), self.endpoints.len());
+        if let Some(endpoint) = self.endpoints.at(index)
+            && let Some(credit) = endpoint.settled.credit(endpoint, self.granted, sharers, endpoints)
         {
-            self.sharers.rotate_left(1);
-            self.review(first);
+            return credit;
         }
+        self.grant_anew(index)
+    }
+
+    #[inline(never)]
+    fn grant_anew(&mut self, index: u32) -> u64 {
         // Whoever is silent may speak up with what it may send unasked.
-        let silent = self.endpoints.len().saturating_sub(self.sharers.len()) as u64;
+        let known = self.endpoints.len();
+        let silent = known.saturating_sub(self.sharers.len()) as u64;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
         if !endpoint.sharing {
             return LEAST_CREDIT;
@@ -195,9 +227,25 @@ impl<M: Memory> Engine<M> {
             endpoint.promised_until = self.now.plus(PROMISED + 2 * endpoint.rtt.smoothed());
         }
         let past = if self.now > endpoint.promised_until { promised } else { held };
+        let total = self.granted - held + promised.max(past);
+        if endpoint.granted == [promised, past] && promised == past && total == self.granted {
+            let (sharers, endpoints) = (self.sharers.len(), known);
+            endpoint.settled = Settled { total, sharers, endpoints, granted: promised, segments };
+        }
         endpoint.granted = [promised, past];
-        self.granted = self.granted - held + promised.max(past);
+        self.granted = total;
         segments
+    }
+
+    /// Looks whether the next one of those that share the receive buffer still uses its room.
+    #[inline(always)]
+    pub(super) fn review_next(&mut self) {
+        if self.sharers.len() > 1
+            && let Some(next) = self.sharers.pop_front()
+        {
+            self.sharers.push_back(next);
+            self.review(next);
+        }
     }
 
     /// Takes the room back from an endpoint that has long been silent: it has stopped using it.
@@ -213,33 +261,39 @@ impl<M: Memory> Engine<M> {
     }
 
     /// What the peer's packet acknowledges.
-    pub(super) fn handle_ack(&mut self, index: u32, repr: &Repr, at: Instant) {
+    #[inline(never)]
+    pub(super) fn handle_ack(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
+        self.acknowledge(index, heard, bitmap, at);
+    }
+
+    /// The same, for the common packet.
+    #[inline(always)]
+    pub(super) fn acknowledge(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
         let awake = self.awake();
-        let (woken, shortest_trip) = (self.woken, self.limits.window);
+        let (woken, most) = (self.woken, self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let next = endpoint.window.next();
-        if repr.ack > next {
+        if heard.ack > endpoint.window.next() {
             self.counters.num_bad_acks += 1;
             return;
         }
         let newer = endpoint.stamp.is_none_or(|(stamp, when)| {
-            (repr.stamp.wrapping_sub(stamp) as i32) > 0 || at.since(when) > ROUND * MICRO / 2
+            (heard.stamp.wrapping_sub(stamp) as i32) > 0 || at.since(when) > ROUND * MICRO / 2
         });
-        let same = endpoint.stamp.is_some_and(|(stamp, _)| stamp == repr.stamp);
+        let same = endpoint.stamp.is_some_and(|(stamp, _)| stamp == heard.stamp);
         if newer {
-            endpoint.stamp = Some((repr.stamp, at));
+            endpoint.stamp = Some((heard.stamp, at));
             endpoint.heard = awake;
             endpoint.asked = 0;
         }
         if newer || same {
-            endpoint.credit = u64::from(repr.credit).clamp(LEAST_CREDIT, shortest_trip.max(LEAST_CREDIT));
+            endpoint.credit = u64::from(heard.credit).clamp(LEAST_CREDIT, most.max(LEAST_CREDIT));
         }
-        if repr.ack < endpoint.window.base() {
+        if heard.ack < endpoint.window.base() {
             self.counters.num_old_dup_acks += 1;
             return;
         }
-        let sample = at.stamp().wrapping_sub(repr.echo);
-        let sampled = repr.echo != 0 && newer && (sample as i32) >= 0;
+        let sample = at.stamp().wrapping_sub(heard.echo);
+        let sampled = heard.echo != 0 && newer && (sample as i32) >= 0;
         let trip = u64::from(sample) * MICRO;
         // A packet that waited while we slept says nothing about the path.
         if sampled && at.since(woken) >= trip {
@@ -248,37 +302,37 @@ impl<M: Memory> Engine<M> {
             }
             endpoint.congestion.note_round_trip(trip.max(MICRO));
         }
-        let heard_again = repr.flags.has(Flags::HEARD_AGAIN);
+        let heard_again = heard.flags.has(Flags::HEARD_AGAIN);
         let mut news = false;
         let before = endpoint.window.base();
-        while self.endpoints.at(index).is_some_and(|endpoint| endpoint.window.base() < repr.ack) {
-            let Some(segment) = self.endpoints.at_mut(index).and_then(|endpoint| endpoint.window.pop())
-            else {
-                break;
-            };
+        let mut ledger = Ledger {
+            operations: &mut self.operations,
+            counters: &mut self.counters,
+            events: &mut self.events,
+            expected: &mut self.expected,
+        };
+        while endpoint.window.base() < heard.ack {
+            let Some(segment) = endpoint.window.pop() else { break };
             news = true;
             if segment.state != State::Arrived {
-                self.segment_arrived(index, &segment, at, heard_again);
+                ledger.note_arrival(endpoint, &segment, at, heard_again);
             }
         }
-        if let Body::Ack(bitmap) = repr.body {
+        if let Some(bitmap) = bitmap {
             for ahead in bitmap.iter() {
-                let Some(seq) = repr.seq.checked_add(ahead) else { break };
-                let endpoint = self.endpoints.at_mut(index);
-                let segment = endpoint.and_then(|endpoint| endpoint.window.get_mut(seq));
+                let Some(seq) = heard.seq.checked_add(ahead) else { break };
+                let segment = endpoint.window.get_mut(seq);
                 if let Some(segment) = segment.filter(|segment| segment.state != State::Arrived) {
                     let copy = *segment;
                     segment.state = State::Arrived;
                     news = true;
-                    self.segment_arrived(index, &copy, at, heard_again);
+                    ledger.note_arrival(endpoint, &copy, at, heard_again);
                 }
             }
-            let pending = self.endpoints.at(index).is_some_and(|endpoint| !endpoint.window.is_empty());
-            if repr.ack == before && pending {
+            if heard.ack == before && !endpoint.window.is_empty() {
                 self.counters.num_dup_acks += 1;
             }
         }
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         // With the hole filled, what is known to have arrived above it is through.
         while endpoint.window.get(endpoint.window.base()).is_some_and(|it| it.state == State::Arrived) {
             endpoint.window.pop();
@@ -291,6 +345,10 @@ impl<M: Memory> Engine<M> {
                 endpoint.order.iter_mut().for_each(super::window::Order::clear);
                 endpoint.lost.clear();
                 endpoint.loss_at = None;
+                let waits = endpoint.has_queued() && !endpoint.ready;
+                if !waits && endpoint.phase == Phase::Open {
+                    return;
+                }
             } else {
                 self.detect_loss(index);
             }
@@ -303,16 +361,18 @@ impl<M: Memory> Engine<M> {
             self.advance_close(index);
         }
     }
+}
 
+impl<M> Ledger<'_, M> {
     /// A segment is known to have arrived, in sequence or not.
-    fn segment_arrived(&mut self, index: u32, segment: &Segment, at: Instant, heard_again: bool) {
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+    #[inline(always)]
+    fn note_arrival(&mut self, endpoint: &mut Endpoint, segment: &Segment, at: Instant, heard_again: bool) {
         if segment.state == State::InFlight {
             endpoint.in_flight -= 1;
             endpoint.in_flight_bytes -= u64::from(segment.charge);
         }
         if segment.channel == Channel::Data {
-            self.expected = self.expected.saturating_sub(1);
+            *self.expected = self.expected.saturating_sub(1);
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
@@ -331,11 +391,12 @@ impl<M: Memory> Engine<M> {
                 self.counters.num_congestion_events += 1;
             }
         }
-        self.release(segment.operation);
+        self.release(endpoint, segment.operation);
     }
 
     /// One segment less of an operation is open; perhaps that was all.
-    pub(super) fn release(&mut self, place: u32) {
+    #[inline(always)]
+    fn release(&mut self, endpoint: &mut Endpoint, place: u32) {
         if place == Segment::NOBODY {
             return;
         }
@@ -344,25 +405,16 @@ impl<M: Memory> Engine<M> {
         if operation.open > 0 || operation.queued || !operation.whole {
             return;
         }
-        let index = operation.endpoint;
         match operation.job {
             // The request has arrived, the data has not.
             Job::Get { .. } => return,
-            Job::Serve { .. } => {
-                if let Some(endpoint) = self.endpoints.at_mut(index) {
-                    endpoint.serving -= 1;
-                }
-            }
-            Job::Refuse { .. } => {
-                if let Some(endpoint) = self.endpoints.at_mut(index) {
-                    endpoint.refusing -= 1;
-                }
-            }
+            Job::Serve { .. } => endpoint.serving -= 1,
+            Job::Refuse { .. } => endpoint.refusing -= 1,
             Job::Send { .. } | Job::Put { .. } | Job::Nothing => {}
         }
-        if let Some(operation) = self.operations.remove(place)
-            && let Some(cookie) = operation.cookie
-        {
+        let cookie = operation.cookie;
+        self.operations.discard(place);
+        if let Some(cookie) = cookie {
             self.counters.pml_send_callbacks += 1;
             self.events.push_back(Event::Done { cookie, outcome: Ok(()) });
         }

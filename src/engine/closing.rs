@@ -7,6 +7,7 @@
 
 use super::endpoint::{Endpoint, Phase};
 use super::operation::{Job, Operation};
+use super::send::Said;
 use super::time::MILLI;
 use super::*;
 use crate::error::Error;
@@ -178,19 +179,12 @@ impl<M: Memory> Engine<M> {
                 _ => continue,
             };
             let (late, lingering) = (*late, *phase == Phase::Lingering);
-            let mut piggyback = self.piggyback(index);
+            let mut piggyback = self.piggyback(index)?;
             if lingering {
                 piggyback.ack = piggyback.ack.max(late);
             }
-            let ack = piggyback.ack;
-            return self.seal(
-                self.id(index),
-                Channel::Priority,
-                kind,
-                [None, None],
-                |repr| Repr { seq: ack, body, ..repr },
-                &piggyback,
-            );
+            let said = Said { seq: piggyback.ack, body, ..Said::default() };
+            return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
         }
         None
     }

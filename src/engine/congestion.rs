@@ -125,9 +125,17 @@ impl Congestion {
             return Outcome::Steady;
         }
         self.round = now;
+        if self.lost == 0 && !self.limited {
+            // Nothing was lost and the window was not used up: it stays as it is.
+            self.calm = self.calm.saturating_add(1);
+            (self.delivered, self.least) = (0, u64::MAX);
+            self.dry = self.dry.saturating_sub(1);
+            return Outcome::Steady;
+        }
         self.end_round(shortest)
     }
 
+    #[inline(never)]
     fn end_round(&mut self, shortest: u64) -> Outcome {
         let (lost, total) = (self.lost, self.lost + self.delivered);
         let delay = if self.least == u64::MAX { 0 } else { self.least.saturating_sub(shortest) };

@@ -11,6 +11,7 @@ use super::endpoint::{Endpoint, Phase};
 use super::memory::Registry;
 use super::operation::Operation;
 use super::receive::Deferred;
+use super::rtt::Rtt;
 use super::slab::{Key, Slab};
 use super::time::{MILLI, nanos};
 use super::window::WINDOW;
@@ -39,6 +40,8 @@ pub(super) struct Limits {
     pub(super) ack_delay: u64,
     pub(super) retransmit: u64,
     pub(super) retransmit_max: u64,
+    /// No peer is asked again before that.
+    pub(super) least_patience: u64,
     pub(super) peer_timeout: u64,
     pub(super) receive_capacity: u64,
     pub(super) protect: bool,
@@ -46,6 +49,8 @@ pub(super) struct Limits {
 
 impl Limits {
     fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
+        let retransmit = nanos(config.retransmit).max(1);
+        let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
         Self {
             window: (config.window as u64).clamp(2, WINDOW),
             send_credits: config.send_credits.max(1),
@@ -53,8 +58,9 @@ impl Limits {
             max_datagram: config.max_datagram.min(HEADER_LEN + MAX_PAYLOAD),
             resends: config.max_resends_per_iteration.max(1),
             ack_delay: nanos(config.ack_delay),
-            retransmit: nanos(config.retransmit).max(1),
-            retransmit_max: nanos(config.retransmit_max.max(config.retransmit)).max(1),
+            retransmit,
+            retransmit_max,
+            least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
             receive_capacity: receive_capacity as u64,
             protect: config.protect_payload,
@@ -291,8 +297,8 @@ impl<M: Memory> Engine<M> {
             }
             self.now = now;
         }
-        if let Some(deferred) = self.deferred.take() {
-            self.finish(&deferred);
+        if self.deferred.is_some() {
+            self.finish();
         }
     }
 
@@ -344,11 +350,9 @@ impl<M: Memory> Engine<M> {
     /// Sees to it that the endpoint is looked at in time.
     #[inline]
     pub(super) fn arm(&mut self, index: u32) {
-        let Some(key) = self.endpoints.key(index) else { return };
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let Some(at) = endpoint.deadline(self.limits.ack_delay, self.limits.retransmit_max) else { return };
-        if endpoint.armed.is_none_or(|armed| armed > at) {
-            endpoint.armed = Some(at);
+        if let Some((key, endpoint)) = self.endpoints.entry_mut(index)
+            && let Some(at) = endpoint.arm(&self.limits)
+        {
             self.timers.push(Reverse((at, key)));
         }
     }

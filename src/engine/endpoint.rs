@@ -2,6 +2,7 @@
 
 use super::assembler::Assembler;
 use super::congestion::Congestion;
+use super::core::Limits;
 use super::rtt::Rtt;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
@@ -49,6 +50,29 @@ pub(super) struct Owed {
     pub(super) again: bool,
     /// Stamp of the newest packet, and when it came.
     pub(super) echo: Option<(u32, Instant)>,
+}
+
+/// A grant that changed nothing, so that the next one will not either while nothing else does.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// Bytes granted in all.
+    pub(super) total: u64,
+    pub(super) sharers: usize,
+    pub(super) endpoints: usize,
+    /// Bytes granted to the endpoint.
+    pub(super) granted: u64,
+    pub(super) segments: u64,
+}
+
+impl Settled {
+    /// The segments granted, if nothing has changed since.
+    #[inline(always)]
+    pub(super) fn credit(&self, of: &Endpoint, total: u64, sharers: usize, endpoints: usize) -> Option<u64> {
+        let same = of.granted == [self.granted; 2]
+            && (self.total, self.sharers, self.endpoints) == (total, sharers, endpoints)
+            && of.sharing;
+        same.then_some(self.segments)
+    }
 }
 
 /// One peer.
@@ -123,6 +147,7 @@ pub(super) struct Endpoint {
     /// Bytes of room promised to the peer: last, and the most that still counts.
     pub(super) granted: [u64; 2],
     pub(super) promised_until: Instant,
+    pub(super) settled: Settled,
     pub(super) sharing: bool,
     pub(super) last_data: Instant,
 }
@@ -178,6 +203,7 @@ impl Endpoint {
             stamp: None,
             granted: [0; 2],
             promised_until: now,
+            settled: Settled::default(),
             sharing: false,
             last_data: now,
         }
@@ -196,7 +222,7 @@ impl Endpoint {
     }
 
     /// Whether network and peer have room for a segment of such a charge now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
         if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
             self.credit = self.credit.min(LEAST_CREDIT);
@@ -246,21 +272,29 @@ impl Endpoint {
     /// When it has to be looked at without anything happening.
     #[inline]
     pub(super) fn deadline(&self, ack_delay: u64, most: u64) -> Option<Instant> {
-        let mut earliest: Option<Instant> = None;
-        let mut take = |at: Option<Instant>| {
-            if let Some(at) = at {
-                earliest = Some(earliest.map_or(at, |known: Instant| known.min(at)));
-            }
-        };
-        if self.in_flight > 0 {
-            take(Some(self.active.plus(self.patience(ack_delay, most))));
+        const NEVER: Instant = Instant::from_nanos(u64::MAX);
+        let answer = if self.in_flight > 0 {
+            self.active.plus(self.patience(ack_delay, most))
         } else if self.is_waiting() {
-            take(Some(self.active.max(self.last_data).plus(KEEPALIVE)));
+            self.active.max(self.last_data).plus(KEEPALIVE)
+        } else {
+            NEVER
+        };
+        let at = [self.loss_at, self.paced_until, self.close_at]
+            .into_iter()
+            .fold(answer, |earliest, at| earliest.min(at.unwrap_or(NEVER)));
+        (at != NEVER).then_some(at)
+    }
+
+    /// The time at which a timer must be set for it, when none is that comes in time.
+    #[inline]
+    pub(super) fn arm(&mut self, limits: &Limits) -> Option<Instant> {
+        let at = self.deadline(limits.ack_delay, limits.retransmit_max)?;
+        if self.armed.is_some_and(|armed| armed <= at) {
+            return None;
         }
-        take(self.loss_at);
-        take(self.paced_until);
-        take(self.close_at);
-        earliest
+        self.armed = Some(at);
+        Some(at)
     }
 
     /// Whether we only wait for the peer, with nothing under way that it would acknowledge.

@@ -4,6 +4,7 @@
 //! and handed up; what it acknowledges, and what it is owed, is looked at in the next call: by
 //! then the user has it. One datagram at a time can wait like that.
 
+use super::acks::Heard;
 use super::assembler::{Chunk, Placed};
 use super::endpoint::Phase;
 use super::window::Verdict;
@@ -13,7 +14,7 @@ use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
 /// What remains to be done for a datagram that was handed up.
 pub(super) struct Deferred {
     index: u32,
-    repr: Repr,
+    heard: Heard,
     at: Instant,
 }
 
@@ -25,10 +26,46 @@ enum Stranger {
 
 impl<M: Memory> Engine<M> {
     /// Takes a datagram in. Whatever its bytes are, the worst is that it is dropped and counted.
+    #[inline]
     pub fn handle_datagram(&mut self, channel: Channel, bytes: &[u8], now: Instant) -> Received {
         let _ = channel;
         self.settle(now);
         self.counters.num_total_recvs += 1;
+        if let Some(packet) = Packet::parse_fragment(bytes)
+            && let Some(endpoint) = self.take_expected(&packet)
+        {
+            return Received::Deliver { endpoint, tag: packet.repr.tag, payload: packet.payload() };
+        }
+        self.handle_any(bytes)
+    }
+
+    /// Takes a fragment in if it is the common one: the one expected, of a peer well known. Nothing
+    /// has changed when it is not, or not genuine.
+    #[inline(always)]
+    fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
+        let repr = &packet.repr;
+        let index = (repr.receiver_slot & ((1 << super::core::SLOT_BITS) - 1)).wrapping_sub(1);
+        let (key, endpoint) = self.endpoints.entry_mut(index)?;
+        let known = repr.receiver_slot == endpoint.own_slot
+            && repr.sender_slot == endpoint.peer_slot
+            && repr.connection == endpoint.peer_connection
+            && repr.name == endpoint.peer.name
+            && repr.incarnation == endpoint.peer.incarnation
+            && repr.flags.has(Flags::PROTECTED) == self.limits.protect;
+        let expected = known && endpoint.phase == Phase::Open && endpoint.received.is_plain(repr.seq);
+        if !expected || !packet.is_genuine(&self.identity.key) {
+            return None;
+        }
+        endpoint.received.accept(repr.seq);
+        self.counters.num_frag_recvs += 1;
+        self.counters.num_fast_recvs += 1;
+        self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now });
+        Some(EndpointId(key))
+    }
+
+    /// Takes any datagram in.
+    #[inline(never)]
+    fn handle_any(&mut self, bytes: &[u8]) -> Received {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(malformed) => {
@@ -64,7 +101,7 @@ impl<M: Memory> Engine<M> {
             endpoint.received.accept(repr.seq);
             self.counters.num_frag_recvs += 1;
             self.counters.num_fast_recvs += 1;
-            self.deferred = Some(Deferred { index, repr: *repr, at: self.now });
+            self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
         }
         self.handle_packet(index, &packet, bytes)
@@ -81,16 +118,16 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The book-keeping of a datagram that was handed up.
-    pub(super) fn finish(&mut self, deferred: &Deferred) {
-        let Deferred { index, repr, at } = deferred;
-        if repr.flags.has(Flags::ACKNOWLEDGES) {
-            self.handle_ack(*index, repr, *at);
+    #[inline(never)]
+    pub(super) fn finish(&mut self) {
+        let Some(Deferred { index, heard, at }) = self.deferred.take() else { return };
+        if heard.flags.has(Flags::ACKNOWLEDGES) {
+            self.acknowledge(index, &heard, None, at);
         }
-        self.note_data(*index, repr, *at, true, false);
+        self.note(index, &heard, at, true, false);
     }
 
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
-    #[inline]
     fn locate(&mut self, repr: &Repr) -> std::result::Result<u32, Stranger> {
         let name = (repr.name, repr.incarnation);
         let index = if repr.receiver_slot != 0 {
@@ -153,6 +190,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
+        let heard = &Heard::of(repr);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
@@ -161,7 +199,8 @@ impl<M: Memory> Engine<M> {
             return Received::Nothing;
         }
         if repr.flags.has(Flags::ACKNOWLEDGES) {
-            self.handle_ack(index, repr, now);
+            let bitmap = if let Body::Ack(bitmap) = &repr.body { Some(bitmap) } else { None };
+            self.handle_ack(index, heard, bitmap, now);
         }
         match repr.body {
             Body::Ack(_) => {
@@ -186,17 +225,17 @@ impl<M: Memory> Engine<M> {
             Verdict::New => {}
             Verdict::Duplicate => {
                 self.counters.num_dup_recvs += 1;
-                self.note_data(index, repr, now, false, false);
+                self.note_data(index, heard, now, false, false);
                 return Received::Nothing;
             }
             Verdict::Below => {
                 self.counters.num_oow_low_recvs += 1;
-                self.note_data(index, repr, now, false, false);
+                self.note_data(index, heard, now, false, false);
                 return Received::Nothing;
             }
             Verdict::Above => {
                 self.counters.num_oow_high_recvs += 1;
-                self.note_data(index, repr, now, false, false);
+                self.note_data(index, heard, now, false, false);
                 return Received::Nothing;
             }
         }
@@ -236,7 +275,7 @@ impl<M: Memory> Engine<M> {
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.received.accept(repr.seq);
             }
-            self.note_data(index, repr, now, true, whole);
+            self.note_data(index, heard, now, true, whole);
         }
         received
     }

@@ -27,7 +27,7 @@ impl Rtt {
     }
 
     /// Whether the shortest is about to be forgotten, and should be looked for again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sample(&mut self, sample: u64, now: Instant) -> bool {
         let sample = sample.clamp(MICRO, LONGEST);
         self.latest = sample;
@@ -60,13 +60,19 @@ impl Rtt {
         if least == u64::MAX { 0 } else { least }
     }
 
+    /// No timeout is shorter.
+    pub(super) const fn least_timeout(initial: u64) -> u64 {
+        initial / 10
+    }
+
     /// After how long without an answer a peer is asked again, the first time.
     #[inline]
     pub(super) fn timeout(&self, ack_delay: u64) -> u64 {
         if self.smoothed == 0 {
             return self.initial;
         }
-        (self.smoothed + (4 * self.variation).max(100 * MICRO) + ack_delay).max(self.initial / 10)
+        (self.smoothed + (4 * self.variation).max(100 * MICRO) + ack_delay)
+            .max(Self::least_timeout(self.initial))
     }
 
     /// How much later than its overtaker a segment may be before it counts as lost.

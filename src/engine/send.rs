@@ -5,12 +5,15 @@
 //! nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
 use super::acks::Piggyback;
-use super::endpoint::Phase;
+use super::core::Limits;
+use super::endpoint::{Endpoint, Phase};
 use super::operation::{Job, Operation};
 use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
-use crate::wire::usnic::{Body, Flags, Kind, Repr, header_len};
+use crate::wire::usnic::{Body, Flags, HEADER_LEN, Kind, Repr, header_len};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
 const TURN: usize = 64;
@@ -20,6 +23,21 @@ const TURN_BYTES: usize = 64 << 10;
 const RUN: u32 = 16;
 /// Bytes hashed at once.
 const GULP: usize = 2048;
+
+/// What one packet says.
+pub(super) struct Said {
+    pub(super) flags: Flags,
+    pub(super) tag: u8,
+    pub(super) length: u16,
+    pub(super) seq: u64,
+    pub(super) body: Body,
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Self { flags: Flags::default(), tag: 0, length: 0, seq: 0, body: Body::Void }
+    }
+}
 
 impl<M: Memory> Engine<M> {
     /// Sends a fragment. [`Event::Done`] says when all of it has arrived.
@@ -32,10 +50,11 @@ impl<M: Memory> Engine<M> {
         }
         self.counters.pml_module_sends += 1;
         let job = Job::Send { tag: fragment.tag, pieces: fragment.pieces, split: split as u64, fragment: 0 };
-        self.enqueue(endpoint, job, total as u64, Some(fragment.cookie), fragment.priority).map(|_| ())
+        self.queue(endpoint, job, total as u64, Some(fragment.cookie), fragment.priority).map(|_| ())
     }
 
     /// Puts an operation on its queue.
+    #[inline(never)]
     pub(super) fn enqueue(
         &mut self,
         endpoint: EndpointId,
@@ -44,10 +63,22 @@ impl<M: Memory> Engine<M> {
         cookie: Option<Cookie>,
         priority: bool,
     ) -> Result<u32> {
-        let index = self.place(endpoint).ok_or(Error::Unreachable)?;
+        self.queue(endpoint, job, total, cookie, priority)
+    }
+
+    #[inline(always)]
+    fn queue(
+        &mut self,
+        endpoint: EndpointId,
+        job: Job<M>,
+        total: u64,
+        cookie: Option<Cookie>,
+        priority: bool,
+    ) -> Result<u32> {
+        let index = endpoint.0.index;
         let ours = cookie.is_none();
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
-        let at = self.endpoints.at_mut(index).filter(|at| takes(at.phase));
+        let at = self.endpoints.get_mut(endpoint.0).filter(|at| takes(at.phase));
         let at = at.ok_or(Error::Unreachable)?;
         let mut operation = Operation::new(index, cookie, job, total);
         let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
@@ -57,10 +88,7 @@ impl<M: Memory> Engine<M> {
             at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
         }
         let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
-        let key = self.operations.insert(operation);
-        if let Some(operation) = self.operations.at_mut(key.index) {
-            operation.raw = key.raw();
-        }
+        let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
         at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
         if !at.ready {
             at.ready = true;
@@ -70,26 +98,108 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The next datagram to send; `None` ends the pass.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<M>> {
         self.settle(now);
+        let quiet = self.ready.is_empty()
+            && self.resending.is_empty()
+            && self.notices.is_empty()
+            && self.owed_now.is_empty()
+            && self.owed_later.front().is_none_or(|(at, _)| *at > self.now);
+        if quiet {
+            self.end_pass();
+            return None;
+        }
+        self.poll_fragment()
+    }
+
+    /// The common datagram: a whole tiny fragment that leaves for the first time, with nothing to be
+    /// done before. All else is left to [`Self::poll_work`].
+    #[inline(never)]
+    fn poll_fragment(&mut self) -> Option<Transmit<M>> {
+        let (now, known) = (self.now, self.endpoints.len());
+        let first = self.notices.is_empty() && self.resending.is_empty();
+        let in_turn = self.turn < TURN && self.turn_bytes < TURN_BYTES;
+        let Some(&index) = self.ready.front().filter(|_| first && in_turn) else { return self.poll_work() };
+        let Some((key, endpoint)) = self.endpoints.entry_mut(index) else { return self.poll_work() };
+        let Some(&place) = endpoint.queues[0].front() else { return self.poll_work() };
+        let Some(operation) = self.operations.at_mut(place) else { return self.poll_work() };
+        let Job::Send { tag, ref pieces, split, .. } = operation.job else { return self.poll_work() };
+        let total = operation.total;
+        let datagram = HEADER_LEN + total as usize;
+        let charge = endpoint.charge(datagram);
+        if endpoint.pass != self.pass {
+            (endpoint.pass, endpoint.handed) = (self.pass, 0);
+        }
+        let may_go = datagram <= self.limits.max_tiny.min(endpoint.peer.max_datagram)
+            && (endpoint.run < RUN || endpoint.queues[1].is_empty())
+            && (endpoint.window.len() as u64) < self.limits.window
+            && endpoint.handed < self.limits.send_credits
+            && endpoint.has_room(charge, now);
+        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharers.len(), known);
+        let Some(credit) = credit.filter(|_| may_go) else { return self.poll_work() };
+        let piece = |memory: &Option<M>, len: u64| {
+            let memory = memory.as_ref().filter(|_| len > 0)?.clone();
+            Some(Piece { memory, offset: 0, len: len as usize })
+        };
+        let pieces = [piece(&pieces[0], split), piece(&pieces[1], total - split)];
+        (operation.cut, operation.whole, operation.queued) = (total, true, false);
+        operation.open += 1;
+        endpoint.handed += 1;
+        endpoint.queues[0].pop_front();
+        endpoint.run += 1;
+        if endpoint.has_queued() {
+            self.turn += 1;
+            self.turn_bytes += datagram;
+        } else {
+            endpoint.ready = false;
+            (self.turn, self.turn_bytes) = (0, 0);
+            self.ready.pop_front();
+        }
+        if endpoint.window.is_empty() {
+            endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+        }
+        let seq = endpoint.window.next();
+        let channel = Channel::Priority;
+        endpoint.window.push(Segment {
+            operation: place,
+            kind: Kind::Fragment,
+            channel,
+            state: State::InFlight,
+            again: false,
+            fast: false,
+            len: total as u32,
+            charge,
+            offset: 0,
+            transmission: endpoint.order[channel as usize].push(seq),
+            sent: now,
+        });
+        let most = &mut self.counters.max_sent_window_size;
+        *most = (*most).max(endpoint.window.len() as u64);
+        self.counters.num_frag_sends += 1;
+        self.counters.num_total_sends += 1;
+        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
+        if let Some(at) = endpoint.arm_departed(now, &self.limits) {
+            self.timers.push(Reverse((at, key)));
+        }
+        let flags = Flags::default().with(Flags::ASKS, endpoint.is_full());
+        let said = Said { flags, tag, length: total as u16, seq, body: Body::Fragment };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        self.review_next();
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+    }
+
+    #[inline(never)]
+    fn poll_work(&mut self) -> Option<Transmit<M>> {
         if !self.notices.is_empty()
             && let Some(notice) = self.poll_notice()
         {
             return Some(notice);
         }
-        while self.resent < self.limits.resends
-            && let Some(&index) = self.resending.front()
+        if !self.resending.is_empty()
+            && let Some(resend) = self.poll_resend()
         {
-            self.resending.pop_front();
-            if let Some(seq) = self.next_resend(index) {
-                self.resending.push_back(index);
-                self.resent += 1;
-                self.counters.num_resends += 1;
-                return self.transmit(index, seq, true);
-            }
-            if let Some(endpoint) = self.endpoints.at_mut(index) {
-                endpoint.resending = false;
-            }
+            return Some(resend);
         }
         while let Some(&index) = self.ready.front() {
             if self.turn >= TURN || self.turn_bytes >= TURN_BYTES {
@@ -98,11 +208,9 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             if let Some(seq) = self.next_segment(index) {
-                self.turn += 1;
                 return self.transmit(index, seq, false);
             }
-            (self.turn, self.turn_bytes) = (0, 0);
-            self.ready.pop_front();
+            self.end_turn();
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.ready = false;
                 if endpoint.paced_until.is_some() {
@@ -117,12 +225,39 @@ impl<M: Memory> Engine<M> {
         None
     }
 
+    /// The endpoint at the head of the list has nothing more that may go.
+    #[inline]
+    fn end_turn(&mut self) {
+        (self.turn, self.turn_bytes) = (0, 0);
+        self.ready.pop_front();
+    }
+
+    #[inline]
     fn end_pass(&mut self) {
         self.pass += 1;
         self.resent = 0;
         while let Some(index) = self.spent.pop() {
             self.check_ready(index);
         }
+    }
+
+    /// A segment that was lost, unless too many have been sent again in this pass.
+    #[inline(never)]
+    fn poll_resend(&mut self) -> Option<Transmit<M>> {
+        while self.resent < self.limits.resends
+            && let Some(index) = self.resending.pop_front()
+        {
+            if let Some(seq) = self.next_resend(index) {
+                self.resending.push_back(index);
+                self.resent += 1;
+                self.counters.num_resends += 1;
+                return self.transmit(index, seq, true);
+            }
+            if let Some(endpoint) = self.endpoints.at_mut(index) {
+                endpoint.resending = false;
+            }
+        }
+        None
     }
 
     /// The number of a lost segment that may be sent again now.
@@ -149,7 +284,8 @@ impl<M: Memory> Engine<M> {
         None
     }
 
-    /// Cuts the next segment of an endpoint, when it may send one; its number.
+    /// Cuts the next segment of the endpoint whose turn it is, when it may send one; its number.
+    #[inline(always)]
     fn next_segment(&mut self, index: u32) -> Option<u64> {
         let (now, pass) = (self.now, self.pass);
         let endpoint = self.endpoints.at_mut(index)?;
@@ -209,7 +345,13 @@ impl<M: Memory> Engine<M> {
                 endpoint.queues[queue].pop_front();
             }
             endpoint.run = if queue == 0 { endpoint.run + 1 } else { 0 };
+            self.turn += 1;
             self.turn_bytes += datagram;
+            if operation.whole && !endpoint.has_queued() {
+                endpoint.ready = false;
+                (self.turn, self.turn_bytes) = (0, 0);
+                self.ready.pop_front();
+            }
             if endpoint.window.is_empty() {
                 endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
             }
@@ -224,10 +366,11 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The datagram of a segment that leaves now.
+    #[inline(always)]
     fn transmit(&mut self, index: u32, seq: u64, again: bool) -> Option<Transmit<M>> {
         let now = self.now;
-        let piggyback = self.piggyback(index);
-        let endpoint = self.endpoints.at_mut(index)?;
+        let credit = self.grant(index);
+        let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let segment = endpoint.window.get_mut(seq)?;
         if again && segment.channel == Channel::Priority {
             segment.channel = Channel::Data;
@@ -259,67 +402,105 @@ impl<M: Memory> Engine<M> {
         segment.sent = now;
         let channel = segment.channel;
         segment.transmission = endpoint.order[channel as usize].push(seq);
-        let (len, charge) = (segment.len, segment.charge);
-        endpoint.in_flight += 1;
-        endpoint.in_flight_bytes += u64::from(charge);
-        endpoint.active = now;
-        endpoint.last_sent = now;
-        endpoint.used = true;
-        endpoint.congestion.note_sent(now, endpoint.rtt.smoothed(), endpoint.rtt.least());
+        let (length, charge) = (segment.len as u16, segment.charge);
+        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
+        if let Some(at) = endpoint.arm_departed(now, &self.limits) {
+            self.timers.push(Reverse((at, key)));
+        }
         let asks = last || endpoint.is_full();
-        let flags = piggyback.flags.with(Flags::ASKS, asks).with(Flags::AGAIN, again);
-        let id = EndpointId(self.endpoints.key(index)?);
-        let transmit = self.seal(
-            id,
-            channel,
-            Body::kind(&body),
-            pieces,
-            |repr| Repr { flags, tag, length: len as u16, seq, body, ..repr },
-            &piggyback,
-        );
-        self.arm(index);
-        transmit
+        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
+        let said = Said { flags, tag, length, seq, body };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        self.counters.num_total_sends += 1;
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+    }
+
+    /// A packet without a segment of ours.
+    #[inline(never)]
+    pub(super) fn seal(
+        &mut self,
+        index: u32,
+        channel: Channel,
+        pieces: [Option<Piece<M>>; 2],
+        said: &Said,
+        piggyback: &Piggyback,
+    ) -> Option<Transmit<M>> {
+        let (key, endpoint) = self.endpoints.entry_mut(index)?;
+        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
+        self.counters.num_total_sends += 1;
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+    }
+}
+
+impl Endpoint {
+    /// Notes that a segment leaves now, and what rides on it.
+    #[inline(always)]
+    fn depart(
+        &mut self,
+        index: u32,
+        charge: u32,
+        credit: u64,
+        now: Instant,
+        owed_later: &mut VecDeque<(Instant, u32)>,
+    ) -> Piggyback {
+        self.in_flight += 1;
+        self.in_flight_bytes += u64::from(charge);
+        (self.active, self.last_sent, self.used) = (now, now, true);
+        self.congestion.note_sent(now, self.rtt.smoothed(), self.rtt.least());
+        // What was to wait for this packet waits no more, and is mostly the last that does.
+        if let Some(due) = self.owed.due
+            && owed_later.back() == Some(&(due, index))
+        {
+            owed_later.pop_back();
+        }
+        self.piggyback(credit, now)
+    }
+
+    /// The time at which a timer must be set after a segment has left, when none is that comes in
+    /// time. All that the peer had to be looked at for before, it will be; what is new is the wait
+    /// for an answer.
+    #[inline(always)]
+    fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
+        let soon = now.plus(limits.least_patience);
+        if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }
 
     /// Completes a header and tags it.
-    pub(super) fn seal(
-        &mut self,
-        id: EndpointId,
-        channel: Channel,
-        kind: Kind,
-        pieces: [Option<Piece<M>>; 2],
-        fill: impl FnOnce(Repr) -> Repr,
+    #[inline(always)]
+    fn seal<M: Memory>(
+        &self,
+        identity: &Identity,
+        limits: &Limits,
+        now: Instant,
+        pieces: &[Option<Piece<M>>; 2],
+        said: &Said,
         piggyback: &Piggyback,
-    ) -> Option<Transmit<M>> {
-        let endpoint = self.endpoints.get(id.0)?;
-        let repr = fill(Repr {
-            flags: piggyback.flags,
-            tag: 0,
-            length: 0,
-            connection: endpoint.connection,
-            name: self.identity.name,
-            incarnation: self.identity.incarnation,
-            receiver_slot: endpoint.peer_slot,
-            sender_slot: endpoint.own_slot,
-            stamp: self.now.stamp(),
+    ) -> Header {
+        let mut header = Repr {
+            flags: piggyback.flags.with(said.flags, true).with(Flags::PROTECTED, limits.protect),
+            tag: said.tag,
+            length: said.length,
+            connection: self.connection,
+            name: identity.name,
+            incarnation: identity.incarnation,
+            receiver_slot: self.peer_slot,
+            sender_slot: self.own_slot,
+            stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
-            seq: 0,
+            seq: said.seq,
             ack: piggyback.ack,
-            body: Body::Void,
-        });
-        debug_assert_eq!(repr.body.kind(), kind);
-        let mut header =
-            Repr { flags: repr.flags.with(Flags::PROTECTED, self.limits.protect), ..repr }.emit();
-        if self.limits.protect {
-            header.seal_with_payload(&endpoint.peer.key, |feed| {
+            body: said.body,
+        }
+        .emit();
+        if limits.protect {
+            header.seal_with_payload(&self.peer.key, |feed| {
                 pieces.iter().flatten().for_each(|piece| read_through(piece, feed));
             });
         } else {
-            header.seal(&endpoint.peer.key);
+            header.seal(&self.peer.key);
         }
-        self.counters.num_total_sends += 1;
-        Some(Transmit { endpoint: id, channel, header, pieces })
+        header
     }
 }
 

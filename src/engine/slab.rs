@@ -39,14 +39,21 @@ impl<T> Slab<T> {
 
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Key {
+        self.insert_with(|_| value)
+    }
+
+    /// Keeps what `make` makes for the key that it gets.
+    #[inline(always)]
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.entries[index as usize];
-            entry.value = Some(value);
-            return Key { index, generation: entry.generation };
+            let key = Key { index, generation: entry.generation };
+            entry.value = Some(make(key));
+            return key;
         }
-        let index = self.entries.len() as u32;
-        self.entries.push(Entry { generation: 1, value: Some(value) });
-        Key { index, generation: 1 }
+        let key = Key { index: self.entries.len() as u32, generation: 1 };
+        self.entries.push(Entry { generation: 1, value: Some(make(key)) });
+        key
     }
 
     #[inline]
@@ -56,6 +63,26 @@ impl<T> Slab<T> {
         entry.generation = entry.generation.wrapping_add(1).max(1);
         self.free.push(index);
         Some(value)
+    }
+
+    /// Like [`Self::remove`], without moving what goes; whether it was there.
+    #[inline]
+    pub(crate) fn discard(&mut self, index: u32) -> bool {
+        let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.value.is_some()) else {
+            return false;
+        };
+        entry.value = None;
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        self.free.push(index);
+        true
+    }
+
+    /// What is kept at `index` now, with its key.
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let entry = self.entries.get_mut(index as usize)?;
+        let key = Key { index, generation: entry.generation };
+        entry.value.as_mut().map(|value| (key, value))
     }
 
     /// The key of what is kept at `index` now.

@@ -240,7 +240,7 @@ impl ReceiveWindow {
     }
 
     /// Notes the arrival of a new segment.
-    #[inline]
+    #[inline(always)]
     pub(super) fn accept(&mut self, seq: u64) {
         if seq == self.next {
             self.next += 1;
@@ -256,6 +256,7 @@ impl ReceiveWindow {
         }
     }
 
+    #[inline(never)]
     fn advance(&mut self) {
         let Some(bits) = &mut self.bits else { return };
         while self.next < self.end {

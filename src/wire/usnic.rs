@@ -345,51 +345,89 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// What is hashed: the header without the place of the tag.
-struct Hashed {
-    bytes: [u8; MAX_HEADER_LEN],
-    len: usize,
+/// A hasher that has read the header but for the place of the tag. The fixed part is fed in words, so
+/// that nothing is buffered.
+#[inline(always)]
+fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 {
+    let mut hasher = SipHasher24::new_with_key(key);
+    for (at, word) in fixed.as_chunks::<8>().0.iter().enumerate() {
+        if at != TAG.start / 8 {
+            hasher.write_u64(u64::from_ne_bytes(*word));
+        }
+    }
+    if !extension.is_empty() {
+        hasher.write(extension);
+    }
+    hasher
 }
 
-impl Hashed {
-    #[inline]
-    fn new(header: &[u8]) -> Self {
-        let mut bytes = [0; MAX_HEADER_LEN];
-        bytes[..TAG.start].copy_from_slice(&header[..TAG.start]);
-        let rest = &header[TAG.end..];
-        bytes[TAG.start..TAG.start + rest.len()].copy_from_slice(rest);
-        Self { bytes, len: header.len() - TAG.len() }
+/// The tag over a header alone.
+#[inline(never)]
+fn tag(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> u64 {
+    if extension.is_empty() {
+        hasher(key, fixed, &[]).finish()
+    } else {
+        hasher(key, fixed, extension).finish()
     }
+}
 
-    #[inline]
-    fn tag(&self, key: &Key) -> u64 {
-        SipHasher24::new_with_key(key).hash(&self.bytes[..self.len])
-    }
-
-    fn hasher(&self, key: &Key) -> SipHasher24 {
-        let mut hasher = SipHasher24::new_with_key(key);
-        hasher.write(&self.bytes[..self.len]);
-        hasher
-    }
+/// The tag over a header and its payload.
+#[inline(never)]
+fn tag_with_payload(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8], payload: &[u8]) -> u64 {
+    let mut hasher = hasher(key, fixed, extension);
+    hasher.write(payload);
+    hasher.finish()
 }
 
 impl Header {
-    /// Writes the tag: over the header alone.
+    /// The fixed part, and the extension.
     #[inline]
+    fn parts(&self) -> (&[u8; HEADER_LEN], &[u8]) {
+        let extension = usize::from(self.len) - HEADER_LEN;
+        match self.bytes.split_first_chunk() {
+            Some((fixed, rest)) => (fixed, &rest[..extension]),
+            None => (&[0; HEADER_LEN], &[]),
+        }
+    }
+
+    /// Writes the tag: over the header alone.
+    #[inline(always)]
     pub fn seal(&mut self, key: &Key) {
-        let tag = Hashed::new(self).tag(key);
+        let (fixed, extension) = self.parts();
+        let tag = tag(key, fixed, extension);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 
     /// Writes the tag: over the header and the payload that `feed` hands over piece by piece.
     pub fn seal_with_payload(&mut self, key: &Key, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
-        let mut hasher = Hashed::new(self).hasher(key);
+        let (fixed, extension) = self.parts();
+        let mut hasher = hasher(key, fixed, extension);
         feed(&mut |bytes| hasher.write(bytes));
         self.bytes[TAG].copy_from_slice(&hasher.finish().to_le_bytes());
     }
 }
 
 impl Repr {
+    #[inline(always)]
+    fn read(fixed: &[u8; HEADER_LEN], flags: Flags, length: u16, body: Body) -> Self {
+        Self {
+            flags: Flags(flags.0 & !(7 << Flags::WORDS_SHIFT)),
+            tag: fixed[3],
+            length,
+            connection: u16::from_le_bytes([fixed[6], fixed[7]]),
+            name: long(fixed, 16),
+            incarnation: word(fixed, 24),
+            receiver_slot: word(fixed, 28),
+            sender_slot: word(fixed, 32),
+            stamp: word(fixed, 36),
+            echo: word(fixed, 40),
+            credit: word(fixed, 44),
+            seq: long(fixed, 48),
+            ack: long(fixed, 56),
+            body,
+        }
+    }
+
     /// The header, without its tag.
     #[inline]
     pub fn emit(&self) -> Header {
@@ -523,37 +561,35 @@ impl<'a> Packet<'a> {
             Kind::Close => Body::Close,
             Kind::CloseAck => Body::CloseAck,
         };
-        let repr = Repr {
-            flags: Flags(flags.0 & !(7 << Flags::WORDS_SHIFT)),
-            tag: fixed[3],
-            length,
-            connection: u16::from_le_bytes([fixed[6], fixed[7]]),
-            name: long(fixed, 16),
-            incarnation: word(fixed, 24),
-            receiver_slot: word(fixed, 28),
-            sender_slot: word(fixed, 32),
-            stamp: word(fixed, 36),
-            echo: word(fixed, 40),
-            credit: word(fixed, 44),
-            seq: long(fixed, 48),
-            ack: long(fixed, 56),
-            body,
-        };
+        let repr = Repr::read(fixed, flags, length, body);
         Ok(Self { bytes, header, repr })
     }
 
+    /// The packet that `bytes` are, when it is a whole fragment: the common one, read with a few compares.
+    #[inline(always)]
+    pub fn parse_fragment(bytes: &'a [u8]) -> Option<Self> {
+        let fixed = bytes.first_chunk::<HEADER_LEN>()?;
+        let (flags, length) = (Flags(fixed[2]), u16::from_le_bytes([fixed[4], fixed[5]]));
+        if [fixed[0], fixed[1]] != [VERSION, Kind::Fragment as u8]
+            || flags.words() != 0
+            || usize::from(length) > bytes.len() - HEADER_LEN
+        {
+            return None;
+        }
+        Some(Self { bytes, header: HEADER_LEN, repr: Repr::read(fixed, flags, length, Body::Fragment) })
+    }
+
     /// Whether the tag is the one that only a holder of `key` can make.
-    #[inline]
+    #[inline(always)]
     pub fn is_genuine(&self, key: &Key) -> bool {
-        let hashed = Hashed::new(&self.bytes[..self.header]);
+        let Some(fixed) = self.bytes.first_chunk() else { return false };
+        let extension = &self.bytes[HEADER_LEN..self.header];
         let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            let mut hasher = hashed.hasher(key);
-            hasher.write(&self.bytes[self.payload()]);
-            hasher.finish()
+            tag_with_payload(key, fixed, extension, &self.bytes[self.payload()])
         } else {
-            hashed.tag(key)
+            tag(key, fixed, extension)
         };
-        tag == long(self.bytes, TAG.start)
+        tag == long(fixed, TAG.start)
     }
 
     /// Where in the datagram the payload is.

@@ -1,7 +1,6 @@
 //! One module: one engine over one link.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -38,18 +37,55 @@ struct State {
     inbox: Inbox,
     /// The datagram of a stranger who is connected now.
     again: Option<Datagram>,
-    /// Where the peer of an endpoint is, by the endpoint.
-    routes: HashMap<EndpointId, Route>,
+    routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
     /// Turns since the data channel was looked at.
     idle_turns: u32,
 }
 
+/// Where the peer of an endpoint is.
 struct Route {
+    of: EndpointId,
     to: AddressId,
     /// Only what the peer may have missed still goes there.
     is_closed: bool,
+}
+
+/// Routes by the endpoint's place. A closed one may still stand where a new one belongs.
+#[derive(Default)]
+struct Routes {
+    places: Vec<Option<Route>>,
+}
+
+impl Routes {
+    #[inline]
+    fn find(&self, of: EndpointId) -> Option<&Route> {
+        self.places.get(of.index())?.as_ref().filter(|route| route.of == of)
+    }
+
+    fn find_mut(&mut self, of: EndpointId) -> Option<&mut Route> {
+        self.places.get_mut(of.index())?.as_mut().filter(|route| route.of == of)
+    }
+
+    /// Puts a route in its place; the one that stood there.
+    fn put(&mut self, route: Route) -> Option<Route> {
+        let place = route.of.index();
+        if self.places.len() <= place {
+            self.places.resize_with(place + 1, || None);
+        }
+        self.places[place].replace(route)
+    }
+
+    fn take(&mut self, of: EndpointId) -> Option<Route> {
+        self.places.get_mut(of.index())?.take_if(|route| route.of == of)
+    }
+
+    /// The endpoints whose peers are at an address.
+    fn at(&self, address: AddressId) -> Vec<EndpointId> {
+        let there = |route: &Route| (route.to == address).then_some(route.of);
+        self.places.iter().flatten().filter_map(there).collect()
+    }
 }
 
 /// What `progress` has to do outside the engine.
@@ -96,7 +132,7 @@ impl Module {
             link,
             inbox: Inbox::new(),
             again: None,
-            routes: HashMap::new(),
+            routes: Routes::default(),
             closed: VecDeque::new(),
             idle_turns: 0,
         };
@@ -142,7 +178,7 @@ impl Module {
             state.transmit(begin);
         });
         let is_open = |endpoint: &EndpointId| {
-            self.state.with(|state| state.routes.get(endpoint).is_some_and(|route| !route.is_closed))
+            self.state.with(|state| state.routes.find(*endpoint).is_some_and(|route| !route.is_closed))
         };
         while endpoints.iter().any(is_open) {
             if Duration::from_nanos(self.now().nanos() - begin.nanos()) > CLOSING {
@@ -303,23 +339,27 @@ impl State {
         let max_datagram = (address.max_datagram as usize).min(self.link.max_datagram(Channel::Data, route));
         let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
         let endpoint = self.engine.connect(peer, now)?;
-        match self.routes.entry(endpoint) {
-            // Known already: the link counts how often it was asked.
-            Entry::Occupied(_) => self.link.release(route),
-            Entry::Vacant(slot) => _ = slot.insert(Route { to: route, is_closed: false }),
+        // If it is known already, the link has counted once too often; if another stood in its place, the
+        // engine has forgotten that one.
+        let unused = match self.routes.find(endpoint) {
+            Some(_) => Some(route),
+            None => self.routes.put(Route { of: endpoint, to: route, is_closed: false }).map(|old| old.to),
+        };
+        if let Some(unused) = unused {
+            self.link.release(unused);
         }
         Ok(endpoint)
     }
 
     fn release(&mut self, endpoint: EndpointId) {
-        if let Some(route) = self.routes.remove(&endpoint) {
+        if let Some(route) = self.routes.take(endpoint) {
             self.link.release(route.to);
         }
     }
 
     /// The connection is closed, but its last words may have to be said again.
     fn close(&mut self, endpoint: EndpointId, now: Instant) {
-        if let Some(route) = self.routes.get_mut(&endpoint) {
+        if let Some(route) = self.routes.find_mut(endpoint) {
             route.is_closed = true;
             self.closed.push_back((now, endpoint));
         }
@@ -339,8 +379,7 @@ impl State {
     /// Tells the engine of peers whom the network calls gone.
     fn hear_refusals(&mut self, now: Instant) {
         while let Some(address) = self.link.poll_refused() {
-            let there = |(&endpoint, route): (&EndpointId, &Route)| (route.to == address).then_some(endpoint);
-            let gone: Vec<EndpointId> = self.routes.iter().filter_map(there).collect();
+            let gone = self.routes.at(address);
             gone.into_iter().for_each(|endpoint| self.engine.handle_gone(endpoint, now));
         }
     }
@@ -384,17 +423,18 @@ impl State {
     fn transmit(&mut self, now: Instant) {
         let mut posted = false;
         while let Some(datagram) = self.engine.poll_transmit(now) {
-            let Some(&Route { to, .. }) = self.routes.get(&datagram.endpoint) else { continue };
+            let Some(&Route { to, .. }) = self.routes.find(datagram.endpoint) else { continue };
             let mut pieces = [Lent::EMPTY; 2];
             for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
                 if let Some(piece) = piece {
                     *slot = piece.memory.slice(piece.offset, piece.len);
                 }
             }
-            if !self.link.post(datagram.channel, to, &datagram.header, &pieces) {
+            let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
+            if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
                 // A datagram that finds no room now is as good as lost, and is sent again as such.
-                self.link.post(datagram.channel, to, &datagram.header, &pieces);
+                self.link.post(datagram.channel, to, &datagram.header, pieces);
             }
             posted = true;
         }

@@ -34,7 +34,8 @@ stock_path() {
 major=$(mpirun --version | sed -n '1s/.* \([0-9]*\)\..*/\1/p')
 
 # mca_parameters VARIANT PROVIDER: sets `parameters` to the MCA parameters, names and values in
-# turn, with which PROVIDER is driven by VARIANT, hawser or stock.
+# turn, with which PROVIDER is driven by VARIANT, hawser or stock. The provider `btl` stands for no
+# provider at all: hawser's usnic BTL beside the host's TCP BTL, over the loopback interface.
 mca_parameters() {
     local mtl=ofi
     parameters=(pml cm)
@@ -42,6 +43,12 @@ mca_parameters() {
         [ -e "$mca/mca_mtl_ofi.so" ] || die "$mca has no mca_mtl_ofi.so: run make first"
         [ "$major" -lt 5 ] || mtl=hawser
         parameters+=(mca_base_component_path "$mca:$(stock_path)")
+    fi
+    if [ "$2" = btl ]; then
+        parameters[1]=ob1
+        [ "$1" = hawser ] && parameters+=(btl usnic,self) || parameters+=(btl tcp,self)
+        parameters+=(btl_tcp_if_include lo)
+        return
     fi
     parameters+=(mtl "$mtl" "mtl_${mtl}_provider_include" "$2" btl_tcp_if_include lo)
 }

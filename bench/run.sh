@@ -7,7 +7,8 @@
 #
 # --host        the default is all: this host, and Debian 13 if its tree was built
 # --pairs       pairs of runs for each host and provider, 5
-# --providers   the default is net (tcp on Debian 13) and tcp;ofi_rxm
+# --providers   the default is net (tcp on Debian 13), tcp;ofi_rxm and btl, which stands for the
+#               usnic BTL beside the host's TCP BTL
 # --quick       few sizes, short samples, 3 pairs
 # --candidate   what is compared with stock; stock against itself shows the noise
 
@@ -41,7 +42,7 @@ if [ "$quick" ]; then
     pingpong+=(-m 8 -M 2097152 -f 8 -c 11 -n 300)
     pairs=${pairs:-3}
 fi
-IFS=, read -r -a providers <<<"${providers:-$own_provider,tcp;ofi_rxm}"
+IFS=, read -r -a providers <<<"${providers:-$own_provider,tcp;ofi_rxm,btl}"
 pairs=${pairs:-5}
 log=$results/pairs.log
 output=$results/pingpong.out

@@ -98,7 +98,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The next datagram to send; `None` ends the pass.
-    #[inline]
+    #[inline(always)]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<M>> {
         self.settle(now);
         let quiet = self.ready.is_empty()
@@ -146,7 +146,7 @@ impl<M: Memory> Engine<M> {
         (operation.cut, operation.whole, operation.queued) = (total, true, false);
         operation.open += 1;
         endpoint.handed += 1;
-        endpoint.queues[0].pop_front();
+        pop_front(&mut endpoint.queues[0]);
         endpoint.run += 1;
         if endpoint.has_queued() {
             self.turn += 1;
@@ -154,7 +154,7 @@ impl<M: Memory> Engine<M> {
         } else {
             endpoint.ready = false;
             (self.turn, self.turn_bytes) = (0, 0);
-            self.ready.pop_front();
+            pop_front(&mut self.ready);
         }
         if endpoint.window.is_empty() {
             endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
@@ -501,6 +501,16 @@ impl Endpoint {
             header.seal(&self.peer.key);
         }
         header
+    }
+}
+
+/// Drops the first of what is mostly one.
+#[inline(always)]
+fn pop_front(queue: &mut VecDeque<u32>) {
+    if queue.len() == 1 {
+        queue.clear();
+    } else {
+        queue.pop_front();
     }
 }
 

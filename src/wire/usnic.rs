@@ -429,7 +429,7 @@ impl Repr {
     }
 
     /// The header, without its tag.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self) -> Header {
         let mut bytes = [0; MAX_HEADER_LEN];
         let kind = self.body.kind();
@@ -469,21 +469,25 @@ impl Repr {
             Body::Refused { operation } => put(&mut bytes, 64, operation.to_le_bytes()),
             Body::Fragment | Body::Void | Body::Close | Body::CloseAck => {}
         }
-        bytes[0] = VERSION;
-        bytes[1] = kind as u8;
-        bytes[2] = flags;
-        bytes[3] = self.tag;
-        put(&mut bytes, 4, self.length.to_le_bytes());
-        put(&mut bytes, 6, self.connection.to_le_bytes());
-        put(&mut bytes, 16, self.name.to_le_bytes());
-        put(&mut bytes, 24, self.incarnation.to_le_bytes());
-        put(&mut bytes, 28, self.receiver_slot.to_le_bytes());
-        put(&mut bytes, 32, self.sender_slot.to_le_bytes());
-        put(&mut bytes, 36, self.stamp.to_le_bytes());
-        put(&mut bytes, 40, self.echo.to_le_bytes());
-        put(&mut bytes, 44, self.credit.to_le_bytes());
-        put(&mut bytes, 48, self.seq.to_le_bytes());
-        put(&mut bytes, 56, self.ack.to_le_bytes());
+        let (length, connection) = (self.length.to_le_bytes(), self.connection.to_le_bytes());
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let mut first = [VERSION, kind as u8, flags, self.tag, 0, 0, 0, 0];
+        first[4..6].copy_from_slice(&length);
+        first[6..].copy_from_slice(&connection);
+        // Whole words, since the tag is over words: they are read right after they are written.
+        let fixed = [
+            u64::from_le_bytes(first),
+            0,
+            self.name,
+            pair(self.incarnation, self.receiver_slot),
+            pair(self.sender_slot, self.stamp),
+            pair(self.echo, self.credit),
+            self.seq,
+            self.ack,
+        ];
+        for (at, word) in fixed.into_iter().enumerate() {
+            put(&mut bytes, at * 8, word.to_le_bytes());
+        }
         Header { bytes, len: len as u8 }
     }
 }

@@ -27,7 +27,7 @@ if ! why=$(. c-tests/net/bed.sh && bed_able); then
     [ -n "${CI:-}" ] || { network= not_run="$not_run networks"; }
 fi
 
-passed=0 failed=0 wanted=" $* "
+passed=0 failed=0 wanted=" $* " broken=
 
 # step NAME COMMAND…: runs one step and adds up what it says.
 step() {
@@ -44,6 +44,7 @@ step() {
     if [ $((p + f)) = 0 ] && [ "$status" = 0 ]; then p=1; fi
     if [ "$f" = 0 ] && [ "$status" != 0 ]; then f=1; fi
     passed=$((passed + p)) failed=$((failed + f))
+    [ "$f" = 0 ] || broken="$broken $name"
     printf '=== %s: %d passed, %d failed, %d s\n' "$name" "$p" "$f" $((SECONDS - begin))
 }
 
@@ -66,6 +67,10 @@ case $hosts in *debian13*) step device-debian13 c-tests/device.sh debian13 ;; es
 case $hosts in *debian13*) step mpi4py-spawn env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
 
 echo
+for name in $broken; do
+    echo "failed in $name:"
+    grep -E '^not ok|^test .*FAILED$|^error' "target/test-logs/$name.log"
+done
 [ -z "$not_run" ] || echo "not run:" $not_run
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -10,7 +10,7 @@ enum { SEND, SSEND, ISEND, ISSEND, START, HOLES, KINDS, TAG = 3 };
 static const char *const names[] = {"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Issend", "MPI_Start",
                                     "MPI_Send of a vector"};
 
-static unsigned char byte_of(int kind, int i)
+static unsigned char byte_at(int kind, int i)
 {
     return (unsigned char)(kind * 37 + i * 5 + i / 251);
 }
@@ -67,7 +67,7 @@ static void receive(int kind, unsigned char *bytes, int longest)
     MPI(MPI_Get_count(&status, MPI_BYTE, &count));
     CHECK_EQ(count, longest);
     for (int i = 0; i < longest; i++)
-        wrong += bytes[i] != byte_of(kind, i);
+        wrong += bytes[i] != byte_at(kind, i);
     CHECK_EQ(wrong, 0);
 }
 
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         doing(names[kind], longest);
         if (check_rank == 0) {
             for (int i = 0; i <= longest; i++)
-                bytes[i] = byte_of(kind, i);
+                bytes[i] = byte_at(kind, i);
             CHECK(try(kind, bytes, longest + 1) != MPI_SUCCESS);
             MPI(try(kind, bytes, longest));
         } else if (check_rank == 1) {

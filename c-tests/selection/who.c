@@ -70,7 +70,7 @@ static void say_who(int rank)
 
 enum { COMMS = 4, LONGEST = 1 << 18 };
 
-static unsigned char byte_of(int from, int to, int comm, int i)
+static unsigned char byte_at(int from, int to, int comm, int i)
 {
     return (unsigned char)(from * 7 + to * 13 + comm * 31 + i * 3);
 }
@@ -85,7 +85,7 @@ static long exchange(MPI_Comm comm, int number, int length, int rank, int ranks)
 
     for (int peer = 0; peer < ranks; peer++) {
         for (int i = 0; i < length; i++)
-            out[peer * length + i] = byte_of(rank, peer, number, i);
+            out[peer * length + i] = byte_at(rank, peer, number, i);
         MPI_Irecv(in + peer * length, length, MPI_BYTE, peer, 1000 + number, comm,
                   &requests[2 * peer]);
         MPI_Isend(out + peer * length, length, MPI_BYTE, peer, 1000 + number, comm,
@@ -95,7 +95,7 @@ static long exchange(MPI_Comm comm, int number, int length, int rank, int ranks)
     for (int peer = 0; peer < ranks; peer++) {
         int bad = 0;
         for (int i = 0; i < length; i++)
-            bad |= in[peer * length + i] != byte_of(peer, rank, number, i);
+            bad |= in[peer * length + i] != byte_at(peer, rank, number, i);
         wrong += bad;
     }
     free(requests);

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, Counters, EndpointId, Engine, Event, Fragment, Identity, Instant, Peer, PeerFacts,
     Received, Registration,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
@@ -42,6 +43,8 @@ struct State {
     closed: VecDeque<(Instant, EndpointId)>,
     /// Turns since the data channel was looked at.
     idle_turns: u32,
+    /// Where the user wants lines of them.
+    statistics: Option<Statistics>,
 }
 
 /// Where the peer of an endpoint is.
@@ -93,6 +96,7 @@ enum Work {
     Deliver { endpoint: EndpointId, tag: u8, datagram: Datagram, payload: Range<usize> },
     Event(Event),
     Stranger { name: u64, incarnation: u32, datagram: Datagram },
+    Say(String),
 }
 
 /// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
@@ -135,6 +139,7 @@ impl Module {
             routes: Routes::default(),
             closed: VecDeque::new(),
             idle_turns: 0,
+            statistics: None,
         };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
     }
@@ -274,6 +279,22 @@ impl Module {
         self.state.with(|state| look(state.engine.counters()))
     }
 
+    /// Prints statistics from now on, out of [`progress`](Self::progress).
+    pub fn print(&self, statistics: Statistics) {
+        self.state.with(|state| state.statistics = Some(statistics));
+    }
+
+    /// Prints the last of the statistics, if any are wanted.
+    pub fn print_last(&self) {
+        let line = self.state.with(|state| {
+            let told = state.told();
+            state.statistics.take().map(|mut statistics| statistics.end(told))
+        });
+        if let Some(line) = line {
+            say(format_args!("{line}"));
+        }
+    }
+
     /// What is known about a peer.
     pub fn peer(&self, endpoint: EndpointId) -> Option<PeerFacts> {
         self.state.with(|state| state.engine.peer(endpoint))
@@ -315,6 +336,7 @@ impl Module {
                 let now = self.now();
                 self.state.with(|state| state.close(endpoint, now));
             }
+            Work::Say(line) => say(format_args!("{line}")),
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
                     self.state.with(|state| state.again = Some(datagram));
@@ -395,7 +417,9 @@ impl State {
                     return None;
                 }
                 *polled = true;
-                self.poll();
+                if let Some(line) = self.poll(now) {
+                    return Some(Work::Say(line));
+                }
                 continue;
             };
             match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
@@ -410,12 +434,27 @@ impl State {
         }
     }
 
-    fn poll(&mut self) {
+    /// Receives. In the turns that also look at the data channel, the statistics that are due.
+    fn poll(&mut self, now: Instant) -> Option<String> {
         self.link.poll(Channel::Priority, &mut self.inbox);
         self.idle_turns += 1;
         if self.idle_turns >= DATA_TURNS || self.engine.is_expecting() {
             self.idle_turns = 0;
             self.link.poll(Channel::Data, &mut self.inbox);
+            if self.statistics.as_ref().is_some_and(|statistics| statistics.is_due(now)) {
+                let told = self.told();
+                return self.statistics.as_mut().map(|statistics| statistics.line(now, told));
+            }
+        }
+        None
+    }
+
+    /// What statistics tell.
+    fn told(&self) -> Told {
+        Told {
+            engine: self.engine.counters().clone(),
+            link: *self.link.counters(),
+            extents: self.engine.extents(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::sys::{
     ActiveMessage, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Failed, Segment, Transferred,
 };
 use crate::btl::Upcalls;
-use crate::btl::usnic::{EndpointId, Module};
+use crate::btl::usnic::{EndpointId, Module, place};
 use crate::error::{Error, Result};
 use crate::host::services::show_help;
 use crate::sync::EngineCell;
@@ -37,6 +37,8 @@ pub(super) struct Shell<A> {
     /// Only ever reached through raw pointers: the host writes to it.
     pub(super) table: BtlModule,
     pub(super) core: Module,
+    /// Name of its network interface.
+    pub(super) device: String,
     pub(super) pool: Pool,
     /// The process behind each endpoint that the host was given.
     pub(super) procs: EngineCell<HashMap<EndpointId, ProcRef>>,
@@ -83,7 +85,7 @@ pub(super) struct Operation {
 pub(super) const OPERATION: u64 = 1;
 
 /// What users call a process: its rank, and the number of its job in the job's family.
-fn title(name: u64) -> String {
+pub(super) fn title(name: u64) -> String {
     format!("rank {} of job {}", name >> 32, name & 0xFFFF)
 }
 
@@ -103,6 +105,16 @@ pub(super) fn status(outcome: Result<()>) -> c_int {
         Err(Error::Unreachable) => code::UNREACH,
         Err(Error::OutOfResource) => code::OUT_OF_RESOURCE,
         Err(_) => code::ERROR,
+    }
+}
+
+impl<A> Shell<A> {
+    /// Interface and address, for people.
+    pub(super) fn describe(&self) -> String {
+        match place(&self.core.address().name) {
+            Some(place) => format!("{} {place}", self.device),
+            None => self.device.clone(),
+        }
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Told {
     pub extents: Extents,
 }
 
+/// Counters that the original has, first in our list: they are in every line. Others, which mostly
+/// count what should not happen, are named when they are not 0.
+const ORIGINAL: usize = 24;
+
 impl Statistics {
     /// A line `every` so often, beginning with `title`. `relative` ones count from the line before.
     pub fn new(title: String, every: Duration, relative: bool) -> Self {
@@ -60,12 +64,17 @@ impl Statistics {
         let mut add = |name: &str, count: u64| {
             let _ = write!(line, " {name}={count}");
         };
-        for ((name, count), (_, earlier)) in told.engine.iter().zip(before.engine.iter()) {
+        for (index, ((name, count), (_, earlier))) in told.engine.iter().zip(before.engine.iter()).enumerate() {
             // The greatest of something has no difference.
-            add(name, if name.starts_with("max_") { count } else { count.saturating_sub(earlier) });
+            let count = if name.starts_with("max_") { count } else { count.saturating_sub(earlier) };
+            if index < ORIGINAL || count != 0 {
+                add(name, count);
+            }
         }
         for ((name, count), (_, earlier)) in counts(&told.link).into_iter().zip(counts(&before.link)) {
-            add(name, count.saturating_sub(earlier));
+            if count != earlier {
+                add(name, count.saturating_sub(earlier));
+            }
         }
         let Extents { peers, unacknowledged, received_ahead } = told.extents;
         add("peers", peers as u64);
@@ -136,10 +145,19 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_line_has_everything_that_is_counted() {
+    fn a_line_has_the_originals_counters_and_what_is_not_zero() {
         let line = Statistics::new("rank 1, eth0".to_owned(), SECOND, false).end(told(5, 4));
         assert!(line.starts_with("btl_usnic statistics final: rank 1, eth0: num_total_sends=5 "));
-        assert!(COUNTERS.iter().all(|(name, _)| line.contains(&format!(" {name}="))));
+        let (original, new) = COUNTERS.split_at(ORIGINAL);
+        assert_eq!((original[ORIGINAL - 1].0, new[0].0), ("max_rcvd_window_size", "num_short_recvs"));
+        assert!(original.iter().all(|(name, _)| line.contains(&format!(" {name}="))));
+        assert!(new.iter().all(|(name, _)| !line.contains(name)) && !line.contains("link_kept"));
+        let mut worse = told(5, 4);
+        worse.engine.num_bad_acks = 9;
+        worse.link.kept = 8;
+        let line = Statistics::new(String::new(), SECOND, false).end(worse);
+        assert_eq!((value(&line, "num_bad_acks"), value(&line, "link_kept")), (9, 8));
+        let line = Statistics::new(String::new(), SECOND, true).end(told(5, 4));
         let extents = ["peers", "send_unacked_min", "send_unacked_max", "recv_depth_min", "recv_depth_max"];
         assert_eq!(extents.map(|name| value(&line, name)), [2, 0, 7, 1, 3]);
         assert_eq!(value(&line, "link_sent"), 5);

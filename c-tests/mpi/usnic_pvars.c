@@ -108,9 +108,11 @@ static unsigned long long growth(const char *name)
     return sum;
 }
 
-static void exchange(int peer, char *out, char *in, int size)
+/* Each sends to the next and receives from the one before. */
+static void exchange(char *out, char *in, int size)
 {
-    MPI(MPI_Sendrecv(out, size, MPI_CHAR, peer, 1, in, size, MPI_CHAR, peer, 1, MPI_COMM_WORLD,
+    int next = (check_rank + 1) % check_size, before = (check_rank + check_size - 1) % check_size;
+    MPI(MPI_Sendrecv(out, size, MPI_CHAR, next, 1, in, size, MPI_CHAR, before, 1, MPI_COMM_WORLD,
                      MPI_STATUS_IGNORE));
     CHECK(memcmp(in, out, (size_t)size) == 0);
 }
@@ -121,7 +123,6 @@ int main(int argc, char **argv)
     int level = 0;
     check_start(&argc, &argv, "usnic_pvars", MPI_THREAD_SINGLE, 2);
     double seconds = argc > 1 ? atof(argv[1]) : 0;
-    int peer = check_rank ^ 1;
     memset(out, 'x', sizeof out);
     MPI(MPI_T_init_thread(MPI_THREAD_SINGLE, &level));
     MPI(MPI_T_pvar_session_create(&session));
@@ -141,11 +142,11 @@ int main(int argc, char **argv)
     doing("the counted traffic", 0);
     double begin = MPI_Wtime();
     for (int i = 0; i < MESSAGES; i++)
-        exchange(peer, out, in, 100);
-    exchange(peer, out, in, LONG);
-    /* Both leave after the same round. */
+        exchange(out, in, 100);
+    exchange(out, in, LONG);
+    /* All leave after the same round. */
     for (int more = seconds > 0; more;) {
-        exchange(peer, out, in, 100);
+        exchange(out, in, 100);
         more = MPI_Wtime() - begin < seconds;
         MPI(MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD));
     }

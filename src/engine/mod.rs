@@ -29,6 +29,7 @@ mod core;
 mod counters;
 mod endpoint;
 mod extents;
+mod fastpath;
 mod loss;
 mod memory;
 mod operation;

@@ -64,7 +64,8 @@ impl Statistics {
         let mut add = |name: &str, count: u64| {
             let _ = write!(line, " {name}={count}");
         };
-        for (index, ((name, count), (_, earlier))) in told.engine.iter().zip(before.engine.iter()).enumerate() {
+        for (index, ((name, count), (_, earlier))) in told.engine.iter().zip(before.engine.iter()).enumerate()
+        {
             // The greatest of something has no difference.
             let count = if name.starts_with("max_") { count } else { count.saturating_sub(earlier) };
             if index < ORIGINAL || count != 0 {

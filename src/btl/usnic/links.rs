@@ -166,10 +166,13 @@ fn some(open: Vec<Named>, troubles: Vec<Trouble>, none: impl FnOnce() -> Trouble
 pub fn farther(links: &[Named]) -> Vec<bool> {
     let here = Locality::of_this_process();
     let far = |link: &Named| link.link.limits().numa_node.is_some_and(|node| here.is_far_from(node));
-    let far: Vec<bool> = links.iter().map(far).collect();
-    // Where all rails are far, none is farther.
-    let near = links.iter().zip(&far).any(|(link, far)| !link.is_loopback && !far);
-    far.into_iter().map(|far| far && near).collect()
+    than_others(links.iter().map(|link| (link.is_loopback, far(link))).collect())
+}
+
+/// Where all are far but the loopback interface, none is farther than others.
+fn than_others(far: Vec<(bool, bool)>) -> Vec<bool> {
+    let near = far.iter().any(|(is_loopback, far)| !is_loopback && !far);
+    far.into_iter().map(|(_, far)| far && near).collect()
 }
 
 fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, Trouble> {
@@ -304,6 +307,14 @@ mod tests {
         assert_eq!((chosen.len(), chosen[0].name.as_str()), (1, "lo"));
         assert!(matches!(&troubles[..], [Trouble { cause: Cause::Down, line }] if line.contains("eth2")));
         assert_eq!(choice(Some("eth2"), None).expect_err("down").cause, Cause::Down);
+    }
+
+    #[test]
+    fn far_is_only_what_is_farther_than_others() {
+        let (rail, far_rail, loopback) = ((false, false), (false, true), (true, false));
+        assert_eq!(than_others(vec![rail, far_rail, loopback]), [false, true, false]);
+        assert_eq!(than_others(vec![far_rail, far_rail, loopback]), [false; 3]);
+        assert_eq!(than_others(vec![rail, loopback]), [false; 2]);
     }
 
     #[test]

@@ -222,7 +222,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
         Declined::Failed(format!("its addresses cannot be published to the job ({error})"))
     })?;
-    map::begin(config.map.clone());
+    map::begin::<A>(config.map.as_deref());
     let modules = cores.into_iter().zip(&names).zip(far).map(|((core, device), far)| {
         if !config.statistics.is_zero() {
             let title = format!("{}, {device}", title(name));

@@ -13,7 +13,7 @@ use crate::host::services::show_help;
 
 /// What the map will say.
 struct Map {
-    prefix: String,
+    file: String,
     /// By job and rank.
     rows: BTreeMap<(u32, u32), Row>,
     /// Calls of `add_procs`, of whatever module.
@@ -24,13 +24,20 @@ struct Map {
     given_up: bool,
 }
 
-/// There is none where nobody wants it.
+/// There is none where nobody wants it. The host is not called while this is locked.
 static MAP: Mutex<Option<Map>> = Mutex::new(None);
 
 /// Begins a map.
-pub(super) fn begin(prefix: Option<String>) {
-    *MAP.lock() =
-        prefix.map(|prefix| Map { prefix, rows: BTreeMap::new(), calls: 0, written: None, given_up: false });
+pub(super) fn begin<A: BtlAbi>(prefix: Option<&str>) {
+    let own = Own::own_name();
+    let map = prefix.map(|prefix| Map {
+        file: file_name(prefix, &Own::own_host::<A>(), std::process::id(), own as u32, (own >> 32) as u32),
+        rows: BTreeMap::new(),
+        calls: 0,
+        written: None,
+        given_up: false,
+    });
+    *MAP.lock() = map;
 }
 
 /// A peer, named as the host names it, has become known.
@@ -55,28 +62,33 @@ pub(super) fn note_way(name: u64, device: &str, to: Option<Place>) {
 /// A module has been told of peers. When all have, the file is written; again when there are more
 /// peers. With many of them not each time: a file of a thousand peers may lack fifteen until the end.
 pub(super) fn note_call<A: BtlAbi>() {
-    let mut map = MAP.lock();
-    let Some(map) = map.as_mut() else { return };
-    map.calls += 1;
-    let wanted = map.written.map_or(0, |written| written + 1 + written / 64);
-    if map.calls % modules().len().max(1) == 0 && map.rows.len() >= wanted {
-        map.write::<A>();
-    }
+    let failed = MAP.lock().as_mut().and_then(|map| {
+        map.calls += 1;
+        let wanted = map.written.map_or(0, |written| written + 1 + written / 64);
+        let is_due = map.calls % modules().len().max(1) == 0 && map.rows.len() >= wanted;
+        if is_due { map.write::<A>() } else { None }
+    });
+    tell(failed);
 }
 
 /// Writes what the file lacks. Before the first module ends.
 pub(super) fn end<A: BtlAbi>() {
-    if let Some(mut map) = MAP.lock().take()
-        && map.written != Some(map.rows.len())
-    {
-        map.write::<A>();
+    let map = MAP.lock().take();
+    let unwritten = map.filter(|map| map.written != Some(map.rows.len()));
+    tell(unwritten.and_then(|mut map| map.write::<A>()));
+}
+
+fn tell(failed: Option<String>) {
+    if let Some(line) = failed {
+        show_help("cannot write to map file", &line);
     }
 }
 
 impl Map {
-    fn write<A: BtlAbi>(&mut self) {
+    /// What to tell the user where the file cannot be written: once.
+    fn write<A: BtlAbi>(&mut self) -> Option<String> {
         if self.given_up {
-            return;
+            return None;
         }
         let devices = modules().iter().map(|&module| {
             // SAFETY: a live module of this version.
@@ -85,20 +97,19 @@ impl Map {
             Device { name: shell.device.clone(), place: place(&address.name), longest: address.max_datagram }
         });
         let text = text(devices.collect(), self.rows.values().cloned());
-        let (own, host) = (Own::own_name(), Own::own_host::<A>());
-        let name = file_name(&self.prefix, &host, std::process::id(), own as u32, (own >> 32) as u32);
-        match std::fs::write(&name, text) {
-            Ok(()) => self.written = Some(self.rows.len()),
+        match std::fs::write(&self.file, text) {
+            Ok(()) => {
+                self.written = Some(self.rows.len());
+                None
+            }
             Err(error) => {
                 self.given_up = true;
                 let folder = std::env::current_dir().unwrap_or_default();
-                show_help(
-                    "cannot write to map file",
-                    &format!(
-                        "btl_usnic: {host} cannot write the connectivity map {name} (working directory {}): {error}",
-                        folder.display()
-                    ),
-                );
+                Some(format!(
+                    "btl_usnic: the connectivity map {} cannot be written (working directory {}): {error}",
+                    self.file,
+                    folder.display()
+                ))
             }
         }
     }

@@ -32,3 +32,42 @@ impl<M: Memory> Engine<M> {
         extents
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Fragment, Identity, Instant, Peer};
+    use super::*;
+    use crate::config;
+
+    #[derive(Clone)]
+    struct Zeros(usize);
+
+    impl Memory for Zeros {
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn read(&self, _: usize, to: &mut [u8]) {
+            to.fill(0);
+        }
+        fn write(&self, _: usize, _: &[u8]) {}
+    }
+
+    #[test]
+    fn the_least_and_the_most_are_of_all_peers() {
+        let identity = Identity { name: 9, incarnation: 1, key: [0; 16] };
+        let now = Instant::ORIGIN;
+        let mut engine = Engine::<Zeros>::new(&config::Usnic::default(), identity, 1 << 20, 0, now);
+        assert_eq!(engine.extents(), Extents::default());
+        let peer = |name| Peer { name, incarnation: 1, key: [0; 16], max_datagram: 1472 };
+        let busy = engine.connect(peer(1), now).expect("a peer");
+        let nothing = Extents { peers: 1, ..Extents::default() };
+        assert_eq!(engine.extents(), nothing);
+        let fragment = Fragment { tag: 1, pieces: [Some(Zeros(100)), None], cookie: 1, priority: false };
+        engine.send(busy, fragment, now).expect("alive");
+        while engine.poll_transmit(now).is_some() {}
+        assert_eq!(engine.extents(), Extents { unacknowledged: [1, 1], ..nothing });
+        engine.connect(peer(2), now).expect("a peer");
+        let both = Extents { peers: 2, unacknowledged: [0, 1], received_ahead: [0, 0] };
+        assert_eq!(engine.extents(), both);
+    }
+}

@@ -21,28 +21,16 @@
 #     HAWSER_FORGED=1000000    how many forged packets, of each sort
 set -u
 cd "$(dirname "$0")/.." || exit 2
+. c-tests/host.sh
 . c-tests/net/bed.sh
 . c-tests/net/job.sh
 
-job_system "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
-bed_able || { echo "0 passed, 1 failed"; exit 1; }
-bed_enter "$@"
-shift
-words=("$@")
-passed=0 failed=0
+job_begin "$@"
 stop_seconds=${HAWSER_STOP:-5} down_seconds=${HAWSER_DOWN:-2} end_seconds=${HAWSER_END:-30} forged=${HAWSER_FORGED:-1000000}
 
 # The test's own files; the first is what jobs wait for.
 enough=$PWD/$work/enough
 log=$work/logs/fault
-
-# wanted LINE: all words are in it.
-wanted() {
-    local word
-    for word in ${words[@]+"${words[@]}"}; do
-        case $1 in *"$word"*) ;; *) return 1 ;; esac
-    done
-}
 
 # begin LINE: a new check, if it is wanted.
 begin() {
@@ -68,12 +56,9 @@ finish() {
     [ -z "$job" ] || { kill -TERM "$job" 2>/dev/null; wait "$job" 2>/dev/null; }
     bed_sweep
     if [ -z "$why" ]; then
-        passed=$((passed + 1))
-        echo "ok $line ($((SECONDS - began)) s)"
+        ok "$line ($((SECONDS - began)) s)"
     else
-        failed=$((failed + 1))
-        echo "not ok $line ($why; $((SECONDS - began)) s)"
-        tr -d '\0' <"$log" | head -n 40 | sed 's/^/    | /'
+        not_ok "$line ($why; $((SECONDS - began)) s)" "$log"
     fi
     rm -f "$enough"
 }
@@ -154,10 +139,9 @@ nothing_left() {
 
 
 
-job_compile alltoall killed || { echo "0 passed, 1 failed"; exit 1; }
-cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || { echo "not ok forge compiles"; echo "0 passed, 1 failed"; exit 1; }
-bed_make "$system" 3 || { echo "not ok the network is there"; echo "0 passed, 1 failed"; exit 1; }
-job_tune
+job_programs alltoall killed
+cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || give_up "forge compiles"
+job_network 3
 alltoall=$bed_root/$work/alltoall enough_there=$bed_root/$work/enough
 
 # --- a network that goes and comes back
@@ -373,5 +357,4 @@ else
 fi
 
 rm -f "$enough"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

@@ -5,25 +5,25 @@
 for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-passed=0 failed=0 words=()
+passed=0 failed=0 lost=0 words=()
 
 # host_use debian12|debian13: sets `host`; `there`, the words before a command that runs on it; `root`,
-# where the repository is there; `stock`, the folder of its own components; `quiet`, what mpirun needs
-# to hear besides a component path; `own`, the provider that has tagged messages over TCP by itself.
+# where the repository is there; `libraries`, the host's, and `stock`, its own components; `quiet`, what
+# mpirun needs to hear besides a component path; `own`, the provider that has tagged messages over TCP
+# by itself.
 host_use() {
-    local libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
-    host=$1 quiet=()
+    host=$1 quiet=() libraries=/usr/lib/x86_64-linux-gnu
     case $host in
     debian12)
         there=()
         root=$PWD
-        stock=$libraries/openmpi3
+        stock=$libraries/openmpi/lib/openmpi3
         own=net
         ;;
     debian13)
         there=(tests/hosts/debian13.sh run --)
         root=/hawser
-        stock=$libraries/openmpi40
+        stock=$libraries/openmpi/lib/openmpi40
         # PMIx reads the component path too, and would complain that ours are not its own.
         quiet=(--pmixmca mca_base_component_show_load_errors none)
         own=tcp
@@ -52,15 +52,37 @@ not_ok() {
     [ ! -e "${2-}" ] || tr -d '\0' <"$2" | head -n 40 | sed 's/^/    | /'
 }
 
+# check LINE STATUS: a verdict by the status of a command, on what is in `log`.
+check() {
+    if [ "$2" = 0 ]; then ok "$1"; else not_ok "$1 (status ${status:-none})" "${log-}"; fi
+}
+
+says() { grep -aqE -- "$1" "$log"; }
+
+# is_lost: the host has lost a help text. Open MPI 4.1.4 does, its own as well.
+is_lost() { says 'ORTE_ERROR_LOG: .*show_help\.c'; }
+
+# retold COMMAND…: runs a job, which fills `log`; again, if the host has lost a help text and hawser has
+# said nothing by itself.
+retold() {
+    local tries
+    for tries in 1 2 3 4 5 6 7 8 9 10; do
+        "$@"
+        is_lost && ! says '\] hawser: ' || return 0
+        lost=$((lost + 1))
+    done
+}
+
 # sum: the last line, and the script's status.
 sum() {
+    [ "$lost" = 0 ] || echo "jobs that were run again because the host had lost a help text: $lost"
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]
 }
 
 # give_up LINE: the script can do nothing.
 give_up() {
-    not_ok "$1"
+    not_ok "$1" "${log-}"
     sum
     exit 1
 }

@@ -11,15 +11,18 @@ const VERSION: u8 = 1;
 
 /// Which link wrote the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Kernel sockets: the body is a [`SocketName`].
     Socket = 1,
     /// libfabric: the body is a [`FabricName`].
     Fabric = 2,
+    /// The simulator: the body is a number.
+    #[cfg(any(test, feature = "sim"))]
+    Simulated = 3,
 }
 
 /// Wraps a body.
-pub(super) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
+pub(crate) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len() + 2).unwrap_or(u16::MAX);
     let mut record = Vec::with_capacity(body.len() + 4);
     record.extend(len.to_le_bytes());
@@ -29,7 +32,7 @@ pub(super) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 /// The body of a record of this kind.
-pub(super) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
+pub(crate) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
     let (len, rest) = record.split_first_chunk::<2>().ok_or(Error::BadParameter)?;
     match rest {
         [VERSION, found, body @ ..]

@@ -12,6 +12,7 @@
 mod links;
 mod module;
 mod pairing;
+mod routes;
 #[cfg(test)]
 mod tests;
 

@@ -37,7 +37,7 @@ begin() {
     line=$1
     wanted "$btl $line" || return 1
     log=$work/logs/fault-$(tr -c 'a-z0-9\n' - <<<"$btl $line")
-    began=$SECONDS why= job=
+    began=$SECONDS why= job= note=
     rm -f "$enough"
     : >"$log"
     rm -f "$log.forge"
@@ -56,7 +56,7 @@ finish() {
     [ -z "$job" ] || { kill -TERM "$job" 2>/dev/null; wait "$job" 2>/dev/null; }
     bed_sweep
     if [ -z "$why" ]; then
-        ok "$line ($((SECONDS - began)) s)"
+        ok "$line ($((SECONDS - began)) s${note:+, $note})"
     else
         not_ok "$line ($why; $((SECONDS - began)) s)" "$log"
     fi
@@ -293,14 +293,14 @@ has_ports() { [ -n "$(ports "$1")" ]; }
 # counted RANK NAME: what the usnic BTL has counted there.
 counted() { sed -nE "s/^counter $1 $2 ([0-9]+)\$/\1/p" "$log"; }
 
-# none_accepted: each rank took as many segments as the other sent, each once, and none with a genuine
-# tag that made no sense; and much was dropped on host 2, where the forged ones went.
+# none_accepted: each rank took as many segments and requests as the other sent, each once, and none with
+# a genuine tag that made no sense; and much was dropped on host 2, where the forged ones went.
 none_accepted() {
-    local rank name dropped=0
+    local rank name taken sent dropped=0
     for rank in 0 1; do
-        for name in frag chunk; do
-            [ -n "$(counted $rank num_${name}_recvs)" ] && [ "$(counted $rank num_${name}_recvs)" = "$(counted $((1 - rank)) num_${name}_sends)" ] ||
-                { echo "rank $rank took $(counted $rank num_${name}_recvs) ${name}s, $(counted $((1 - rank)) num_${name}_sends) were sent" >>"$log"; return 1; }
+        for name in "frag_recvs frag_sends" "chunk_recvs chunk_sends" "get_recvs gets"; do
+            taken=$(counted $rank "num_${name% *}") sent=$(counted $((1 - rank)) "num_${name#* }")
+            [ -n "$taken" ] && [ "$taken" = "$sent" ] || { echo "rank $rank: ${name% *} $taken, the other's ${name#* } $sent" >>"$log"; return 1; }
         done
         for name in unk badfrag refused stray_data; do
             [ "$(counted $rank num_${name}_recvs)" = 0 ] || { echo "rank $rank believed something: num_${name}_recvs" >>"$log"; return 1; }
@@ -308,7 +308,7 @@ none_accepted() {
         [ "$(counted $rank num_bad_acks)" = 0 ] || { echo "rank $rank believed an acknowledgement" >>"$log"; return 1; }
     done
     for name in short_recvs version_recvs kind_recvs flags_recvs length_recvs crc_errors; do dropped=$((dropped + $(counted 1 num_$name))); done
-    echo "dropped: $dropped"
+    note="$dropped dropped, none accepted"
     [ "$dropped" -ge $((forged / 100)) ]
 }
 

@@ -252,15 +252,17 @@ impl Module {
     }
 
     /// Receives, delivers, acknowledges, resends. Returns how much happened.
+    ///
+    /// Where another thread is at it, it is left to that one: whoever waits comes again.
     pub fn progress(&self, up: &impl Upcalls) -> usize {
         let now = self.now();
         let mut count = 0;
         let mut polled = false;
-        while let Some(work) = self.state.with(|state| state.next(now, &mut polled)) {
+        while let Some(Some(work)) = self.state.try_with(|state| state.next(now, &mut polled)) {
             count += 1;
             self.dispatch(work, up);
         }
-        self.state.with(|state| state.tidy(now));
+        self.state.try_with(|state| state.tidy(now, count));
         count
     }
 
@@ -351,10 +353,10 @@ impl State {
         }
     }
 
-    /// What must be done in time, whatever has happened. It may wait one turn for the user of what
-    /// was just delivered, who perhaps answers.
-    fn tidy(&mut self, now: Instant) {
-        if self.engine.has_deferred() && !self.put_off {
+    /// What must be done in time, whatever has happened. It may wait one turn for the user of the one
+    /// thing that was delivered, who perhaps answers.
+    fn tidy(&mut self, now: Instant, count: usize) {
+        if count == 1 && self.engine.has_deferred() && !self.put_off {
             self.put_off = true;
             return;
         }

@@ -68,7 +68,8 @@ mod tests {
         let mut replaced = 0;
         for round in 0..100_000_u64 {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let endpoint = EndpointId::from_raw((dice >> 40) % GENERATIONS << 32 | (dice >> 20) % PLACES);
+            let (generation, place) = ((dice >> 40) % GENERATIONS, (dice >> 20) % PLACES);
+            let endpoint = EndpointId::from_raw((generation << 32) | place);
             let stands = model.get(&endpoint.index()).copied().filter(|(of, _)| *of == endpoint);
             match dice >> 60 {
                 0..8 if stands.is_none() => {
@@ -90,7 +91,7 @@ mod tests {
                 }
                 _ => {}
             }
-            for raw in (0..GENERATIONS).flat_map(|high| (0..PLACES + 1).map(move |low| high << 32 | low)) {
+            for raw in (0..GENERATIONS).flat_map(|high| (0..PLACES + 1).map(move |low| (high << 32) | low)) {
                 let any = EndpointId::from_raw(raw);
                 let expected = model.get(&any.index()).filter(|(of, _)| *of == any);
                 assert_eq!(routes.find(any).map(|route| route.to), expected.map(|(_, to)| *to), "{round}");

@@ -36,7 +36,7 @@ if [ "$choice" != "$host" ]; then
     exit
 fi
 
-pingpong=("$results/pingpong")
+pingpong=("$results/pingpong" -f 4)
 if [ "$quick" ]; then
     pingpong+=(-m 8 -M 2097152 -f 8 -c 11 -n 300)
     pairs=${pairs:-3}

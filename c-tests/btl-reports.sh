@@ -10,45 +10,13 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
-case ${1-} in
-debian12)
-    there=()
-    root=$PWD
-    stock=$libraries/openmpi3
-    quiet=()
-    ;;
-debian13)
-    there=(tests/hosts/debian13.sh run --)
-    root=/hawser
-    stock=$libraries/openmpi40
-    # PMIx reads the component path too, and would complain that ours are not its own.
-    quiet=(--pmixmca mca_base_component_show_load_errors none)
-    ;;
-*)
-    echo "usage: $0 debian12|debian13" >&2
-    exit 2
-    ;;
-esac
-host=$1
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13" >&2; exit 2; }
 work=target/c-tests/$host/btl-reports
 log=$work/log
 rm -rf "$work"
-mkdir -p "$work" || exit 2
-
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-passed=0 failed=0
-check() { # check TEXT STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1)); echo "ok $1"
-    else
-        failed=$((failed + 1)); echo "not ok $1"
-        [ ! -e "$log" ] || cut -c 1-400 "$log" | head -n 40 | sed 's/^/    | /'
-    fi
-}
+mkdir -p "$work/logs" || exit 2
 
 # on_host COMMAND…: runs a command on the host, ended after a minute and a half.
 on_host() { timeout --kill-after=10 90 "${there[@]}" "$@"; }
@@ -62,8 +30,8 @@ job() {
     tr -d '\0' <"$log.raw" >"$log"
 }
 
-# says TEXT: the log has it, wherever its lines break.
-says() { tr -s ' \n' ' ' <"$log" | grep -qF -- "$1"; }
+# tells TEXT: the log has it, wherever its lines break.
+tells() { tr -s ' \n' ' ' <"$log" | grep -qF -- "$1"; }
 works() { [ "$status" = 0 ] && grep -q "^PASS " "$log"; }
 
 # told works|fails TEXT TEXT WORD…: such a job ends so and says both.
@@ -72,14 +40,11 @@ told() {
     shift 3
     job "$@"
     if [ "$end" = works ]; then works; else [ "$status" != 0 ] && [ "$status" != 124 ]; fi &&
-        says "$first" && says "$second"
+        tells "$first" && tells "$second"
 }
 
-[ -e target/mca/libhawser.so ] || { echo "target/mca is missing: make stage"; echo "0 passed, 1 failed"; exit 1; }
-for program in usnic_pvars spawn sizes; do
-    on_host mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/mpi/$program.c" -o "$work/$program" >"$log" 2>&1
-    check "$program compiles" $?
-done
+[ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
+mpi_compile usnic_pvars spawn sizes
 pvars=$root/$work/usnic_pvars
 
 # --- parameters: what ompi_info lists is what the manual's table says
@@ -224,5 +189,4 @@ job -n 2 --mca btl_usnic_if_include lo --mca btl_usnic_eager_limit 30000 --mca b
 works && [ -z "$(gets)" ] && ! grep -q ' num_puts=' "$log"
 check "with btl_usnic_flags send,inplace they are sent" $?
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

@@ -9,27 +9,21 @@
 # shown. The last line is `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 2
+. c-tests/host.sh
 . c-tests/net/bed.sh
 . c-tests/net/job.sh
 
-job_system "${1-}" || { echo "usage: $0 debian12|debian13" >&2; exit 2; }
-bed_able || { echo "0 passed, 1 failed"; exit 1; }
-bed_enter "$@"
-passed=0 failed=0
+job_begin "$@"
 log=$work/logs/reports
 
-check() { # check TEXT STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1)); echo "ok $1"
-    else
-        failed=$((failed + 1)); echo "not ok $1"
-        [ ! -e "$log" ] || cut -c 1-400 "$log" | head -n 40 | sed 's/^/    | /'
-    fi
+# judge LINE STATUS: a verdict, after which nothing of the job is left.
+judge() {
+    check "$@"
     bed_sweep
 }
 
-# says PATTERN: the log has it, wherever its lines break.
-says() { tr -s ' \n' ' ' <"$log" | grep -qE -- "$1"; }
+# tells PATTERN: the log has it, wherever its lines break.
+tells() { tr -s ' \n' ' ' <"$log" | grep -qE -- "$1"; }
 works() { [ "$status" = 0 ] && grep -q "^PASS " "$log"; }
 
 # told works|fails PATTERN PATTERN WORD…: such a job ends so and says both. Of what both ranks say
@@ -39,18 +33,18 @@ told() {
     shift 3
     job 2 2 "$@"
     if [ "$end" = works ]; then works; else [ "$status" != 0 ] && [ "$status" != 124 ]; fi &&
-        says "$first" && says "$second"
+        tells "$first" && tells "$second"
 }
 
-job_compile usnic_pvars || { echo "0 passed, 1 failed"; exit 1; }
-bed_make "$system" 2 2 || { echo "not ok the network is there"; echo "0 passed, 1 failed"; exit 1; }
+job_programs usnic_pvars
+job_network 2 2
 pvars=$bed_root/$work/usnic_pvars
 
 # --- maps
 
 mkdir -p "$work/maps"
 
-# maps INTERFACES SIZE ADDRESS LENGTH…: the maps of two hosts with these interfaces are as they should
+# maps INTERFACES SIZE ADDRESS/LENGTH…: the maps of two hosts with these interfaces are as they should
 # be. An address is without its last number.
 maps() {
     local include=$1 size=$2 rank device line ways wrong=
@@ -75,17 +69,17 @@ maps() {
     [ -z "$wrong" ]
 }
 maps e0 1472 10.77.0./24
-check "the map names the peer's host and address" $?
+judge "the map names the peer's host and address" $?
 maps e0,e1 1472 10.77.0./24 10.77.1./24
-check "with two networks, both ways" $?
+judge "with two networks, both ways" $?
 maps fd77::/16 1452 fd77::/64 fd77:0:0:1::/64
-check "and IPv6 addresses with their prefixes" $?
+judge "and IPv6 addresses with their prefixes" $?
 for host in 1 2; do
     bed_ip $host addr del 10.77.0.$host/24 dev e0
     bed_ip $host addr add 10.77.0.$host/20 dev e0
 done
 maps e0 1472 10.77.0./20
-check "and prefixes of any length" $?
+judge "and prefixes of any length" $?
 for host in 1 2; do
     bed_ip $host addr del 10.77.0.$host/20 dev e0
     bed_ip $host addr add 10.77.0.$host/24 dev e0
@@ -95,7 +89,7 @@ done
 
 job 2 2 --mca btl_usnic_if_include e0,e1 --mca btl_usnic_stats 60 "$pvars"
 works && [ "$(grep -cE '^hawser: btl_usnic statistics final: rank [01] of job [0-9]+, e[01]: num_total_sends=[1-9]' "$log")" = 4 ]
-check "with two networks, each has a line of statistics, and both are used" $?
+judge "with two networks, each has a line of statistics, and both are used" $?
 
 # --- help texts
 
@@ -104,24 +98,23 @@ apart=(sh -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export OMPI_MCA_btl_usnic_if_in
 # In the environment, so that the second rank can change it.
 more=(-x OMPI_MCA_btl_usnic_if_include=10.77.0.0/24)
 told fails "from (node1 \(e0 10\.77\.0\.1/24\) there is no way to rank 1 of job 1 on node2 \(fd77::2/64\)|node2 \(e0 fd77::2/64\) there is no way to rank 0 of job 1 on node1 \(10\.77\.0\.1/24\))\." "Either no route leads there" "${apart[@]}"
-check "a peer that no address leads to is named" $?
+judge "a peer that no address leads to is named" $?
 job 2 2 --mca btl_usnic_show_route_failures 0 "${apart[@]}"
-[ "$status" != 0 ] && ! says "there is no way to"
-check "unless btl_usnic_show_route_failures is 0" $?
+[ "$status" != 0 ] && ! tells "there is no way to"
+judge "unless btl_usnic_show_route_failures is 0" $?
 more=()
 
 bed_ip 2 link set e0 mtu 68
 told fails "e0 10\.77\.0\.(1/24 takes datagrams of 1472 bytes and rank 1 of job 1 at 10\.77\.0\.2/24 of 40|2/24 takes datagrams of 40 bytes and rank 0 of job 1 at 10\.77\.0\.1/24 of 1472); the shorter one is too short" "so small that nothing useful fits" "$pvars"
-check "an MTU with which nothing can be sent" $?
+judge "an MTU with which nothing can be sent" $?
 bed_mtu 1500
 bed_ip 2 addr add fd77::2/64 dev e0 nodad
 
 bed_link 1 e1 down
 told works "btl_usnic_if_include names e1 \(10\.77\.1\.1/24\), but this interface is down" "The job goes on with the others" --mca btl_usnic_if_include e0,e1 "$pvars"
-check "an interface that is down is spoken of, and the others are used" $?
+judge "an interface that is down is spoken of, and the others are used" $?
 told fails "btl_usnic_if_include names e1 \(10\.77\.1\.1/24\), but this interface is down" "The interface is not used" --mca btl_usnic_if_include e1 "$pvars"
-check "also when there is no other" $?
+judge "also when there is no other" $?
 bed_link 1 e1 up
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

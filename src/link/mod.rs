@@ -2,7 +2,8 @@
 //!
 //! A link queues what it is given, hands it to the network in batches, and lends what it receives.
 //! It is not reliable, it does not order, and it authenticates nobody: that is the engine's part.
-//! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric).
+//! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
+//! a third.
 //!
 //! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
@@ -11,12 +12,12 @@
 mod address;
 mod clock;
 mod fabric;
-mod inbox;
+pub(crate) mod inbox;
 mod interface;
 mod lent;
-mod name;
+pub(crate) mod name;
 mod outbox;
-mod peers;
+pub(crate) mod peers;
 mod place;
 mod receive;
 mod send;

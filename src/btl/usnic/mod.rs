@@ -13,6 +13,7 @@ mod links;
 pub mod map;
 mod module;
 mod pairing;
+mod routes;
 mod statistics;
 #[cfg(test)]
 mod tests;

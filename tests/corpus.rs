@@ -48,6 +48,11 @@ fn no_bytes_make_the_parser_panic() {
 }
 
 #[test]
+fn no_bytes_make_the_agents_parser_panic() {
+    replay("probe", fuzz::probe, 300_000);
+}
+
+#[test]
 fn no_script_of_a_hostile_peer_makes_the_engine_panic() {
     replay("receive", fuzz::receive, 60_000);
 }

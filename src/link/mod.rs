@@ -4,6 +4,9 @@
 //! It is not reliable, it does not order, and it authenticates nobody: that is the engine's part.
 //! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric).
 //!
+//! Beside them are the sockets of a node's agent, which are no link: `probe` to agents of other nodes,
+//! `local` to the processes of its own, `wait` for all of them.
+//!
 //! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
 //! does is fatal.
@@ -14,13 +17,16 @@ mod fabric;
 mod inbox;
 mod interface;
 mod lent;
+mod local;
 mod name;
 mod outbox;
 mod peers;
+mod probe;
 mod receive;
 mod send;
 mod socket;
 mod udp;
+mod wait;
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -38,7 +44,10 @@ pub use fabric::{Fabric, interface_of, offers};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
+pub use local::{Life, Listener, Local, local_name};
+pub use probe::{Heard, Prober};
 pub use socket::{Options, Socket};
+pub use wait::Waiter;
 
 pub use crate::engine::Channel;
 

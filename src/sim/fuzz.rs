@@ -4,6 +4,7 @@ use super::Block;
 use crate::config;
 use crate::engine::time::Instant;
 use crate::engine::{Access, Channel, Engine, Event, Fragment, Identity, Peer, Received, Registration};
+use crate::wire::probe;
 use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
 
 const KEY: [u8; 16] = [7; 16];
@@ -20,6 +21,14 @@ pub fn packet(bytes: &[u8]) {
     if packet.repr.length == 0 {
         assert_eq!(again, Ok(packet.repr));
     }
+}
+
+/// Parses a datagram of an agent; what is parsed must be written again as it was.
+pub fn probe(bytes: &[u8]) {
+    let Ok(packet) = probe::Packet::parse(bytes, bytes.len()) else { return };
+    assert_eq!(packet.message.len(), bytes.len());
+    let written = packet.message.emit(&KEY);
+    assert_eq!(packet.is_genuine(&KEY), written[..] == bytes[..probe::LEN]);
 }
 
 /// Plays a script of records against an engine: one byte says what happens, the next how much.

@@ -227,17 +227,13 @@ impl Udp {
     }
 
     /// The same; also says who sent it.
-    pub(super) fn receive_from(
-        &self,
-        into: &mut [u8],
-    ) -> std::result::Result<(usize, SocketAddress), Errno> {
+    pub(super) fn receive_from(&self, into: &mut [u8]) -> std::result::Result<(usize, SocketAddress), Errno> {
         let (start, len) = (into.as_mut_ptr().cast(), into.len());
         let (mut from, mut room) = (SocketAddress::EMPTY, SocketAddress::ROOM);
         let fd = self.socket.as_raw_fd();
         // SAFETY: an open socket; the callee writes at most `len` and `room` bytes.
-        let result = unsafe {
-            libc::recvfrom(fd, start, len, libc::MSG_TRUNC, from.as_mut_ptr(), &raw mut room)
-        };
+        let result =
+            unsafe { libc::recvfrom(fd, start, len, libc::MSG_TRUNC, from.as_mut_ptr(), &raw mut room) };
         counted(result).map(|len| (len, from))
     }
 

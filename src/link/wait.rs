@@ -28,9 +28,8 @@ impl Waiter {
     /// Sleeps until one of them has something to read, an error, or an end; `None`: however long.
     pub fn wait(&mut self, most: Option<Duration>) {
         // Up to the next millisecond: to wake too early would be to wake twice.
-        let most = most.map_or(-1, |most| {
-            i32::try_from(most.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        let most =
+            most.map_or(-1, |most| i32::try_from(most.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         let count = self.0.len() as libc::nfds_t;
         // SAFETY: so many entries; a descriptor that is no longer open is reported as such.
         let ready = unsafe { libc::poll(self.0.as_mut_ptr(), count, most) };

@@ -10,7 +10,8 @@ use std::thread::{Builder, JoinHandle};
 /// Of `pthread_create(3)`.
 pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // SAFETY: plain bits; zero is a value of each.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: a set to fill.
     unsafe { libc::sigfillset(&raw mut all) };
     // The new thread inherits what is blocked here: there is no moment at which it takes a signal.
@@ -37,7 +38,8 @@ mod tests {
     fn the_thread_blocks_signals_and_its_maker_does_not() {
         let before = blocked();
         let (tell, told) = std::sync::mpsc::channel();
-        let thread = spawn("helper", 64 << 10, move || tell.send(blocked()).expect("heard")).expect("a thread");
+        let thread =
+            spawn("helper", 64 << 10, move || tell.send(blocked()).expect("heard")).expect("a thread");
         thread.join().expect("no panic");
         let inside = told.recv().expect("told");
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGCHLD, libc::SIGUSR1, libc::SIGALRM] {

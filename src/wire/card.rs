@@ -154,7 +154,10 @@ mod tests {
                 speed: 10_000,
                 name: vec![n; usize::from(n) * 7],
                 agent: (n > 0).then(|| AgentAddress {
-                    at: SocketAddr::new(["10.1.2.3", "fd00::7"][usize::from(n) % 2].parse().expect("an address"), 4711),
+                    at: SocketAddr::new(
+                        ["10.1.2.3", "fd00::7"][usize::from(n) % 2].parse().expect("an address"),
+                        4711,
+                    ),
                     key: [n + 7; 16],
                     host: "node1".to_owned(),
                     interface: "eth0".to_owned(),

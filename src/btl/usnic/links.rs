@@ -12,6 +12,8 @@ pub struct Named {
     pub name: String,
     /// Whether it only reaches this host.
     pub is_loopback: bool,
+    /// Its address.
+    pub address: Option<std::net::IpAddr>,
     /// The link.
     pub link: Box<dyn Link + Send>,
 }
@@ -55,6 +57,7 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Named>, Stri
             Ok(link) => links.push(Named {
                 name: interface.name.clone(),
                 is_loopback: interface.is_loopback,
+                address: Some(interface.address),
                 link: Box::new(link),
             }),
             Err(error) => failed = Some((interface, error)),
@@ -89,7 +92,8 @@ fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> R
         let Ok(link) = Fabric::open(&info, all) else { continue };
         first = Some(info.provider().to_owned());
         let is_loopback = interface.is_some_and(|interface| interface.is_loopback);
-        links.push(Named { name: info.domain().to_owned(), is_loopback, link: Box::new(link) });
+        let address = interface.map(|interface| interface.address);
+        links.push(Named { name: info.domain().to_owned(), is_loopback, address, link: Box::new(link) });
     }
     if links.is_empty() {
         return Err("no datagram endpoint of libfabric is on an interface that btl_usnic_if_include and btl_usnic_if_exclude allow; `fi_info -e FI_EP_DGRAM` lists what there is".to_owned());

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::agent::{Finding, Watch};
 use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
+use crate::wire::probe::Process;
 
 /// One module. All calls may come from several threads, if it was opened so.
 pub struct Module {
@@ -42,6 +44,8 @@ struct State {
     closed: VecDeque<(Instant, EndpointId)>,
     /// Turns since the data channel was looked at.
     idle_turns: u32,
+    /// The agent of the node, as far as it concerns this module.
+    watch: Watch,
 }
 
 /// Where the peer of an endpoint is.
@@ -106,13 +110,14 @@ const LAST_WORDS: Duration = Duration::from_millis(2_500);
 const DATA_TURNS: u32 = 8;
 
 impl Module {
-    /// Opens a module over a link. `seed` need not be secret; `key` must be.
+    /// Opens a module over a link. `key` must be secret. The agent knows the module by `watch`.
     pub fn open(
         link: Box<dyn Link + Send>,
         name: u64,
         incarnation: u32,
         key: [u8; 16],
         config: &config::Usnic,
+        watch: Watch,
         threaded: bool,
     ) -> Self {
         let limits = link.limits();
@@ -122,6 +127,7 @@ impl Module {
             max_datagram: limits.max_datagram[Channel::Data as usize] as u32,
             speed: limits.speed_mbps,
             name: link.name(),
+            agent: watch.own().cloned(),
         };
         let seed =
             u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
@@ -135,6 +141,7 @@ impl Module {
             routes: Routes::default(),
             closed: VecDeque::new(),
             idle_turns: 0,
+            watch,
         };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
     }
@@ -200,7 +207,12 @@ impl Module {
     /// What there is to say about the module, or about one endpoint of it.
     pub fn describe(&self, endpoint: Option<EndpointId>) -> Vec<String> {
         self.state.with(|state| match endpoint {
-            None => vec![format!("{:?}", state.engine.counters()), format!("{:?}", state.link.counters())],
+            None => {
+                let mut lines =
+                    vec![format!("{:?}", state.engine.counters()), format!("{:?}", state.link.counters())];
+                lines.extend(state.watch.describe());
+                lines
+            }
             Some(endpoint) => {
                 state.engine.peer(endpoint).map(|peer| format!("{peer:?}")).into_iter().collect()
             }
@@ -288,13 +300,28 @@ impl Module {
             count += 1;
             self.dispatch(work, up);
         }
-        self.state.with(|state| {
+        let found = self.state.with(|state| {
             state.engine.handle_timeout(now);
             state.transmit(now);
             state.hear_refusals(now);
             state.sweep(now);
+            if state.watch.is_due(now) { state.watch.turn(&mut state.engine, now) } else { Vec::new() }
         });
+        for finding in found {
+            self.report(&finding, up);
+        }
         count
+    }
+
+    /// Some datagrams do not reach a peer. The user hears it first, and then the loss.
+    #[cold]
+    fn report(&self, finding: &Finding, up: &impl Upcalls) {
+        let Some(peer) = self.peer(finding.endpoint) else { return };
+        up.unreached(peer.name, finding);
+        if finding.is_fatal {
+            let now = self.now();
+            self.state.with(|state| state.engine.give_up(finding.endpoint, now));
+        }
     }
 
     fn dispatch(&self, work: Work, up: &impl Upcalls) {
@@ -310,6 +337,10 @@ impl Module {
             Work::Event(Event::Lost { endpoint }) => {
                 let name = self.peer(endpoint).map_or(0, |peer| peer.name);
                 up.lost(endpoint, name);
+            }
+            Work::Event(Event::Silent { endpoint }) => {
+                let now = self.now();
+                self.state.with(|state| state.watch.ask(endpoint, now));
             }
             Work::Event(Event::Closed { endpoint }) => {
                 let now = self.now();
@@ -348,10 +379,14 @@ impl State {
         if let Some(unused) = unused {
             self.link.release(unused);
         }
+        let process = Process { name, incarnation: address.incarnation };
+        let is_near = self.link.distance(&address.name) == Some(0);
+        self.watch.meet(endpoint, address.agent.as_ref(), process, max_datagram, is_near);
         Ok(endpoint)
     }
 
     fn release(&mut self, endpoint: EndpointId) {
+        self.watch.forget(endpoint);
         if let Some(route) = self.routes.take(endpoint) {
             self.link.release(route.to);
         }

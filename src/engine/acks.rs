@@ -11,7 +11,7 @@
 //! have arrived; then it is sent again at once.
 
 use super::congestion::Outcome;
-use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
+use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Owed, Phase, Settled};
 use super::operation::{Job, Operation};
 use super::send::Said;
 use super::slab::Slab;
@@ -51,6 +51,13 @@ impl Heard {
     pub(super) fn of(repr: &Repr) -> Self {
         let &Repr { flags, stamp, echo, credit, seq, ack, .. } = repr;
         Self { flags, stamp, echo, credit, seq, ack }
+    }
+
+    /// What the next packet to its sender has to repeat of it.
+    #[inline(always)]
+    pub(super) fn leave_echo(&self, at: Instant, owed: &mut Owed) {
+        owed.echo = Some((self.stamp, at));
+        owed.heard_again |= self.flags.has(Flags::AGAIN);
     }
 }
 
@@ -160,8 +167,7 @@ impl<M: Memory> Engine<M> {
             self.granted += least;
             self.sharers.push_back(index);
         }
-        endpoint.owed.echo = Some((heard.stamp, at));
-        endpoint.owed.heard_again |= heard.flags.has(Flags::AGAIN);
+        heard.leave_echo(at, &mut endpoint.owed);
         endpoint.last_data = at;
         let (gap, was_gapped) = (endpoint.received.has_gap(), endpoint.gapped);
         if gap != was_gapped {

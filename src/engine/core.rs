@@ -305,14 +305,20 @@ impl<M: Memory> Engine<M> {
     /// Moves the clock on, and does what was put off.
     #[inline]
     pub(super) fn settle(&mut self, now: Instant) {
+        self.tick(now);
+        if self.deferred.is_some() {
+            self.finish();
+        }
+    }
+
+    /// Moves the clock on.
+    #[inline]
+    pub(super) fn tick(&mut self, now: Instant) {
         if now > self.now {
             if now.since(self.now) > NAP {
                 self.wake(now);
             }
             self.now = now;
-        }
-        if self.deferred.is_some() {
-            self.finish();
         }
     }
 

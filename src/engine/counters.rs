@@ -109,6 +109,8 @@ counters! {
     num_probes,
     /// Peers given up.
     num_lost_peers,
-    /// Handles received fast, their book-keeping deferred.
+    /// Fragments received fast, their book-keeping deferred.
     num_fast_recvs,
+    /// Fragments sent fast, in the call that asked for it.
+    num_fast_sends,
 }

@@ -28,6 +28,7 @@ mod congestion;
 mod core;
 mod counters;
 mod endpoint;
+mod fastpath;
 mod loss;
 mod memory;
 mod operation;

@@ -6,7 +6,7 @@
 
 use super::acks::Heard;
 use super::assembler::{Chunk, Placed};
-use super::endpoint::Phase;
+use super::endpoint::{Owed, Phase};
 use super::window::Verdict;
 use super::*;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
@@ -16,6 +16,25 @@ pub(super) struct Deferred {
     index: u32,
     heard: Heard,
     at: Instant,
+    /// A packet that left in the meantime has acknowledged it.
+    answered: bool,
+}
+
+impl Deferred {
+    /// Whether the datagram came from there.
+    #[inline(always)]
+    pub(super) fn is_of(&self, index: u32) -> bool {
+        self.index == index
+    }
+
+    /// Puts what it is owed on the packet that leaves now.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, owed: &mut Owed) {
+        if !self.answered {
+            self.answered = true;
+            self.heard.leave_echo(self.at, owed);
+        }
+    }
 }
 
 /// How a datagram ends that is not of a connected peer.
@@ -59,7 +78,7 @@ impl<M: Memory> Engine<M> {
         endpoint.received.accept(repr.seq);
         self.counters.num_frag_recvs += 1;
         self.counters.num_fast_recvs += 1;
-        self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now });
+        self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -101,7 +120,7 @@ impl<M: Memory> Engine<M> {
             endpoint.received.accept(repr.seq);
             self.counters.num_frag_recvs += 1;
             self.counters.num_fast_recvs += 1;
-            self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now });
+            self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
         }
         self.handle_packet(index, &packet, bytes)
@@ -120,11 +139,15 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
-        let Some(Deferred { index, heard, at }) = self.deferred.take() else { return };
+        let Some(Deferred { index, heard, at, answered }) = self.deferred.take() else { return };
         if heard.flags.has(Flags::ACKNOWLEDGES) {
             self.acknowledge(index, &heard, None, at);
         }
-        self.note(index, &heard, at, true, false);
+        if !answered {
+            self.note(index, &heard, at, true, false);
+        } else if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.last_data = at;
+        }
     }
 
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.

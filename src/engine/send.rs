@@ -8,6 +8,7 @@ use super::acks::Piggyback;
 use super::core::Limits;
 use super::endpoint::{Endpoint, Phase};
 use super::operation::{Job, Operation};
+use super::slab::Key;
 use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
@@ -31,6 +32,18 @@ pub(super) struct Said {
     pub(super) length: u16,
     pub(super) seq: u64,
     pub(super) body: Body,
+}
+
+/// A whole fragment about to leave: which operation it is, and what was found out about it.
+pub(super) struct Launch<M> {
+    pub(super) place: u32,
+    pub(super) tag: u8,
+    /// Bytes of it.
+    pub(super) len: u32,
+    pub(super) charge: u32,
+    /// Segments that the peer may send.
+    pub(super) credit: u64,
+    pub(super) pieces: [Option<Piece<M>>; 2],
 }
 
 impl Default for Said {
@@ -156,6 +169,15 @@ impl<M: Memory> Engine<M> {
             (self.turn, self.turn_bytes) = (0, 0);
             pop_front(&mut self.ready);
         }
+        self.launch(key, Launch { place, tag, len: total as u32, charge, credit, pieces })
+    }
+
+    /// The datagram of a whole fragment that leaves now for the first time, on the priority channel.
+    #[inline(always)]
+    pub(super) fn launch(&mut self, key: Key, launch: Launch<M>) -> Option<Transmit<M>> {
+        let Launch { place, tag, len, charge, credit, pieces } = launch;
+        let (index, now) = (key.index, self.now);
+        let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.window.is_empty() {
             endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
         }
@@ -168,7 +190,7 @@ impl<M: Memory> Engine<M> {
             state: State::InFlight,
             again: false,
             fast: false,
-            len: total as u32,
+            len,
             charge,
             offset: 0,
             transmission: endpoint.order[channel as usize].push(seq),
@@ -183,7 +205,7 @@ impl<M: Memory> Engine<M> {
             self.timers.push(Reverse((at, key)));
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.is_full());
-        let said = Said { flags, tag, length: total as u16, seq, body: Body::Fragment };
+        let said = Said { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })

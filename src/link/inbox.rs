@@ -116,12 +116,6 @@ impl Inbox {
         }
     }
 
-    /// Gives back a buffer that nothing was received into.
-    #[inline]
-    pub(super) fn put(&mut self, vacant: Vacant) {
-        self.idle.push(vacant);
-    }
-
     /// Appends the datagram that fills the range of the buffer.
     #[inline]
     pub(super) fn deliver(&mut self, channel: Channel, filled: Vacant, range: Range<usize>) {
@@ -243,16 +237,5 @@ mod tests {
         let all: Vec<Vec<u8>> = std::iter::from_fn(|| inbox.pop()).map(|d| d.to_vec()).collect();
         assert_eq!(all, [b"aaa".to_vec(), b"bbb".to_vec(), b"ccc".to_vec(), b"d".to_vec()]);
         assert_eq!(inbox.buffers(), 1);
-    }
-
-    #[test]
-    fn an_unused_buffer_goes_back() {
-        let mut inbox = Inbox::new();
-        for _ in 0..10 {
-            let (one, two) = (inbox.take(), inbox.take());
-            inbox.put(one);
-            inbox.put(two);
-        }
-        assert_eq!(inbox.buffers(), 2);
     }
 }

@@ -164,6 +164,13 @@ pub trait Link {
     /// now is copied and kept; later ones wait behind it.
     fn flush(&mut self) -> usize;
 
+    /// Posts one datagram and flushes: the way of a short one that nothing waits with.
+    fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        let posted = self.post(channel, to, header, pieces);
+        self.flush();
+        posted
+    }
+
     /// Datagrams that are queued.
     fn queued(&self) -> usize;
 

@@ -12,7 +12,7 @@ pub(super) const ENTRIES: usize = 256;
 const BYTES: usize = 1 << 20;
 
 /// Datagrams up to this length are copied when they are posted: that is cheaper than a list of pieces.
-const SHORT: usize = 1024;
+pub(super) const SHORT: usize = 1024;
 
 /// Pieces that are noted; a datagram with more is copied.
 const PIECES: usize = 3;
@@ -181,7 +181,7 @@ impl Outbox {
 }
 
 #[inline]
-fn copy(arena: &mut Vec<u8>, pieces: &[Lent]) {
+pub(super) fn copy(arena: &mut Vec<u8>, pieces: &[Lent]) {
     for piece in pieces {
         let mut few = [0; 64];
         if let Some(bytes) = few.get_mut(..piece.len()) {

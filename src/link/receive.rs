@@ -30,14 +30,19 @@ enum Pace {
     Stream,
 }
 
-/// Where the kernel writes. The pointers in it are good for one call only.
+/// Where the kernel writes: buffers, and messages that lead there. A slot is filled by one call, then
+/// gets another buffer; those that a call does not fill stay as they are.
 struct Slots {
+    buffers: Vec<Vacant>,
     pieces: Vec<libc::iovec>,
     controls: Vec<Control>,
     messages: Vec<libc::mmsghdr>,
+    /// Bytes for what the kernel says beside the data, if anything.
+    control_room: usize,
 }
 
-// SAFETY: the pointers are written anew before every call that reads them.
+// SAFETY: the pointers lead to the slots' own vectors, which never grow beyond their first capacity,
+// and to the slots' own buffers: both move with it without changing their place.
 unsafe impl Send for Slots {}
 
 /// One channel's way in.
@@ -48,18 +53,13 @@ pub(super) struct Receiver {
     pace: Pace,
     /// Messages to ask for when they come in numbers.
     batch: usize,
-    spare: Vec<Vacant>,
     slots: Slots,
 }
 
 impl Receiver {
     pub(super) fn new(channel: Channel, joins: bool) -> Self {
-        let slots = Slots {
-            pieces: Vec::with_capacity(MOST),
-            controls: Vec::with_capacity(MOST),
-            messages: Vec::with_capacity(MOST),
-        };
-        Self { channel, joins, pace: Pace::Silence, batch: MOST / 4, spare: Vec::with_capacity(MOST), slots }
+        let slots = Slots::new(if joins { Control::ROOM } else { 0 });
+        Self { channel, joins, pace: Pace::Silence, batch: MOST / 4, slots }
     }
 
     /// Receives at most one batch.
@@ -114,19 +114,16 @@ impl Receiver {
         into: &mut Inbox,
         _: usize,
     ) -> Result<usize, Errno> {
-        let mut vacant = self.spare.pop().unwrap_or_else(|| into.take());
-        let result = udp.receive(vacant.bytes());
-        match result {
-            Ok(len) if 0 < len && len <= BUFFER => {
-                into.deliver(self.channel, vacant, 0..len);
+        match udp.receive(self.slots.first(into))? {
+            0 => counters.empty += 1,
+            len if len <= BUFFER => {
+                let filled = self.slots.renew(0, into);
+                into.deliver(self.channel, filled, 0..len);
                 return Ok(1);
             }
-            Ok(0) => counters.empty += 1,
-            Ok(_) => counters.truncated += 1,
-            Err(_) => {}
+            _ => counters.truncated += 1,
         }
-        self.spare.push(vacant);
-        Err(result.err().unwrap_or(NONE_OF_OURS))
+        Err(NONE_OF_OURS)
     }
 
     /// Up to `most` messages of one or more datagrams each.
@@ -137,27 +134,24 @@ impl Receiver {
         into: &mut Inbox,
         most: usize,
     ) -> Result<usize, Errno> {
-        while self.spare.len() < most {
-            self.spare.push(into.take());
-        }
-        self.slots.aim(&mut self.spare, most, self.joins);
-        // SAFETY: just aimed at buffers that are vacant and stay in `spare` until the call has
-        // returned, and at the slots' own controls.
-        let filled = unsafe { udp.receive_messages(&mut self.slots.messages) }?;
+        self.slots.grow(most, into);
+        self.slots.aim_first();
+        // SAFETY: each slot's message leads to its own buffer, which is vacant, and its own control.
+        let filled = unsafe { udp.receive_messages(&mut self.slots.messages[..most]) }?;
         let (mut count, mut bytes) = (0, 0);
-        for (at, vacant) in self.spare.drain(..filled).enumerate() {
+        for at in 0..filled {
             let message = &self.slots.messages[at];
-            let (header, len) = (&message.msg_hdr, message.msg_len as usize);
-            if header.msg_flags & libc::MSG_TRUNC != 0 {
+            let (flags, len) = (message.msg_hdr.msg_flags, message.msg_len as usize);
+            let joined = self.slots.controls[at].joined(message.msg_hdr.msg_controllen);
+            if flags & libc::MSG_TRUNC != 0 {
                 counters.truncated += 1;
-                into.put(vacant);
+                self.slots.reset(at);
             } else if len == 0 {
                 counters.empty += 1;
-                into.put(vacant);
+                self.slots.reset(at);
             } else {
-                let joined =
-                    if self.joins { self.slots.controls[at].joined(header.msg_controllen) } else { None };
-                count += into.deliver_all(self.channel, vacant, joined.unwrap_or(len), 0..len);
+                let filled = self.slots.renew(at, into);
+                count += into.deliver_all(self.channel, filled, joined.unwrap_or(len), 0..len);
                 bytes += len;
             }
         }
@@ -175,27 +169,73 @@ fn note(errno: Errno, udp: &Udp, shared: &mut Shared) {
 }
 
 impl Slots {
-    fn aim(&mut self, buffers: &mut [Vacant], most: usize, controls: bool) {
-        self.pieces.clear();
-        self.controls.clear();
-        self.messages.clear();
-        self.controls.resize(most, Control::EMPTY);
-        for buffer in buffers.iter_mut().take(most) {
-            let bytes = buffer.bytes();
-            self.pieces.push(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
+    fn new(control_room: usize) -> Self {
+        Self {
+            buffers: Vec::with_capacity(MOST),
+            pieces: Vec::with_capacity(MOST),
+            controls: Vec::with_capacity(MOST),
+            messages: Vec::with_capacity(MOST),
+            control_room,
         }
-        for (piece, control) in self.pieces.iter_mut().zip(&mut self.controls) {
-            let control = if controls { (&raw mut *control).cast() } else { std::ptr::null_mut() };
-            let header = libc::msghdr {
-                msg_name: std::ptr::null_mut(),
-                msg_namelen: 0,
-                msg_iov: piece,
-                msg_iovlen: 1,
-                msg_control: control,
-                msg_controllen: if controls { Control::ROOM } else { 0 },
-                msg_flags: 0,
-            };
-            self.messages.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+    }
+
+    /// Sees to it that there are so many, at most [`MOST`].
+    #[inline]
+    fn grow(&mut self, count: usize, from: &mut Inbox) {
+        while self.buffers.len() < count.min(MOST) {
+            self.add(from.take());
         }
+    }
+
+    #[cold]
+    fn add(&mut self, mut buffer: Vacant) {
+        let bytes = buffer.bytes();
+        self.pieces.push(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
+        self.buffers.push(buffer);
+        self.controls.push(Control::EMPTY);
+        let none = std::ptr::null_mut();
+        let header = libc::msghdr {
+            msg_name: none,
+            msg_namelen: 0,
+            msg_iov: self.pieces.last_mut().map_or(std::ptr::null_mut(), |piece| &raw mut *piece),
+            msg_iovlen: 1,
+            msg_control: match self.controls.last_mut() {
+                Some(control) if self.control_room > 0 => (&raw mut *control).cast(),
+                _ => none,
+            },
+            msg_controllen: self.control_room,
+            msg_flags: 0,
+        };
+        self.messages.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+    }
+
+    /// The first one's buffer.
+    #[inline]
+    fn first(&mut self, from: &mut Inbox) -> &mut [u8] {
+        self.grow(1, from);
+        self.buffers[0].bytes()
+    }
+
+    /// The first one's message leads to its buffer again, which was lent in between.
+    #[inline]
+    fn aim_first(&mut self) {
+        if let (Some(piece), Some(buffer)) = (self.pieces.first_mut(), self.buffers.first_mut()) {
+            piece.iov_base = buffer.bytes().as_mut_ptr().cast();
+        }
+    }
+
+    /// Undoes what the kernel has written into a message.
+    #[inline]
+    fn reset(&mut self, at: usize) {
+        self.messages[at].msg_hdr.msg_controllen = self.control_room;
+    }
+
+    /// Takes a slot's buffer and gives it another one.
+    #[inline]
+    fn renew(&mut self, at: usize, from: &mut Inbox) -> Vacant {
+        let mut vacant = from.take();
+        self.pieces[at].iov_base = vacant.bytes().as_mut_ptr().cast();
+        self.reset(at);
+        std::mem::replace(&mut self.buffers[at], vacant)
     }
 }

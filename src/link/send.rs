@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::address::SocketAddress;
-use super::outbox::{ENTRIES, Entry, Outbox};
+use super::outbox::{ENTRIES, Entry, Outbox, SHORT, copy};
 use super::peers::Peers;
 use super::udp::{Control, Errno, Udp};
-use super::{AddressId, Counters};
+use super::{AddressId, Counters, Lent};
 
 /// Datagrams in one offloaded message (`UDP_MAX_SEGMENTS` of the oldest kernels).
 const SEGMENTS: usize = 64;
@@ -126,6 +126,8 @@ struct Busy;
 /// One channel's way out.
 pub(super) struct Sender {
     pub(super) outbox: Outbox,
+    /// A short datagram on its way past the outbox.
+    short: Vec<u8>,
     channel: usize,
     plan: Plan,
 }
@@ -138,7 +140,53 @@ impl Sender {
             messages: Vec::with_capacity(ENTRIES),
             counts: Vec::with_capacity(ENTRIES),
         };
-        Self { outbox: Outbox::new(), channel, plan }
+        Self { outbox: Outbox::new(), short: Vec::with_capacity(SHORT), channel, plan }
+    }
+
+    /// Sends one short datagram past the empty outbox; `false` when it has to go through it.
+    #[inline]
+    pub(super) fn send_short(
+        &mut self,
+        udp: &Udp,
+        shared: &mut Shared,
+        to: AddressId,
+        header: &[u8],
+        pieces: &[Lent],
+    ) -> bool {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if header.len().saturating_add(len) > SHORT || !self.outbox.is_empty() {
+            return false;
+        }
+        self.short.clear();
+        self.short.extend_from_slice(header);
+        copy(&mut self.short, pieces);
+        self.send_alone(udp, shared, to, &self.short)
+    }
+
+    /// One plain call for one datagram in one piece; `false` when the kernel did not take it.
+    #[inline]
+    fn send_alone(&self, udp: &Udp, shared: &mut Shared, to: AddressId, bytes: &[u8]) -> bool {
+        let Some(peer) = shared.peers.get_mut(to) else { return false };
+        let result = match &peer.own[self.channel] {
+            Some(own) => own.send_there(bytes),
+            None => udp.send(&peer.addresses[self.channel], bytes),
+        };
+        match result {
+            Ok(()) => {
+                shared.counters.sent += 1;
+                if peer.is_worth_it(self.channel) {
+                    shared.connect(to, self.channel);
+                }
+                true
+            }
+            Err(libc::EAGAIN) => false,
+            // The call took the error's announcement away: what it announced is heard here.
+            Err(_) => {
+                let own = peer.own[self.channel].clone();
+                hear(own.as_deref().unwrap_or(udp), shared);
+                false
+            }
+        }
     }
 
     /// Sends what waits; returns how many datagrams the kernel took.
@@ -147,30 +195,9 @@ impl Sender {
         let [only] = self.outbox.entries() else {
             return if self.outbox.is_empty() { 0 } else { self.flush_all(udp, shared) };
         };
-        if only.pieces().is_empty()
-            && let Some(peer) = shared.peers.get_mut(only.to)
-        {
-            let (to, bytes) = (only.to, self.outbox.head(only));
-            let result = match &peer.own[self.channel] {
-                Some(own) => own.send_there(bytes),
-                None => udp.send(&peer.addresses[self.channel], bytes),
-            };
-            match result {
-                Ok(()) => {
-                    self.outbox.advance(1);
-                    shared.counters.sent += 1;
-                    if peer.is_worth_it(self.channel) {
-                        shared.connect(to, self.channel);
-                    }
-                    return 1;
-                }
-                Err(libc::EAGAIN) => {}
-                // The call took the error's announcement away: what it announced is heard here.
-                Err(_) => {
-                    let own = peer.own[self.channel].clone();
-                    hear(own.as_deref().unwrap_or(udp), shared);
-                }
-            }
+        if only.pieces().is_empty() && self.send_alone(udp, shared, only.to, self.outbox.head(only)) {
+            self.outbox.advance(1);
+            return 1;
         }
         self.flush_all(udp, shared)
     }

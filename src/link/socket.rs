@@ -187,6 +187,17 @@ impl Link for Socket {
     }
 
     #[inline]
+    fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        let lane = &mut self.lanes[channel as usize];
+        if lane.sender.send_short(&lane.udp, &mut self.shared, to, header, pieces) {
+            return true;
+        }
+        let posted = self.post(channel, to, header, pieces);
+        self.flush();
+        posted
+    }
+
+    #[inline]
     fn flush(&mut self) -> usize {
         self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()
     }

@@ -9,7 +9,7 @@ use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, Counters, EndpointId, Engine, Event, Fragment, Identity, Instant, Peer, PeerFacts,
-    Received, Registration,
+    Received, Registration, Transmit,
 };
 use crate::error::{Error, Result};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
@@ -42,8 +42,12 @@ struct State {
     routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
-    /// Turns since the data channel was looked at.
-    idle_turns: u32,
+    /// Turns so far.
+    turns: u32,
+    /// Something was sent or received not long before.
+    busy_until: Instant,
+    /// The last turn has left its book-keeping to the next one.
+    put_off: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
 }
@@ -109,6 +113,13 @@ const LAST_WORDS: Duration = Duration::from_millis(2_500);
 /// is a system call.
 const DATA_TURNS: u32 = 8;
 
+/// A module that nobody uses is looked at in every so many turns. A multiple of [`DATA_TURNS`], so that
+/// both channels are.
+const QUIET_TURNS: u32 = 16;
+
+/// How long a module counts as used after something was sent or received, in nanoseconds.
+const BUSY: u64 = 1_000_000;
+
 impl Module {
     /// Opens a module over a link. `key` must be secret. The agent knows the module by `watch`.
     pub fn open(
@@ -140,7 +151,9 @@ impl Module {
             again: None,
             routes: Routes::default(),
             closed: VecDeque::new(),
-            idle_turns: 0,
+            turns: 0,
+            busy_until: Instant::ORIGIN,
+            put_off: false,
             watch,
         };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
@@ -227,8 +240,10 @@ impl Module {
     pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
         let now = self.now();
         self.state.with(|state| {
-            state.engine.send(endpoint, fragment, now)?;
-            state.transmit(now);
+            match state.engine.send_at_once(endpoint, fragment, now)? {
+                Some(datagram) => state.hand_over(&datagram, now),
+                None => state.transmit(now),
+            }
             Ok(())
         })
     }
@@ -301,10 +316,7 @@ impl Module {
             self.dispatch(work, up);
         }
         let found = self.state.with(|state| {
-            state.engine.handle_timeout(now);
-            state.transmit(now);
-            state.hear_refusals(now);
-            state.sweep(now);
+            state.tidy(now);
             if state.watch.is_due(now) { state.watch.turn(&mut state.engine, now) } else { Vec::new() }
         });
         for finding in found {
@@ -419,9 +431,26 @@ impl State {
         }
     }
 
+    /// What must be done in time, whatever has happened. It may wait one turn for the user of what
+    /// was just delivered, who perhaps answers.
+    fn tidy(&mut self, now: Instant) {
+        if self.engine.has_deferred() && !self.put_off {
+            self.put_off = true;
+            return;
+        }
+        self.put_off = false;
+        self.engine.handle_timeout(now);
+        self.transmit(now);
+        self.hear_refusals(now);
+        self.sweep(now);
+    }
+
     /// The next thing to do outside; polls the link once when there is nothing.
     fn next(&mut self, now: Instant, polled: &mut bool) -> Option<Work> {
         loop {
+            if *polled && self.engine.has_deferred() && self.again.is_none() && self.inbox.is_empty() {
+                return None;
+            }
             if let Some(event) = self.engine.poll_event() {
                 return Some(Work::Event(event));
             }
@@ -430,7 +459,7 @@ impl State {
                     return None;
                 }
                 *polled = true;
-                self.poll();
+                self.poll(now);
                 continue;
             };
             match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
@@ -445,12 +474,19 @@ impl State {
         }
     }
 
-    fn poll(&mut self) {
-        self.link.poll(Channel::Priority, &mut self.inbox);
-        self.idle_turns += 1;
-        if self.idle_turns >= DATA_TURNS || self.engine.is_expecting() {
-            self.idle_turns = 0;
-            self.link.poll(Channel::Data, &mut self.inbox);
+    /// Looks at the channels: a system call each. A module that nobody uses now is looked at less
+    /// often, so that it does not slow down the others.
+    fn poll(&mut self, now: Instant) {
+        self.turns = self.turns.wrapping_add(1);
+        if now > self.busy_until && !self.turns.is_multiple_of(QUIET_TURNS) {
+            return;
+        }
+        let mut count = self.link.poll(Channel::Priority, &mut self.inbox);
+        if self.turns.is_multiple_of(DATA_TURNS) || self.engine.is_expecting() {
+            count += self.link.poll(Channel::Data, &mut self.inbox);
+        }
+        if count > 0 {
+            self.busy_until = now.plus(BUSY);
         }
     }
 
@@ -458,13 +494,7 @@ impl State {
     fn transmit(&mut self, now: Instant) {
         let mut posted = false;
         while let Some(datagram) = self.engine.poll_transmit(now) {
-            let Some(&Route { to, .. }) = self.routes.find(datagram.endpoint) else { continue };
-            let mut pieces = [Lent::EMPTY; 2];
-            for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
-                if let Some(piece) = piece {
-                    *slot = piece.memory.slice(piece.offset, piece.len);
-                }
-            }
+            let Some((to, pieces)) = self.aim(&datagram) else { continue };
             let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
             if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
@@ -474,8 +504,30 @@ impl State {
             posted = true;
         }
         if posted {
+            self.busy_until = now.plus(BUSY);
             self.link.flush();
         }
+    }
+
+    /// Hands one short datagram to the network.
+    #[inline]
+    fn hand_over(&mut self, datagram: &Transmit<Lent>, now: Instant) {
+        let Some((to, pieces)) = self.aim(datagram) else { return };
+        self.busy_until = now.plus(BUSY);
+        self.link.send(datagram.channel, to, &datagram.header, &pieces);
+    }
+
+    /// Where a datagram goes, and what it carries.
+    #[inline]
+    fn aim(&self, datagram: &Transmit<Lent>) -> Option<(AddressId, [Lent; 2])> {
+        let to = self.routes.find(datagram.endpoint)?.to;
+        let mut pieces = [Lent::EMPTY; 2];
+        for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
+            if let Some(piece) = piece {
+                *slot = piece.memory.slice(piece.offset, piece.len);
+            }
+        }
+        Some((to, pieces))
     }
 }
 

@@ -122,7 +122,10 @@ fn each_verdict_comes_when_all_tries_are_used_up() {
         assert_eq!(world.finish(), Duration::from_millis(250 * 41));
         assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short, long })]);
         let tries = |of: usize| world.sent.iter().filter(|&&sent| sent == (0, of)).count();
-        assert_eq!((tries(LEN), tries(LONG as usize)), (if short { 1 } else { 41 }, if long { 1 } else { 41 }));
+        assert_eq!(
+            (tries(LEN), tries(LONG as usize)),
+            (if short { 1 } else { 41 }, if long { 1 } else { 41 })
+        );
     }
 }
 
@@ -136,7 +139,11 @@ fn a_network_that_loses_much_is_no_bad_way() {
         });
         world.request(CLIENT, &check(ID));
         world.finish();
-        assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })], "{seed}");
+        assert_eq!(
+            world.replies,
+            [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })],
+            "{seed}"
+        );
     }
 }
 

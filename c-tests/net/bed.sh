@@ -60,7 +60,7 @@ bed_enter() {
 bed_make() {
     local host rail ready launch self
     bed_system=$1 bed_hosts=$2 bed_rails=${3:-1}
-    bed_loss=0 bed_dup=0 bed_reorder=0 bed_rate=unlimited bed_packet=1500
+    bed_loss=0 bed_dup=0 bed_reorder=0 bed_rate=unlimited bed_packet=1500 bed_drop=
     bed_pids=()
     self=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
     case $bed_system in
@@ -163,17 +163,22 @@ bed_ports() {
 }
 
 # The rules anew, with all counters at zero. What is counted: UDP and TCP on the networks for data,
-# as it leaves the switch; of these, what was lost, doubled, delayed, or is longer than a packet may be.
+# as it leaves the switch; of these, what was lost, doubled, delayed, or is longer than a packet may be,
+# and pings of usnic's agents and their answers (src/wire/probe.rs). What `bed_drop` says, in words of
+# nft, is lost whatever it is.
 bed_rules() {
     local port
     {
         echo "table netdev bed"
         echo "delete table netdev bed"
         echo "table netdev bed {"
-        for port in seen lost doubled delayed long; do echo "counter $port { }"; done
+        for port in seen lost doubled delayed long pings pongs; do echo "counter $port { }"; done
         echo "chain data {"
         echo "counter name seen"
         echo "meta length > $((bed_packet + 14)) counter name long"
+        echo "meta l4proto udp @th,64,32 0x51010000 counter name pings"
+        echo "meta l4proto udp @th,64,32 0x51020000 counter name pongs"
+        [ -z "$bed_drop" ] || echo "$bed_drop counter name lost drop"
         [ "$bed_loss" = 0 ] || echo "numgen random mod 100 < $bed_loss counter name lost drop"
         [ "$bed_reorder" = 0 ] || echo "numgen random mod 100 < $bed_reorder counter name delayed meta priority set 1:2"
         echo "}"
@@ -207,6 +212,12 @@ WORDS
     bed_rules
 }
 
+# bed_filter WORDS: what is lost from now on besides, in words of nft; nothing without words.
+bed_filter() {
+    bed_drop=$*
+    bed_rules
+}
+
 # bed_slow RATE|unlimited: of each cable to a host; what does not fit in 64 KB is lost. After bed_bad,
 # and not together with reordering, which needs the queue for itself.
 bed_slow() {
@@ -236,7 +247,7 @@ bed_mtu() {
 # bed_link HOST DEVICE up|down
 bed_link() { bed_ip "$1" link set "$2" "$3"; }
 
-# bed_count seen|lost|doubled|delayed|long: packets so far.
+# bed_count seen|lost|doubled|delayed|long|pings|pongs: packets so far.
 bed_count() { nft list counter netdev bed "$1" | sed -n 's/.*packets \([0-9]*\) bytes.*/\1/p'; }
 
 # bed_bytes: of what was seen.

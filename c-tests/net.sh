@@ -144,6 +144,7 @@ under 1500 1 0 0 unlimited
 run 2 2 "sizes $some" --mca "btl_${btl}_if_include" e0,e1
 run 3 6 "alltoall 10" --mca "btl_${btl}_if_include" e0,e1
 run 2 2 "p2p" --mca "btl_${btl}_if_include" 10.77.1.0/24
+[ "$btl" = tcp ] || run 2 2 "p2p" --mca btl_usnic_if_include fd77::/64
 
 # --- the connectivity check of usnic, over networks that are really bad
 

@@ -178,7 +178,6 @@ bed_rules() {
         echo "meta length > $((bed_packet + 14)) counter name long"
         echo "meta l4proto udp @th,64,32 0x51010000 counter name pings"
         echo "meta l4proto udp @th,64,32 0x51020000 counter name pongs"
-        [ -z "$bed_drop" ] || echo "$bed_drop counter name lost drop"
         [ "$bed_loss" = 0 ] || echo "numgen random mod 100 < $bed_loss counter name lost drop"
         [ "$bed_reorder" = 0 ] || echo "numgen random mod 100 < $bed_reorder counter name delayed meta priority set 1:2"
         echo "}"
@@ -187,6 +186,7 @@ bed_rules() {
             echo "type filter hook egress device \"$port\" priority 0"
             echo "policy accept"
             echo "meta l4proto { tcp, udp } jump data"
+            [ -z "$bed_drop" ] || echo "$bed_drop counter name lost drop"
             [ "$bed_dup" = 0 ] || echo "meta l4proto { tcp, udp } numgen random mod 100 < $bed_dup counter name doubled dup to \"$port\""
             echo "}"
         done

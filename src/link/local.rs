@@ -266,6 +266,53 @@ mod tests {
         assert!(!waiter.is_ready(place));
     }
 
+    /// A process that ends, and a child of its that keeps the connection open.
+    #[test]
+    fn a_life_ends_with_the_process_and_not_with_its_connection() {
+        let name = name(5);
+        let listener = Listener::bind(&name).expect("the name is free");
+        // SAFETY: the child calls nothing but what a child of threads may.
+        let process = unsafe { libc::fork() };
+        if process == 0 {
+            // What other tests have open is not for us to keep open.
+            // SAFETY: takes no pointer; the child uses no descriptor that it has inherited.
+            unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+            // SAFETY: takes no pointer.
+            unsafe { libc::alarm(60) };
+            let connection = Local::connect(&name);
+            // SAFETY: as above.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: takes no pointer. Alarms are not inherited.
+                unsafe { libc::alarm(60) };
+                // SAFETY: takes nothing.
+                unsafe { libc::pause() };
+            }
+            let _ = connection.map(|connection| connection.send(&child.to_le_bytes()));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) };
+        }
+        let mut waiter = Waiter::new();
+        waiter.add(&listener);
+        waiter.wait(None);
+        let server = listener.accept().expect("able").expect("the process");
+        waiter.clear();
+        waiter.add(&server);
+        waiter.wait(None);
+        let mut child = [0; 4];
+        assert_eq!(server.receive(&mut child).expect("connected"), Some(4));
+        if let Some(life) = server.life() {
+            waiter.clear();
+            waiter.add(&life);
+            waiter.wait(None);
+            assert_eq!(server.receive(&mut [0; 4]).expect("the child holds it open"), None);
+        }
+        // SAFETY: the child, which nobody else knows of.
+        unsafe { libc::kill(i32::from_le_bytes(child), libc::SIGKILL) };
+        // SAFETY: our own child; its state is not asked for.
+        unsafe { libc::waitpid(process, std::ptr::null_mut(), 0) };
+    }
+
     #[test]
     fn names_that_are_too_long_are_refused() {
         assert!(Listener::bind(&[b'x'; 200]).is_err());

@@ -30,7 +30,7 @@ pub const LEN: usize = 32;
 const VERSION: u8 = 0x51;
 
 /// Longest datagram there is.
-const LONGEST: u32 = 65_507;
+pub const LONGEST: u32 = 65_507;
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -156,6 +156,7 @@ impl Checker {
         match *request {
             Request::Join { .. } => {}
             Request::Check { id, to, key, length, interval_ms, tries } => {
+                let length = length.clamp(probe::LEN as u32, probe::LONGEST);
                 let aim = (socket, to, Subject::Way { length });
                 if self.known.contains(&aim) {
                     let reply = Reply::Checked { id, short: true, long: true };
@@ -225,7 +226,7 @@ impl Checker {
                     send(Body::Ping { length: probe::LEN as u32 });
                 }
                 if !errand.long {
-                    send(Body::Ping { length: length.max(probe::LEN as u32) });
+                    send(Body::Ping { length });
                 }
             }
             Subject::Life(process) => send(Body::Ask(process)),
@@ -292,7 +293,7 @@ impl Checker {
         let over = match (packet.message.body, errand.aim.2) {
             (Body::Pong { length: got }, Subject::Way { length }) => {
                 errand.short |= got == probe::LEN as u32;
-                errand.long |= got == length.max(probe::LEN as u32);
+                errand.long |= got == length;
                 errand.short && errand.long
             }
             (Body::Alive(about) | Body::Gone(about), Subject::Life(process)) => about == process,

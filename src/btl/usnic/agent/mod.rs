@@ -22,6 +22,8 @@ mod checker;
 mod checker_tests;
 mod mail;
 mod service;
+#[cfg(test)]
+mod service_tests;
 mod watch;
 
 pub use service::Counters;
@@ -67,12 +69,17 @@ impl Node {
         let mut tries = TRIES;
         loop {
             match Local::connect(&self.name) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && tries > 0 => tries -= 1,
+                Err(error) if tries > 0 && is_passing(&error) => tries -= 1,
                 result => return result,
             }
             Waiter::new().wait(Some(Duration::from_millis(1)));
         }
     }
+}
+
+/// Whether it may go well the next time.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
 }
 
 /// The helper thread, as its owners hold it. It ends with the last of them.

@@ -14,9 +14,6 @@ use crate::wire::probe;
 /// Most that is taken from one source in one turn, so that none keeps the others waiting.
 const BATCH: usize = 64;
 
-/// Longest datagram.
-const LONGEST: usize = 65_507;
-
 macro_rules! counters {
     ($($name:ident),*) => {
         /// What the agent has counted, for whoever holds it.
@@ -84,7 +81,7 @@ impl Service {
             counters,
             clock: Clock::new(),
             waiter: Waiter::new(),
-            datagram: vec![0; LONGEST],
+            datagram: vec![0; probe::LONGEST as usize],
         }
     }
 
@@ -225,7 +222,7 @@ impl Service {
             match output {
                 Output::Send { socket, to, head, length } => {
                     self.datagram[..probe::LEN].copy_from_slice(&head);
-                    let bytes = &self.datagram[..length.clamp(probe::LEN, LONGEST)];
+                    let bytes = &self.datagram[..length.min(self.datagram.len())];
                     self.ports[socket].prober.send(to, bytes);
                 }
                 Output::Reply { client, reply } => self.tell(client, &reply),

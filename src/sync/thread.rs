@@ -10,8 +10,9 @@ use std::thread::{Builder, JoinHandle};
 /// Of `pthread_create(3)`.
 pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // SAFETY: plain bits; zero is a value of each.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: a set to fill.
     unsafe { libc::sigfillset(&raw mut all) };
     // The new thread inherits what is blocked here: there is no moment at which it takes a signal.

@@ -43,8 +43,8 @@ impl World {
             world.agents[node].handle_joined(CLIENT, process(node), 0, 4000);
         }
         world.settle();
-        for node in 0..2 {
-            assert!(world.replies.contains(&(node, CLIENT, Reply::Joined { port: 4000, key: KEYS[node] })));
+        for (node, key) in KEYS.into_iter().enumerate() {
+            assert!(world.replies.contains(&(node, CLIENT, Reply::Joined { port: 4000, key })));
         }
         world.replies.clear();
         world

@@ -375,6 +375,19 @@ if [ "$btl" != tcp ]; then
         need nothing_left
         finish
     }
+    # An agent that is not heard is no bad way, while the peer itself is.
+    for filter in "" " udp length > 1000"; do
+        begin "${filter:+long }pings are lost, and nothing else: 4 ranks on 2 hosts go on" && {
+            bed_filter "meta l4proto udp @th,64,32 0x51010000$filter"
+            launch 2 4 --mca btl_base_verbose 1 --mca btl_usnic_connectivity_ack_timeout 50 "$alltoall" "$enough_there"
+            need until_true says 'those of 1472 bytes were not.*goes on'
+            need crossing
+            need passes alltoall
+            need silent 'no longer answers|[Dd]atagrams? arrives?'
+            bed_filter
+            finish
+        }
+    done
 fi
 
 # --- strangers

@@ -69,6 +69,11 @@ pub fn say(line: fmt::Arguments<'_>) {
     say_to(&mut std::io::stderr().lock(), line);
 }
 
+/// Writes a whole text of many lines to the user where no host does it right.
+pub fn write_out(text: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(text);
+}
+
 /// One write for the whole line: the processes of a job share what they write to.
 fn say_to(out: &mut impl Write, line: fmt::Arguments<'_>) {
     let _ = out.write_all(format!("hawser: {line}\n").as_bytes());

@@ -451,6 +451,7 @@ static void check_prototypes(void)
     CHECK_PROTOTYPE(opal_output, void (*)(int, const char *, ...));
     /* A variable that holds the function, so a pointer to a pointer. */
     CHECK_PROTOTYPE(opal_show_help, int (**)(const char *, const char *, int, ...));
+    CHECK_PROTOTYPE(opal_show_help_string, char *(*)(const char *, const char *, int, ...));
     CHECK_PROTOTYPE(opal_class_initialize, void (*)(opal_class_t *));
 }
 

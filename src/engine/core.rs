@@ -260,6 +260,18 @@ impl<M: Memory> Engine<M> {
         (self.operations.len(), self.registry.len())
     }
 
+    /// Whether something has happened that [`Self::poll_event`] tells.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Whether peers may be owed an acknowledgement in a short time.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        !self.owed_later.is_empty() || !self.owed_now.is_empty()
+    }
+
     /// Takes what has happened, one at a time.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.deferred.is_some() {

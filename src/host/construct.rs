@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
-use super::services::Services;
+use super::services::{Relay, Services};
 use super::symbols::Loaded;
 use super::{btl, v4_1, v5_0};
 
@@ -96,7 +96,7 @@ fn recognise() -> Result<(), String> {
                 ],
             )?;
             let (services, own, byte) = (Services::find(mpi)?, v4_1::Own::find(mpi)?, btl::Own::find(mpi)?);
-            services.install();
+            services.install(Relay::Own);
             byte.install();
             own.install(version);
             let (ofi, hawser) = v4_1::components();
@@ -120,7 +120,7 @@ fn recognise() -> Result<(), String> {
                 ],
             )?;
             let (services, own, byte) = (Services::find(mpi)?, v5_0::Own::find(mpi)?, btl::Own::find(mpi)?);
-            services.install();
+            services.install(Relay::Launcher);
             byte.install();
             own.install(version);
             let (ofi, hawser) = v5_0::components();

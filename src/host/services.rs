@@ -10,6 +10,9 @@ type Progress = unsafe extern "C" fn() -> c_int;
 /// File, topic, whether to frame it, arguments. The host replaces it while it starts up.
 type ShowHelp = unsafe extern "C" fn(*const c_char, *const c_char, c_int, ...) -> c_int;
 
+/// The same, but it returns the text.
+type ShowHelpString = unsafe extern "C" fn(*const c_char, *const c_char, c_int, ...) -> *mut c_char;
+
 symbols! {
     /// Functions and objects of the host, in the forms that 4.1 and 5.0 share.
     pub(super) struct Services {
@@ -24,6 +27,7 @@ symbols! {
         var_synonym: unsafe extern "C" fn(c_int, *const c_char, *const c_char, *const c_char, *const c_char, c_int) -> c_int = c"mca_base_var_register_synonym",
         enum_create: unsafe extern "C" fn(*const c_char, *const EnumValue, *mut *mut c_void) -> c_int = c"mca_base_var_enum_create",
         show_help: *const ShowHelp = c"opal_show_help",
+        show_help_string: ShowHelpString = c"opal_show_help_string",
         show_help_add_dir: unsafe extern "C" fn(*const c_char) -> c_int = c"opal_show_help_add_dir",
         pvar_register: unsafe extern "C" fn(
             *const c_char,
@@ -59,8 +63,9 @@ pub(super) struct EnumValue {
 static SERVICES: OnceLock<Services> = OnceLock::new();
 
 impl Services {
-    pub(super) fn install(self) {
+    pub(super) fn install(self, relay: Relay) {
         let _ = SERVICES.set(self);
+        let _ = RELAY.set(relay);
     }
 
     /// The host's services.
@@ -80,17 +85,49 @@ pub(super) fn say(text: &str) {
     unsafe { (Services::host().output)(0, c"hawser: %s".as_ptr(), text.as_ptr()) };
 }
 
-/// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened.
-/// The host shows it once for all processes of the job. Without the file, the line alone is said.
+/// How a process of the host's gets its help messages to the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relay {
+    /// The launcher gathers them, and shows each once for all processes of the job.
+    Launcher,
+    /// The launcher would gather them, but loses many: that of 4.1 frees a message while it is still
+    /// under way (`pmix_server_log_fn`, `orte/orted/pmix/pmix_server_gen.c`). Each process writes its own.
+    Own,
+}
+
+static RELAY: OnceLock<Relay> = OnceLock::new();
+
+/// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened to this
+/// process. Without the file, the line alone is said.
 pub(super) fn show_help(topic: &str, line: &str) {
     if !has_help_file() {
         return say(line);
     }
     let (topic, line) = (c_text(topic), c_text(line));
+    if RELAY.get() == Some(&Relay::Own) {
+        let render = Services::host().show_help_string;
+        // SAFETY: zero-ended strings; every topic of the file takes one string.
+        let text = unsafe { render(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
+        if !text.is_null() {
+            // SAFETY: a zero-ended string that is ours.
+            crate::error::write_out(unsafe { CStr::from_ptr(text) }.to_bytes());
+            // SAFETY: allocated by the host with `malloc`, and not used any more.
+            unsafe { libc::free(text.cast()) };
+        }
+        return;
+    }
     // SAFETY: a variable of the host that always holds a function.
     let show = unsafe { Services::host().show_help.read() };
-    // SAFETY: zero-ended strings; every topic of the file takes one string.
+    // SAFETY: as above.
     unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
+}
+
+/// The same about something that all processes of a node find: it is shown once for them.
+pub(super) fn show_help_once(topic: &str, line: &str) {
+    let is_first = std::env::var_os("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
+    if is_first || RELAY.get() != Some(&Relay::Own) {
+        show_help(topic, line);
+    }
 }
 
 fn c_text(text: &str) -> CString {

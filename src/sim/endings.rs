@@ -17,7 +17,7 @@ fn pair(path: Path, peer_timeout: u64) -> Network {
     Network::new(Setup { path, config, ..Setup::default() })
 }
 
-fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<(), Error> {
+fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<()> {
     let endpoint = network.endpoint(from, to);
     let fragment = Fragment { tag: 1, pieces: [Some(block(len)), None], cookie, priority: false };
     let now = network.now();

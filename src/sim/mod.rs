@@ -13,7 +13,10 @@ pub mod traffic;
 
 use crate::config;
 use crate::engine::time::Instant;
-use crate::engine::{Channel, EndpointId, Engine, Event, Identity, Memory, Peer, Received};
+use crate::engine::{
+    Channel, EndpointId, Engine, Event, Fragment, Identity, Memory, Peer, Received, Transmit,
+};
+use crate::error::Result;
 use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -431,38 +434,33 @@ impl Network {
         if self.nodes[index].stopped {
             return;
         }
-        let mut cost = 0;
+        let (mut cost, mut handed_in) = (0, 0);
         for channel in [Channel::Priority, Channel::Data] {
             for _ in 0..64 {
                 let node = &mut self.nodes[index];
                 let Some(bytes) = node.buffers[channel as usize].pop_front() else { break };
                 node.filled[channel as usize] -= bytes.len();
                 cost += self.setup.work;
+                handed_in += 1;
                 self.hand_in(index, channel, &bytes);
                 self.spare.push(bytes);
             }
         }
         let now = self.now;
+        // As an adapter does: after a single one the rest is left to the next turn, and the user may
+        // send before.
+        if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.random.below(2) == 0 {
+            self.nodes[index].busy = now.plus(cost);
+            self.nudge(index);
+            return;
+        }
         self.nodes[index].engine.handle_timeout(now);
         while let Some(event) = self.nodes[index].engine.poll_event() {
             self.report(index, event);
         }
         while let Some(transmit) = self.nodes[index].engine.poll_transmit(now) {
             cost += self.setup.work;
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            bytes.clear();
-            bytes.extend_from_slice(&transmit.header);
-            for piece in transmit.pieces.iter().flatten() {
-                let start = bytes.len();
-                bytes.resize(start + piece.len, 0);
-                piece.memory.read(piece.offset, &mut bytes[start..]);
-            }
-            assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
-            match self.node_of(index, transmit.endpoint) {
-                Some(to) => self.post(index, to, transmit.channel, bytes),
-                // It is closed, and only lingers; the packet itself says who is meant.
-                None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
-            }
+            self.hand_out(index, &transmit);
         }
         let node = &mut self.nodes[index];
         node.busy = now.plus(cost);
@@ -471,6 +469,33 @@ impl Network {
         if let Some(next) = next {
             let at = next.max(node.busy).max(now.plus(1));
             self.turn_at(index, at);
+        }
+    }
+
+    /// Sends a fragment, at once if it may leave at once.
+    pub fn send(&mut self, node: usize, endpoint: EndpointId, fragment: Fragment<Block>) -> Result<()> {
+        let now = self.now;
+        if let Some(transmit) = self.nodes[node].engine.send_at_once(endpoint, fragment, now)? {
+            self.hand_out(node, &transmit);
+        }
+        self.nudge(node);
+        Ok(())
+    }
+
+    fn hand_out(&mut self, index: usize, transmit: &Transmit<Block>) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&transmit.header);
+        for piece in transmit.pieces.iter().flatten() {
+            let start = bytes.len();
+            bytes.resize(start + piece.len, 0);
+            piece.memory.read(piece.offset, &mut bytes[start..]);
+        }
+        assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
+        match self.node_of(index, transmit.endpoint) {
+            Some(to) => self.post(index, to, transmit.channel, bytes),
+            // It is closed, and only lingers; the packet itself says who is meant.
+            None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
         }
     }
 

@@ -26,6 +26,16 @@ struct Sent {
 }
 
 impl Sent {
+    fn of(transmit: &Transmit<Block>) -> Self {
+        let mut bytes = transmit.header.to_vec();
+        for piece in transmit.pieces.iter().flatten() {
+            let start = bytes.len();
+            bytes.resize(start + piece.len, 0);
+            piece.memory.read(piece.offset, &mut bytes[start..]);
+        }
+        Self { channel: transmit.channel, bytes }
+    }
+
     fn repr(&self) -> Repr {
         Packet::parse(&self.bytes).expect("well formed").repr
     }
@@ -71,15 +81,17 @@ impl Pair {
         self.engines[from].handle_timeout(self.now);
         let mut sent = Vec::new();
         while let Some(transmit) = self.engines[from].poll_transmit(self.now) {
-            let mut bytes = transmit.header.to_vec();
-            for piece in transmit.pieces.iter().flatten() {
-                let start = bytes.len();
-                bytes.resize(start + piece.len, 0);
-                piece.memory.read(piece.offset, &mut bytes[start..]);
-            }
-            sent.push(Sent { channel: transmit.channel, bytes });
+            sent.push(Sent::of(&transmit));
         }
         sent
+    }
+
+    /// What a fragment becomes that leaves at once.
+    fn send_at_once(&mut self, from: usize, len: usize, cookie: Cookie) -> Option<Sent> {
+        let memory = Block::new(vec![cookie as u8; len]);
+        let fragment = Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false };
+        let sent = self.engines[from].send_at_once(self.ids[from], fragment, self.now).expect("sent");
+        sent.as_ref().map(Sent::of)
     }
 
     fn give(&mut self, to: usize, sent: &[Sent]) {
@@ -301,6 +313,56 @@ fn round_trips_are_measured_without_the_time_held() {
     let facts = pair.engines[0].peer(pair.ids[0]).expect("known");
     let trip = facts.round_trip.as_micros();
     assert!((59..=62).contains(&trip), "{trip} µs");
+}
+
+#[test]
+fn an_answer_before_the_book_keeping_acknowledges_what_it_answers() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let before = pair.engines[1].counters().clone();
+    for cookie in 0..100 {
+        let question = pair.send_at_once(0, 8, cookie).expect("nothing waits");
+        pair.pass(30);
+        let received = pair.engines[1].handle_datagram(question.channel, &question.bytes, pair.now);
+        assert!(matches!(received, Received::Deliver { .. }) && pair.engines[1].has_deferred());
+        pair.pass(20);
+        let answer = pair.send_at_once(1, 8, 1000 + cookie).expect("nothing waits");
+        assert!(pair.engines[1].has_deferred());
+        pair.pass(30);
+        pair.give(0, &[answer]);
+        assert_eq!(pair.done[0].last(), Some(&cookie));
+        // Nothing more is owed for the question, however long it takes.
+        pair.pass(1);
+        assert!(pair.take(1).is_empty());
+        pair.pass(100);
+        assert!(pair.take(1).is_empty());
+        let acks = pair.take(0);
+        assert_eq!(acks.len(), 1);
+        pair.give(1, &acks);
+        assert_eq!(pair.done[1].last(), Some(&(1000 + cookie)));
+    }
+    let after = pair.engines[1].counters();
+    assert_eq!(after.num_ack_sends, before.num_ack_sends);
+    assert_eq!(after.num_fast_sends, before.num_fast_sends + 100);
+    let trip = pair.engines[0].peer(pair.ids[0]).expect("known").round_trip.as_micros();
+    assert!((59..=62).contains(&trip), "{trip} µs without the time held");
+}
+
+#[test]
+fn what_leaves_at_once_overtakes_nothing() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 10_000, 1);
+    assert!(pair.send_at_once(0, 8, 2).is_none());
+    let sent = pair.take(0);
+    assert!(sent.len() > 7);
+    pair.give(1, &sent);
+    pair.settle();
+    assert_eq!(pair.done[0].len(), 2);
+    assert!(pair.send_at_once(0, 2000, 3).is_none(), "more than a tiny one");
+    pair.settle();
+    assert_eq!(pair.done[0].len(), 3);
+    assert!(pair.send_at_once(0, 8, 4).is_some());
 }
 
 #[test]

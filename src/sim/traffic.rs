@@ -212,7 +212,7 @@ impl Game {
             let piece = |start: usize, len: usize| (len > 0).then(|| block.slice(start, len));
             let pieces = [piece(0, split), piece(split, len - split)];
             let fragment = Fragment { tag: len as u8, pieces, cookie, priority };
-            network.nodes[node].engine.send(endpoint, fragment, now).expect("send");
+            network.send(node, endpoint, fragment).expect("send");
             let receiver = &mut self.players[to];
             if len >= HEAD {
                 receiver.awaited.insert((node, id), len);

@@ -46,6 +46,8 @@ struct State {
     turns: u32,
     /// Something was sent or received not long before.
     busy_until: Instant,
+    /// That is past.
+    is_quiet: bool,
     /// The last turn has left its book-keeping to the next one.
     put_off: bool,
     /// The agent of the node, as far as it concerns this module.
@@ -109,11 +111,10 @@ const CLOSING: Duration = Duration::from_millis(250);
 /// How long a closed connection may still have something to say, by the engine's `LINGER`.
 const LAST_WORDS: Duration = Duration::from_millis(2_500);
 
-/// The data channel is looked at in every so many turns while nothing is expected there: each look
-/// is a system call.
-const DATA_TURNS: u32 = 8;
+/// In every so many turns the data channel is looked at, and the clock, though nothing is expected.
+const FULL_TURNS: u32 = 8;
 
-/// A module that nobody uses is looked at in every so many turns. A multiple of [`DATA_TURNS`], so that
+/// A module that nobody uses is looked at in every so many turns. A multiple of [`FULL_TURNS`], so that
 /// both channels are.
 const QUIET_TURNS: u32 = 16;
 
@@ -153,6 +154,7 @@ impl Module {
             closed: VecDeque::new(),
             turns: 0,
             busy_until: Instant::ORIGIN,
+            is_quiet: false,
             put_off: false,
             watch,
         };
@@ -307,19 +309,24 @@ impl Module {
     }
 
     /// Receives, delivers, acknowledges, resends. Returns how much happened.
+    ///
+    /// Where another thread is at it, it is left to that one: whoever waits comes again.
     pub fn progress(&self, up: &impl Upcalls) -> usize {
+        if self.state.try_with(State::poll) != Some(true) {
+            return 0;
+        }
+        // Not before: in a turn that finds nothing, the clock would be a tenth of the cost.
         let now = self.now();
         let mut count = 0;
-        let mut polled = false;
-        while let Some(work) = self.state.with(|state| state.next(now, &mut polled)) {
+        while let Some(Some(work)) = self.state.try_with(|state| state.next(now)) {
             count += 1;
             self.dispatch(work, up);
         }
-        let found = self.state.with(|state| {
-            state.tidy(now);
+        let found = self.state.try_with(|state| {
+            state.tidy(now, count);
             if state.watch.is_due(now) { state.watch.turn(&mut state.engine, now) } else { Vec::new() }
         });
-        for finding in found {
+        for finding in found.unwrap_or_default() {
             self.report(&finding, up);
         }
         count
@@ -431,37 +438,29 @@ impl State {
         }
     }
 
-    /// What must be done in time, whatever has happened. It may wait one turn for the user of what
-    /// was just delivered, who perhaps answers.
-    fn tidy(&mut self, now: Instant) {
-        if self.engine.has_deferred() && !self.put_off {
+    /// What must be done in time, whatever has happened. It may wait one turn for the user of the one
+    /// thing that was delivered, who perhaps answers.
+    fn tidy(&mut self, now: Instant, count: usize) {
+        if count == 1 && self.engine.has_deferred() && !self.put_off {
             self.put_off = true;
             return;
         }
         self.put_off = false;
+        self.is_quiet = now > self.busy_until;
         self.engine.handle_timeout(now);
         self.transmit(now);
         self.hear_refusals(now);
         self.sweep(now);
     }
 
-    /// The next thing to do outside; polls the link once when there is nothing.
-    fn next(&mut self, now: Instant, polled: &mut bool) -> Option<Work> {
+    /// The next thing to do outside.
+    fn next(&mut self, now: Instant) -> Option<Work> {
         loop {
-            if *polled && self.engine.has_deferred() && self.again.is_none() && self.inbox.is_empty() {
-                return None;
+            if self.engine.has_events() {
+                return self.engine.poll_event().map(Work::Event);
             }
-            if let Some(event) = self.engine.poll_event() {
-                return Some(Work::Event(event));
-            }
-            let Some(datagram) = self.again.take().or_else(|| self.inbox.pop()) else {
-                if *polled {
-                    return None;
-                }
-                *polled = true;
-                self.poll(now);
-                continue;
-            };
+            let datagram = self.again.take().or_else(|| self.inbox.pop())?;
+            self.busy_until = now.plus(BUSY);
             match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
                 Received::Nothing => {}
                 Received::Deliver { endpoint, tag, payload } => {
@@ -474,20 +473,25 @@ impl State {
         }
     }
 
-    /// Looks at the channels: a system call each. A module that nobody uses now is looked at less
-    /// often, so that it does not slow down the others.
-    fn poll(&mut self, now: Instant) {
+    /// Looks at the channels, a system call each; whether there is anything to do, if only to look at
+    /// the clock. A module that nobody uses now is looked at less often, so that it does not slow down
+    /// the others.
+    fn poll(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
-        if now > self.busy_until && !self.turns.is_multiple_of(QUIET_TURNS) {
-            return;
+        if self.is_quiet && !self.turns.is_multiple_of(QUIET_TURNS) {
+            return false;
         }
-        let mut count = self.link.poll(Channel::Priority, &mut self.inbox);
-        if self.turns.is_multiple_of(DATA_TURNS) || self.engine.is_expecting() {
-            count += self.link.poll(Channel::Data, &mut self.inbox);
+        let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
+        self.link.poll(Channel::Priority, &mut self.inbox);
+        if is_full_turn || self.engine.is_expecting() {
+            self.link.poll(Channel::Data, &mut self.inbox);
         }
-        if count > 0 {
-            self.busy_until = now.plus(BUSY);
-        }
+        is_full_turn
+            || !self.inbox.is_empty()
+            || self.put_off
+            || self.again.is_some()
+            || self.engine.has_events()
+            || self.engine.owes()
     }
 
     /// Hands to the link what the engine wants sent.
@@ -504,7 +508,7 @@ impl State {
             posted = true;
         }
         if posted {
-            self.busy_until = now.plus(BUSY);
+            self.note_use(now);
             self.link.flush();
         }
     }
@@ -513,8 +517,13 @@ impl State {
     #[inline]
     fn hand_over(&mut self, datagram: &Transmit<Lent>, now: Instant) {
         let Some((to, pieces)) = self.aim(datagram) else { return };
-        self.busy_until = now.plus(BUSY);
+        self.note_use(now);
         self.link.send(datagram.channel, to, &datagram.header, &pieces);
+    }
+
+    #[inline]
+    fn note_use(&mut self, now: Instant) {
+        (self.busy_until, self.is_quiet) = (now.plus(BUSY), false);
     }
 
     /// Where a datagram goes, and what it carries.

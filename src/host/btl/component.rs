@@ -16,7 +16,7 @@ use crate::btl::usnic::{self, Absent, EndpointId, Module, Named};
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
-use crate::host::services::{say, show_help};
+use crate::host::services::{say, show_help_once};
 use crate::host::symbols::symbols;
 use crate::sync::EngineCell;
 use crate::wire::card;
@@ -145,7 +145,7 @@ unsafe extern "C" fn init<A: BtlAbi>(
                 return ptr::null_mut();
             }
             Err(Declined::Aloud(why)) => {
-                show_help("btl not used", &format!("btl_usnic: {why}"));
+                show_help_once("btl not used", &format!("btl_usnic: {why}"));
                 return ptr::null_mut();
             }
         };

@@ -322,18 +322,26 @@ impl Module {
             count += 1;
             self.dispatch(work, up);
         }
-        let found = self.state.try_with(|state| {
+        let watches = self.state.try_with(|state| {
             state.tidy(now, count);
-            if state.watch.is_due(now) { state.watch.turn(&mut state.engine, now) } else { Vec::new() }
+            state.watch.is_due(now)
         });
-        for finding in found.unwrap_or_default() {
-            self.report(&finding, up);
+        if watches == Some(true) {
+            self.look_around(now, up);
         }
         count
     }
 
-    /// Some datagrams do not reach a peer. The user hears it first, and then the loss.
+    /// Hears what the agent has to say.
     #[cold]
+    fn look_around(&self, now: Instant, up: &impl Upcalls) {
+        let found = self.state.try_with(|state| state.watch.turn(&mut state.engine, now));
+        for finding in found.unwrap_or_default() {
+            self.report(&finding, up);
+        }
+    }
+
+    /// Some datagrams do not reach a peer. The user hears it first, and then the loss.
     fn report(&self, finding: &Finding, up: &impl Upcalls) {
         let Some(peer) = self.peer(finding.endpoint) else { return };
         up.unreached(peer.name, finding);

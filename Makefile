@@ -7,7 +7,7 @@ CARGO        ?= cargo
 # Everything here looks for what was built in target/, whatever the environment says.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: all stage setup help headers check test demo bench install uninstall clean
+.PHONY: all stage setup help headers check test fuzz demo bench install uninstall clean
 
 all: stage ## build the library and stage the components in target/mca
 
@@ -36,11 +36,15 @@ check: ## formatting, lints, documentation, header drift, architecture
 test: setup all ## everything, on both hosts
 	@tests/run.sh
 
+fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS says
+	@tests/fuzz.sh $(RUNS)
+
 demo: setup all ## a real MPI job: ring and ping-pong, hawser beside the host's own
 	@bench/demo.sh
 
-bench: setup all ## paired comparison with the host's own component
+bench: setup all ## paired comparisons with the host's own components and bare UDP
 	@bench/run.sh
+	@bench/usnic.sh
 	@bench/instructions.sh
 
 install: all ## install under PREFIX, component links in COMPONENTDIR

@@ -1,17 +1,13 @@
 # Sourced by the scripts beside it: which host this is, and how a job there loads hawser or the
 # host's own ("stock") OFI MTL. Expects $root, the root of the repository.
 
+. "$root/c-tests/host.sh"
 set -euo pipefail
 
 host=$(. /etc/os-release && echo "$ID${VERSION_ID:-}")
 mca=$root/target/mca
 results=$root/target/bench/$host
 mkdir -p "$results"
-
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 die() {
     echo "$(basename "$0"): $*" >&2
@@ -34,8 +30,7 @@ stock_path() {
 major=$(mpirun --version | sed -n '1s/.* \([0-9]*\)\..*/\1/p')
 
 # mca_parameters VARIANT PROVIDER: sets `parameters` to the MCA parameters, names and values in
-# turn, with which PROVIDER is driven by VARIANT, hawser or stock. The provider `btl` stands for no
-# provider at all: hawser's usnic BTL beside the host's TCP BTL, over the loopback interface.
+# turn, with which PROVIDER is driven by VARIANT, hawser or stock.
 mca_parameters() {
     local mtl=ofi
     parameters=(pml cm)
@@ -43,12 +38,6 @@ mca_parameters() {
         [ -e "$mca/mca_mtl_ofi.so" ] || die "$mca has no mca_mtl_ofi.so: run make first"
         [ "$major" -lt 5 ] || mtl=hawser
         parameters+=(mca_base_component_path "$mca:$(stock_path)")
-    fi
-    if [ "$2" = btl ]; then
-        parameters[1]=ob1
-        [ "$1" = hawser ] && parameters+=(btl usnic,self) || parameters+=(btl tcp,self)
-        parameters+=(btl_tcp_if_include lo)
-        return
     fi
     parameters+=(mtl "$mtl" "mtl_${mtl}_provider_include" "$2" btl_tcp_if_include lo)
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Turns the measurements of run.sh and instructions.sh into tables.
+"""Turns the measurements of run.sh, usnic.sh and instructions.sh into tables.
 
     report.py pairs LOG
+    report.py usnic LOG
     report.py instructions --title T --component OBJECT[:FIRST-LAST] --cases C.. --iterations A B
                            --prefix PATH
 
-`pairs` reads run.sh's log. The ratio of a pair is candidate over baseline for latency and baseline
-over candidate for bandwidth and rate, so that below 1 the candidate is the better one; reported is
-the median over the pairs.
+`pairs` reads the log of rounds in which each side ran once, the candidate and what it is compared
+with. The ratio of a round is candidate over other for latency and other over candidate for bandwidth
+and rate, so that below 1 the candidate is the better one; reported is the median over the rounds.
+`usnic` adds what usnic.sh measures besides, and says which goals are met.
 
 `instructions` reads callgrind's PATH.CASE.COUNT and reports the difference between the two counts,
 for one iteration.
@@ -21,11 +23,11 @@ from collections import Counter, defaultdict
 
 # Medians closer to 1 than this count as even.
 EVEN = 0.01
-# Fewer pairs than this settle nothing, even when they agree: two equal sides do that by chance.
+# Fewer rounds than this settle nothing, even when they agree: two equal sides do that by chance.
 SETTLES = 5
 
 
-# Pairs of runs
+# Rounds of runs
 
 
 class Metric:
@@ -49,32 +51,50 @@ METRICS = [
 ]
 
 
-def read_log(path):
-    """Returns the header's lines, the variant compared, the highest load average that a run found,
-    and figures[host, provider][kind, size, key][pair][side]."""
-    header, variant, load = [], None, 0.0
-    figures = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
-    with open(path) as log:
-        for line in log:
-            if line.startswith("#"):
-                header.append(line[1:].strip())
-                continue
-            kind, *words = line.split()
-            values = dict(word.split("=", 1) for word in words if "=" in word)
-            if kind == "run":
-                run = values
-                load = max(load, float(run["load"]))
-                if run["side"] == "candidate":
-                    variant = run["variant"]
-            elif kind == "check" and int(values["wrong"]):
-                sys.exit(f"report.py: wrong payload in {run}")
-            elif kind in [metric.kind for metric in METRICS]:
-                rows = figures[run["host"], run["provider"]]
-                for key, value in values.items():
-                    if key.startswith(("median_", "min_", "max_")):
-                        row = rows[kind, int(values["size"]), key]
-                        row[int(run["pair"])][run["side"]] = float(value)
-    return header, variant, load, figures
+def nested(depth):
+    return defaultdict(lambda: nested(depth - 1)) if depth else {}
+
+
+class Log:
+    """What one of the scripts has written."""
+
+    def __init__(self, path):
+        self.header = []
+        self.candidate = None  # which variant that was
+        self.load = 0.0  # highest load average that a run found
+        self.figures = nested(3)  # [host, over][kind, size, key][round][side]
+        self.resends = nested(2)  # [host, over][size]: pairs of segments and resends
+        self.goodput = nested(4)  # [host, over][side][size][loss][round]
+        with open(path) as lines:
+            for line in lines:
+                if line.startswith("#"):
+                    self.header.append(line[1:].strip())
+                else:
+                    self.read(*line.split())
+
+    def read(self, kind, *words):
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        if kind == "run":
+            self.run = values
+            self.place = values["host"], values["over"]
+            self.load = max(self.load, float(values["load"]))
+            if values["side"] == "candidate":
+                self.candidate = values["variant"]
+            return
+        run = self.run
+        if kind == "check" and int(values["wrong"]):
+            sys.exit(f"report.py: wrong payload in {run}")
+        if kind == "resends" and run.get("loss", "0") == "0":
+            pair = int(values["segments"]), int(values["again"])
+            self.resends[self.place].setdefault(int(values["size"]), []).append(pair)
+        elif kind == "bandwidth" and "loss" in run:
+            speeds = self.goodput[self.place][run["side"]][int(values["size"])]
+            speeds.setdefault(int(run["loss"]), {})[run["round"]] = float(values["median_mb_s"])
+        elif kind in [metric.kind for metric in METRICS]:
+            for key, value in values.items():
+                if key.startswith(("median_", "min_", "max_")):
+                    row = self.figures[self.place][kind, int(values["size"]), key]
+                    row.setdefault(int(run["round"]), {})[run["side"]] = float(value)
 
 
 def verdict(ratios):
@@ -93,28 +113,32 @@ def number(value):
     return f"{value:.1f}" if value >= 1000 else f"{value:.2f}"
 
 
-def print_metric(metric, rows, variant):
+def ratios_of(metric, rows, size, key, side):
+    """The rounds' ratios of the candidate to a side, and the figures of both."""
+    both = [row for row in rows[metric.kind, size, key].values() if {"candidate", side} <= row.keys()]
+    return [metric.ratio(row["candidate"], row[side]) for row in both], both
+
+
+def print_metric(metric, rows, candidate, side):
     """Prints one table; returns (size, ratio, verdict) for each of its rows."""
     sizes = sorted({size for kind, size, _ in rows if kind == metric.kind})
     if not sizes:
         return []
     print(f"\n  {metric.kind}: {metric.title}")
     print(
-        f"  {'bytes':>9} {'stock':>10} {variant:>10} {'ratio':>7} {'lowest':>7} {'highest':>7}"
+        f"  {'bytes':>9} {side:>10} {candidate:>10} {'ratio':>7} {'lowest':>7} {'highest':>7}"
         f" {'of best':>8}  verdict"
     )
     results = []
     for size in sizes:
-        pairs = list(rows[metric.kind, size, metric.typical].values())
-        best = list(rows[metric.kind, size, metric.best].values())
-        ratios = [metric.ratio(pair["candidate"], pair["baseline"]) for pair in pairs]
-        best_ratios = [metric.ratio(pair["candidate"], pair["baseline"]) for pair in best]
+        ratios, both = ratios_of(metric, rows, size, metric.typical, side)
+        best_ratios, _ = ratios_of(metric, rows, size, metric.best, side)
         middle = statistics.median(ratios)
         word = verdict(ratios)
         print(
             f"  {size:>9}"
-            f" {number(statistics.median(pair['baseline'] for pair in pairs)):>10}"
-            f" {number(statistics.median(pair['candidate'] for pair in pairs)):>10}"
+            f" {number(statistics.median(row[side] for row in both)):>10}"
+            f" {number(statistics.median(row['candidate'] for row in both)):>10}"
             f" {middle:>7.3f} {min(ratios):>7.3f} {max(ratios):>7.3f}"
             f" {statistics.median(best_ratios):>8.3f}  {word}"
         )
@@ -122,36 +146,144 @@ def print_metric(metric, rows, variant):
     return results
 
 
+def sides_of(rows):
+    """Whom the candidate is compared with, in the order of the log."""
+    return list(dict.fromkeys(side for row in rows.values() for runs in row.values()
+                              for side in runs if side != "candidate"))
+
+
 def pairs_report(arguments):
-    header, variant, load, figures = read_log(arguments.log)
-    if not figures:
+    print_pairs(Log(arguments.log))
+
+
+def print_pairs(log):
+    if not log.figures:
         sys.exit("report.py: the log has no figures")
-    if variant == "stock":
-        variant = "stock'"
+    candidate = log.candidate
+    if candidate == "stock":
+        candidate = "stock'"
         print("A control: stock against itself; what differs from 1 here is noise.")
-    for line in header:
+    for line in log.header:
         print(line)
-    print(f"load average before a run: up to {load}, of which the runs themselves make up to 2")
+    print(f"load average before a run: up to {log.load}, of which the runs themselves make up to 2")
     print(
-        f"Ratios are medians over the pairs of runs, {variant}/stock for latency and"
-        f" stock/{variant} for\nbandwidth and rate: below 1 {variant} is better. `lowest` and"
-        " `highest` are the extreme pairs; `of\nbest` compares the best sample of each run"
-        f" instead of its median one. Even: within {EVEN:.0%}. A\nquestion mark: the pairs"
+        f"Ratios are medians over the rounds: {candidate} over the other for latency, the other over"
+        f"\n{candidate} for bandwidth and rate: below 1 {candidate} is better. `lowest` and"
+        " `highest` are the extreme\nrounds; `of best` compares the best sample of each run"
+        f" instead of its median one. Even: within {EVEN:.0%}.\nA question mark: the rounds"
         f" disagree on which is better, or are fewer than {SETTLES}."
     )
-    for (host, provider), rows in figures.items():
-        pairs = max(len(row) for row in rows.values())
-        print(f"\n{host}, {provider}, {pairs} pair{'s' * (pairs > 1)}")
-        summary = []
-        for metric in METRICS:
-            for size, middle, word in print_metric(metric, rows, variant):
-                summary.append((word, f"{metric.kind} {size} B ({middle:.3f})"))
-        print()
-        for word in ("win", "win?", "even", "loss?", "loss"):
-            named = [text for other, text in summary if other == word]
-            print(f"  {word + ':':<6} {len(named)}" + (f": {', '.join(named)}" if named else ""))
+    for (host, over), rows in log.figures.items():
+        for side in sides_of(rows):
+            rounds = max(sum(side in runs for runs in row.values()) for row in rows.values())
+            print(f"\n{host}, {over}, {candidate} beside {side}: {rounds} round{'s' * (rounds > 1)}")
+            summary = []
+            for metric in METRICS:
+                for size, middle, word in print_metric(metric, rows, candidate, side):
+                    summary.append((word, f"{metric.kind} {size} B ({middle:.3f})"))
+            print()
+            for word in ("win", "win?", "even", "loss?", "loss"):
+                named = [text for other, text in summary if other == word]
+                print(f"  {word + ':':<6} {len(named)}" + (f": {', '.join(named)}" if named else ""))
 
 
+# What else usnic.sh measures
+
+
+class Goal:
+    """A limit on the ratio of a metric to a side, for sizes from one to another."""
+
+    def __init__(self, text, kind, side, first, last, limit):
+        self.text = text
+        self.metric = next(metric for metric in METRICS if metric.kind == kind)
+        self.side = side
+        self.sizes = range(first, last + 1)
+        self.limit = limit
+
+    def missed(self, rows):
+        """(size, ratio) where it is missed, by the median; `None` if nothing was measured."""
+        sizes = sorted({size for kind, size, _ in rows if kind == self.metric.kind and size in self.sizes})
+        found = [(size, ratios_of(self.metric, rows, size, self.metric.typical, self.side)[0])
+                 for size in sizes]
+        found = [(size, statistics.median(ratios)) for size, ratios in found if ratios]
+        return [pair for pair in found if pair[1] > self.limit] if found else None
+
+
+ANY = 1, 1 << 40
+GOALS = [
+    Goal("latency up to 256 B at most 1.25 of bare UDP", "latency", "udp", 1, 256, 1.25),
+    Goal("latency not above TCP's", "latency", "tcp", *ANY, 1 + EVEN),
+    Goal("bandwidth not below TCP's", "bandwidth", "tcp", *ANY, 1 + EVEN),
+    Goal("message rate not below TCP's", "rate", "tcp", *ANY, 1 + EVEN),
+    Goal("bandwidth from 1 MiB on at least 0.8 of bare UDP", "bandwidth", "udp", 1 << 20, 1 << 40, 1.25),
+]
+RESENDS = 0.01
+GOODPUT = {1: 0.8, 5: 0.5}
+
+
+def told(name, missed):
+    print(f"  {'met' if not missed else 'MISSED':<7} {name}" + (f": {', '.join(missed)}" if missed else ""))
+
+
+def print_resends(place, sizes):
+    print(f"\n{', '.join(place)}: segments that usnic sent again without loss, by the size whose bandwidth was measured")
+    print(f"  {'bytes':>9} {'segments':>10} {'again':>8} {'share':>8}")
+    for size, pairs in sorted(sizes.items()):
+        segments, again = (sum(column) for column in zip(*pairs))
+        print(f"  {size:>9} {segments:>10} {again:>8} {again / max(segments, 1):>8.3%}")
+    segments, again = (sum(column) for column in zip(*(pair for pairs in sizes.values() for pair in pairs)))
+    print(f"  {'all':>9} {segments:>10} {again:>8} {again / max(segments, 1):>8.3%}")
+    return again / max(segments, 1)
+
+
+def print_goodput(place, sides):
+    """Prints the goodput of each side; returns usnic's ratios to no loss: [size, loss]."""
+    ratios = {}
+    print(f"\n{', '.join(place)}: goodput one way, MB/s, and beside that without loss, medians over the rounds")
+    print(f"  {'bytes':>9} {'side':>6} {'loss':>5} {'MB/s':>10} {'ratio':>7} {'lowest':>7} {'highest':>7}")
+    for side, sizes in sides.items():
+        for size, losses in sorted(sizes.items()):
+            for loss, rounds in sorted(losses.items()):
+                beside = [speed / losses[0][key] for key, speed in rounds.items() if losses[0].get(key)]
+                middle = statistics.median(beside)
+                print(
+                    f"  {size:>9} {side:>6} {loss:>3} % {number(statistics.median(rounds.values())):>10}"
+                    f" {middle:>7.3f} {min(beside):>7.3f} {max(beside):>7.3f}"
+                )
+                if side == "usnic":
+                    ratios[size, loss] = middle
+    return ratios
+
+
+def usnic_report(arguments):
+    log = Log(arguments.log)
+    if log.figures:
+        print_pairs(log)
+    verdicts = []
+    for place, rows in log.figures.items():
+        for goal in GOALS:
+            missed = goal.missed(rows)
+            if missed is not None:
+                verdicts.append((place, goal.text, [f"{size} B ({ratio:.3f})" for size, ratio in missed]))
+    for place, sizes in log.resends.items():
+        share = print_resends(place, sizes)
+        missed = [f"{share:.3%}"] if share >= RESENDS else []
+        verdicts.append((place, f"fewer than {RESENDS:.0%} of the segments sent again without loss", missed))
+    for place, sides in log.goodput.items():
+        ratios = print_goodput(place, sides)
+        for loss, least in GOODPUT.items():
+            missed = [f"{size} B ({ratio:.3f})" for (size, other), ratio in ratios.items()
+                      if other == loss and ratio < least]
+            verdicts.append((place, f"goodput at {loss} % loss at least {least} of that without", missed))
+    print("\nGoals, by the medians over the rounds:")
+    for place in dict.fromkeys(place for place, _, _ in verdicts):
+        print(f" {', '.join(place)}")
+        for other, text, missed in verdicts:
+            if other == place:
+                told(text, missed)
+
+
+# Instructions
 # Instructions
 
 
@@ -299,12 +431,16 @@ def instructions_report(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Tables from run.sh and instructions.sh.")
+    parser = argparse.ArgumentParser(description="Tables from run.sh, usnic.sh and instructions.sh.")
     commands = parser.add_subparsers(required=True)
 
     pairs = commands.add_parser("pairs")
     pairs.add_argument("log")
     pairs.set_defaults(report=pairs_report)
+
+    usnic = commands.add_parser("usnic")
+    usnic.add_argument("log")
+    usnic.set_defaults(report=usnic_report)
 
     instructions = commands.add_parser("instructions")
     instructions.add_argument("--title", required=True)

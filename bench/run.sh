@@ -7,8 +7,7 @@
 #
 # --host        the default is all: this host, and Debian 13 if its tree was built
 # --pairs       pairs of runs for each host and provider, 5
-# --providers   the default is net (tcp on Debian 13), tcp;ofi_rxm and btl, which stands for the
-#               usnic BTL beside the host's TCP BTL
+# --providers   the default is net (tcp on Debian 13) and tcp;ofi_rxm
 # --quick       few sizes, short samples, 3 pairs
 # --candidate   what is compared with stock; stock against itself shows the noise
 
@@ -37,12 +36,12 @@ if [ "$choice" != "$host" ]; then
     exit
 fi
 
-pingpong=("$results/pingpong")
+pingpong=("$results/pingpong" -f 4)
 if [ "$quick" ]; then
     pingpong+=(-m 8 -M 2097152 -f 8 -c 11 -n 300)
     pairs=${pairs:-3}
 fi
-IFS=, read -r -a providers <<<"${providers:-$own_provider,tcp;ofi_rxm,btl}"
+IFS=, read -r -a providers <<<"${providers:-$own_provider,tcp;ofi_rxm}"
 pairs=${pairs:-5}
 log=$results/pairs.log
 output=$results/pingpong.out
@@ -50,7 +49,7 @@ output=$results/pingpong.out
 # measure SIDE VARIANT PROVIDER PAIR: one run, appended to the log.
 measure() {
     mpirun_command "$2" "$3" 2
-    echo "run host=$host provider=$3 pair=$4 side=$1 variant=$2" \
+    echo "run host=$host over=$3 round=$4 side=$1 variant=$2" \
         "load=$(cut -d' ' -f1 /proc/loadavg)" >>"$log"
     if ! timeout 300 "${command[@]}" "${pingpong[@]}" >"$output" 2>"$output.err"; then
         cat "$output" "$output.err" >&2
@@ -73,7 +72,7 @@ for provider in "${providers[@]}"; do
     for ((pair = 1; pair <= pairs; pair++)); do
         printf '%s, %s: pair %d of %d\n' "$host" "$provider" "$pair" "$pairs" >&2
         measure candidate "$candidate" "$provider" "$pair"
-        measure baseline stock "$provider" "$pair"
+        measure stock stock "$provider" "$pair"
     done
 done
 

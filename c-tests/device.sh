@@ -13,20 +13,10 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-case ${1-} in
-debian12)
-    echo "debian12: Open MPI 4.1 has no accelerator framework"
-    echo "0 passed, 0 failed"
-    exit 0
-    ;;
-debian13) ;;
-*)
-    echo "usage: $0 debian12|debian13" >&2
-    exit 2
-    ;;
-esac
-there=(tests/hosts/debian13.sh run --)
-libraries=/usr/lib/x86_64-linux-gnu
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13" >&2; exit 2; }
+[ "$host" = debian13 ] || { echo "$host: Open MPI 4.1 has no accelerator framework"; sum; exit; }
 headers=(-Ic-tests/layout/stubs)
 for folder in openmpi/include openmpi/include/openmpi pmix2/include; do
     headers+=(-isystem "$libraries/$folder")
@@ -34,15 +24,6 @@ done
 flags=(-std=gnu11 -O1 -Wall -Wextra -Werror)
 work=target/c-tests/debian13/device
 mkdir -p "$work" || exit 2
-
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-
-give_up() {
-    echo "not ok $1"
-    echo "0 passed, 1 failed"
-    exit 1
-}
 
 [ -e target/mca/libhawser.so ] || give_up "target/mca is staged"
 # libfabric knows devices of cuda, and none of standin.
@@ -54,18 +35,10 @@ done
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/device.c -o "$work/device" || give_up "device.c compiles"
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/mpi/cancel.c -o "$work/cancel" || give_up "cancel.c compiles"
 
-passed=0 failed=0
-
-# verdict LINE STATUS: counts it; a failed run's log is shown.
+# verdict LINE STATUS
 verdict() {
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1))
-        echo "ok $1 ($((SECONDS - begin)) s)"
-    else
-        failed=$((failed + 1))
-        echo "not ok $1 (status $2, $((SECONDS - begin)) s)"
-        head -n 30 "$log" | sed 's/^/    | /'
-    fi
+    local status=$2
+    check "$1 ($((SECONDS - begin)) s)" "$status"
 }
 
 # job LINE ACCELERATOR OPTIONS… -- PROGRAM ARGUMENTS…: the status is that of the job, or 1 when the
@@ -78,12 +51,10 @@ job() {
     local options=()
     while [ "$1" != -- ]; do options+=("$1") && shift; done
     shift
-    # PMIx reads the component path too, and would complain that ours are not its own.
     timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n 2 \
-        --mca mca_base_component_path "/hawser/$work:/hawser/target/mca:$libraries/openmpi/lib/openmpi40" \
-        --pmixmca mca_base_component_show_load_errors none --mca accelerator "$accelerator" \
+        --mca mca_base_component_path "$root/$work:$root/target/mca:$stock" "${quiet[@]}" --mca accelerator "$accelerator" \
         --mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1 "${options[@]}" \
-        "/hawser/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
+        "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
     local status=$?
     [ "$status" = 0 ] && ! grep -qx "PASS $1" "$log" && status=1
     return "$status"
@@ -95,7 +66,7 @@ device() {
     shift 4
     # shellcheck disable=SC2086 # an expectation may be two words
     job "$line" "$accelerator" --mca mtl_hawser_provider_include "$provider" "$@" \
-        -- device "/hawser/$work/mca_accelerator_$accelerator.so" hawser $expectation
+        -- device "$root/$work/mca_accelerator_$accelerator.so" hawser $expectation
     verdict "$line" $?
 }
 
@@ -105,7 +76,7 @@ for provider in tcp 'tcp;ofi_rxm'; do
     done
 done
 
-preload=(-x "LD_PRELOAD=/hawser/$work/provider.so")
+preload=(-x "LD_PRELOAD=$root/$work/provider.so")
 # The thread that drives `sockets` by default sleeps for milliseconds when ranks share processors.
 own_calls=(--mca mtl_hawser_control_progress manual --mca mtl_hawser_data_progress manual)
 sockets=("${preload[@]}" -x REACHING=sockets "${own_calls[@]}")
@@ -142,5 +113,4 @@ choice "devices do not change the choice in tcp" 'tcp;ofi_rxm,shm' --mca mtl_haw
 choice "devices do not change the choice in shm,tcp" shm --mca mtl_hawser_provider_include shm,tcp
 choice "devices do not change the choice outside an exclude list" 'tcp;ofi_rxm,shm' --mca mtl_hawser_provider_exclude sockets,sm2,udp
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

@@ -16,53 +16,19 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-libraries=/usr/lib/x86_64-linux-gnu
-case ${1-} in
-debian12)
-    there=()
-    root=$PWD
-    stock=$libraries/openmpi/lib/openmpi3
-    quiet=()
-    own=net
-    mtl=ofi
-    propagation=private
-    ;;
-debian13)
-    there=(tests/hosts/debian13.sh run --)
-    root=/hawser
-    stock=$libraries/openmpi/lib/openmpi40
-    # PMIx reads the component path too, and would complain that ours are not its own.
-    quiet=(--pmixmca mca_base_component_show_load_errors none)
-    own=tcp
-    mtl=hawser
-    # In a chroot, whose mounts are private already.
-    propagation=unchanged
-    ;;
-*)
-    echo "usage: $0 debian12|debian13" >&2
-    exit 2
-    ;;
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13" >&2; exit 2; }
+# In the chroot mounts are private already.
+case $host in
+debian12) mtl=ofi propagation=private ;;
+debian13) mtl=hawser propagation=unchanged ;;
 esac
-host=$1
 other=sockets
 library=$root/target/mca/libhawser.so
 work=target/c-tests/$host/faults
 log=$work/log
 mkdir -p "$work" || exit 2
-
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-passed=0 failed=0 lost=0
-check() { # check TEXT STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1)); echo "ok $1"
-    else
-        failed=$((failed + 1)); echo "not ok $1"
-        [ ! -e "$log" ] || { echo "    | status ${status:-none} after ${took:-0} s"; head -n 40 "$log" | sed 's/^/    | /'; }
-    fi
-}
 
 # on_host COMMAND…: runs a command on the host, ended after a minute; fills the log, `status`
 # and `took`.
@@ -75,29 +41,13 @@ on_host() {
     tr -d '\0' <"$log.raw" >"$log"
 }
 
-give_up() {
-    check "$1" 1
-    echo "$passed passed, $failed failed"
-    exit 1
-}
-
 components=(--mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}")
-
-# is_lost: the host has lost a help text.
-is_lost() { says 'ORTE_ERROR_LOG: .*show_help\.c'; }
 
 # job OPTION…: a job of 2 ranks with the staged components, run on the host by the words of `by`.
 by=() program=who arguments=()
 job() {
-    local tries
-    for tries in 1 2 3 4 5 6 7 8 9 10; do
-        on_host "${by[@]}" mpirun --oversubscribe -n 2 "${components[@]}" "$@" "$root/$work/$program" "${arguments[@]}"
-        is_lost && ! says '\] hawser: ' || return 0
-        lost=$((lost + 1))
-    done
+    retold on_host "${by[@]}" mpirun --oversubscribe -n 2 "${components[@]}" "$@" "$root/$work/$program" "${arguments[@]}"
 }
-
-says() { grep -qE -- "$1" "$log"; }
 
 # says_line LINE: this is a line of the log: in a help text, once for all ranks, or said by each rank.
 # A regular expression.
@@ -361,6 +311,4 @@ for provider in $own "tcp;ofi_rxm" $other; do
 done
 
 rm -f "$log.raw"
-[ "$lost" = 0 ] || echo "jobs that were run again because the host had lost a help text: $lost"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

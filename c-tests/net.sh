@@ -14,23 +14,11 @@
 #     HAWSER_BTL_OPTIONS=…     more words for mpirun
 set -u
 cd "$(dirname "$0")/.." || exit 2
+. c-tests/host.sh
 . c-tests/net/bed.sh
 . c-tests/net/job.sh
 
-job_system "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
-bed_able || { echo "0 passed, 1 failed"; exit 1; }
-bed_enter "$@"
-shift
-words=("$@")
-passed=0 failed=0
-
-# wanted LINE: all words are in it.
-wanted() {
-    local word
-    for word in ${words[@]+"${words[@]}"}; do
-        case $1 in *"$word"*) ;; *) return 1 ;; esac
-    done
-}
+job_begin "$@"
 
 # wrong: says what is, or nothing.
 wrong() {
@@ -65,12 +53,9 @@ run() {
     job "$hosts" "$ranks" "$@" "$bed_root/$work/${command[0]}" "${command[@]:1}"
     reason=$(wrong "${command[0]}")
     if [ -z "$reason" ]; then
-        passed=$((passed + 1))
-        echo "ok $line ($((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)"
+        ok "$line ($((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)"
     else
-        failed=$((failed + 1))
-        echo "not ok $line ($reason, $((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)"
-        head -n 40 "$log" | sed 's/^/    | /'
+        not_ok "$line ($reason, $((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) lost, $(bed_count doubled) doubled, $(bed_count delayed) delayed)" "$log"
     fi
     bed_sweep
 }
@@ -90,10 +75,7 @@ under() {
     [ "$3" = 0 ] || condition="$condition, doubled $3 %"
     [ "$4" = 0 ] || condition="$condition, reordered $4 %"
     [ "$5" = unlimited ] || condition="$condition, $5"
-    bed_mtu "$1" && bed_bad "$2" "$3" "$4" && bed_slow "$5" || {
-        echo "not ok the network can be so: $condition"
-        failed=$((failed + 1))
-    }
+    bed_mtu "$1" && bed_bad "$2" "$3" "$4" && bed_slow "$5" || not_ok "the network can be so: $condition"
     patience "$2"
 }
 
@@ -118,9 +100,8 @@ some_programs() {
     run 3 6 "alltoall $rounds $whole"
 }
 
-job_compile p2p sizes datatypes flood bigmsg coll mixed alltoall || { echo "0 passed, 1 failed"; exit 1; }
-bed_make "$system" 3 2 || { echo "not ok the network is there"; echo "0 passed, 1 failed"; exit 1; }
-job_tune
+job_programs p2p sizes datatypes flood bigmsg coll mixed alltoall
+job_network 3 2
 
 under 1500 0 0 0 unlimited; all_programs
 under 9000 0 0 0 unlimited; some_programs
@@ -200,5 +181,4 @@ if [ "$btl" != tcp ]; then
     checked "check: without time between tries there is none" "" silent "" --mca btl_usnic_connectivity_ack_timeout 0
 fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

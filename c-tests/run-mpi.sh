@@ -11,87 +11,29 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
-case ${1-} in
-debian12)
-    there=()
-    root=$PWD
-    stock=$libraries/openmpi3
-    quiet=()
-    plain=net
-    ;;
-debian13)
-    there=(tests/hosts/debian13.sh run --)
-    root=/hawser
-    stock=$libraries/openmpi40
-    # PMIx reads the component path too, and would complain that ours are not its own.
-    quiet=(--pmixmca mca_base_component_show_load_errors none)
-    plain=tcp
-    ;;
-*)
-    echo "usage: $0 debian12|debian13 [WORD …]" >&2
-    exit 2
-    ;;
-esac
-host=$1
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
 shift
 words=("$@")
+plain=$own
 layered='tcp;ofi_rxm'
 work=target/c-tests/$host/mpi
 mkdir -p "$work/logs" || exit 2
-
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-passed=0 failed=0
-
-# wanted LINE: all words are in it.
-wanted() {
-    local word
-    for word in ${words[@]+"${words[@]}"}; do
-        case $1 in *"$word"*) ;; *) return 1 ;; esac
-    done
-}
 
 # run RANKS PROVIDER MODE "PROGRAM ARGUMENT…" [OPTION …]: one job, under the name hawser.
 run() { named hawser "$@"; }
 
 # named NAME RANKS PROVIDER MODE "PROGRAM ARGUMENT…" [OPTION …]
 named() {
-    local name=$1 ranks=$2 provider=$3 mode=$4 begin=$SECONDS log line status program
-    local -a command
-    read -ra command <<<"$5"
+    local name=$1 ranks=$2 provider=$3 mode=$4 command=$5
     shift 5
-    program=${command[0]}
-    line="$name, $provider, $mode, $ranks ranks: ${command[*]} $*"
-    wanted "$line" || return 0
-    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
-    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
-        --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" --mca pml cm --mca mtl "$name" \
-        --mca "mtl_ofi_provider_include" "$provider" --mca "mtl_${name}_tag_mode" "$mode" "$@" \
-        "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
-    status=$?
-    if [ "$status" = 0 ] && grep -qx "PASS $program" "$log"; then
-        passed=$((passed + 1))
-        echo "ok $line ($((SECONDS - begin)) s)"
-    else
-        failed=$((failed + 1))
-        echo "not ok $line (status $status, $((SECONDS - begin)) s)"
-        head -n 30 "$log" | sed 's/^/    | /'
-    fi
+    mpi_job "$name, $provider, $mode, $ranks ranks: $command $*" "$ranks" "$command" --mca pml cm --mca mtl "$name" \
+        --mca mtl_ofi_provider_include "$provider" --mca "mtl_${name}_tag_mode" "$mode" "$@"
 }
 
-[ -e target/mca/libhawser.so ] || { echo "target/mca is missing: make stage"; echo "0 passed, 1 failed"; exit 1; }
-for source in c-tests/mpi/*.c; do
-    program=$(basename "$source" .c)
-    [ "$program" != killed ] || continue
-    "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "$source" -o "$work/$program" -lpthread >"$work/logs/cc" 2>&1 || {
-        cat "$work/logs/cc"
-        echo "not ok $program compiles"
-        failed=$((failed + 1))
-    }
-done
+[ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
+mpi_compile $(mpi_programs)
 
 # Window memory of the user's own needs more than an MTL on 5.0 (c-tests/mpi/rma.c says what).
 windows=rma
@@ -161,14 +103,10 @@ if wanted "$line"; then
     # Who serves is asked first: two ranks of one kind would prove nothing.
     if pair "$log" "$root/$work/who" && grep -q '^rank 0 .*libhawser\.so' "$log" && grep '^rank 1 ' "$log" | grep -qv libhawser &&
         pair "$log" "$root/$work/coll" small && grep -qx "PASS coll" "$log"; then
-        passed=$((passed + 1))
-        echo "ok $line"
+        ok "$line"
     else
-        failed=$((failed + 1))
-        echo "not ok $line"
-        head -n 30 "$log" | sed 's/^/    | /'
+        not_ok "$line" "$log"
     fi
 fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

@@ -16,39 +16,25 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
-libraries=/usr/lib/x86_64-linux-gnu
-case ${1-} in
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13" >&2; exit 2; }
+case $host in
 debian12)
-    there=()
-    root=$PWD
     tree=
-    stock=$libraries/openmpi/lib/openmpi3
-    quiet=()
-    own=net
     pal=libopen-pal.so.40
     version=4.1.4 unknown=4.2.4
     source=v4_1 flags=
     first=ofi
     ;;
 debian13)
-    there=(tests/hosts/debian13.sh run --)
-    root=/hawser
     tree=${HAWSER_CHROOT:-target/hosts/debian13}
-    stock=$libraries/openmpi/lib/openmpi40
-    # PMIx reads the component path too, and would complain that ours are not its own.
-    quiet=(--pmixmca mca_base_component_show_load_errors none)
-    own=tcp
     pal=libopen-pal.so.80
     version=5.0.7 unknown=5.1.7
     source=v5_0 flags=-DOMPI_5
     first=hawser
     ;;
-*)
-    echo "usage: $0 debian12|debian13" >&2
-    exit 2
-    ;;
 esac
-host=$1
 other=sockets
 library=$root/target/mca/libhawser.so
 # What gives libhawser.so the name ofi: the second host's libmpi holds a component ofi, and what is
@@ -60,45 +46,21 @@ work=target/c-tests/$host/selection
 log=$work/log
 mkdir -p "$work" || exit 2
 
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-passed=0 failed=0
-check() { # check TEXT STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1)); echo "ok $1"
-    else
-        failed=$((failed + 1)); echo "not ok $1"
-        [ ! -e "$log" ] || head -n 40 "$log" | sed 's/^/    | /'
-    fi
-}
-
 # on_host COMMAND…: runs a command on the host, ended after a minute.
 on_host() { timeout --kill-after=10 60 "${there[@]}" "$@"; }
-
-give_up() {
-    check "$1" 1
-    echo "$passed passed, $failed failed"
-    exit 1
-}
 
 # job OPTION…: a job of 2 ranks with the staged components; fills the log and `status`.
 job() { plain_job --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@"; }
 
 # plain_job OPTION…: the same, with the host's own components only.
-plain_job() {
-    local tries
-    for tries in 1 2 3 4 5 6 7 8 9 10; do
-        on_host mpirun --oversubscribe -n 2 "$@" "$root/$work/who" >"$log.raw" 2>&1 </dev/null
-        status=$?
-        # Open MPI 5.0 ends its help texts with a zero byte.
-        tr -d '\0' <"$log.raw" >"$log"
-        says 'ORTE_ERROR_LOG: .*show_help\.c' && ! says '\] hawser: ' || return 0
-    done
-}
+plain_job() { retold once "$@"; }
 
-says() { grep -qE -- "$1" "$log"; }
+once() {
+    on_host mpirun --oversubscribe -n 2 "$@" "$root/$work/who" >"$log.raw" 2>&1 </dev/null
+    status=$?
+    # Open MPI 5.0 ends its help texts with a zero byte.
+    tr -d '\0' <"$log.raw" >"$log"
+}
 
 # works: the job ended well and every message was right.
 works() { [ "$status" = 0 ] && says '^exchange: 64 messages, 0 wrong$'; }
@@ -445,5 +407,4 @@ job "${altered[@]}" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_incl
 check "the real host as version $unknown: a job that insists on hawser ends cleanly" $?
 
 rm -f "$log.err" "$log.raw"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+sum

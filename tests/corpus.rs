@@ -53,6 +53,21 @@ fn no_bytes_make_the_agents_parser_panic() {
 }
 
 #[test]
+fn no_card_makes_its_parser_panic() {
+    replay("card", fuzz::card, 200_000);
+}
+
+#[test]
+fn no_announcement_makes_its_parser_panic() {
+    replay("announcement", fuzz::announcement, 100_000);
+}
+
+#[test]
+fn no_name_of_a_link_makes_its_parsers_panic() {
+    replay("name", fuzz::name, 200_000);
+}
+
+#[test]
 fn no_script_of_a_hostile_peer_makes_the_engine_panic() {
     replay("receive", fuzz::receive, 60_000);
 }

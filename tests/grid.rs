@@ -69,7 +69,7 @@ fn run(seed: u64) -> u64 {
         assert_eq!(node.engine.outstanding(), (0, 1), "seed {seed}: something leaks");
         assert!(!node.engine.is_expecting(), "seed {seed}: it waits for nothing");
     }
-    network.fates.sent
+    network.wires.fates.sent
 }
 
 #[test]

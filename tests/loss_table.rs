@@ -85,15 +85,15 @@ fn transfer(link: &Link, loss: u32) -> Row {
     let mut game = Game::new(&mut network, load);
     game.run(&mut network, 3_600_000_000_000).expect("it ends");
     let took = (network.now() - start).as_nanos() as u64;
-    assert_eq!((game.failed, network.fates.overrun), (0, 0), "{} at {loss}", link.name);
+    assert_eq!((game.failed, network.wires.fates.overrun), (0, 0), "{} at {loss}", link.name);
     let counters = network.nodes[1].engine.counters();
     let first = counters.num_chunk_sends + counters.num_frag_sends;
-    let gone = network.fates.lost + network.fates.overflowed;
+    let gone = network.wires.fates.lost + network.wires.fates.overflowed;
     Row {
         goodput: (u128::from(game.bytes) * 1_000_000_000 / u128::from(took)) as u64,
         resends: counters.num_resends * 1000 / (first + counters.num_resends),
         for_lost: (counters.num_resends * 1000).checked_div(gone).unwrap_or(0),
-        overflowed: network.fates.overflowed,
+        overflowed: network.wires.fates.overflowed,
     }
 }
 

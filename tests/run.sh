@@ -49,6 +49,7 @@ step() {
 }
 
 step rust cargo test --release
+step fuzz tests/fuzz.sh
 step exports c-tests/export.sh
 step install c-tests/install.sh
 case $hosts in *debian13*) step second-host tests/hosts/debian13.sh make ;; esac

@@ -3,10 +3,11 @@
  * All payloads are verified. Any number of ranks from 2; meant for 4 to 8.
  *
  * usage: alltoall [rounds, default 20] [longest in bytes, default 1 MiB]
- *        alltoall PATH [longest]         rounds until there is a file of that name */
-#include "check.h"
+ *        alltoall PATH [longest]         rounds until there is a file of that name; then it also says
+ *                                        what the usnic BTL has counted meanwhile */
+#include "counters.h"
 
-enum { TAG = 50 };
+enum { TAG = 50, TAG_TOKEN, TAG_NONE };
 
 static const size_t lengths[] = {
     0, 1, 7, 64, 255, 256, 257, 1000, 1447, 1448, 1449, 1471, 1472, 1473, 4096, 8971, 8972, 8973,
@@ -121,6 +122,35 @@ static bool wanted(int rounds, const char *path)
     return go_on;
 }
 
+/* What a transport puts off is done when it has been asked for a while. */
+static void linger(void)
+{
+    int flag;
+    for (int i = 0; i < 1000; i++)
+        MPI(MPI_Iprobe(MPI_ANY_SOURCE, TAG_NONE, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+}
+
+/* Begins or ends the counting so that of two ranks each counts as received what the other counts as
+ * sent: rank 0 first, with nothing under way, then rank 1, and nobody goes on before. The token to
+ * rank 1 counts as sent when the counting begins, and as received when it ends. */
+static void in_turn(void (*act)(void))
+{
+    char token = 0;
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    linger();
+    if (check_rank == 1) {
+        MPI(MPI_Recv(&token, 1, MPI_BYTE, 0, TAG_TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        linger();
+    }
+    act();
+    if (check_rank < 2)
+        MPI(MPI_Send(&token, 1, MPI_BYTE, 1 - check_rank, TAG_TOKEN, MPI_COMM_WORLD));
+    if (check_rank == 0)
+        MPI(MPI_Recv(&token, 1, MPI_BYTE, 1, TAG_TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+}
+
+static void begin_counting(void) { counters_begin("btl_usnic_"); }
+
 int main(int argc, char **argv)
 {
     const char *path = argc > 1 && strchr(argv[1], '/') != NULL ? argv[1] : NULL;
@@ -142,11 +172,15 @@ int main(int argc, char **argv)
     if (out == NULL || in == NULL || out_places == NULL || requests == NULL || statuses == NULL)
         abort();
     in_places = out_places + check_size;
+    if (path != NULL)
+        in_turn(begin_counting);
     for (; wanted(rounds, path); round_number++) {
         point_to_point();
         collective();
         collective_of_many_lengths();
     }
+    if (path != NULL)
+        in_turn(counters_print);
     free(out);
     free(in);
     free(out_places);

@@ -1,54 +1,42 @@
-# What the scripts that run jobs in a network bed share; sourced by them, after bed.sh.
+# What the scripts that run jobs in a network bed share; sourced by them, after host.sh and bed.sh.
 
-# job_system debian12|debian13
-job_system() {
-    local libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
-    system=$1 quiet=()
-    case $system in
-    debian12)
-        there=()
-        stock=$libraries/openmpi3
-        ;;
-    debian13)
-        there=(tests/hosts/debian13.sh run --)
-        stock=$libraries/openmpi40
-        # PMIx reads the component path too, and would complain that ours are not its own.
-        quiet=(--pmixmca mca_base_component_show_load_errors none)
-        ;;
-    *) return 1 ;;
-    esac
+# job_begin SCRIPT-ARGUMENT…: the script goes on as the bed, if there can be one, for that host, with
+# these words. Its name is in `system`: `host` is free for the hosts of the bed.
+job_begin() {
+    host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+    bed_able || give_up "there can be a network here"
+    bed_enter "$@"
+    words=("${@:2}") system=$host
     btl=${HAWSER_BTL:-usnic}
-    work=target/c-tests/$system/net
-    mkdir -p "$work/logs" || return 1
-    # Variables that Open MPI would take for options of ours.
-    for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
+    work=target/c-tests/$host/net
+    mkdir -p "$work/logs" || exit 2
     read -ra more <<<"${HAWSER_BTL_OPTIONS-}"
+    [ "$btl" = tcp ] || [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 }
 
-# job_compile PROGRAM…
-job_compile() {
-    local program
-    for program in "$@"; do
-        "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/mpi/$program.c" -o "$work/$program" -lpthread >"$work/logs/cc" 2>&1 ||
-            { cat "$work/logs/cc"; echo "not ok $program compiles"; return 1; }
-    done
-    [ "$btl" = tcp ] || [ -e target/mca/libhawser.so ] || { echo "target/mca is missing: make stage"; return 1; }
+# job_programs PROGRAM…: of c-tests/mpi
+job_programs() { mpi_compile "$@" || { sum; exit 1; }; }
+
+# job_network HOSTS [RAILS]
+job_network() {
+    bed_make "$system" "$@" || give_up "the network is there"
+    job_tune
 }
 
 # job_tune: TCP waits for 200 ms after a loss, which is for the world and not for a cable.
 job_tune() {
-    local host
+    local node
     [ "$btl" = tcp ] || return 0
-    for ((host = 1; host <= bed_hosts; host++)); do
-        nsenter --target "${bed_pids[$host]}" --net sysctl -qw net.ipv4.tcp_rto_min_us=5000 2>/dev/null || return 0
+    for ((node = 1; node <= bed_hosts; node++)); do
+        nsenter --target "${bed_pids[$node]}" --net sysctl -qw net.ipv4.tcp_rto_min_us=5000 2>/dev/null || return 0
     done
 }
 
 # job_words HOSTS RANKS WORD…: how such a job is started, in `start`. The last words are the program.
 job_words() {
-    local hosts=$1 ranks=$2 host names=
+    local hosts=$1 ranks=$2 node names=
     shift 2
-    for ((host = 1; host <= hosts; host++)); do names=$names,node$host; done
+    for ((node = 1; node <= hosts; node++)); do names=$names,node$node; done
     start=(mpirun --host "${names#,}" -n "$ranks" -x CHECK_WATCHDOG --mca pml ob1 --mca btl "$btl,self")
     # TCP of 5.0.7 finds no way to a peer of the same host over a device with IPv4 and IPv6.
     [ "$btl $system" != "tcp debian13" ] || start+=(--mca btl_tcp_disable_family 6)

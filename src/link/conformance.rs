@@ -10,18 +10,18 @@ use crate::error::Error;
 const PATIENCE: usize = 2_000_000;
 
 /// A link with its inbox.
-pub(super) struct Node<L> {
-    pub(super) link: L,
-    pub(super) inbox: Inbox,
+pub(crate) struct Node<L> {
+    pub(crate) link: L,
+    pub(crate) inbox: Inbox,
 }
 
 impl<L: Link> Node<L> {
-    pub(super) fn new(link: L) -> Self {
+    pub(crate) fn new(link: L) -> Self {
         Self { link, inbox: Inbox::new() }
     }
 
     /// Polls the channel until a datagram is there.
-    pub(super) fn next(&mut self, channel: Channel) -> Datagram {
+    pub(crate) fn next(&mut self, channel: Channel) -> Datagram {
         for _ in 0..PATIENCE {
             if let Some(datagram) = self.inbox.pop() {
                 assert_eq!(datagram.channel(), channel);
@@ -35,13 +35,13 @@ impl<L: Link> Node<L> {
     }
 
     /// Polls once more: there is nothing else.
-    pub(super) fn has_nothing(&mut self) -> bool {
+    pub(crate) fn has_nothing(&mut self) -> bool {
         Channel::BOTH.iter().all(|channel| self.link.poll(*channel, &mut self.inbox) == 0)
             && self.inbox.is_empty()
     }
 
     /// Posts a datagram, flushing when the queue is full.
-    pub(super) fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) {
+    pub(crate) fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) {
         for _ in 0..PATIENCE {
             if self.link.post(channel, to, header, pieces) {
                 return;
@@ -54,7 +54,7 @@ impl<L: Link> Node<L> {
     }
 
     /// Flushes until nothing waits.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         for _ in 0..PATIENCE {
             self.link.flush();
             if self.link.queued() == 0 {
@@ -65,7 +65,7 @@ impl<L: Link> Node<L> {
         panic!("the queue stays full; {:?}", self.link.counters());
     }
 
-    pub(super) fn resolve<M: Link>(&mut self, peer: &Node<M>) -> AddressId {
+    pub(crate) fn resolve<M: Link>(&mut self, peer: &Node<M>) -> AddressId {
         self.link.resolve(&peer.link.name()).expect("a peer of the same kind")
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn lend(bytes: &mut [u8]) -> Lent {
 }
 
 /// `len` bytes that differ with `seed` and position.
-pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) ^ at.wrapping_mul(7) ^ (at >> 8)) as u8).collect()
 }
 
@@ -87,7 +87,7 @@ fn pair<L: Link>(open: &impl Fn() -> L) -> (Node<L>, Node<L>, AddressId) {
     (one, two, to)
 }
 
-pub(super) fn limits_are_sane<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn limits_are_sane<L: Link>(open: &impl Fn() -> L) {
     let (one, _, to) = pair(open);
     let limits = one.link.limits();
     assert!(limits.max_datagram.iter().all(|max| (500..=65_527).contains(max)), "{limits:?}");
@@ -98,7 +98,7 @@ pub(super) fn limits_are_sane<L: Link>(open: &impl Fn() -> L) {
     }
 }
 
-pub(super) fn every_size_arrives_intact<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn every_size_arrives_intact<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     for channel in Channel::BOTH {
         let max = one.link.limits().max_datagram[channel as usize];
@@ -114,7 +114,7 @@ pub(super) fn every_size_arrives_intact<L: Link>(open: &impl Fn() -> L) {
     assert!(two.has_nothing());
 }
 
-pub(super) fn pieces_are_gathered_in_order<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn pieces_are_gathered_in_order<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     let max = one.link.limits().max_datagram[1];
     for (head, sizes) in [
@@ -137,7 +137,7 @@ pub(super) fn pieces_are_gathered_in_order<L: Link>(open: &impl Fn() -> L) {
 }
 
 /// Bursts that the receive buffer holds: all arrive, each once, in order.
-pub(super) fn bursts_arrive_in_order<L: Link>(open: &impl Fn() -> L, count: usize, lossless: bool) {
+pub(crate) fn bursts_arrive_in_order<L: Link>(open: &impl Fn() -> L, count: usize, lossless: bool) {
     let (mut one, mut two, to) = pair(open);
     let limits = one.link.limits();
     for channel in Channel::BOTH {
@@ -174,7 +174,7 @@ pub(super) fn bursts_arrive_in_order<L: Link>(open: &impl Fn() -> L, count: usiz
 }
 
 /// Long pieces, posted until the queue is full, sent in as few calls as there are.
-pub(super) fn long_bursts_arrive_intact<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn long_bursts_arrive_intact<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     let limits = one.link.limits();
     let max = limits.max_datagram[1];
@@ -200,7 +200,7 @@ pub(super) fn long_bursts_arrive_intact<L: Link>(open: &impl Fn() -> L) {
     assert!(two.has_nothing());
 }
 
-pub(super) fn three_links_talk_crosswise<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn three_links_talk_crosswise<L: Link>(open: &impl Fn() -> L) {
     let mut nodes: Vec<Node<L>> = (0..3).map(|_| Node::new(open())).collect();
     let names: Vec<Vec<u8>> = nodes.iter().map(|node| node.link.name()).collect();
     let mut memory = pattern(5, 2000);
@@ -235,7 +235,7 @@ pub(super) fn three_links_talk_crosswise<L: Link>(open: &impl Fn() -> L) {
 }
 
 /// The consumer polls again while it holds what an earlier poll brought.
-pub(super) fn held_datagrams_survive_nested_polls<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn held_datagrams_survive_nested_polls<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     let mut held: Vec<(usize, Datagram)> = Vec::new();
     for n in 0..300 {
@@ -252,7 +252,7 @@ pub(super) fn held_datagrams_survive_nested_polls<L: Link>(open: &impl Fn() -> L
     }
 }
 
-pub(super) fn buffers_return<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn buffers_return<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     let mut buffers = 0;
     for round in 0..200 {
@@ -273,7 +273,7 @@ pub(super) fn buffers_return<L: Link>(open: &impl Fn() -> L) {
     assert!(two.inbox.buffers() <= buffers + 4, "{} after {buffers}", two.inbox.buffers());
 }
 
-pub(super) fn names_lead_to_one_id<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn names_lead_to_one_id<L: Link>(open: &impl Fn() -> L) {
     let (mut one, two, to) = pair(open);
     let three = Node::new(open());
     assert_eq!(one.resolve(&two), to);
@@ -294,7 +294,7 @@ pub(super) fn names_lead_to_one_id<L: Link>(open: &impl Fn() -> L) {
     assert_ne!(one.resolve(&two), to);
 }
 
-pub(super) fn garbage_is_no_name<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn garbage_is_no_name<L: Link>(open: &impl Fn() -> L) {
     let mut node = Node::new(open());
     let name = node.link.name();
     for len in 0..name.len() {
@@ -322,7 +322,7 @@ pub(super) fn garbage_is_no_name<L: Link>(open: &impl Fn() -> L) {
     assert_eq!(*node.next(Channel::Data), *b"still here");
 }
 
-pub(super) fn too_long_is_dropped_and_counted<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn too_long_is_dropped_and_counted<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     let max = one.link.limits().max_datagram;
     let mut memory = vec![1; 70_000];
@@ -335,7 +335,7 @@ pub(super) fn too_long_is_dropped_and_counted<L: Link>(open: &impl Fn() -> L) {
     assert_eq!(one.link.counters().too_long, 2);
 }
 
-pub(super) fn counters_count<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn counters_count<L: Link>(open: &impl Fn() -> L) {
     let (mut one, mut two, to) = pair(open);
     for n in 0..30 {
         one.post(Channel::BOTH[n % 2], to, &pattern(n, 300), &[]);
@@ -348,7 +348,7 @@ pub(super) fn counters_count<L: Link>(open: &impl Fn() -> L) {
 }
 
 /// A port that nobody listens on any more is reported, and the way to others stays open.
-pub(super) fn a_closed_peer_is_reported<L: Link>(open: &impl Fn() -> L) {
+pub(crate) fn a_closed_peer_is_reported<L: Link>(open: &impl Fn() -> L) {
     let (mut one, two, gone) = pair(open);
     let mut three = Node::new(open());
     let alive = one.resolve(&three);
@@ -396,4 +396,4 @@ macro_rules! conformance {
         $(#[test] fn $test() { suite::$test(&$open); })*
     };
 }
-pub(super) use conformance;
+pub(crate) use conformance;

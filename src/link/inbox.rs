@@ -19,12 +19,12 @@ pub(super) const BUFFER: usize = 65536;
 pub(super) struct Buffer(Box<[u8]>);
 
 /// A buffer that nobody else holds.
-pub(super) struct Vacant(Arc<Buffer>);
+pub(crate) struct Vacant(Arc<Buffer>);
 
 impl Vacant {
     /// The whole buffer.
     #[inline]
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // INVARIANT: unique since it was taken out of the pool; the branch is never taken.
         Arc::get_mut(&mut self.0).map_or(&mut [], |buffer| &mut buffer.0)
     }
@@ -103,7 +103,7 @@ impl Inbox {
 
     /// A buffer to receive into: the one used last if it is vacant, since it is still in the cache.
     #[inline]
-    pub(super) fn take(&mut self) -> Vacant {
+    pub(crate) fn take(&mut self) -> Vacant {
         if let Some(last) = self.lent.last_mut()
             && Arc::get_mut(last).is_some()
             && let Some(last) = self.lent.pop()
@@ -118,7 +118,7 @@ impl Inbox {
 
     /// Appends the datagram that fills the range of the buffer.
     #[inline]
-    pub(super) fn deliver(&mut self, channel: Channel, filled: Vacant, range: Range<usize>) {
+    pub(crate) fn deliver(&mut self, channel: Channel, filled: Vacant, range: Range<usize>) {
         self.deliver_all(channel, filled, range.len().max(1), range);
     }
 

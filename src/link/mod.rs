@@ -2,7 +2,8 @@
 //!
 //! A link queues what it is given, hands it to the network in batches, and lends what it receives.
 //! It is not reliable, it does not order, and it authenticates nobody: that is the engine's part.
-//! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric).
+//! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
+//! a third.
 //!
 //! Beside them are the sockets of a node's agent, which are no link: `probe` to agents of other nodes,
 //! `local` to the processes of its own, `wait` for all of them.
@@ -14,13 +15,13 @@
 mod address;
 mod clock;
 mod fabric;
-mod inbox;
+pub(crate) mod inbox;
 mod interface;
 mod lent;
 mod local;
-mod name;
+pub(crate) mod name;
 mod outbox;
-mod peers;
+pub(crate) mod peers;
 mod probe;
 mod receive;
 mod send;

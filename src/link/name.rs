@@ -11,15 +11,18 @@ const VERSION: u8 = 1;
 
 /// Which link wrote the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Kernel sockets: the body is a [`SocketName`].
     Socket = 1,
     /// libfabric: the body is a [`FabricName`].
     Fabric = 2,
+    /// The simulator: the body is a number.
+    #[cfg(any(test, feature = "sim"))]
+    Simulated = 3,
 }
 
 /// Wraps a body.
-pub(super) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
+pub(crate) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len() + 2).unwrap_or(u16::MAX);
     let mut record = Vec::with_capacity(body.len() + 4);
     record.extend(len.to_le_bytes());
@@ -29,7 +32,7 @@ pub(super) fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 /// The body of a record of this kind.
-pub(super) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
+pub(crate) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
     let (len, rest) = record.split_first_chunk::<2>().ok_or(Error::BadParameter)?;
     match rest {
         [VERSION, found, body @ ..]
@@ -43,7 +46,7 @@ pub(super) fn body(kind: Kind, record: &[u8]) -> Result<&[u8]> {
 
 /// The addresses of a socket link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SocketName {
+pub(crate) struct SocketName {
     /// The host that it is on, as far as loopback addresses go ([`host`](super::interface::host)).
     pub(super) host: u64,
     /// Its interface's address.
@@ -57,7 +60,7 @@ pub(super) struct SocketName {
 impl SocketName {
     /// Body: `u64 host | u8 family (4, 6) | u8 prefix length | u16 priority port | u16 data port |
     /// address`.
-    pub(super) fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(30);
         body.extend(self.host.to_le_bytes());
         body.extend([if self.address.is_ipv4() { 4 } else { 6 }, self.prefix]);
@@ -70,7 +73,7 @@ impl SocketName {
     }
 
     /// Reads one. Only addresses that one host can have are taken.
-    pub(super) fn parse(record: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(record: &[u8]) -> Result<Self> {
         let bad = Error::BadParameter;
         let (host, rest) = body(Kind::Socket, record)?.split_first_chunk::<8>().ok_or(bad)?;
         let (fixed, octets) = rest.split_first_chunk::<6>().ok_or(bad)?;
@@ -99,7 +102,7 @@ pub(super) fn is_of_a_host(address: IpAddr) -> bool {
 
 /// The addresses of a libfabric link, in the provider's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FabricName {
+pub(crate) struct FabricName {
     /// The host that it is on, as for [`SocketName`].
     pub(super) host: u64,
     /// `FI_SOCKADDR_IN` and the like.
@@ -112,7 +115,7 @@ pub(super) struct FabricName {
 
 impl FabricName {
     /// Body: `u64 host | u32 format | u8 prefix length | u8 length of a name | priority name | data name`.
-    pub(super) fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend(self.host.to_le_bytes());
         body.extend(self.format.to_le_bytes());
@@ -122,7 +125,7 @@ impl FabricName {
     }
 
     /// Reads one. Whether the names are names is the provider's to say.
-    pub(super) fn parse(record: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(record: &[u8]) -> Result<Self> {
         let bad = Error::BadParameter;
         let (host, rest) = body(Kind::Fabric, record)?.split_first_chunk::<8>().ok_or(bad)?;
         let (fixed, names) = rest.split_first_chunk::<6>().ok_or(bad)?;

@@ -13,19 +13,19 @@ struct Slot<K, V> {
 }
 
 /// Peers by id and by key.
-pub(super) struct Peers<K, V> {
+pub(crate) struct Peers<K, V> {
     slots: Vec<Slot<K, V>>,
     free: Vec<u32>,
     ids: HashMap<K, AddressId>,
 }
 
 impl<K: Clone + Eq + Hash, V> Peers<K, V> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), ids: HashMap::new() }
     }
 
     /// The peer of this key, made if it is new, used once more.
-    pub(super) fn resolve(&mut self, key: K, make: impl FnOnce() -> Result<V>) -> Result<AddressId> {
+    pub(crate) fn resolve(&mut self, key: K, make: impl FnOnce() -> Result<V>) -> Result<AddressId> {
         if let Some(id) = self.ids.get(&key).copied() {
             self.slots[id.index as usize].uses += 1;
             return Ok(id);
@@ -47,7 +47,7 @@ impl<K: Clone + Eq + Hash, V> Peers<K, V> {
     }
 
     /// Uses the peer once less; its value when that was the last use.
-    pub(super) fn release(&mut self, id: AddressId) -> Option<V> {
+    pub(crate) fn release(&mut self, id: AddressId) -> Option<V> {
         self.get(id)?;
         let slot = &mut self.slots[id.index as usize];
         slot.uses -= 1;
@@ -63,19 +63,19 @@ impl<K: Clone + Eq + Hash, V> Peers<K, V> {
 
     /// The peer; `None` if the id is stale.
     #[inline]
-    pub(super) fn get(&self, id: AddressId) -> Option<&V> {
+    pub(crate) fn get(&self, id: AddressId) -> Option<&V> {
         let slot = self.slots.get(id.index as usize)?;
         if slot.generation == id.generation { slot.entry.as_ref().map(|(_, value)| value) } else { None }
     }
 
     /// The same, to be changed.
-    pub(super) fn get_mut(&mut self, id: AddressId) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, id: AddressId) -> Option<&mut V> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation == id.generation { slot.entry.as_mut().map(|(_, value)| value) } else { None }
     }
 
     /// The first peer that satisfies the predicate.
-    pub(super) fn find(&self, wanted: impl Fn(&V) -> bool) -> Option<AddressId> {
+    pub(crate) fn find(&self, wanted: impl Fn(&V) -> bool) -> Option<AddressId> {
         let index = self.slots.iter().position(|slot| slot.entry.as_ref().is_some_and(|(_, v)| wanted(v)))?;
         Some(AddressId { index: index as u32, generation: self.slots[index].generation })
     }

@@ -92,7 +92,7 @@ fn without_a_timeout_nobody_is_ever_lost() {
     send(&mut network, 0, 1, 100_000, 1).expect("sent");
     run(&mut network, 100 * SECOND);
     assert_eq!(story(&mut network), [""; 0]);
-    assert!(network.fates.sent < 600, "asks seldom: {:?}", network.fates);
+    assert!(network.wires.fates.sent < 600, "asks seldom: {:?}", network.wires.fates);
     network.wake(1);
     run(&mut network, 2 * SECOND);
     assert_eq!(story(&mut network), ["1 gets 100000", "0 done 1 Ok(())"]);
@@ -252,7 +252,7 @@ fn closing_sends_what_is_queued_first() {
 fn both_may_close_at_once() {
     for seed in 0..40 {
         let mut network = pair(lossy(200_000), 0);
-        network.random = Random::new(seed);
+        network.wires.random = Random::new(seed);
         for node in 0..2 {
             send(&mut network, node, 1 - node, 10_000, 1).expect("sent");
         }

@@ -4,6 +4,9 @@ use super::Block;
 use crate::config;
 use crate::engine::time::Instant;
 use crate::engine::{Access, Channel, Engine, Event, Fragment, Identity, Peer, Received, Registration};
+use crate::link::name::{FabricName, SocketName};
+use crate::wire::announcement::Announcement;
+use crate::wire::card;
 use crate::wire::probe;
 use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
 
@@ -29,6 +32,32 @@ pub fn probe(bytes: &[u8]) {
     assert_eq!(packet.message.len(), bytes.len());
     let written = packet.message.emit(&KEY);
     assert_eq!(packet.is_genuine(&KEY), written[..] == bytes[..probe::LEN]);
+}
+
+/// Parses what a process publishes of itself; what is parsed must be written again as it was.
+pub fn card(bytes: &[u8]) {
+    let Some(addresses) = card::parse(bytes) else { return };
+    assert!(addresses.len() <= 255);
+    // Names that no link writes are cut.
+    if addresses.iter().all(|address| address.name.len() < 60_000) {
+        assert_eq!(card::parse(&card::write(&addresses)), Some(addresses));
+    }
+}
+
+/// Parses what a member of a communicator announces; likewise.
+pub fn announcement(bytes: &[u8]) {
+    let Some(announcement) = Announcement::parse(bytes) else { return };
+    assert_eq!(Announcement::parse(&announcement.emit()), Some(announcement));
+}
+
+/// Parses the name of a link, of either kind; likewise, and to the byte.
+pub fn name(bytes: &[u8]) {
+    if let Ok(name) = SocketName::parse(bytes) {
+        assert_eq!(name.write(), bytes);
+    }
+    if let Ok(name) = FabricName::parse(bytes) {
+        assert_eq!(name.write(), bytes);
+    }
 }
 
 /// Plays a script of records against an engine: one byte says what happens, the next how much.

@@ -9,7 +9,11 @@
 //! faster than it works fills its buffers.
 
 pub mod fuzz;
+pub mod link;
 pub mod traffic;
+mod wires;
+
+pub use wires::{Agenda, Arrival, Fates, Path, Wires};
 
 use crate::config;
 use crate::engine::time::Instant;
@@ -18,8 +22,7 @@ use crate::engine::{
 };
 use crate::error::Result;
 use std::cell::RefCell;
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 /// Numbers that look random and follow from a seed (SplitMix64).
@@ -103,42 +106,6 @@ impl Memory for Block {
     }
 }
 
-/// What happens to datagrams between any two nodes, each direction for itself.
-#[derive(Clone, Debug)]
-pub struct Path {
-    /// Lost, in a million.
-    pub loss: u32,
-    /// Sent twice, in a million.
-    pub duplication: u32,
-    /// One bit turned over, in a million.
-    pub corruption: u32,
-    /// Late by up to [`Self::lateness`], in a million.
-    pub reordering: u32,
-    /// See there; nanoseconds.
-    pub lateness: u64,
-    /// Way there, nanoseconds.
-    pub delay: u64,
-    /// Bytes a second of a node's way out; 0: no bound.
-    pub rate: u64,
-    /// Bytes that may wait for the way out; what comes then is dropped.
-    pub queue: u64,
-}
-
-impl Default for Path {
-    fn default() -> Self {
-        Self {
-            loss: 0,
-            duplication: 0,
-            corruption: 0,
-            reordering: 0,
-            lateness: 100_000,
-            delay: 10_000,
-            rate: 0,
-            queue: u64::MAX,
-        }
-    }
-}
-
 /// A network to be.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -172,56 +139,9 @@ impl Default for Setup {
     }
 }
 
-/// What happened to datagrams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fates {
-    /// Sent by engines.
-    pub sent: u64,
-    /// Handed to engines.
-    pub arrived: u64,
-    /// Lost on the way.
-    pub lost: u64,
-    /// Dropped by a full queue.
-    pub overflowed: u64,
-    /// Dropped by a full receive buffer.
-    pub overrun: u64,
-    /// Made two of.
-    pub duplicated: u64,
-    /// Changed on the way.
-    pub corrupted: u64,
-    /// Overtaken on purpose.
-    pub delayed: u64,
-}
-
 enum What {
     Arrives { to: usize, channel: Channel, bytes: Vec<u8> },
     Turn { node: usize },
-}
-
-struct Entry {
-    at: Instant,
-    order: u64,
-    what: What,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
 }
 
 /// A delivered fragment, or what else an engine reports.
@@ -257,8 +177,6 @@ pub struct Node {
     filled: [usize; 2],
     busy: Instant,
     turn_at: Option<Instant>,
-    /// When its way out is free again.
-    free: Instant,
     incarnation: u32,
 }
 
@@ -268,19 +186,12 @@ pub struct Network {
     pub setup: Setup,
     /// The nodes.
     pub nodes: Vec<Node>,
-    /// What happened to datagrams.
-    pub fates: Fates,
+    /// What is between them.
+    pub wires: Wires,
     /// What has happened and was not looked at.
     pub happened: VecDeque<Happened>,
-    /// Directions that lose everything: from, to.
-    pub cut: Vec<(usize, usize)>,
-    /// The channels of which only these lose (`None`: both).
-    pub lossy: Option<Channel>,
-    random: Random,
     now: Instant,
-    order: u64,
-    agenda: BinaryHeap<Reverse<Entry>>,
-    spare: Vec<Vec<u8>>,
+    agenda: Agenda<What>,
     names: HashMap<u64, usize>,
 }
 
@@ -298,17 +209,13 @@ impl Network {
     /// The nodes know nobody yet.
     pub fn new(setup: Setup) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
+        let exposed = if setup.config.protect_payload { usize::MAX } else { 64 };
         let mut network = Self {
             nodes: Vec::new(),
-            fates: Fates::default(),
+            wires: Wires::new(setup.path.clone(), exposed, setup.nodes, setup.seed),
             happened: VecDeque::new(),
-            cut: Vec::new(),
-            lossy: None,
-            random: Random::new(setup.seed),
             now,
-            order: 0,
-            agenda: BinaryHeap::new(),
-            spare: Vec::new(),
+            agenda: Agenda::new(),
             names: (0..setup.nodes).map(|node| (name_of(node), node)).collect(),
             setup,
         };
@@ -329,7 +236,6 @@ impl Network {
             filled: [0; 2],
             busy: self.now,
             turn_at: None,
-            free: self.now,
             incarnation,
         }
     }
@@ -341,7 +247,7 @@ impl Network {
 
     /// The dice.
     pub const fn random(&mut self) -> &mut Random {
-        &mut self.random
+        &mut self.wires.random
     }
 
     /// The process dies, and another takes its place; nobody is told.
@@ -373,11 +279,6 @@ impl Network {
         self.names.get(&facts.name).copied()
     }
 
-    fn enter(&mut self, at: Instant, what: What) {
-        self.order += 1;
-        self.agenda.push(Reverse(Entry { at, order: self.order, what }));
-    }
-
     /// The node shall take a turn soon: it was asked for something.
     pub fn nudge(&mut self, node: usize) {
         let at = self.now.max(self.nodes[node].busy);
@@ -387,7 +288,7 @@ impl Network {
     fn turn_at(&mut self, node: usize, at: Instant) {
         if self.nodes[node].turn_at.is_none_or(|already| already > at) {
             self.nodes[node].turn_at = Some(at);
-            self.enter(at, What::Turn { node });
+            self.agenda.enter(at, What::Turn { node });
         }
     }
 
@@ -399,16 +300,15 @@ impl Network {
 
     /// The next thing happens; `false`: nothing will, or not before `until`, and it is then.
     pub fn step(&mut self, until: Instant) -> bool {
-        let due = self.agenda.peek().is_some_and(|Reverse(entry)| entry.at <= until);
-        let Some(Reverse(entry)) = due.then(|| self.agenda.pop()).flatten() else {
+        let Some((at, what)) = self.agenda.next(until) else {
             self.now = self.now.max(until);
             return false;
         };
-        self.now = self.now.max(entry.at);
-        match entry.what {
+        self.now = self.now.max(at);
+        match what {
             What::Arrives { to, channel, bytes } => self.arrive(to, channel, bytes),
             What::Turn { node } => {
-                if self.nodes[node].turn_at == Some(entry.at) {
+                if self.nodes[node].turn_at == Some(at) {
                     self.nodes[node].turn_at = None;
                     self.turn(node);
                 }
@@ -421,8 +321,8 @@ impl Network {
         let node = &mut self.nodes[to];
         let filled = &mut node.filled[channel as usize];
         if *filled + bytes.len() > self.setup.receive_buffer {
-            self.fates.overrun += 1;
-            self.spare.push(bytes);
+            self.wires.fates.overrun += 1;
+            self.wires.discard(bytes);
             return;
         }
         *filled += bytes.len();
@@ -443,13 +343,13 @@ impl Network {
                 cost += self.setup.work;
                 handed_in += 1;
                 self.hand_in(index, channel, &bytes);
-                self.spare.push(bytes);
+                self.wires.discard(bytes);
             }
         }
         let now = self.now;
         // As an adapter does: after a single one the rest is left to the next turn, and the user may
         // send before.
-        if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.random.below(2) == 0 {
+        if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.wires.random.below(2) == 0 {
             self.nodes[index].busy = now.plus(cost);
             self.nudge(index);
             return;
@@ -483,8 +383,7 @@ impl Network {
     }
 
     fn hand_out(&mut self, index: usize, transmit: &Transmit<Block>) {
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
+        let mut bytes = self.wires.blank();
         bytes.extend_from_slice(&transmit.header);
         for piece in transmit.pieces.iter().flatten() {
             let start = bytes.len();
@@ -538,7 +437,7 @@ impl Network {
     }
 
     fn hand_in(&mut self, index: usize, channel: Channel, bytes: &[u8]) {
-        self.fates.arrived += 1;
+        self.wires.fates.arrived += 1;
         let now = self.now;
         let mut received = self.nodes[index].engine.handle_datagram(channel, bytes, now);
         if let Received::Unknown { name, incarnation } = received {
@@ -569,46 +468,10 @@ impl Network {
     }
 
     /// Puts a datagram on its way.
-    pub fn post(&mut self, from: usize, to: usize, channel: Channel, mut bytes: Vec<u8>) {
-        self.fates.sent += 1;
-        let path = self.setup.path.clone();
-        let mut at = self.now;
-        if path.rate > 0 {
-            let node = &mut self.nodes[from];
-            let waits = node.free.nanos().saturating_sub(at.nanos());
-            if waits.saturating_mul(path.rate) / 1_000_000_000 > path.queue {
-                self.fates.overflowed += 1;
-                self.spare.push(bytes);
-                return;
-            }
-            let takes = bytes.len() as u64 * 1_000_000_000 / path.rate;
-            node.free = node.free.max(at).plus(takes);
-            at = node.free;
+    pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
+        for (at, bytes) in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
+            self.agenda.enter(at, What::Arrives { to, channel, bytes });
         }
-        let lossy = self.lossy.is_none_or(|lossy| lossy == channel);
-        if lossy && self.random.happens(path.loss) || self.cut.contains(&(from, to)) {
-            self.fates.lost += 1;
-            self.spare.push(bytes);
-            return;
-        }
-        if self.random.happens(path.duplication) {
-            self.fates.duplicated += 1;
-            let again = at.plus(path.delay + self.random.below(path.lateness));
-            self.enter(again, What::Arrives { to, channel, bytes: bytes.clone() });
-        }
-        if self.random.happens(path.corruption) {
-            self.fates.corrupted += 1;
-            // Past the header only a tag over the payload would notice; links have checksums.
-            let end = if self.setup.config.protect_payload { bytes.len() } else { bytes.len().min(64) };
-            let bit = self.random.below(end as u64 * 8) as usize;
-            bytes[bit / 8] ^= 1 << (bit % 8);
-        }
-        at = at.plus(path.delay);
-        if self.random.happens(path.reordering) {
-            self.fates.delayed += 1;
-            at = at.plus(self.random.below(path.lateness));
-        }
-        self.enter(at, What::Arrives { to, channel, bytes });
     }
 }
 
@@ -616,6 +479,8 @@ impl Network {
 mod endings;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod link_tests;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

@@ -8,7 +8,7 @@ fn play(setup: Setup, load: Load) -> (Network, Game) {
     let mut network = Network::new(setup);
     let mut game = Game::new(&mut network, load);
     if let Err(missing) = game.run(&mut network, 120_000_000_000) {
-        panic!("seed {}: {missing}; {:?}\n{}", network.setup.seed, network.fates, network.describe());
+        panic!("seed {}: {missing}; {:?}\n{}", network.setup.seed, network.wires.fates, network.describe());
     }
     (network, game)
 }
@@ -17,7 +17,7 @@ fn play(setup: Setup, load: Load) -> (Network, Game) {
 fn fragments_of_every_size_arrive() {
     let (network, game) = play(Setup::default(), Load::default());
     assert_eq!((game.failed, game.completed), (0, 200));
-    assert_eq!(network.fates.overrun, 0);
+    assert_eq!(network.wires.fates.overrun, 0);
 }
 
 /// A path that does everything bad at once, as much as the seed says.
@@ -110,7 +110,7 @@ fn without_loss_no_receiver_is_overrun() {
             };
             let (resends, probes) = (of(|c| c.num_resends), of(|c| c.num_probes));
             assert!(
-                resends <= 2 * probes && network.fates.overrun <= probes,
+                resends <= 2 * probes && network.wires.fates.overrun <= probes,
                 "seed {seed}, {nodes} nodes: {}",
                 network.describe()
             );
@@ -125,7 +125,7 @@ fn acknowledgements_alone_may_be_lost() {
     for seed in seeds(10) {
         let path = Path { loss: 500_000, ..Path::default() };
         let mut network = Network::new(Setup { seed, path, ..Setup::default() });
-        network.lossy = Some(Channel::Priority);
+        network.wires.lossy = Some(Channel::Priority);
         let load =
             Load { operations: 100, shortest: 2_000, longest: 30_000, to_one: true, ..Load::default() };
         let mut game = Game::new(&mut network, load);
@@ -142,11 +142,11 @@ fn a_path_that_opens_again_loses_nothing() {
         let load = Load { operations: 50, longest: 60_000, ..Load::default() };
         let mut game = Game::new(&mut network, load);
         let _ = game.run(&mut network, 300_000);
-        network.cut = vec![(0, 1)];
+        network.wires.cut = vec![(0, 1)];
         let _ = game.run(&mut network, 2_000_000_000);
-        network.cut = vec![(0, 1), (1, 0)];
+        network.wires.cut = vec![(0, 1), (1, 0)];
         let _ = game.run(&mut network, 2_000_000_000);
-        network.cut = vec![];
+        network.wires.cut = vec![];
         game.run(&mut network, 10_000_000_000).unwrap_or_else(|missing| panic!("seed {seed}: {missing}"));
         assert_eq!((game.failed, game.completed), (0, 100));
     }

@@ -14,6 +14,7 @@ pub mod agent;
 mod links;
 mod module;
 mod pairing;
+mod routes;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::agent::{Finding, Watch};
+use super::routes::{Route, Routes};
 use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
@@ -52,50 +53,6 @@ struct State {
     put_off: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
-}
-
-/// Where the peer of an endpoint is.
-struct Route {
-    of: EndpointId,
-    to: AddressId,
-    /// Only what the peer may have missed still goes there.
-    is_closed: bool,
-}
-
-/// Routes by the endpoint's place. A closed one may still stand where a new one belongs.
-#[derive(Default)]
-struct Routes {
-    places: Vec<Option<Route>>,
-}
-
-impl Routes {
-    #[inline]
-    fn find(&self, of: EndpointId) -> Option<&Route> {
-        self.places.get(of.index())?.as_ref().filter(|route| route.of == of)
-    }
-
-    fn find_mut(&mut self, of: EndpointId) -> Option<&mut Route> {
-        self.places.get_mut(of.index())?.as_mut().filter(|route| route.of == of)
-    }
-
-    /// Puts a route in its place; the one that stood there.
-    fn put(&mut self, route: Route) -> Option<Route> {
-        let place = route.of.index();
-        if self.places.len() <= place {
-            self.places.resize_with(place + 1, || None);
-        }
-        self.places[place].replace(route)
-    }
-
-    fn take(&mut self, of: EndpointId) -> Option<Route> {
-        self.places.get_mut(of.index())?.take_if(|route| route.of == of)
-    }
-
-    /// The endpoints whose peers are at an address.
-    fn at(&self, address: AddressId) -> Vec<EndpointId> {
-        let there = |route: &Route| (route.to == address).then_some(route.of);
-        self.places.iter().flatten().filter_map(there).collect()
-    }
 }
 
 /// What `progress` has to do outside the engine.
@@ -271,12 +228,7 @@ impl Module {
         remote: (Registration, u64),
         cookie: Cookie,
     ) -> Result<()> {
-        let now = self.now();
-        self.state.with(|state| {
-            state.engine.put(endpoint, local, remote.0, remote.1, cookie, now)?;
-            state.transmit(now);
-            Ok(())
-        })
+        self.ask(|engine, now| engine.put(endpoint, local, remote.0, remote.1, cookie, now))
     }
 
     /// Reads a peer's memory.
@@ -290,9 +242,14 @@ impl Module {
         remote: (Registration, u64),
         cookie: Cookie,
     ) -> Result<()> {
+        self.ask(|engine, now| engine.get(endpoint, local, remote.0, remote.1, cookie, now))
+    }
+
+    /// Asks the engine for something, and sends what it can send at once.
+    fn ask(&self, what: impl FnOnce(&mut Engine<Lent>, Instant) -> Result<()>) -> Result<()> {
         let now = self.now();
         self.state.with(|state| {
-            state.engine.get(endpoint, local, remote.0, remote.1, cookie, now)?;
+            what(&mut state.engine, now)?;
             state.transmit(now);
             Ok(())
         })

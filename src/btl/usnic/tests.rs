@@ -302,3 +302,49 @@ fn connections_close_from_both_ends() {
     two.module.close(&[back], &two);
     assert_eq!((one.module.peer(there), two.module.peer(back)), (None, None));
 }
+
+/// Peers come and go, and new ones take their places: what is sent to a peer arrives there, and nothing
+/// of it anywhere else, not even to be dropped for its tag.
+#[test]
+fn a_place_that_is_used_again_leads_to_its_new_peer_only() {
+    let config = config::Usnic::default();
+    let one = Node::new(1, 1500, &config);
+    let mut peers = Vec::new();
+    let mut gone: Vec<EndpointId> = Vec::new();
+    for name in 2..42 {
+        let peer = Node::new(name, 1500, &config);
+        peer.hears_of(&one);
+        let there = one.connect(&peer);
+        for old in &gone {
+            assert_ne!(*old, there);
+            let (cookie, lent) = one.lend(vec![99; 50]);
+            let fragment = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false };
+            assert_eq!(one.module.send(*old, fragment), Err(Error::Unreachable), "the peer is gone");
+        }
+        let first = [100, 5_000].map(|len| one.send(there, 1, vec![name as u8; len]));
+        run(&[&one, &peer], || first.iter().all(|cookie| one.done.borrow().contains_key(cookie)));
+        // Still under way when the peer goes.
+        one.send(there, 1, vec![name as u8; 20_000]);
+        if name % 3 == 0 {
+            one.module.close(&[there], &one);
+        } else {
+            one.module.forget(there);
+        }
+        gone.push(there);
+        peers.push(peer);
+    }
+    let mut places: Vec<usize> = gone.iter().map(|endpoint| endpoint.index()).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert!(places.len() < 20, "the places were used again: {places:?}");
+    for peer in &peers {
+        for _ in 0..100 {
+            peer.module.progress(peer);
+        }
+        let received = peer.received.borrow();
+        assert!(received.len() >= 2, "something came");
+        let is_own = |bytes: &[u8]| bytes.iter().all(|byte| u64::from(*byte) == peer.name);
+        assert!(received.iter().all(|(_, _, bytes)| is_own(bytes)), "what came was meant for another");
+        assert_eq!(peer.module.counters(|counters| counters.num_crc_errors), 0);
+    }
+}

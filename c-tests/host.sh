@@ -1,0 +1,121 @@
+# What the scripts that run jobs on a host share: how a command gets there, and how verdicts are
+# counted. Sourced by them, in the root of the repository, with `words` set where there are any.
+
+# Variables that Open MPI would take for options of ours.
+for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+passed=0 failed=0 lost=0 words=()
+
+# host_use debian12|debian13: sets `host`; `there`, the words before a command that runs on it; `root`,
+# where the repository is there; `libraries`, the host's, and `stock`, its own components; `quiet`, what
+# mpirun needs to hear besides a component path; `own`, the provider that has tagged messages over TCP
+# by itself.
+host_use() {
+    host=$1 quiet=() libraries=/usr/lib/x86_64-linux-gnu
+    case $host in
+    debian12)
+        there=()
+        root=$PWD
+        stock=$libraries/openmpi/lib/openmpi3
+        own=net
+        ;;
+    debian13)
+        there=(tests/hosts/debian13.sh run --)
+        root=/hawser
+        stock=$libraries/openmpi/lib/openmpi40
+        # PMIx reads the component path too, and would complain that ours are not its own.
+        quiet=(--pmixmca mca_base_component_show_load_errors none)
+        own=tcp
+        ;;
+    *) return 1 ;;
+    esac
+}
+
+# wanted LINE: all words are in it.
+wanted() {
+    local word
+    for word in ${words[@]+"${words[@]}"}; do
+        case $1 in *"$word"*) ;; *) return 1 ;; esac
+    done
+}
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok $1"
+}
+
+# not_ok LINE [LOG]: shows how the log begins.
+not_ok() {
+    failed=$((failed + 1))
+    echo "not ok $1"
+    [ ! -e "${2-}" ] || tr -d '\0' <"$2" | head -n 40 | sed 's/^/    | /'
+}
+
+# check LINE STATUS: a verdict by the status of a command, on what is in `log`.
+check() {
+    if [ "$2" = 0 ]; then ok "$1"; else not_ok "$1 (status ${status:-none})" "${log-}"; fi
+}
+
+says() { grep -aqE -- "$1" "$log"; }
+
+# is_lost: the host has lost a help text. Open MPI 4.1.4 does, its own as well.
+is_lost() { says 'ORTE_ERROR_LOG: .*show_help\.c'; }
+
+# retold COMMAND…: runs a job, which fills `log`; again, if the host has lost a help text and hawser has
+# said nothing by itself.
+retold() {
+    local tries
+    for tries in 1 2 3 4 5 6 7 8 9 10; do
+        "$@"
+        is_lost && ! says '\] hawser: ' || return 0
+        lost=$((lost + 1))
+    done
+}
+
+# sum: the last line, and the script's status.
+sum() {
+    [ "$lost" = 0 ] || echo "jobs that were run again because the host had lost a help text: $lost"
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+}
+
+# give_up LINE: the script can do nothing.
+give_up() {
+    not_ok "$1" "${log-}"
+    sum
+    exit 1
+}
+
+# mpi_programs: all of c-tests/mpi that end well.
+mpi_programs() { basename -s .c c-tests/mpi/*.c | grep -vx killed; }
+
+# mpi_compile PROGRAM…: of c-tests/mpi, into `work`; says which it cannot.
+mpi_compile() {
+    local program status=0
+    for program in "$@"; do
+        "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/mpi/$program.c" -o "$work/$program" \
+            -lpthread >"$work/logs/cc" 2>&1 || { not_ok "$program compiles" "$work/logs/cc"; status=1; }
+    done
+    return $status
+}
+
+# mpi_job LINE RANKS "PROGRAM ARGUMENT…" WORD…: a job with hawser first on the component path; its
+# program must say `PASS`.
+mpi_job() {
+    local line=$1 ranks=$2 begin=$SECONDS log status
+    local -a command
+    read -ra command <<<"$3"
+    shift 3
+    wanted "$line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
+        --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@" \
+        "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ] && grep -qx "PASS ${command[0]}" "$log"; then
+        ok "$line ($((SECONDS - begin)) s)"
+    else
+        not_ok "$line (status $status, $((SECONDS - begin)) s)" "$log"
+    fi
+}

@@ -1,0 +1,55 @@
+/* What a component counts, by MPI_T: a line `counter RANK NAME VALUE` for each of its performance
+ * variables of which there are numbers, the values of all its modules together. Sends nothing. */
+#ifndef COUNTERS_H
+#define COUNTERS_H
+
+#include "check.h"
+
+enum { COUNTERS_MOST = 128 };
+
+static MPI_T_pvar_session counters_session;
+static int counters_count;
+static struct {
+    char name[128];
+    MPI_T_pvar_handle handle;
+    int values;
+} counters[COUNTERS_MOST];
+
+/* From now on they count. */
+static inline void counters_begin(const char *prefix)
+{
+    int level, variables = 0;
+    MPI(MPI_T_init_thread(MPI_THREAD_SINGLE, &level));
+    MPI(MPI_T_pvar_session_create(&counters_session));
+    MPI(MPI_T_pvar_get_num(&variables));
+    for (int i = 0; i < variables && counters_count < COUNTERS_MOST; i++) {
+        char name[256];
+        int name_size = sizeof name, text_size = 0, verbosity, class, bind, readonly, continuous, atomic;
+        MPI_Datatype type;
+        MPI_T_enum names;
+        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, NULL, &text_size, &bind, &readonly,
+                                &continuous, &atomic) != MPI_SUCCESS ||
+            strncmp(name, prefix, strlen(prefix)) != 0 || type != MPI_UNSIGNED_LONG_LONG)
+            continue;
+        snprintf(counters[counters_count].name, sizeof counters[0].name, "%s", name + strlen(prefix));
+        MPI(MPI_T_pvar_handle_alloc(counters_session, i, NULL, &counters[counters_count].handle, &counters[counters_count].values));
+        counters_count++;
+    }
+}
+
+static inline void counters_print(void)
+{
+    for (int i = 0; i < counters_count; i++) {
+        unsigned long long values[counters[i].values > 0 ? counters[i].values : 1], sum = 0;
+        MPI(MPI_T_pvar_read(counters_session, counters[i].handle, values));
+        for (int module = 0; module < counters[i].values; module++)
+            sum += values[module];
+        printf("counter %d %s %llu\n", check_rank, counters[i].name, sum);
+        MPI(MPI_T_pvar_handle_free(counters_session, &counters[i].handle));
+    }
+    MPI(MPI_T_pvar_session_free(&counters_session));
+    MPI(MPI_T_finalize());
+    fflush(stdout);
+}
+
+#endif

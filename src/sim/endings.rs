@@ -124,7 +124,7 @@ fn a_peer_that_is_said_to_live_is_not_lost_and_asked_no_more_often() {
         network.nodes[0].engine.handle_alive(endpoint, now);
     }
     assert_eq!(story(&mut network), [""; 0]);
-    assert!(network.fates.sent < 400, "asks seldom: {:?}", network.fates);
+    assert!(network.wires.fates.sent < 400, "asks seldom: {:?}", network.wires.fates);
     run(&mut network, 6 * SECOND);
     assert_eq!(story(&mut network), ["0 done 1 Err(Unreachable)", "0 lost"], "when nobody says it any more");
 }

@@ -374,8 +374,9 @@ for class in opal_object_t opal_convertor_t opal_datatype_t ompi_communicator_t 
         refused "its ${class}_class says ${expected% *} bytes where hawser expects ${expected#* }: a debug build, or one with other options"
     check "a host whose $class is larger is refused" $?
 done
-[ "$(wc -w <<<"$all")" -ge 15 ]
-check "hawser's sources name the symbols of the host ($(wc -w <<<"$all"))" $?
+count=$(wc -w <<<"$all")
+[ "$count" -ge 15 ]
+check "hawser's sources name the symbols of the host ($count)" $?
 for missing in $all; do
     symbols=$(grep -vx "$missing" <<<"$all")
     stand_in -DVERSION="\"$version\""

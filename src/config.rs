@@ -182,6 +182,44 @@ pub struct Btl {
     pub base_port: u16,
     /// How ways to peers are checked; `None`: not at all (`btl_usnic_connectivity_check`).
     pub check: Option<Check>,
+    /// How many datagrams may wait.
+    pub depths: Depths,
+    /// Time between lines of statistics; zero: none (`btl_usnic_stats`).
+    pub statistics: Duration,
+    /// Each line counts from the one before (`btl_usnic_stats_relative`).
+    pub relative: bool,
+    /// What the names of connectivity maps begin with (`btl_usnic_connectivity_map`).
+    pub map: Option<String>,
+    /// Interfaces far from the processor get short messages last (`btl_usnic_want_numa_device_assignment`).
+    pub by_distance: bool,
+    /// What the module's table says.
+    pub table: Table,
+}
+
+/// How many datagrams may wait, by channel, the urgent one first; `None`: what the link thinks right.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Depths {
+    /// To be sent (`btl_usnic_prio_sd_num`, `btl_usnic_sd_num`).
+    pub send: [Option<usize>; 2],
+    /// Arrived (`btl_usnic_prio_rd_num`, `btl_usnic_rd_num`).
+    pub receive: [Option<usize>; 2],
+    /// Completions of either (`btl_usnic_cq_num`).
+    pub completions: Option<usize>,
+}
+
+/// What a host weighs byte transports by, and may be told otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Table {
+    /// Transports of lower value are not used beside this one.
+    pub exclusivity: u32,
+    /// Sends, PUTs and GETs that the host may use, as the host's own bits.
+    pub flags: u32,
+    /// Lower is better for short messages.
+    pub latency: u32,
+    /// Share of long messages; `None`: the link's speed.
+    pub bandwidth: Option<u32>,
+    /// Longest fragment; `None`: the eager limit.
+    pub max_send_size: Option<usize>,
 }
 
 #[cfg(test)]

@@ -521,14 +521,25 @@ fn the_symbol_rule_sees_declarations_only() {
     assert_eq!(of("extern \"C\" fn opal_x() {}\nfn mca_y() {}"), [0; 0]);
 }
 
-/// A topic that the help file lacks would show the user a complaint about the file instead.
+/// What can be read through MPI_T and in lines of statistics is explained.
 #[test]
-fn every_help_topic_is_in_the_help_file() {
+fn the_manual_names_every_counter() {
+    let manual = fs::read_to_string("docs/hawser-usnic.7").expect("the manual page");
+    let words: Vec<&str> = manual.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    for (name, _) in hawser::engine::COUNTERS {
+        assert!(words.contains(name), "docs/hawser-usnic.7 does not name {name}");
+    }
+}
+
+/// A topic that the help file lacks would show the user a complaint about the file instead; one that
+/// is never shown says what does not happen.
+#[test]
+fn the_help_file_has_every_topic_that_is_shown_and_no_other() {
     let help = fs::read_to_string("docs/help-hawser.txt").expect("the help file");
     let mut topics = Vec::new();
     for source in sources() {
         let text = &source.text;
-        for call in ["notice(", "show_help("] {
+        for call in ["notice(", "show_help(", "show_help_once("] {
             for (at, _) in text.match_indices(call) {
                 let rest = text[at + call.len()..].trim_start();
                 if let Some(topic) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {
@@ -537,8 +548,14 @@ fn every_help_topic_is_in_the_help_file() {
             }
         }
     }
-    assert!(topics.len() >= 5, "the search found too few topics: {topics:?}");
-    for topic in topics {
-        assert!(help.contains(&format!("\n[{topic}]\n")), "docs/help-hawser.txt has no topic [{topic}]");
-    }
+    topics.sort();
+    topics.dedup();
+    let title = |line: &str| Some(line.strip_prefix('[')?.strip_suffix(']')?.to_owned());
+    let mut titles: Vec<String> = help.lines().filter_map(title).collect();
+    titles.sort();
+    assert!(topics.len() >= 15, "the search found too few topics: {topics:?}");
+    assert_eq!(topics, titles, "topics that are shown, and those of docs/help-hawser.txt");
+    // The host replaces the one %s of each by the line that says what happened.
+    let texts = help.split("\n[").skip(1);
+    assert!(texts.clone().all(|text| text.matches('%').count() == 1 && text.contains("]\n%s.\n")));
 }

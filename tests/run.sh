@@ -59,7 +59,9 @@ for host in $hosts; do
     step "faults-$host" c-tests/faults.sh "$host"
     step "mpi-$host" c-tests/run-mpi.sh "$host"
     step "btl-$host" c-tests/btl.sh "$host"
+    step "btl-reports-$host" c-tests/btl-reports.sh "$host"
     [ -z "$network" ] || step "net-$host" c-tests/net.sh "$host"
+    [ -z "$network" ] || step "net-reports-$host" c-tests/net-reports.sh "$host"
     [ -z "$network" ] || step "net-faults-$host" env HAWSER_FORGED=300000 c-tests/net-faults.sh "$host"
     step "mpi4py-$host" c-tests/mpi4py.sh "$host"
 done

@@ -24,6 +24,7 @@
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_var_enum.h"
 #include "opal/mca/btl/btl.h"
+#include "opal/mca/btl/base/base.h"
 #include "opal/mca/mca.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
@@ -259,6 +260,7 @@ static void check_btl(void)
     CHECK_PROTOTYPE(opal_bitmap_set_bit, int (*)(opal_bitmap_t *, int));
     CHECK_PROTOTYPE(opal_proc_local_get, opal_proc_t *(*) (void));
     CHECK_PROTOTYPE(opal_proc_for_name, opal_proc_t *(**)(opal_process_name_t));
+    CHECK_PROTOTYPE(mca_btl_base_flag_enum, mca_base_var_enum_flag_t **);
 }
 
 static void check_requests(void)

@@ -58,6 +58,7 @@ int main(void)
     CHECK_CONSTANT(CONVERTOR_CUDA_UNIFIED, 0x10000000);
     CHECK_CONSTANT(CONVERTOR_SKIP_CUDA_INIT, 0x40000000);
     CHECK_PROTOTYPE(opal_progress, void (*)(void));
+    CHECK_PROTOTYPE(opal_get_proc_hostname, char *(*) (const opal_proc_t *));
 
     check_process_info();
     CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t, btl_ft_event);

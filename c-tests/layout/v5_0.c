@@ -79,6 +79,7 @@ int main(void)
     CHECK(ReceiveDescriptor, callback_data, mca_btl_base_receive_descriptor_t, cbdata);
     CHECK_SIZE(ReceiveDescriptor, mca_btl_base_receive_descriptor_t);
     CHECK_PROTOTYPE(opal_progress, int (*)(void));
+    CHECK_PROTOTYPE(opal_get_proc_hostname, char *(**)(const opal_proc_t *));
     CHECK_PROTOTYPE(opal_accelerator, opal_accelerator_base_module_t *);
     CHECK_PROTOTYPE(opal_accelerator_base_selected_component.base_version, mca_base_component_t *);
     CHECK_CONSTANT(offsetof(opal_accelerator_base_component_t, base_version), 0);

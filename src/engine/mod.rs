@@ -28,6 +28,7 @@ mod congestion;
 mod core;
 mod counters;
 mod endpoint;
+mod extents;
 mod fastpath;
 mod loss;
 mod memory;
@@ -43,6 +44,7 @@ mod window;
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
 pub use counters::{COUNTERS, Counters};
+pub use extents::Extents;
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;
 

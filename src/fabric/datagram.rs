@@ -67,6 +67,17 @@ struct Failure {
     code: i32,
 }
 
+/// How many datagrams may wait; `None`: as many as is usual, or as the provider has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slots {
+    /// Sends under way.
+    pub send: Option<usize>,
+    /// Receives posted.
+    pub receive: Option<usize>,
+    /// Completions of either kind; never fewer than there are slots.
+    pub completions: Option<usize>,
+}
+
 /// A block of slots.
 struct Block {
     start: NonNull<u8>,
@@ -138,13 +149,18 @@ impl DatagramPort {
         domain: &Arc<Domain>,
         addresses: &Arc<AddressVector>,
         longest: usize,
+        slots: &Slots,
     ) -> Result<Self> {
         let prefix = info.prefix_size();
-        let (sends, receives) = (info.transmit_size().min(SLOTS), info.receive_size().min(SLOTS));
+        let sends = info.transmit_size().min(slots.send.unwrap_or(SLOTS));
+        let receives = info.receive_size().min(slots.receive.unwrap_or(SLOTS));
         let stride = (prefix + longest + MARGIN).next_multiple_of(LINE);
         let block = Block::new(sends + receives, stride)?;
         let format = sys::fi_cq_format_FI_CQ_FORMAT_MSG;
-        let queues = [domain.completion_queue(sends, format)?, domain.completion_queue(receives, format)?];
+        let queue = |slots_of: usize| {
+            domain.completion_queue(slots.completions.map_or(slots_of, |most| most.max(slots_of)), format)
+        };
+        let queues = [queue(sends)?, queue(receives)?];
         let object = domain.endpoint(info)?;
         addresses.serve(&object)?;
         object.bind(&queues[0], u64::from(sys::FI_TRANSMIT))?;

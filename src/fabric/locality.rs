@@ -1,7 +1,8 @@
 //! [`Locality`]: which network devices are near the processors that this process is bound to.
 //!
-//! The kernel knows: `local_cpulist` of a PCI device (`Documentation/ABI/testing/sysfs-bus-pci`) and
-//! `Cpus_allowed_list` of a process (`proc_pid_status(5)`).
+//! The kernel knows: `local_cpulist` of a PCI device (`Documentation/ABI/testing/sysfs-bus-pci`),
+//! `cpulist` of a NUMA node (`sysfs-devices-node`), and `Cpus_allowed_list` of a process
+//! (`proc_pid_status(5)`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,16 +38,31 @@ pub struct Locality {
     /// `None` when the process may run anywhere: then nothing is nearer than anything else.
     bound: Option<Cpus>,
     devices: PathBuf,
+    nodes: PathBuf,
 }
 
 impl Locality {
     /// Asks the kernel. What cannot be found out counts as not bound.
     pub fn of_this_process() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self::below(Path::new("/"))
+    }
+
+    /// The same where `proc` and `sys` are below this folder.
+    fn below(root: &Path) -> Self {
+        let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
         let allowed = status.lines().find_map(|line| Cpus::parse(line.strip_prefix("Cpus_allowed_list:")?));
-        let online = Cpus::read(Path::new("/sys/devices/system/cpu/online"));
+        let online = Cpus::read(&root.join("sys/devices/system/cpu/online"));
         let bound = allowed.filter(|allowed| online.as_ref().is_some_and(|online| online != allowed));
-        Self { bound, devices: PathBuf::from("/sys/bus/pci/devices") }
+        let (devices, nodes) = (root.join("sys/bus/pci/devices"), root.join("sys/devices/system/node"));
+        Self { bound, devices, nodes }
+    }
+
+    /// Whether this process is bound to processors of other NUMA nodes than this one. Of a process
+    /// that is bound to several nodes, none of them is far.
+    pub fn is_far_from(&self, node: u32) -> bool {
+        let Some(bound) = &self.bound else { return false };
+        let of_node = Cpus::read(&self.nodes.join(format!("node{node}/cpulist")));
+        of_node.is_some_and(|of_node| !of_node.intersects(bound))
     }
 
     /// Whether a device is near. What is no PCI device, or of unknown place, is not.
@@ -84,15 +100,44 @@ mod tests {
             fs::create_dir_all(devices.join(name)).unwrap();
             fs::write(devices.join(name).join("local_cpulist"), list).unwrap();
         }
-        let bound = |list| Locality { bound: Cpus::parse(list), devices: devices.clone() };
+        let bound =
+            |list| Locality { bound: Cpus::parse(list), devices: devices.clone(), nodes: PathBuf::new() };
         let (first, second) = (Some((0, 0x17, 0, 0)), Some((1, 0xca, 0, 1)));
         assert!(bound("33").is_near(first) && !bound("33").is_near(second));
         assert!(!bound("20-21").is_near(first) && bound("20-21").is_near(second));
         assert!(bound("15-16").is_near(first) && bound("15-16").is_near(second));
         assert!(!bound("0").is_near(None) && !bound("0").is_near(Some((0, 1, 0, 0))));
-        let free = Locality { bound: None, devices: devices.clone() };
+        let free = Locality { bound: None, ..bound("0") };
         assert!(!free.is_near(first));
         fs::remove_dir_all(devices).unwrap();
+    }
+
+    #[test]
+    fn a_node_is_far_when_the_binding_has_none_of_its_processors() {
+        let root = std::env::temp_dir().join(format!("hawser-nodes-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/devices/system/cpu/online", "0-63\n");
+        write("sys/devices/system/node/node0/cpulist", "0-15,32-47\n");
+        write("sys/devices/system/node/node1/cpulist", "16-31,48-63\n");
+        // A node of memory without processors.
+        write("sys/devices/system/node/node2/cpulist", "\n");
+        for (cpus, far) in [
+            ("40", [false, true, false]),
+            ("16-31", [true, false, false]),
+            ("0,16", [false, false, false]),
+            ("0-63", [false, false, false]),
+        ] {
+            let status = format!("Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\n");
+            write("proc/self/status", &status);
+            let here = Locality::below(&root);
+            assert_eq!([0, 1, 2].map(|node| here.is_far_from(node)), far, "{cpus}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+        assert!(!Locality::below(&root).is_far_from(0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod registration;
 pub mod usnic;
 
 pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
-pub use datagram::{Arrival, DatagramPort};
+pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
 pub use locality::{Locality, Pci, take_turn};

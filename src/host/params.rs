@@ -14,6 +14,7 @@ use crate::config::{self, NameList, ProgressMode, TagMode};
 /// Types, scopes and levels of `opal/mca/base/mca_base_var.h`.
 pub(super) mod var {
     pub(in crate::host) const INT: i32 = 0;
+    pub(in crate::host) const UNSIGNED_INT: i32 = 1;
     pub(in crate::host) const STRING: i32 = 5;
     pub(super) const BOOL: i32 = 7;
     pub(super) const FLAG_SETTABLE: i32 = 4;

@@ -15,9 +15,9 @@ use super::outbox::Outbox;
 use super::peers::Peers;
 use super::socket::capacity;
 use super::udp::source_towards;
-use super::{AddressId, Channel, Counters, Lent, Limits, Link};
+use super::{AddressId, Channel, Counters, Depths, Lent, Limits, Link};
 use crate::error::{Error, Result};
-use crate::fabric::{self, Address, AddressVector, Arrival, DatagramPort, Domain, Info, PostError};
+use crate::fabric::{self, Address, AddressVector, Arrival, DatagramPort, Domain, Info, PostError, Slots};
 
 /// Room for peers at first; the vector grows.
 const PEERS: usize = 64;
@@ -57,7 +57,7 @@ pub fn interface_of<'a>(info: &Info<'_>, interfaces: &'a [Interface]) -> Option<
 
 impl Fabric {
     /// Opens the endpoints of an offer. `interfaces` are those of this host.
-    pub fn open(info: &Info<'_>, interfaces: &[Interface]) -> Result<Self> {
+    pub fn open(info: &Info<'_>, interfaces: &[Interface], depths: &Depths) -> Result<Self> {
         let is_usnic = info.provider() == "usnic";
         let interface = interface_of(info, interfaces);
         let domain_of = fabric::Fabric::open(info)?;
@@ -68,10 +68,16 @@ impl Fabric {
         // A provider may not know how long a packet the interface carries whole.
         let whole = interface.map_or(usize::MAX, |one| one.mtu.saturating_sub(headers));
         let longest = info.longest_datagram().min(whole).min(BUFFER);
-        let lane = || -> Result<Lane> {
-            Ok(Lane { port: DatagramPort::open(info, &domain, &addresses, longest)?, outbox: Outbox::new() })
+        let lane = |channel: Channel| -> Result<Lane> {
+            let wishes = Slots {
+                send: depths.send[channel as usize],
+                receive: depths.receive[channel as usize],
+                completions: depths.completions,
+            };
+            let port = DatagramPort::open(info, &domain, &addresses, longest, &wishes)?;
+            Ok(Lane { port, outbox: Outbox::new() })
         };
-        let lanes = [lane()?, lane()?];
+        let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
         let names = [lanes[0].port.name()?, lanes[1].port.name()?];
         if names[0].len() != names[1].len() || names[0].is_empty() || names[0].len() > 255 {
             return Err(Error::Unsupported);
@@ -80,7 +86,9 @@ impl Fabric {
         let receive_capacity = match std::fs::read_to_string("/proc/sys/net/core/rmem_default") {
             Ok(bytes) if info.provider() == "udp" => {
                 let granted = bytes.trim().parse().unwrap_or(0);
+                let most = depths.receive[Channel::Data as usize].unwrap_or(usize::MAX);
                 capacity(granted, longest, interface.is_some_and(|one| one.is_device))
+                    .min(most.saturating_mul(longest))
             }
             _ => lanes[1].port.depth() * longest,
         };

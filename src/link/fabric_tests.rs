@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::conformance::conformance;
-use super::{Fabric, Interface, Link, Options, Socket, interface_of, offers};
+use super::{Depths, Fabric, Interface, Link, Options, Socket, interface_of, offers};
 use crate::error::Error;
 use crate::fabric::Library;
 
@@ -15,7 +15,8 @@ fn open(v4: bool) -> Fabric {
     let mut offers = offers.iter();
     let is_wanted = |interface: &Interface| interface.address == wanted;
     let info = offers.find(|info| interface_of(info, &interfaces).is_some_and(is_wanted));
-    Fabric::open(&info.expect("an offer on the loopback interface"), &interfaces).expect("endpoints")
+    Fabric::open(&info.expect("an offer on the loopback interface"), &interfaces, &Depths::default())
+        .expect("endpoints")
 }
 
 conformance!(udp, || open(true));

@@ -22,6 +22,7 @@ mod local;
 pub(crate) mod name;
 mod outbox;
 pub(crate) mod peers;
+mod place;
 mod probe;
 mod receive;
 mod send;
@@ -46,6 +47,7 @@ pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
 pub use local::{Life, Listener, Local, local_name};
+pub use place::{Place, place, same_kind};
 pub use probe::{Heard, Prober};
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
@@ -74,6 +76,17 @@ pub struct Limits {
     pub speed_mbps: u32,
     /// NUMA node of the device; `None` when it has none.
     pub numa_node: Option<u32>,
+}
+
+/// How many datagrams may wait where, as the user wishes; `None`: what the link thinks right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depths {
+    /// Sends that the network has not taken yet, by channel. Kernel sockets have no such number.
+    pub send: [Option<usize>; 2],
+    /// Datagrams that arrived and were not read yet, by channel.
+    pub receive: [Option<usize>; 2],
+    /// Completions that were not read yet. Kernel sockets have none.
+    pub completions: Option<usize>,
 }
 
 /// What became of datagrams, in numbers. All but the first four and `kept` are losses.

@@ -11,7 +11,7 @@ use super::peers::Peers;
 use super::receive::Receiver;
 use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared};
 use super::udp::{Udp, source_towards};
-use super::{AddressId, Channel, Counters, Inbox, Lent, Limits, Link};
+use super::{AddressId, Channel, Counters, Depths, Inbox, Lent, Limits, Link};
 use crate::error::{Error, Result};
 
 /// How the sockets are made.
@@ -27,11 +27,22 @@ pub struct Options {
     pub offload: bool,
     /// First port to try, then those above it; 0: any.
     pub base_port: u16,
+    /// How many datagrams a receive buffer holds, instead of its bytes; the rest does not matter here.
+    pub depths: Depths,
+    /// Longest datagram of the priority channel, for its depth.
+    pub longest_tiny: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { receive_buffer: 4 << 20, send_buffer: 1 << 20, offload: true, base_port: 0 }
+        Self {
+            receive_buffer: 4 << 20,
+            send_buffer: 1 << 20,
+            offload: true,
+            base_port: 0,
+            depths: Depths::default(),
+            longest_tiny: 768,
+        }
     }
 }
 
@@ -60,7 +71,16 @@ impl Socket {
         let mut offload = options.offload;
         let mut lane = |channel: Channel| -> Result<Lane> {
             let udp = Udp::bind(address, scope, options.base_port)?;
-            granted = granted.min(udp.receive_buffer(options.receive_buffer));
+            match options.depths.receive[channel as usize] {
+                None => granted = granted.min(udp.receive_buffer(options.receive_buffer)),
+                Some(datagrams) => {
+                    let size =
+                        if channel == Channel::Data { longest } else { longest.min(options.longest_tiny) };
+                    let room = udp.receive_buffer(room_for(datagrams, size, interface.is_device) / 2);
+                    // What a short priority channel loses is sent again on the other.
+                    granted = if channel == Channel::Data { room } else { granted };
+                }
+            }
             udp.send_buffer(options.send_buffer);
             offload &= udp.can_segment();
             // The priority channel has no time for control messages.
@@ -70,6 +90,7 @@ impl Socket {
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
         let ports = [lanes[0].udp.port(), lanes[1].udp.port()];
+        let most = options.depths.receive[Channel::Data as usize].unwrap_or(usize::MAX);
         Ok(Self {
             lanes,
             shared: Shared {
@@ -85,7 +106,8 @@ impl Socket {
             },
             limits: Limits {
                 max_datagram: [longest; 2],
-                receive_capacity: capacity(granted, longest, interface.is_device),
+                receive_capacity: capacity(granted, longest, interface.is_device)
+                    .min(most.saturating_mul(longest)),
                 speed_mbps: interface.speed_mbps,
                 numa_node: interface.numa_node,
             },
@@ -125,18 +147,27 @@ impl Socket {
 
 /// Bytes of datagrams of `longest` bytes that a buffer of `granted` bytes surely holds.
 ///
-/// The kernel charges each datagram with the memory it lies in: up to 16 KiB a power of two with its
-/// headers and 320 bytes of book-keeping in it, above that whole pages, and 256 bytes for the buffer's
-/// head; a device may use a whole page for a short one. Up to a quarter of the buffer is given back
-/// late (`forward_deficit`, `net/ipv4/udp.c`).
+/// Up to a quarter of the buffer is given back late (`forward_deficit`, `net/ipv4/udp.c`).
 pub(super) fn capacity(granted: usize, longest: usize, is_device: bool) -> usize {
+    (granted - granted / 4) / charged(longest, is_device) * longest
+}
+
+/// Bytes that a buffer must have to surely hold so many datagrams of `longest` bytes.
+fn room_for(datagrams: usize, longest: usize, is_device: bool) -> usize {
+    let charged = datagrams.saturating_mul(charged(longest, is_device));
+    charged.saturating_add(charged / 3).saturating_add(4)
+}
+
+/// What the kernel charges a datagram with: the memory it lies in. Up to 16 KiB that is a power of two
+/// with its headers and 320 bytes of book-keeping in it, above that whole pages, and 256 bytes for the
+/// buffer's head; a device may use a whole page for a short one.
+fn charged(longest: usize, is_device: bool) -> usize {
     let inside = longest + 512;
     let charged = match inside {
         0..=16384 => inside.next_power_of_two() + 256,
         _ => inside.next_multiple_of(4096) + 1024,
     };
-    let charged = if is_device { charged.max(4096 + 256) } else { charged };
-    (granted - granted / 4) / charged * longest
+    if is_device { charged.max(4096 + 256) } else { charged }
 }
 
 impl Link for Socket {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::conformance::{self as suite, Node, conformance, lend, pattern};
 use super::hosts::Host;
-use super::{Channel, Interface, Link, Options, Socket};
+use super::{Channel, Depths, Interface, Link, Options, Socket};
 
 fn loopback(v4: bool) -> Interface {
     let wanted: IpAddr = if v4 { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
@@ -101,6 +101,39 @@ fn the_buffer_holds_what_the_limits_promise() {
             assert!(*two.next(Channel::Data) == memory);
         }
         assert!(two.has_nothing());
+    }
+}
+
+/// As many datagrams as the user wishes, and not many more.
+#[test]
+fn the_buffers_hold_what_is_wished() {
+    const WISHED: [usize; 2] = [20, 7];
+    let depths = Depths { receive: WISHED.map(Some), ..Depths::default() };
+    for (mtu, offload) in [(65_536, true), (1500, true), (1500, false)] {
+        let interface = Interface { mtu, ..loopback(true) };
+        let options = Options { depths, offload, ..Options::default() };
+        let open = || Node::new(Socket::open(&interface, &options).expect("sockets"));
+        let mut one = open();
+        for channel in Channel::BOTH {
+            let mut two = open();
+            let to = one.resolve(&two);
+            let max = two.link.limits().max_datagram[1];
+            assert_eq!(two.link.limits().receive_capacity, WISHED[1] * max);
+            let (size, wished) =
+                if channel == Channel::Data { (max, WISHED[1]) } else { (options.longest_tiny, WISHED[0]) };
+            let mut memory = pattern(3, size);
+            for _ in 0..20 * wished {
+                one.post(channel, to, &[], &[lend(&mut memory)]);
+                one.flush();
+            }
+            let mut came = 0;
+            while two.link.poll(channel, &mut two.inbox) > 0 || !two.inbox.is_empty() {
+                while two.inbox.pop().is_some_and(|datagram| *datagram == memory) {
+                    came += 1;
+                }
+            }
+            assert!((wished..20 * wished).contains(&came), "{channel:?} of {mtu}: {came}");
+        }
     }
 }
 

@@ -2,9 +2,8 @@
 //! for peers on the same host.
 
 use crate::config;
-use crate::error::Error;
-use crate::fabric::Library;
-use crate::link::{self, Fabric, Filter, Interface, Link, Options, Socket};
+use crate::fabric::{Library, Locality};
+use crate::link::{self, Depths, Fabric, Filter, Interface, Link, Options, Socket};
 
 /// A link and the interface that it is on.
 pub struct Named {
@@ -19,11 +18,48 @@ pub struct Named {
 }
 
 /// Why there is no link.
+#[derive(Debug)]
 pub enum Absent {
     /// There is no usNIC device, and nobody asked for anything else.
     NotWanted,
-    /// What is missing or wrong, in one line.
-    Because(String),
+    /// What is missing or wrong.
+    Because(Trouble),
+}
+
+/// What is missing or wrong, in one line.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Whose affair it is.
+    pub cause: Cause,
+    /// The line.
+    pub line: String,
+}
+
+/// Whose affair a trouble is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The user's lists of interfaces.
+    Lists,
+    /// An interface that is down.
+    Down,
+    /// The system has no room, or no such thing.
+    Resources,
+    /// libfabric, or a provider of it.
+    Libfabric,
+}
+
+impl Cause {
+    fn trouble(self, line: String) -> Trouble {
+        Trouble { cause: self, line }
+    }
+}
+
+/// The links of a process, and what kept others from being opened.
+pub struct Links {
+    /// One at least.
+    pub open: Vec<Named>,
+    /// Interfaces that are not used though they should be.
+    pub troubles: Vec<Trouble>,
 }
 
 /// A link for each interface that the user's lists allow: over usNIC devices if there are any, else,
@@ -31,9 +67,10 @@ pub enum Absent {
 ///
 /// # Errors
 /// Why there is none.
-pub fn links(config: &config::Btl, asked: bool) -> Result<Vec<Named>, Absent> {
-    let all = Interface::all()
-        .map_err(|error| Absent::Because(format!("the network interfaces cannot be listed: {error}")))?;
+pub fn links(config: &config::Btl, asked: bool) -> Result<Links, Absent> {
+    let all = Interface::all().map_err(|error| {
+        Absent::Because(Cause::Resources.trouble(format!("the network interfaces cannot be listed: {error}")))
+    })?;
     match config.link {
         config::LinkKind::Socket if asked => sockets(all, config),
         config::LinkKind::Libfabric if asked => fabrics(&all, config, None),
@@ -47,94 +84,162 @@ pub fn links(config: &config::Btl, asked: bool) -> Result<Vec<Named>, Absent> {
     .map_err(Absent::Because)
 }
 
+/// What the user wishes, as a link takes it.
+fn depths(config: &config::Btl) -> Depths {
+    let config::Depths { send, receive, completions } = config.depths;
+    Depths { send, receive, completions }
+}
+
 /// Links over kernel UDP.
-fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Named>, String> {
-    let chosen = choose(all, config)?;
-    let mut links: Vec<Named> = Vec::new();
-    let mut failed = None;
+fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> {
+    let (chosen, mut troubles) = choose(all, config)?;
+    let options = Options {
+        base_port: config.base_port,
+        depths: depths(config),
+        longest_tiny: config.engine.max_tiny,
+        ..Options::default()
+    };
+    let mut open: Vec<Named> = Vec::new();
     for interface in chosen.iter().take(config.max_modules) {
-        match Socket::open(interface, &Options { base_port: config.base_port, ..Options::default() }) {
-            Ok(link) => links.push(Named {
+        match Socket::open(interface, &options) {
+            Ok(link) => open.push(Named {
                 name: interface.name.clone(),
                 is_loopback: interface.is_loopback,
                 address: Some(interface.address),
                 link: Box::new(link),
             }),
-            Err(error) => failed = Some((interface, error)),
+            Err(error) => {
+                troubles.push(
+                    Cause::Resources.trouble(format!("no socket can be opened on {interface}: {error}")),
+                );
+            }
         }
     }
-    match failed {
-        Some((interface, error)) if links.is_empty() => {
-            Err(format!("no socket can be opened on {} ({}): {error}", interface.name, interface.address))
-        }
-        _ => Ok(links),
-    }
+    some(open, troubles, || Cause::Lists.trouble("btl_usnic_max_btls leaves no network interface".to_owned()))
 }
 
 /// Links over the datagram endpoints of a libfabric provider; of the first one that has any when none is named.
-fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> Result<Vec<Named>, String> {
-    let library = Library::open().map_err(|missing| missing.0)?;
+fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> Result<Links, Trouble> {
+    let library = Library::open().map_err(|missing| Cause::Libfabric.trouble(missing.0))?;
     let offers = link::offers(library, provider).map_err(|error| {
-        format!("libfabric has no datagram endpoints ({error}); `fi_info -e FI_EP_DGRAM` lists what there is")
+        Cause::Libfabric.trouble(format!(
+            "libfabric has no datagram endpoints ({error}); `fi_info -e FI_EP_DGRAM` lists what there is"
+        ))
     })?;
-    let chosen = choose(all.to_vec(), config)?;
-    let mut links: Vec<Named> = Vec::new();
+    let (chosen, mut troubles) = choose(all.to_vec(), config)?;
+    let mut open: Vec<Named> = Vec::new();
     let mut first: Option<String> = None;
     for info in offers.iter() {
         let interface = link::interface_of(&info, all);
         let wanted = interface.is_some_and(|interface| chosen.contains(interface));
         if !wanted
             || first.as_deref().is_some_and(|first| first != info.provider())
-            || links.len() == config.max_modules
+            || open.len() == config.max_modules
         {
             continue;
         }
-        let Ok(link) = Fabric::open(&info, all) else { continue };
-        first = Some(info.provider().to_owned());
-        let is_loopback = interface.is_some_and(|interface| interface.is_loopback);
-        let address = interface.map(|interface| interface.address);
-        links.push(Named { name: info.domain().to_owned(), is_loopback, address, link: Box::new(link) });
+        match Fabric::open(&info, all, &depths(config)) {
+            Ok(link) => {
+                first = Some(info.provider().to_owned());
+                let is_loopback = interface.is_some_and(|interface| interface.is_loopback);
+                let address = interface.map(|interface| interface.address);
+                open.push(Named {
+                    name: info.domain().to_owned(),
+                    is_loopback,
+                    address,
+                    link: Box::new(link),
+                });
+            }
+            Err(error) => troubles.push(Cause::Libfabric.trouble(format!(
+                "libfabric's provider {} opens no datagram endpoints on {}: {error}",
+                info.provider(),
+                info.domain()
+            ))),
+        }
     }
-    if links.is_empty() {
-        return Err("no datagram endpoint of libfabric is on an interface that btl_usnic_if_include and btl_usnic_if_exclude allow; `fi_info -e FI_EP_DGRAM` lists what there is".to_owned());
-    }
-    Ok(links)
+    some(open, troubles, || {
+        Cause::Libfabric.trouble("no datagram endpoint of libfabric is on an interface that btl_usnic_if_include and btl_usnic_if_exclude allow; `fi_info -e FI_EP_DGRAM` lists what there is".to_owned())
+    })
 }
 
-fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, String> {
-    text.map(|text| Filter::parse(text).map_err(|bad| format!("btl_usnic_{name}: {bad}"))).transpose()
+/// The links, or the first trouble where there are none.
+fn some(open: Vec<Named>, troubles: Vec<Trouble>, none: impl FnOnce() -> Trouble) -> Result<Links, Trouble> {
+    if open.is_empty() {
+        return Err(troubles.into_iter().next().unwrap_or_else(none));
+    }
+    Ok(Links { open, troubles })
 }
 
-/// The interfaces to use, in the kernel's order, loopback last.
-fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<Vec<Interface>, String> {
+/// Which of the links are on devices that are farther from the processors of this process than
+/// others: they should get short messages last.
+pub fn farther(links: &[Named]) -> Vec<bool> {
+    let here = Locality::of_this_process();
+    let far = |link: &Named| link.link.limits().numa_node.is_some_and(|node| here.is_far_from(node));
+    than_others(links.iter().map(|link| (link.is_loopback, far(link))).collect())
+}
+
+/// Where all are far but the loopback interface, none is farther than others.
+fn than_others(far: Vec<(bool, bool)>) -> Vec<bool> {
+    let near = far.iter().any(|(is_loopback, far)| !is_loopback && !far);
+    far.into_iter().map(|(_, far)| far && near).collect()
+}
+
+fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, Trouble> {
+    let parse = |text: &String| {
+        Filter::parse(text).map_err(|bad| Cause::Lists.trouble(format!("btl_usnic_{name}: {bad}")))
+    };
+    text.map(parse).transpose()
+}
+
+/// The interfaces to use, in the kernel's order, loopback last, and those that are named but down.
+fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, Vec<Trouble>), Trouble> {
+    if config.include.is_some() && config.exclude.is_some() {
+        return Err(Cause::Lists.trouble(
+            "btl_usnic_if_include and btl_usnic_if_exclude exclude each other; give one".to_owned(),
+        ));
+    }
     let include = list("if_include", config.include.as_ref())?;
     let exclude = list("if_exclude", config.exclude.as_ref())?;
     if let Some(item) = include.as_ref().and_then(|include| include.unmatched(&all).into_iter().next()) {
-        return Err(format!(
+        return Err(Cause::Lists.trouble(format!(
             "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
-        ));
+        )));
     }
     let allowed = |interface: &Interface| match (&include, &exclude) {
         (Some(include), _) => include.matches(interface),
         (None, Some(exclude)) => !exclude.matches(interface),
         (None, None) => true,
     };
-    let mut chosen: Vec<Interface> = Vec::new();
+    let (mut chosen, mut troubles): (Vec<Interface>, Vec<Trouble>) = Default::default();
     for interface in all {
         let known = chosen.iter().any(|other| other.index == interface.index);
-        if interface.is_up && !known && allowed(&interface) && !is_link_local(&interface) {
+        if known || !allowed(&interface) || is_link_local(&interface) {
+            continue;
+        }
+        if interface.is_up {
             chosen.push(interface);
+        } else if include.is_some() {
+            troubles.push(Cause::Down.trouble(format!(
+                "btl_usnic_if_include names {interface}, but this interface is down; `ip link set {} up` brings it up if its cable is in",
+                interface.name
+            )));
         }
     }
     chosen.sort_by_key(|interface| interface.is_loopback);
     if chosen.is_empty() {
-        return Err(match (include, exclude) {
-            (None, None) => Error::NotFound.to_string() + ": no network interface is up",
-            _ => "btl_usnic_if_include and btl_usnic_if_exclude leave no network interface that is up"
-                .to_owned(),
+        return Err(match troubles.into_iter().next() {
+            Some(down) => down,
+            None if exclude.is_some() => Cause::Lists.trouble(
+                "btl_usnic_if_exclude leaves no network interface that is up".to_owned(),
+            ),
+            None if include.is_some() => Cause::Lists.trouble(
+                "btl_usnic_if_include names no network interface whose address means something on other hosts"
+                    .to_owned(),
+            ),
+            None => Cause::Resources.trouble("no network interface is up".to_owned()),
         });
     }
-    Ok(chosen)
+    Ok((chosen, troubles))
 }
 
 /// Such an address only means something together with an interface of the peer's.
@@ -175,32 +280,62 @@ mod tests {
         ]
     }
 
-    fn names(include: Option<&str>, exclude: Option<&str>) -> Result<Vec<String>, String> {
+    fn choice(
+        include: Option<&str>,
+        exclude: Option<&str>,
+    ) -> Result<(Vec<Interface>, Vec<Trouble>), Trouble> {
         let config = config::Btl {
             include: include.map(str::to_owned),
             exclude: exclude.map(str::to_owned),
             ..config::Btl::default()
         };
-        let chosen = choose(here(), &config)?;
-        Ok(chosen.iter().map(|interface| format!("{} {}", interface.name, interface.address)).collect())
+        choose(here(), &config)
+    }
+
+    fn names(include: Option<&str>, exclude: Option<&str>) -> Vec<String> {
+        let (chosen, troubles) = choice(include, exclude).expect("interfaces");
+        assert_eq!(troubles, []);
+        chosen.iter().map(|interface| format!("{} {}", interface.name, interface.address)).collect()
     }
 
     #[test]
     fn one_address_of_each_interface_is_used_and_loopback_comes_last() {
-        assert_eq!(names(None, None), Ok(vec!["eth0 10.0.0.1".to_owned(), "lo 127.0.0.1".to_owned()]));
+        assert_eq!(names(None, None), ["eth0 10.0.0.1", "lo 127.0.0.1"]);
     }
 
     #[test]
     fn lists_say_which_ones() {
-        assert_eq!(names(Some("lo"), None), Ok(vec!["lo 127.0.0.1".to_owned()]));
-        assert_eq!(names(Some("fd00::/16"), None), Ok(vec!["eth0 fd00::1".to_owned()]));
-        assert_eq!(names(None, Some("lo,10.0.0.0/8")), Ok(vec!["eth0 fd00::1".to_owned()]));
+        assert_eq!(names(Some("lo"), None), ["lo 127.0.0.1"]);
+        assert_eq!(names(Some("fd00::/16"), None), ["eth0 fd00::1"]);
+        assert_eq!(names(None, Some("lo,10.0.0.0/8")), ["eth0 fd00::1"]);
+    }
+
+    #[test]
+    fn a_named_interface_that_is_down_is_spoken_of_and_the_others_are_used() {
+        let (chosen, troubles) = choice(Some("eth2,lo"), None).expect("lo");
+        assert_eq!((chosen.len(), chosen[0].name.as_str()), (1, "lo"));
+        assert!(matches!(&troubles[..], [Trouble { cause: Cause::Down, line }] if line.contains("eth2")));
+        assert_eq!(choice(Some("eth2"), None).expect_err("down").cause, Cause::Down);
+    }
+
+    #[test]
+    fn far_is_only_what_is_farther_than_others() {
+        let (rail, far_rail, loopback) = ((false, false), (false, true), (true, false));
+        assert_eq!(than_others(vec![rail, far_rail, loopback]), [false, true, false]);
+        assert_eq!(than_others(vec![far_rail, far_rail, loopback]), [false; 3]);
+        assert_eq!(than_others(vec![rail, loopback]), [false; 2]);
     }
 
     #[test]
     fn a_list_that_leaves_nothing_is_explained() {
-        assert!(names(Some("eth9"), None).is_err_and(|why| why.contains("eth9")));
-        assert!(names(Some("10.0.0.0/99"), None).is_err_and(|why| why.contains("if_include")));
-        assert!(names(None, Some("lo,eth0")).is_err_and(|why| why.contains("leave no network interface")));
+        let why = |include, exclude| {
+            let trouble = choice(include, exclude).expect_err("nothing");
+            assert_eq!(trouble.cause, Cause::Lists);
+            trouble.line
+        };
+        assert!(why(Some("eth9"), None).contains("eth9"));
+        assert!(why(Some("10.0.0.0/99"), None).contains("if_include"));
+        assert!(why(None, Some("lo,eth0")).contains("leaves no network interface"));
+        assert!(why(Some("lo"), Some("eth0")).contains("exclude each other"));
     }
 }

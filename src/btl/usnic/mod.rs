@@ -12,13 +12,17 @@
 
 pub mod agent;
 mod links;
+pub mod map;
 mod module;
 mod pairing;
 mod routes;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
 pub use crate::engine::{Access, COUNTERS, EndpointId, Fragment, Registration};
-pub use links::{Absent, Named, links};
+pub use crate::link::{Place, place, same_kind};
+pub use links::{Absent, Cause, Links, Named, Trouble, farther, links};
 pub use module::{Facts, Module};
-pub use pairing::pair;
+pub use pairing::{Side, pair};
+pub use statistics::Statistics;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::agent::{Finding, Watch};
 use super::routes::{Route, Routes};
+use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, Counters, EndpointId, Engine, Event, Fragment, Identity, Instant, Peer, PeerFacts,
     Received, Registration, Transmit,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
@@ -53,6 +54,8 @@ struct State {
     put_off: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
+    /// Where the user wants lines of them.
+    statistics: Option<Statistics>,
 }
 
 /// What `progress` has to do outside the engine.
@@ -60,6 +63,7 @@ enum Work {
     Deliver { endpoint: EndpointId, tag: u8, datagram: Datagram, payload: Range<usize> },
     Event(Event),
     Stranger { name: u64, incarnation: u32, datagram: Datagram },
+    Say(String),
 }
 
 /// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
@@ -114,6 +118,7 @@ impl Module {
             is_quiet: false,
             put_off: false,
             watch,
+            statistics: None,
         };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
     }
@@ -260,6 +265,22 @@ impl Module {
         self.state.with(|state| look(state.engine.counters()))
     }
 
+    /// Prints statistics from now on, out of [`progress`](Self::progress).
+    pub fn print(&self, statistics: Statistics) {
+        self.state.with(|state| state.statistics = Some(statistics));
+    }
+
+    /// Prints the last of the statistics, if any are wanted.
+    pub fn print_last(&self) {
+        let line = self.state.with(|state| {
+            let told = state.told();
+            state.statistics.take().map(|mut statistics| statistics.end(told))
+        });
+        if let Some(line) = line {
+            say(format_args!("{line}"));
+        }
+    }
+
     /// What is known about a peer.
     pub fn peer(&self, endpoint: EndpointId) -> Option<PeerFacts> {
         self.state.with(|state| state.engine.peer(endpoint))
@@ -330,6 +351,7 @@ impl Module {
                 let now = self.now();
                 self.state.with(|state| state.close(endpoint, now));
             }
+            Work::Say(line) => say(format_args!("{line}")),
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
                     self.state.with(|state| state.again = Some(datagram));
@@ -424,7 +446,10 @@ impl State {
             if self.engine.has_events() {
                 return self.engine.poll_event().map(Work::Event);
             }
-            let datagram = self.again.take().or_else(|| self.inbox.pop())?;
+            let Some(datagram) = self.again.take().or_else(|| self.inbox.pop()) else {
+                let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
+                return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
+            };
             self.busy_until = now.plus(BUSY);
             match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
                 Received::Nothing => {}
@@ -435,6 +460,22 @@ impl State {
                     return Some(Work::Stranger { name, incarnation, datagram });
                 }
             }
+        }
+    }
+
+    /// The line of statistics that is due.
+    fn line_due(&mut self, now: Instant) -> Option<String> {
+        self.statistics.as_ref().filter(|statistics| statistics.is_due(now))?;
+        let told = self.told();
+        self.statistics.as_mut().map(|statistics| statistics.line(now, told))
+    }
+
+    /// What statistics tell.
+    fn told(&self) -> Told {
+        Told {
+            engine: self.engine.counters().clone(),
+            link: *self.link.counters(),
+            extents: self.engine.extents(),
         }
     }
 

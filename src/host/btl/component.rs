@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::BtlAbi;
 use super::parcel::{LONGEST, Pool};
-use super::shell::{Handle, Shell};
+use super::shell::{Handle, Shell, title};
 use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
-use super::{entry, params};
+use super::{entry, map, params};
 use crate::btl::usnic::agent::{Node, Watch};
-use crate::btl::usnic::{self, Absent, EndpointId, Module, Named};
+use crate::btl::usnic::{self, Absent, Cause, Links, Module, Named, Statistics, Trouble};
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
-use crate::host::services::{say, show_help_once};
+use crate::host::services::{say, show_help, show_help_once};
 use crate::host::symbols::symbols;
 use crate::sync::EngineCell;
 use crate::wire::card;
@@ -32,6 +32,7 @@ symbols! {
         bitmap_set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"opal_bitmap_set_bit",
         proc_local: unsafe extern "C" fn() -> *const BtlProc = c"opal_proc_local_get",
         proc_for_name: *const unsafe extern "C" fn(u64) -> *mut BtlProc = c"opal_proc_for_name",
+        flag_names: *const *mut c_void = c"mca_btl_base_flag_enum",
     }
 }
 
@@ -46,12 +47,26 @@ impl Own {
         OWN.get().expect("entry points run only after a host was recognised")
     }
 
+    /// The host's names of what a byte transport can do.
+    pub(super) fn flag_names() -> *mut c_void {
+        // SAFETY: a variable of the host, filled in before any component registers parameters.
+        unsafe { Self::host().flag_names.read() }
+    }
+
     /// The name of this process: its job in the lower half, its rank in the upper.
     pub(super) fn own_name() -> u64 {
         // SAFETY: set before any component is opened.
         let proc = unsafe { (Self::host().proc_local)() };
         // SAFETY: this process, always alive.
         unsafe { name_of(proc) }
+    }
+
+    /// The name of the host that this process runs on.
+    pub(super) fn own_host<A: BtlAbi>() -> String {
+        // SAFETY: set before any component is opened.
+        let proc = unsafe { (Self::host().proc_local)() };
+        // SAFETY: this process, always alive.
+        unsafe { A::host_name(proc) }.unwrap_or_else(|| "this host".to_owned())
     }
 
     /// The host's object for a process, made if there is none yet; null for a name of nobody.
@@ -91,20 +106,6 @@ pub(super) fn modules() -> &'static [*mut BtlModule] {
 /// Takes a module out of what is advanced.
 pub(super) fn retire(module: *mut BtlModule) {
     install(modules().iter().copied().filter(|&other| other != module).collect());
-}
-
-/// The endpoint through which this module reaches a process; `None` when it does not.
-pub(super) fn partner<A: BtlAbi>(shell: &Shell<A>, name: u64) -> Option<EndpointId> {
-    let theirs = card::parse(&A::published_under(KEY, name).ok()?)?;
-    let all: Vec<&Shell<A>> = modules()
-        .iter()
-        // SAFETY: live modules of this version.
-        .map(|&module| unsafe { &*module.cast::<Shell<A>>() })
-        .collect();
-    let ours: Vec<_> = all.iter().map(|shell| shell.core.address().clone()).collect();
-    let pairs = usnic::pair(&ours, &theirs, |mine, address| all[mine].core.distance(address));
-    let index = all.iter().position(|other| ptr::eq(*other, shell))?;
-    shell.core.connect(name, &theirs[pairs[index]?]).ok()
 }
 
 unsafe extern "C" fn progress<A: BtlAbi>() -> c_int {
@@ -148,6 +149,14 @@ unsafe extern "C" fn init<A: BtlAbi>(
                 show_help_once("btl not used", &format!("btl_usnic: {why}"));
                 return ptr::null_mut();
             }
+            Err(Declined::Troubled(trouble)) => {
+                tell(&trouble);
+                return ptr::null_mut();
+            }
+            Err(Declined::Failed(why)) => {
+                show_help("internal error during init", &format!("btl_usnic: {why}"));
+                return ptr::null_mut();
+            }
         };
         // SAFETY: plain memory for as many pointers as there are modules.
         let list = unsafe { libc::malloc(size_of::<*mut BtlModule>() * made.len()) }.cast::<*mut BtlModule>();
@@ -172,28 +181,45 @@ unsafe extern "C" fn init<A: BtlAbi>(
 enum Declined {
     /// Nobody asked for one.
     Silently(String),
-    /// Somebody did.
+    /// A parameter has a wrong value.
     Aloud(String),
+    /// No link can be opened.
+    Troubled(Trouble),
+    /// Something went wrong that should not.
+    Failed(String),
+}
+
+/// Tells the user why an interface, or all of them, is not used.
+fn tell(trouble: &Trouble) {
+    let line = format!("btl_usnic: {}", trouble.line);
+    match trouble.cause {
+        Cause::Lists => show_help_once("invalid if_inexclude", &line),
+        Cause::Down => show_help_once("device present but not up", &line),
+        Cause::Resources => show_help("not enough usnic resources", &line),
+        Cause::Libfabric => show_help("libfabric API failed", &line),
+    }
 }
 
 fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), Declined> {
     let asked = params::is_asked_for();
     let config = params::config().map_err(Declined::Aloud)?;
-    let links = usnic::links(&config, asked).map_err(|absent| match absent {
+    let Links { open: links, troubles } = usnic::links(&config, asked).map_err(|absent| match absent {
         Absent::NotWanted => Declined::Silently(
             "there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned(),
         ),
-        Absent::Because(why) => Declined::Aloud(why),
+        Absent::Because(trouble) => Declined::Troubled(trouble),
     })?;
+    troubles.iter().for_each(tell);
     // The loopback interface is no rail beside others.
     let rails = links.iter().filter(|link| !link.is_loopback).count();
-    let names = links.iter().map(|link| link.name.clone()).collect();
+    let names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
+    let far = if config.by_distance { usnic::farther(&links) } else { vec![false; links.len()] };
     let name = Own::own_name();
     let mut cores = Vec::new();
-    let (key, _) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
+    let (key, _) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
     let node = Node::open(name as u32, key);
     for Named { name: interface, address, link, .. } in links {
-        let (key, incarnation) = secrets().map_err(|why| Declined::Aloud(why.to_owned()))?;
+        let (key, incarnation) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
         let process = Process { name, incarnation };
         let watch = address.map_or_else(Watch::blind, |address| {
             Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
@@ -202,9 +228,18 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
     }
     let addresses: Vec<_> = cores.iter().map(|core| core.address().clone()).collect();
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
-        Declined::Aloud(format!("its addresses cannot be published to the job ({error})"))
+        Declined::Failed(format!("its addresses cannot be published to the job ({error})"))
     })?;
-    Ok((cores.into_iter().map(|core| wrap::<A>(core, &config, rails, threads)).collect(), names))
+    map::begin::<A>(config.map.as_deref());
+    let modules = cores.into_iter().zip(&names).zip(far).map(|((core, device), far)| {
+        if !config.statistics.is_zero() {
+            let title = format!("{}, {device}", title(name));
+            core.print(Statistics::new(title, config.statistics, config.relative));
+        }
+        let place = Place { rails, far, threads };
+        wrap::<A>(core, device.clone(), &config, &place)
+    });
+    Ok((modules.collect(), names))
 }
 
 /// A key and an incarnation that nobody can guess.
@@ -221,30 +256,34 @@ fn secrets() -> Result<([u8; 16], u32), &'static str> {
     Ok((key, u32::from_le_bytes(incarnation) | 1))
 }
 
-/// Flags of a module (`opal/mca/btl/btl.h`).
-mod flag {
-    pub(super) const SEND: u32 = 0x1;
-    pub(super) const PUT: u32 = 0x2;
-    pub(super) const GET: u32 = 0x4;
-    pub(super) const SEND_INPLACE: u32 = 0x8;
+/// A module among the others.
+struct Place {
+    /// Modules on other interfaces than the loopback interface.
+    rails: usize,
+    /// Its device is farther from the processor than others.
+    far: bool,
+    /// Whether several threads call.
+    threads: bool,
 }
 
-fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, rails: usize, threads: bool) -> *mut BtlModule {
+fn wrap<A: BtlAbi>(core: Module, device: String, config: &config::Btl, place: &Place) -> *mut BtlModule {
     let facts = core.facts();
-    let eager = config.eager_limit.unwrap_or(if rails > 1 { 25 << 10 } else { 150 << 10 }).min(LONGEST);
+    let usual = if place.rails > 1 { 25 << 10 } else { 150 << 10 };
+    let eager = config.eager_limit.unwrap_or(usual).min(LONGEST);
+    let threads = place.threads;
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
     let mut table: BtlModule = unsafe { std::mem::zeroed() };
     table.component = component_address();
     table.eager_limit = eager;
     table.rndv_eager_limit = config.rndv_eager_limit;
-    table.max_send_size = eager;
+    table.max_send_size = config.table.max_send_size.map_or(eager, |most| most.min(LONGEST));
     table.rdma_pipeline_send_length = eager;
     table.rdma_pipeline_frag_size = usize::MAX;
     table.min_rdma_pipeline_size = 0;
-    table.exclusivity = 1024;
-    table.latency = 2;
-    table.bandwidth = facts.speed;
-    table.flags = flag::SEND | flag::SEND_INPLACE | flag::PUT | flag::GET;
+    table.exclusivity = config.table.exclusivity;
+    table.latency = config.table.latency.saturating_add(u32::from(place.far));
+    table.bandwidth = config.table.bandwidth.unwrap_or(facts.speed);
+    table.flags = config.table.flags;
     table.registration_handle_size = size_of::<Handle>();
     table.get_limit = usize::MAX >> 1;
     table.put_limit = usize::MAX >> 1;
@@ -268,6 +307,7 @@ fn wrap<A: BtlAbi>(core: Module, config: &config::Btl, rails: usize, threads: bo
     let shell = Shell::<A> {
         table,
         core,
+        device,
         pool: Pool::new(threads),
         procs: EngineCell::new(std::collections::HashMap::new(), threads),
         failed: AtomicPtr::new(ptr::null_mut()),

@@ -4,13 +4,14 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::BtlAbi;
-use super::component::{Own, name_of, retire};
+use super::component::{Own, retire};
 use super::parcel::{Ending, LONGEST, Parcel};
+use super::peers::meet;
 use super::shell::{Handle, OPERATION, Operation, ProcRef, Shell, code, endpoint, handle, status};
 use super::sys::{
     BtlConvertor, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Descriptor, Failed, Segment, Transferred,
 };
+use super::{BtlAbi, map};
 use crate::btl::Lent;
 use crate::btl::usnic::{Access, Fragment, Registration};
 use crate::error::{Error, Result};
@@ -59,18 +60,14 @@ pub(super) unsafe extern "C" fn add_procs<A: BtlAbi>(
                 unsafe { (Own::host().bitmap_set)(reachable, index as c_int) };
             }
         }
+        map::note_call::<A>();
         code::SUCCESS
     })
 }
 
 /// The endpoint for a process; `None` when it cannot be reached through this module.
 fn reach<A: BtlAbi>(shell: &Shell<A>, proc: *mut BtlProc) -> Option<*mut BtlEndpoint> {
-    // SAFETY: a live process of the host's.
-    let name = unsafe { name_of(proc) };
-    if name == Own::own_name() {
-        return None;
-    }
-    let found = super::component::partner::<A>(shell, name)?;
+    let found = meet::<A>(shell, proc)?;
     shell.procs.with(|procs| procs.insert(found, ProcRef(proc)));
     Some(handle(found))
 }
@@ -104,9 +101,12 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
 
 pub(super) unsafe extern "C" fn finalize<A: BtlAbi>(module: *mut BtlModule) -> c_int {
     guard!("btl_finalize", {
+        map::end::<A>();
         retire(module);
         // SAFETY: the host passes its module, for the last time.
-        drop(unsafe { Box::from_raw(module.cast::<Shell<A>>()) });
+        let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
+        shell.core.print_last();
+        drop(shell);
         code::SUCCESS
     })
 }

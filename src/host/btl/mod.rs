@@ -2,12 +2,15 @@
 //!
 //! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table,
 //! `parcel` the descriptors, `shell` a module with what belongs to it, `component` what happens
-//! before there is a module, `params` and `pvars` what users set and see.
+//! before there is a module, `peers` which module talks to which of a peer's, `params`, `pvars` and
+//! `map` what users set and see.
 
 mod component;
 mod entry;
+mod map;
 mod params;
 mod parcel;
+mod peers;
 mod pvars;
 mod shell;
 pub mod sys;
@@ -45,7 +48,15 @@ pub(super) unsafe trait BtlAbi: Abi {
     fn publish_under(key: &'static std::ffi::CStr, bytes: &[u8]) -> Result<()>;
     /// What a process published; the name is in the host's own form, job first.
     fn published_under(key: &'static std::ffi::CStr, name: u64) -> Result<Vec<u8>>;
+    /// The name of the host that a process runs on, if the runtime knows it.
+    ///
+    /// # Safety
+    /// A live process of the host's.
+    unsafe fn host_name(proc: *const sys::BtlProc) -> Option<String>;
 }
+
+/// What the runtime calls a host that it does not know.
+pub(super) const NOBODY: &str = "unknown";
 
 /// The receive callback of 4.1.
 pub(super) type Receive41 = unsafe extern "C" fn(*mut sys::BtlModule, u8, *mut sys::Descriptor, *mut c_void);

@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::Duration;
 
+use super::component::Own;
 use crate::config;
 use crate::host::params::{self, var};
 use crate::host::services::Services;
@@ -41,16 +42,26 @@ const fn text(
     Text { name, help, default, level: level - 1, value: AtomicPtr::new(ptr::null_mut()) }
 }
 
+/// What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
+/// no use here: it would register `eager_limit` and `rndv_eager_limit` again, as another type.
+static GENERIC: [Number; 5] = [
+    number(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
+    number(c"flags", 15, 5, c"What the component may be used for: send, put, get, in-place"),
+    number(c"latency", 2, 5, c"Rank among byte transports for short messages: the lowest are used; see want_numa_device_assignment"),
+    number(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each interface"),
+    number(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes; 0: as eager_limit"),
+];
+
 static NUMBERS: [Number; 26] = [
     number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
-    number(c"stats", 0, 4, c"Seconds between lines of statistics; 0: none"),
-    number(c"stats_relative", 0, 4, c"Statistics since the last line (1) or since the start (0)"),
-    number(c"want_numa_device_assignment", 1, 5, c"Use interfaces near the processor for short messages (1), or all alike (0)"),
-    number(c"sd_num", -1, 5, c"Send descriptors of the data channel; -1: as many as the link has"),
-    number(c"rd_num", -1, 5, c"Receive descriptors of the data channel; -1: as many as the link has"),
-    number(c"prio_sd_num", -1, 5, c"Send descriptors of the priority channel; -1: as many as the link has"),
-    number(c"prio_rd_num", -1, 5, c"Receive descriptors of the priority channel; -1: as many as the link has"),
-    number(c"cq_num", -1, 5, c"Entries of a completion queue; -1: enough for all descriptors"),
+    number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, one for each module, and one at the end; 0: none"),
+    number(c"stats_relative", 0, 4, c"Lines of statistics count from the last line (1) or from the start (0); performance variables always count from the start"),
+    number(c"want_numa_device_assignment", 1, 5, c"Use interfaces near the processor for short messages (1), or all alike (0); only for processes that are bound"),
+    number(c"sd_num", -1, 5, c"Packets that one peer is sent before the others have their turn, and send slots of libfabric's data endpoint; -1: 512"),
+    number(c"rd_num", -1, 5, c"Longest packets that the receive buffer of the data channel holds, and that peers together are promised room for; -1: 4 MiB of them, or what the link has"),
+    number(c"prio_sd_num", -1, 5, c"Send slots of libfabric's priority endpoint; -1: 512. Without effect on kernel sockets, which have none"),
+    number(c"prio_rd_num", -1, 5, c"Packets that the receive buffer of the priority channel holds: what comes beyond is sent again; -1: 4 MiB of them, or what the link has"),
+    number(c"cq_num", -1, 5, c"Entries of libfabric's completion queues, never fewer than slots; -1: as many. Without effect on kernel sockets, which have none"),
     number(c"av_eq_num", 1024, 5, c"Entries of the address vector's event queue; kept for parameter files, without effect: addresses are resolved at once"),
     number(c"base_udp_port", 0, 5, c"First UDP port to try for the local process of rank 0, the next ones for its neighbours; 0: any"),
     number(c"retrans_timeout", 5000, 5, c"Microseconds before a packet is sent again while the round-trip time is unknown, and the least time afterwards"),
@@ -100,7 +111,7 @@ static TEXTS: [Text; 6] = [
 ];
 
 fn find(name: &CStr) -> &'static Number {
-    NUMBERS.iter().find(|number| number.name == name).expect("a parameter of the table")
+    NUMBERS.iter().chain(&GENERIC).find(|number| number.name == name).expect("a parameter of the table")
 }
 
 fn value(name: &CStr) -> c_int {
@@ -116,7 +127,7 @@ fn words(name: &CStr) -> Option<String> {
 
 /// Registers everything. Called by every tool that lists parameters: nothing else may happen here.
 pub(super) fn register() -> c_int {
-    let add = |name: &CStr, help: &CStr, kind, level, storage: *mut c_void| {
+    let add = |name: &CStr, help: &CStr, kind, values, level, storage: *mut c_void| {
         // SAFETY: all texts are literals, the storage is static and of the stated type.
         unsafe {
             (Services::host().var_register)(
@@ -126,7 +137,7 @@ pub(super) fn register() -> c_int {
                 name.as_ptr(),
                 help.as_ptr(),
                 kind,
-                ptr::null_mut(),
+                values,
                 0,
                 0,
                 level,
@@ -137,13 +148,21 @@ pub(super) fn register() -> c_int {
     };
     for number in &NUMBERS {
         number.value.store(number.default, Ordering::Relaxed);
-        add(number.name, number.help, var::INT, number.level, number.value.as_ptr().cast());
+        let storage = number.value.as_ptr().cast();
+        add(number.name, number.help, var::INT, ptr::null_mut(), number.level, storage);
+    }
+    for number in &GENERIC {
+        number.value.store(number.default, Ordering::Relaxed);
+        let names = if number.name == c"flags" { Own::flag_names() } else { ptr::null_mut() };
+        let storage = number.value.as_ptr().cast();
+        add(number.name, number.help, var::UNSIGNED_INT, names, number.level, storage);
     }
     for text in &TEXTS {
         // The host copies the default before it returns.
         let default = text.default.map_or(ptr::null_mut(), |default| default.as_ptr().cast_mut());
         text.value.store(default, Ordering::Relaxed);
-        add(text.name, text.help, var::STRING, text.level, text.value.as_ptr().cast());
+        let storage = text.value.as_ptr().cast();
+        add(text.name, text.help, var::STRING, ptr::null_mut(), text.level, storage);
     }
     0
 }
@@ -167,6 +186,14 @@ pub(super) fn is_verbose() -> bool {
     params::number(index) > 0
 }
 
+/// Whether the user wants to hear of peers that cannot be reached.
+pub(super) fn shows_unreachable() -> bool {
+    value(c"show_route_failures") != 0
+}
+
+/// What can be used of the module (`opal/mca/btl/btl.h`): send, put, get, send in place.
+const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8;
+
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
 pub(super) fn config() -> Result<config::Btl, String> {
     let range = |name: &CStr, low: c_int, high: c_int| {
@@ -177,10 +204,6 @@ pub(super) fn config() -> Result<config::Btl, String> {
             Err(format!("btl_usnic_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
         }
     };
-    let (include, exclude) = (words(c"if_include"), words(c"if_exclude"));
-    if include.is_some() && exclude.is_some() {
-        return Err("btl_usnic_if_include and btl_usnic_if_exclude exclude each other; give one".to_owned());
-    }
     let link = match words(c"link").as_deref() {
         None | Some("auto") => config::LinkKind::Auto,
         Some("libfabric") => config::LinkKind::Libfabric,
@@ -191,7 +214,18 @@ pub(super) fn config() -> Result<config::Btl, String> {
     };
     let default = config::Usnic::default();
     let or = |value: usize, default: usize| if value == 0 { default } else { value };
+    let depth = |name: &CStr| match value(name) {
+        -1 => Ok(None),
+        // Two are the least with which anything moves.
+        _ => range(name, 2, 1 << 20).map(Some),
+    };
+    let depths = config::Depths {
+        send: [depth(c"prio_sd_num")?, depth(c"sd_num")?],
+        receive: [depth(c"prio_rd_num")?, depth(c"rd_num")?],
+        completions: depth(c"cq_num")?,
+    };
     let engine = config::Usnic {
+        send_credits: depths.send[1].unwrap_or(default.send_credits),
         max_tiny: or(range(c"priority_limit", 0, 65_507)?, default.max_tiny),
         max_resends_per_iteration: range(c"max_resends_per_iteration", 1, c_int::MAX)?,
         retransmit: Duration::from_micros(range(c"retrans_timeout", 1, c_int::MAX)? as u64),
@@ -207,14 +241,26 @@ pub(super) fn config() -> Result<config::Btl, String> {
     Ok(config::Btl {
         engine,
         check: is_checked.then_some(check),
-        include,
-        exclude,
+        include: words(c"if_include"),
+        exclude: words(c"if_exclude"),
         link,
         max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
         eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
         rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
         copy_limit: range(c"pack_lazy_threshold", 0, 1 << 19)?,
         base_port: range(c"base_udp_port", 0, 65_535)? as u16,
+        depths,
+        statistics: Duration::from_secs(range(c"stats", 0, c_int::MAX)? as u64),
+        relative: range(c"stats_relative", 0, 1)? == 1,
+        map: words(c"connectivity_map").filter(|prefix| !prefix.is_empty()),
+        by_distance: range(c"want_numa_device_assignment", 0, 1)? == 1,
+        table: config::Table {
+            exclusivity: range(c"exclusivity", 0, c_int::MAX)? as u32,
+            flags: range(c"flags", 0, c_int::MAX)? as u32 & CAPABILITIES,
+            latency: range(c"latency", 0, c_int::MAX)? as u32,
+            bandwidth: Some(range(c"bandwidth", 0, c_int::MAX)? as u32).filter(|share| *share != 0),
+            max_send_size: Some(range(c"max_send_size", 0, 1 << 19)?).filter(|size| *size != 0),
+        },
     })
 }
 

@@ -15,7 +15,7 @@ use super::sys::{
 };
 use crate::btl::Upcalls;
 use crate::btl::usnic::agent::{Finding, Place};
-use crate::btl::usnic::{EndpointId, Module};
+use crate::btl::usnic::{EndpointId, Module, place};
 use crate::error::{Error, Result};
 use crate::host::services::{say, show_help};
 use crate::sync::EngineCell;
@@ -39,6 +39,8 @@ pub(super) struct Shell<A> {
     /// Only ever reached through raw pointers: the host writes to it.
     pub(super) table: BtlModule,
     pub(super) core: Module,
+    /// Name of its network interface.
+    pub(super) device: String,
     pub(super) pool: Pool,
     /// The process behind each endpoint that the host was given.
     pub(super) procs: EngineCell<HashMap<EndpointId, ProcRef>>,
@@ -85,7 +87,7 @@ pub(super) struct Operation {
 pub(super) const OPERATION: u64 = 1;
 
 /// What users call a process: its rank, and the number of its job in the job's family.
-fn title(name: u64) -> String {
+pub(super) fn title(name: u64) -> String {
     format!("rank {} of job {}", name >> 32, name & 0xFFFF)
 }
 
@@ -123,6 +125,16 @@ pub(super) fn status(outcome: Result<()>) -> c_int {
         Err(Error::Unreachable) => code::UNREACH,
         Err(Error::OutOfResource) => code::OUT_OF_RESOURCE,
         Err(_) => code::ERROR,
+    }
+}
+
+impl<A> Shell<A> {
+    /// Interface and address, for people.
+    pub(super) fn describe(&self) -> String {
+        match place(&self.core.address().name) {
+            Some(place) => format!("{} {place}", self.device),
+            None => self.device.clone(),
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use super::abi::{Abi, ProcessFacts};
-use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, Descriptor, Segment};
-use super::btl::{BtlAbi, Receive41};
+use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
+use super::btl::{BtlAbi, NOBODY, Receive41};
 use super::symbols::symbols;
 
 /// The marker of this version.
@@ -22,6 +22,7 @@ symbols! {
     pub(super) struct Own {
         pmix: *const sys::Pmix = c"opal_pmix",
         process: *const sys::ProcessInfo = c"orte_process_info",
+        host_name: unsafe extern "C" fn(*const BtlProc) -> *const c_char = c"opal_get_proc_hostname",
     }
 }
 
@@ -195,6 +196,14 @@ unsafe impl BtlAbi for V4_1 {
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
         look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+    }
+
+    unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
+        // SAFETY: a live process; the callee gives null or a string that stays its own.
+        let text = NonNull::new(unsafe { (Own::host().host_name)(proc) }.cast_mut())?;
+        // SAFETY: zero-ended.
+        let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        (text != NOBODY).then_some(text)
     }
 }
 

@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::abi::{Abi, ProcessFacts};
-use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, Segment};
-use super::btl::{BtlAbi, Receive50};
+use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
+use super::btl::{BtlAbi, NOBODY, Receive50};
 use super::symbols::symbols;
 
 /// The marker of this version.
@@ -25,6 +25,7 @@ symbols! {
         free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: *const sys::ProcessInfo = c"opal_process_info",
+        host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
         accelerator: *const sys::Accelerator = c"opal_accelerator",
         accelerator_component: *const sys::Component = c"opal_accelerator_base_selected_component",
     }
@@ -172,6 +173,18 @@ unsafe impl BtlAbi for V5_0 {
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
         look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+    }
+
+    unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
+        // SAFETY: a variable of the host that always holds a function.
+        let find = unsafe { Own::host().host_name.read() };
+        // SAFETY: a live process; the callee gives null or a string that becomes ours.
+        let text = NonNull::new(unsafe { find(proc) })?;
+        // SAFETY: zero-ended.
+        let copy = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        // SAFETY: made with malloc, and not used any more.
+        unsafe { libc::free(text.as_ptr().cast()) };
+        (copy != NOBODY).then_some(copy)
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What happens to jobs between hosts when something is taken away: a network that is down for two
-# seconds, a rank that is stopped and goes on later, a rank that is killed, a host that is gone; and
-# when strangers send to a job.
+# seconds, a rank that is stopped and goes on later, a rank that is killed, a host that is gone; when
+# ranks compute and answer nothing; and when strangers send to a job.
 #
 #     c-tests/net-faults.sh debian12|debian13 [WORD …]
 #
@@ -139,7 +139,7 @@ nothing_left() {
 
 
 
-job_programs alltoall killed
+job_programs alltoall killed busy
 cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || give_up "forge compiles"
 job_network 3
 alltoall=$bed_root/$work/alltoall enough_there=$bed_root/$work/enough
@@ -277,6 +277,101 @@ if [ "$btl" != tcp ]; then
         cable 2 up
         finish
     }
+fi
+
+# --- ranks that compute, and the agents that answer for them
+
+# with_agent PID: its process runs the agent of its node.
+with_agent() { grep -qx hawser-agent "/proc/$1"/task/*/comm 2>/dev/null; }
+
+# ranks_of PROGRAM HOST: the processes of all ranks on that host.
+ranks_of() {
+    local entry
+    for entry in /proc/[0-9]*; do
+        case $(readlink "$entry/exe" 2>/dev/null) in */"$1") ;; *) continue ;; esac
+        [ "$entry/ns/net" -ef "/proc/${bed_pids[$2]}/ns/net" ] && echo "${entry#/proc/}"
+    done
+}
+
+# guest_of PROGRAM HOST and holder_of PROGRAM HOST: a rank without the agent there, and the one with it.
+guest_of() {
+    local pid
+    for pid in $(ranks_of "$@"); do with_agent "$pid" || { echo "$pid"; return; }; done
+    return 1
+}
+holder_of() {
+    local pid
+    for pid in $(ranks_of "$@"); do ! with_agent "$pid" || { echo "$pid"; return; }; done
+    return 1
+}
+
+computing() { [ "$(tr -d '\0' <"$log" | grep -cE '^rank [0-9]+ computes$')" -ge "$1" ]; }
+
+# kills WHO: which process of host 2 that is, when both ranks there compute; and kills it.
+kills() {
+    local pid
+    pid=$("$1" busy 2) && kill -KILL "$pid"
+}
+
+if [ "$btl" != tcp ]; then
+    begin "ranks that compute for longer than the timeout while data is on its way to them: 4 ranks on 2 hosts go on" && {
+        launch 2 4 --mca btl_usnic_peer_timeout 3 "$bed_root/$work/busy" 8
+        need passes busy
+        need computing 2
+        need silent 'no longer answers'
+        finish
+    }
+    begin "a rank stopped for longer than the timeout, the agent beside it not: 4 ranks on 2 hosts go on" && {
+        launch 2 4 --mca btl_usnic_peer_timeout 3 "$alltoall" "$enough_there"
+        need crossing
+        if victim=$(guest_of alltoall 2); then
+            need kill -STOP "$victim"
+            sleep 6
+            need running
+            kill -CONT "$victim"
+            need crossing
+        else
+            need guest_of alltoall 2
+        fi
+        need passes alltoall
+        need silent 'no longer answers'
+        finish
+    }
+    # Only the agent beside it can say that the rank has ended: mpirun lets the others live, the
+    # network may not say it, and time does not.
+    begin "a rank killed while it computes, and no timeout: the rank that sends to it notices" && {
+        bed_filter "meta l4proto icmp"
+        launch 2 4 --enable-recovery --mca btl_usnic_peer_timeout 0 "$bed_root/$work/busy" 120
+        need until_true computing 2
+        need kills guest_of
+        need until_true says 'no longer answers'
+        need silent 'PASS|watchdog|Segmentation|panicked'
+        bed_filter
+        finish
+    }
+    begin "a rank killed, and the agent of its node with it: the others of 4 ranks on 2 hosts end" && {
+        launch 2 4 --enable-recovery --mca btl_usnic_peer_timeout 3 "$bed_root/$work/busy" 10
+        need until_true computing 2
+        need kills holder_of
+        need ends_soon
+        need says 'no longer answers'
+        need silent 'PASS|watchdog|Segmentation|panicked'
+        need nothing_left
+        finish
+    }
+    # An agent that is not heard is no bad way, while the peer itself is.
+    for filter in "" " udp length > 1000"; do
+        begin "${filter:+long }pings are lost, and nothing else: 4 ranks on 2 hosts go on" && {
+            bed_filter "meta l4proto udp @th,64,32 0x51010000$filter"
+            launch 2 4 --mca btl_base_verbose 1 --mca btl_usnic_connectivity_ack_timeout 50 "$alltoall" "$enough_there"
+            need until_true says 'those of 1472 bytes were not.*goes on'
+            need crossing
+            need passes alltoall
+            need silent 'no longer answers|[Dd]atagrams? arrives?'
+            bed_filter
+            finish
+        }
+    done
 fi
 
 # --- strangers

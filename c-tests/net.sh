@@ -28,6 +28,11 @@ wrong() {
     [ "$(bed_count seen)" -gt 100 ] || { echo "the network saw $(bed_count seen) packets"; return; }
     [ "$(bed_count long)" = 0 ] || { echo "$(bed_count long) packets were longer than $bed_packet"; return; }
     [ "$bed_rate" = unlimited ] || [ "$(bed_held)" -gt 0 ] || { echo "the network was not slow"; return; }
+    if [ "$btl" != tcp ]; then
+        # The ways were tried, short and long, there and back; and none of them is bad.
+        [ "$(bed_count pings)" -ge 4 ] && [ "$(bed_count pongs)" -ge 4 ] || { echo "$(bed_count pings) pings, $(bed_count pongs) answers"; return; }
+        ! grep -qE 'connectivity error|does not reach|no longer answers' "$log" || { echo "a false alarm"; return; }
+    fi
     # Where the least share is expected to hit a packet thirty times, none is no chance.
     for what in "$bed_loss lost" "$bed_dup doubled" "$bed_reorder delayed"; do
         [ "${what% *}" = 0 ] || [ $(($(bed_count seen) * ${what% *})) -lt 3000 ] || [ "$(bed_count "${what#* }")" -gt 0 ] ||
@@ -120,5 +125,60 @@ under 1500 1 0 0 unlimited
 run 2 2 "sizes $some" --mca "btl_${btl}_if_include" e0,e1
 run 3 6 "alltoall 10" --mca "btl_${btl}_if_include" e0,e1
 run 2 2 "p2p" --mca "btl_${btl}_if_include" 10.77.1.0/24
+[ "$btl" = tcp ] || run 2 2 "p2p" --mca btl_usnic_if_include fd77::/64
+
+# --- the connectivity check of usnic, over networks that are really bad
+
+# verdict TEXT: the job that has just run ended as it must, and says why.
+verdict() {
+    local text
+    text=$(tr -s ' \n' ' ' <"$log")
+    [ "$status" != 0 ] && [ "$status" != 124 ] || { echo "status $status"; return; }
+    ! grep -qE '^PASS|watchdog|Segmentation|panicked' "$log" || { echo "it went on"; return; }
+    case $text in *"$1"*) ;; *) echo "it does not say: $1"; return ;; esac
+    case $text in *"node1 (e0, "*) ;; *) echo "no node1"; return ;; esac
+    case $text in *"node2 (e0, "*) ;; *) echo "no node2"; return ;; esac
+}
+
+# silent: the job ran well, and nothing was tried.
+silent() {
+    [ "$status" = 0 ] && grep -qx "PASS p2p" "$log" || { echo "status $status"; return; }
+    [ "$(bed_count pings)" = 0 ] || echo "$(bed_count pings) pings"
+}
+
+# checked LINE FILTER JUDGE [TEXT] [OPTION …]: with this filter between the hosts from the beginning.
+checked() {
+    local begin=$SECONDS reason= line="usnic $1" filter=$2 judge=$3 text=$4
+    shift 4
+    wanted "$line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    bed_filter "$filter"
+    CHECK_WATCHDOG=60 job 2 2 "$@" "$bed_root/$work/p2p" small
+    reason=$($judge "$text")
+    if [ -z "$reason" ]; then
+        passed=$((passed + 1))
+        echo "ok $line ($((SECONDS - begin)) s, $(bed_count pings) pings, $(bed_count pongs) answers)"
+    else
+        failed=$((failed + 1))
+        echo "not ok $line ($reason, $((SECONDS - begin)) s, $(bed_count pings) pings, $(bed_count pongs) answers)"
+        head -n 40 "$log" | sed 's/^/    | /'
+    fi
+    bed_sweep
+    bed_filter
+}
+
+if [ "$btl" != tcp ]; then
+    bed_mtu 1500 && bed_bad 0 0 0
+    soon=(--mca btl_usnic_connectivity_ack_timeout 50 --mca btl_usnic_connectivity_error_num_retries 10)
+    checked "check: short datagrams arrive, long ones do not" "udp length > 1000" verdict \
+        "datagrams of 32 bytes were answered, those of 1472 bytes were not, in 11 tries within 550ms" "${soon[@]}"
+    # All answers are short: they must get through.
+    checked "check: long datagrams arrive, short ones do not" "udp length < 1000 @th,64,32 != 0x51020000" verdict \
+        "datagrams of 32 bytes were not, those of 1472 bytes were answered" "${soon[@]}"
+    checked "check: no datagram arrives" "meta l4proto udp" verdict \
+        "datagrams of 32 bytes were not, those of 1472 bytes were not" "${soon[@]}"
+    checked "check: not wanted" "" silent "" --mca btl_usnic_connectivity_check 0
+    checked "check: without time between tries there is none" "" silent "" --mca btl_usnic_connectivity_ack_timeout 0
+fi
 
 sum

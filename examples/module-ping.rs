@@ -2,6 +2,7 @@
 //! --tool=callgrind` and the like, which count what is done outside the kernel. The difference
 //! between two counts, divided, is what one message costs both sides, the adapter's part included.
 
+use hawser::btl::usnic::agent::{Finding, Watch};
 use hawser::btl::usnic::{EndpointId, Fragment, Module};
 use hawser::btl::{Lent, Upcalls};
 use hawser::config;
@@ -25,6 +26,7 @@ impl Upcalls for Host {
         self.done.set(self.done.get() + 1);
     }
     fn lost(&self, _: EndpointId, _: u64) {}
+    fn unreached(&self, _: u64, _: &Finding) {}
     fn card(&self, _: u64) -> Result<Vec<u8>> {
         Err(Error::NotFound)
     }
@@ -36,7 +38,7 @@ fn module(name: u64) -> Module {
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let link = Socket::open(&lo, &Options::default()).expect("sockets");
     let key = [name as u8; 16];
-    Module::open(Box::new(link), name, 1, key, &config::Usnic::default(), false)
+    Module::open(Box::new(link), name, 1, key, &config::Usnic::default(), Watch::blind(), false)
 }
 
 fn main() {

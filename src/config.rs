@@ -107,9 +107,9 @@ pub struct Usnic {
     pub retransmit: Duration,
     /// Most that waiting for an answer grows to by doubling. A stopped process is asked as often.
     pub retransmit_max: Duration,
-    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never. Long,
-    /// because a process that computes without calling MPI answers nothing either; of one that has
-    /// ended, the network says so much sooner.
+    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never. The
+    /// agent of its node answers for a process that only computes, and says or lets the network say
+    /// much sooner of one that has ended; this is for nodes that are gone.
     pub peer_timeout: Duration,
     /// Memory for fragments of one peer of which parts have arrived.
     pub reassembly_per_peer: usize,
@@ -130,7 +130,7 @@ impl Default for Usnic {
             ack_delay: Duration::from_micros(50),
             retransmit: Duration::from_millis(5),
             retransmit_max: Duration::from_millis(500),
-            peer_timeout: Duration::from_secs(600),
+            peer_timeout: Duration::from_secs(60),
             reassembly_per_peer: 64 << 20,
             reassembly_total: 256 << 20,
             protect_payload: false,
@@ -148,6 +148,15 @@ pub enum LinkKind {
     Libfabric,
     /// Kernel UDP.
     Socket,
+}
+
+/// How the ways to peers are checked when they are first used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Time between tries (`btl_usnic_connectivity_ack_timeout`).
+    pub interval: Duration,
+    /// Tries after the first one (`btl_usnic_connectivity_error_num_retries`).
+    pub tries: u32,
 }
 
 /// The parameters of the usnic BTL that are not the engine's.
@@ -171,6 +180,8 @@ pub struct Btl {
     pub copy_limit: usize,
     /// First port to try; 0: any (`btl_usnic_base_udp_port`).
     pub base_port: u16,
+    /// How ways to peers are checked; `None`: not at all (`btl_usnic_connectivity_check`).
+    pub check: Option<Check>,
     /// How many datagrams may wait.
     pub depths: Depths,
     /// Time between lines of statistics; zero: none (`btl_usnic_stats`).

@@ -48,6 +48,11 @@ fn no_bytes_make_the_parser_panic() {
 }
 
 #[test]
+fn no_bytes_make_the_agents_parser_panic() {
+    replay("probe", fuzz::probe, 300_000);
+}
+
+#[test]
 fn no_card_makes_its_parser_panic() {
     replay("card", fuzz::card, 200_000);
 }

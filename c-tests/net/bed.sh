@@ -60,7 +60,7 @@ bed_enter() {
 bed_make() {
     local host rail ready launch self
     bed_system=$1 bed_hosts=$2 bed_rails=${3:-1}
-    bed_loss=0 bed_dup=0 bed_reorder=0 bed_rate=unlimited bed_packet=1500
+    bed_loss=0 bed_dup=0 bed_reorder=0 bed_rate=unlimited bed_packet=1500 bed_drop=
     bed_pids=()
     self=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
     case $bed_system in
@@ -163,17 +163,21 @@ bed_ports() {
 }
 
 # The rules anew, with all counters at zero. What is counted: UDP and TCP on the networks for data,
-# as it leaves the switch; of these, what was lost, doubled, delayed, or is longer than a packet may be.
+# as it leaves the switch; of these, what was lost, doubled, delayed, or is longer than a packet may be,
+# and pings of usnic's agents and their answers (src/wire/probe.rs). What `bed_drop` says, in words of
+# nft, is lost whatever it is.
 bed_rules() {
     local port
     {
         echo "table netdev bed"
         echo "delete table netdev bed"
         echo "table netdev bed {"
-        for port in seen lost doubled delayed long; do echo "counter $port { }"; done
+        for port in seen lost doubled delayed long pings pongs; do echo "counter $port { }"; done
         echo "chain data {"
         echo "counter name seen"
         echo "meta length > $((bed_packet + 14)) counter name long"
+        echo "meta l4proto udp @th,64,32 0x51010000 counter name pings"
+        echo "meta l4proto udp @th,64,32 0x51020000 counter name pongs"
         [ "$bed_loss" = 0 ] || echo "numgen random mod 100 < $bed_loss counter name lost drop"
         [ "$bed_reorder" = 0 ] || echo "numgen random mod 100 < $bed_reorder counter name delayed meta priority set 1:2"
         echo "}"
@@ -182,6 +186,7 @@ bed_rules() {
             echo "type filter hook egress device \"$port\" priority 0"
             echo "policy accept"
             echo "meta l4proto { tcp, udp } jump data"
+            [ -z "$bed_drop" ] || echo "$bed_drop counter name lost drop"
             [ "$bed_dup" = 0 ] || echo "meta l4proto { tcp, udp } numgen random mod 100 < $bed_dup counter name doubled dup to \"$port\""
             echo "}"
         done
@@ -204,6 +209,12 @@ qdisc add dev $port parent 1:1 pfifo limit 1000
 qdisc add dev $port parent 1:2 pfifo limit 100
 WORDS
     done
+    bed_rules
+}
+
+# bed_filter WORDS: what is lost from now on besides, in words of nft; nothing without words.
+bed_filter() {
+    bed_drop=$*
     bed_rules
 }
 
@@ -247,7 +258,7 @@ bed_whole() {
 # bed_link HOST DEVICE up|down
 bed_link() { bed_ip "$1" link set "$2" "$3"; }
 
-# bed_count seen|lost|doubled|delayed|long: packets so far.
+# bed_count seen|lost|doubled|delayed|long|pings|pongs: packets so far.
 bed_count() { nft list counter netdev bed "$1" | sed -n 's/.*packets \([0-9]*\) bytes.*/\1/p'; }
 
 # bed_bytes: of what was seen.

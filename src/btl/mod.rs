@@ -21,6 +21,9 @@ pub trait Upcalls {
     fn done(&self, cookie: Cookie, outcome: Result<()>);
     /// A peer is gone; all its operations have ended before.
     fn lost(&self, endpoint: EndpointId, name: u64);
+    /// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on, and
+    /// [`Self::lost`] follows.
+    fn unreached(&self, name: u64, finding: &usnic::agent::Finding);
     /// What a process published for this transport.
     fn card(&self, name: u64) -> Result<Vec<u8>>;
 }

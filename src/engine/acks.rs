@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::time::{MICRO, MILLI};
 use super::window::{Segment, State};
 use super::*;
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Repr};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr};
 use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
@@ -379,6 +379,7 @@ impl<M> Ledger<'_, M> {
         }
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
+            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.peer.max_datagram;
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);

@@ -25,6 +25,11 @@ use std::time::Duration;
 
 /// Called so much later than we wanted, we slept, and must not blame the others.
 const NAP: u64 = 100 * MILLI;
+/// A silence worth telling is a twentieth of the time after which a peer is lost, but not shorter
+/// than this, lest everybody asks about everybody.
+const LEAST_SILENCE: u64 = 1_000 * MILLI;
+/// The same where no peer is ever lost.
+const SILENCE: u64 = 3_000 * MILLI;
 /// The shortest datagram worth connecting for.
 const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
 /// A slot on the wire: place in the table and one, and above these bits part of the generation.
@@ -43,6 +48,8 @@ pub(super) struct Limits {
     /// No peer is asked again before that.
     pub(super) least_patience: u64,
     pub(super) peer_timeout: u64,
+    /// Such a silence is told.
+    pub(super) silence: u64,
     pub(super) receive_capacity: u64,
     pub(super) protect: bool,
 }
@@ -62,6 +69,10 @@ impl Limits {
             retransmit_max,
             least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
+            silence: match nanos(config.peer_timeout) {
+                0 => SILENCE,
+                timeout => (timeout / 20).max(LEAST_SILENCE),
+            },
             receive_capacity: receive_capacity as u64,
             protect: config.protect_payload,
         }
@@ -183,7 +194,7 @@ impl<M: Memory> Engine<M> {
             endpoint.connection = connection.wrapping_add(1).max(1);
             endpoint.past = past;
         }
-        endpoint.heard = self.awake();
+        (endpoint.heard, endpoint.told) = (self.awake(), self.awake());
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
             endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
@@ -206,6 +217,9 @@ impl<M: Memory> Engine<M> {
             name: endpoint.peer.name,
             incarnation: endpoint.peer.incarnation,
             alive: endpoint.phase != Phase::Dead,
+            used: endpoint.used,
+            heard: endpoint.peer_connection != 0,
+            took_longest: endpoint.took_longest,
             round_trip: Duration::from_nanos(endpoint.rtt.smoothed()),
             least_round_trip: Duration::from_nanos(endpoint.rtt.least()),
             in_flight: endpoint.in_flight as usize,

@@ -125,6 +125,10 @@ pub(super) struct Endpoint {
     /// Since when the network says that nobody listens there, and how often it did.
     pub(super) refused: Option<(Instant, u32)>,
     pub(super) asked: u32,
+    /// When its silence was last told, on the same clock.
+    pub(super) told: Instant,
+    /// It has acknowledged a datagram of the greatest length.
+    pub(super) took_longest: bool,
     pub(super) backoff: u32,
     /// When something was last sent, or acknowledged.
     pub(super) active: Instant,
@@ -187,6 +191,8 @@ impl Endpoint {
             heard: now,
             refused: None,
             asked: 0,
+            told: now,
+            took_longest: false,
             backoff: 0,
             active: now,
             last_sent: now,

@@ -161,6 +161,11 @@ impl<M: Memory> Engine<M> {
             self.lose_peer(index);
             return;
         }
+        let quiet_since = endpoint.heard.max(endpoint.told);
+        let tells = endpoint.asked >= ASKED && awake.since(quiet_since) >= self.limits.silence;
+        if tells {
+            endpoint.told = awake;
+        }
         endpoint.asked += 1;
         endpoint.backoff = (endpoint.backoff + 1).min(20);
         endpoint.active = now;
@@ -170,6 +175,10 @@ impl<M: Memory> Engine<M> {
         self.counters.num_probes += 1;
         for seq in seqs.into_iter().rev() {
             self.lose(index, seq, Reason::Silence);
+        }
+        if tells {
+            let endpoint = self.id(index);
+            self.events.push_back(Event::Silent { endpoint });
         }
     }
 
@@ -200,16 +209,46 @@ impl<M: Memory> Engine<M> {
     /// nothing from the peer itself, mean that its process has ended: there is no need to wait for
     /// the timeout. One that was about to close has just been faster than its last words.
     pub fn handle_gone(&mut self, endpoint: EndpointId, now: Instant) {
+        self.note_refusals(endpoint, 1, now);
+    }
+
+    /// The same, said by the agent of the peer's node, which knows: twice is enough.
+    pub fn handle_ended(&mut self, endpoint: EndpointId, now: Instant) {
+        self.note_refusals(endpoint, REFUSALS - 1, now);
+    }
+
+    /// The agent of the peer's node says that the peer's process lives, though it answers nothing. So
+    /// the peer is not lost yet; it is asked as seldom as before.
+    pub fn handle_alive(&mut self, endpoint: EndpointId, now: Instant) {
+        self.settle(now);
+        let awake = self.awake();
+        let Some(index) = self.place(endpoint) else { return };
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.heard = awake;
+        }
+    }
+
+    /// Gives a peer up: it cannot be reached.
+    pub fn give_up(&mut self, endpoint: EndpointId, now: Instant) {
+        self.settle(now);
+        let Some(index) = self.place(endpoint) else { return };
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.phase != Phase::Dead) {
+            self.lose_peer(index);
+        }
+    }
+
+    fn note_refusals(&mut self, endpoint: EndpointId, more: u32, now: Instant) {
         self.settle(now);
         let awake = self.awake();
         let Some(index) = self.place(endpoint) else { return };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let fresh = endpoint.refused.is_none_or(|(since, _)| since < endpoint.heard);
         let (since, count) = if fresh { (awake, 0) } else { endpoint.refused.unwrap_or((awake, 0)) };
-        endpoint.refused = Some((since, count + 1));
+        let count = count.saturating_add(more);
+        endpoint.refused = Some((since, count));
         match endpoint.phase {
             Phase::Closing => self.handle_close_ack(index),
-            Phase::Open | Phase::Draining if count + 1 >= REFUSALS && awake.since(since) > REFUSED => {
+            Phase::Open | Phase::Draining if count >= REFUSALS && awake.since(since) > REFUSED => {
                 self.lose_peer(index);
             }
             Phase::Open | Phase::Draining | Phase::Lingering | Phase::Dead => {}

@@ -191,6 +191,12 @@ pub enum Event {
         /// Which.
         endpoint: EndpointId,
     },
+    /// The peer has been silent for some time though it was asked. Whoever knows how its process is
+    /// may say so: [`Engine::handle_alive`], [`Engine::handle_ended`]. Comes again while it lasts.
+    Silent {
+        /// Which.
+        endpoint: EndpointId,
+    },
     /// The end of [`Engine::close`]; the id is of nothing any more.
     Closed {
         /// Which.
@@ -250,6 +256,12 @@ pub struct PeerFacts {
     pub incarnation: u32,
     /// Whether it can still be sent to.
     pub alive: bool,
+    /// Whether something was sent to it or received from it.
+    pub used: bool,
+    /// Whether anything genuine of it has been received.
+    pub heard: bool,
+    /// Whether it has acknowledged a datagram of the greatest length.
+    pub took_longest: bool,
     /// Smoothed round-trip time; zero: not measured.
     pub round_trip: std::time::Duration,
     /// Shortest round-trip time.

@@ -5,6 +5,9 @@
 //! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
 //! a third.
 //!
+//! Beside them are the sockets of a node's agent, which are no link: `probe` to agents of other nodes,
+//! `local` to the processes of its own, `wait` for all of them.
+//!
 //! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
 //! does is fatal.
@@ -15,14 +18,17 @@ mod fabric;
 pub(crate) mod inbox;
 mod interface;
 mod lent;
+mod local;
 pub(crate) mod name;
 mod outbox;
 pub(crate) mod peers;
 mod place;
+mod probe;
 mod receive;
 mod send;
 mod socket;
 mod udp;
+mod wait;
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -40,8 +46,11 @@ pub use fabric::{Fabric, interface_of, offers};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};
 pub use lent::Lent;
+pub use local::{Life, Listener, Local, local_name};
 pub use place::{Place, place, same_kind};
+pub use probe::{Heard, Prober};
 pub use socket::{Options, Socket};
+pub use wait::Waiter;
 
 pub use crate::engine::Channel;
 

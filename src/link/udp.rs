@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use super::address::SocketAddress;
@@ -226,6 +226,17 @@ impl Udp {
         counted(unsafe { libc::recv(self.socket.as_raw_fd(), start, len, libc::MSG_TRUNC) })
     }
 
+    /// The same; also says who sent it.
+    pub(super) fn receive_from(&self, into: &mut [u8]) -> std::result::Result<(usize, SocketAddress), Errno> {
+        let (start, len) = (into.as_mut_ptr().cast(), into.len());
+        let (mut from, mut room) = (SocketAddress::EMPTY, SocketAddress::ROOM);
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: an open socket; the callee writes at most `len` and `room` bytes.
+        let result =
+            unsafe { libc::recvfrom(fd, start, len, libc::MSG_TRUNC, from.as_mut_ptr(), &raw mut room) };
+        counted(result).map(|len| (len, from))
+    }
+
     /// Receives messages; returns how many were filled.
     ///
     /// # Safety
@@ -273,6 +284,12 @@ impl Udp {
         let errno = u32::from_ne_bytes(*error.first_chunk()?) as Errno;
         let mtu = u32::from_ne_bytes(*error.get(8..)?.first_chunk()?);
         Some(Report { errno, mtu, to })
+    }
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

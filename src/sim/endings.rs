@@ -39,10 +39,19 @@ fn story(network: &mut Network) -> Vec<String> {
             Event::Done { cookie, outcome } => format!("{node} done {cookie} {outcome:?}"),
             Event::Lost { .. } => format!("{node} lost"),
             Event::Closed { .. } => format!("{node} closed"),
+            Event::Silent { .. } => format!("{node} hears nothing"),
             Event::Deliver { .. } => String::from("?"),
         },
     };
-    network.happened.drain(..).map(words).collect()
+    // Silence is told again and again; who wants to know looks for it.
+    network.happened.drain(..).map(words).filter(|words| !words.ends_with("hears nothing")).collect()
+}
+
+/// How often a node has said that it hears nothing; all else that has happened is forgotten.
+fn silences(network: &mut Network) -> usize {
+    let silent =
+        |happened: &Happened| matches!(happened, Happened::Event { event: Event::Silent { .. }, .. });
+    network.happened.drain(..).filter(silent).count()
 }
 
 /// Ten microseconds for a kilobyte, so that there is a middle to be interrupted in.
@@ -87,6 +96,80 @@ fn without_a_timeout_nobody_is_ever_lost() {
     network.wake(1);
     run(&mut network, 2 * SECOND);
     assert_eq!(story(&mut network), ["1 gets 100000", "0 done 1 Ok(())"]);
+}
+
+#[test]
+fn silence_is_told_once_in_a_twentieth_of_the_timeout() {
+    for (timeout, period) in [(60, 3), (0, 3), (10, 1), (200, 10)] {
+        let mut network = pair(lossy(0), timeout * SECOND);
+        send(&mut network, 0, 1, 10, 1).expect("sent");
+        run(&mut network, 30 * SECOND);
+        assert_eq!(silences(&mut network), 0, "nothing is awaited");
+        network.nodes[1].stopped = true;
+        send(&mut network, 0, 1, 100_000, 2).expect("sent");
+        run(&mut network, 3 * period * SECOND + 2 * SECOND);
+        assert_eq!(silences(&mut network), if period == 1 { 4 } else { 3 }, "{timeout} s");
+    }
+}
+
+#[test]
+fn a_peer_that_is_said_to_live_is_not_lost_and_asked_no_more_often() {
+    let mut network = pair(lossy(0), 5 * SECOND);
+    network.nodes[1].stopped = true;
+    send(&mut network, 0, 1, 100_000, 1).expect("sent");
+    let endpoint = network.endpoint(0, 1);
+    for _ in 0..60 {
+        run(&mut network, SECOND);
+        let now = network.now();
+        network.nodes[0].engine.handle_alive(endpoint, now);
+    }
+    assert_eq!(story(&mut network), [""; 0]);
+    assert!(network.wires.fates.sent < 400, "asks seldom: {:?}", network.wires.fates);
+    run(&mut network, 6 * SECOND);
+    assert_eq!(story(&mut network), ["0 done 1 Err(Unreachable)", "0 lost"], "when nobody says it any more");
+}
+
+#[test]
+fn a_peer_that_is_said_to_have_ended_is_lost_when_it_is_said_again() {
+    let mut network = pair(lossy(0), 0);
+    network.nodes[1].stopped = true;
+    send(&mut network, 0, 1, 100_000, 1).expect("sent");
+    let endpoint = network.endpoint(0, 1);
+    for lost in [false, false, true] {
+        let now = network.now();
+        network.nodes[0].engine.handle_ended(endpoint, now);
+        network.nudge(0);
+        run(&mut network, SECOND / 3);
+        let seen = story(&mut network);
+        assert_eq!(seen.contains(&"0 lost".to_owned()), lost, "{seen:?}");
+    }
+}
+
+#[test]
+fn who_was_said_to_have_ended_but_is_heard_again_is_not_lost() {
+    let mut network = pair(lossy(0), 0);
+    let endpoint = network.endpoint(0, 1);
+    for cookie in 0..5 {
+        send(&mut network, 0, 1, 10, cookie).expect("sent");
+        let now = network.now();
+        network.nodes[0].engine.handle_ended(endpoint, now);
+        run(&mut network, SECOND);
+    }
+    assert!(!story(&mut network).contains(&"0 lost".to_owned()));
+}
+
+#[test]
+fn a_peer_that_is_given_up_is_lost_once() {
+    let mut network = pair(lossy(0), 0);
+    network.nodes[1].stopped = true;
+    send(&mut network, 0, 1, 100_000, 1).expect("sent");
+    let (endpoint, now) = (network.endpoint(0, 1), network.now());
+    for _ in 0..2 {
+        network.nodes[0].engine.give_up(endpoint, now);
+    }
+    network.nudge(0);
+    run(&mut network, SECOND);
+    assert_eq!(story(&mut network), ["0 done 1 Err(Unreachable)", "0 lost"]);
 }
 
 #[test]

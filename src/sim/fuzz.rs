@@ -7,6 +7,7 @@ use crate::engine::{Access, Channel, Engine, Event, Fragment, Identity, Peer, Re
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::card;
+use crate::wire::probe;
 use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
 
 const KEY: [u8; 16] = [7; 16];
@@ -23,6 +24,14 @@ pub fn packet(bytes: &[u8]) {
     if packet.repr.length == 0 {
         assert_eq!(again, Ok(packet.repr));
     }
+}
+
+/// Parses a datagram of an agent; what is parsed must be written again as it was.
+pub fn probe(bytes: &[u8]) {
+    let Ok(packet) = probe::Packet::parse(bytes, bytes.len()) else { return };
+    assert_eq!(packet.message.len(), bytes.len());
+    let written = packet.message.emit(&KEY);
+    assert_eq!(packet.is_genuine(&KEY), written[..] == bytes[..probe::LEN]);
 }
 
 /// Parses what a process publishes of itself; what is parsed must be written again as it was.

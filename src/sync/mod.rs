@@ -1,5 +1,7 @@
-//! State that is borrowed for the span of one closure and no longer.
+//! State that is borrowed for the span of one closure and no longer, and threads of our own.
 
 mod cell;
+mod thread;
 
 pub use cell::EngineCell;
+pub use thread::spawn;

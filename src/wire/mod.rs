@@ -4,5 +4,6 @@
 
 pub mod announcement;
 pub mod card;
+pub mod probe;
 pub mod tag;
 pub mod usnic;

@@ -11,6 +11,8 @@ pub struct Named {
     pub name: String,
     /// Whether it only reaches this host.
     pub is_loopback: bool,
+    /// Its address.
+    pub address: Option<std::net::IpAddr>,
     /// The link.
     pub link: Box<dyn Link + Send>,
 }
@@ -103,6 +105,7 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> 
             Ok(link) => open.push(Named {
                 name: interface.name.clone(),
                 is_loopback: interface.is_loopback,
+                address: Some(interface.address),
                 link: Box::new(link),
             }),
             Err(error) => {
@@ -139,7 +142,13 @@ fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> R
             Ok(link) => {
                 first = Some(info.provider().to_owned());
                 let is_loopback = interface.is_some_and(|interface| interface.is_loopback);
-                open.push(Named { name: info.domain().to_owned(), is_loopback, link: Box::new(link) });
+                let address = interface.map(|interface| interface.address);
+                open.push(Named {
+                    name: info.domain().to_owned(),
+                    is_loopback,
+                    address,
+                    link: Box::new(link),
+                });
             }
             Err(error) => troubles.push(Cause::Libfabric.trouble(format!(
                 "libfabric's provider {} opens no datagram endpoints on {}: {error}",

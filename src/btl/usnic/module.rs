@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::agent::{Finding, Watch};
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Upcalls};
@@ -16,6 +17,7 @@ use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
+use crate::wire::probe::Process;
 
 /// One module. All calls may come from several threads, if it was opened so.
 pub struct Module {
@@ -50,6 +52,8 @@ struct State {
     is_quiet: bool,
     /// The last turn has left its book-keeping to the next one.
     put_off: bool,
+    /// The agent of the node, as far as it concerns this module.
+    watch: Watch,
     /// Where the user wants lines of them.
     statistics: Option<Statistics>,
 }
@@ -79,13 +83,14 @@ const QUIET_TURNS: u32 = 16;
 const BUSY: u64 = 1_000_000;
 
 impl Module {
-    /// Opens a module over a link. `seed` need not be secret; `key` must be.
+    /// Opens a module over a link. `key` must be secret. The agent knows the module by `watch`.
     pub fn open(
         link: Box<dyn Link + Send>,
         name: u64,
         incarnation: u32,
         key: [u8; 16],
         config: &config::Usnic,
+        watch: Watch,
         threaded: bool,
     ) -> Self {
         let limits = link.limits();
@@ -95,6 +100,7 @@ impl Module {
             max_datagram: limits.max_datagram[Channel::Data as usize] as u32,
             speed: limits.speed_mbps,
             name: link.name(),
+            agent: watch.own().cloned(),
         };
         let seed =
             u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
@@ -111,6 +117,7 @@ impl Module {
             busy_until: Instant::ORIGIN,
             is_quiet: false,
             put_off: false,
+            watch,
             statistics: None,
         };
         Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
@@ -177,7 +184,12 @@ impl Module {
     /// What there is to say about the module, or about one endpoint of it.
     pub fn describe(&self, endpoint: Option<EndpointId>) -> Vec<String> {
         self.state.with(|state| match endpoint {
-            None => vec![format!("{:?}", state.engine.counters()), format!("{:?}", state.link.counters())],
+            None => {
+                let mut lines =
+                    vec![format!("{:?}", state.engine.counters()), format!("{:?}", state.link.counters())];
+                lines.extend(state.watch.describe());
+                lines
+            }
             Some(endpoint) => {
                 state.engine.peer(endpoint).map(|peer| format!("{peer:?}")).into_iter().collect()
             }
@@ -288,8 +300,33 @@ impl Module {
             count += 1;
             self.dispatch(work, up);
         }
-        self.state.try_with(|state| state.tidy(now, count));
+        let watches = self.state.try_with(|state| {
+            state.tidy(now, count);
+            state.watch.is_due(now)
+        });
+        if watches == Some(true) {
+            self.look_around(now, up);
+        }
         count
+    }
+
+    /// Hears what the agent has to say.
+    #[cold]
+    fn look_around(&self, now: Instant, up: &impl Upcalls) {
+        let found = self.state.try_with(|state| state.watch.turn(&mut state.engine, now));
+        for finding in found.unwrap_or_default() {
+            self.report(&finding, up);
+        }
+    }
+
+    /// Some datagrams do not reach a peer. The user hears it first, and then the loss.
+    fn report(&self, finding: &Finding, up: &impl Upcalls) {
+        let Some(peer) = self.peer(finding.endpoint) else { return };
+        up.unreached(peer.name, finding);
+        if finding.is_fatal {
+            let now = self.now();
+            self.state.with(|state| state.engine.give_up(finding.endpoint, now));
+        }
     }
 
     fn dispatch(&self, work: Work, up: &impl Upcalls) {
@@ -305,6 +342,10 @@ impl Module {
             Work::Event(Event::Lost { endpoint }) => {
                 let name = self.peer(endpoint).map_or(0, |peer| peer.name);
                 up.lost(endpoint, name);
+            }
+            Work::Event(Event::Silent { endpoint }) => {
+                let now = self.now();
+                self.state.with(|state| state.watch.ask(endpoint, now));
             }
             Work::Event(Event::Closed { endpoint }) => {
                 let now = self.now();
@@ -344,10 +385,14 @@ impl State {
         if let Some(unused) = unused {
             self.link.release(unused);
         }
+        let process = Process { name, incarnation: address.incarnation };
+        let is_near = self.link.distance(&address.name) == Some(0);
+        self.watch.meet(endpoint, address.agent.as_ref(), process, max_datagram, is_near);
         Ok(endpoint)
     }
 
     fn release(&mut self, endpoint: EndpointId) {
+        self.watch.forget(endpoint);
         if let Some(route) = self.routes.take(endpoint) {
             self.link.release(route.to);
         }

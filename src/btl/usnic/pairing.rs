@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn address(speed: u32) -> Address {
-        Address { incarnation: 1, key: [0; 16], max_datagram: 1472, speed, name: vec![] }
+        Address { incarnation: 1, key: [0; 16], max_datagram: 1472, speed, name: vec![], agent: None }
     }
 
     /// A number for these two, seemingly at random (`splitmix64`).

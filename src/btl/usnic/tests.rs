@@ -19,6 +19,7 @@ struct Node {
     received: RefCell<Vec<(u64, u8, Vec<u8>)>>,
     done: RefCell<HashMap<u64, Result<()>>>,
     lost: RefCell<Vec<u64>>,
+    findings: RefCell<Vec<agent::Finding>>,
     /// Fragments in flight, kept until they are done.
     outgoing: RefCell<HashMap<u64, Box<[u8]>>>,
     cookies: Cell<u64>,
@@ -50,6 +51,10 @@ impl Upcalls for Node {
         self.lost.borrow_mut().push(name);
     }
 
+    fn unreached(&self, _name: u64, finding: &agent::Finding) {
+        self.findings.borrow_mut().push(finding.clone());
+    }
+
     fn card(&self, name: u64) -> Result<Vec<u8>> {
         self.cards.borrow().get(&name).cloned().ok_or(Error::NotFound)
     }
@@ -65,12 +70,21 @@ impl Node {
         let link = Socket::open(&Interface { mtu, ..lo }, &Options::default()).expect("sockets");
         let key = [name as u8; 16];
         Self {
-            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, false),
+            module: Module::open(
+                Box::new(link),
+                name,
+                7 + name as u32,
+                key,
+                config,
+                agent::Watch::blind(),
+                false,
+            ),
             name,
             cards: RefCell::default(),
             received: RefCell::default(),
             done: RefCell::default(),
             lost: RefCell::default(),
+            findings: RefCell::default(),
             outgoing: RefCell::default(),
             cookies: Cell::new(0),
             answers: Cell::new(None),

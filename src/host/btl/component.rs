@@ -11,6 +11,7 @@ use super::parcel::{LONGEST, Pool};
 use super::shell::{Handle, Shell, title};
 use super::sys::{ActiveMessage, BtlComponent, BtlModule, BtlProc};
 use super::{entry, map, params};
+use crate::btl::usnic::agent::{Node, Watch};
 use crate::btl::usnic::{self, Absent, Cause, Links, Module, Named, Statistics, Trouble};
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
@@ -19,6 +20,7 @@ use crate::host::services::{say, show_help, show_help_once};
 use crate::host::symbols::symbols;
 use crate::sync::EngineCell;
 use crate::wire::card;
+use crate::wire::probe::Process;
 
 /// The key of the business card. Not the C component's, which publishes another record.
 pub(super) const KEY: &CStr = c"hawser.btl.usnic";
@@ -214,9 +216,15 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
     let far = if config.by_distance { usnic::farther(&links) } else { vec![false; links.len()] };
     let name = Own::own_name();
     let mut cores = Vec::new();
-    for Named { link, .. } in links {
+    let (key, _) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
+    let node = Node::open(name as u32, key);
+    for Named { name: interface, address, link, .. } in links {
         let (key, incarnation) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
-        cores.push(Module::open(link, name, incarnation, key, &config.engine, threads));
+        let process = Process { name, incarnation };
+        let watch = address.map_or_else(Watch::blind, |address| {
+            Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
+        });
+        cores.push(Module::open(link, name, incarnation, key, &config.engine, watch, threads));
     }
     let addresses: Vec<_> = cores.iter().map(|core| core.address().clone()).collect();
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {

@@ -74,10 +74,10 @@ static NUMBERS: [Number; 26] = [
     number(c"max_short_packets", 25, 5, c"Kept for parameter files, without effect: short packets are counted and dropped"),
     number(c"show_route_failures", 1, 3, c"Say which peers have no address that can be reached (1) or not (0)"),
     number(c"connectivity_check", 1, 3, c"Check the way to each peer when it is first used (1) or not (0)"),
-    number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between probes of the connectivity check"),
-    number(c"connectivity_error_num_retries", 40, 3, c"Probes without an answer before the connectivity check fails"),
+    number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between tries of the connectivity check; 0: no check"),
+    number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
-    number(c"peer_timeout", 600, 5, c"Seconds without any answer after which a peer counts as lost; 0: never. A process that computes without calling MPI answers nothing; of one that has ended, the network says so within about a second"),
+    number(c"peer_timeout", 60, 5, c"Seconds without any answer after which a peer counts as lost; 0: never. For a process that computes without calling MPI the agent of its node answers; of one that has ended, that agent or the network says so within seconds"),
     number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
 ];
 
@@ -234,8 +234,13 @@ pub(super) fn config() -> Result<config::Btl, String> {
         protect_payload: range(c"protect_payload", 0, 1)? == 1,
         ..default
     };
+    let interval = range(c"connectivity_ack_timeout", 0, c_int::MAX)?;
+    let tries = range(c"connectivity_error_num_retries", 0, c_int::MAX)?;
+    let is_checked = range(c"connectivity_check", 0, 1)? == 1 && interval > 0;
+    let check = config::Check { interval: Duration::from_millis(interval as u64), tries: tries as u32 };
     Ok(config::Btl {
         engine,
+        check: is_checked.then_some(check),
         include: words(c"if_include"),
         exclude: words(c"if_exclude"),
         link,

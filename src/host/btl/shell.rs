@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::BtlAbi;
 use super::component::Own;
+use super::params;
 use super::parcel::{Ending, Parcel, Pool};
 use super::sys::{
     ActiveMessage, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Failed, Segment, Transferred,
 };
 use crate::btl::Upcalls;
+use crate::btl::usnic::agent::{Finding, Place};
 use crate::btl::usnic::{EndpointId, Module, place};
 use crate::error::{Error, Result};
-use crate::host::services::show_help;
+use crate::host::services::{say, show_help};
 use crate::sync::EngineCell;
 
 /// Codes of the host (`opal/constants.h`).
@@ -87,6 +89,24 @@ pub(super) const OPERATION: u64 = 1;
 /// What users call a process: its rank, and the number of its job in the job's family.
 pub(super) fn title(name: u64) -> String {
     format!("rank {} of job {}", name >> 32, name & 0xFFFF)
+}
+
+/// Which datagrams do not get where, in one line.
+fn describe(name: u64, finding: &Finding) -> String {
+    let place = |place: &Place| format!("{} ({}, {})", place.host, place.interface, place.address);
+    let come = |(come, length): (bool, usize)| {
+        format!("of {length} bytes {}", if come { "were answered" } else { "were not" })
+    };
+    format!(
+        "btl_usnic: {} does not reach {} on {}: datagrams {}, those {}, in {} tries within {:?}",
+        place(&finding.from),
+        title(name),
+        place(&finding.to),
+        come(finding.short),
+        come(finding.long),
+        finding.tries,
+        finding.within
+    )
 }
 
 /// The host's handle of an endpoint: never dereferenced, never null.
@@ -234,6 +254,30 @@ impl<A: BtlAbi> Upcalls for Shell<A> {
         self.mourn(endpoint);
         if A::LOSS == 0 && !self.leaving.load(Ordering::Acquire) {
             self.tell_host(endpoint, name);
+        }
+    }
+
+    fn unreached(&self, name: u64, finding: &Finding) {
+        if self.leaving.load(Ordering::Acquire) {
+            return;
+        }
+        let line = describe(name, finding);
+        if !finding.is_fatal {
+            if params::is_verbose() {
+                say(&format!("{line}; but the peer has been heard of otherwise, so this job goes on"));
+            }
+            return;
+        }
+        if !self.told.with(|told| told.insert(finding.endpoint)) {
+            return;
+        }
+        match (finding.short.0, finding.long.0) {
+            (true, _) => show_help("connectivity error: small ok, large bad", &line),
+            (false, true) => show_help("connectivity error: small bad, large ok", &line),
+            (false, false) => show_help("connectivity error: small bad, large bad", &line),
+        }
+        if A::LOSS != 0 {
+            self.tell_host(finding.endpoint, name);
         }
     }
 

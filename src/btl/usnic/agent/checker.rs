@@ -1,0 +1,378 @@
+//! The agent's state machine: requests of modules and datagrams of other agents in; datagrams,
+//! replies and the time of the next turn out.
+//!
+//! A question to another agent is an *errand*. It has a number that only the two agents know, is
+//! asked again until its answer comes or its tries are used up, and is run once however many modules
+//! want to know. What is not an answer to an errand, or not genuine, is dropped and counted.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::mail::{Reply, Request};
+use crate::engine::Instant;
+use crate::wire::probe::{self, Body, Key, Message, Packet, Process};
+
+/// A module's connection.
+pub(super) type ClientId = u64;
+/// A socket for datagrams.
+pub(super) type SocketId = usize;
+
+/// How often another agent is asked whether a process lives, after the first time.
+const ASKS: u32 = 4;
+/// And how long after each other.
+const BETWEEN_ASKS: Duration = Duration::from_millis(150);
+/// Ends that are remembered: whoever asks about a process may do so much later.
+const REMEMBERED: usize = 16_384;
+/// Ways that are known to be good.
+const KNOWN: usize = 16_384;
+
+/// What is to be done outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// Send this, filled up with zeros to so many bytes.
+    Send { socket: SocketId, to: SocketAddr, head: [u8; probe::LEN], length: usize },
+    /// Tell a module.
+    Reply { client: ClientId, reply: Reply },
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Pings answered.
+    pub(super) pings: u64,
+    /// Questions about processes answered.
+    pub(super) asks: u64,
+    /// Answers that belonged to an errand.
+    pub(super) answers: u64,
+    /// Datagrams that are no message.
+    pub(super) malformed: u64,
+    /// Datagrams whose tag is wrong.
+    pub(super) forged: u64,
+    /// Genuine questions about processes that never were here, and answers that nobody waits for.
+    pub(super) stray: u64,
+}
+
+/// A module.
+struct Client {
+    process: Process,
+    socket: SocketId,
+}
+
+/// What an errand is about. Two that are about the same are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Way { length: u32 },
+    Life(Process),
+}
+
+type Aim = (SocketId, SocketAddr, Subject);
+
+struct Errand {
+    aim: Aim,
+    /// The other agent's.
+    key: Key,
+    due: Instant,
+    interval: Duration,
+    left: u32,
+    /// Whether a short and a long one have come back.
+    short: bool,
+    long: bool,
+    /// Who wants to know, and what they call it.
+    askers: Vec<(ClientId, u64)>,
+}
+
+/// The state machine.
+pub(super) struct Checker {
+    key: Key,
+    clients: HashMap<ClientId, Client>,
+    /// Who has ended, and in what order.
+    ended: HashSet<Process>,
+    oldest: VecDeque<Process>,
+    errands: HashMap<u64, Errand>,
+    /// The errands by what they are about, and by when they are looked at.
+    aims: HashMap<Aim, u64>,
+    due: BTreeSet<(Instant, u64)>,
+    known: HashSet<Aim>,
+    nonces: u64,
+    outputs: VecDeque<Output>,
+    counts: Counts,
+}
+
+impl Checker {
+    pub(super) fn new(key: Key) -> Self {
+        Self {
+            key,
+            clients: HashMap::new(),
+            ended: HashSet::new(),
+            oldest: VecDeque::new(),
+            errands: HashMap::new(),
+            aims: HashMap::new(),
+            due: BTreeSet::new(),
+            known: HashSet::new(),
+            nonces: 0,
+            outputs: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// A module is there, and is reached and reaches others through this socket.
+    pub(super) fn handle_joined(&mut self, client: ClientId, process: Process, socket: SocketId, port: u16) {
+        self.ended.remove(&process);
+        self.clients.insert(client, Client { process, socket });
+        self.outputs.push_back(Output::Reply { client, reply: Reply::Joined { port, key: self.key } });
+    }
+
+    /// A module's process, or the module, has ended.
+    pub(super) fn handle_left(&mut self, client: ClientId) {
+        let Some(Client { process, .. }) = self.clients.remove(&client) else { return };
+        if self.ended.insert(process) {
+            self.oldest.push_back(process);
+        }
+        if self.oldest.len() > REMEMBERED
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+        let mut idle = Vec::new();
+        for (&nonce, errand) in &mut self.errands {
+            errand.askers.retain(|(asker, _)| *asker != client);
+            if errand.askers.is_empty() {
+                idle.push(nonce);
+            }
+        }
+        for nonce in idle {
+            self.end(nonce);
+        }
+    }
+
+    /// A module wants to know something.
+    pub(super) fn handle_request(&mut self, client: ClientId, request: &Request, now: Instant) {
+        let Some(&Client { socket, .. }) = self.clients.get(&client) else { return };
+        match *request {
+            Request::Join { .. } => {}
+            Request::Check { id, to, key, length, interval_ms, tries } => {
+                let length = length.clamp(probe::LEN as u32, probe::LONGEST);
+                let aim = (socket, to, Subject::Way { length });
+                if self.known.contains(&aim) {
+                    let reply = Reply::Checked { id, short: true, long: true };
+                    self.outputs.push_back(Output::Reply { client, reply });
+                } else {
+                    let interval = Duration::from_millis(u64::from(interval_ms.max(1)));
+                    self.begin(aim, key, interval, tries, (client, id), now);
+                }
+            }
+            Request::Ask { id, to, key, process } => {
+                let aim = (socket, to, Subject::Life(process));
+                self.begin(aim, key, BETWEEN_ASKS, ASKS, (client, id), now);
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        aim: Aim,
+        key: Key,
+        interval: Duration,
+        tries: u32,
+        asker: (ClientId, u64),
+        now: Instant,
+    ) {
+        if let Some(errand) = self.aims.get(&aim).and_then(|nonce| self.errands.get_mut(nonce)) {
+            errand.askers.push(asker);
+            return;
+        }
+        self.nonces += 1;
+        let nonce = probe::nonce(&self.key, self.nonces);
+        let errand = Errand {
+            aim,
+            key,
+            due: now,
+            interval,
+            left: tries,
+            short: false,
+            long: false,
+            askers: vec![asker],
+        };
+        self.ask(nonce, &errand);
+        self.aims.insert(aim, nonce);
+        self.errands.insert(nonce, errand);
+        self.schedule(nonce, now);
+    }
+
+    /// Sets the time at which the errand is looked at again.
+    fn schedule(&mut self, nonce: u64, now: Instant) {
+        let Some(errand) = self.errands.get_mut(&nonce) else { return };
+        self.due.remove(&(errand.due, nonce));
+        errand.due = now + errand.interval;
+        self.due.insert((errand.due, nonce));
+    }
+
+    /// Sends what has not been answered.
+    fn ask(&mut self, nonce: u64, errand: &Errand) {
+        let (socket, to, subject) = errand.aim;
+        let mut send = |body| {
+            let message = Message { nonce, body };
+            let (head, length) = (message.emit(&errand.key), message.len());
+            self.outputs.push_back(Output::Send { socket, to, head, length });
+        };
+        match subject {
+            Subject::Way { length } => {
+                if !errand.short {
+                    send(Body::Ping { length: probe::LEN as u32 });
+                }
+                if !errand.long {
+                    send(Body::Ping { length });
+                }
+            }
+            Subject::Life(process) => send(Body::Ask(process)),
+        }
+    }
+
+    fn end(&mut self, nonce: u64) -> Option<Errand> {
+        let errand = self.errands.remove(&nonce)?;
+        self.aims.remove(&errand.aim);
+        self.due.remove(&(errand.due, nonce));
+        Some(errand)
+    }
+
+    /// A datagram has come: its first bytes, and its length.
+    pub(super) fn handle_datagram(&mut self, socket: SocketId, from: SocketAddr, head: &[u8], length: usize) {
+        let Ok(packet) = Packet::parse(head, length) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        match packet.message.body {
+            Body::Ping { .. } | Body::Ask(_) => self.handle_question(socket, from, &packet),
+            Body::Pong { .. } | Body::Alive(_) | Body::Gone(_) => self.handle_answer(&packet),
+        }
+    }
+
+    fn handle_question(&mut self, socket: SocketId, from: SocketAddr, packet: &Packet) {
+        if !packet.is_genuine(&self.key) {
+            self.counts.forged += 1;
+            return;
+        }
+        let body = match packet.message.body {
+            Body::Ask(process) if self.clients.values().any(|client| client.process == process) => {
+                self.counts.asks += 1;
+                Body::Alive(process)
+            }
+            Body::Ask(process) if self.ended.contains(&process) => {
+                self.counts.asks += 1;
+                Body::Gone(process)
+            }
+            Body::Ping { length } => {
+                self.counts.pings += 1;
+                Body::Pong { length }
+            }
+            _ => {
+                self.counts.stray += 1;
+                return;
+            }
+        };
+        let answer = Message { nonce: packet.message.nonce, body };
+        let (head, length) = (answer.emit(&self.key), answer.len());
+        self.outputs.push_back(Output::Send { socket, to: from, head, length });
+    }
+
+    fn handle_answer(&mut self, packet: &Packet) {
+        let nonce = packet.message.nonce;
+        let Some(errand) = self.errands.get_mut(&nonce) else {
+            self.counts.stray += 1;
+            return;
+        };
+        if !packet.is_genuine(&errand.key) {
+            self.counts.forged += 1;
+            return;
+        }
+        let over = match (packet.message.body, errand.aim.2) {
+            (Body::Pong { length: got }, Subject::Way { length }) => {
+                errand.short |= got == probe::LEN as u32;
+                errand.long |= got == length;
+                errand.short && errand.long
+            }
+            (Body::Alive(about) | Body::Gone(about), Subject::Life(process)) => about == process,
+            _ => false,
+        };
+        self.counts.answers += 1;
+        if over {
+            self.finish(nonce, Some(matches!(packet.message.body, Body::Alive(_))));
+        }
+    }
+
+    /// An errand is over: all who asked are told. About a life without an answer there is nothing to
+    /// tell.
+    fn finish(&mut self, nonce: u64, alive: Option<bool>) {
+        let Some(errand) = self.end(nonce) else { return };
+        let (short, long) = (errand.short, errand.long);
+        if short && long {
+            if self.known.len() >= KNOWN {
+                self.known.clear();
+            }
+            self.known.insert(errand.aim);
+        }
+        for (client, id) in errand.askers {
+            let reply = match (errand.aim.2, alive) {
+                (Subject::Way { .. }, _) => Reply::Checked { id, short, long },
+                (Subject::Life(_), Some(alive)) => Reply::Answered { id, alive },
+                (Subject::Life(_), None) => continue,
+            };
+            self.outputs.push_back(Output::Reply { client, reply });
+        }
+    }
+
+    /// The network says that nobody listens there: the agent has ended. Nothing is known then, and
+    /// nothing is wrong with the way.
+    pub(super) fn handle_refused(&mut self, socket: SocketId, at: SocketAddr) {
+        let there = |(&nonce, errand): (&u64, &Errand)| {
+            (errand.aim.0 == socket && errand.aim.1 == at).then_some(nonce)
+        };
+        let nonces: Vec<u64> = self.errands.iter().filter_map(there).collect();
+        for nonce in nonces {
+            let Some(errand) = self.end(nonce) else { continue };
+            if let Subject::Way { .. } = errand.aim.2 {
+                for (client, id) in errand.askers {
+                    let reply = Reply::Checked { id, short: true, long: true };
+                    self.outputs.push_back(Output::Reply { client, reply });
+                }
+            }
+        }
+    }
+
+    /// Asks again, or gives up, what has been waited for long enough.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, nonce)) = self.due.first() {
+            if at > now {
+                break;
+            }
+            self.due.remove(&(at, nonce));
+            let Some(mut errand) = self.errands.remove(&nonce) else { continue };
+            let is_over = errand.left == 0;
+            errand.left = errand.left.saturating_sub(1);
+            if !is_over {
+                self.ask(nonce, &errand);
+            }
+            self.errands.insert(nonce, errand);
+            if is_over {
+                self.finish(nonce, None);
+            } else {
+                self.schedule(nonce, now);
+            }
+        }
+    }
+
+    /// When something has to be done though nothing has come.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|&(at, _)| at)
+    }
+
+    /// Takes what is to be done, one at a time.
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+}

@@ -1,0 +1,276 @@
+//! Two agents over a network of a few lines: it loses what it is told to lose, in virtual time.
+
+use super::checker::*;
+use super::mail::{Reply, Request};
+use crate::engine::Instant;
+use crate::wire::probe::{self, Body, Key, LEN, Message, Process};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const KEYS: [Key; 2] = [[1; 16], [2; 16]];
+const LONG: u32 = 1472;
+const CLIENT: ClientId = 5;
+const ID: u64 = 77;
+
+fn at(node: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, node as u8 + 1], 4000))
+}
+
+/// A module on each node; agents answer at once unless the network loses the datagram.
+struct World {
+    agents: [Checker; 2],
+    now: Instant,
+    /// Whether to lose a datagram: from which node, and how long it is.
+    loses: Box<dyn FnMut(usize, usize) -> bool>,
+    sent: Vec<(usize, usize)>,
+    replies: Vec<(usize, ClientId, Reply)>,
+}
+
+fn process(node: usize) -> Process {
+    Process { name: node as u64, incarnation: 1000 + node as u32 }
+}
+
+impl World {
+    fn new(loses: impl FnMut(usize, usize) -> bool + 'static) -> Self {
+        let mut world = Self {
+            agents: KEYS.map(Checker::new),
+            now: Instant::from_nanos(1),
+            loses: Box::new(loses),
+            sent: Vec::new(),
+            replies: Vec::new(),
+        };
+        for node in 0..2 {
+            world.agents[node].handle_joined(CLIENT, process(node), 0, 4000);
+        }
+        world.settle();
+        for (node, key) in KEYS.into_iter().enumerate() {
+            assert!(world.replies.contains(&(node, CLIENT, Reply::Joined { port: 4000, key })));
+        }
+        world.replies.clear();
+        world
+    }
+
+    /// Carries everything to and fro until nobody has anything to say.
+    fn settle(&mut self) {
+        while let Some((node, output)) =
+            (0..2).find_map(|node| Some((node, self.agents[node].poll_output()?)))
+        {
+            match output {
+                Output::Reply { client, reply } => self.replies.push((node, client, reply)),
+                Output::Send { socket, to, head, length } => {
+                    assert_eq!((socket, to), (0, at(1 - node)));
+                    self.sent.push((node, length));
+                    if !(self.loses)(node, length) {
+                        self.agents[1 - node].handle_datagram(0, at(node), &head, length);
+                    }
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, client: ClientId, request: &Request) {
+        self.agents[0].handle_request(client, request, self.now);
+        self.settle();
+    }
+
+    /// Lets time pass until the first agent has nothing to wait for.
+    fn finish(&mut self) -> Duration {
+        let begin = self.now;
+        while let Some(at) = self.agents[0].next_timeout() {
+            assert!(at > self.now, "time stands still");
+            self.now = at;
+            self.agents[0].handle_timeout(self.now);
+            self.settle();
+        }
+        self.now - begin
+    }
+}
+
+fn check(id: u64) -> Request {
+    Request::Check { id, to: at(1), key: KEYS[1], length: LONG, interval_ms: 250, tries: 40 }
+}
+
+fn ask(about: Process) -> Request {
+    Request::Ask { id: ID, to: at(1), key: KEYS[1], process: about }
+}
+
+#[test]
+fn a_good_way_is_found_good_with_one_try_of_each() {
+    let mut world = World::new(|_, _| false);
+    world.request(CLIENT, &check(ID));
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
+    assert_eq!(world.sent, [(0, LEN), (0, LONG as usize), (1, LEN), (1, LEN)], "answers are short");
+    assert_eq!(world.finish(), Duration::ZERO);
+    // The next one who wants to know is told what is known.
+    world.request(CLIENT, &check(ID + 1));
+    assert_eq!((world.replies.len(), world.sent.len()), (2, 4));
+}
+
+#[test]
+fn each_verdict_comes_when_all_tries_are_used_up() {
+    type Loses = fn(usize, usize) -> bool;
+    let cases: [(Loses, bool, bool); 4] = [
+        (|_, length| length > 1000, true, false),
+        (|node, length| node == 0 && length < 1000, false, true),
+        (|_, _| true, false, false),
+        (|node, _| node == 1, false, false),
+    ];
+    for (loses, short, long) in cases {
+        let mut world = World::new(loses);
+        world.request(CLIENT, &check(ID));
+        assert_eq!(world.replies, []);
+        assert_eq!(world.finish(), Duration::from_millis(250 * 41));
+        assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short, long })]);
+        let tries = |of: usize| world.sent.iter().filter(|&&sent| sent == (0, of)).count();
+        assert_eq!(
+            (tries(LEN), tries(LONG as usize)),
+            (if short { 1 } else { 41 }, if long { 1 } else { 41 })
+        );
+    }
+}
+
+#[test]
+fn a_network_that_loses_much_is_no_bad_way() {
+    for seed in 0..300 {
+        let mut random = seed;
+        let mut world = World::new(move |_, _| {
+            random += 1;
+            probe::nonce(&[3; 16], random << 20 | seed) % 100 < 40
+        });
+        world.request(CLIENT, &check(ID));
+        world.finish();
+        assert_eq!(
+            world.replies,
+            [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })],
+            "{seed}"
+        );
+    }
+}
+
+#[test]
+fn a_bad_way_is_tried_anew_when_somebody_else_wants_to_know() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.finish();
+    world.loses = Box::new(|_, _| false);
+    world.request(CLIENT, &check(ID));
+    assert_eq!(world.replies[1].2, Reply::Checked { id: ID, short: true, long: true });
+}
+
+#[test]
+fn many_who_want_to_know_the_same_cost_one_try() {
+    let mut world = World::new(|_, _| true);
+    let others: Vec<ClientId> = (10..20).collect();
+    for &client in &others {
+        world.agents[0].handle_joined(client, Process { name: client, incarnation: 1 }, 0, 4000);
+    }
+    world.settle();
+    world.replies.clear();
+    others.iter().for_each(|&client| world.request(client, &check(client)));
+    assert_eq!(world.sent.len(), 2);
+    world.finish();
+    assert_eq!(world.sent.len(), 82);
+    let told: Vec<_> = world.replies.iter().map(|&(_, client, reply)| (client, reply)).collect();
+    let checked = |&id: &u64| (id, Reply::Checked { id, short: false, long: false });
+    assert_eq!(told, others.iter().map(checked).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_agent_that_has_ended_is_no_bad_way() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.request(CLIENT, &ask(process(1)));
+    world.agents[0].handle_refused(0, at(7));
+    world.agents[0].handle_refused(1, at(1));
+    world.settle();
+    assert_eq!(world.replies, [], "somebody else's");
+    world.agents[0].handle_refused(0, at(1));
+    world.settle();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
+    assert_eq!(world.agents[0].next_timeout(), None);
+}
+
+#[test]
+fn who_lives_is_alive_and_who_has_left_is_gone() {
+    let mut world = World::new(|_, _| false);
+    world.request(CLIENT, &ask(process(1)));
+    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: true })));
+    world.agents[1].handle_left(CLIENT);
+    world.request(CLIENT, &ask(process(1)));
+    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: false })));
+}
+
+#[test]
+fn about_who_never_was_there_nothing_is_said() {
+    let mut world = World::new(|_, _| false);
+    for stranger in [Process { incarnation: 1, ..process(1) }, Process { name: 9, ..process(1) }] {
+        world.request(CLIENT, &ask(stranger));
+        world.finish();
+    }
+    assert_eq!(world.replies, []);
+    assert_eq!(world.agents[1].counts().stray, 10);
+}
+
+#[test]
+fn a_question_about_a_life_survives_losses() {
+    let mut count = 0;
+    let mut world = World::new(move |_, _| {
+        count += 1;
+        count <= 4
+    });
+    world.request(CLIENT, &ask(process(1)));
+    world.finish();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Answered { id: ID, alive: true })]);
+}
+
+#[test]
+fn nobody_is_told_who_has_left_and_its_errands_end() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.agents[0].handle_left(CLIENT);
+    assert_eq!(world.agents[0].next_timeout(), None);
+    world.request(CLIENT, &check(ID));
+    assert_eq!((world.finish(), world.replies.len()), (Duration::ZERO, 0));
+}
+
+#[test]
+fn what_is_forged_malformed_or_unasked_is_dropped_and_counted() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &ask(process(1)));
+    let agent = &mut world.agents[0];
+    let hear = |agent: &mut Checker, message: Message, key: &Key| {
+        agent.handle_datagram(0, at(1), &message.emit(key), message.len());
+    };
+    let nonce = probe::nonce(&KEYS[0], 1);
+    // Of the right errand, but not under the other agent's key.
+    hear(agent, Message { nonce, body: Body::Gone(process(1)) }, &KEYS[0]);
+    hear(agent, Message { nonce, body: Body::Gone(process(1)) }, &[9; 16]);
+    // A question under another key than ours.
+    hear(agent, Message { nonce, body: Body::Ping { length: 1472 } }, &KEYS[1]);
+    assert_eq!(agent.counts().forged, 3);
+    // Genuine, but nobody asked, or something else.
+    hear(agent, Message { nonce: 4, body: Body::Gone(process(1)) }, &KEYS[1]);
+    assert_eq!(agent.counts().stray, 1);
+    hear(agent, Message { nonce, body: Body::Gone(process(0)) }, &KEYS[1]);
+    hear(agent, Message { nonce, body: Body::Pong { length: 32 } }, &KEYS[1]);
+    agent.handle_datagram(0, at(1), &[0; 31], 31);
+    agent.handle_datagram(0, at(1), &[0xFF; 32], 1472);
+    assert_eq!(agent.counts().malformed, 2);
+    assert_eq!(agent.poll_output(), None, "none of it is answered");
+    hear(agent, Message { nonce, body: Body::Gone(process(1)) }, &KEYS[1]);
+    let reply = Reply::Answered { id: ID, alive: false };
+    assert_eq!(agent.poll_output(), Some(Output::Reply { client: CLIENT, reply }));
+}
+
+#[test]
+fn an_agent_that_slept_asks_as_often_as_one_that_did_not() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.now = world.now + Duration::from_secs(3600);
+    world.agents[0].handle_timeout(world.now);
+    world.settle();
+    assert_eq!(world.sent.len(), 4, "an hour is one interval");
+    world.loses = Box::new(|_, _| false);
+    world.finish();
+    assert_eq!(world.replies[0].2, Reply::Checked { id: ID, short: true, long: true });
+}

@@ -1,0 +1,140 @@
+//! Agents over real sockets on the loopback interface.
+
+use super::mail::{REPLY, Reply, Request};
+use super::*;
+use crate::wire::probe::{Body, Message, Process};
+use std::net::{SocketAddr, UdpSocket};
+
+const KEY: Key = [5; 16];
+const HOME: [u8; 4] = [127, 0, 0, 1];
+
+/// A node of a job of its own.
+fn node(number: u32) -> Node {
+    let node = Node::open(std::process::id() << 8 | number, KEY);
+    assert!(node.agent.is_some(), "the first one starts the agent");
+    node
+}
+
+/// A module that has joined, and where the agent is to be asked about it.
+struct Member {
+    local: Local,
+    agent: SocketAddr,
+    process: Process,
+}
+
+impl Member {
+    fn new(node: &Node, name: u64) -> Self {
+        let process = Process { name, incarnation: 9 };
+        let mut member = Self { local: node.connect().expect("an agent"), agent: (HOME, 0).into(), process };
+        let Reply::Joined { port, key } = member.ask(&Request::Join { process, at: (HOME, 0).into() }) else {
+            panic!("not joined");
+        };
+        assert_eq!(key, KEY);
+        member.agent.set_port(port);
+        member
+    }
+
+    /// The agent's next reply.
+    fn hear(&self) -> Reply {
+        let mut waiter = Waiter::new();
+        waiter.add(&self.local);
+        waiter.wait(None);
+        let mut record = [0; REPLY];
+        let len = self.local.receive(&mut record).expect("connected").expect("a reply");
+        Reply::parse(&record[..len]).expect("a reply")
+    }
+
+    fn ask(&self, request: &Request) -> Reply {
+        self.local.send(&request.emit()).expect("sent");
+        self.hear()
+    }
+
+    fn check(&self, to: &Self, length: u32, tries: u32) -> Reply {
+        let (to, key) = (to.agent, KEY);
+        self.ask(&Request::Check { id: 3, to, key, length, interval_ms: 20, tries })
+    }
+
+    fn ask_about(&self, agent: SocketAddr, process: Process) -> Reply {
+        self.ask(&Request::Ask { id: 4, to: agent, key: KEY, process })
+    }
+}
+
+#[test]
+fn agents_of_two_jobs_check_the_way_between_them() {
+    let (one, two) = (node(1), node(2));
+    let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
+    for length in [1472, 8972, 65_507] {
+        assert_eq!(here.check(&there, length, 500), Reply::Checked { id: 3, short: true, long: true });
+    }
+}
+
+#[test]
+fn an_agent_without_the_key_answers_as_if_nothing_arrived() {
+    let (one, two) = (node(3), node(4));
+    let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
+    let request =
+        Request::Check { id: 3, to: there.agent, key: [6; 16], length: 100, interval_ms: 1, tries: 2 };
+    assert_eq!(here.ask(&request), Reply::Checked { id: 3, short: false, long: false });
+}
+
+#[test]
+fn members_are_alive_until_their_connection_ends() {
+    let (one, two) = (node(5), node(6));
+    let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
+    let other = Member::new(&two, 3);
+    assert_eq!(there.agent, other.agent, "one socket for all on one address");
+    let (agent, process) = (there.agent, there.process);
+    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: true });
+    drop(there);
+    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: false });
+    assert_eq!(here.ask_about(agent, other.process), Reply::Answered { id: 4, alive: true });
+}
+
+#[test]
+fn records_that_are_none_are_borne() {
+    let one = node(7);
+    let here = Member::new(&one, 1);
+    for record in [&[0; 1][..], &[0xFF; 64], &[1; 64], &[2; 64], &[3; 64], &[1; 200]] {
+        here.local.send(record).expect("sent");
+    }
+    // What can be read as a request to join was one.
+    while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true }) {}
+}
+
+#[test]
+fn strangers_get_no_answer_and_nobody_a_longer_one() {
+    let one = node(8);
+    let here = Member::new(&one, 1);
+    let stranger = UdpSocket::bind(SocketAddr::from((HOME, 0))).expect("a socket");
+    let ping = Message { nonce: 1, body: Body::Ping { length: 40 } };
+    let mut genuine = ping.emit(&KEY).to_vec();
+    genuine.resize(40, 0);
+    let forged = [&ping.emit(&[1; 16])[..], &[0; 8]].concat();
+    for bytes in [&forged[..], &[], &[0x51], &genuine[..39], &[0xFF; 1000]] {
+        stranger.send_to(bytes, here.agent).expect("sent");
+    }
+    stranger.send_to(&genuine, here.agent).expect("sent");
+    let mut answer = [0; 2000];
+    let (len, from) = stranger.recv_from(&mut answer).expect("an answer");
+    assert_eq!((len, from), (32, here.agent), "only the genuine one is answered, and shorter");
+    assert_eq!(answer[..32], Message { body: Body::Pong { length: 40 }, ..ping }.emit(&KEY));
+}
+
+#[test]
+fn the_agent_ends_with_its_last_owner_and_its_members_notice() {
+    let one = node(9);
+    let (here, name) = (Member::new(&one, 1), one.name.clone());
+    drop(one);
+    assert!(here.local.receive(&mut [0; REPLY]).is_err(), "the thread is gone when the drop returns");
+    Listener::bind(&name).expect("and so is its hold on the name");
+}
+
+#[test]
+fn a_second_process_finds_the_first_ones_agent() {
+    let one = node(10);
+    let two = Node::open(std::process::id() << 8 | 10, [1; 16]);
+    assert!(two.agent.is_none());
+    let _member = Member::new(&two, 1);
+    drop(one);
+    assert!(two.connect().is_err());
+}

@@ -1,0 +1,321 @@
+//! [`Watch`]: a module's end of the connection to the agent of its node.
+//!
+//! It keeps who can be asked about each peer, has the way to a peer checked once the peer is used,
+//! and passes on what the agent says. It is looked at when its time comes, seldom, and never waits
+//! but when it is made.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mail::{REPLY, Reply, Request};
+use super::{Agent, Node};
+use crate::config;
+use crate::engine::{EndpointId, Engine, Instant, Memory, PeerFacts};
+use crate::link::{Local, Waiter};
+use crate::wire::card::AgentAddress;
+use crate::wire::probe::Process;
+
+/// How long a module waits for the agent when it is made; later never.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the agent's mail is looked for while some is expected.
+const LOOK: Duration = Duration::from_millis(10);
+/// For how long an answer about a life is expected.
+const ANSWERS: Duration = Duration::from_secs(1);
+/// Checks that are under way at a time, so that no agent is flooded and no answer finds no room.
+const CHECKS: usize = 64;
+/// Peers looked at in one turn.
+const PEERS: usize = 64;
+
+/// A peer, as far as its agent is concerned.
+struct Contact {
+    agent: AgentAddress,
+    process: Process,
+    /// Longest datagram that goes there.
+    length: u32,
+}
+
+/// Checks under way with the agent's help.
+#[derive(Default)]
+struct Checks {
+    /// Peers that have not been used yet, so that the way there has not been tried.
+    untried: VecDeque<EndpointId>,
+    under_way: usize,
+}
+
+/// A module's end of the connection.
+pub struct Watch {
+    local: Option<Local>,
+    /// The module's own entry in its card.
+    own: Option<AgentAddress>,
+    check: Option<config::Check>,
+    contacts: HashMap<EndpointId, Contact>,
+    checks: Checks,
+    /// Answers about lives may come until then.
+    listens_until: Instant,
+    /// When there is something to look at.
+    due: Instant,
+    /// Kept alive for as long as modules of this process need it.
+    agent: Option<Arc<Agent>>,
+}
+
+/// One end of a way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the host.
+    pub host: String,
+    /// Name of the interface.
+    pub interface: String,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// A way that some datagrams do not go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The peer behind it.
+    pub endpoint: EndpointId,
+    /// Whether short and long datagrams, of these lengths, have come back.
+    pub short: (bool, usize),
+    /// The same for long ones.
+    pub long: (bool, usize),
+    /// How often each was tried, and over how long.
+    pub tries: u32,
+    /// From the first try to the verdict.
+    pub within: Duration,
+    /// Here.
+    pub from: Place,
+    /// There.
+    pub to: Place,
+    /// Whether the peer cannot be reached. If not, datagrams of it have been heard, or long ones have
+    /// been acknowledged by it, since.
+    pub is_fatal: bool,
+}
+
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+impl Watch {
+    /// Watches nothing.
+    pub fn blind() -> Self {
+        Self {
+            local: None,
+            own: None,
+            check: None,
+            contacts: HashMap::new(),
+            checks: Checks::default(),
+            listens_until: Instant::ORIGIN,
+            due: NEVER,
+            agent: None,
+        }
+    }
+
+    /// Makes a module known to the agent of its node: who it is, and on which interface.
+    pub fn open(
+        node: &Node,
+        process: Process,
+        interface: (&str, IpAddr),
+        base_port: u16,
+        check: Option<config::Check>,
+    ) -> Self {
+        let at = SocketAddr::new(interface.1, base_port);
+        let joined = (!node.is_deaf.get()).then(|| join(node, process, at)).flatten();
+        let Some((local, port, key)) = joined else {
+            return Self::blind();
+        };
+        let own = AgentAddress {
+            at: SocketAddr::new(interface.1, port),
+            key,
+            host: host_name(),
+            interface: interface.0.to_owned(),
+        };
+        Self { local: Some(local), own: Some(own), check, agent: node.agent.clone(), ..Self::blind() }
+    }
+
+    /// What is published of the agent.
+    pub fn own(&self) -> Option<&AgentAddress> {
+        self.own.as_ref()
+    }
+
+    /// What there is to say about the agent, if it is a thread of this process.
+    pub fn describe(&self) -> Option<String> {
+        self.agent.as_ref().map(|agent| format!("{:?}", agent.counters))
+    }
+
+    /// A peer is connected. `is_near`: it is on this node, so that there is no way to be checked.
+    pub fn meet(
+        &mut self,
+        endpoint: EndpointId,
+        agent: Option<&AgentAddress>,
+        process: Process,
+        length: usize,
+        is_near: bool,
+    ) {
+        let (Some(agent), Some(_)) = (agent, &self.local) else { return };
+        let contact = Contact { agent: agent.clone(), process, length: length as u32 };
+        if self.contacts.insert(endpoint, contact).is_none() && self.check.is_some() && !is_near {
+            self.checks.untried.push_back(endpoint);
+            self.due = Instant::ORIGIN;
+        }
+    }
+
+    /// A peer is not connected any more.
+    pub fn forget(&mut self, endpoint: EndpointId) {
+        self.contacts.remove(&endpoint);
+    }
+
+    /// Asks whether the process of a silent peer lives.
+    #[cold]
+    pub fn ask(&mut self, endpoint: EndpointId, now: Instant) {
+        let Some(Contact { agent, process, .. }) = self.contacts.get(&endpoint) else { return };
+        let request = Request::Ask { id: endpoint.raw(), to: agent.at, key: agent.key, process: *process };
+        if self.send(&request) {
+            self.listens_until = now + ANSWERS;
+            self.due = self.due.min(now + LOOK);
+        }
+    }
+
+    /// Whether it is time for a [`turn`](Self::turn).
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due <= now
+    }
+
+    /// Has peers checked that are used now, and hears what the agent says. Returns what is wrong.
+    #[cold]
+    pub fn turn<M: Memory>(&mut self, engine: &mut Engine<M>, now: Instant) -> Vec<Finding> {
+        self.try_used(engine);
+        let expects = self.checks.under_way > 0 || now < self.listens_until;
+        let found = if expects { self.listen(engine, now) } else { Vec::new() };
+        let is_idle = self.checks.untried.is_empty() && !expects;
+        self.due = if self.local.is_none() || is_idle { NEVER } else { now + LOOK };
+        found
+    }
+
+    fn try_used<M: Memory>(&mut self, engine: &Engine<M>) {
+        let Some(check) = self.check.clone() else { return };
+        for _ in 0..self.checks.untried.len().min(PEERS) {
+            let Some(endpoint) = self.checks.untried.pop_front() else { return };
+            // Whoever is forgotten, closed or lost is checked no more.
+            let facts = engine.peer(endpoint).filter(|facts| facts.alive);
+            let (Some(facts), Some(contact)) = (facts, self.contacts.get(&endpoint)) else { continue };
+            if !facts.used || self.checks.under_way >= CHECKS {
+                self.checks.untried.push_back(endpoint);
+                continue;
+            }
+            let request = Request::Check {
+                id: endpoint.raw(),
+                to: contact.agent.at,
+                key: contact.agent.key,
+                length: contact.length,
+                interval_ms: u32::try_from(check.interval.as_millis()).unwrap_or(u32::MAX),
+                tries: check.tries,
+            };
+            if self.send(&request) {
+                self.checks.under_way += 1;
+            }
+        }
+    }
+
+    /// Sends to the agent; whether that has worked. If the agent is gone, so are all our questions.
+    fn send(&mut self, request: &Request) -> bool {
+        let Some(local) = &self.local else { return false };
+        match local.send(&request.emit()) {
+            Ok(()) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(_) => {
+                self.close();
+                false
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        (self.local, self.due) = (None, NEVER);
+        self.checks = Checks::default();
+    }
+
+    fn listen<M: Memory>(&mut self, engine: &mut Engine<M>, now: Instant) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut record = [0; REPLY];
+        while let Some(local) = &self.local {
+            let reply = match local.receive(&mut record) {
+                Ok(Some(len)) => record.get(..len).and_then(Reply::parse),
+                Ok(None) => break,
+                Err(_) => {
+                    self.close();
+                    break;
+                }
+            };
+            match reply {
+                Some(Reply::Answered { id, alive: true }) => {
+                    engine.handle_alive(EndpointId::from_raw(id), now)
+                }
+                Some(Reply::Answered { id, alive: false }) => {
+                    engine.handle_ended(EndpointId::from_raw(id), now)
+                }
+                Some(Reply::Checked { id, short, long }) => {
+                    self.checks.under_way = self.checks.under_way.saturating_sub(1);
+                    let endpoint = EndpointId::from_raw(id);
+                    let facts = engine.peer(endpoint).filter(|facts| facts.alive);
+                    found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, short, long)));
+                }
+                Some(Reply::Joined { .. }) | None => {}
+            }
+        }
+        found
+    }
+
+    /// What a verdict means. The engine knows better where it has heard of the peer itself: then the
+    /// agent there is out of order, and not the way.
+    fn judge(&self, endpoint: EndpointId, facts: &PeerFacts, short: bool, long: bool) -> Option<Finding> {
+        let (contact, check) = (self.contacts.get(&endpoint)?, self.check.as_ref()?);
+        if short && long {
+            return None;
+        }
+        let own = self.own.as_ref()?;
+        let place = |agent: &AgentAddress| Place {
+            host: agent.host.clone(),
+            interface: agent.interface.clone(),
+            address: agent.at.ip(),
+        };
+        Some(Finding {
+            endpoint,
+            short: (short, crate::wire::probe::LEN),
+            long: (long, contact.length as usize),
+            tries: check.tries + 1,
+            within: check.interval * (check.tries + 1),
+            from: place(own),
+            to: place(&contact.agent),
+            is_fatal: if short { !facts.took_longest } else { !facts.heard },
+        })
+    }
+}
+
+/// Tells the agent that a module is there. `None` if there is no agent, or no socket of its.
+fn join(node: &Node, process: Process, at: SocketAddr) -> Option<(Local, u16, [u8; 16])> {
+    let Ok(local) = node.connect() else {
+        node.is_deaf.set(true);
+        return None;
+    };
+    local.send(&Request::Join { process, at }.emit()).ok()?;
+    let mut waiter = Waiter::new();
+    let place = waiter.add(&local);
+    waiter.wait(Some(PATIENCE));
+    if !waiter.is_ready(place) {
+        node.is_deaf.set(true);
+        return None;
+    }
+    let mut record = [0; REPLY];
+    let len = local.receive(&mut record).ok()??;
+    match Reply::parse(record.get(..len)?)? {
+        Reply::Joined { port, key } if port != 0 => Some((local, port, key)),
+        _ => None,
+    }
+}
+
+/// What this host calls itself.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

@@ -98,19 +98,6 @@ impl<M: Memory> Engine<M> {
         self.check_ready(index);
     }
 
-    /// Segments of an operation that is no more are sent again as voids, so that the sequence
-    /// stays whole.
-    pub(super) fn void(&mut self, index: u32, place: u32) {
-        let Some(endpoint) = self.endpoints.at(index) else { return };
-        let of = |(seq, segment): (u64, &Segment)| {
-            (segment.operation == place && segment.state == State::InFlight).then_some(seq)
-        };
-        let seqs: Vec<u64> = endpoint.window.iter().filter_map(of).collect();
-        for seq in seqs {
-            self.lose(index, seq, Reason::Silence);
-        }
-    }
-
     /// What must be done when time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle(now);
@@ -297,7 +284,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Ends one operation; what the peer may have of it becomes void.
+    /// Ends one operation. What is under way of it mostly arrives; what does not is sent again as a
+    /// void, so that the sequence stays whole.
     pub(super) fn fail(&mut self, place: u32, error: Error) {
         let Some(operation) = self.operations.at_mut(place) else { return };
         let index = operation.endpoint;
@@ -317,8 +305,6 @@ impl<M: Memory> Engine<M> {
         }
         if over {
             self.operations.remove(place);
-        } else {
-            self.void(index, place);
         }
         if let Some(cookie) = cookie {
             self.counters.pml_send_callbacks += 1;

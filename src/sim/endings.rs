@@ -337,6 +337,31 @@ fn memory_that_is_not_registered_any_more_is_left_alone() {
 }
 
 #[test]
+fn whoever_closes_memory_after_a_get_sends_nothing_again() {
+    let mut network = pair(Path::default(), 0);
+    let endpoint = network.endpoint(0, 1);
+    for cookie in 0..20 {
+        let source = block(60_000);
+        let registration = network.nodes[1].engine.register(source.clone(), Access::READ);
+        let (now, into) = (network.now(), Block::new(vec![0; 60_000]));
+        network.nodes[0].engine.get(endpoint, into.clone(), registration, 0, cookie, now).expect("asked");
+        network.nudge(0);
+        // The reader has it all; that, the other side learns later.
+        while story(&mut network).is_empty() {
+            let until = network.now().plus(SECOND);
+            assert!(network.step(until), "it ends");
+        }
+        network.nodes[1].engine.deregister(registration);
+        assert_eq!(source.holders(), 1, "nothing in the engine holds it");
+        assert!(into.to_vec() == source.to_vec());
+        run(&mut network, SECOND);
+    }
+    let counters = network.nodes[1].engine.counters();
+    assert_eq!((counters.num_resends, counters.num_timeout_retrans, counters.num_void_sends), (0, 0, 0));
+    assert!(network.nodes.iter().all(|node| node.engine.outstanding() == (0, 0)));
+}
+
+#[test]
 fn only_what_was_allowed_is_done() {
     let mut network = pair(lossy(50_000), 0);
     let engine = &mut network.nodes[1].engine;

@@ -14,7 +14,7 @@ use super::sys::{
     ActiveMessage, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Failed, Segment, Transferred,
 };
 use crate::btl::Upcalls;
-use crate::btl::usnic::agent::{Finding, Place};
+use crate::btl::usnic::agent::{Finding, Site};
 use crate::btl::usnic::{EndpointId, Module, place};
 use crate::error::{Error, Result};
 use crate::host::services::{say, show_help};
@@ -93,15 +93,15 @@ pub(super) fn title(name: u64) -> String {
 
 /// Which datagrams do not get where, in one line.
 fn describe(name: u64, finding: &Finding) -> String {
-    let place = |place: &Place| format!("{} ({}, {})", place.host, place.interface, place.address);
+    let site = |site: &Site| format!("{} ({}, {})", site.host, site.interface, site.address);
     let come = |(come, length): (bool, usize)| {
         format!("of {length} bytes {}", if come { "were answered" } else { "were not" })
     };
     format!(
         "btl_usnic: {} does not reach {} on {}: datagrams {}, those {}, in {} tries within {:?}",
-        place(&finding.from),
+        site(&finding.from),
         title(name),
-        place(&finding.to),
+        site(&finding.to),
         come(finding.short),
         come(finding.long),
         finding.tries,

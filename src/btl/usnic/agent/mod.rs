@@ -27,7 +27,7 @@ mod service_tests;
 mod watch;
 
 pub use service::Counters;
-pub use watch::{Finding, Place, Watch};
+pub use watch::{Finding, Site, Watch};
 
 use std::cell::Cell;
 use std::io;

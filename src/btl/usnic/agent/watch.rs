@@ -62,7 +62,7 @@ pub struct Watch {
 
 /// One end of a way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Site {
     /// Name of the host.
     pub host: String,
     /// Name of the interface.
@@ -85,9 +85,9 @@ pub struct Finding {
     /// From the first try to the verdict.
     pub within: Duration,
     /// Here.
-    pub from: Place,
+    pub from: Site,
     /// There.
-    pub to: Place,
+    pub to: Site,
     /// Whether the peer cannot be reached. If not, datagrams of it have been heard, or long ones have
     /// been acknowledged by it, since.
     pub is_fatal: bool,
@@ -274,7 +274,7 @@ impl Watch {
             return None;
         }
         let own = self.own.as_ref()?;
-        let place = |agent: &AgentAddress| Place {
+        let site = |agent: &AgentAddress| Site {
             host: agent.host.clone(),
             interface: agent.interface.clone(),
             address: agent.at.ip(),
@@ -285,8 +285,8 @@ impl Watch {
             long: (long, contact.length as usize),
             tries: check.tries + 1,
             within: check.interval * (check.tries + 1),
-            from: place(own),
-            to: place(&contact.agent),
+            from: site(own),
+            to: site(&contact.agent),
             is_fatal: if short { !facts.took_longest } else { !facts.heard },
         })
     }

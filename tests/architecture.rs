@@ -539,7 +539,7 @@ fn the_help_file_has_every_topic_that_is_shown_and_no_other() {
     let mut topics = Vec::new();
     for source in sources() {
         let text = &source.text;
-        for call in ["notice(", "show_help(", "show_help_once("] {
+        for call in ["notice(", "show_help("] {
             for (at, _) in text.match_indices(call) {
                 let rest = text[at + call.len()..].trim_start();
                 if let Some(topic) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {

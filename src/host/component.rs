@@ -12,7 +12,7 @@ use super::abi::Abi;
 use super::guard::guard_early;
 use super::mtl::{ACTIVE, code};
 use super::params::{self, Name};
-use super::services::{say, show_help, show_help_once};
+use super::services::{say, show_help};
 use crate::config;
 use crate::error::Error;
 use crate::fabric::Library;
@@ -87,7 +87,7 @@ pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, prior
                 NOT_AVAILABLE
             }
             Err(Refusal::Wish(why)) => {
-                show_help_once("not used", &why);
+                show_help("not used", &why);
                 NOT_AVAILABLE
             }
         }

@@ -1,8 +1,14 @@
 //! Host services that are the same in every version.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use super::symbols::symbols;
 
@@ -91,20 +97,29 @@ pub(super) enum Relay {
     /// The launcher gathers them, and shows each once for all processes of the job.
     Launcher,
     /// The launcher would gather them, but loses many: that of 4.1 frees a message while it is still
-    /// under way (`pmix_server_log_fn`, `orte/orted/pmix/pmix_server_gen.c`). Each process writes its own.
+    /// under way (`pmix_server_log_fn`, `orte/orted/pmix/pmix_server_gen.c`). The first of a node's processes writes it.
     Own,
 }
 
 static RELAY: OnceLock<Relay> = OnceLock::new();
 
-/// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened to this
-/// process. Without the file, the line alone is said.
+/// Help messages that this process shows at most, of its own accord.
+const MOST: usize = 8;
+
+/// What this process was the first on its node to tell, as names that only one can hold.
+static TOLD: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+
+/// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened, once
+/// for all processes that it happens to. Without the file, the line alone is said.
 pub(super) fn show_help(topic: &str, line: &str) {
     if !has_help_file() {
         return say(line);
     }
     let (topic, line) = (c_text(topic), c_text(line));
     if RELAY.get() == Some(&Relay::Own) {
+        if !is_first(&topic, &line) {
+            return;
+        }
         let render = Services::host().show_help_string;
         // SAFETY: zero-ended strings; every topic of the file takes one string.
         let text = unsafe { render(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
@@ -122,12 +137,23 @@ pub(super) fn show_help(topic: &str, line: &str) {
     unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
 }
 
-/// The same about something that all processes of a node find: it is shown once for them.
-pub(super) fn show_help_once(topic: &str, line: &str) {
-    let is_first = std::env::var_os("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
-    if is_first || RELAY.get() != Some(&Relay::Own) {
-        show_help(topic, line);
+/// Whether no process of the job on this node has told this yet. Whoever is first has the name, in the
+/// abstract, until it ends; a process without a job is always first.
+fn is_first(topic: &CStr, line: &CStr) -> bool {
+    let Some(job) = std::env::var_os("PMIX_NAMESPACE") else { return true };
+    let mut told = TOLD.lock();
+    if told.len() == MOST {
+        return false;
     }
+    let mut hasher = DefaultHasher::new();
+    (&job, topic, line).hash(&mut hasher);
+    let name = format!("hawser-told-{}-{:x}", job.to_string_lossy(), hasher.finish());
+    let bound = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+    match bound {
+        Ok(socket) => told.push(socket),
+        Err(error) => return error.kind() != ErrorKind::AddrInUse,
+    }
+    true
 }
 
 fn c_text(text: &str) -> CString {

@@ -16,7 +16,7 @@ use crate::btl::usnic::{self, Absent, Cause, Links, Module, Named, Statistics, T
 use crate::config;
 use crate::host::component::{hawser_version, text_into};
 use crate::host::guard::{guard, guard_early};
-use crate::host::services::{say, show_help, show_help_once};
+use crate::host::services::{say, show_help};
 use crate::host::symbols::symbols;
 use crate::sync::EngineCell;
 use crate::wire::card;
@@ -146,7 +146,7 @@ unsafe extern "C" fn init<A: BtlAbi>(
                 return ptr::null_mut();
             }
             Err(Declined::Aloud(why)) => {
-                show_help_once("btl not used", &format!("btl_usnic: {why}"));
+                show_help("btl not used", &format!("btl_usnic: {why}"));
                 return ptr::null_mut();
             }
             Err(Declined::Troubled(trouble)) => {
@@ -193,8 +193,8 @@ enum Declined {
 fn tell(trouble: &Trouble) {
     let line = format!("btl_usnic: {}", trouble.line);
     match trouble.cause {
-        Cause::Lists => show_help_once("invalid if_inexclude", &line),
-        Cause::Down => show_help_once("device present but not up", &line),
+        Cause::Lists => show_help("invalid if_inexclude", &line),
+        Cause::Down => show_help("device present but not up", &line),
         Cause::Resources => show_help("not enough usnic resources", &line),
         Cause::Libfabric => show_help("libfabric API failed", &line),
     }

@@ -284,7 +284,6 @@ def usnic_report(arguments):
 
 
 # Instructions
-# Instructions
 
 
 class Component:

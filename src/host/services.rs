@@ -1,14 +1,12 @@
 //! Host services that are the same in every version.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::symbols::symbols;
 
@@ -106,8 +104,8 @@ static RELAY: OnceLock<Relay> = OnceLock::new();
 /// Help messages that this process shows at most, of its own accord.
 const MOST: usize = 8;
 
-/// What this process was the first on its node to tell, as names that only one can hold.
-static TOLD: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+/// Those that this process has shown.
+static SHOWN: AtomicUsize = AtomicUsize::new(0);
 
 /// Shows the help text of a topic of `help-hawser.txt` around one line that says what happened, once
 /// for all processes that it happens to. Without the file, the line alone is said.
@@ -117,9 +115,14 @@ pub(super) fn show_help(topic: &str, line: &str) {
     }
     let (topic, line) = (c_text(topic), c_text(line));
     if RELAY.get() == Some(&Relay::Own) {
-        if !is_first(&topic, &line) {
+        let folder = std::env::var_os("PMIX_SERVER_TMPDIR");
+        let job = std::env::var_os("PMIX_NAMESPACE").unwrap_or_default();
+        if SHOWN.load(Ordering::Relaxed) == MOST
+            || !is_first(folder.as_deref().map(Path::new), &job, &topic, &line)
+        {
             return;
         }
+        SHOWN.fetch_add(1, Ordering::Relaxed);
         let render = Services::host().show_help_string;
         // SAFETY: zero-ended strings; every topic of the file takes one string.
         let text = unsafe { render(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
@@ -137,23 +140,15 @@ pub(super) fn show_help(topic: &str, line: &str) {
     unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
 }
 
-/// Whether no process of the job on this node has told this yet. Whoever is first has the name, in the
-/// abstract, until it ends; a process without a job is always first.
-fn is_first(topic: &CStr, line: &CStr) -> bool {
-    let Some(job) = std::env::var_os("PMIX_NAMESPACE") else { return true };
-    let mut told = TOLD.lock();
-    if told.len() == MOST {
-        return false;
-    }
+/// Whether no process of the job on this node has told this yet. Whoever is first makes a file of that
+/// name in the folder that the launcher keeps on this node for as long as the job runs, and then clears
+/// (`orte_session_dir_cleanup`, `orte/util/session_dir.c`). Without one, every process is the first.
+fn is_first(folder: Option<&Path>, job: &OsStr, topic: &CStr, line: &CStr) -> bool {
+    let Some(folder) = folder else { return true };
     let mut hasher = DefaultHasher::new();
-    (&job, topic, line).hash(&mut hasher);
-    let name = format!("hawser-told-{}-{:x}", job.to_string_lossy(), hasher.finish());
-    let bound = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
-    match bound {
-        Ok(socket) => told.push(socket),
-        Err(error) => return error.kind() != ErrorKind::AddrInUse,
-    }
-    true
+    (job, topic, line).hash(&mut hasher);
+    let made = File::create_new(folder.join(format!("hawser-told-{:016x}", hasher.finish())));
+    !made.is_err_and(|error| error.kind() == ErrorKind::AlreadyExists)
 }
 
 fn c_text(text: &str) -> CString {
@@ -191,4 +186,25 @@ fn library_folder() -> Option<PathBuf> {
     // SAFETY: the loader's own zero-ended string.
     let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_str().ok()?;
     Path::new(path).canonicalize().ok()?.parent().map(Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_help_message_is_told_once_on_a_node_even_if_its_teller_has_ended() {
+        let folder = std::env::temp_dir().join(format!("hawser-told-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder for the test");
+        let tells =
+            |job: &str, topic: &CStr, line: &CStr| is_first(Some(&folder), OsStr::new(job), topic, line);
+        assert!(tells("1", c"value", c"a is 0"));
+        assert!(!tells("1", c"value", c"a is 0"));
+        assert!(tells("1", c"value", c"b is 0"), "another line");
+        assert!(tells("1", c"peer", c"a is 0"), "another topic");
+        assert!(tells("2", c"value", c"a is 0"), "another job");
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
+        assert!(tells("1", c"value", c"a is 0"), "a folder that is gone keeps nobody from telling");
+        assert!(is_first(None, OsStr::new("1"), c"value", c"a is 0"));
+    }
 }

@@ -40,7 +40,8 @@ fn main() {
         let from = (cookie % 2) as usize;
         let (sender, endpoint) = &mut sides[from];
         let endpoint = *endpoint;
-        let fragment = Fragment { tag: 1, pieces: [Some(Eight), None], cookie, priority: false };
+        let fragment =
+            Fragment { tag: 1, pieces: [Some(Eight), None], cookie, priority: false, awaited: true };
         sender.send(endpoint, fragment, now).expect("sent");
         let transmit = sender.poll_transmit(now).expect("goes at once");
         let mut bytes = [0; 72];

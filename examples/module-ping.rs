@@ -56,7 +56,8 @@ fn main() {
     let mut polls = 0_u64;
     for cookie in 0..count {
         let from = (cookie % 2) as usize;
-        let fragment = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false };
+        let fragment =
+            Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: true };
         modules[from].send(endpoints[from], fragment).expect("alive");
         let (module, host) = (&modules[1 - from], &hosts[1 - from]);
         let before = host.received.get();

@@ -2,8 +2,8 @@
 //!
 //! Every packet to a peer carries one. One of its own is sent when 50 µs have passed and nothing
 //! else went there; at once, when something came again (an acknowledgement must have been lost),
-//! when there is a hole (it carries a bitmap of what is there), when a large fragment is whole,
-//! when the sender asks, or when a good part of the room that it was given has been used. Those at
+//! when there is a hole (it carries a bitmap of what is there), when the sender asks, as it does at
+//! the end of a large fragment that somebody waits for, or when a good part of the room that it was given has been used. Those at
 //! once still wait for the end of the pass, so that a burst is answered once.
 //!
 //! The notes have a duplicate acknowledgement send the hole again at once. Two channels overtake
@@ -151,13 +151,13 @@ impl<M: Memory> Engine<M> {
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
     #[inline(never)]
-    pub(super) fn note_data(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
-        self.note(index, heard, at, new, whole);
+    pub(super) fn note_data(&mut self, index: u32, heard: &Heard, at: Instant, new: bool) {
+        self.note(index, heard, at, new);
     }
 
     /// The same, for the common packet.
     #[inline(always)]
-    pub(super) fn note(&mut self, index: u32, heard: &Heard, at: Instant, new: bool, whole: bool) {
+    pub(super) fn note(&mut self, index: u32, heard: &Heard, at: Instant, new: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if !endpoint.sharing {
             // From now on it is one of those that share the receive buffer.
@@ -188,7 +188,7 @@ impl<M: Memory> Engine<M> {
             let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
             owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY)
         };
-        if !new || whole || gap || was_gapped || many || heard.flags.has(Flags::ASKS) {
+        if !new || gap || was_gapped || many || heard.flags.has(Flags::ASKS) {
             self.owe_now(index);
         } else if owed.due.is_none() && !owed.now {
             let due = at.plus(self.limits.ack_delay);

@@ -62,7 +62,8 @@ mod tests {
         let busy = engine.connect(peer(1), now).expect("a peer");
         let nothing = Extents { peers: 1, ..Extents::default() };
         assert_eq!(engine.extents(), nothing);
-        let fragment = Fragment { tag: 1, pieces: [Some(Zeros(100)), None], cookie: 1, priority: false };
+        let fragment =
+            Fragment { tag: 1, pieces: [Some(Zeros(100)), None], cookie: 1, priority: false, awaited: true };
         engine.send(busy, fragment, now).expect("alive");
         while engine.poll_transmit(now).is_some() {}
         assert_eq!(engine.extents(), Extents { unacknowledged: [1, 1], ..nothing });

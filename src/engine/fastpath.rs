@@ -25,7 +25,7 @@ impl<M: Memory> Engine<M> {
         };
         self.counters.pml_module_sends += 1;
         self.counters.num_fast_sends += 1;
-        let Fragment { tag, pieces, cookie, .. } = fragment;
+        let Fragment { tag, pieces, cookie, awaited, .. } = fragment;
         let len = |piece: &Option<M>| piece.as_ref().map_or(0, Memory::len);
         let (split, total) = (len(&pieces[0]) as u64, (len(&pieces[0]) + len(&pieces[1])) as u64);
         let whole = |memory: &Option<M>| {
@@ -34,7 +34,7 @@ impl<M: Memory> Engine<M> {
             Some(Piece { memory, offset: 0, len })
         };
         let datagram = [whole(&pieces[0]), whole(&pieces[1])];
-        let job = Job::Send { tag, pieces, split, fragment: 0 };
+        let job = Job::Send { tag, pieces, split, fragment: 0, awaited };
         let mut operation = Operation::new(to.0.index, Some(cookie), job, total);
         (operation.cut, operation.whole, operation.queued, operation.open) = (total, true, false, 1);
         let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });

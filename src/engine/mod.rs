@@ -139,6 +139,8 @@ pub struct Fragment<M> {
     pub cookie: Cookie,
     /// May overtake what was sent before.
     pub priority: bool,
+    /// Somebody waits for its end: when it takes several segments, the last asks for an acknowledgement.
+    pub awaited: bool,
 }
 
 /// What the datagram at hand was.

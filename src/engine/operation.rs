@@ -7,7 +7,7 @@ use crate::wire::usnic::{Body, HEADER_LEN, Kind, MAX_PAYLOAD, header_len};
 /// What is to be done.
 pub(super) enum Job<M> {
     /// A fragment to deliver.
-    Send { tag: u8, pieces: [Option<M>; 2], split: u64, fragment: u32 },
+    Send { tag: u8, pieces: [Option<M>; 2], split: u64, fragment: u32, awaited: bool },
     /// Bytes for a registration of the peer.
     Put { local: M, registration: u32, generation: u32, offset: u64 },
     /// Bytes wanted from a registration of the peer.
@@ -131,6 +131,11 @@ impl<M: Memory> Operation<M> {
             Job::Serve { memory, offset, .. } => [piece(memory, offset + at, len), None],
             Job::Get { .. } | Job::Refuse { .. } | Job::Nothing => [None, None],
         }
+    }
+
+    /// Whether somebody here waits for the end of its last segment. Who has served a GET does not.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self.job, Job::Send { awaited: true, .. } | Job::Put { .. })
     }
 
     /// Tag of the PML.

@@ -144,7 +144,7 @@ impl<M: Memory> Engine<M> {
             self.acknowledge(index, &heard, None, at);
         }
         if !answered {
-            self.note(index, &heard, at, true, false);
+            self.note(index, &heard, at, true);
         } else if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.last_data = at;
         }
@@ -248,23 +248,22 @@ impl<M: Memory> Engine<M> {
             Verdict::New => {}
             Verdict::Duplicate => {
                 self.counters.num_dup_recvs += 1;
-                self.note_data(index, heard, now, false, false);
+                self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
             Verdict::Below => {
                 self.counters.num_oow_low_recvs += 1;
-                self.note_data(index, heard, now, false, false);
+                self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
             Verdict::Above => {
                 self.counters.num_oow_high_recvs += 1;
-                self.note_data(index, heard, now, false, false);
+                self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
         }
         let payload = &bytes[packet.payload()];
         let mut received = Received::Nothing;
-        let mut whole = false;
         let taken = match repr.body {
             Body::Fragment => {
                 self.counters.num_frag_recvs += 1;
@@ -274,7 +273,7 @@ impl<M: Memory> Engine<M> {
             }
             Body::Chunk { fragment, size, offset } => {
                 let chunk = Chunk { tag: repr.tag, fragment, size, offset, bytes: payload, early };
-                self.place_chunk(index, &chunk, &mut whole)
+                self.place_chunk(index, &chunk)
             }
             Body::Put { registration, generation, offset, operation } => {
                 self.handle_put(index, (registration, generation), offset, operation, payload)
@@ -298,13 +297,13 @@ impl<M: Memory> Engine<M> {
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.received.accept(repr.seq);
             }
-            self.note_data(index, heard, now, true, whole);
+            self.note_data(index, heard, now, true);
         }
         received
     }
 
     /// Puts a chunk in its place; whether it may be acknowledged.
-    fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>, whole: &mut bool) -> bool {
+    fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>) -> bool {
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return false;
         };
@@ -315,7 +314,6 @@ impl<M: Memory> Engine<M> {
             Placed::Whole { tag, buffer } => {
                 let endpoint = self.id(index);
                 self.events.push_back(Event::Deliver { endpoint, tag, buffer });
-                *whole = true;
             }
             Placed::Begun | Placed::Partly => {}
             Placed::Full => {

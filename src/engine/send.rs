@@ -62,8 +62,9 @@ impl<M: Memory> Engine<M> {
             return Err(Error::MessageTooBig);
         }
         self.counters.pml_module_sends += 1;
-        let job = Job::Send { tag: fragment.tag, pieces: fragment.pieces, split: split as u64, fragment: 0 };
-        self.queue(endpoint, job, total as u64, Some(fragment.cookie), fragment.priority).map(|_| ())
+        let Fragment { tag, pieces, cookie, priority, awaited } = fragment;
+        let job = Job::Send { tag, pieces, split: split as u64, fragment: 0, awaited };
+        self.queue(endpoint, job, total as u64, Some(cookie), priority).map(|_| ())
     }
 
     /// Puts an operation on its queue.
@@ -406,7 +407,8 @@ impl<M: Memory> Engine<M> {
                 operation.pieces(segment.offset, u64::from(segment.len)),
                 operation.whole
                     && segment.offset + u64::from(segment.len) == operation.total
-                    && matches!(segment.kind, Kind::Chunk | Kind::Put | Kind::GetData),
+                    && matches!(segment.kind, Kind::Chunk | Kind::Put)
+                    && operation.is_awaited(),
             ),
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);

@@ -19,7 +19,8 @@ fn pair(path: Path, peer_timeout: u64) -> Network {
 
 fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<()> {
     let endpoint = network.endpoint(from, to);
-    let fragment = Fragment { tag: 1, pieces: [Some(block(len)), None], cookie, priority: false };
+    let fragment =
+        Fragment { tag: 1, pieces: [Some(block(len)), None], cookie, priority: false, awaited: true };
     let now = network.now();
     let sent = network.nodes[from].engine.send(endpoint, fragment, now);
     network.nudge(from);

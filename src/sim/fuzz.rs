@@ -84,8 +84,13 @@ pub fn receive(script: &[u8]) {
             0..=3 => deliver(&mut engine, record, now),
             4 => {
                 let memory = Block::new(vec![1; much * 40]);
-                let fragment =
-                    Fragment { tag: 1, pieces: [Some(memory), None], cookie: 1, priority: much % 2 == 0 };
+                let fragment = Fragment {
+                    tag: 1,
+                    pieces: [Some(memory), None],
+                    cookie: 1,
+                    priority: much % 2 == 0,
+                    awaited: true,
+                };
                 let _ = engine.send(endpoint, fragment, now);
             }
             5 => {

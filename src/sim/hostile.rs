@@ -115,7 +115,8 @@ fn what_is_replayed_does_nothing() {
     let (mut engine, endpoint, registration) = victim();
     let mut now = Instant::from_nanos(5_000);
     let memory = Block::new(vec![3; 30_000]);
-    let fragment = Fragment { tag: 1, pieces: [Some(memory), None], cookie: 9, priority: false };
+    let fragment =
+        Fragment { tag: 1, pieces: [Some(memory), None], cookie: 9, priority: false, awaited: true };
     engine.send(endpoint, fragment, now).expect("sent");
     while engine.poll_transmit(now).is_some() {}
     let Registration { id: registration, generation, .. } = registration;
@@ -166,8 +167,13 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
             now = now.plus(random.below(300_000));
             if round % 64 == 0 {
                 let memory = Block::new(vec![1; random.below(9000) as usize]);
-                let fragment =
-                    Fragment { tag: 1, pieces: [Some(memory.clone()), None], cookie: round, priority: false };
+                let fragment = Fragment {
+                    tag: 1,
+                    pieces: [Some(memory.clone()), None],
+                    cookie: round,
+                    priority: false,
+                    awaited: true,
+                };
                 let _ = engine.send(endpoint, fragment, now);
                 let _ = engine.get(endpoint, memory.clone(), registration_of(&memory), 0, round, now);
                 let _ = engine.put(endpoint, memory.clone(), registration_of(&memory), 0, round, now);
@@ -259,7 +265,8 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
             assert!(engine.footprint(endpoint) < 4 << 20, "memory is bounded");
         }
         // Another peer's connection works as if nothing had been.
-        let fragment = Fragment { tag: 1, pieces: [None, None], cookie: u64::MAX, priority: false };
+        let fragment =
+            Fragment { tag: 1, pieces: [None, None], cookie: u64::MAX, priority: false, awaited: true };
         engine.send(honest, fragment, now).expect("sent");
         let mut sent = 0;
         while let Some(transmit) = engine.poll_transmit(now) {
@@ -330,6 +337,7 @@ fn a_stale_id_is_an_error_and_not_another_peer() {
         pieces: [Some(memory.clone()), None],
         cookie: 1,
         priority: false,
+        awaited: true,
     };
     let unreachable = Err(crate::error::Error::Unreachable);
     let now = Instant::ORIGIN;

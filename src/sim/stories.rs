@@ -72,7 +72,8 @@ impl Pair {
 
     fn send(&mut self, from: usize, len: usize, cookie: Cookie) {
         let memory = Block::new(vec![cookie as u8; len]);
-        let fragment = Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false };
+        let fragment =
+            Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
         self.engines[from].send(self.ids[from], fragment, self.now).expect("sent");
     }
 
@@ -89,7 +90,8 @@ impl Pair {
     /// What a fragment becomes that leaves at once.
     fn send_at_once(&mut self, from: usize, len: usize, cookie: Cookie) -> Option<Sent> {
         let memory = Block::new(vec![cookie as u8; len]);
-        let fragment = Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false };
+        let fragment =
+            Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
         let sent = self.engines[from].send_at_once(self.ids[from], fragment, self.now).expect("sent");
         sent.as_ref().map(Sent::of)
     }
@@ -179,7 +181,7 @@ fn an_acknowledgement_rides_on_the_answer() {
 }
 
 #[test]
-fn the_end_of_a_large_fragment_is_acknowledged_at_once() {
+fn the_end_of_a_large_fragment_is_acknowledged_at_once_if_somebody_waits_for_it() {
     let mut pair = Pair::new();
     pair.warm();
     pair.send(0, 10_000, 1);
@@ -188,6 +190,22 @@ fn the_end_of_a_large_fragment_is_acknowledged_at_once() {
     pair.give(1, &sent[..7]);
     assert!(pair.take(1).is_empty());
     pair.give(1, &sent[7..]);
+    let acks = pair.take(1);
+    assert_eq!((acks.len(), acks[0].kind(), acks[0].repr().ack), (1, Kind::Ack, sent[7].repr().seq + 1));
+}
+
+#[test]
+fn the_end_of_a_large_fragment_that_nobody_waits_for_is_acknowledged_like_any_other() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let memory = Block::new(vec![1; 10_000]);
+    let fragment =
+        Fragment { tag: 3, pieces: [Some(memory), None], cookie: 1, priority: false, awaited: false };
+    pair.engines[0].send(pair.ids[0], fragment, pair.now).expect("sent");
+    let sent = pair.take(0);
+    pair.give(1, &sent);
+    assert!(pair.take(1).is_empty());
+    pair.pass(50);
     let acks = pair.take(1);
     assert_eq!((acks.len(), acks[0].kind(), acks[0].repr().ack), (1, Kind::Ack, sent[7].repr().seq + 1));
 }
@@ -397,7 +415,8 @@ fn endpoints_are_served_in_turn() {
         assert_eq!(engine.handle_datagram(Channel::Priority, &header, now), Received::Nothing);
         for cookie in 0..100 {
             let memory = Block::new(vec![0; 1300]);
-            let fragment = Fragment { tag: 1, pieces: [Some(memory), None], cookie, priority: false };
+            let fragment =
+                Fragment { tag: 1, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
             engine.send(id, fragment, now).expect("sent");
         }
     }
@@ -419,8 +438,13 @@ fn fragments_that_can_never_fit_are_refused() {
     let mut pair = Pair::new();
     let longest = pair.engines[0].max_fragment();
     let memory = Block::new(vec![0; longest + 1]);
-    let fragment =
-        |memory: Block| Fragment { tag: 1, pieces: [Some(memory), None], cookie: 1, priority: false };
+    let fragment = |memory: Block| Fragment {
+        tag: 1,
+        pieces: [Some(memory), None],
+        cookie: 1,
+        priority: false,
+        awaited: true,
+    };
     let too_long = pair.engines[0].send(pair.ids[0], fragment(memory.clone()), pair.now);
     assert_eq!(too_long, Err(crate::error::Error::MessageTooBig));
     pair.engines[0].send(pair.ids[0], fragment(memory.slice(0, longest)), pair.now).expect("fits");

@@ -46,6 +46,8 @@ struct State {
     closed: VecDeque<(Instant, EndpointId)>,
     /// Turns so far.
     turns: u32,
+    /// Turns in which the data channel is looked at because something came there not long before.
+    data_turns: u32,
     /// Something was sent or received not long before.
     busy_until: Instant,
     /// That is past.
@@ -74,6 +76,9 @@ const LAST_WORDS: Duration = Duration::from_millis(2_500);
 
 /// In every so many turns the data channel is looked at, and the clock, though nothing is expected.
 const FULL_TURNS: u32 = 8;
+
+/// For so many turns after something has come on the data channel it is looked at in each of them.
+const DATA_TURNS: u32 = 256;
 
 /// A module that nobody uses is looked at in every so many turns. A multiple of [`FULL_TURNS`], so that
 /// both channels are.
@@ -114,6 +119,7 @@ impl Module {
             routes: Routes::default(),
             closed: VecDeque::new(),
             turns: 0,
+            data_turns: 0,
             busy_until: Instant::ORIGIN,
             is_quiet: false,
             put_off: false,
@@ -489,8 +495,9 @@ impl State {
         }
         let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
         self.link.poll(Channel::Priority, &mut self.inbox);
-        if is_full_turn || self.engine.is_expecting() {
-            self.link.poll(Channel::Data, &mut self.inbox);
+        if is_full_turn || self.data_turns > 0 || self.engine.is_expecting() {
+            let came = self.link.poll(Channel::Data, &mut self.inbox);
+            self.data_turns = if came > 0 { DATA_TURNS } else { self.data_turns.saturating_sub(1) };
         }
         is_full_turn
             || !self.inbox.is_empty()

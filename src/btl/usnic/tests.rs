@@ -116,7 +116,9 @@ impl Node {
         let (cookie, lent) = self.lend(bytes);
         let half = lent.len() / 3;
         let pieces = [Some(lent.slice(0, half)), Some(lent.slice(half, lent.len() - half))];
-        self.module.send(endpoint, Fragment { tag, pieces, cookie, priority: false }).expect("alive");
+        self.module
+            .send(endpoint, Fragment { tag, pieces, cookie, priority: false, awaited: true })
+            .expect("alive");
         cookie
     }
 }
@@ -248,7 +250,7 @@ fn a_peer_that_dies_is_lost_once_and_everything_ends() {
     assert_eq!(*one.lost.borrow(), [2]);
     assert!(cookies.iter().all(|cookie| one.done.borrow()[cookie] == Err(Error::Unreachable)));
     let (cookie, lent) = one.lend(vec![1]);
-    let late = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false };
+    let late = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: true };
     assert_eq!(one.module.send(there, late), Err(Error::Unreachable));
 }
 
@@ -318,7 +320,8 @@ fn a_place_that_is_used_again_leads_to_its_new_peer_only() {
         for old in &gone {
             assert_ne!(*old, there);
             let (cookie, lent) = one.lend(vec![99; 50]);
-            let fragment = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false };
+            let fragment =
+                Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: true };
             assert_eq!(one.module.send(*old, fragment), Err(Error::Unreachable), "the peer is gone");
         }
         let first = [100, 5_000].map(|len| one.send(there, 1, vec![name as u8; len]));

@@ -263,7 +263,8 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi>(
         // SAFETY: as above.
         let pieces = [first, unsafe { lent(second) }];
         let cookie = raw.expose_provenance() as u64;
-        let fragment = Fragment { tag, pieces, cookie, priority: flags & flag::PRIORITY != 0 };
+        let fragment =
+            Fragment { tag, pieces, cookie, priority: flags & flag::PRIORITY != 0, awaited: !at_once };
         match shell.core.send(endpoint(target), fragment) {
             Ok(()) => c_int::from(at_once),
             Err(error) => status(Err(error)),
@@ -313,7 +314,9 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi>(
             // SAFETY: the block lives until the engine has ended the send.
             let pieces = unsafe { [lent(parts.segments[0]), None] };
             let cookie = raw.expose_provenance() as u64;
-            outcome = shell.core.send(endpoint(target), Fragment { tag, pieces, cookie, priority: true });
+            outcome = shell
+                .core
+                .send(endpoint(target), Fragment { tag, pieces, cookie, priority: true, awaited: false });
         }
         if outcome.is_err() {
             match left {

@@ -1,6 +1,8 @@
-//! Two modules hand each other eight bytes so many times over loopback sockets: for `valgrind
+//! Two modules hand each other a message so many times over loopback sockets: for `valgrind
 //! --tool=callgrind` and the like, which count what is done outside the kernel. The difference
 //! between two counts, divided, is what one message costs both sides, the adapter's part included.
+//!
+//!     module-ping [MESSAGES [BYTES [LONGEST DATAGRAM]]]      200000 of 8 bytes
 
 use hawser::btl::usnic::agent::{Finding, Watch};
 use hawser::btl::usnic::{EndpointId, Fragment, Module};
@@ -32,37 +34,42 @@ impl Upcalls for Host {
     }
 }
 
-fn module(name: u64) -> Module {
+fn module(name: u64, config: &config::Usnic) -> Module {
     let all = Interface::all().expect("a list of interfaces");
     let is_lo = |interface: &Interface| interface.is_loopback && interface.address.is_ipv4();
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let link = Socket::open(&lo, &Options::default()).expect("sockets");
     let key = [name as u8; 16];
-    Module::open(Box::new(link), name, 1, key, &config::Usnic::default(), Watch::blind(), false)
+    Module::open(Box::new(link), name, 1, key, config, Watch::blind(), false)
 }
 
 fn main() {
-    let argument = std::env::args().nth(1).and_then(|count| count.parse().ok());
-    let count: Cookie = argument.unwrap_or(200_000);
-    let (modules, hosts) = ([module(1), module(2)], [Host::default(), Host::default()]);
+    let argument = |at| std::env::args().nth(at).and_then(|number| number.parse::<usize>().ok());
+    let (count, len) = (argument(1).unwrap_or(200_000) as Cookie, argument(2).unwrap_or(8));
+    let usual = config::Usnic::default();
+    let config = config::Usnic { max_datagram: argument(3).unwrap_or(usual.max_datagram), ..usual };
+    let (modules, hosts) = ([module(1, &config), module(2, &config)], [Host::default(), Host::default()]);
     let connect = |from: usize| {
         let to = &modules[1 - from];
         modules[from].connect(2 - from as u64, to.address()).expect("reachable")
     };
     let endpoints = [connect(0), connect(1)];
-    let mut bytes = [1_u8; 8];
+    let mut bytes = vec![1_u8; len];
     // SAFETY: the bytes live until the end of `main`, and are not used otherwise.
     let lent = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
     let mut polls = 0_u64;
     for cookie in 0..count {
         let from = (cookie % 2) as usize;
         let fragment =
-            Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: true };
+            Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: false };
         modules[from].send(endpoints[from], fragment).expect("alive");
         let (module, host) = (&modules[1 - from], &hosts[1 - from]);
         let before = host.received.get();
         while host.received.get() == before {
-            module.progress(host);
+            // The sender may have to hear something before it can go on.
+            if module.progress(host) == 0 {
+                modules[from].progress(&hosts[from]);
+            }
             polls += 1;
         }
     }

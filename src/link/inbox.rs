@@ -1,9 +1,9 @@
 //! [`Inbox`]: received datagrams in order, in shared buffers from its own pool.
 //!
 //! A link takes a vacant buffer, lets the kernel fill it, and delivers one or several datagrams in
-//! it. Each popped [`Datagram`] keeps its buffer alive, so it may outlive further polls; once the last
-//! one is dropped the buffer is vacant again by itself: the pool keeps a reference to every buffer and
-//! refills only one that is unique.
+//! it. Most are looked at where they lie and skipped. A popped [`Datagram`] keeps its buffer alive, so
+//! it may outlive further polls; once the last one is dropped the buffer is vacant again by itself:
+//! the pool keeps a reference to every buffer and refills only one that is unique.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,10 +61,33 @@ impl fmt::Debug for Datagram {
     }
 }
 
+/// Datagrams that lie one behind the other in a buffer: `size` bytes each, the last may have fewer.
+///
+/// They share one count of the buffer. Counted one by one, each would end with an atomic operation,
+/// which waits until all that was copied out of it has reached memory.
+struct Run {
+    buffer: Arc<Buffer>,
+    start: u32,
+    end: u32,
+    size: u32,
+    channel: Channel,
+}
+
+impl Run {
+    #[inline]
+    fn first(&self) -> (u32, u32) {
+        (self.start, self.end.min(self.start.saturating_add(self.size)))
+    }
+
+    fn len(&self) -> usize {
+        (self.end - self.start).div_ceil(self.size).max(1) as usize
+    }
+}
+
 /// Received datagrams in order. Allocates only while more buffers are out than ever before.
 #[derive(Default)]
 pub struct Inbox {
-    waiting: VecDeque<Datagram>,
+    waiting: VecDeque<Run>,
     /// Buffers known to be vacant.
     idle: Vec<Vacant>,
     /// Buffers that datagrams hold or held, the latest last.
@@ -78,16 +101,40 @@ impl Inbox {
         Self::default()
     }
 
-    /// The oldest datagram.
+    /// The oldest datagram, and the channel that it came by.
+    #[inline]
+    pub fn front(&self) -> Option<(&[u8], Channel)> {
+        let run = self.waiting.front()?;
+        let (start, end) = run.first();
+        Some((&run.buffer.0[start as usize..end as usize], run.channel))
+    }
+
+    /// Drops the oldest datagram.
+    #[inline]
+    pub fn skip(&mut self) {
+        let Some(run) = self.waiting.front_mut() else { return };
+        run.start = run.first().1;
+        if run.start == run.end {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Takes the oldest datagram out.
     #[inline]
     pub fn pop(&mut self) -> Option<Datagram> {
-        self.waiting.pop_front()
+        let run = self.waiting.front_mut()?;
+        let ((start, end), channel) = (run.first(), run.channel);
+        if end < run.end {
+            run.start = end;
+            return Some(Datagram { buffer: Arc::clone(&run.buffer), start, end, channel });
+        }
+        self.waiting.pop_front().map(|run| Datagram { buffer: run.buffer, start, end, channel })
     }
 
     /// Datagrams that wait.
     #[inline]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.iter().map(Run::len).sum()
     }
 
     /// Whether none waits.
@@ -132,9 +179,9 @@ impl Inbox {
         size: usize,
         range: Range<usize>,
     ) -> usize {
-        let end = range.end.min(BUFFER);
-        let starts = range.step_by(size.max(1));
-        self.deliver_each(channel, filled, starts.map(|start| start..end.min(start + size)))
+        let count = self.append(channel, &filled, size, range);
+        self.lent.push(filled.0);
+        count
     }
 
     /// Appends the datagrams that lie in these ranges of the buffer. Returns their number.
@@ -145,13 +192,18 @@ impl Inbox {
         filled: Vacant,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> usize {
-        let mut count = 0;
-        for range in ranges {
-            let (start, end) = (range.start as u32, range.end as u32);
-            self.waiting.push_back(Datagram { buffer: Arc::clone(&filled.0), start, end, channel });
-            count += 1;
-        }
+        let count = ranges.map(|range| self.append(channel, &filled, range.len(), range)).sum();
         self.lent.push(filled.0);
+        count
+    }
+
+    #[inline]
+    fn append(&mut self, channel: Channel, filled: &Vacant, size: usize, range: Range<usize>) -> usize {
+        let (start, end) = (range.start.min(BUFFER) as u32, range.end.min(BUFFER) as u32);
+        let size = size.clamp(1, BUFFER) as u32;
+        let run = Run { buffer: Arc::clone(&filled.0), start, end: end.max(start), size, channel };
+        let count = run.len();
+        self.waiting.push_back(run);
         count
     }
 
@@ -226,6 +278,26 @@ mod tests {
             while inbox.pop().is_some() {}
         }
         assert_eq!(inbox.buffers(), 101);
+    }
+
+    #[test]
+    fn datagrams_are_looked_at_where_they_lie() {
+        let mut inbox = Inbox::new();
+        let mut vacant = inbox.take();
+        vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
+        assert_eq!((inbox.deliver_all(Channel::Data, vacant, 3, 0..7), inbox.len()), (3, 3));
+        assert_eq!(inbox.front(), Some((&b"aaa"[..], Channel::Data)));
+        inbox.skip();
+        let held = inbox.pop();
+        assert_eq!((held.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], Channel::Data))));
+        inbox.skip();
+        assert!(inbox.is_empty() && inbox.front().is_none());
+        inbox.skip();
+        receive(&mut inbox, b"other");
+        assert_eq!((held.as_deref(), inbox.buffers()), (Some(&b"bbb"[..]), 2), "held, so not used again");
+        drop((held, inbox.pop()));
+        receive(&mut inbox, b"again");
+        assert_eq!(inbox.buffers(), 2);
     }
 
     #[test]

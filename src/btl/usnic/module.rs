@@ -68,6 +68,20 @@ enum Work {
     Say(String),
 }
 
+impl Work {
+    /// What a datagram is to the host.
+    #[inline]
+    fn of(received: Received, datagram: Datagram) -> Option<Self> {
+        match received {
+            Received::Nothing => None,
+            Received::Deliver { endpoint, tag, payload } => {
+                Some(Self::Deliver { endpoint, tag, datagram, payload })
+            }
+            Received::Unknown { name, incarnation } => Some(Self::Stranger { name, incarnation, datagram }),
+        }
+    }
+}
+
 /// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
 const CLOSING: Duration = Duration::from_millis(250);
 
@@ -452,18 +466,23 @@ impl State {
             if self.engine.has_events() {
                 return self.engine.poll_event().map(Work::Event);
             }
-            let Some(datagram) = self.again.take().or_else(|| self.inbox.pop()) else {
+            if let Some(datagram) = self.again.take() {
+                let received = self.engine.handle_datagram(datagram.channel(), &datagram, now);
+                if let Some(work) = Work::of(received, datagram) {
+                    return Some(work);
+                }
+                continue;
+            }
+            let Some((bytes, channel)) = self.inbox.front() else {
                 let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
                 return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
             };
             self.busy_until = now.plus(BUSY);
-            match self.engine.handle_datagram(datagram.channel(), &datagram, now) {
-                Received::Nothing => {}
-                Received::Deliver { endpoint, tag, payload } => {
-                    return Some(Work::Deliver { endpoint, tag, datagram, payload });
-                }
-                Received::Unknown { name, incarnation } => {
-                    return Some(Work::Stranger { name, incarnation, datagram });
+            match self.engine.handle_datagram(channel, bytes, now) {
+                Received::Nothing => self.inbox.skip(),
+                received => {
+                    let datagram = self.inbox.pop()?;
+                    return Work::of(received, datagram);
                 }
             }
         }

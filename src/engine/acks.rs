@@ -291,11 +291,17 @@ impl<M: Memory> Engine<M> {
             endpoint.heard = awake;
             endpoint.asked = 0;
         }
+        let credit = endpoint.credit;
         if newer || same {
             endpoint.credit = u64::from(heard.credit).clamp(LEAST_CREDIT, most.max(LEAST_CREDIT));
         }
         if heard.ack < endpoint.window.base() {
             self.counters.num_old_dup_acks += 1;
+            return;
+        }
+        // All but the first packets of a run say nothing that is new.
+        let is_echo = heard.ack == endpoint.window.base() && heard.echo == 0 && bitmap.is_none();
+        if is_echo && endpoint.credit == credit && endpoint.phase == Phase::Open {
             return;
         }
         let sample = at.stamp().wrapping_sub(heard.echo);

@@ -29,7 +29,9 @@ struct Assembly {
 /// The fragments of one peer of which some chunks have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
-    fragments: HashMap<u32, Assembly>,
+    /// The one that the last chunk belonged to, as the next one mostly does.
+    current: Option<(u32, Assembly)>,
+    others: HashMap<u32, Assembly>,
     used: usize,
 }
 
@@ -119,11 +121,30 @@ impl Pool {
 
 impl Assembler {
     pub(super) fn is_empty(&self) -> bool {
-        self.fragments.is_empty()
+        self.current.is_none() && self.others.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.fragments.len()
+        usize::from(self.current.is_some()) + self.others.len()
+    }
+
+    /// Makes the fragment the current one; whether some of it has arrived.
+    #[inline]
+    fn turn_to(&mut self, fragment: u32) -> bool {
+        match &self.current {
+            Some((current, _)) if *current == fragment => true,
+            _ => self.exchange(fragment),
+        }
+    }
+
+    #[inline(never)]
+    fn exchange(&mut self, fragment: u32) -> bool {
+        let wanted = self.others.remove(&fragment).map(|assembly| (fragment, assembly));
+        let is_there = wanted.is_some();
+        if let Some((other, assembly)) = std::mem::replace(&mut self.current, wanted) {
+            self.others.insert(other, assembly);
+        }
+        is_there
     }
 
     /// Puts a chunk in its place. Fragments that are not whole yet count in `pool`, and whole ones
@@ -137,7 +158,7 @@ impl Assembler {
             return Placed::Bad;
         }
         let mut begun = false;
-        if !self.fragments.contains_key(&chunk.fragment) {
+        if !self.turn_to(chunk.fragment) {
             let charge = size + OVERHEAD;
             let share = if chunk.early { 2 } else { 1 };
             if self.used + charge > pool.per_peer / share || pool.used + charge > pool.total / share {
@@ -152,9 +173,9 @@ impl Assembler {
                 bytes: pool.take(size),
                 arrived: Coverage::default(),
             };
-            self.fragments.insert(chunk.fragment, fresh);
+            self.current = Some((chunk.fragment, fresh));
         }
-        let Some(assembly) = self.fragments.get_mut(&chunk.fragment) else {
+        let Some((_, assembly)) = &mut self.current else {
             return Placed::Bad;
         };
         if assembly.size != chunk.size
@@ -167,8 +188,8 @@ impl Assembler {
         if !assembly.arrived.covers(size as u64) {
             return if begun { Placed::Begun } else { Placed::Partly };
         }
-        match self.fragments.remove(&chunk.fragment) {
-            Some(Assembly { tag, bytes, .. }) => {
+        match self.current.take() {
+            Some((_, Assembly { tag, bytes, .. })) => {
                 self.used -= size + OVERHEAD;
                 Placed::Whole { tag, buffer: Buffer { bytes, len: size } }
             }
@@ -180,15 +201,15 @@ impl Assembler {
     pub(super) fn clear(&mut self, pool: &mut Pool) {
         pool.release(self.used);
         self.used = 0;
-        self.fragments = HashMap::new();
+        (self.current, self.others) = (None, HashMap::new());
     }
 
     pub(super) fn shrink(&mut self) {
-        self.fragments.shrink_to(0);
+        self.others.shrink_to(0);
     }
 
     pub(super) fn capacity_bytes(&self) -> usize {
-        self.used + self.fragments.capacity() * (size_of::<Assembly>() + 8)
+        self.used + self.others.capacity() * (size_of::<Assembly>() + 8)
     }
 }
 

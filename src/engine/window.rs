@@ -283,9 +283,11 @@ impl ReceiveWindow {
     }
 }
 
-/// Which bytes of a whole have arrived: ranges in ascending order that do not touch.
+/// Which bytes of a whole have arrived: all below `first`, and ranges in ascending order that do not
+/// touch.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
+    first: u64,
     ranges: Vec<(u64, u64)>,
 }
 
@@ -294,6 +296,9 @@ impl Coverage {
     pub(super) fn insert(&mut self, start: u64, end: u64) -> bool {
         if start >= end {
             return true;
+        }
+        if start <= self.first {
+            return self.extend(start, end);
         }
         let at = match self.ranges.last() {
             None => 0,
@@ -317,9 +322,24 @@ impl Coverage {
         true
     }
 
+    /// The common case: the bytes follow what has arrived in order, which takes no memory to note.
+    #[inline]
+    fn extend(&mut self, start: u64, end: u64) -> bool {
+        let next = self.ranges.first().copied();
+        if start < self.first || next.is_some_and(|next| next.0 < end) {
+            return false;
+        }
+        self.first = end;
+        if let Some(next) = next.filter(|next| next.0 == end) {
+            self.first = next.1;
+            self.ranges.remove(0);
+        }
+        true
+    }
+
     /// Whether all bytes below `len` have arrived.
     pub(super) fn covers(&self, len: u64) -> bool {
-        len == 0 || self.ranges == [(0, len)]
+        self.first == len && self.ranges.is_empty()
     }
 }
 

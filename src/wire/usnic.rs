@@ -345,8 +345,8 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// A hasher that has read the header but for the place of the tag. The fixed part is fed in words, so
-/// that nothing is buffered.
+/// A hasher that has read the header but for the place of the tag, fed in words, so that nothing is
+/// buffered.
 #[inline(always)]
 fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 {
     let mut hasher = SipHasher24::new_with_key(key);
@@ -355,8 +355,11 @@ fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 
             hasher.write_u64(u64::from_ne_bytes(*word));
         }
     }
-    if !extension.is_empty() {
-        hasher.write(extension);
+    let (words, rest) = extension.as_chunks::<8>();
+    words.iter().for_each(|word| hasher.write_u64(u64::from_ne_bytes(*word)));
+    match rest.first_chunk::<4>() {
+        Some(half) if rest.len() == 4 => hasher.write_u32(u32::from_ne_bytes(*half)),
+        _ => hasher.write(rest),
     }
     hasher
 }

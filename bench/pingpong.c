@@ -3,6 +3,7 @@
  *
  *     resends size=8 segments=.. again=.. */
 
+#include "../c-tests/mpi/pvar.h"
 #include "measure.h"
 #include "served_by.h"
 
@@ -102,21 +103,10 @@ static unsigned long long count_of(const struct counter *counter)
 
 static int open_counter(struct counter *counter)
 {
-    int variables = 0;
-    MPI_T_pvar_get_num(&variables);
-    for (int i = 0; i < variables; i++) {
-        char name[256], text[1024];
-        int name_size = sizeof name, text_size = sizeof text;
-        int verbosity, class, bind, readonly, continuous, atomic;
-        MPI_Datatype type;
-        MPI_T_enum names;
-        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, text,
-                                &text_size, &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
-            strcmp(name, counter->name) == 0)
-            return MPI_T_pvar_handle_alloc(session, i, NULL, &counter->handle, &counter->values) ==
-                   MPI_SUCCESS;
-    }
-    return 0;
+    struct pvar what;
+    int index = pvar_named(counter->name, &what);
+    return index >= 0 && MPI_T_pvar_handle_alloc(session, index, NULL, &counter->handle,
+                                                 &counter->values) == MPI_SUCCESS;
 }
 
 static void open_counters(void)

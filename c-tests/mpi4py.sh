@@ -55,42 +55,29 @@ fi
 extra=("${@:2}")
 [ ${#withs[@]} -gt 0 ] || withs=(hawser)
 
-libraries=/usr/lib/x86_64-linux-gnu/openmpi/lib
+. c-tests/host.sh
+
+host_use "$host" || usage
 case $host in
 debian12)
     there=(env PATH=/usr/bin:/bin)
-    root=$PWD
-    provider=${PROVIDER:-net}
-    hawser=(--mca mca_base_component_path "$root/target/mca:$libraries/openmpi3" --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider")
-    stock=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider")
-    ob1=(--mca pml ob1 --mca btl self,vader)
+    mtl=ofi
+    over_ob1=(--mca pml ob1 --mca btl self,vader)
     ;;
 debian13)
-    there=(tests/hosts/debian13.sh run --)
-    root=/hawser
-    provider=${PROVIDER:-tcp}
-    hawser=(--mca mca_base_component_path "$root/target/mca:$libraries/openmpi40" --pmixmca mca_base_component_show_load_errors none
-        --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include "$provider")
-    stock=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider")
-    ob1=(--mca pml ob1 --mca btl "self,sm,tcp" --mca btl_tcp_if_include lo)
+    mtl=hawser
+    over_ob1=(--mca pml ob1 --mca btl "self,sm,tcp" --mca btl_tcp_if_include lo)
     ;;
-*) usage ;;
 esac
+provider=${PROVIDER:-$own}
+over_hawser=(--mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" --mca pml cm --mca mtl $mtl
+    --mca mtl_${mtl}_provider_include "$provider")
+over_stock=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider")
 
-# Variables that Open MPI would take for options of ours.
-for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 store=target/mpi4py
 work=$store/$host
 suite=$work/mpi4py-$mpi4py
 python=$root/$work/venv/bin/python
-
-give_up() {
-    [ ! -e "$2" ] || tail -n 20 "$2"
-    echo "$host: $1"
-    echo "0 passed, 1 failed"
-    exit 1
-}
 
 # The sdist and what compiles it. The second host has no pip configuration: it builds from this folder.
 fetch() {
@@ -103,7 +90,7 @@ fetch() {
         { [ -e $store/pip/bin/pip ] || /usr/bin/python3 -m venv $store/pip; } &&
             $store/pip/bin/pip download --no-deps -d "$files" --only-binary :all: --implementation py --abi none --platform any $tools &&
             $store/pip/bin/pip download --no-deps -d "$files" --no-binary mpi4py "mpi4py==$mpi4py"
-    } >"$log" 2>&1 || give_up "mpi4py $mpi4py could not be fetched" "$log"
+    } >"$log" 2>&1 || give_up "$host: mpi4py $mpi4py is fetched"
     printf '%s\n' "$mpi4py $tools" >"$files/complete"
 }
 
@@ -118,7 +105,7 @@ build() {
             "${there[@]}" env -u PIP_FIND_LINKS CFLAGS=-O1 MPICC=mpicc "$python" -m pip install --no-cache-dir --no-index \
                 --find-links "$root/$files" --no-binary mpi4py "mpi4py==$mpi4py" &&
             tar -xzf "$files/mpi4py-$mpi4py.tar.gz" -C "$work"
-    } >"$log" 2>&1 || give_up "mpi4py $mpi4py does not build" "$log"
+    } >"$log" 2>&1 || give_up "$host: mpi4py $mpi4py is built"
     printf '%s\n' "$mpi4py $tools" >"$work/complete"
 }
 
@@ -244,7 +231,7 @@ tally() {
 # run WITH: the whole suite once; sets good and bad.
 run() {
     local with=$1 logs=$work/$1 begin=$SECONDS pid status shown=0 skipped outcome
-    local -n options=$with
+    local -n options=over_$with
     good=0 bad=1
     rm -rf "$logs" && mkdir -p "$logs"
     served "$with" || return
@@ -314,10 +301,8 @@ run() {
 }
 
 build
-passed=0 failed=0
 for with in "${withs[@]}"; do
     run "$with"
     passed=$((passed + good)) failed=$((failed + bad))
 done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+sum

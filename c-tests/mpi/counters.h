@@ -4,6 +4,7 @@
 #define COUNTERS_H
 
 #include "check.h"
+#include "pvar.h"
 
 enum { COUNTERS_MOST = 128 };
 
@@ -23,15 +24,10 @@ static inline void counters_begin(const char *prefix)
     MPI(MPI_T_pvar_session_create(&counters_session));
     MPI(MPI_T_pvar_get_num(&variables));
     for (int i = 0; i < variables && counters_count < COUNTERS_MOST; i++) {
-        char name[256];
-        int name_size = sizeof name, text_size = 0, verbosity, class, bind, readonly, continuous, atomic;
-        MPI_Datatype type;
-        MPI_T_enum names;
-        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, NULL, &text_size, &bind, &readonly,
-                                &continuous, &atomic) != MPI_SUCCESS ||
-            strncmp(name, prefix, strlen(prefix)) != 0 || type != MPI_UNSIGNED_LONG_LONG)
+        struct pvar what;
+        if (!pvar_at(i, &what) || strncmp(what.name, prefix, strlen(prefix)) != 0 || what.type != MPI_UNSIGNED_LONG_LONG)
             continue;
-        snprintf(counters[counters_count].name, sizeof counters[0].name, "%s", name + strlen(prefix));
+        snprintf(counters[counters_count].name, sizeof counters[0].name, "%.127s", what.name + strlen(prefix));
         MPI(MPI_T_pvar_handle_alloc(counters_session, i, NULL, &counters[counters_count].handle, &counters[counters_count].values));
         counters_count++;
     }

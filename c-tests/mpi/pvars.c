@@ -3,6 +3,7 @@
  *
  * usage: pvars NAME     the component's name: ofi or hawser */
 #include "check.h"
+#include "pvar.h"
 
 static MPI_T_pvar_session session;
 
@@ -22,28 +23,16 @@ static unsigned long long value_of(struct counter *counter)
 static void open_counter(struct counter *counter, const char *component)
 {
     char wanted[128];
-    int variables = 0, index = -1, count = 0;
+    int count = 0;
+    struct pvar what;
     snprintf(wanted, sizeof wanted, "mtl_%s_%s", component, counter->name);
     doing(counter->name, 0);
-    MPI(MPI_T_pvar_get_num(&variables));
-    for (int i = 0; i < variables && index < 0; i++) {
-        char name[128], text[512];
-        int name_size = sizeof name, text_size = sizeof text;
-        int verbosity, class, bind, readonly, continuous, atomic;
-        MPI_Datatype type;
-        MPI_T_enum names;
-        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, text,
-                                &text_size, &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS)
-            continue;
-        if (strcmp(name, wanted) != 0)
-            continue;
-        index = i;
-        CHECK_EQ(class, MPI_T_PVAR_CLASS_COUNTER);
-        CHECK(type == MPI_UNSIGNED_LONG_LONG);
-        CHECK(strlen(text) > 20);
-    }
+    int index = pvar_named(wanted, &what);
     if (!CHECK(index >= 0))
         MPI_Abort(MPI_COMM_WORLD, 2);
+    CHECK_EQ(what.class, MPI_T_PVAR_CLASS_COUNTER);
+    CHECK(what.type == MPI_UNSIGNED_LONG_LONG);
+    CHECK(strlen(what.text) > 20);
     MPI(MPI_T_pvar_handle_alloc(session, index, NULL, &counter->handle, &count));
     CHECK_EQ(count, 1);
     counter->before = value_of(counter);

@@ -5,6 +5,7 @@
  *     SECONDS     how long to exchange messages; 0: a few
  *     INTERFACE   the modules' names, in order */
 #include "check.h"
+#include "pvar.h"
 
 enum { MODULES = 16, MESSAGES = 200, LONG = 100000 };
 
@@ -39,31 +40,19 @@ enum { VARIABLES = sizeof variables / sizeof *variables };
 static int find(const char *short_name, int class, MPI_Datatype type, MPI_T_enum *names)
 {
     char wanted[128];
-    int all = 0, index = -1;
+    struct pvar what;
     snprintf(wanted, sizeof wanted, "btl_usnic_%s", short_name);
     doing(short_name, 0);
-    MPI(MPI_T_pvar_get_num(&all));
-    for (int i = 0; i < all && index < 0; i++) {
-        char name[128], text[512];
-        int name_size = sizeof name, text_size = sizeof text;
-        int verbosity, found_class, bind, readonly, continuous, atomic;
-        MPI_Datatype found_type;
-        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &found_class, &found_type, names,
-                                text, &text_size, &bind, &readonly, &continuous,
-                                &atomic) != MPI_SUCCESS)
-            continue;
-        if (strcmp(name, wanted) != 0)
-            continue;
-        index = i;
-        CHECK_EQ(found_class, class);
-        CHECK(found_type == type);
-        CHECK_EQ(bind, MPI_T_BIND_NO_OBJECT);
-        CHECK_EQ(readonly, 1);
-        CHECK_EQ(continuous, 1);
-        CHECK(strlen(text) > 10);
-    }
+    int index = pvar_named(wanted, &what);
     if (!CHECK(index >= 0))
         MPI_Abort(MPI_COMM_WORLD, 2);
+    CHECK_EQ(what.class, class);
+    CHECK(what.type == type);
+    CHECK_EQ(what.bind, MPI_T_BIND_NO_OBJECT);
+    CHECK_EQ(what.readonly, 1);
+    CHECK_EQ(what.continuous, 1);
+    CHECK(strlen(what.text) > 10);
+    *names = what.names;
     return index;
 }
 

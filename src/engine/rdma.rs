@@ -51,9 +51,8 @@ impl<M: Memory> Engine<M> {
         cookie: Cookie,
         now: Instant,
     ) -> Result<()> {
-        self.settle(now);
         let len = local.len() as u64;
-        check(&remote, Access::WRITE, remote_offset, len)?;
+        self.begin(&remote, Access::WRITE, remote_offset, len, now)?;
         self.counters.num_puts += 1;
         let Registration { id: registration, generation, .. } = remote;
         let job = Job::Put { local, registration, generation, offset: remote_offset };
@@ -70,8 +69,7 @@ impl<M: Memory> Engine<M> {
         cookie: Cookie,
         now: Instant,
     ) -> Result<()> {
-        self.settle(now);
-        check(&remote, Access::READ, remote_offset, local.len() as u64)?;
+        self.begin(&remote, Access::READ, remote_offset, local.len() as u64, now)?;
         self.counters.num_gets += 1;
         let Registration { id: registration, generation, .. } = remote;
         let arrived = Coverage::default();
@@ -82,6 +80,20 @@ impl<M: Memory> Engine<M> {
             self.expected += 1;
         }
         Ok(())
+    }
+
+    /// What is plainly wrong need not travel.
+    fn begin(
+        &mut self,
+        remote: &Registration,
+        wanted: Access,
+        offset: u64,
+        len: u64,
+        now: Instant,
+    ) -> Result<()> {
+        self.settle(now);
+        let inside = offset.checked_add(len).is_some_and(|end| end <= remote.length);
+        if inside && remote.access.allows(wanted) { Ok(()) } else { Err(Error::BadParameter) }
     }
 
     /// A segment of a peer's PUT; whether it may be acknowledged.
@@ -208,10 +220,4 @@ impl<M: Memory> Engine<M> {
             self.fail(key.index, Error::NotFound);
         }
     }
-}
-
-/// What is plainly wrong need not travel.
-fn check(remote: &Registration, wanted: Access, offset: u64, len: u64) -> Result<()> {
-    let inside = offset.checked_add(len).is_some_and(|end| end <= remote.length);
-    if inside && remote.access.allows(wanted) { Ok(()) } else { Err(Error::BadParameter) }
 }

@@ -211,7 +211,8 @@ impl Game {
             let block = Block::new(bytes);
             let piece = |start: usize, len: usize| (len > 0).then(|| block.slice(start, len));
             let pieces = [piece(0, split), piece(split, len - split)];
-            let fragment = Fragment { tag: len as u8, pieces, cookie, priority, awaited: id.is_multiple_of(2) };
+            let fragment =
+                Fragment { tag: len as u8, pieces, cookie, priority, awaited: id.is_multiple_of(2) };
             network.send(node, endpoint, fragment).expect("send");
             let receiver = &mut self.players[to];
             if len >= HEAD {

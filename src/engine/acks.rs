@@ -3,8 +3,9 @@
 //! Every packet to a peer carries one. One of its own is sent when 50 µs have passed and nothing
 //! else went there; at once, when something came again (an acknowledgement must have been lost),
 //! when there is a hole (it carries a bitmap of what is there), when the sender asks, as it does at
-//! the end of a large fragment that somebody waits for, or when a good part of the room that it was given has been used. Those at
-//! once still wait for the end of the pass, so that a burst is answered once.
+//! the end of what is not tiny and somebody waits for, or when a good part of the room that it was
+//! given has been used. Those at once still wait for the end of the pass, so that a burst is answered
+//! once.
 //!
 //! The notes have a duplicate acknowledgement send the hole again at once. Two channels overtake
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*

@@ -139,7 +139,7 @@ pub struct Fragment<M> {
     pub cookie: Cookie,
     /// May overtake what was sent before.
     pub priority: bool,
-    /// Somebody waits for its end: when it takes several segments, the last asks for an acknowledgement.
+    /// Somebody waits for its end: unless it is tiny, its last segment asks for an acknowledgement.
     pub awaited: bool,
 }
 

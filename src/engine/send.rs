@@ -405,10 +405,10 @@ impl<M: Memory> Engine<M> {
                 operation.body(segment.kind, segment.offset),
                 operation.tag(),
                 operation.pieces(segment.offset, u64::from(segment.len)),
-                operation.whole
-                    && segment.offset + u64::from(segment.len) == operation.total
-                    && matches!(segment.kind, Kind::Chunk | Kind::Put)
-                    && operation.is_awaited(),
+                operation.is_awaited()
+                    && segment.channel == Channel::Data
+                    && operation.whole
+                    && segment.offset + u64::from(segment.len) == operation.total,
             ),
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);

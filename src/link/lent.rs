@@ -68,6 +68,20 @@ impl Lent {
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
     }
 
+    /// Appends all of it to `to`.
+    #[inline]
+    pub fn append_to(self, to: &mut Vec<u8>) {
+        if self.len == 0 {
+            return;
+        }
+        to.reserve(self.len);
+        // SAFETY: readable by the promise of `new`, which also says that the vector, a reference, is not
+        // the same bytes; there is room behind what the vector holds.
+        unsafe { ptr::copy_nonoverlapping(self.start, to.as_mut_ptr().add(to.len()), self.len) };
+        // SAFETY: these bytes have just been written.
+        unsafe { to.set_len(to.len() + self.len) };
+    }
+
     /// Copies bytes into it.
     ///
     /// # Panics
@@ -106,6 +120,10 @@ mod tests {
         let mut copy = [0; 2];
         part.read(1, &mut copy);
         assert_eq!(&copy, b"45");
+        let mut vector = vec![b'x'];
+        part.append_to(&mut vector);
+        Lent::EMPTY.append_to(&mut vector);
+        assert_eq!(vector, b"x3456");
         part.write(2, b"ab");
         assert_eq!(&bytes, b"01234ab789");
     }

@@ -67,7 +67,7 @@ fn limits_are_those_of_the_cable() {
 /// memory no longer.
 #[test]
 fn what_the_kernel_does_not_take_is_kept() {
-    let Some(hosts) = cabled(1500) else { return };
+    let Some(hosts) = cabled(9000) else { return };
     // Datagrams pile up in front of an address that does not answer, until it is told by hand.
     hosts.1.ip("link set right arp off");
     hosts.0.run(|| std::fs::write("/proc/sys/net/ipv4/neigh/left/mcast_solicit", "10000")).expect("proc");
@@ -75,7 +75,7 @@ fn what_the_kernel_does_not_take_is_kept() {
         Node::new(hosts.0.socket("10.9.0.1", Options { send_buffer: 1, offload: false, ..USUAL() }));
     let mut two = Node::new(hosts.1.socket("10.9.0.2", USUAL()));
     let to = one.resolve(&two);
-    let mut memory = pattern(0, 1400);
+    let mut memory = pattern(0, 4000);
     let mut posted: u8 = 0;
     for _ in 0..3 {
         for _ in 0..20 {
@@ -84,7 +84,7 @@ fn what_the_kernel_does_not_take_is_kept() {
         }
         one.link.flush();
         memory.fill(0xEE);
-        memory.copy_from_slice(&pattern(0, 1400));
+        memory.copy_from_slice(&pattern(0, 4000));
     }
     memory.fill(0xEE);
     let waiting = one.link.queued();
@@ -98,7 +98,7 @@ fn what_the_kernel_does_not_take_is_kept() {
     for n in 0..posted {
         let got = two.next(Channel::Data);
         assert_eq!(got[0], n);
-        assert!(got[1..] == pattern(0, 1400), "{n}");
+        assert!(got[1..] == pattern(0, 4000), "{n}");
     }
     assert!(two.has_nothing());
 }

@@ -11,8 +11,9 @@ pub(super) const ENTRIES: usize = 256;
 /// Bytes that it holds, unless it is one datagram.
 const BYTES: usize = 1 << 20;
 
-/// Datagrams up to this length are copied when they are posted: that is cheaper than a list of pieces.
-pub(super) const SHORT: usize = 1024;
+/// Datagrams up to this length are copied when they are posted: that is cheaper than a list of pieces,
+/// and those to one peer are one piece for the kernel.
+pub(super) const SHORT: usize = 2048;
 
 /// Pieces that are noted; a datagram with more is copied.
 const PIECES: usize = 3;
@@ -27,6 +28,8 @@ pub(super) struct Entry {
     len: usize,
     count: usize,
     pieces: [Lent; PIECES],
+    /// It was there when the kernel was busy.
+    kept: bool,
 }
 
 impl Entry {
@@ -34,6 +37,12 @@ impl Entry {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes of the head.
+    #[inline]
+    pub(super) fn head_len(&self) -> usize {
+        self.head
     }
 
     /// The memory behind the head.
@@ -83,6 +92,7 @@ impl Outbox {
             len,
             count: 0,
             pieces: [Lent::EMPTY; 3],
+            kept: false,
         };
         if len <= SHORT || pieces.len() > PIECES {
             copy(&mut self.arena, pieces);
@@ -169,12 +179,16 @@ impl Outbox {
             }
             self.arena = arena;
         }
-        for entry in self.entries.iter_mut().filter(|entry| entry.count > 0) {
+        for entry in self.entries.iter_mut().filter(|entry| !entry.kept) {
+            entry.kept = true;
+            kept += 1;
+            if entry.count == 0 {
+                continue;
+            }
             let start = self.arena.len();
             self.arena.extend_from_within(entry.start..entry.start + entry.head);
             copy(&mut self.arena, &entry.pieces[..entry.count]);
             (entry.start, entry.head, entry.count) = (start, entry.len, 0);
-            kept += 1;
         }
         kept
     }
@@ -182,17 +196,7 @@ impl Outbox {
 
 #[inline]
 pub(super) fn copy(arena: &mut Vec<u8>, pieces: &[Lent]) {
-    for piece in pieces {
-        let mut few = [0; 64];
-        if let Some(bytes) = few.get_mut(..piece.len()) {
-            piece.read(0, bytes);
-            arena.extend_from_slice(bytes);
-            continue;
-        }
-        let at = arena.len();
-        arena.resize(at + piece.len(), 0);
-        piece.read(0, &mut arena[at..]);
-    }
+    pieces.iter().for_each(|piece| piece.append_to(arena));
 }
 
 #[cfg(test)]
@@ -230,7 +234,7 @@ mod tests {
         assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
         assert!(outbox.push(A, b"two", &[]));
         outbox.advance(1);
-        assert_eq!(outbox.keep(), 1);
+        assert_eq!(outbox.keep(), 2);
         memory.fill(8);
         assert!(outbox.push(A, b"new", &[lend(&mut memory)]));
         assert_eq!(outbox.keep(), 1);

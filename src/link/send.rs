@@ -395,9 +395,14 @@ impl Plan {
     fn add(&mut self, outbox: &Outbox, entries: &[Entry], to: Option<&SocketAddress>) {
         let piece = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let begin = self.pieces.len();
+        let mut end = std::ptr::null();
         for entry in entries {
-            let head = outbox.head(entry);
-            self.pieces.push(piece(head.as_ptr(), head.len()));
+            let head = outbox.head(entry).as_ptr_range();
+            match self.pieces.last_mut() {
+                Some(last) if head.start == end => last.iov_len += entry.head_len(),
+                _ => self.pieces.push(piece(head.start, entry.head_len())),
+            }
+            end = if entry.pieces().is_empty() { head.end } else { std::ptr::null() };
             let rest = entry.pieces().iter().filter(|rest| !rest.is_empty());
             self.pieces.extend(rest.map(|rest| piece(rest.as_ptr(), rest.len())));
         }

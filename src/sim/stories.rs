@@ -195,6 +195,22 @@ fn the_end_of_a_large_fragment_is_acknowledged_at_once_if_somebody_waits_for_it(
 }
 
 #[test]
+fn a_fragment_that_is_not_tiny_is_acknowledged_at_once_if_somebody_waits_for_it() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 1200, 1);
+    let sent = pair.take(0);
+    assert_eq!((sent.len(), sent[0].kind(), sent[0].channel), (1, Kind::Fragment, Channel::Data));
+    pair.give(1, &sent);
+    let acks = pair.take(1);
+    assert_eq!((acks.len(), acks[0].kind(), acks[0].repr().ack), (1, Kind::Ack, sent[0].repr().seq + 1));
+    pair.send(0, 8, 2);
+    let tiny = pair.take(0);
+    pair.give(1, &tiny);
+    assert!(pair.take(1).is_empty());
+}
+
+#[test]
 fn the_end_of_a_large_fragment_that_nobody_waits_for_is_acknowledged_like_any_other() {
     let mut pair = Pair::new();
     pair.warm();

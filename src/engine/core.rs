@@ -2,8 +2,8 @@
 //!
 //! Endpoints stand on lists by their place in the table. Each list has a flag in the endpoint, so
 //! that nobody stands on it twice, and an endpoint that goes leaves them all. Acknowledgements
-//! that may wait stand in the order of their time, since all wait equally long; other times are in
-//! one heap, with one entry per endpoint that has any: an entry that comes too early is put back.
+//! that may wait stand in the order of their time, since all wait equally long; other times are on
+//! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
 use super::assembler::Pool;
 use super::closing::Past;
@@ -14,13 +14,13 @@ use super::receive::Deferred;
 use super::rtt::Rtt;
 use super::slab::{Key, Slab};
 use super::time::{MILLI, nanos};
+use super::wheel::Wheel;
 use super::window::WINDOW;
 use super::*;
 use crate::config;
 use crate::error::Error;
 use crate::wire::usnic::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_PAYLOAD};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 /// Called so much later than we wanted, we slept, and must not blame the others.
@@ -103,7 +103,7 @@ pub struct Engine<M> {
     pub(super) owed_later: VecDeque<(Instant, u32)>,
     /// Packets of the closing hand-shake to be sent.
     pub(super) notices: VecDeque<(u32, Kind)>,
-    pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
+    pub(super) timers: Wheel,
     /// Endpoints that share the receive buffer.
     pub(super) sharers: VecDeque<u32>,
     pub(super) granted: u64,
@@ -153,7 +153,7 @@ impl<M: Memory> Engine<M> {
             owed_now: VecDeque::new(),
             owed_later: VecDeque::new(),
             notices: VecDeque::new(),
-            timers: BinaryHeap::new(),
+            timers: Wheel::new(),
             sharers: VecDeque::new(),
             granted: 0,
             lingering: VecDeque::new(),
@@ -295,7 +295,7 @@ impl<M: Memory> Engine<M> {
         if self.has_work() {
             return Some(self.now);
         }
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let timer = self.timers.next();
         let owed = self.owed_later.iter().find_map(|&(at, index)| {
             self.endpoints.at(index).is_some_and(|endpoint| endpoint.owed.due == Some(at)).then_some(at)
         });
@@ -385,7 +385,7 @@ impl<M: Memory> Engine<M> {
         if let Some((key, endpoint)) = self.endpoints.entry_mut(index)
             && let Some(at) = endpoint.arm(&self.limits)
         {
-            self.timers.push(Reverse((at, key)));
+            self.timers.set(at, key);
         }
     }
 

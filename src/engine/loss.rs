@@ -14,7 +14,6 @@ use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
 use crate::wire::usnic::Kind;
-use std::cmp::Reverse;
 
 /// How often a peer must have been asked in vain before it can be lost.
 const ASKED: u32 = 3;
@@ -101,11 +100,7 @@ impl<M: Memory> Engine<M> {
     /// What must be done when time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle(now);
-        while let Some(&Reverse((at, key))) = self.timers.peek() {
-            if at > self.now {
-                break;
-            }
-            self.timers.pop();
+        while let Some((at, key)) = self.timers.pop(self.now) {
             if let Some(endpoint) = self.endpoints.get_mut(key) {
                 if endpoint.armed == Some(at) {
                     endpoint.armed = None;

@@ -39,6 +39,7 @@ mod rtt;
 mod send;
 mod slab;
 pub mod time;
+mod wheel;
 mod window;
 
 pub use self::core::Engine;

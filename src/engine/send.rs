@@ -13,7 +13,6 @@ use super::window::{Segment, State};
 use super::*;
 use crate::error::Error;
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Kind, Repr, header_len};
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
@@ -203,7 +202,7 @@ impl<M: Memory> Engine<M> {
         self.counters.num_total_sends += 1;
         let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
-            self.timers.push(Reverse((at, key)));
+            self.timers.set(at, key);
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.is_full());
         let said = Said { flags, tag, length: len as u16, seq, body: Body::Fragment };
@@ -429,7 +428,7 @@ impl<M: Memory> Engine<M> {
         let (length, charge) = (segment.len as u16, segment.charge);
         let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
-            self.timers.push(Reverse((at, key)));
+            self.timers.set(at, key);
         }
         let asks = last || endpoint.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);

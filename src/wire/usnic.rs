@@ -359,6 +359,7 @@ fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 
     words.iter().for_each(|word| hasher.write_u64(u64::from_ne_bytes(*word)));
     match rest.first_chunk::<4>() {
         Some(half) if rest.len() == 4 => hasher.write_u32(u32::from_ne_bytes(*half)),
+        _ if rest.is_empty() => {}
         _ => hasher.write(rest),
     }
     hasher

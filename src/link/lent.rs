@@ -75,9 +75,10 @@ impl Lent {
             return;
         }
         to.reserve(self.len);
+        let room = to.spare_capacity_mut().as_mut_ptr().cast();
         // SAFETY: readable by the promise of `new`, which also says that the vector, a reference, is not
-        // the same bytes; there is room behind what the vector holds.
-        unsafe { ptr::copy_nonoverlapping(self.start, to.as_mut_ptr().add(to.len()), self.len) };
+        // the same bytes; the room has just been reserved.
+        unsafe { ptr::copy_nonoverlapping(self.start, room, self.len) };
         // SAFETY: these bytes have just been written.
         unsafe { to.set_len(to.len() + self.len) };
     }

@@ -3,6 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::*;
 use crate::btl::{Lent, Upcalls};
@@ -60,6 +62,14 @@ impl Upcalls for Node {
     }
 }
 
+static TESTS: AtomicU8 = AtomicU8::new(1);
+
+thread_local! {
+    /// Each test has a loopback address of its own: what another one still sends to a port that has
+    /// become free does not come here.
+    static HERE: IpAddr = Ipv4Addr::new(127, 9, 0, TESTS.fetch_add(1, Ordering::Relaxed)).into();
+}
+
 impl Node {
     fn new(name: u64, mtu: usize, config: &config::Usnic) -> Self {
         let lo = Interface::all()
@@ -67,7 +77,8 @@ impl Node {
             .into_iter()
             .find(|interface| interface.is_loopback && interface.address.is_ipv4())
             .expect("a loopback interface");
-        let link = Socket::open(&Interface { mtu, ..lo }, &Options::default()).expect("sockets");
+        let address = HERE.with(|address| *address);
+        let link = Socket::open(&Interface { mtu, address, ..lo }, &Options::default()).expect("sockets");
         let key = [name as u8; 16];
         Self {
             module: Module::open(

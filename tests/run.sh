@@ -57,6 +57,7 @@ case $hosts in *debian13*) step second-host tests/hosts/debian13.sh make ;; esac
 for host in $hosts; do
     step "layout-$host" c-tests/layout.sh "$host"
     step "selection-$host" c-tests/selection.sh "$host"
+    step "guard-$host" c-tests/guard.sh "$host"
     step "faults-$host" c-tests/faults.sh "$host"
     step "mpi-$host" c-tests/run-mpi.sh "$host"
     step "btl-$host" c-tests/btl.sh "$host"

@@ -28,7 +28,7 @@ debian12)
     first=ofi
     ;;
 debian13)
-    tree=${HAWSER_CHROOT:-target/hosts/debian13}
+    tree=$(tests/hosts/debian13.sh path)
     pal=libopen-pal.so.80
     version=5.0.7 unknown=5.1.7
     source=v5_0 flags=-DOMPI_5

@@ -1,6 +1,8 @@
 # What the scripts that run jobs on a host share: how a command gets there, and how verdicts are
 # counted. Sourced by them, in the root of the repository, with `words` set where there are any.
 
+. c-tests/clock.sh
+
 # Variables that Open MPI would take for options of ours.
 for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -125,7 +127,7 @@ mpi_job() {
     shift 3
     wanted "$line" || return 0
     log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
-    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
         --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@" \
         "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
     status=$?

@@ -12,7 +12,7 @@
 #
 # A test counts once: failed if it failed on any rank, passed if it passed on one and failed on none.
 # A skipped test counts neither way, nor does one of those named under `known` that fails. A test
-# that takes longer than two minutes ends the run; a run that ends early has failed with the test in
+# that takes longer than two minutes of a quiet machine (clock.sh) ends the run; a run that ends early has failed with the test in
 # which each rank stopped. target/mpi4py/HOST/WITH keeps what the ranks said (rank0, rank1) and every
 # test's outcome and seconds (tests0, tests1). The last line is `N passed, N failed`, the sum of all.
 set -u
@@ -113,12 +113,13 @@ build() {
 # `end TEST passed|skipped|failed SECONDS` into FOLDER/testsRANK, and `done` at the end.
 recorder() {
     cat <<'PYTHON'
-import faulthandler, os, socket, sys, time, traceback, unittest
+import os, socket, sys, time, traceback, unittest
 
-folder, suite, slowest = sys.argv[1:4]
-del sys.argv[1:4]
+folder, suite = sys.argv[1:3]
+del sys.argv[1:3]
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
 record = open(os.path.join(folder, "tests" + rank), "w", buffering=1)
+record.write(f"pid {os.getpid()}\n")
 sys.path.insert(0, suite)
 sys.dont_write_bytecode = True
 import main
@@ -139,12 +140,10 @@ class Result(unittest.TextTestResult):
     def startTest(self, test):
         self.outcomes, self.begin = set(), time.monotonic()
         record.write(f"begin {test.id()}\n")
-        faulthandler.dump_traceback_later(float(slowest), exit=True)
         super().startTest(test)
 
     def stopTest(self, test):
         super().stopTest(test)
-        faulthandler.cancel_dump_traceback_later()
         outcome = next((o for o in ("failed", "skipped", "passed") if o in self.outcomes), "failed")
         record.write(f"end {test.id()} {outcome} {time.monotonic() - self.begin:.2f}\n")
 
@@ -202,7 +201,7 @@ PYTHON
 # served WITH: whether a rank, asked itself, runs over what is meant to be tested.
 served() {
     local said
-    said=$(timeout --kill-after=20 120 "${there[@]}" mpirun --oversubscribe -n 1 "${options[@]}" "$python" -c '
+    said=$(c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n 1 "${options[@]}" "$python" -c '
 from mpi4py import MPI
 files = {line.split()[-1] for line in open("/proc/self/maps") if "/" in line}
 print("hawser:", *sorted(f for f in files if "hawser" in f.split("/")[-1]))' 2>&1 </dev/null)
@@ -230,7 +229,7 @@ tally() {
 
 # run WITH: the whole suite once; sets good and bad.
 run() {
-    local with=$1 logs=$work/$1 begin=$SECONDS pid status shown=0 skipped outcome
+    local with=$1 logs=$work/$1 begin=$SECONDS pid status shown=0 skipped outcome last now=0
     local -n options=over_$with
     good=0 bad=1
     rm -rf "$logs" && mkdir -p "$logs"
@@ -252,13 +251,19 @@ run() {
     : >"$logs/tests0"
     : >"$logs/tests1"
     # shellcheck disable=SC2016 # for the shell that each rank starts with
-    timeout --kill-after=20 "$longest" "${there[@]}" mpirun --oversubscribe -n 2 "${options[@]}" \
+    c-tests/patience.sh "$longest" "${there[@]}" mpirun --oversubscribe -n 2 "${options[@]}" \
         sh -c 'log=$1; shift; exec "$@" 2>"$log/rank$OMPI_COMM_WORLD_RANK"' sh "$root/$logs" \
-        "$python" -X faulthandler "$root/$logs/recorder.py" "$root/$logs" "$root/$suite/test" "$slowest" \
+        "$python" -X faulthandler "$root/$logs/recorder.py" "$root/$logs" "$root/$suite/test" \
         -v "${excluded[@]}" "${extra[@]}" >"$logs/mpirun" 2>&1 </dev/null &
     pid=$!
+    clock_start
     while kill -0 "$pid" 2>/dev/null; do
         sleep 1
+        clock_read
+        last=$now now=$(cat "$logs/tests0" "$logs/tests1" | wc -l)
+        [ "$now" = "$last" ] || clock=0
+        # Python shows where it is before it dies.
+        [ "$clock" -lt $((slowest * 1000)) ] || { kill -ABRT $(sed -n 's/^pid //p' "$logs/tests0" "$logs/tests1") 2>/dev/null; clock=0; }
         shown=$((shown + 1))
         [ $((shown % 15)) -ne 0 ] || echo "$host $with: $((SECONDS - begin)) s, $(grep -c ^end "$logs/tests0") tests; now $(sed -n '$s/^begin //p' "$logs/tests0")"
     done

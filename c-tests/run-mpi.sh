@@ -125,7 +125,7 @@ beside="OMPI_MCA_mca_base_component_path=$root/target/mca:$stock"
 pair() { # pair LOG PROGRAM…: rank 0 with hawser, rank 1 without
     local log=$1
     shift
-    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$layered" \
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$layered" \
         -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || export "$1"; shift; exec "$@"' sh "$beside" "$@" >"$log" 2>&1 </dev/null
 }
 line="hawser beside stock, $layered: coll"

@@ -47,7 +47,7 @@ log=$work/log
 mkdir -p "$work" || exit 2
 
 # on_host COMMAND…: runs a command on the host, ended after a minute.
-on_host() { timeout --kill-after=10 60 "${there[@]}" "$@"; }
+on_host() { c-tests/patience.sh 60 "${there[@]}" "$@"; }
 
 # job OPTION…: a job of 2 ranks with the staged components; fills the log and `status`.
 job() { plain_job --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@"; }

@@ -33,8 +33,10 @@ choose() {
 start() {
     local name=${names[$1]}
     printf '=== %s begins\n' "$name"
+    # A process group for the step, and none for each of its commands.
     set -m
     (
+        set +m
         # A short name: sockets lie there, and theirs may have 107 bytes.
         TMPDIR=$(mktemp -d /tmp/hawser.XXXXXX) && export TMPDIR || exit 1
         TIMEFORMAT='%0R %0U %0S'

@@ -9,8 +9,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # Ranks that wait give their core away, and have none of their own: steps run side by side, and often
 # on fewer cores than there are ranks. A rank that keeps its core holds up the one it waits for.
-export OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+# HAWSER_POLL leaves both to the host.
+if [ -z "${HAWSER_POLL:-}" ]; then
+    export OMPI_MCA_mpi_yield_when_idle=1
+    export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+fi
 
 # whole: the whole matrix is wanted (`make test-all`), not what the code can tell apart.
 whole() { [ -n "${HAWSER_WHOLE:-}" ]; }

@@ -50,8 +50,12 @@ fi
 
 # --- the steps: NAME AFTER COMMAND…; the long ones first
 
-datagrams=5000000 forged=100000
-[ -z "$whole" ] || datagrams=100000000 forged=1000000
+datagrams=5000000 forged=100000 inputs=200000
+if [ -n "$whole" ]; then
+    datagrams=100000000 forged=1000000 inputs=1000000
+    # As jobs of users run, one step at a time.
+    export HAWSER_POLL=1 HAWSER_LANES=${HAWSER_LANES:-1}
+fi
 
 case $hosts in *debian13*) step second-host - tests/hosts/debian13.sh make ;; esac
 for host in $hosts; do
@@ -73,7 +77,7 @@ for host in $hosts; do
     step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
 done
 case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
-step fuzz - tests/fuzz.sh
+step fuzz - tests/fuzz.sh $inputs
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
 if [ -n "$whole" ]; then

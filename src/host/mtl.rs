@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
     conv: *mut A::RawConv,
     mode: c_int,
 ) -> c_int {
-    guard!("mtl_send", {
+    guard("mtl", "send", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: a live convertor.
@@ -135,7 +135,7 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
     _blocking: bool,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_isend", {
+    guard("mtl", "isend", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: a live request of a send.
@@ -154,7 +154,7 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
     conv: *mut A::RawConv,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_irecv", {
+    guard("mtl", "irecv", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: the host keeps convertor, request and what lies behind it until the request is completed.
@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(
     flag: *mut c_int,
     status: *mut A::RawStatus,
 ) -> c_int {
-    guard!("mtl_iprobe", {
+    guard("mtl", "iprobe", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.iprobe::<L>(comm, Selector(source), Selector(tag)) {
@@ -197,7 +197,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
     message: *mut *mut A::RawMessage,
     status: *mut A::RawStatus,
 ) -> c_int {
-    guard!("mtl_improbe", {
+    guard("mtl", "improbe", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, handle) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.improbe::<L>(handle, Selector(source), Selector(tag)) {
@@ -227,7 +227,7 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
     message: *mut *mut A::RawMessage,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_imrecv", {
+    guard("mtl", "imrecv", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: a message that `improbe` made.
@@ -243,7 +243,7 @@ pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
     request: *mut A::RawReq,
     _flag: c_int,
 ) -> c_int {
-    guard!("mtl_cancel", {
+    guard("mtl", "cancel", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: a live request.
@@ -263,7 +263,7 @@ pub(super) unsafe extern "C" fn add_procs<A: Abi>(
     count: usize,
     procs: *mut *mut A::RawProc,
 ) -> c_int {
-    guard!("mtl_add_procs", {
+    guard("mtl", "add_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -292,7 +292,7 @@ pub(super) unsafe extern "C" fn del_procs<A: Abi>(
     count: usize,
     procs: *mut *mut A::RawProc,
 ) -> c_int {
-    guard!("mtl_del_procs", {
+    guard("mtl", "del_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -315,7 +315,7 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
     module: *mut A::RawModule,
     comm: *mut A::RawComm,
 ) -> c_int {
-    guard!("mtl_add_comm", {
+    guard("mtl", "add_comm", || {
         // SAFETY: the host passes its module and a live communicator.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // Only now is it certain that the host uses the module: before, its progress would be in vain.
@@ -330,7 +330,7 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> c_int {
-    guard!("mtl_del_comm", {
+    guard("mtl", "del_comm", || {
         // SAFETY: the host passes its module and a live communicator.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         shell.ofi.remove_comm(comm);
@@ -339,7 +339,7 @@ pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm
 }
 
 pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {
-    guard!("mtl_finalize", {
+    guard("mtl", "finalize", || {
         // SAFETY: the host passes its module, for the last time.
         let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
         if shell.progressing.load(Ordering::Acquire) {
@@ -351,7 +351,7 @@ pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c
 }
 
 pub(super) unsafe extern "C" fn progress<A: Abi, L: Layout>() -> c_int {
-    guard!("mtl_progress", {
+    guard("mtl", "progress", || {
         let active = ACTIVE.load(Ordering::Relaxed);
         if active.is_null() {
             return 0;

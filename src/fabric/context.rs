@@ -227,7 +227,7 @@ impl<W: Work> Context<W> {
             rx: rx_ep,
             cq,
             entries,
-            inbox: EngineCell::new(inbox, ready.threads),
+            inbox: EngineCell::new(inbox),
             cushion: None,
             _tx: tx,
             _rx: rx,

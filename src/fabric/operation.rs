@@ -444,16 +444,18 @@ unsafe impl<W: Work> Sync for Pool<W> {}
 
 const BLOCK: usize = 64;
 
-impl<W: Work> Pool<W> {
+impl<W: Work> Default for Pool<W> {
     /// An empty pool.
-    pub fn new(threaded: bool) -> Self {
-        let state = EngineCell::new(Free { free: Vec::new(), blocks: Vec::new() }, threaded);
+    fn default() -> Self {
+        let state = EngineCell::new(Free { free: Vec::new(), blocks: Vec::new() });
         Self { shelf: NonNull::from(Box::leak(Box::new(Shelf { state }))) }
     }
+}
 
+impl<W: Work> Pool<W> {
     #[inline]
     fn shelf(&self) -> &Shelf<W> {
-        // SAFETY: made in `new` and given up in `drop` only.
+        // SAFETY: made in `default` and given up in `drop` only.
         unsafe { self.shelf.as_ref() }
     }
 
@@ -510,7 +512,7 @@ impl<W: Work> Drop for Pool<W> {
             // SAFETY: leaked in `grow`, and nothing in it is in use.
             drop(unsafe { Box::from_raw(block.as_ptr()) });
         }
-        // SAFETY: leaked in `new`; no operation is out that could point to it.
+        // SAFETY: leaked in `default`; no operation is out that could point to it.
         drop(unsafe { Box::from_raw(self.shelf.as_ptr()) });
     }
 }
@@ -553,7 +555,7 @@ mod tests {
 
     #[test]
     fn operations_come_back_and_are_used_again() {
-        let pool: Pool<Count> = Pool::new(true);
+        let pool: Pool<Count> = Pool::default();
         let first = pool.take(Count { count: 7 });
         let which = first.id();
         assert_eq!((first.count, first.room(), pool.out()), (7, 0, 1));
@@ -569,7 +571,7 @@ mod tests {
 
     #[test]
     fn an_operation_outlives_its_pool() {
-        let pool: Pool<Count> = Pool::new(true);
+        let pool: Pool<Count> = Pool::default();
         let mut operation = pool.take(Count { count: 7 });
         operation.hold_bytes(vec![1, 2, 3].into());
         drop(pool);
@@ -580,7 +582,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_posted_operation_is_its_own() {
-        let pool: Pool<Count> = Pool::new(true);
+        let pool: Pool<Count> = Pool::default();
         let mut operation = pool.take(Count { count: 7 });
         operation.hold_bytes(vec![0; 3].into());
         let (which, Memory { piece, .. }) = (operation.id(), operation.landing());

@@ -43,8 +43,8 @@ enum Stage<H: Upcalls> {
 }
 
 impl<H: Upcalls> Answers<H> {
-    pub(super) fn new(threads: bool) -> Self {
-        Self { state: EngineCell::new(State { next: 1, awaited: BTreeMap::new() }, threads) }
+    pub(super) fn new() -> Self {
+        Self { state: EngineCell::new(State { next: 1, awaited: BTreeMap::new() }) }
     }
 
     /// Begins to wait for an answer: its key, and the operation that is to receive it.
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_second_of_the_two_completions_ends_a_synchronous_send() {
-        let (pool, answers) = (Pool::<Body<Fake>>::new(true), Answers::new(true));
+        let (pool, answers) = (Pool::<Body<Fake>>::default(), Answers::new());
         let (answer, receive) = answers.begin(&pool, 0);
         let send = pool.take(Body::SynchronousSend { answer });
         let id = send.id();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_send_that_fails_gives_its_answer_up() {
-        let (pool, answers) = (Pool::<Body<Fake>>::new(true), Answers::new(true));
+        let (pool, answers) = (Pool::<Body<Fake>>::default(), Answers::new());
         let (answer, receive) = answers.begin(&pool, 3);
         assert_eq!(answers.end(answer), Some((3, receive.id())));
         assert!(answers.came(answer, Outcome::Success).is_none(), "whoever answers late wakes nobody");

@@ -106,8 +106,8 @@ pub(super) struct Ready<H: Upcalls> {
 }
 
 impl<H: Upcalls> Ready<H> {
-    pub(super) fn new(threads: bool) -> Self {
-        Self { count: AtomicUsize::new(0), operations: EngineCell::new(Vec::new(), threads) }
+    pub(super) fn new() -> Self {
+        Self { count: AtomicUsize::new(0), operations: EngineCell::new(Vec::new()) }
     }
 
     pub(super) fn put(&self, operation: Op<H>) {

@@ -79,9 +79,9 @@ impl<H: Upcalls> State<H> {
 }
 
 impl<H: Upcalls> Exchange<H> {
-    pub(super) fn new(threads: bool) -> Self {
+    pub(super) fn new() -> Self {
         let state = State { last: 0, entries: BTreeMap::new(), early: Vec::new() };
-        Self { state: EngineCell::new(state, threads), listening: AtomicBool::new(false) }
+        Self { state: EngineCell::new(state), listening: AtomicBool::new(false) }
     }
 
     /// A communicator that the host has not freed yet.

@@ -130,10 +130,6 @@ impl<H: Upcalls> Unexpected<H> {
         let always = scalable || (needed && threads);
         let limited = info.provider().ends_with("ofi_rxm");
         let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
-        Self::with(needed, always, limited, every_bit, threads)
-    }
-
-    fn with(needed: bool, always: bool, limited: bool, every_bit: u64, threads: bool) -> Self {
         Self {
             needed,
             waiting: AtomicBool::new(false),
@@ -144,7 +140,7 @@ impl<H: Upcalls> Unexpected<H> {
             every_bit,
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
-            queue: EngineCell::new(Queue::new(), threads),
+            queue: EngineCell::new(Queue::new()),
         }
     }
 

@@ -51,6 +51,7 @@ demo: setup all ## a real MPI job: ring and ping-pong, hawser beside the host's 
 bench: setup all ## paired comparisons with the host's own components and bare UDP
 	@bench/run.sh
 	@bench/usnic.sh
+	@bench/start.sh
 	@bench/instructions.sh
 
 install: all ## install under PREFIX, component links in COMPONENTDIR

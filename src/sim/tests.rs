@@ -32,6 +32,7 @@ fn hostile(seed: u64) -> Path {
         delay: 1_000 + random.below(1_000_000),
         rate: if random.below(3) == 0 { 10_000_000 + random.below(1_000_000_000) } else { 0 },
         queue: 20_000 + random.below(1_000_000),
+        ..Path::default()
     }
 }
 
@@ -106,7 +107,7 @@ fn without_loss_no_receiver_is_overrun() {
             let (network, game) = play(setup, load);
             // A slow receiver is asked whether it lives; that is all that may be sent twice.
             let of = |count: fn(&Counters) -> u64| -> u64 {
-                network.nodes.iter().map(|node| count(node.engine.counters())).sum()
+                network.nodes.iter().map(|node| count(&node.engine.counters())).sum()
             };
             let (resends, probes) = (of(|c| c.num_resends), of(|c| c.num_probes));
             assert!(

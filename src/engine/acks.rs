@@ -351,7 +351,7 @@ impl<M: Memory> Engine<M> {
             endpoint.window.pop();
         }
         if news {
-            endpoint.backoff = 0;
+            (endpoint.backoff, endpoint.probes) = (0, 0);
             endpoint.active = at;
             endpoint.paced_until = None;
             if endpoint.window.is_empty() {

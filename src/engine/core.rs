@@ -373,7 +373,7 @@ impl<M: Memory> Engine<M> {
             endpoint.ready = true;
             self.ready.push_back(index);
         }
-        if !endpoint.resending && !endpoint.lost.is_empty() {
+        if !endpoint.resending && (endpoint.probes > 0 || !endpoint.lost.is_empty()) {
             endpoint.resending = true;
             self.resending.push_back(index);
         }
@@ -415,6 +415,7 @@ impl<M: Memory> Engine<M> {
         endpoint.window.clear();
         endpoint.order.iter_mut().for_each(super::window::Order::clear);
         endpoint.lost.clear();
+        endpoint.probes = 0;
         endpoint.queues.iter_mut().for_each(VecDeque::clear);
         (endpoint.in_flight, endpoint.in_flight_bytes) = (0, 0);
         (endpoint.ready, endpoint.resending) = (false, false);

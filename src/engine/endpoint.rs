@@ -101,6 +101,9 @@ pub(super) struct Endpoint {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// Probes that have not left yet, and when they were asked for.
+    pub(super) probes: u32,
+    pub(super) probed: Instant,
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
     pub(super) credit: u64,
@@ -173,6 +176,8 @@ impl Endpoint {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            probes: 0,
+            probed: Instant::ORIGIN,
             in_flight: 0,
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,

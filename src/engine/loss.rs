@@ -18,16 +18,14 @@ use crate::wire::usnic::Kind;
 /// How often a peer must have been asked in vain before it can be lost.
 const ASKED: u32 = 3;
 
-/// Why a segment is sent again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reason {
-    Overtaken,
-    Silence,
-}
-
 /// So many times the network must say that nobody listens, over so long.
 const REFUSALS: u32 = 3;
 const REFUSED: u64 = 500 * MILLI;
+
+/// Packets that ask a peer at a time: one the first time, then two.
+const fn probes(backoff: u32) -> u32 {
+    if backoff > 1 { 2 } else { 1 }
+}
 
 impl<M: Memory> Engine<M> {
     /// Puts what must be lost by now on the list of resends.
@@ -68,32 +66,28 @@ impl<M: Memory> Engine<M> {
             }
         }
         for seq in lost.drain(..) {
-            self.lose(index, seq, Reason::Overtaken);
+            self.lose(index, seq);
         }
         self.scratch = lost;
         self.arm(index);
     }
 
     /// Puts a segment on the list of resends.
-    fn lose(&mut self, index: u32, seq: u64, reason: Reason) {
+    fn lose(&mut self, index: u32, seq: u64) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let Some(segment) = endpoint.window.get_mut(seq) else { return };
         if segment.state != State::InFlight {
             return;
         }
         segment.state = State::Lost;
-        segment.fast = reason == Reason::Overtaken;
+        segment.fast = true;
         endpoint.in_flight -= 1;
         endpoint.in_flight_bytes -= u64::from(segment.charge);
         // In the order of their loss, so that each is sent again in the end, however little room
         // there is.
         endpoint.lost.push_back(seq);
-        if reason == Reason::Overtaken {
-            endpoint.congestion.note_lost();
-            self.counters.num_fast_retrans += 1;
-        } else {
-            self.counters.num_timeout_retrans += 1;
-        }
+        endpoint.congestion.note_lost();
+        self.counters.num_fast_retrans += 1;
         self.check_ready(index);
     }
 
@@ -164,17 +158,43 @@ impl<M: Memory> Engine<M> {
         endpoint.asked += 1;
         endpoint.backoff = (endpoint.backoff + 1).min(20);
         endpoint.active = now;
-        let wanted = if endpoint.backoff > 1 { 2 } else { 1 };
-        let flying = |(seq, segment): (u64, &Segment)| (segment.state == State::InFlight).then_some(seq);
-        let seqs: Vec<u64> = endpoint.window.iter().filter_map(flying).take(wanted).collect();
-        self.counters.num_probes += 1;
-        for seq in seqs.into_iter().rev() {
-            self.lose(index, seq, Reason::Silence);
-        }
+        endpoint.probes = probes(endpoint.backoff);
+        endpoint.probed = now;
+        self.check_ready(index);
         if tells {
             let endpoint = self.id(index);
             self.events.push_back(Event::Silent { endpoint });
         }
+    }
+
+    /// The segment that the next probe sends again: the oldest that nobody has acknowledged, the
+    /// second time the one after it. Neither the window nor the peer's credit nor the pacer has a say
+    /// in it (RFC 9002, 6.2.4 and 7.5): without an answer none of them will ever open again.
+    pub(super) fn next_probe(&mut self, index: u32) -> Option<u64> {
+        let endpoint = self.endpoints.at_mut(index)?;
+        let is_first = endpoint.probes == probes(endpoint.backoff);
+        endpoint.probes = endpoint.probes.checked_sub(1)?;
+        let probed = endpoint.probed;
+        let waits = |segment: &Segment| match segment.state {
+            State::InFlight => segment.sent < probed,
+            State::Lost => true,
+            State::Arrived => false,
+        };
+        let Some((seq, segment)) = endpoint.window.iter().find(|(_, segment)| waits(segment)) else {
+            endpoint.probes = 0;
+            return None;
+        };
+        if segment.state == State::InFlight {
+            let charge = u64::from(segment.charge);
+            endpoint.in_flight -= 1;
+            endpoint.in_flight_bytes -= charge;
+        }
+        if let Some(segment) = endpoint.window.get_mut(seq) {
+            (segment.state, segment.fast) = (State::Lost, false);
+        }
+        self.counters.num_probes += u64::from(is_first);
+        self.counters.num_timeout_retrans += 1;
+        Some(seq)
     }
 
     /// A segment with nothing in it, to be acknowledged.

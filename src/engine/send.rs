@@ -269,7 +269,7 @@ impl<M: Memory> Engine<M> {
         while self.resent < self.limits.resends
             && let Some(index) = self.resending.pop_front()
         {
-            if let Some(seq) = self.next_resend(index) {
+            if let Some(seq) = self.next_probe(index).or_else(|| self.next_resend(index)) {
                 self.resending.push_back(index);
                 self.resent += 1;
                 self.counters.num_resends += 1;

@@ -331,6 +331,50 @@ fn silence_asks_with_one_segment_and_then_with_two() {
 }
 
 #[test]
+fn a_probe_leaves_however_little_credit_there_is() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 150_000, 1);
+    let sent = pair.take(0);
+    assert!(sent.len() > 60, "{} are under way, and lost", sent.len());
+    // The peer says that it has room for two, and then the network goes down.
+    pair.send(1, 8, 2);
+    let told = pair.take(1).remove(0);
+    let mut header = Repr { credit: 2, ..told.repr() }.emit();
+    header.seal(&KEYS[0]);
+    let told = Sent { channel: told.channel, bytes: [&header[..], &told.bytes[64..]].concat() };
+    pair.give(0, &[told]);
+    assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").credit, 2);
+    let start = pair.now;
+    let mut asked = 0;
+    while pair.now - start < Duration::from_secs(1) {
+        let next = pair.engines[0].next_timeout().expect("it waits");
+        pair.now = pair.now.plus(1).max(next);
+        let left = pair.take(0);
+        asked += left.iter().filter(|sent| sent.repr().flags.has(Flags::AGAIN)).count();
+    }
+    assert!((8..30).contains(&asked), "{asked} packets have asked");
+    let counters = pair.engines[0].counters();
+    assert_eq!((counters.num_resends, counters.num_timeout_retrans), (asked as u64, asked as u64));
+    assert_eq!(counters.num_probes, asked as u64 / 2 + 1, "one packet the first time, then two");
+    // It is up again: the next probe brings the rest on its way.
+    let waited = pair.engines[0].next_timeout().expect("it waits") - pair.now;
+    assert!(waited <= Duration::from_millis(500), "{waited:?}");
+    pair.now = pair.now + waited;
+    for _ in 0..20_000 {
+        for from in 0..2 {
+            pair.pass(10);
+            let sent = pair.take(from);
+            pair.give(1 - from, &sent);
+        }
+        if pair.done[0] == [1] {
+            return;
+        }
+    }
+    panic!("{:?}", pair.engines[0].peer(pair.ids[0]));
+}
+
+#[test]
 fn round_trips_are_measured_without_the_time_held() {
     let mut pair = Pair::new();
     pair.warm();

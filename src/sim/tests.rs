@@ -151,3 +151,33 @@ fn a_path_that_opens_again_loses_nothing() {
         assert_eq!((game.failed, game.completed), (0, 100));
     }
 }
+
+/// What is under way from node 0 to node 1 beyond what the congestion window allows.
+fn excess(network: &mut Network) -> usize {
+    let endpoint = network.endpoint(0, 1);
+    let facts = network.nodes[0].engine.peer(endpoint).expect("known");
+    facts.in_flight.saturating_sub(facts.congestion_window)
+}
+
+#[test]
+fn after_an_outage_the_first_byte_moves_at_once_though_the_window_had_just_shrunk() {
+    for seed in seeds(10) {
+        let path = Path { delay: 200_000, rate: 125_000_000, queue: 60_000, ..Path::default() };
+        let mut network = Network::new(Setup { seed, path, ..Setup::default() });
+        let load = Load { operations: 5_000, depth: 16, shortest: 150_000, longest: 150_000, ..Load::default() };
+        let mut game = Game::new(&mut network, load);
+        while excess(&mut network) < 8 {
+            game.run(&mut network, 10_000).expect_err("the window shrinks before it is over");
+        }
+        network.wires.cut = vec![(0, 1), (1, 0)];
+        let _ = game.run(&mut network, 1_000_000_000);
+        network.wires.cut = vec![];
+        let (start, before) = (network.now(), network.nodes[1].engine.counters().num_total_recvs);
+        while network.nodes[1].engine.counters().num_total_recvs == before {
+            let _ = game.run(&mut network, 1_000_000);
+            let waited = network.now() - start;
+            assert!(waited.as_millis() <= 1_000, "seed {seed}: {waited:?}\n{}", network.describe());
+        }
+        assert!(game.lost.is_empty());
+    }
+}

@@ -138,12 +138,11 @@ impl<M: Memory> Engine<M> {
 
     /// A peer that has closed sends no more data.
     fn fail_gets(&mut self, index: u32) {
-        for place in self.operations.indices() {
-            let open = |operation: &Operation<M>| {
-                operation.endpoint == index && matches!(operation.job, Job::Get { .. })
-            };
-            if self.operations.at(place).is_some_and(open) {
-                self.fail(place, Error::Unreachable);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        for key in endpoint.getting.take() {
+            let open = |operation: &Operation<M>| matches!(operation.job, Job::Get { .. });
+            if self.operations.get(key).is_some_and(open) {
+                self.fail(key.index, Error::Unreachable);
             }
         }
     }

@@ -260,6 +260,11 @@ impl<M: Memory> Engine<M> {
         (self.operations.len(), self.registry.len())
     }
 
+    /// Places of the table of operations, taken or not; for tests of the bound.
+    pub fn places(&self) -> usize {
+        self.operations.places()
+    }
+
     /// Whether something has happened that [`Self::poll_event`] tells.
     #[inline]
     pub fn has_events(&self) -> bool {
@@ -314,9 +319,11 @@ impl<M: Memory> Engine<M> {
             || self.owed_now.iter().any(|index| self.endpoints.at(*index).is_some_and(|e| e.owed.now))
     }
 
-    /// Moves the clock on, and does what was put off.
+    /// Moves the clock on, and does the book-keeping that was put off. The caller does it before it
+    /// returns to whoever waits for what a datagram has acknowledged; anything else asked of the
+    /// engine does it first by itself.
     #[inline]
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub fn settle(&mut self, now: Instant) {
         self.tick(now);
         if self.deferred.is_some() {
             self.finish();
@@ -411,6 +418,7 @@ impl<M: Memory> Engine<M> {
         self.expected = self.expected.saturating_sub(expected as u64);
         endpoint.gapped = false;
         endpoint.gets = 0;
+        endpoint.getting.take();
         endpoint.assembler.clear(&mut self.pool);
         endpoint.window.clear();
         endpoint.order.iter_mut().for_each(super::window::Order::clear);

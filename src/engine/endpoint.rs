@@ -4,6 +4,7 @@ use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
 use super::rtt::Rtt;
+use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
@@ -119,6 +120,8 @@ pub(super) struct Endpoint {
     pub(super) ready: bool,
     pub(super) resending: bool,
     pub(super) gets: u32,
+    /// The operations of these.
+    pub(super) getting: Roster,
     pub(super) serving: u32,
     pub(super) refusing: u32,
 
@@ -191,6 +194,7 @@ impl Endpoint {
             ready: false,
             resending: false,
             gets: 0,
+            getting: Roster::default(),
             serving: 0,
             refusing: 0,
             heard: now,

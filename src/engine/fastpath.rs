@@ -2,7 +2,7 @@
 //!
 //! It skips the queues, so it must not overtake anything: whatever waits, it waits behind it. The
 //! book-keeping of a datagram that has just been handed up waits in turn: the answer to a message,
-//! sent from within its delivery or right after it, acknowledges it in passing.
+//! sent from within its delivery, acknowledges it in passing.
 
 use super::endpoint::Phase;
 use super::operation::{Job, Operation};

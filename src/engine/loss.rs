@@ -122,6 +122,7 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.get_mut(key) else { return };
         if endpoint.window.is_empty() && !endpoint.has_queued() {
             endpoint.shrink();
+            self.operations.trim();
         }
         self.arm(index);
     }
@@ -283,12 +284,23 @@ impl<M: Memory> Engine<M> {
         self.events.push_back(Event::Lost { endpoint: id });
     }
 
+    /// The places of all operations with the endpoint: what is under way, what waits for its turn, and
+    /// the GETs that wait for their data. One may be named more than once.
+    fn operations_of(&mut self, index: u32) -> Vec<u32> {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return Vec::new() };
+        let open =
+            |segment: &Segment| segment.state != State::Arrived && segment.operation != Segment::NOBODY;
+        let under_way = endpoint.window.iter().filter(|(_, segment)| open(segment));
+        let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
+        places.extend(endpoint.queues.iter().flatten());
+        let getting = endpoint.getting.take().into_iter();
+        places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));
+        places
+    }
+
     /// Every operation with the endpoint ends.
     pub(super) fn fail_all(&mut self, index: u32) {
-        for place in self.operations.indices() {
-            if self.operations.at(place).is_none_or(|operation| operation.endpoint != index) {
-                continue;
-            }
+        for place in self.operations_of(index) {
             if let Some(Some(cookie)) = self.operations.remove(place).map(|operation| operation.cookie) {
                 self.counters.pml_send_callbacks += 1;
                 self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });

@@ -1,8 +1,9 @@
 //! From datagrams to fragments.
 //!
 //! The common datagram is a whole fragment, the one expected, of a peer well known. It is checked
-//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call: by
-//! then the user has it. One datagram at a time can wait like that.
+//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call of the
+//! engine: by then the user has it. One datagram at a time can wait like that, and not longer than
+//! the user's call of progress: [`Engine::settle`].
 
 use super::acks::Heard;
 use super::assembler::{Chunk, Placed};

@@ -75,7 +75,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         self.queue(endpoint, job, total, cookie, priority)
     }
 
@@ -87,7 +87,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         let index = endpoint.0.index;
         let ours = cookie.is_none();
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
@@ -107,7 +107,7 @@ impl<M: Memory> Engine<M> {
             at.ready = true;
             self.ready.push_back(index);
         }
-        Ok(key.index)
+        Ok(key)
     }
 
     /// The next datagram to send; `None` ends the pass.

@@ -347,8 +347,7 @@ impl Network {
             }
         }
         let now = self.now;
-        // As an adapter does: after a single one the rest is left to the next turn, and the user may
-        // send before.
+        // After a single one the rest may be left to the next turn, and the user may send before.
         if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.wires.random.below(2) == 0 {
             self.nodes[index].busy = now.plus(cost);
             self.nudge(index);

@@ -164,7 +164,8 @@ fn after_an_outage_the_first_byte_moves_at_once_though_the_window_had_just_shrun
     for seed in seeds(10) {
         let path = Path { delay: 200_000, rate: 125_000_000, queue: 60_000, ..Path::default() };
         let mut network = Network::new(Setup { seed, path, ..Setup::default() });
-        let load = Load { operations: 5_000, depth: 16, shortest: 150_000, longest: 150_000, ..Load::default() };
+        let load =
+            Load { operations: 5_000, depth: 16, shortest: 150_000, longest: 150_000, ..Load::default() };
         let mut game = Game::new(&mut network, load);
         while excess(&mut network) < 8 {
             game.run(&mut network, 10_000).expect_err("the window shrinks before it is over");

@@ -52,8 +52,6 @@ struct State {
     busy_until: Instant,
     /// That is past.
     is_quiet: bool,
-    /// The last turn has left its book-keeping to the next one.
-    put_off: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
     /// Where the user wants lines of them.
@@ -136,7 +134,6 @@ impl Module {
             data_turns: 0,
             busy_until: Instant::ORIGIN,
             is_quiet: false,
-            put_off: false,
             watch,
             statistics: None,
         };
@@ -321,7 +318,7 @@ impl Module {
             self.dispatch(work, up);
         }
         let watches = self.state.try_with(|state| {
-            state.tidy(now, count);
+            state.tidy(now);
             state.watch.is_due(now)
         });
         if watches == Some(true) {
@@ -445,14 +442,8 @@ impl State {
         }
     }
 
-    /// What must be done in time, whatever has happened. It may wait one turn for the user of the one
-    /// thing that was delivered, who perhaps answers.
-    fn tidy(&mut self, now: Instant, count: usize) {
-        if count == 1 && self.engine.has_deferred() && !self.put_off {
-            self.put_off = true;
-            return;
-        }
-        self.put_off = false;
+    /// What must be done in time, whatever has happened.
+    fn tidy(&mut self, now: Instant) {
         self.is_quiet = now > self.busy_until;
         self.engine.handle_timeout(now);
         self.transmit(now);
@@ -474,6 +465,12 @@ impl State {
                 continue;
             }
             let Some((bytes, channel)) = self.inbox.front() else {
+                // What the last datagram acknowledges, somebody may wait for: not here again, but in
+                // another layer, as soon as we return.
+                if self.engine.has_deferred() {
+                    self.engine.settle(now);
+                    continue;
+                }
                 let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
                 return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
             };
@@ -520,7 +517,6 @@ impl State {
         }
         is_full_turn
             || !self.inbox.is_empty()
-            || self.put_off
             || self.again.is_some()
             || self.engine.has_events()
             || self.engine.owes()

@@ -3,11 +3,13 @@
 use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
+use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
+use crate::wire::usnic::Kind;
 use std::collections::VecDeque;
 
 /// Segments that a peer has room for when nothing else is known.
@@ -111,7 +113,7 @@ pub(super) struct Endpoint {
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
     /// Later arrivals of the channel that make a segment lost.
-    pub(super) reordering: u64,
+    pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
     pub(super) newest_arrival: Instant,
     pub(super) next_fragment: u32,
@@ -143,6 +145,8 @@ pub(super) struct Endpoint {
     pub(super) paced_until: Option<Instant>,
     pub(super) close_at: Option<Instant>,
     pub(super) closes: u32,
+    /// Packets of the closing hand-shake to be sent.
+    pub(super) notices: Vec<Kind>,
     /// Closed, we acknowledge everything below this unread.
     pub(super) late: u64,
     pub(super) armed: Option<Instant>,
@@ -159,6 +163,8 @@ pub(super) struct Endpoint {
     pub(super) promised_until: Instant,
     pub(super) settled: Settled,
     pub(super) sharing: bool,
+    /// It stands in the line of those whose share is reviewed.
+    pub(super) listed: bool,
     pub(super) last_data: Instant,
 }
 
@@ -186,7 +192,7 @@ impl Endpoint {
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
             congestion: Congestion::new(window, now),
-            reordering: 3,
+            reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
             pass: 0,
@@ -209,6 +215,7 @@ impl Endpoint {
             paced_until: None,
             close_at: None,
             closes: 0,
+            notices: Vec::new(),
             late: 0,
             armed: None,
             received: ReceiveWindow::default(),
@@ -220,6 +227,7 @@ impl Endpoint {
             promised_until: now,
             settled: Settled::default(),
             sharing: false,
+            listed: false,
             last_data: now,
         }
     }

@@ -47,7 +47,7 @@ impl<M: Memory> Engine<M> {
                     continue;
                 };
                 let overtaken = endpoint.order[channel as usize].overtaken(transmission);
-                let expires = if overtaken >= endpoint.reordering {
+                let expires = if overtaken >= endpoint.reordering.threshold() {
                     now
                 } else if overtaken > 0 {
                     segment.sent.plus(endpoint.rtt.patience())
@@ -87,7 +87,7 @@ impl<M: Memory> Engine<M> {
         // there is.
         endpoint.lost.push_back(seq);
         endpoint.congestion.note_lost();
-        self.counters.num_fast_retrans += 1;
+        self.counters.num_fast_retrans.add(1);
         self.check_ready(index);
     }
 
@@ -193,8 +193,8 @@ impl<M: Memory> Engine<M> {
         if let Some(segment) = endpoint.window.get_mut(seq) {
             (segment.state, segment.fast) = (State::Lost, false);
         }
-        self.counters.num_probes += u64::from(is_first);
-        self.counters.num_timeout_retrans += 1;
+        self.counters.num_probes.add(u64::from(is_first));
+        self.counters.num_timeout_retrans.add(1);
         Some(seq)
     }
 
@@ -280,7 +280,7 @@ impl<M: Memory> Engine<M> {
         endpoint.phase = Phase::Dead;
         endpoint.close_at = None;
         endpoint.owed = super::endpoint::Owed::default();
-        self.counters.num_lost_peers += 1;
+        self.counters.num_lost_peers.add(1);
         self.events.push_back(Event::Lost { endpoint: id });
     }
 
@@ -302,7 +302,7 @@ impl<M: Memory> Engine<M> {
     pub(super) fn fail_all(&mut self, index: u32) {
         for place in self.operations_of(index) {
             if let Some(Some(cookie)) = self.operations.remove(place).map(|operation| operation.cookie) {
-                self.counters.pml_send_callbacks += 1;
+                self.counters.pml_send_callbacks.add(1);
                 self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });
             }
         }
@@ -334,7 +334,7 @@ impl<M: Memory> Engine<M> {
             self.operations.remove(place);
         }
         if let Some(cookie) = cookie {
-            self.counters.pml_send_callbacks += 1;
+            self.counters.pml_send_callbacks.add(1);
             self.events.push_back(Event::Done { cookie, outcome: Err(error) });
         }
     }

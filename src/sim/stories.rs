@@ -397,7 +397,7 @@ fn round_trips_are_measured_without_the_time_held() {
 fn an_answer_before_the_book_keeping_acknowledges_what_it_answers() {
     let mut pair = Pair::new();
     pair.warm();
-    let before = pair.engines[1].counters().clone();
+    let before = pair.engines[1].counters();
     for cookie in 0..100 {
         let question = pair.send_at_once(0, 8, cookie).expect("nothing waits");
         pair.pass(30);

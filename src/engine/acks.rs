@@ -81,7 +81,7 @@ impl Endpoint {
 /// What an arrival changes besides its endpoint.
 struct Ledger<'a, M> {
     operations: &'a mut Slab<Operation<M>>,
-    counters: &'a mut Counters,
+    counters: &'a LiveCounters,
     events: &'a mut VecDeque<Event>,
     expected: &'a mut u64,
 }
@@ -134,7 +134,7 @@ impl<M: Memory> Engine<M> {
                     endpoint.owed.now = false;
                 }
             }
-            self.counters.num_ack_sends += 1;
+            self.counters.num_ack_sends.add(1);
             let body = Body::Ack(bitmap);
             let said = Said { seq: first, body, ..Said::default() };
             return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
@@ -280,7 +280,7 @@ impl<M: Memory> Engine<M> {
         let (woken, most) = (self.woken, self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if heard.ack > endpoint.window.next() {
-            self.counters.num_bad_acks += 1;
+            self.counters.num_bad_acks.add(1);
             return;
         }
         let newer = endpoint.stamp.is_none_or(|(stamp, when)| {
@@ -297,7 +297,7 @@ impl<M: Memory> Engine<M> {
             endpoint.credit = u64::from(heard.credit).clamp(LEAST_CREDIT, most.max(LEAST_CREDIT));
         }
         if heard.ack < endpoint.window.base() {
-            self.counters.num_old_dup_acks += 1;
+            self.counters.num_old_dup_acks.add(1);
             return;
         }
         // All but the first packets of a run say nothing that is new.
@@ -320,7 +320,7 @@ impl<M: Memory> Engine<M> {
         let before = endpoint.window.base();
         let mut ledger = Ledger {
             operations: &mut self.operations,
-            counters: &mut self.counters,
+            counters: &self.counters,
             events: &mut self.events,
             expected: &mut self.expected,
         };
@@ -343,7 +343,7 @@ impl<M: Memory> Engine<M> {
                 }
             }
             if heard.ack == before && !endpoint.window.is_empty() {
-                self.counters.num_dup_acks += 1;
+                self.counters.num_dup_acks.add(1);
             }
         }
         // With the hole filled, what is known to have arrived above it is through.
@@ -393,7 +393,7 @@ impl<M> Ledger<'_, M> {
         if hasty || segment.state == State::Lost {
             // It was the earlier transmission that arrived.
             if hasty {
-                self.counters.num_spurious_retrans += 1;
+                self.counters.num_spurious_retrans.add(1);
             }
             if segment.fast || segment.state == State::Lost {
                 endpoint.reordering = (endpoint.reordering * 2).min(256);
@@ -402,7 +402,7 @@ impl<M> Ledger<'_, M> {
             endpoint.order[segment.channel as usize].note_arrival(segment.transmission);
             endpoint.newest_arrival = endpoint.newest_arrival.max(segment.sent);
             if endpoint.congestion.note_arrived(segment.sent, at, least) == Outcome::Shrunk {
-                self.counters.num_congestion_events += 1;
+                self.counters.num_congestion_events.add(1);
             }
         }
         self.release(endpoint, segment.operation);
@@ -429,7 +429,7 @@ impl<M> Ledger<'_, M> {
         let cookie = operation.cookie;
         self.operations.discard(place);
         if let Some(cookie) = cookie {
-            self.counters.pml_send_callbacks += 1;
+            self.counters.pml_send_callbacks.add(1);
             self.events.push_back(Event::Done { cookie, outcome: Ok(()) });
         }
     }

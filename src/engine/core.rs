@@ -21,6 +21,7 @@ use crate::config;
 use crate::error::Error;
 use crate::wire::usnic::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_PAYLOAD};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Called so much later than we wanted, we slept, and must not blame the others.
@@ -83,7 +84,7 @@ impl Limits {
 pub struct Engine<M> {
     pub(super) limits: Limits,
     pub(super) identity: Identity,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<LiveCounters>,
 
     pub(super) endpoints: Slab<Endpoint>,
     pub(super) names: HashMap<(u64, u32), u32>,
@@ -139,7 +140,7 @@ impl<M: Memory> Engine<M> {
         Self {
             limits: Limits::new(config, receive_capacity),
             identity,
-            counters: Counters::default(),
+            counters: Arc::default(),
             endpoints: Slab::new(),
             names: HashMap::new(),
             past: Past::default(),
@@ -235,9 +236,14 @@ impl<M: Memory> Engine<M> {
         self.endpoints.get(endpoint.0).map(|endpoint| endpoint.peer.name)
     }
 
-    /// What was counted.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        self.counters.read()
+    }
+
+    /// The counters themselves, for who looks at them while the engine is at work.
+    pub fn live_counters(&self) -> Arc<LiveCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Longest fragment that [`Self::send`] takes.
@@ -286,7 +292,7 @@ impl<M: Memory> Engine<M> {
 
     /// Gives a buffer back to be used again.
     pub fn recycle(&mut self, buffer: Buffer) {
-        self.counters.num_recv_reposts += 1;
+        self.counters.num_recv_reposts.add(1);
         self.pool.recycle(buffer);
     }
 

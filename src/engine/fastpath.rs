@@ -23,8 +23,8 @@ impl<M: Memory> Engine<M> {
         let Some((charge, credit)) = self.may_leave(to, &fragment) else {
             return self.send(to, fragment, now).map(|()| None);
         };
-        self.counters.pml_module_sends += 1;
-        self.counters.num_fast_sends += 1;
+        self.counters.pml_module_sends.add(1);
+        self.counters.num_fast_sends.add(1);
         let Fragment { tag, pieces, cookie, awaited, .. } = fragment;
         let len = |piece: &Option<M>| piece.as_ref().map_or(0, Memory::len);
         let (split, total) = (len(&pieces[0]) as u64, (len(&pieces[0]) + len(&pieces[1])) as u64);

@@ -90,9 +90,9 @@ impl<M: Memory> Engine<M> {
         endpoint.lost.push_back(seq);
         if reason == Reason::Overtaken {
             endpoint.congestion.note_lost();
-            self.counters.num_fast_retrans += 1;
+            self.counters.num_fast_retrans.add(1);
         } else {
-            self.counters.num_timeout_retrans += 1;
+            self.counters.num_timeout_retrans.add(1);
         }
         self.check_ready(index);
     }
@@ -167,7 +167,7 @@ impl<M: Memory> Engine<M> {
         let wanted = if endpoint.backoff > 1 { 2 } else { 1 };
         let flying = |(seq, segment): (u64, &Segment)| (segment.state == State::InFlight).then_some(seq);
         let seqs: Vec<u64> = endpoint.window.iter().filter_map(flying).take(wanted).collect();
-        self.counters.num_probes += 1;
+        self.counters.num_probes.add(1);
         for seq in seqs.into_iter().rev() {
             self.lose(index, seq, Reason::Silence);
         }
@@ -259,7 +259,7 @@ impl<M: Memory> Engine<M> {
         endpoint.phase = Phase::Dead;
         endpoint.close_at = None;
         endpoint.owed = super::endpoint::Owed::default();
-        self.counters.num_lost_peers += 1;
+        self.counters.num_lost_peers.add(1);
         self.events.push_back(Event::Lost { endpoint: id });
     }
 
@@ -270,7 +270,7 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             if let Some(Some(cookie)) = self.operations.remove(place).map(|operation| operation.cookie) {
-                self.counters.pml_send_callbacks += 1;
+                self.counters.pml_send_callbacks.add(1);
                 self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });
             }
         }
@@ -302,7 +302,7 @@ impl<M: Memory> Engine<M> {
             self.operations.remove(place);
         }
         if let Some(cookie) = cookie {
-            self.counters.pml_send_callbacks += 1;
+            self.counters.pml_send_callbacks.add(1);
             self.events.push_back(Event::Done { cookie, outcome: Err(error) });
         }
     }

@@ -44,7 +44,8 @@ mod window;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
-pub use counters::{COUNTERS, Counters};
+use counters::Count;
+pub use counters::{COUNTERS, Counters, LiveCounters};
 pub use extents::Extents;
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;

@@ -106,7 +106,7 @@ fn without_loss_no_receiver_is_overrun() {
             let (network, game) = play(setup, load);
             // A slow receiver is asked whether it lives; that is all that may be sent twice.
             let of = |count: fn(&Counters) -> u64| -> u64 {
-                network.nodes.iter().map(|node| count(node.engine.counters())).sum()
+                network.nodes.iter().map(|node| count(&node.engine.counters())).sum()
             };
             let (resends, probes) = (of(|c| c.num_resends), of(|c| c.num_probes));
             assert!(

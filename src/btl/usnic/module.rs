@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::{Finding, Watch};
@@ -10,8 +11,8 @@ use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Upcalls};
 use crate::config;
 use crate::engine::{
-    self, Channel, Cookie, Counters, EndpointId, Engine, Event, Fragment, Identity, Instant, Peer, PeerFacts,
-    Received, Registration, Transmit,
+    self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
+    PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
@@ -24,6 +25,8 @@ pub struct Module {
     state: EngineCell<State>,
     address: Address,
     clock: Clock,
+    /// Those of the engine: whoever samples them must not have to wait for it.
+    counters: Arc<LiveCounters>,
 }
 
 /// What the host must know of a module.
@@ -125,6 +128,7 @@ impl Module {
             u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
         let identity = Identity { name, incarnation, key };
         let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
+        let counters = engine.live_counters();
         let state = State {
             engine,
             link,
@@ -140,7 +144,7 @@ impl Module {
             watch,
             statistics: None,
         };
-        Self { state: EngineCell::new(state, threaded), address, clock: Clock::new() }
+        Self { state: EngineCell::new(state, threaded), address, clock: Clock::new(), counters }
     }
 
     /// What is published so that peers reach this module.
@@ -280,9 +284,9 @@ impl Module {
         })
     }
 
-    /// Runs `look` over the engine's counters.
-    pub fn counters<R>(&self, look: impl FnOnce(&Counters) -> R) -> R {
-        self.state.with(|state| look(state.engine.counters()))
+    /// The engine's counters, to be read at any time by any thread.
+    pub fn counters(&self) -> &LiveCounters {
+        &self.counters
     }
 
     /// Prints statistics from now on, out of [`progress`](Self::progress).
@@ -497,11 +501,7 @@ impl State {
 
     /// What statistics tell.
     fn told(&self) -> Told {
-        Told {
-            engine: self.engine.counters().clone(),
-            link: *self.link.counters(),
-            extents: self.engine.extents(),
-        }
+        Told { engine: self.engine.counters(), link: *self.link.counters(), extents: self.engine.extents() }
     }
 
     /// Looks at the channels, a system call each; whether there is anything to do, if only to look at

@@ -359,6 +359,6 @@ fn a_place_that_is_used_again_leads_to_its_new_peer_only() {
         assert!(received.len() >= 2, "something came");
         let is_own = |bytes: &[u8]| bytes.iter().all(|byte| u64::from(*byte) == peer.name);
         assert!(received.iter().all(|(_, _, bytes)| is_own(bytes)), "what came was meant for another");
-        assert_eq!(peer.module.counters(|counters| counters.num_crc_errors), 0);
+        assert_eq!(peer.module.counters().read().num_crc_errors, 0);
     }
 }

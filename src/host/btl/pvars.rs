@@ -114,7 +114,7 @@ unsafe extern "C" fn value<A: BtlAbi>(pvar: *const BtlPvar, values: *mut c_void,
         let count = modules().get(module).map_or(0, |&module| {
             // SAFETY: a live module of this version.
             let shell = unsafe { &*module.cast::<Shell<A>>() };
-            shell.core.counters(|counters| counters.iter().nth(index).map_or(0, |(_, count)| count))
+            shell.core.counters().value(index).unwrap_or(0)
         });
         // SAFETY: the host has room for as many values as `bound` said.
         let slot = unsafe { values.cast::<u64>().add(module) };

@@ -8,11 +8,14 @@
 //! its buffers hold, takes events, and sends. Each datagram costs it time, so that what arrives
 //! faster than it works fills its buffers.
 
+pub mod flows;
 pub mod fuzz;
 pub mod link;
+mod switch;
 pub mod traffic;
 mod wires;
 
+pub use switch::{Port, PortId};
 pub use wires::{Agenda, Arrival, Fates, Path, Wires};
 
 use crate::config;
@@ -140,6 +143,7 @@ impl Default for Setup {
 }
 
 enum What {
+    Reaches { port: PortId, from: usize, to: usize, channel: Channel, bytes: Vec<u8> },
     Arrives { to: usize, channel: Channel, bytes: Vec<u8> },
     Turn { node: usize },
 }
@@ -198,6 +202,7 @@ pub struct Network {
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
     let mut key = [node as u8; 16];
     key[..4].copy_from_slice(&incarnation.to_le_bytes());
+    key[4..8].copy_from_slice(&(node as u32).to_le_bytes());
     key
 }
 
@@ -292,6 +297,14 @@ impl Network {
         }
     }
 
+    /// The node takes no turns for so many nanoseconds: its program computes. What comes meanwhile
+    /// waits in its buffers.
+    pub fn stall(&mut self, node: usize, nanos: u64) {
+        let until = self.now.plus(nanos);
+        self.nodes[node].busy = self.nodes[node].busy.max(until);
+        self.turn_at(node, until);
+    }
+
     /// Lets a stopped node go on.
     pub fn wake(&mut self, node: usize) {
         self.nodes[node].stopped = false;
@@ -306,6 +319,12 @@ impl Network {
         };
         self.now = self.now.max(at);
         match what {
+            What::Reaches { port, from, to, channel, bytes } => {
+                let delay = self.wires.path(from, to).delay;
+                if let Some(arrival) = self.wires.pass(port, delay, bytes, self.now) {
+                    self.enter(from, to, channel, arrival);
+                }
+            }
             What::Arrives { to, channel, bytes } => self.arrive(to, channel, bytes),
             What::Turn { node } => {
                 if self.nodes[node].turn_at == Some(at) {
@@ -332,6 +351,10 @@ impl Network {
 
     fn turn(&mut self, index: usize) {
         if self.nodes[index].stopped {
+            return;
+        }
+        if self.now < self.nodes[index].busy {
+            self.turn_at(index, self.nodes[index].busy);
             return;
         }
         let (mut cost, mut handed_in) = (0, 0);
@@ -469,9 +492,18 @@ impl Network {
 
     /// Puts a datagram on its way.
     pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
-        for (at, bytes) in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
-            self.agenda.enter(at, What::Arrives { to, channel, bytes });
+        for arrival in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
+            self.enter(from, to, channel, arrival);
         }
+    }
+
+    fn enter(&mut self, from: usize, to: usize, channel: Channel, arrival: Arrival) {
+        let Arrival { at, bytes, port } = arrival;
+        let what = match port {
+            Some(port) => What::Reaches { port, from, to, channel, bytes },
+            None => What::Arrives { to, channel, bytes },
+        };
+        self.agenda.enter(at, what);
     }
 }
 

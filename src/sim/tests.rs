@@ -32,6 +32,7 @@ fn hostile(seed: u64) -> Path {
         delay: 1_000 + random.below(1_000_000),
         rate: if random.below(3) == 0 { 10_000_000 + random.below(1_000_000_000) } else { 0 },
         queue: 20_000 + random.below(1_000_000),
+        ..Path::default()
     }
 }
 

@@ -35,7 +35,7 @@ headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include
 provoked() {
     local entry=$1
     shift
-    timeout --kill-after=10 90 "${there[@]}" env HAWSER_PROVOKE="$entry" mpirun --oversubscribe -n 2 \
+    c-tests/patience.sh 90 "${there[@]}" env HAWSER_PROVOKE="$entry" mpirun --oversubscribe -n 2 \
         --mca mca_base_component_path "$root/$work/mca:$stock" "${quiet[@]}" -x HAWSER_PROVOKE \
         "$@" "$root/$work/visit" >"$log.raw" 2>&1 </dev/null
     status=$?

@@ -9,10 +9,12 @@ enum { LONGEST = 1 << 21, ROUNDS = 3 };
 
 static unsigned char *out, *in;
 
-static unsigned long long carried(void)
+static MPI_T_pvar_session session;
+static MPI_T_pvar_handle counter = MPI_T_PVAR_HANDLE_NULL;
+
+/* A counter counts from when its handle was made. */
+static void begin_to_count(void)
 {
-    MPI_T_pvar_session session;
-    unsigned long long value = 0;
     int provided, count;
 
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
@@ -24,15 +26,21 @@ static unsigned long long carried(void)
         int atomic, values;
         MPI_Datatype type;
         MPI_T_enum names;
-        MPI_T_pvar_handle handle;
 
         if (MPI_T_pvar_get_info(i, name, &size, &verbosity, &class, &type, &names, text, &text_size,
-                                &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS ||
-            strcmp(name, "btl_loop_fragments") != 0)
-            continue;
-        MPI_T_pvar_handle_alloc(session, i, NULL, &handle, &values);
-        MPI_T_pvar_read(session, handle, &value);
-        MPI_T_pvar_handle_free(session, &handle);
+                                &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
+            strcmp(name, "btl_loop_fragments") == 0)
+            MPI_T_pvar_handle_alloc(session, i, NULL, &counter, &values);
+    }
+}
+
+static unsigned long long carried(void)
+{
+    unsigned long long value = 0;
+
+    if (counter != MPI_T_PVAR_HANDLE_NULL) {
+        MPI_T_pvar_read(session, counter, &value);
+        MPI_T_pvar_handle_free(session, &counter);
     }
     MPI_T_pvar_session_free(&session);
     MPI_T_finalize();
@@ -66,6 +74,7 @@ int main(int argc, char **argv)
     int wrong = 0;
 
     MPI_Init(&argc, &argv);
+    begin_to_count();
     out = malloc(LONGEST);
     in = malloc(LONGEST);
     for (int round = 0; round < ROUNDS; round++)

@@ -156,8 +156,6 @@ pub trait Host {
     fn name(&self) -> u64;
     /// The name of this node.
     fn node(&self) -> String;
-    /// Whether several threads may call.
-    fn threads(&self) -> bool;
     /// Publishes something to the job, under a key.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ impl Transport for Loop {
         if !host.is_asked_for() {
             return Err(Declined::Silently("nobody asked for it".to_owned()));
         }
-        let queue = EngineCell::new(VecDeque::new(), host.threads());
+        let queue = EngineCell::new(VecDeque::new());
         Ok(vec![Self { queue, carried: AtomicU64::new(0), name: host.name() }])
     }
 

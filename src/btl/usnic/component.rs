@@ -157,10 +157,7 @@ impl Transport for Usnic {
             let watch = address.map_or_else(Watch::blind, |address| {
                 Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
             });
-            cores.push((
-                Module::open(link, name, incarnation, key, &config.engine, watch, host.threads()),
-                interface,
-            ));
+            cores.push((Module::open(link, name, incarnation, key, &config.engine, watch), interface));
         }
         let addresses: Vec<_> = cores.iter().map(|(core, _)| core.address().clone()).collect();
         host.publish(KEY, &card::write(&addresses)).map_err(|error| {

@@ -166,8 +166,8 @@ impl FragRef {
 }
 
 impl Pool {
-    pub(super) fn new(threaded: bool) -> Self {
-        Self { state: EngineCell::new(State::default(), threaded) }
+    pub(super) fn new() -> Self {
+        Self { state: EngineCell::new(State::default()) }
     }
 
     /// A fragment with a block of at least `len` bytes, which are its only segment; `None` beyond
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_fragment_has_the_room_that_was_asked_for() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         for len in [0, 1, 1024, 1025, 1 << 16, LONGEST] {
             let frag = pool.take(len, 5).expect("fits a class");
             let (flags, [first, second]) = frag.wishes();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_fragment_comes_back() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         let first = pool.take(10, 0).expect("fits a class");
         pool.give(first);
         assert_eq!(pool.take(20, 0), Some(first));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_fragment_is_found_by_its_descriptor_and_by_its_cookie() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         let frag = pool.take(10, 0).expect("fits a class");
         // SAFETY: of this pool.
         assert_eq!(unsafe { FragRef::around(frag.descriptor()) }, frag);
@@ -274,7 +274,7 @@ mod tests {
     /// Under a leak checker: what is still sent when a module ends must not leak.
     #[test]
     fn a_pool_frees_what_never_came_back() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         pool.take(10, 0).expect("fits a class");
         assert_eq!(pool.state.with(|state| state.made.len()), 1);
     }

@@ -228,14 +228,13 @@ fn prepare<A: BtlAbi, T: Listed>(
 ) -> Option<(FragRef, usize)> {
     let in_place = wanted > shell.copy_limit && !conv.needs_packing();
     let room = if in_place { reserve } else { reserve.checked_add(wanted)?.min(LONGEST) };
+    if reserve > room {
+        return None;
+    }
     let frag = shell.pool.take(room, flags)?;
     let block = frag.block();
-    let (target, room) = if in_place {
-        (ptr::null_mut(), wanted)
-    } else {
-        // The pool has given at least as much as the reserve.
-        (block.wrapping_add(reserve), room.checked_sub(reserve)?)
-    };
+    let (target, room) =
+        if in_place { (ptr::null_mut(), wanted) } else { (block.wrapping_add(reserve), room - reserve) };
     let packed = if wanted == 0 {
         Ok((target, 0))
     } else {
@@ -331,7 +330,12 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         if payload_size != 0 {
             // SAFETY: the block has room for both.
             let packed = unsafe { conv.pack(block.wrapping_add(header_size), payload_size) };
-            outcome = packed.map(|_| ());
+            // What the convertor did not fill would be another message's bytes.
+            outcome = match packed {
+                Ok((_, len)) if len == payload_size => Ok(()),
+                Ok(_) => Err(Error::OutOfResource),
+                Err(error) => Err(error),
+            };
         }
         frag.note(target, Ending::Silent);
         if outcome.is_ok() {

@@ -98,14 +98,13 @@ pub(super) fn status(outcome: Result<()>) -> c_int {
 impl<A: BtlAbi, T: Listed> Shell<A, T> {
     /// Makes a module of a transport, for the host, which gives it back to `finalize`.
     pub(super) fn boxed(core: T) -> *mut BtlModule {
-        let threads = A::threads();
         let shell = Self {
             table: Opaque::new(table::<A, T>(&core)),
-            pool: Pool::new(threads),
-            peers: EngineCell::new(Peers::default(), threads),
+            pool: Pool::new(),
+            peers: EngineCell::new(Peers::default()),
             failed: AtomicPtr::new(ptr::null_mut()),
             leaving: AtomicBool::new(false),
-            transfers: Transfers::new(threads),
+            transfers: Transfers::new(),
             copy_limit: core.limits().copy,
             core,
             abi: PhantomData,

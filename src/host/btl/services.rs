@@ -145,10 +145,6 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
         Own::this::<A>().node().unwrap_or_else(|| "this host".to_owned())
     }
 
-    fn threads(&self) -> bool {
-        A::threads()
-    }
-
     fn publish(&self, key: &'static CStr, bytes: &[u8]) -> Result<()> {
         A::publish_under(key, bytes)
     }

@@ -67,8 +67,8 @@ struct State {
 }
 
 impl Transfers {
-    pub(super) fn new(threaded: bool) -> Self {
-        Self(EngineCell::new(State::default(), threaded))
+    pub(super) fn new() -> Self {
+        Self(EngineCell::new(State::default()))
     }
 
     fn put(&self, operation: Operation) -> Cookie {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_transfer_is_taken_once_and_only_its_own_endpoint_waits() {
-        let transfers = Transfers::new(false);
+        let transfers = Transfers::new();
         let (one, other) = (EndpointId::from_raw(1 << 32 | 1), EndpointId::from_raw(1 << 32 | 2));
         let cookie = transfers.put(to(one));
         assert!(is_transfer(cookie));

@@ -24,6 +24,8 @@ mod probe;
 mod receive;
 mod select;
 mod send;
+#[cfg(test)]
+mod tests;
 mod unexpected;
 mod waiting;
 

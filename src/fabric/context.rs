@@ -334,6 +334,7 @@ impl<W: Work> Context<W> {
     /// # Safety
     /// `to` is memory that the operation holds.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecv(3)`")]
     unsafe fn recv_cushioned(
         &self,
         (cushion, receive): &(Cushion, RecvPieces),

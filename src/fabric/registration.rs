@@ -94,11 +94,10 @@ impl Registration {
             appended: [0; 8],
         };
         let mut raw = ptr::null_mut();
+        let given = ptr::from_ref(&attributes).cast();
         // SAFETY: the domain is open; the callee reads the attributes, whatever its version, and
         // writes one owned object.
-        done(
-            domain.call(|| unsafe { open(fid.cast(), ptr::from_ref(&attributes).cast(), 0, &raw mut raw) }),
-        )?;
+        done(domain.call(|| unsafe { open(fid.cast(), given, 0, &raw mut raw) }))?;
         let _ = attributes.appended;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;

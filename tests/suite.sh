@@ -15,6 +15,8 @@ passed=0 failed=0
 check() { # check TEXT STATUS
     if [ "$2" = 0 ]; then passed=$((passed + 1)); echo "ok $1"; else failed=$((failed + 1)); echo "not ok $1"; fi
 }
+# gone FILE: the process whose number is there ends.
+gone() { c-tests/patience.sh 30 tail -f /dev/null --pid="$(cat "$1")"; }
 is() { [ "$1" = "$2" ] || { echo "    | $1, not $2"; return 1; }; }
 
 # --- steps
@@ -85,7 +87,7 @@ runner=$!
 until [ -s "$work/endless.pid" ]; do sleep 0.05; done
 kill -TERM $runner
 wait $runner
-is $? 130 && ! kill -0 "$(cat "$work/endless.pid")" 2>/dev/null
+is $? 130 && gone "$work/endless.pid"
 check "what is stopped ends its steps" $?
 
 # --- trees: debootstrap and chroot are played
@@ -143,7 +145,7 @@ check "a command in time has its own status" $?
 is "$(echo word | c-tests/patience.sh 60 cat)" word
 check "and its own input and output" $?
 c-tests/patience.sh 1 sh -c "echo \$\$ >$work/late.pid; exec sleep 1000"
-is $? 124 && ! kill -0 "$(cat "$work/late.pid")" 2>/dev/null
+is $? 124 && gone "$work/late.pid"
 check "a late one is ended" $?
 is "$(bash -c '. c-tests/clock.sh; clock_cores=2; clock=0 clock_at=0; unset EPOCHREALTIME; EPOCHREALTIME=8.000000
     read() { _=; wanting=8/99; }; clock_read; echo $clock')" 2000

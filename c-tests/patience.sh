@@ -19,6 +19,7 @@ trap 'kill -TERM "$job" 2>/dev/null' TERM INT HUP
         sleep 1
         clock_read
     done
+    trap '' TERM
     kill -TERM "$job"
 ) >/dev/null 2>&1 &
 watch=$!

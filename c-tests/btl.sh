@@ -31,6 +31,11 @@ for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cance
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
+for order in after before; do run 2 "sampler btl_usnic_ $order"; done
+# A thread level that is told late, or to a session only.
+for order in session second late; do
+    [ "$host" = debian12 ] || run 2 "sessions_threads $order"
+done
 run 2 p2p --mca btl_usnic_protect_payload 1
 run 2 p2p --mca btl_usnic_if_include lo
 run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port 47100

@@ -97,7 +97,12 @@ for provider in "$plain" "$layered"; do
     run 2 "$provider" auto "p2p" --mca mtl_ofi_av table
     run 2 "$provider" auto "p2p" --mca mtl_ofi_progress_event_cnt 1
     run 2 "$provider" auto "pvars hawser"
+    for order in after before; do run 2 "$provider" auto "sampler mtl_hawser_ $order"; done
     [ "$host" = debian12 ] || run 2 "$provider" auto "sessions"
+    # A thread level that is told late, or to a session only.
+    for order in session second late; do
+        [ "$host" = debian12 ] || run 2 "$provider" auto "sessions_threads $order"
+    done
 done
 
 # Scalable endpoints.

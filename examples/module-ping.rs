@@ -40,7 +40,7 @@ fn module(name: u64, config: &config::Usnic) -> Module {
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let link = Socket::open(&lo, &Options::default()).expect("sockets");
     let key = [name as u8; 16];
-    Module::open(Box::new(link), name, 1, key, config, Watch::blind(), false)
+    Module::open(Box::new(link), name, 1, key, config, Watch::blind())
 }
 
 fn main() {

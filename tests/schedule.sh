@@ -80,7 +80,8 @@ news() {
     for at in "${!state[@]}"; do
         [ "${state[at]}" = running ] || continue
         log=$logs/${names[at]}.log
-        printf '    %4d s: %s: %s\n' $((SECONDS - begun)) "${names[at]}" "$(tr -d '\0' <"$log" | grep -a . | tail -n 1 | cut -c 1-110)"
+        printf '    %4d s: %s: %d lines, the last: %s\n' $((SECONDS - begun)) "${names[at]}" "$(wc -l <"$log")" \
+            "$(tr -d '\0' <"$log" | grep -a . | tail -n 1 | cut -c 1-110)"
     done
 }
 

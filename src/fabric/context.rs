@@ -292,7 +292,7 @@ impl<T> Context<T> {
             rx: rx_ep,
             cq,
             entries,
-            inbox: EngineCell::new(inbox, ready.threads),
+            inbox: EngineCell::new(inbox),
             cushion: None,
             _tx: tx,
             _rx: rx,

@@ -126,12 +126,14 @@ unsafe impl<T: Send> Send for Shelves<T> {}
 
 const BLOCK: usize = 64;
 
-impl<T> Pool<T> {
+impl<T> Default for Pool<T> {
     /// An empty pool.
-    pub fn new(threaded: bool) -> Self {
-        Self { state: EngineCell::new(Shelves { free: Vec::new(), blocks: Vec::new() }, threaded) }
+    fn default() -> Self {
+        Self { state: EngineCell::new(Shelves { free: Vec::new(), blocks: Vec::new() }) }
     }
+}
 
+impl<T> Pool<T> {
     /// An operation with the given state. It must come back through [`put`](Self::put).
     #[inline]
     pub fn take(&self, body: T) -> Lease<T> {
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn operations_come_back_and_are_used_again() {
-        let pool: Pool<u64> = Pool::new(false);
+        let pool: Pool<u64> = Pool::default();
         let first = pool.take(7);
         assert_eq!(*first, 7);
         assert_eq!(pool.out(), 1);

@@ -20,7 +20,7 @@ use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
 use crate::wire::probe::Process;
 
-/// One module. All calls may come from several threads, if it was opened so.
+/// One module. All calls may come from any thread.
 pub struct Module {
     state: EngineCell<State>,
     address: Address,
@@ -116,7 +116,6 @@ impl Module {
         key: [u8; 16],
         config: &config::Usnic,
         watch: Watch,
-        threaded: bool,
     ) -> Self {
         let limits = link.limits();
         let address = Address {
@@ -147,7 +146,7 @@ impl Module {
             watch,
             statistics: None,
         };
-        Self { state: EngineCell::new(state, threaded), address, clock: Clock::new(), counters }
+        Self { state: EngineCell::new(state), address, clock: Clock::new(), counters }
     }
 
     /// What is published so that peers reach this module.

@@ -81,15 +81,7 @@ impl Node {
         let link = Socket::open(&Interface { mtu, address, ..lo }, &Options::default()).expect("sockets");
         let key = [name as u8; 16];
         Self {
-            module: Module::open(
-                Box::new(link),
-                name,
-                7 + name as u32,
-                key,
-                config,
-                agent::Watch::blind(),
-                false,
-            ),
+            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind()),
             name,
             cards: RefCell::default(),
             received: RefCell::default(),

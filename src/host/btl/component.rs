@@ -135,12 +135,12 @@ unsafe extern "C" fn open() -> c_int {
 unsafe extern "C" fn init<A: BtlAbi>(
     count: *mut c_int,
     _progress_threads: bool,
-    threads: bool,
+    _threads: bool,
 ) -> *mut *mut BtlModule {
     guard_early("btl_usnic", "init", ptr::null_mut(), || {
         // SAFETY: the host's variable.
         unsafe { count.write(0) };
-        let (made, names) = match make::<A>(threads || A::threads()) {
+        let (made, names) = match make::<A>() {
             Ok(made) => made,
             Err(Declined::Silently(why)) => {
                 if params::is_verbose() {
@@ -203,7 +203,7 @@ fn tell(trouble: &Trouble) {
     }
 }
 
-fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), Declined> {
+fn make<A: BtlAbi>() -> Result<(Vec<*mut BtlModule>, Vec<String>), Declined> {
     let asked = params::is_asked_for();
     let config = params::config().map_err(Declined::Aloud)?;
     let Links { open: links, troubles } = usnic::links(&config, asked).map_err(|absent| match absent {
@@ -227,7 +227,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
         let watch = address.map_or_else(Watch::blind, |address| {
             Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
         });
-        cores.push(Module::open(link, name, incarnation, key, &config.engine, watch, threads));
+        cores.push(Module::open(link, name, incarnation, key, &config.engine, watch));
     }
     let addresses: Vec<_> = cores.iter().map(|core| core.address().clone()).collect();
     A::publish_under(KEY, &card::write(&addresses)).map_err(|error| {
@@ -239,7 +239,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
             let title = format!("{}, {device}", title(name));
             core.print(Statistics::new(title, config.statistics, config.relative));
         }
-        let place = Place { rails, far, threads };
+        let place = Place { rails, far };
         wrap::<A>(core, device.clone(), &config, &place)
     });
     Ok((modules.collect(), names))
@@ -265,15 +265,12 @@ struct Place {
     rails: usize,
     /// Its device is farther from the processor than others.
     far: bool,
-    /// Whether several threads call.
-    threads: bool,
 }
 
 fn wrap<A: BtlAbi>(core: Module, device: String, config: &config::Btl, place: &Place) -> *mut BtlModule {
     let facts = core.facts();
     let usual = if place.rails > 1 { 25 << 10 } else { 150 << 10 };
     let eager = config.eager_limit.unwrap_or(usual).min(LONGEST);
-    let threads = place.threads;
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
     let mut table: BtlModule = unsafe { std::mem::zeroed() };
     table.component = component_address();
@@ -311,10 +308,10 @@ fn wrap<A: BtlAbi>(core: Module, device: String, config: &config::Btl, place: &P
         table,
         core,
         device,
-        pool: Pool::new(threads),
-        procs: EngineCell::new(std::collections::HashMap::new(), threads),
+        pool: Pool::new(),
+        procs: EngineCell::new(std::collections::HashMap::new()),
         failed: AtomicPtr::new(ptr::null_mut()),
-        told: EngineCell::new(std::collections::HashSet::new(), threads),
+        told: EngineCell::new(std::collections::HashSet::new()),
         leaving: AtomicBool::new(false),
         transfers: AtomicUsize::new(0),
         copy_limit: config.copy_limit,

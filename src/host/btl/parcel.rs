@@ -78,8 +78,8 @@ impl Parcel {
 }
 
 impl Pool {
-    pub(super) fn new(threaded: bool) -> Self {
-        Self { free: EngineCell::new([const { Vec::new() }; CLASSES.len()], threaded) }
+    pub(super) fn new() -> Self {
+        Self { free: EngineCell::new([const { Vec::new() }; CLASSES.len()]) }
     }
 
     /// A parcel with a block of at least `len` bytes, all of them its only segment; `None` beyond
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_parcel_has_the_room_that_was_asked_for() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         for len in [0, 1, 1024, 1025, 1 << 16, LONGEST] {
             let parcel = pool.take(len, 0).expect("fits a class");
             // SAFETY: a parcel of ours.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_parcel_comes_back() {
-        let pool = Pool::new(false);
+        let pool = Pool::new();
         let first = pool.take(10, 0);
         pool.give(first.expect("fits a class"));
         assert_eq!(pool.take(20, 0), first);

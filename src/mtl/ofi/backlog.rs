@@ -87,18 +87,15 @@ impl<H: Upcalls> Backlog<H> {
             every_bit: u64::MAX >> info.mem_tag_format().leading_zeros().min(63),
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
-            shelf: EngineCell::new(
-                Shelf {
-                    taking_over: false,
-                    probes: 0,
-                    messages: VecDeque::new(),
-                    put_off: VecDeque::new(),
-                    claimed: Vec::new(),
-                    unfetched: VecDeque::new(),
-                    reserve: None,
-                },
-                threads,
-            ),
+            shelf: EngineCell::new(Shelf {
+                taking_over: false,
+                probes: 0,
+                messages: VecDeque::new(),
+                put_off: VecDeque::new(),
+                claimed: Vec::new(),
+                unfetched: VecDeque::new(),
+                reserve: None,
+            }),
         }
     }
 

@@ -73,10 +73,10 @@ impl<H: Upcalls> State<H> {
 }
 
 impl<H: Upcalls> Exchange<H> {
-    pub(super) fn new(threads: bool) -> Self {
+    pub(super) fn new() -> Self {
         let buffers = (0..LISTENERS).map(|_| vec![0; LEN].into_boxed_slice()).collect();
         let state = State { entries: Vec::new(), early: Vec::new(), buffers };
-        Self { state: EngineCell::new(state, threads), listening: AtomicBool::new(false) }
+        Self { state: EngineCell::new(state), listening: AtomicBool::new(false) }
     }
 }
 

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Upcalls;
 use super::agent::{Finding, Watch};
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
-use crate::btl::{Lent, Upcalls};
+use crate::btl::Lent;
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,

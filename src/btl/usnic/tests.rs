@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::*;
-use crate::btl::{Lent, Upcalls};
+use crate::btl::Lent;
 use crate::config;
 use crate::error::{Error, Result};
 use crate::link::{Interface, Options, Socket};

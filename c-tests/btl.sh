@@ -27,7 +27,7 @@ run() {
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 mpi_compile $(mpi_programs)
 
-for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 5000" "threads 100" forks spawn "spawn ports"; do
+for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 5000" "threads 100" forks spawn "spawn ports"; do
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done

@@ -48,7 +48,7 @@ run() {
     shift
     case " ${HAWSER_HOSTILE_WAYS:-plain asan valgrind} " in *" $way "*) ;; *) return ;; esac
     log=$work/$way.log
-    timeout --kill-after=10 600 "${there[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
+    c-tests/patience.sh 600 "${there[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
         >"$log" 2>&1 </dev/null
     status=$?
     while IFS= read -r line; do

@@ -48,7 +48,7 @@ run() {
     shift
     case " ${HAWSER_HOSTILE_WAYS:-plain asan valgrind} " in *" $way "*) ;; *) return ;; esac
     log=$work/$way.log
-    timeout --kill-after=10 600 "${there[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
+    c-tests/patience.sh 600 "${there[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
         >"$log" 2>&1 </dev/null
     status=$?
     while IFS= read -r line; do
@@ -64,6 +64,8 @@ run() {
     [ "$status" = 0 ] || grep -avE '^ok ' "$log" | head -n 100 | sed 's/^/    | /'
 }
 words=("$@")
+# Only what is driven is loaded.
+export FI_PROVIDER=$own HAWSER_HOSTILE_PROVIDER=$own
 run plain "$root/$work/hostile"
 run asan env HAWSER_HOSTILE_SLOW=1 \
     ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=98 \

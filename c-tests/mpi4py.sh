@@ -113,6 +113,7 @@ build() {
     exec {lock}>"$cache/mpi4py.lock"
     flock "$lock"
     fetch
+    exec {lock}>&-
     exec {lock}>"$files/$host.lock"
     flock "$lock"
     if [ "$(cat "$work/complete" 2>/dev/null)" != "$wheels" ]; then

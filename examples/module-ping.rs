@@ -4,9 +4,10 @@
 //!
 //!     module-ping [MESSAGES [BYTES [LONGEST DATAGRAM]]]      200000 of 8 bytes
 
+use hawser::btl::Lent;
+use hawser::btl::usnic::Upcalls;
 use hawser::btl::usnic::agent::{Finding, Watch};
 use hawser::btl::usnic::{EndpointId, Fragment, Module};
-use hawser::btl::{Lent, Upcalls};
 use hawser::config;
 use hawser::engine::Cookie;
 use hawser::error::{Error, Result};

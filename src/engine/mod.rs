@@ -35,6 +35,7 @@ mod memory;
 mod operation;
 mod rdma;
 mod receive;
+mod reordering;
 mod rtt;
 mod send;
 mod slab;

@@ -40,8 +40,9 @@ pub(super) struct Unexpected<H: Upcalls> {
     pub(super) waiting: AtomicBool,
     /// What is here must be looked at: the provider is of that kind, or there are messages or receives.
     pub(super) watch: AtomicBool,
-    /// Receives take the long way: there are messages or receives here, or other threads that might make
-    /// some, or the endpoint has several contexts.
+    /// Receives take the long way: there are messages or receives here, or calls of other threads that might
+    /// make some overlap with the receive, or the endpoint has several contexts. Where calls do not overlap
+    /// this is looked at within the call: it is set before the first message is claimed.
     pub(super) long_way: AtomicBool,
     always: bool,
     /// The provider has room for so many receives, and one place of it is kept for claimed messages.
@@ -125,9 +126,9 @@ pub(super) struct Peeked<H: Upcalls> {
 }
 
 impl<H: Upcalls> Unexpected<H> {
-    pub(super) fn new(info: &Info<'_>, threads: bool, scalable: bool) -> Self {
+    pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool) -> Self {
         let needed = matches!(info.provider(), "net" | "tcp");
-        let always = scalable || (needed && threads);
+        let always = scalable || (needed && overlap);
         let limited = info.provider().ends_with("ofi_rxm");
         let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
         Self {

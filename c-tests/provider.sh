@@ -56,15 +56,15 @@ for way in send isend ssend issend; do
     [ "$way" = send ] || [ "$way" = isend ] && longer="LEAST=100000" || longer=
     rounds "$way: three completions are errors" "$sends KIND=send-error AFTER=4 TIMES=3 $longer" $way 3 send
     rounds "$way: refused three times" "$sends KIND=send-refused AFTER=2 TIMES=3 $longer" $way 3 send again
-    # Whoever is refused an inject at once asks once more.
-    [ -z "$longer" ] || rounds "$way: a short one refused once" "$sends KIND=send-refused AFTER=7" $way 0 send
+    # What the short path is refused is tried once more on the other.
+    [ -z "$longer" ] || rounds "$way: a short one refused once" "$sends KIND=send-refused AFTER=7 MOST=100" $way 0 send
     rounds "$way: put off for long" "$sends KIND=send-again AFTER=7 TIMES=50000" $way 0 send
 done
 for code in 5 107 125; do
     rounds "receive: three completions are errors of code $code" "$receives KIND=recv-error AFTER=4 TIMES=3 CODE=$code LEAST=8" send 3 receive
 done
 rounds "receive: three completions are truncations" "$receives KIND=recv-error AFTER=4 TIMES=3 CODE=265 LEAST=8" send 3 receive truncate
-rounds "receive: refused three times" "$receives KIND=recv-refused AFTER=7 TIMES=3 LEAST=8" send 3 receive again
+rounds "receive: refused three times" "$receives KIND=recv-refused AFTER=7 TIMES=6 LEAST=8" send 3 receive again
 rounds "receive: put off for long" "$receives KIND=recv-again AFTER=7 TIMES=50000" send 0 receive
 rounds "probe: three answers are errors" "$receives KIND=peek-error AFTER=10 TIMES=3" probe 3 receive
 rounds "probe: refused three times" "$receives KIND=peek-refused AFTER=10 TIMES=3" probe 3 receive

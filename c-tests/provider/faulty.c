@@ -12,7 +12,7 @@
  *                  peek-error, peek-refused  the answer to a peek becomes an error entry; a peek returns -FAULTY_CODE
  *                  queue                     fi_cq_read returns -FAULTY_CODE
  *   FAULTY_CODE    the positive fi_errno(3) code; without it FI_EIO
- *   FAULTY_LEAST   messages of fewer bytes go well; without it 0
+ *   FAULTY_LEAST, FAULTY_MOST   messages of fewer bytes, or of more, go well
  *
  * What fails with an error entry has taken place below, as on a network that loses the news of it. */
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ enum { NAME_SIZE = 64, HELD = 1024 };
 
 static const char *under = "tcp;ofi_rxm";
 static const char *kind = "";
-static long after, times, least;
+static long after, times, least, most;
 static int code = FI_EIO;
 
 /* The tables of the provider below; a process opens one endpoint. */
@@ -70,6 +70,7 @@ static void set_up(void)
     after = number("FAULTY_AFTER", 0);
     times = number("FAULTY_TIMES", 1);
     least = number("FAULTY_LEAST", 0);
+    most = number("FAULTY_MOST", 1L << 60);
     code = (int)number("FAULTY_CODE", FI_EIO);
 }
 
@@ -77,7 +78,7 @@ static void set_up(void)
 static bool strikes(const char *which, size_t size)
 {
     bool now = false;
-    if (strcmp(kind, which) != 0 || (long)size < least)
+    if (strcmp(kind, which) != 0 || (long)size < least || (long)size > most)
         return false;
     pthread_mutex_lock(&lock);
     if (after > 0) {

@@ -201,8 +201,8 @@ fn gates_hold() {
     computing_receiver(&mut gates);
     narrow_path(&mut gates);
     incasts(&mut gates);
-    standing_queue(&mut gates, "64 B beside a stream, 10 Gb/s, another sender", 10 * GIGABIT, 15_000, false);
-    standing_queue(&mut gates, "10 Gb/s, the same sender", 10 * GIGABIT, 15_000, true);
+    standing_queue(&mut gates, "64 B beside a stream, 10 Gb/s, another sender", 10 * GIGABIT, 17_000, false);
+    standing_queue(&mut gates, "10 Gb/s, the same sender", 10 * GIGABIT, 17_000, true);
     standing_queue(&mut gates, "1 Gb/s, another sender", GIGABIT, 50_000, false);
     long_lossy_path(&mut gates);
     let mut table = String::from(

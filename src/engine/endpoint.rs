@@ -230,7 +230,8 @@ impl Endpoint {
     /// Whether network and peer have room for a segment of such a charge now.
     #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
-        if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
+        // Who waited for a round trip was not silent.
+        if self.in_flight == 0 && now.since(self.last_sent) > IDLE + self.rtt.least().min(IDLE) {
             self.credit = self.credit.min(LEAST_CREDIT);
         }
         if self.in_flight >= self.congestion.window() {
@@ -241,7 +242,7 @@ impl Endpoint {
         if self.in_flight > 0 && self.in_flight_bytes + u64::from(charge) > room {
             return false;
         }
-        match self.congestion.wait(now, self.rtt.smoothed(), self.rtt.least()) {
+        match self.congestion.wait(now, self.rtt.least()) {
             None => true,
             Some(until) => {
                 self.congestion.note_limited();

@@ -469,7 +469,7 @@ impl Endpoint {
         self.in_flight += 1;
         self.in_flight_bytes += u64::from(charge);
         (self.active, self.last_sent, self.used) = (now, now, true);
-        self.congestion.note_sent(now, self.rtt.smoothed(), self.rtt.least());
+        self.congestion.note_sent(now, self.rtt.least());
         // What was to wait for this packet waits no more, and is mostly the last that does.
         if let Some(due) = self.owed.due
             && owed_later.back() == Some(&(due, index))

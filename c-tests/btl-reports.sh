@@ -19,7 +19,7 @@ rm -rf "$work"
 mkdir -p "$work/logs" || exit 2
 
 # on_host COMMAND…: runs a command on the host, ended after a minute and a half.
-on_host() { timeout --kill-after=10 90 "${there[@]}" "$@"; }
+on_host() { c-tests/patience.sh 90 "${there[@]}" "$@"; }
 
 # job WORD…: a job over the usnic BTL; fills the log and `status`.
 job() {
@@ -171,6 +171,24 @@ check "processes with different links" $?
 told fails "btl_usnic_rd_num is 1; it must be 2 to 1048576" "The usnic byte transport is therefore not used" \
     -n 2 --mca btl_usnic_rd_num 1 "$pvars"
 check "a parameter out of range" $?
+
+# --- libfabric is not loaded, nor its providers, only to learn that there is no such device
+
+# loads: whether libfabric has said that it begins.
+loads() { tells "libfabric:"; }
+if [ ! -e /sys/class/infiniband_verbs ]; then
+    job -n 2 -x FI_LOG_LEVEL=info --mca btl_usnic_link libfabric --mca btl_usnic_if_include lo "$pvars"
+    loads
+    check "libfabric is heard of where it carries the datagrams" $?
+    job -n 2 -x FI_LOG_LEVEL=info "$pvars"
+    works && ! loads
+    check "libfabric is not asked without a usNIC device" $?
+    on_host mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+        --mca pml ob1 --mca btl ^openib,uct,ofi -x FI_LOG_LEVEL=info "$root/$work/sizes" 1000 >"$log" 2>&1 </dev/null
+    status=$?
+    works && ! loads
+    check "nor where nobody asked for usnic" $?
+fi
 
 # --- parameters that have an effect
 

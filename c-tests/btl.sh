@@ -27,7 +27,7 @@ run() {
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 mpi_compile $(mpi_programs)
 
-for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 10000" "threads 100" spawn "spawn ports"; do
+for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 10000" "threads 100" forks spawn "spawn ports"; do
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
@@ -38,7 +38,7 @@ run 2 p2p --mca btl_usnic_link libfabric --mca btl_usnic_if_include lo
 
 # launch WORD…: a job of two ranks that is not one of those above; fills `log` and `status`.
 launch() {
-    timeout --kill-after=10 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+    c-tests/patience.sh 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
         "${quiet[@]}" --mca pml ob1 "$@" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
     status=$?
 }

@@ -29,6 +29,8 @@ readelf -d "$library" | grep -q SYMBOLIC
 check "binds to itself first (-Bsymbolic)" $?
 undefined=$(nm -D --undefined-only "$library" | awk '{print $2}' | grep -E '^(opal|ompi|orte|mca|fi|PMIx|cu|ibv)_' )
 check "declares no symbol of a host or of an optional library" "$([ -z "$undefined" ]; echo $?)"
+! grep -q HAWSER_PROVOKE "$library"
+check "knows nothing of provoked panics" $?
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

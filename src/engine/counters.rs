@@ -1,11 +1,48 @@
 //! What the engine counts.
+//!
+//! The engine alone writes its counters; whoever holds them may read them at any time, from any thread,
+//! without asking the engine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one writer at a time changes and anybody may read.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    /// Counts so many more. Only the engine calls this, of which there is one `&mut` at a time: no other
+    /// writer comes between the load and the store, and the pair costs what an addition in memory costs.
+    #[inline]
+    pub(super) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Keeps the greatest. As [`add`](Self::add).
+    #[inline]
+    pub(super) fn raise(&self, to: u64) {
+        if to > self.0.load(Ordering::Relaxed) {
+            self.0.store(to, Ordering::Relaxed);
+        }
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 macro_rules! counters {
     ($(#[doc = $help:literal] $name:ident,)*) => {
-        /// Counts since the engine was made. The first are those of the original, under its names.
+        /// Counts since the engine was made, at one moment. The first are those of the original, under
+        /// its names.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $(#[doc = $help] pub $name: u64,)*
+        }
+
+        /// The counters themselves, as they grow.
+        #[derive(Debug, Default)]
+        pub struct LiveCounters {
+            $(pub(super) $name: Count,)*
         }
 
         /// Name and meaning of each, in the order of [`Counters::iter`].
@@ -15,6 +52,18 @@ macro_rules! counters {
             /// Name and value of each, in a fixed order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
+        impl LiveCounters {
+            /// Their values now: each is right, though others may have grown in between.
+            pub fn read(&self) -> Counters {
+                Counters { $($name: self.$name.value(),)* }
+            }
+
+            /// The value of one, by its place in [`COUNTERS`].
+            pub fn value(&self, index: usize) -> Option<u64> {
+                [$(&self.$name,)*].get(index).map(|count| count.value())
             }
         }
     };
@@ -113,4 +162,52 @@ counters! {
     num_fast_recvs,
     /// Fragments sent fast, in the call that asked for it.
     num_fast_sends,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn names_values_and_places_belong_together() {
+        let live = LiveCounters::default();
+        live.num_total_sends.add(3);
+        live.max_sent_window_size.raise(7);
+        live.max_sent_window_size.raise(5);
+        live.num_fast_sends.add(2);
+        let read = live.read();
+        assert_eq!((read.num_total_sends, read.max_sent_window_size, read.num_fast_sends), (3, 7, 2));
+        assert!(read.iter().zip(COUNTERS).all(|((name, _), (known, _))| name == *known));
+        for (index, (_, value)) in read.iter().enumerate() {
+            assert_eq!(live.value(index), Some(value));
+        }
+        assert_eq!(live.value(COUNTERS.len()), None);
+    }
+
+    #[test]
+    fn a_reader_sees_them_grow_and_never_shrink() {
+        let live = Arc::new(LiveCounters::default());
+        let over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| {
+                let mut last = 0;
+                loop {
+                    let ends = over.load(Ordering::Acquire);
+                    let now = live.read().num_total_recvs;
+                    assert!(now >= last);
+                    last = now;
+                    if ends {
+                        return last;
+                    }
+                }
+            });
+            for _ in 0..100_000 {
+                live.num_total_recvs.add(1);
+            }
+            over.store(true, Ordering::Release);
+            assert_eq!(reader.join().expect("no panic"), 100_000);
+        });
+    }
 }

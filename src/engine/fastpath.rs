@@ -2,7 +2,7 @@
 //!
 //! It skips the queues, so it must not overtake anything: whatever waits, it waits behind it. The
 //! book-keeping of a datagram that has just been handed up waits in turn: the answer to a message,
-//! sent from within its delivery or right after it, acknowledges it in passing.
+//! sent from within its delivery, acknowledges it in passing.
 
 use super::endpoint::Phase;
 use super::operation::{Job, Operation};
@@ -23,8 +23,8 @@ impl<M: Memory> Engine<M> {
         let Some((charge, credit)) = self.may_leave(to, &fragment) else {
             return self.send(to, fragment, now).map(|()| None);
         };
-        self.counters.pml_module_sends += 1;
-        self.counters.num_fast_sends += 1;
+        self.counters.pml_module_sends.add(1);
+        self.counters.num_fast_sends.add(1);
         let Fragment { tag, pieces, cookie, awaited, .. } = fragment;
         let len = |piece: &Option<M>| piece.as_ref().map_or(0, Memory::len);
         let (split, total) = (len(&pieces[0]) as u64, (len(&pieces[0]) + len(&pieces[1])) as u64);
@@ -59,7 +59,7 @@ impl<M: Memory> Engine<M> {
             && !endpoint.has_queued()
             && (endpoint.window.len() as u64) < self.limits.window
             && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharers.len(), known);
+        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
         Some((charge, credit.filter(|_| may_go)?))
     }
 

@@ -37,6 +37,7 @@ mod operation;
 mod pacer;
 mod rdma;
 mod receive;
+mod reordering;
 mod rtt;
 mod send;
 mod slab;
@@ -46,7 +47,8 @@ mod window;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
-pub use counters::{COUNTERS, Counters};
+use counters::Count;
+pub use counters::{COUNTERS, Counters, LiveCounters};
 pub use extents::Extents;
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;

@@ -23,9 +23,7 @@ impl<M: Memory> Engine<M> {
 
     /// Ends a registration. Data on its way out of it is cancelled; the memory is not looked at again.
     pub fn deregister(&mut self, registration: Registration) {
-        if !self.registry.remove(registration) {
-            return;
-        }
+        let Some(mut registered) = self.registry.remove(registration) else { return };
         let served = |operation: &super::operation::Operation<M>| match operation.job {
             Job::Serve { registration: id, generation, operation: peers, .. }
                 if (id, generation) == (registration.id, registration.generation) =>
@@ -34,9 +32,9 @@ impl<M: Memory> Engine<M> {
             }
             _ => None,
         };
-        for place in self.operations.indices() {
-            let Some((index, peers)) = self.operations.at(place).and_then(served) else { continue };
-            self.fail(place, Error::NotFound);
+        for key in registered.served.take() {
+            let Some((index, peers)) = self.operations.get(key).and_then(served) else { continue };
+            self.fail(key.index, Error::NotFound);
             self.refuse(index, peers, true);
         }
     }
@@ -53,7 +51,7 @@ impl<M: Memory> Engine<M> {
     ) -> Result<()> {
         let len = local.len() as u64;
         self.begin(&remote, Access::WRITE, remote_offset, len, now)?;
-        self.counters.num_puts += 1;
+        self.counters.num_puts.add(1);
         let Registration { id: registration, generation, .. } = remote;
         let job = Job::Put { local, registration, generation, offset: remote_offset };
         self.enqueue(endpoint, job, len, Some(cookie), false).map(|_| ())
@@ -70,13 +68,14 @@ impl<M: Memory> Engine<M> {
         now: Instant,
     ) -> Result<()> {
         self.begin(&remote, Access::READ, remote_offset, local.len() as u64, now)?;
-        self.counters.num_gets += 1;
+        self.counters.num_gets.add(1);
         let Registration { id: registration, generation, .. } = remote;
         let arrived = Coverage::default();
         let job = Job::Get { local, registration, generation, offset: remote_offset, arrived };
-        self.enqueue(endpoint, job, 0, Some(cookie), true)?;
+        let key = self.enqueue(endpoint, job, 0, Some(cookie), true)?;
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
             endpoint.gets += 1;
+            endpoint.getting.enter(key, &self.operations);
             self.expected += 1;
         }
         Ok(())
@@ -111,7 +110,7 @@ impl<M: Memory> Engine<M> {
             return false;
         };
         memory.write(offset as usize, payload);
-        self.counters.num_put_recvs += 1;
+        self.counters.num_put_recvs.add(1);
         true
     }
 
@@ -133,12 +132,15 @@ impl<M: Memory> Engine<M> {
             return false;
         }
         endpoint.serving += 1;
-        self.counters.num_get_recvs += 1;
+        self.counters.num_get_recvs.add(1);
         let job = Job::Serve { memory, registration, generation, offset, operation };
-        if self.enqueue(self.id(index), job, length, None, false).is_err()
-            && let Some(endpoint) = self.endpoints.at_mut(index)
-        {
-            endpoint.serving -= 1;
+        match self.enqueue(self.id(index), job, length, None, false) {
+            Ok(key) => self.registry.note_served(registration, key, &self.operations),
+            Err(_) => {
+                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                    endpoint.serving -= 1;
+                }
+            }
         }
         true
     }
@@ -148,22 +150,22 @@ impl<M: Memory> Engine<M> {
         let key = Key::from_raw(operation);
         let mine = self.operations.get_mut(key).filter(|operation| operation.endpoint == index);
         let Some(operation) = mine else {
-            self.counters.num_stray_data_recvs += 1;
+            self.counters.num_stray_data_recvs.add(1);
             return;
         };
         let Job::Get { local, arrived, .. } = &mut operation.job else {
-            self.counters.num_stray_data_recvs += 1;
+            self.counters.num_stray_data_recvs.add(1);
             return;
         };
         let len = local.len() as u64;
         let end = offset.checked_add(payload.len() as u64).filter(|end| *end <= len);
         let sensible = !payload.is_empty() || len == 0;
         if !sensible || !end.is_some_and(|end| arrived.insert(offset, end)) {
-            self.counters.num_stray_data_recvs += 1;
+            self.counters.num_stray_data_recvs.add(1);
             return;
         }
         local.write(offset as usize, payload);
-        self.counters.num_get_data_recvs += 1;
+        self.counters.num_get_data_recvs.add(1);
         if arrived.covers(len) {
             self.end_get(key.index, Ok(()));
         }
@@ -188,14 +190,14 @@ impl<M: Memory> Engine<M> {
             }
         }
         if let Some(cookie) = cookie {
-            self.counters.pml_send_callbacks += 1;
+            self.counters.pml_send_callbacks.add(1);
             self.events.push_back(Event::Done { cookie, outcome });
         }
     }
 
     /// Tells a peer that its operation is not possible; whether it will be told.
     fn refuse(&mut self, index: u32, operation: u64, ours: bool) -> bool {
-        self.counters.num_refused_recvs += u64::from(!ours);
+        self.counters.num_refused_recvs.add(u64::from(!ours));
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
         if endpoint.refusing >= REFUSALS && !ours {
             return false;

@@ -1,8 +1,9 @@
 //! From datagrams to fragments.
 //!
 //! The common datagram is a whole fragment, the one expected, of a peer well known. It is checked
-//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call: by
-//! then the user has it. One datagram at a time can wait like that.
+//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call of the
+//! engine: by then the user has it. One datagram at a time can wait like that, and not longer than
+//! the user's call of progress: [`Engine::settle`].
 
 use super::acks::Heard;
 use super::assembler::{Chunk, Placed};
@@ -49,7 +50,7 @@ impl<M: Memory> Engine<M> {
     pub fn handle_datagram(&mut self, channel: Channel, bytes: &[u8], now: Instant) -> Received {
         let _ = channel;
         self.settle(now);
-        self.counters.num_total_recvs += 1;
+        self.counters.num_total_recvs.add(1);
         if let Some(packet) = Packet::parse_fragment(bytes)
             && let Some(endpoint) = self.take_expected(&packet)
         {
@@ -76,9 +77,10 @@ impl<M: Memory> Engine<M> {
             return None;
         }
         endpoint.received.accept(repr.seq);
-        self.counters.num_frag_recvs += 1;
-        self.counters.num_fast_recvs += 1;
-        self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
+        self.counters.num_frag_recvs.add(1);
+        self.counters.num_fast_recvs.add(1);
+        self.deferred =
+            Some(Deferred { index, heard: Heard::of(repr, self.is_timely()), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -88,27 +90,27 @@ impl<M: Memory> Engine<M> {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(malformed) => {
-                *self.counter_of(malformed) += 1;
+                self.counter_of(malformed).add(1);
                 return Received::Nothing;
             }
         };
         let repr = &packet.repr;
         if repr.flags.has(Flags::PROTECTED) != self.limits.protect {
-            self.counters.num_flags_recvs += 1;
+            self.counters.num_flags_recvs.add(1);
             return Received::Nothing;
         }
         if !packet.is_genuine(&self.identity.key) {
-            self.counters.num_crc_errors += 1;
+            self.counters.num_crc_errors.add(1);
             return Received::Nothing;
         }
         let index = match self.locate(repr) {
             Ok(index) => index,
             Err(Stranger::Stale) => {
-                self.counters.num_stale_recvs += 1;
+                self.counters.num_stale_recvs.add(1);
                 return Received::Nothing;
             }
             Err(Stranger::Unknown) => {
-                self.counters.num_unk_recvs += 1;
+                self.counters.num_unk_recvs.add(1);
                 return Received::Unknown { name: repr.name, incarnation: repr.incarnation };
             }
         };
@@ -118,21 +120,26 @@ impl<M: Memory> Engine<M> {
             && endpoint.phase == Phase::Open
         {
             endpoint.received.accept(repr.seq);
-            self.counters.num_frag_recvs += 1;
-            self.counters.num_fast_recvs += 1;
-            self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
+            self.counters.num_frag_recvs.add(1);
+            self.counters.num_fast_recvs.add(1);
+            self.deferred = Some(Deferred {
+                index,
+                heard: Heard::of(repr, self.is_timely()),
+                at: self.now,
+                answered: false,
+            });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
         }
         self.handle_packet(index, &packet, bytes)
     }
 
-    fn counter_of(&mut self, malformed: Malformed) -> &mut u64 {
+    fn counter_of(&self, malformed: Malformed) -> &Count {
         match malformed {
-            Malformed::Short => &mut self.counters.num_short_recvs,
-            Malformed::Version => &mut self.counters.num_version_recvs,
-            Malformed::Kind => &mut self.counters.num_kind_recvs,
-            Malformed::Flags => &mut self.counters.num_flags_recvs,
-            Malformed::Length => &mut self.counters.num_length_recvs,
+            Malformed::Short => &self.counters.num_short_recvs,
+            Malformed::Version => &self.counters.num_version_recvs,
+            Malformed::Kind => &self.counters.num_kind_recvs,
+            Malformed::Flags => &self.counters.num_flags_recvs,
+            Malformed::Length => &self.counters.num_length_recvs,
         }
     }
 
@@ -213,7 +220,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &Heard::of(repr);
+        let heard = &Heard::of(repr, self.is_timely());
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
@@ -227,7 +234,7 @@ impl<M: Memory> Engine<M> {
         }
         match repr.body {
             Body::Ack(_) => {
-                self.counters.num_ack_recvs += 1;
+                self.counters.num_ack_recvs.add(1);
                 return Received::Nothing;
             }
             Body::Close => {
@@ -247,17 +254,17 @@ impl<M: Memory> Engine<M> {
         match endpoint.received.judge(repr.seq) {
             Verdict::New => {}
             Verdict::Duplicate => {
-                self.counters.num_dup_recvs += 1;
+                self.counters.num_dup_recvs.add(1);
                 self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
             Verdict::Below => {
-                self.counters.num_oow_low_recvs += 1;
+                self.counters.num_oow_low_recvs.add(1);
                 self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
             Verdict::Above => {
-                self.counters.num_oow_high_recvs += 1;
+                self.counters.num_oow_high_recvs.add(1);
                 self.note_data(index, heard, now, false);
                 return Received::Nothing;
             }
@@ -266,7 +273,7 @@ impl<M: Memory> Engine<M> {
         let mut received = Received::Nothing;
         let taken = match repr.body {
             Body::Fragment => {
-                self.counters.num_frag_recvs += 1;
+                self.counters.num_frag_recvs.add(1);
                 received =
                     Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
                 true
@@ -292,8 +299,7 @@ impl<M: Memory> Engine<M> {
             Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck => true,
         };
         if taken {
-            let most = &mut self.counters.max_rcvd_window_size;
-            *most = (*most).max(repr.seq - next);
+            self.counters.max_rcvd_window_size.raise(repr.seq - next);
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.received.accept(repr.seq);
             }
@@ -317,15 +323,15 @@ impl<M: Memory> Engine<M> {
             }
             Placed::Begun | Placed::Partly => {}
             Placed::Full => {
-                self.counters.num_reassembly_full += 1;
+                self.counters.num_reassembly_full.add(1);
                 return false;
             }
             Placed::Bad => {
-                self.counters.num_badfrag_recvs += 1;
+                self.counters.num_badfrag_recvs.add(1);
                 return false;
             }
         }
-        self.counters.num_chunk_recvs += 1;
+        self.counters.num_chunk_recvs.add(1);
         true
     }
 }

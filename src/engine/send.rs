@@ -60,7 +60,7 @@ impl<M: Memory> Engine<M> {
         if total > self.pool.longest() {
             return Err(Error::MessageTooBig);
         }
-        self.counters.pml_module_sends += 1;
+        self.counters.pml_module_sends.add(1);
         let Fragment { tag, pieces, cookie, priority, awaited } = fragment;
         let job = Job::Send { tag, pieces, split: split as u64, fragment: 0, awaited };
         self.queue(endpoint, job, total as u64, Some(cookie), priority).map(|_| ())
@@ -75,7 +75,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         self.queue(endpoint, job, total, cookie, priority)
     }
 
@@ -87,7 +87,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         let index = endpoint.0.index;
         let ours = cookie.is_none();
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
@@ -107,7 +107,7 @@ impl<M: Memory> Engine<M> {
             at.ready = true;
             self.ready.push_back(index);
         }
-        Ok(key.index)
+        Ok(key)
     }
 
     /// The next datagram to send; `None` ends the pass.
@@ -149,7 +149,7 @@ impl<M: Memory> Engine<M> {
             && (endpoint.window.len() as u64) < self.limits.window
             && endpoint.handed < self.limits.send_credits
             && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharers.len(), known);
+        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
         let Some(credit) = credit.filter(|_| may_go) else { return self.poll_work() };
         let piece = |memory: &Option<M>, len: u64| {
             let memory = memory.as_ref().filter(|_| len > 0)?.clone();
@@ -196,10 +196,9 @@ impl<M: Memory> Engine<M> {
             transmission: endpoint.order[channel as usize].push(seq),
             sent: now,
         });
-        let most = &mut self.counters.max_sent_window_size;
-        *most = (*most).max(endpoint.window.len() as u64);
-        self.counters.num_frag_sends += 1;
-        self.counters.num_total_sends += 1;
+        self.counters.max_sent_window_size.raise(endpoint.window.len() as u64);
+        self.counters.num_frag_sends.add(1);
+        self.counters.num_total_sends.add(1);
         let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
@@ -269,10 +268,10 @@ impl<M: Memory> Engine<M> {
         while self.resent < self.limits.resends
             && let Some(index) = self.resending.pop_front()
         {
-            if let Some(seq) = self.next_resend(index) {
+            if let Some(seq) = self.next_probe(index).or_else(|| self.next_resend(index)) {
                 self.resending.push_back(index);
                 self.resent += 1;
-                self.counters.num_resends += 1;
+                self.counters.num_resends.add(1);
                 return self.transmit(index, seq, true);
             }
             if let Some(endpoint) = self.endpoints.at_mut(index) {
@@ -381,8 +380,7 @@ impl<M: Memory> Engine<M> {
                 self.expected += 1;
             }
             let seq = endpoint.window.push(segment);
-            let most = &mut self.counters.max_sent_window_size;
-            *most = (*most).max(endpoint.window.len() as u64);
+            self.counters.max_sent_window_size.raise(endpoint.window.len() as u64);
             return Some(seq);
         }
     }
@@ -411,13 +409,13 @@ impl<M: Memory> Engine<M> {
             ),
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);
-                self.counters.num_void_sends += 1;
+                self.counters.num_void_sends.add(1);
                 (Body::Void, 0, [None, None], false)
             }
         };
         match (again, segment.kind) {
-            (false, Kind::Fragment) => self.counters.num_frag_sends += 1,
-            (false, Kind::Chunk) => self.counters.num_chunk_sends += 1,
+            (false, Kind::Fragment) => self.counters.num_frag_sends.add(1),
+            (false, Kind::Chunk) => self.counters.num_chunk_sends.add(1),
             _ => {}
         }
         segment.again |= again;
@@ -434,7 +432,7 @@ impl<M: Memory> Engine<M> {
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
         let said = Said { flags, tag, length, seq, body };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
-        self.counters.num_total_sends += 1;
+        self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 
@@ -450,7 +448,7 @@ impl<M: Memory> Engine<M> {
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
-        self.counters.num_total_sends += 1;
+        self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 }

@@ -80,6 +80,9 @@ fn recognise() -> Result<(), String> {
     // SAFETY: the host's constant is a zero-ended string.
     let text = unsafe { CStr::from_ptr(text.as_ptr().cast::<c_char>()) }.to_string_lossy();
     let version = parse(&text).ok_or_else(|| format!("its version text is not understood: {text}"))?;
+    if !cfg!(test) {
+        super::guard::install();
+    }
     match (version.0, version.1) {
         (4, 1) => {
             check_sizes(

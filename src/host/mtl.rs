@@ -106,7 +106,7 @@ pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
     conv: *mut A::RawConv,
     mode: c_int,
 ) -> c_int {
-    guard!("mtl_send", {
+    guard("mtl", "send", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: a live convertor.
@@ -127,7 +127,7 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
     _blocking: bool,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_isend", {
+    guard("mtl", "isend", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: a live convertor.
@@ -148,7 +148,7 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
     conv: *mut A::RawConv,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_irecv", {
+    guard("mtl", "irecv", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // SAFETY: a live convertor.
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(
     flag: *mut c_int,
     status: *mut A::RawStatus,
 ) -> c_int {
-    guard!("mtl_iprobe", {
+    guard("mtl", "iprobe", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.iprobe::<L>(comm, Selector(source), Selector(tag)) {
@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
     message: *mut *mut A::RawMessage,
     status: *mut A::RawStatus,
 ) -> c_int {
-    guard!("mtl_improbe", {
+    guard("mtl", "improbe", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, handle) = unsafe { on::<A>(module, comm) };
         let found = match shell.ofi.improbe::<L>(handle, Selector(source), Selector(tag)) {
@@ -223,7 +223,7 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
     message: *mut *mut A::RawMessage,
     request: *mut A::RawReq,
 ) -> c_int {
-    guard!("mtl_imrecv", {
+    guard("mtl", "imrecv", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: a live convertor.
@@ -245,7 +245,7 @@ pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
     request: *mut A::RawReq,
     _flag: c_int,
 ) -> c_int {
-    guard!("mtl_cancel", {
+    guard("mtl", "cancel", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: a live request.
@@ -264,7 +264,7 @@ pub(super) unsafe extern "C" fn add_procs<A: Abi>(
     count: usize,
     procs: *mut *mut A::RawProc,
 ) -> c_int {
-    guard!("mtl_add_procs", {
+    guard("mtl", "add_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -293,7 +293,7 @@ pub(super) unsafe extern "C" fn del_procs<A: Abi>(
     count: usize,
     procs: *mut *mut A::RawProc,
 ) -> c_int {
-    guard!("mtl_del_procs", {
+    guard("mtl", "del_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -316,7 +316,7 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
     module: *mut A::RawModule,
     comm: *mut A::RawComm,
 ) -> c_int {
-    guard!("mtl_add_comm", {
+    guard("mtl", "add_comm", || {
         // SAFETY: the host passes its module and a live communicator.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         // Only now is it certain that the host uses the module: before, its progress would be in vain.
@@ -331,7 +331,7 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> c_int {
-    guard!("mtl_del_comm", {
+    guard("mtl", "del_comm", || {
         // SAFETY: the host passes its module and a live communicator.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
         shell.ofi.remove_comm(comm);
@@ -340,7 +340,7 @@ pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm
 }
 
 pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {
-    guard!("mtl_finalize", {
+    guard("mtl", "finalize", || {
         // SAFETY: the host passes its module, for the last time.
         let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
         if shell.progressing.load(Ordering::Acquire) {
@@ -352,7 +352,7 @@ pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c
 }
 
 pub(super) unsafe extern "C" fn progress<A: Abi, L: Layout>() -> c_int {
-    guard!("mtl_progress", {
+    guard("mtl", "progress", || {
         let active = ACTIVE.load(Ordering::Relaxed);
         if active.is_null() {
             return 0;

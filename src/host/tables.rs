@@ -58,7 +58,7 @@ macro_rules! tables {
                     }
 
                     unsafe extern "C" fn open() -> c_int {
-                        0
+                        component::open()
                     }
 
                     unsafe extern "C" fn close() -> c_int {

@@ -14,6 +14,7 @@
 
 mod address;
 mod clock;
+mod device;
 mod fabric;
 pub(crate) mod inbox;
 mod interface;
@@ -42,6 +43,7 @@ mod network_tests;
 mod socket_tests;
 
 pub use clock::Clock;
+pub use device::has_usnic;
 pub use fabric::{Fabric, interface_of, offers};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface};

@@ -75,11 +75,15 @@ pub fn links(config: &config::Btl, asked: bool) -> Result<Links, Absent> {
         config::LinkKind::Socket if asked => sockets(all, config),
         config::LinkKind::Libfabric if asked => fabrics(&all, config, None),
         config::LinkKind::Socket | config::LinkKind::Libfabric => return Err(Absent::NotWanted),
-        config::LinkKind::Auto => match fabrics(&all, config, Some("usnic")) {
-            Ok(links) => Ok(links),
-            Err(_) if asked => sockets(all, config),
-            Err(_) => return Err(Absent::NotWanted),
-        },
+        config::LinkKind::Auto => {
+            // libfabric is loaded where it is going to be used, and not to learn that there is no such device.
+            let devices = link::has_usnic().then(|| fabrics(&all, config, Some("usnic")));
+            match devices {
+                Some(Ok(links)) => Ok(links),
+                _ if asked => sockets(all, config),
+                _ => return Err(Absent::NotWanted),
+            }
+        }
     }
     .map_err(Absent::Because)
 }

@@ -36,6 +36,9 @@ symbols! {
     }
 }
 
+/// `OPAL_ERR_NOT_AVAILABLE`
+const NOT_AVAILABLE: c_int = -16;
+
 static OWN: OnceLock<Own> = OnceLock::new();
 
 impl Own {
@@ -109,7 +112,7 @@ pub(super) fn retire(module: *mut BtlModule) {
 }
 
 unsafe extern "C" fn progress<A: BtlAbi>() -> c_int {
-    guard!("btl_progress", {
+    guard("btl_usnic", "progress", || {
         let mut count = 0;
         for &module in modules() {
             // SAFETY: a live module of this version.
@@ -121,11 +124,11 @@ unsafe extern "C" fn progress<A: BtlAbi>() -> c_int {
 }
 
 unsafe extern "C" fn register() -> c_int {
-    guard_early("btl_usnic register", 0, params::register)
+    guard_early("btl_usnic", "register", NOT_AVAILABLE, params::register)
 }
 
 unsafe extern "C" fn open() -> c_int {
-    0
+    guard_early("btl_usnic", "open", NOT_AVAILABLE, || 0)
 }
 
 /// `opal_component_init`: the modules, in memory that the host frees.
@@ -134,7 +137,7 @@ unsafe extern "C" fn init<A: BtlAbi>(
     _progress_threads: bool,
     threads: bool,
 ) -> *mut *mut BtlModule {
-    guard_early("btl_usnic init", ptr::null_mut(), || {
+    guard_early("btl_usnic", "init", ptr::null_mut(), || {
         // SAFETY: the host's variable.
         unsafe { count.write(0) };
         let (made, names) = match make::<A>(threads || A::threads()) {
@@ -325,7 +328,7 @@ fn component_address() -> *const BtlComponent {
 }
 
 unsafe extern "C" fn close() -> c_int {
-    0
+    guard_early("btl_usnic", "close", 0, || 0)
 }
 
 /// The component structure of a version.

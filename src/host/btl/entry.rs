@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn add_procs<A: BtlAbi>(
     endpoints: *mut *mut BtlEndpoint,
     reachable: *mut c_void,
 ) -> c_int {
-    guard!("btl_add_procs", {
+    guard("btl_usnic", "add_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         for index in 0..count {
@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
     _procs: *mut *mut BtlProc,
     endpoints: *mut *mut BtlEndpoint,
 ) -> c_int {
-    guard!("btl_del_procs", {
+    guard("btl_usnic", "del_procs", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         let closing: Vec<_> = (0..count)
@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
 }
 
 pub(super) unsafe extern "C" fn finalize<A: BtlAbi>(module: *mut BtlModule) -> c_int {
-    guard!("btl_finalize", {
+    guard("btl_usnic", "finalize", || {
         map::end::<A>();
         retire(module);
         // SAFETY: the host passes its module, for the last time.
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn alloc<A: BtlAbi>(
     size: usize,
     flags: u32,
 ) -> *mut Descriptor {
-    guard!("btl_alloc", {
+    guard("btl_usnic", "alloc", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         shell.pool.take(size.min(LONGEST), flags).map_or(ptr::null_mut(), |parcel| parcel.as_ptr().cast())
@@ -129,7 +129,7 @@ pub(super) unsafe extern "C" fn free<A: BtlAbi>(
     module: *mut BtlModule,
     descriptor: *mut Descriptor,
 ) -> c_int {
-    guard!("btl_free", {
+    guard("btl_usnic", "free", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: the host frees what it was handed, once it has been sent or will not be.
@@ -181,7 +181,7 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi>(
     size: *mut usize,
     flags: u32,
 ) -> *mut Descriptor {
-    guard!("btl_prepare_src", {
+    guard("btl_usnic", "prepare_src", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: the host's variable.
@@ -239,7 +239,7 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi>(
     descriptor: *mut Descriptor,
     tag: u8,
 ) -> c_int {
-    guard!("btl_send", {
+    guard("btl_usnic", "send", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: a descriptor that we handed out.
@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi>(
     tag: u8,
     left: *mut *mut Descriptor,
 ) -> c_int {
-    guard!("btl_sendi", {
+    guard("btl_usnic", "sendi", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: null, or the host's variable.
@@ -376,7 +376,7 @@ macro_rules! transfers {
             context: *mut c_void,
             data: *mut c_void,
         ) -> c_int {
-            guard!($text, {
+            guard("btl_usnic", $text, || {
                 let operation = Operation { endpoint: target, local, handle: local_handle, callback, context, data };
                 // SAFETY: the host's arguments, as they came.
                 unsafe {
@@ -389,7 +389,7 @@ macro_rules! transfers {
     )*};
 }
 
-transfers!(put = "btl_put", get = "btl_get");
+transfers!(put = "put", get = "get");
 
 /// What a peer may do with registered memory (`MCA_BTL_REG_FLAG_*`).
 mod access {
@@ -404,7 +404,7 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi>(
     size: usize,
     flags: u32,
 ) -> *mut BtlRegistration {
-    guard!("btl_register_mem", {
+    guard("btl_usnic", "register_mem", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         let access = match (flags & access::REMOTE_READ != 0, flags & access::REMOTE_WRITE != 0) {
@@ -425,7 +425,7 @@ pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi>(
     module: *mut BtlModule,
     registration: *mut BtlRegistration,
 ) -> c_int {
-    guard!("btl_deregister_mem", {
+    guard("btl_usnic", "deregister_mem", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         // SAFETY: boxed by `register_mem`, and given back once.
@@ -441,7 +441,7 @@ pub(super) unsafe extern "C" fn flush<A: BtlAbi>(
     module: *mut BtlModule,
     _endpoint: *mut BtlEndpoint,
 ) -> c_int {
-    guard!("btl_flush", {
+    guard("btl_usnic", "flush", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         while shell.transfers.load(Ordering::Acquire) != 0 {
@@ -456,7 +456,7 @@ pub(super) unsafe extern "C" fn dump<A: BtlAbi>(
     target: *mut BtlEndpoint,
     _verbose: c_int,
 ) {
-    guard!("btl_dump", {
+    guard("btl_usnic", "dump", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         let endpoint = (!target.is_null()).then(|| endpoint(target));
@@ -467,7 +467,7 @@ pub(super) unsafe extern "C" fn dump<A: BtlAbi>(
 }
 
 pub(super) unsafe extern "C" fn register_error<A: BtlAbi>(module: *mut BtlModule, callback: Failed) -> c_int {
-    guard!("btl_register_error", {
+    guard("btl_usnic", "register_error", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
         let callback = callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void);

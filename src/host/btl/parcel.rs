@@ -6,7 +6,7 @@
 //! away with it), and the engine, from `send` until the last byte is acknowledged. It returns to the
 //! pool when both have let go.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -113,8 +113,9 @@ impl Pool {
 #[cold]
 fn make(class: usize) -> NonNull<Parcel> {
     let layout = layout(class);
+    // Zeroed: the host's headers have holes that nobody fills, and they travel.
     // SAFETY: the layout is not empty.
-    let Some(parcel) = NonNull::new(unsafe { alloc(layout) }.cast::<Parcel>()) else {
+    let Some(parcel) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Parcel>()) else {
         handle_alloc_error(layout)
     };
     // SAFETY: plain numbers and pointers; zero is a value of each.

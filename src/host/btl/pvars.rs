@@ -10,6 +10,7 @@ use super::component::modules;
 use super::shell::Shell;
 use super::sys::BtlPvar;
 use crate::btl::usnic::COUNTERS;
+use crate::host::guard::guard;
 use crate::host::services::{EnumValue, Services};
 
 /// Values of `opal/mca/base/mca_base_pvar.h` and `mca_base_var.h`.
@@ -99,38 +100,44 @@ fn add(
 unsafe extern "C" fn bound(_: *mut BtlPvar, event: c_int, _: *mut c_void, count: *mut c_int) -> c_int {
     /// `MCA_BASE_PVAR_HANDLE_BIND`
     const BIND: c_int = 0;
-    if event == BIND && !count.is_null() {
-        // SAFETY: the host's variable.
-        unsafe { count.write(MODULES.load(Ordering::Acquire) as c_int) };
-    }
-    0
+    guard("btl_usnic", "pvar bound", || {
+        if event == BIND && !count.is_null() {
+            // SAFETY: not null: the host's variable for the number of values.
+            unsafe { count.write(MODULES.load(Ordering::Acquire) as c_int) };
+        }
+        0
+    })
 }
 
 /// The values of a counter.
 unsafe extern "C" fn value<A: BtlAbi>(pvar: *const BtlPvar, values: *mut c_void, _: *mut c_void) -> c_int {
-    // SAFETY: a variable that we registered.
-    let index = unsafe { (*pvar).context }.addr();
-    for module in 0..MODULES.load(Ordering::Acquire) {
-        let count = modules().get(module).map_or(0, |&module| {
-            // SAFETY: a live module of this version.
-            let shell = unsafe { &*module.cast::<Shell<A>>() };
-            shell.core.counters(|counters| counters.iter().nth(index).map_or(0, |(_, count)| count))
-        });
-        // SAFETY: the host has room for as many values as `bound` said.
-        let slot = unsafe { values.cast::<u64>().add(module) };
-        // SAFETY: as above.
-        unsafe { slot.write(count) };
-    }
-    0
+    guard("btl_usnic", "pvar value", || {
+        // SAFETY: a variable that we registered.
+        let index = unsafe { (*pvar).context }.addr();
+        for module in 0..MODULES.load(Ordering::Acquire) {
+            let count = modules().get(module).map_or(0, |&module| {
+                // SAFETY: a live module of this version.
+                let shell = unsafe { &*module.cast::<Shell<A>>() };
+                shell.core.counters().value(index).unwrap_or(0)
+            });
+            // SAFETY: the host has room for as many values as `bound` said.
+            let slot = unsafe { values.cast::<u64>().add(module) };
+            // SAFETY: as above.
+            unsafe { slot.write(count) };
+        }
+        0
+    })
 }
 
 /// The numbers of the modules, whose names the enumeration has.
 unsafe extern "C" fn device(_: *const BtlPvar, values: *mut c_void, _: *mut c_void) -> c_int {
-    for module in 0..MODULES.load(Ordering::Acquire) {
-        // SAFETY: the host has room for as many values as `bound` said.
-        let slot = unsafe { values.cast::<c_int>().add(module) };
-        // SAFETY: as above.
-        unsafe { slot.write(module as c_int) };
-    }
-    0
+    guard("btl_usnic", "pvar device", || {
+        for module in 0..MODULES.load(Ordering::Acquire) {
+            // SAFETY: the host has room for as many values as `bound` said.
+            let slot = unsafe { values.cast::<c_int>().add(module) };
+            // SAFETY: as above.
+            unsafe { slot.write(module as c_int) };
+        }
+        0
+    })
 }

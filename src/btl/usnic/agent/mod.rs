@@ -31,6 +31,7 @@ pub use watch::{Finding, Site, Watch};
 
 use std::cell::Cell;
 use std::io;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -84,9 +85,12 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// The helper thread, as its owners hold it. It ends with the last of them.
 struct Agent {
-    /// Its end is what the thread takes for the word to end.
-    awake: Option<UnixStream>,
+    /// That it is shut down is what the thread takes for the word to end. To close it would not do:
+    /// children that the program has forked hold it open as long as they live.
+    awake: UnixStream,
     thread: Option<JoinHandle<()>>,
+    /// The process whose thread it is: a forked child has none.
+    process: u32,
     counters: Arc<Counters>,
 }
 
@@ -96,15 +100,19 @@ impl Agent {
         let counters = Arc::new(Counters::default());
         let service = Service::new(listener, woken, key, Arc::clone(&counters));
         let thread = sync::spawn("hawser-agent", STACK, move || service.run())?;
-        Ok(Self { awake: Some(awake), thread: Some(thread), counters })
+        Ok(Self { awake, thread: Some(thread), process: std::process::id(), counters })
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.awake = None;
+        if std::process::id() != self.process {
+            // A forked child that ends what it has inherited; the thread is its parent's.
+            return;
+        }
+        let _ = self.awake.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // It waits for nothing but what has just been closed. If it has panicked, it is gone too.
+            // It waits for nothing but what has just been shut down. If it has panicked, it is gone too.
             let _ = thread.join();
         }
     }

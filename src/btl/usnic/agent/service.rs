@@ -89,7 +89,7 @@ impl Service {
         Instant::from_nanos(self.clock.nanos())
     }
 
-    /// Until the process has closed the other end of `woken`.
+    /// Until the process has shut down the other end of `woken`.
     pub(super) fn run(mut self) {
         while !self.sleep() {
             self.hear_clients();

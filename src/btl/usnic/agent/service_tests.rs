@@ -138,3 +138,19 @@ fn a_second_process_finds_the_first_ones_agent() {
     drop(one);
     assert!(two.connect().is_err());
 }
+
+/// What a forked child holds of an agent's descriptors must not matter: here the end that wakes the
+/// thread, as a duplicate.
+#[test]
+fn the_agent_ends_though_a_child_holds_its_descriptors() {
+    let one = node(11);
+    let held = one.agent.as_ref().expect("ours").awake.try_clone().expect("a duplicate");
+    let (over, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(one);
+        let _ = over.send(());
+    });
+    // The watchdog of a test that fails, and nothing that one that passes waits for.
+    assert!(told.recv_timeout(std::time::Duration::from_secs(60)).is_ok(), "the end waits for the child");
+    drop(held);
+}

@@ -58,9 +58,9 @@ pub(super) struct Congestion<C = DelayBound> {
 }
 
 impl Congestion {
-    /// At most `most` segments.
-    pub(super) fn new(most: u64, now: Instant) -> Self {
-        Self { controller: DelayBound::new(most, now), pacer: Pacer::new(now) }
+    /// At most `most` segments, in datagrams of at most `longest` bytes.
+    pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
+        Self { controller: DelayBound::new(most, longest, now), pacer: Pacer::new(now) }
     }
 }
 

@@ -17,7 +17,7 @@
 //! Many that send to one have a window of less than a segment each. It shrinks and grows like any
 //! other; the pacer spreads it.
 //!
-//! The shortest round trip of each round counts, not the average: the machine's scheduler delays
+//! The shortest round trip of a round's second half counts, not the average: the machine's scheduler delays
 //! some packets of every round by milliseconds. The least of all is one through an empty queue, and
 //! a busy sender might never see the queue empty again. So every few seconds the window closes for
 //! a moment.
@@ -39,6 +39,10 @@ const SEEKING: u64 = 4 * UNIT;
 const SEEK: u32 = 3;
 /// The bound of the queue, in time: less cannot be told from the machine's own delays.
 const QUEUE: u64 = 38 * MICRO;
+/// Where datagrams may be longer than any frame of a network, they do not leave the host: nobody else
+/// waits in the queue, and it is that of a process which does not read.
+const LONGEST_FRAME: usize = 16 << 10;
+const OWN_QUEUE: u64 = 20_000 * MICRO;
 /// That many segments may wait in any case, so that others overtake what is lost.
 const FEW: u64 = 3 * UNIT;
 /// Rounds without a queue after which the window grows faster.
@@ -116,9 +120,14 @@ pub(super) struct DelayBound {
     limited: bool,
     delivered: u64,
     lost: u64,
-    /// The shortest round trip of this round.
+    /// The shortest round trip of the second half of this round: a window that has just grown takes
+    /// a while to make a queue.
     least: u64,
     round: Instant,
+    /// When the first half is over.
+    half: Instant,
+    /// The longest queue that is wanted on a short path, in time.
+    queue: u64,
     /// Segments ([`UNIT`]s) delivered in a millisecond, at best.
     rates: Recent,
     losses: Losses,
@@ -127,18 +136,18 @@ pub(super) struct DelayBound {
     empty: u32,
 }
 
-/// The longest queue that is wanted, in time. `rate` is in [`UNIT`]s a millisecond, `usual` are the
+/// The longest queue that is wanted, in time; on a short path it is `queue`. `rate` is in [`UNIT`]s a millisecond, `usual` are the
 /// usual losses in 1024ths: what is lost takes round trips to repair, and the wire needs work
 /// meanwhile.
-fn bound(shortest: u64, rate: u64, usual: u64) -> u64 {
+fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
     let few = FEW * 1_000 * MICRO / rate.max(1);
-    let bound = QUEUE.max(shortest / 4).max(few);
+    let bound = queue.max(shortest / 4).max(few);
     bound + bound * usual * 4 / 1024
 }
 
 impl DelayBound {
-    /// At most `most` segments.
-    pub(super) fn new(most: u64, now: Instant) -> Self {
+    /// At most `most` segments, in datagrams of at most `longest` bytes.
+    pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
         Self {
             window: INITIAL.min(most * UNIT),
             most: most * UNIT,
@@ -150,6 +159,8 @@ impl DelayBound {
             lost: 0,
             least: u64::MAX,
             round: now,
+            half: now,
+            queue: if longest > LONGEST_FRAME { OWN_QUEUE } else { QUEUE },
             rates: Recent::new(RATES),
             losses: Losses { lost: 0, total: 0, smoothed: 0, least: Recent::new(LOSSES) },
             lossless: u32::MAX,
@@ -164,7 +175,7 @@ impl DelayBound {
         self.rates.note(self.delivered * UNIT * 1_000 * MICRO / took.max(1), u64::max);
         let rate = self.rates.values[0].max(self.rates.values[1]);
         let heavy = self.losses.note(self.lost, self.delivered);
-        let bound = bound(shortest, rate, self.losses.usual());
+        let bound = bound(self.queue, shortest, rate, self.losses.usual());
         self.lossless = if self.lost > 0 { 0 } else { self.lossless.saturating_add(1) };
         self.empty = if queue < bound / 4 { self.empty.saturating_add(1) } else { 0 };
         let before = self.window;
@@ -192,9 +203,7 @@ impl DelayBound {
         let fast = self.starting || self.empty >= EMPTY;
         self.leapt = fast && !self.leapt;
         let more = match (self.starting, fast, self.leapt) {
-            (true, _, true) if shortest >= LONG => {
-                self.window.max(INITIAL_LONG.saturating_sub(self.window))
-            }
+            (true, _, true) if shortest >= LONG => self.window.max(INITIAL_LONG.saturating_sub(self.window)),
             (true, _, true) => self.window,
             (false, true, true) => self.window / 2,
             (_, true, false) => 0,
@@ -230,10 +239,13 @@ impl Controller for DelayBound {
     fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome {
         self.delivered += 1;
         if sent < self.round || now == self.round {
+            if now >= self.half {
+                (self.least, self.half) = (u64::MAX, Instant::from_nanos(u64::MAX));
+            }
             return Outcome::Steady;
         }
         let took = now.since(self.round);
-        self.round = now;
+        (self.round, self.half) = (now, now.plus(took / 2));
         let outcome = if self.lost == 0 && !self.limited {
             // Nothing was lost and the window was not used up: it stays as it is.
             self.lossless = self.lossless.saturating_add(1);
@@ -278,7 +290,7 @@ mod tests {
     impl Wire {
         fn new(base: u64, rate: u64) -> Self {
             let now = Instant::from_nanos(1_000_000);
-            Self { controller: DelayBound::new(4096, now), now, base, rate }
+            Self { controller: DelayBound::new(4096, 1472, now), now, base, rate }
         }
 
         /// The queue that a window makes, in microseconds.
@@ -308,7 +320,7 @@ mod tests {
             (0..100).for_each(|_| _ = wire.round(0));
             for _ in 0..200 {
                 wire.round(0);
-                let longest = bound(base * MICRO, rate * 10 * UNIT, 0) / MICRO;
+                let longest = bound(QUEUE, base * MICRO, rate * 10 * UNIT, 0) / MICRO;
                 let queue = wire.queue();
                 assert!(queue <= longest * 3 / 2, "{queue} µs at {base} µs");
                 assert!(wire.controller.window * 100 / UNIT >= base * rate * 9 / 10, "idle at {base} µs");

@@ -3,6 +3,7 @@
 use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
+use super::path::Path;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::slab::Roster;
@@ -112,6 +113,7 @@ pub(super) struct Endpoint {
     pub(super) credit: u64,
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
+    pub(super) path: Path,
     /// Later arrivals of the channel that make a segment lost.
     pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
@@ -170,7 +172,9 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(peer: Peer, window: u64, retransmit: u64, now: Instant) -> Self {
+        let congestion = Congestion::new(window, peer.max_datagram, now);
         Self {
+            path: Path::new(peer.max_datagram),
             peer,
             phase: Phase::Open,
             remote_closed: false,
@@ -191,7 +195,7 @@ impl Endpoint {
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
-            congestion: Congestion::new(window, now),
+            congestion,
             reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,

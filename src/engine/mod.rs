@@ -35,6 +35,7 @@ mod loss;
 mod memory;
 mod operation;
 mod pacer;
+mod path;
 mod rdma;
 mod receive;
 mod reordering;

@@ -333,7 +333,7 @@ stand_in() {
 }
 load_stand_in() { load "$root/$work/$pal" "$root/$work/libmpi.so.40"; }
 
-all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/btl/component.rs src/host/$source/mod.rs)
+all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/btl/services.rs src/host/$source/mod.rs)
 symbols=$all
 
 load

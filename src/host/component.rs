@@ -20,6 +20,11 @@ use crate::mtl::ofi::{self, Offer, Ofi, Refusal};
 
 /// What a version does with an open transport: it wraps it in its table, boxed, for the host.
 pub(super) trait Table: Abi {
+    /// `mca_mtl_base_component_t`
+    type RawComponent;
+
+    /// The component structure under a name.
+    fn component(name: Name) -> Self::RawComponent;
     /// The module of a transport with this tag layout and these limits.
     fn module(ofi: Ofi<Self>, limits: Limits) -> *mut Self::RawModule;
 }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Upcalls;
 use super::agent::{Finding, Watch};
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
-use crate::btl::{Lent, Upcalls};
+use crate::btl::Lent;
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
@@ -20,7 +21,7 @@ use crate::sync::EngineCell;
 use crate::wire::card::{self, Address};
 use crate::wire::probe::Process;
 
-/// One module. All calls may come from several threads, if it was opened so.
+/// One module. All calls may come from any thread.
 pub struct Module {
     state: EngineCell<State>,
     address: Address,
@@ -116,7 +117,6 @@ impl Module {
         key: [u8; 16],
         config: &config::Usnic,
         watch: Watch,
-        threaded: bool,
     ) -> Self {
         let limits = link.limits();
         let address = Address {
@@ -147,7 +147,7 @@ impl Module {
             watch,
             statistics: None,
         };
-        Self { state: EngineCell::new(state, threaded), address, clock: Clock::new(), counters }
+        Self { state: EngineCell::new(state), address, clock: Clock::new(), counters }
     }
 
     /// What is published so that peers reach this module.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::*;
-use crate::btl::{Lent, Upcalls};
+use crate::btl::Lent;
 use crate::config;
 use crate::error::{Error, Result};
 use crate::link::{Interface, Options, Socket};
@@ -81,15 +81,7 @@ impl Node {
         let link = Socket::open(&Interface { mtu, address, ..lo }, &Options::default()).expect("sockets");
         let key = [name as u8; 16];
         Self {
-            module: Module::open(
-                Box::new(link),
-                name,
-                7 + name as u32,
-                key,
-                config,
-                agent::Watch::blind(),
-                false,
-            ),
+            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind()),
             name,
             cards: RefCell::default(),
             received: RefCell::default(),

@@ -438,8 +438,7 @@ impl<M> Ledger<'_, M> {
             // The request has arrived, the data has not.
             Job::Get { .. } => return,
             Job::Serve { .. } => endpoint.serving -= 1,
-            Job::Refuse { .. } => endpoint.refusing -= 1,
-            Job::Send { .. } | Job::Put { .. } | Job::Nothing => {}
+            Job::Send { .. } | Job::Put { .. } | Job::Refuse { .. } | Job::Nothing => {}
         }
         let cookie = operation.cookie;
         self.operations.discard(place);

@@ -105,7 +105,7 @@ pub struct Engine<M> {
     pub(super) spent: Vec<u32>,
     pub(super) owed_now: VecDeque<u32>,
     pub(super) owed_later: VecDeque<(Instant, u32)>,
-    /// Endpoints with a packet of the closing hand-shake to be sent, one for each of them.
+    /// Endpoints with a packet without a sequence number to be sent, one for each of them.
     pub(super) notices: VecDeque<u32>,
     pub(super) timers: Wheel,
     /// Endpoints in the line of those whose share of the receive buffer is reviewed.

@@ -10,7 +10,6 @@ use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
-use crate::wire::usnic::Kind;
 use std::collections::VecDeque;
 
 /// Segments that a peer has room for when nothing else is known.
@@ -35,6 +34,17 @@ pub(super) enum Phase {
     Lingering,
     /// It does not answer.
     Dead,
+}
+
+/// A packet without a sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Close,
+    CloseAck,
+    /// Of what comes for a connection that is closed here.
+    Ack,
+    /// Of the peer's operation with this name.
+    Reject(u64),
 }
 
 /// What is owed to the peer in acknowledgements.
@@ -127,7 +137,6 @@ pub(super) struct Endpoint {
     /// The operations of these.
     pub(super) getting: Roster,
     pub(super) serving: u32,
-    pub(super) refusing: u32,
 
     // Time.
     /// On the clock that does not run while we sleep.
@@ -147,8 +156,8 @@ pub(super) struct Endpoint {
     pub(super) paced_until: Option<Instant>,
     pub(super) close_at: Option<Instant>,
     pub(super) closes: u32,
-    /// Packets of the closing hand-shake to be sent.
-    pub(super) notices: Vec<Kind>,
+    /// Packets without a sequence number to be sent.
+    pub(super) notices: Vec<Notice>,
     /// Closed, we acknowledge everything below this unread.
     pub(super) late: u64,
     pub(super) armed: Option<Instant>,
@@ -206,7 +215,6 @@ impl Endpoint {
             gets: 0,
             getting: Roster::default(),
             serving: 0,
-            refusing: 0,
             heard: now,
             refused: None,
             asked: 0,

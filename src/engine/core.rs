@@ -213,6 +213,15 @@ impl<M: Memory> Engine<M> {
         Ok(EndpointId(key))
     }
 
+    /// The network says that the way to a peer carries only datagrams of this length. What is cut from
+    /// now on keeps to it; what is under way stays as long as it is.
+    pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
+        self.settle(now);
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
+            endpoint.path.handle_too_big(limit, now);
+        }
+    }
+
     /// The endpoint of a process, when it is connected.
     pub fn endpoint_of(&self, name: u64, incarnation: u32) -> Option<EndpointId> {
         let index = *self.names.get(&(name, incarnation))?;

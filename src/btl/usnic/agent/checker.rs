@@ -78,6 +78,8 @@ struct Errand {
     /// Whether a short and a long one have come back.
     short: bool,
     long: bool,
+    /// The network has said that nobody listens there.
+    refused: bool,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
 }
@@ -196,6 +198,7 @@ impl Checker {
             left: tries,
             short: false,
             long: false,
+            refused: false,
             askers: vec![asker],
         };
         self.ask(nonce, &errand);
@@ -309,8 +312,10 @@ impl Checker {
     /// tell.
     fn finish(&mut self, nonce: u64, alive: Option<bool>) {
         let Some(errand) = self.end(nonce) else { return };
-        let (short, long) = (errand.short, errand.long);
-        if short && long {
+        // Where an agent has ended, nothing is known of the way, and nothing is wrong with it.
+        let excused = errand.refused && !errand.short && !errand.long;
+        let (short, long) = (errand.short || excused, errand.long || excused);
+        if errand.short && errand.long {
             if self.known.len() >= KNOWN {
                 self.known.clear();
             }
@@ -326,22 +331,11 @@ impl Checker {
         }
     }
 
-    /// The network says that nobody listens there: the agent has ended. Nothing is known then, and
-    /// nothing is wrong with the way.
+    /// The network says that nobody listens there: the agent has ended, or a packet filter says so for a
+    /// while. It is asked again all the same.
     pub(super) fn handle_refused(&mut self, socket: SocketId, at: SocketAddr) {
-        let there = |(&nonce, errand): (&u64, &Errand)| {
-            (errand.aim.0 == socket && errand.aim.1 == at).then_some(nonce)
-        };
-        let nonces: Vec<u64> = self.errands.iter().filter_map(there).collect();
-        for nonce in nonces {
-            let Some(errand) = self.end(nonce) else { continue };
-            if let Subject::Way { .. } = errand.aim.2 {
-                for (client, id) in errand.askers {
-                    let reply = Reply::Checked { id, short: true, long: true };
-                    self.outputs.push_back(Output::Reply { client, reply });
-                }
-            }
-        }
+        let there = |errand: &&mut Errand| errand.aim.0 == socket && errand.aim.1 == at;
+        self.errands.values_mut().filter(there).for_each(|errand| errand.refused = true);
     }
 
     /// Asks again, or gives up, what has been waited for long enough.

@@ -180,14 +180,36 @@ fn an_agent_that_has_ended_is_no_bad_way() {
     let mut world = World::new(|_, _| true);
     world.request(CLIENT, &check(ID));
     world.request(CLIENT, &ask(process(1)));
+    world.agents[0].handle_refused(0, at(1));
+    world.finish();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
+}
+
+#[test]
+fn what_somebody_else_refuses_excuses_nobody() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
     world.agents[0].handle_refused(0, at(7));
     world.agents[0].handle_refused(1, at(1));
-    world.settle();
-    assert_eq!(world.replies, [], "somebody else's");
+    world.finish();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: false, long: false })]);
+}
+
+/// As a packet filter does while its rules are changed.
+#[test]
+fn a_refusal_ends_no_errand() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.request(CLIENT, &ask(process(1)));
     world.agents[0].handle_refused(0, at(1));
     world.settle();
-    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
-    assert_eq!(world.agents[0].next_timeout(), None);
+    assert_eq!(world.replies, []);
+    world.loses = Box::new(|_, _| false);
+    world.finish();
+    let mut told: Vec<Reply> = world.replies.iter().map(|reply| reply.2).collect();
+    told.sort_by_key(|reply| matches!(reply, Reply::Checked { .. }));
+    let checked = Reply::Checked { id: ID, short: true, long: true };
+    assert_eq!(told, [Reply::Answered { id: ID, alive: true }, checked]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod statistics;
 mod tests;
 
 pub use crate::engine::{Access, COUNTERS, EndpointId, Fragment, Registration};
-pub use crate::link::{Place, place, same_kind};
+pub use crate::link::{Place, fill_random, place, same_kind};
 pub use links::{Absent, Cause, Links, Named, Trouble, farther, links};
 pub use module::{Facts, Module};
 pub use pairing::{Side, pair};

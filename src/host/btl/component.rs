@@ -218,6 +218,9 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
     let mut cores = Vec::new();
     let (key, _) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
     let node = Node::open(name as u32, key);
+    if let Some(why) = node.trouble() {
+        show_help("no agent", &format!("btl_usnic: there is no agent here: {why}"));
+    }
     for Named { name: interface, address, link, .. } in links {
         let (key, incarnation) = secrets().map_err(|why| Declined::Failed(why.to_owned()))?;
         let process = Process { name, incarnation };
@@ -245,11 +248,7 @@ fn make<A: BtlAbi>(threads: bool) -> Result<(Vec<*mut BtlModule>, Vec<String>), 
 /// A key and an incarnation that nobody can guess.
 fn secrets() -> Result<([u8; 16], u32), &'static str> {
     let mut bytes = [0_u8; 20];
-    // SAFETY: room for as many bytes as are asked for.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got != bytes.len() as isize {
-        return Err("the system gives no random numbers (getrandom)");
-    }
+    usnic::fill_random(&mut bytes).map_err(|_| "the system gives no random numbers (getrandom)")?;
     let (mut key, mut incarnation) = ([0; 16], [0; 4]);
     key.copy_from_slice(&bytes[..16]);
     incarnation.copy_from_slice(&bytes[16..]);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::BtlAbi;
 use super::component::{Own, modules};
 use super::shell::Shell;
-use crate::btl::usnic::map::{Device, Row, file_name, text};
+use crate::btl::usnic::map::{Device, Row, file_name, replace, text};
 use crate::btl::usnic::{Place, place};
 use crate::host::services::show_help;
 
@@ -97,7 +97,7 @@ impl Map {
             Device { name: shell.device.clone(), place: place(&address.name), longest: address.max_datagram }
         });
         let text = text(devices.collect(), self.rows.values().cloned());
-        match std::fs::write(&self.file, text) {
+        match replace(&self.file, &text) {
             Ok(()) => {
                 self.written = Some(self.rows.len());
                 None

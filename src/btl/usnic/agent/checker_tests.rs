@@ -4,6 +4,7 @@ use super::checker::*;
 use super::mail::{Reply, Request};
 use crate::engine::Instant;
 use crate::wire::probe::{self, Body, Key, LEN, Message, Process};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct World {
     loses: Box<dyn FnMut(usize, usize) -> bool>,
     sent: Vec<(usize, usize)>,
     replies: Vec<(usize, ClientId, Reply)>,
+    /// Other processes of the nodes, and whether they live.
+    others: HashMap<Process, bool>,
 }
 
 fn process(node: usize) -> Process {
@@ -38,6 +41,7 @@ impl World {
             loses: Box::new(loses),
             sent: Vec::new(),
             replies: Vec::new(),
+            others: HashMap::new(),
         };
         for node in 0..2 {
             world.agents[node].handle_joined(CLIENT, process(node), 0, 4000);
@@ -61,7 +65,10 @@ impl World {
                     assert_eq!((socket, to), (0, at(1 - node)));
                     self.sent.push((node, length));
                     if !(self.loses)(node, length) {
-                        self.agents[1 - node].handle_datagram(0, at(node), &head, length);
+                        let lives = |process| self.others.get(&process).copied();
+                        let answers = Answers { key: &KEYS[1 - node], lives: &lives };
+                        let from = (0, at(node));
+                        self.agents[1 - node].handle_datagram(from, &head, length, Some(answers));
                     }
                 }
             }
@@ -218,8 +225,11 @@ fn who_lives_is_alive_and_who_has_left_is_gone() {
     world.request(CLIENT, &ask(process(1)));
     assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: true })));
     world.agents[1].handle_left(CLIENT);
-    world.request(CLIENT, &ask(process(1)));
-    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: false })));
+    for alive in [false, true] {
+        world.others.insert(process(1), alive);
+        world.request(CLIENT, &ask(process(1)));
+        assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive })), "another's");
+    }
 }
 
 #[test]
@@ -261,7 +271,8 @@ fn what_is_forged_malformed_or_unasked_is_dropped_and_counted() {
     world.request(CLIENT, &ask(process(1)));
     let agent = &mut world.agents[0];
     let hear = |agent: &mut Checker, message: Message, key: &Key| {
-        agent.handle_datagram(0, at(1), &message.emit(key), message.len());
+        let answers = Answers { key: &KEYS[0], lives: &|_| None };
+        agent.handle_datagram((0, at(1)), &message.emit(key), message.len(), Some(answers));
     };
     let nonce = probe::nonce(&KEYS[0], 1);
     // Of the right errand, but not under the other agent's key.
@@ -275,9 +286,13 @@ fn what_is_forged_malformed_or_unasked_is_dropped_and_counted() {
     assert_eq!(agent.counts().stray, 1);
     hear(agent, Message { nonce, body: Body::Gone(process(0)) }, &KEYS[1]);
     hear(agent, Message { nonce, body: Body::Pong { length: 32 } }, &KEYS[1]);
-    agent.handle_datagram(0, at(1), &[0; 31], 31);
-    agent.handle_datagram(0, at(1), &[0xFF; 32], 1472);
+    agent.handle_datagram((0, at(1)), &[0; 31], 31, None);
+    agent.handle_datagram((0, at(1)), &[0xFF; 32], 1472, None);
     assert_eq!(agent.counts().malformed, 2);
+    // Genuine, but by a socket that takes no questions.
+    let question = Message { nonce: 9, body: Body::Ask(process(0)) };
+    agent.handle_datagram((1, at(1)), &question.emit(&KEYS[0]), question.len(), None);
+    assert_eq!(agent.counts().stray, 2);
     assert_eq!(agent.poll_output(), None, "none of it is answered");
     hear(agent, Message { nonce, body: Body::Gone(process(1)) }, &KEYS[1]);
     let reply = Reply::Answered { id: ID, alive: false };

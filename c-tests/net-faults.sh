@@ -391,13 +391,14 @@ if [ "$btl" != tcp ]; then
         need silent 'no longer answers'
         finish
     }
-    begin "a host refuses everything for 10 s: 4 ranks on 2 hosts go on" && {
+    begin "both hosts refuse everything for 10 s: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"
         need crossing
-        need reject 2 "meta l4proto udp"
+        need reject 1 "meta l4proto udp" && need reject 2 "meta l4proto udp"
         sleep 10
         need running
-        need refused 2
+        need refused 1 && need refused 2
+        reject 1
         reject 2
         need crossing
         need passes alltoall
@@ -405,14 +406,15 @@ if [ "$btl" != tcp ]; then
         finish
     }
     # What is said of processes counts more than what the network says: these live.
-    begin "a host refuses data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
+    begin "both hosts refuse data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"
         need crossing
         # The first byte tells packets between modules from those between agents (src/wire/probe.rs).
-        need reject 2 "meta l4proto udp @th,64,8 != 0x51"
+        need reject 1 "meta l4proto udp @th,64,8 != 0x51" && need reject 2 "meta l4proto udp @th,64,8 != 0x51"
         sleep 20
         need running
-        need refused 2
+        need refused 1 && need refused 2
+        reject 1
         reject 2
         need crossing
         need passes alltoall

@@ -196,7 +196,7 @@ impl<M: Memory> Engine<M> {
         self.check_ready(index);
     }
 
-    /// The network says that nobody listens where the peer was. What that means, [`super::life`] says. A
+    /// The network says that nobody listens where the peer was. What that means, `life` says. A
     /// peer that was about to close has just been faster than its last words.
     pub fn handle_gone(&mut self, endpoint: EndpointId, now: Instant) {
         let long = self.limits.refusal_timeout;

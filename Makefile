@@ -3,11 +3,14 @@
 PREFIX       ?= /usr/local
 DESTDIR      ?=
 COMPONENTDIR ?=
-CARGO        ?= cargo
+# The one on PATH, or the distribution's, where that is missing or too old.
+CARGO        ?= PATH="$$(tests/setup.sh path)" cargo
 # Everything here looks for what was built in target/, whatever the environment says.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: all stage setup help headers check test fuzz demo bench install uninstall clean
+.PHONY: all stage setup help headers check test test-all fuzz demo bench install uninstall clean
+# What is to be installed is there before anything is built.
+.NOTPARALLEL:
 
 all: stage ## build the library and stage the components in target/mca
 
@@ -16,25 +19,26 @@ stage:
 	$(CARGO) build --release
 	@mkdir -p target/mca
 	@cp -f target/release/libhawser.so target/mca/libhawser.so.new && mv -f target/mca/libhawser.so.new target/mca/libhawser.so
-	@ln -sf libhawser.so target/mca/mca_mtl_ofi.so
-	@ln -sf libhawser.so target/mca/mca_mtl_hawser.so
-	@ln -sf libhawser.so target/mca/mca_btl_usnic.so
+	@for name in $$(pkgconfig/components.sh); do ln -sf libhawser.so target/mca/mca_$$name.so; done
 	@cp -f docs/help-hawser.txt target/mca/
 
 setup: ## install the Debian packages that the build and the tests need
 	@tests/setup.sh test
 
 headers: ## write the generated headers in include/
-	HAWSER_BLESS=1 $(CARGO) test --release --test headers
+	HAWSER_BLESS=1 $(CARGO) test --profile checked --test headers
 
 check: ## formatting, lints, documentation, header drift, architecture
 	$(CARGO) fmt --check
 	$(CARGO) clippy --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
-	$(CARGO) test --release --test headers --test architecture
+	$(CARGO) test --profile checked --test headers --test architecture
 
-test: setup all ## everything, on both hosts
+test: setup all ## all that the code can tell apart, on both hosts; 20 minutes on two cores
 	@tests/run.sh
+
+test-all: setup all ## the whole matrix, for before a release; hours
+	@tests/run.sh --whole
 
 fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS says
 	@tests/fuzz.sh $(RUNS)
@@ -54,8 +58,8 @@ install: all ## install under PREFIX, component links in COMPONENTDIR
 uninstall: ## remove what install made
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh uninstall
 
-clean: ## remove everything that was built, the second host included
+clean: ## remove everything that was built here; the second host stays in the user's cache
 	$(CARGO) clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile

@@ -85,7 +85,7 @@ compile() {
 
 # known_host NAME: whether NAME can be entered from here.
 known_host() {
-    [ "$1" = "$host" ] || { [ "$1" = debian13 ] && [ -d "$root/target/hosts/debian13" ]; }
+    [ "$1" = "$host" ] || { [ "$1" = debian13 ] && "$root/tests/hosts/debian13.sh" path >/dev/null; }
 }
 
 # hosts_of CHOICE: the hosts that --host CHOICE names; "all" is every host there is.

@@ -19,7 +19,7 @@ rm -rf "$work"
 mkdir -p "$work/logs" || exit 2
 
 # on_host COMMAND…: runs a command on the host, ended after a minute and a half.
-on_host() { timeout --kill-after=10 90 "${there[@]}" "$@"; }
+on_host() { c-tests/patience.sh 90 "${there[@]}" "$@"; }
 
 # job WORD…: a job over the usnic BTL; fills the log and `status`.
 job() {

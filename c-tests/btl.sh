@@ -27,18 +27,25 @@ run() {
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 mpi_compile $(mpi_programs)
 
-for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 10000" "threads 100" forks spawn "spawn ports"; do
+for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 5000" "threads 100" forks spawn "spawn ports"; do
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
+for order in after before; do run 2 "sampler btl_usnic_ $order"; done
+# A thread level that is told late, or to a session only.
+for order in session second late; do
+    [ "$host" = debian12 ] || run 2 "sessions_threads $order"
+done
 run 2 p2p --mca btl_usnic_protect_payload 1
 run 2 p2p --mca btl_usnic_if_include lo
-run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port 47100
+# Ports of this script's own: the other host's jobs may run beside these.
+run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port $((16384 + $$ % 1000 * 16))
+run 2 p2p --mca mpi_yield_when_idle 0
 run 2 p2p --mca btl_usnic_link libfabric --mca btl_usnic_if_include lo
 
 # launch WORD…: a job of two ranks that is not one of those above; fills `log` and `status`.
 launch() {
-    timeout --kill-after=10 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+    c-tests/patience.sh 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
         "${quiet[@]}" --mca pml ob1 "$@" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
     status=$?
 }

@@ -51,7 +51,7 @@ job() {
     local options=()
     while [ "$1" != -- ]; do options+=("$1") && shift; done
     shift
-    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n 2 \
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n 2 \
         --mca mca_base_component_path "$root/$work:$root/target/mca:$stock" "${quiet[@]}" --mca accelerator "$accelerator" \
         --mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1 "${options[@]}" \
         "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null

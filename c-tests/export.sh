@@ -13,7 +13,11 @@ check() { # check TEXT STATUS
 symbols=$(nm -D --defined-only "$library" | awk '{print $3}')
 strangers=$(grep -vE '^(mca_[a-z]+_[a-z]+_component|fi_prov_ini|hawser_[a-z0-9_]+)$' <<<"$symbols")
 check "exports nothing else${strangers:+: found $(tr '\n' ' ' <<<"$strangers")}" "$([ -z "$strangers" ]; echo $?)"
-for name in mca_mtl_ofi_component mca_mtl_hawser_component mca_btl_usnic_component hawser_version hawser_refusal; do
+components=$(pkgconfig/components.sh | sed 's/.*/mca_&_component/' | sort)
+found=$(grep -E '^mca_[a-z]+_[a-z]+_component$' <<<"$symbols" | sort)
+[ -n "$components" ] && diff <(echo "$components") <(echo "$found")
+check "exports the component structures of the list, and no other" $?
+for name in hawser_version hawser_refusal; do
     grep -qx "$name" <<<"$symbols"
     check "exports $name" $?
 done
@@ -29,6 +33,8 @@ readelf -d "$library" | grep -q SYMBOLIC
 check "binds to itself first (-Bsymbolic)" $?
 undefined=$(nm -D --undefined-only "$library" | awk '{print $2}' | grep -E '^(opal|ompi|orte|mca|fi|PMIx|cu|ibv)_' )
 check "declares no symbol of a host or of an optional library" "$([ -z "$undefined" ]; echo $?)"
+! grep -q HAWSER_PROVOKE "$library"
+check "knows nothing of provoked panics" $?
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,16 +1,29 @@
 # What the scripts that run jobs on a host share: how a command gets there, and how verdicts are
 # counted. Sourced by them, in the root of the repository, with `words` set where there are any.
 
+. c-tests/clock.sh
+
 # Variables that Open MPI would take for options of ours.
 for name in ${!OMPI_MCA_*} ${!PMIX_MCA_*} ${!PRTE_MCA_*}; do unset "$name"; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# Ranks that wait give their core away, and have none of their own: steps run side by side, and often
+# on fewer cores than there are ranks. A rank that keeps its core holds up the one it waits for.
+# HAWSER_POLL leaves both to the host.
+if [ -z "${HAWSER_POLL:-}" ]; then
+    export OMPI_MCA_mpi_yield_when_idle=1
+    export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+fi
+
+# whole: the whole matrix is wanted (`make test-all`), not what the code can tell apart.
+whole() { [ -n "${HAWSER_WHOLE:-}" ]; }
 
 passed=0 failed=0 lost=0 words=()
 
 # host_use debian12|debian13: sets `host`; `there`, the words before a command that runs on it; `root`,
 # where the repository is there; `libraries`, the host's, and `stock`, its own components; `quiet`, what
 # mpirun needs to hear besides a component path; `own`, the provider that has tagged messages over TCP
-# by itself.
+# by itself; `programs`, where what is compiled of c-tests/mpi lies, once for all steps.
 host_use() {
     host=$1 quiet=() libraries=/usr/lib/x86_64-linux-gnu
     case $host in
@@ -30,6 +43,7 @@ host_use() {
         ;;
     *) return 1 ;;
     esac
+    programs=target/c-tests/$host/programs
 }
 
 # wanted LINE: all words are in it.
@@ -90,12 +104,19 @@ give_up() {
 # mpi_programs: all of c-tests/mpi that end well.
 mpi_programs() { basename -s .c c-tests/mpi/*.c | grep -vx killed; }
 
-# mpi_compile PROGRAM…: of c-tests/mpi, into `work`; says which it cannot.
+# mpi_compile PROGRAM…: of c-tests/mpi, into `programs`, where all steps of this host find them, with a
+# link in `work`; says which it cannot.
 mpi_compile() {
-    local program status=0
-    for program in "$@"; do
-        "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/mpi/$program.c" -o "$work/$program" \
-            -lpthread >"$work/logs/cc" 2>&1 || { not_ok "$program compiles" "$work/logs/cc"; status=1; }
+    local name made status=0
+    mkdir -p "$programs"
+    for name in "$@"; do
+        made=$programs/$name
+        ln -sfn "../programs/$name" "$work/$name"
+        # Every source there includes headers of the same folder.
+        [ ! -e "$made" ] || [ -n "$(find c-tests/mpi -newer "$made" -print -quit)" ] || continue
+        # Steps that run side by side may want the same one: what lies there is whole.
+        "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/mpi/$name.c" -o "$made.$$" -lpthread \
+            >"$work/logs/cc-$name" 2>&1 && mv "$made.$$" "$made" || { not_ok "$name compiles" "$work/logs/cc-$name"; status=1; }
     done
     return $status
 }
@@ -109,7 +130,7 @@ mpi_job() {
     shift 3
     wanted "$line" || return 0
     log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
-    timeout --kill-after=10 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
         --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@" \
         "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
     status=$?

@@ -7,12 +7,12 @@
 # MTL, ob1 Open MPI's shared memory: the measure of what the host itself can do. PROVIDER in the
 # environment is the libfabric provider (net on debian12, tcp on debian13). What follows -- goes to
 # the suite: `-- -i test_rma` runs one module. debian12 is this machine, debian13 the chroot that
-# tests/hosts/debian13.sh keeps. mpi4py and what compiles it come from pip's index once, into
-# target/mpi4py; each host compiles it with its own mpicc, once.
+# tests/hosts/debian13.sh keeps. mpi4py and what compiles it come from pip's index once, and each host
+# compiles it with its own mpicc once, into the user's cache.
 #
 # A test counts once: failed if it failed on any rank, passed if it passed on one and failed on none.
 # A skipped test counts neither way, nor does one of those named under `known` that fails. A test
-# that takes longer than two minutes ends the run; a run that ends early has failed with the test in
+# that takes longer than two minutes of a quiet machine (clock.sh) ends the run; a run that ends early has failed with the test in
 # which each rank stopped. target/mpi4py/HOST/WITH keeps what the ranks said (rank0, rank1) and every
 # test's outcome and seconds (tests0, tests1). The last line is `N passed, N failed`, the sum of all.
 set -u
@@ -74,51 +74,80 @@ over_hawser=(--mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]
     --mca mtl_${mtl}_provider_include "$provider")
 over_stock=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider")
 
+# What pip's index has, and what each host has compiled of it, is kept for all checkouts, by what it was
+# made of; the rest lies in `work`.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/hawser
+files=$cache/mpi4py-$mpi4py-$(printf '%s' "$tools" | sha256sum | cut -c 1-12)
 store=target/mpi4py
 work=$store/$host
 suite=$work/mpi4py-$mpi4py
 python=$root/$work/venv/bin/python
+mkdir -p "$work" "$cache"
 
-# The sdist and what compiles it. The second host has no pip configuration: it builds from this folder.
+# The sdist and what compiles it. The second host has no pip configuration: it builds from a copy.
 fetch() {
-    local files=$store/files-$mpi4py log=$store/fetch.log
-    [ "$(cat "$files/complete" 2>/dev/null)" != "$mpi4py $tools" ] || return 0
+    local log=$work/fetch.log pip
+    [ ! -e "$files/mpi4py-$mpi4py.tar.gz" ] || return 0
     echo "mpi4py $mpi4py: fetching (log: $log)"
-    rm -rf "$files" && mkdir -p "$files"
+    pip=$(mktemp -d)
+    rm -rf "$files.new" && mkdir -p "$files.new"
     # shellcheck disable=SC2086 # a list of words
     {
-        { [ -e $store/pip/bin/pip ] || /usr/bin/python3 -m venv $store/pip; } &&
-            $store/pip/bin/pip download --no-deps -d "$files" --only-binary :all: --implementation py --abi none --platform any $tools &&
-            $store/pip/bin/pip download --no-deps -d "$files" --no-binary mpi4py "mpi4py==$mpi4py"
+        /usr/bin/python3 -m venv "$pip" &&
+            "$pip/bin/pip" download --no-deps -d "$files.new" --only-binary :all: --implementation py --abi none --platform any $tools &&
+            "$pip/bin/pip" download --no-deps -d "$files.new" --no-binary mpi4py "mpi4py==$mpi4py"
     } >"$log" 2>&1 || give_up "$host: mpi4py $mpi4py is fetched"
-    printf '%s\n' "$mpi4py $tools" >"$files/complete"
+    rm -rf "$pip"
+    mv -T "$files.new" "$files"
+}
+
+# made_for: what a compiled mpi4py depends on.
+made_for() {
+    "${there[@]}" mpicc -show && "${there[@]}" python3 --version && "${there[@]}" ompi_info --version && "${there[@]}" gcc -dumpfullversion
 }
 
 build() {
-    local files=$store/files-$mpi4py log=$work/build.log
-    [ "$(cat "$work/complete" 2>/dev/null)" != "$mpi4py $tools" ] || return 0
+    local log=$work/build.log lock wheels there_files=$root/$work/files
+    wheels=$files/$host-$(made_for 2>/dev/null | sha256sum | cut -c 1-12)
+    # The hosts' steps run side by side, and so may other checkouts.
+    exec {lock}>"$cache/mpi4py.lock"
+    flock "$lock"
     fetch
-    echo "$host: building mpi4py $mpi4py with mpicc (two or three minutes; log: $log)"
-    rm -rf "$work" && mkdir -p "$work"
-    {
-        "${there[@]}" python3 -m venv "$root/$work/venv" &&
-            "${there[@]}" env -u PIP_FIND_LINKS CFLAGS=-O1 MPICC=mpicc "$python" -m pip install --no-cache-dir --no-index \
-                --find-links "$root/$files" --no-binary mpi4py "mpi4py==$mpi4py" &&
-            tar -xzf "$files/mpi4py-$mpi4py.tar.gz" -C "$work"
-    } >"$log" 2>&1 || give_up "$host: mpi4py $mpi4py is built"
-    printf '%s\n' "$mpi4py $tools" >"$work/complete"
+    exec {lock}>"$files/$host.lock"
+    flock "$lock"
+    if [ "$(cat "$work/complete" 2>/dev/null)" != "$wheels" ]; then
+        rm -rf "$work/venv" "$work/files" "$suite"
+        cp -r "$files" "$work/files"
+        : >"$log"
+        "${there[@]}" python3 -m venv "$root/$work/venv" >>"$log" 2>&1 || give_up "$host: a venv is made"
+        if ! ls "$wheels"/*.whl >>"$log" 2>&1; then
+            echo "$host: building mpi4py $mpi4py with mpicc (two or three minutes; log: $log)"
+            "${there[@]}" env -u PIP_FIND_LINKS CFLAGS=-O1 MPICC=mpicc "$python" -m pip wheel --no-cache-dir --no-index --no-deps \
+                --find-links "$there_files" --no-binary mpi4py -w "$there_files/wheels" "mpi4py==$mpi4py" >>"$log" 2>&1 ||
+                give_up "$host: mpi4py $mpi4py is built"
+            rm -rf "$wheels.new" && cp -r "$work/files/wheels" "$wheels.new" && mv -T "$wheels.new" "$wheels"
+        fi
+        rm -rf "$work/files/wheels" && cp -r "$wheels" "$work/files/wheels"
+        "${there[@]}" env -u PIP_FIND_LINKS "$python" -m pip install --no-cache-dir --no-index --no-deps --find-links "$there_files/wheels" \
+            --only-binary mpi4py "mpi4py==$mpi4py" >>"$log" 2>&1 && tar -xzf "$files/mpi4py-$mpi4py.tar.gz" -C "$work" >>"$log" 2>&1 ||
+            give_up "$host: mpi4py $mpi4py is installed"
+        rm -rf "$work/files"
+        printf '%s\n' "$wheels" >"$work/complete"
+    fi
+    exec {lock}>&-
 }
 
 # The suite's own main program with a result class that writes, for each test, `begin TEST` and
 # `end TEST passed|skipped|failed SECONDS` into FOLDER/testsRANK, and `done` at the end.
 recorder() {
     cat <<'PYTHON'
-import faulthandler, os, socket, sys, time, traceback, unittest
+import os, socket, sys, time, traceback, unittest
 
-folder, suite, slowest = sys.argv[1:4]
-del sys.argv[1:4]
+folder, suite = sys.argv[1:3]
+del sys.argv[1:3]
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
 record = open(os.path.join(folder, "tests" + rank), "w", buffering=1)
+record.write(f"pid {os.getpid()}\n")
 sys.path.insert(0, suite)
 sys.dont_write_bytecode = True
 import main
@@ -139,12 +168,10 @@ class Result(unittest.TextTestResult):
     def startTest(self, test):
         self.outcomes, self.begin = set(), time.monotonic()
         record.write(f"begin {test.id()}\n")
-        faulthandler.dump_traceback_later(float(slowest), exit=True)
         super().startTest(test)
 
     def stopTest(self, test):
         super().stopTest(test)
-        faulthandler.cancel_dump_traceback_later()
         outcome = next((o for o in ("failed", "skipped", "passed") if o in self.outcomes), "failed")
         record.write(f"end {test.id()} {outcome} {time.monotonic() - self.begin:.2f}\n")
 
@@ -202,7 +229,7 @@ PYTHON
 # served WITH: whether a rank, asked itself, runs over what is meant to be tested.
 served() {
     local said
-    said=$(timeout --kill-after=20 120 "${there[@]}" mpirun --oversubscribe -n 1 "${options[@]}" "$python" -c '
+    said=$(c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n 1 "${options[@]}" "$python" -c '
 from mpi4py import MPI
 files = {line.split()[-1] for line in open("/proc/self/maps") if "/" in line}
 print("hawser:", *sorted(f for f in files if "hawser" in f.split("/")[-1]))' 2>&1 </dev/null)
@@ -230,7 +257,7 @@ tally() {
 
 # run WITH: the whole suite once; sets good and bad.
 run() {
-    local with=$1 logs=$work/$1 begin=$SECONDS pid status shown=0 skipped outcome
+    local with=$1 logs=$work/$1 begin=$SECONDS pid status shown=0 skipped outcome last now=0
     local -n options=over_$with
     good=0 bad=1
     rm -rf "$logs" && mkdir -p "$logs"
@@ -252,13 +279,19 @@ run() {
     : >"$logs/tests0"
     : >"$logs/tests1"
     # shellcheck disable=SC2016 # for the shell that each rank starts with
-    timeout --kill-after=20 "$longest" "${there[@]}" mpirun --oversubscribe -n 2 "${options[@]}" \
+    c-tests/patience.sh "$longest" "${there[@]}" mpirun --oversubscribe -n 2 "${options[@]}" \
         sh -c 'log=$1; shift; exec "$@" 2>"$log/rank$OMPI_COMM_WORLD_RANK"' sh "$root/$logs" \
-        "$python" -X faulthandler "$root/$logs/recorder.py" "$root/$logs" "$root/$suite/test" "$slowest" \
+        "$python" -X faulthandler "$root/$logs/recorder.py" "$root/$logs" "$root/$suite/test" \
         -v "${excluded[@]}" "${extra[@]}" >"$logs/mpirun" 2>&1 </dev/null &
     pid=$!
+    clock_start
     while kill -0 "$pid" 2>/dev/null; do
         sleep 1
+        clock_read
+        last=$now now=$(cat "$logs/tests0" "$logs/tests1" | wc -l)
+        [ "$now" = "$last" ] || clock=0
+        # Python shows where it is before it dies.
+        [ "$clock" -lt $((slowest * 1000)) ] || { kill -ABRT $(sed -n 's/^pid //p' "$logs/tests0" "$logs/tests1") 2>/dev/null; clock=0; }
         shown=$((shown + 1))
         [ $((shown % 15)) -ne 0 ] || echo "$host $with: $((SECONDS - begin)) s, $(grep -c ^end "$logs/tests0") tests; now $(sed -n '$s/^begin //p' "$logs/tests0")"
     done

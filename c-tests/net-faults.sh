@@ -65,7 +65,7 @@ finish() {
 # launch HOSTS RANKS WORD…: a job that goes on beside the test.
 launch() {
     job_words "$@"
-    CHECK_WATCHDOG=${CHECK_WATCHDOG:-400} bed_on 1 timeout --kill-after=10 420 "${start[@]}" >"$log" 2>&1 </dev/null &
+    CHECK_WATCHDOG=${CHECK_WATCHDOG:-400} bed_on 1 "$bed_root/c-tests/patience.sh" 420 "${start[@]}" >"$log" 2>&1 </dev/null &
     job=$!
 }
 
@@ -73,9 +73,10 @@ running() { kill -0 "$job" 2>/dev/null; }
 
 # until_true COMMAND…: waits for it, as long as the job runs; two minutes at most.
 until_true() {
-    local end=$((SECONDS + 120))
+    clock_start
     until "$@"; do
-        running && [ $SECONDS -lt $end ] || return 1
+        clock_read
+        running && [ "$clock" -lt 120000 ] || return 1
         sleep 0.05
     done
 }
@@ -129,9 +130,10 @@ left() {
 
 # nothing_left: what dies has ten seconds.
 nothing_left() {
-    local end=$((SECONDS + 10))
+    clock_start
     while [ -n "$(left)" ]; do
-        [ $SECONDS -lt $end ] || return 1
+        clock_read
+        [ "$clock" -lt 10000 ] || return 1
         sleep 0.1
     done
 }
@@ -211,9 +213,10 @@ victim_is_dead() {
 
 # ends_soon: the job, by itself; fills `status`.
 ends_soon() {
-    local end=$((SECONDS + end_seconds))
+    clock_start
     while running; do
-        [ $SECONDS -lt $end ] || return 1
+        clock_read
+        [ "$clock" -lt $((end_seconds * 1000)) ] || return 1
         sleep 0.1
     done
     wait "$job"

@@ -28,7 +28,7 @@ debian12)
     first=ofi
     ;;
 debian13)
-    tree=${HAWSER_CHROOT:-target/hosts/debian13}
+    tree=$(tests/hosts/debian13.sh path)
     pal=libopen-pal.so.80
     version=5.0.7 unknown=5.1.7
     source=v5_0 flags=-DOMPI_5
@@ -47,7 +47,7 @@ log=$work/log
 mkdir -p "$work" || exit 2
 
 # on_host COMMAND…: runs a command on the host, ended after a minute.
-on_host() { timeout --kill-after=10 60 "${there[@]}" "$@"; }
+on_host() { c-tests/patience.sh 60 "${there[@]}" "$@"; }
 
 # job OPTION…: a job of 2 ranks with the staged components; fills the log and `status`.
 job() { plain_job --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" "$@"; }
@@ -333,7 +333,7 @@ stand_in() {
 }
 load_stand_in() { load "$root/$work/$pal" "$root/$work/libmpi.so.40"; }
 
-all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/btl/component.rs src/host/$source/mod.rs)
+all=$(sed -nE '/symbols! \{/,/^\}/s/.* = c"([A-Za-z_]+)",$/\1/p' src/host/services.rs src/host/btl/services.rs src/host/$source/mod.rs)
 symbols=$all
 
 load

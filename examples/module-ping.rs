@@ -4,9 +4,10 @@
 //!
 //!     module-ping [MESSAGES [BYTES [LONGEST DATAGRAM]]]      200000 of 8 bytes
 
+use hawser::btl::Lent;
+use hawser::btl::usnic::Upcalls;
 use hawser::btl::usnic::agent::{Finding, Watch};
 use hawser::btl::usnic::{EndpointId, Fragment, Module};
-use hawser::btl::{Lent, Upcalls};
 use hawser::config;
 use hawser::engine::Cookie;
 use hawser::error::{Error, Result};
@@ -40,7 +41,7 @@ fn module(name: u64, config: &config::Usnic) -> Module {
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let link = Socket::open(&lo, &Options::default()).expect("sockets");
     let key = [name as u8; 16];
-    Module::open(Box::new(link), name, 1, key, config, Watch::blind(), false)
+    Module::open(Box::new(link), name, 1, key, config, Watch::blind())
 }
 
 fn main() {

@@ -41,7 +41,7 @@ install_all() {
         return
     fi
     install -d "$destdir$components"
-    for name in mtl_ofi mtl_hawser btl_usnic; do
+    for name in $(pkgconfig/components.sh); do
         link=$destdir$components/mca_$name.so
         if [ -e "$link" ] || [ -L "$link" ]; then
             if ! ours "$link"; then
@@ -56,7 +56,7 @@ install_all() {
 
 uninstall_all() {
     if [ -n "$components" ]; then
-        for name in mtl_ofi mtl_hawser btl_usnic; do
+        for name in $(pkgconfig/components.sh); do
             link=$destdir$components/mca_$name.so
             if ours "$link"; then rm -f "$link"; fi
         done

@@ -8,6 +8,7 @@
 # is `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 2
+PATH=$(tests/setup.sh path)
 
 runs=${1:-1000000} passed=0 failed=0
 triple=$(rustc -vV | sed -n 's/^host: //p')

@@ -21,6 +21,7 @@ fn cell(seed: u64) -> (Setup, Load) {
         delay: one(&mut random, &[500, 10_000, 50_000, 1_000_000]),
         rate: one(&mut random, &[0, 0, 12_500_000, 125_000_000, 1_250_000_000]),
         queue: one(&mut random, &[50_000, 150_000, 1_000_000]),
+        ..Path::default()
     };
     let max_datagram = one(&mut random, &[256, 1_472, 1_472, 8_972]) as usize;
     let capacity = max_datagram << one(&mut random, &[4, 7, 10]);

@@ -1,14 +1,35 @@
 #!/usr/bin/env bash
-# Everything that `make test` runs, on both hosts, one step after the other.
+# Everything that `make test` runs, on both hosts: steps, several at a time.
 #
-#     tests/run.sh [STEP …]       all steps, or only those named
+#     tests/run.sh [STEP …]            all steps, or only those named and what they need
+#     tests/run.sh --whole [STEP …]    the whole matrix, for before a release: `make test-all`
+#     tests/run.sh --list [--whole]    their names
+#
+#     HAWSER_LANES=N                   how many steps at a time; half as many again as there are cores,
+#                                      because most of what a step does is to wait
 #
 # A step prints its own lines and ends with `N passed, N failed`; a step that prints none counts by
-# its exit status. A failed step does not stop the others. The last line is the sum.
+# its exit status. It has a log in target/test-logs, printed when it ends, and a folder for temporary
+# files of its own. A failed step stops none but those that need it. At the end come the slowest
+# steps, the lines that failed, and the sum. docs/testing.md says what is in which run.
 set -u
 cd "$(dirname "$0")/.."
+. tests/schedule.sh
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+list=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --whole) export HAWSER_WHOLE=1 ;;
+    --list) list=yes ;;
+    -*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
+    *) break ;;
+    esac
+    shift
+done
+whole=${HAWSER_WHOLE:-}
+
+PATH=$(tests/setup.sh path)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CARGO_TARGET_DIR=$PWD/target
 hosts=debian12
 not_run=
 if why=$(tests/hosts/debian13.sh able); then
@@ -27,54 +48,50 @@ if ! why=$(. c-tests/net/bed.sh && bed_able); then
     [ -n "${CI:-}" ] || { network= not_run="$not_run networks"; }
 fi
 
-passed=0 failed=0 wanted=" $* " broken=
+# --- the steps: NAME AFTER COMMAND…; the long ones first
 
-# step NAME COMMAND…: runs one step and adds up what it says.
-step() {
-    local name=$1 log=target/test-logs/$1.log begin=$SECONDS status sum
-    shift
-    case $wanted in "  " | *" $name "*) ;; *) return ;; esac
-    printf '\n=== %s\n' "$name"
-    mkdir -p target/test-logs
-    "$@" 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
-    sum=$(sed -nE 's/.*\b([0-9]+) passed[,;] ([0-9]+) failed.*/\1 \2/p' "$log" | if [ "$name" = rust ]; then cat; else tail -n 1; fi)
-    local p=0 f=0 a b
-    while read -r a b; do [ -n "$a" ] && p=$((p + a)) f=$((f + b)); done <<<"$sum"
-    if [ $((p + f)) = 0 ] && [ "$status" = 0 ]; then p=1; fi
-    if [ "$f" = 0 ] && [ "$status" != 0 ]; then f=1; fi
-    passed=$((passed + p)) failed=$((failed + f))
-    [ "$f" = 0 ] || broken="$broken $name"
-    printf '=== %s: %d passed, %d failed, %d s\n' "$name" "$p" "$f" $((SECONDS - begin))
-}
+datagrams=5000000 forged=100000 inputs=200000
+if [ -n "$whole" ]; then
+    datagrams=100000000 forged=1000000 inputs=1000000
+    # As jobs of users run, one step at a time.
+    export HAWSER_POLL=1 HAWSER_LANES=${HAWSER_LANES:-1}
+fi
 
-# A plain `cargo test` simulates a tenth of that.
-step rust env HAWSER_SIM_DATAGRAMS=100000000 cargo test --release
-step fuzz tests/fuzz.sh
-step exports c-tests/export.sh
-step install c-tests/install.sh
-case $hosts in *debian13*) step second-host tests/hosts/debian13.sh make ;; esac
+case $hosts in *debian13*) step second-host - tests/hosts/debian13.sh make ;; esac
 for host in $hosts; do
-    step "layout-$host" c-tests/layout.sh "$host"
-    step "selection-$host" c-tests/selection.sh "$host"
-    step "faults-$host" c-tests/faults.sh "$host"
-    step "mpi-$host" c-tests/run-mpi.sh "$host"
-    step "btl-$host" c-tests/btl.sh "$host"
-    step "btl-reports-$host" c-tests/btl-reports.sh "$host"
-    [ -z "$network" ] || step "net-$host" c-tests/net.sh "$host"
-    [ -z "$network" ] || step "net-reports-$host" c-tests/net-reports.sh "$host"
-    [ -z "$network" ] || step "net-faults-$host" env HAWSER_FORGED=300000 c-tests/net-faults.sh "$host"
-    step "mpi4py-$host" c-tests/mpi4py.sh "$host"
+    there=-
+    [ "$host" = debian12 ] || there=second-host
+    step "programs-$host" $there c-tests/programs.sh "$host"
 done
-case $hosts in *debian13*) step device-debian13 c-tests/device.sh debian13 ;; esac
-# On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
-case $hosts in *debian13*) step mpi4py-spawn env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
+step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" cargo test --profile checked
+for host in $hosts; do
+    step "mpi-$host" "programs-$host" c-tests/run-mpi.sh "$host"
+    step "mpi4py-$host" "programs-$host" c-tests/mpi4py.sh "$host"
+    step "selection-$host" "programs-$host" c-tests/selection.sh "$host"
+    step "faults-$host" "programs-$host" c-tests/faults.sh "$host"
+    [ -z "$network" ] || step "net-faults-$host" "programs-$host" env "HAWSER_FORGED=${HAWSER_FORGED:-$forged}" c-tests/net-faults.sh "$host"
+    [ -z "$network" ] || step "net-$host" "programs-$host" c-tests/net.sh "$host"
+    step "btl-$host" "programs-$host" c-tests/btl.sh "$host"
+    step "btl-reports-$host" "programs-$host" c-tests/btl-reports.sh "$host"
+    [ -z "$network" ] || step "net-reports-$host" "programs-$host" c-tests/net-reports.sh "$host"
+    step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
+    step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
+    step "loop-$host" "programs-$host" c-tests/loop.sh "$host"
+    step "hostile-$host" "programs-$host" c-tests/hostile.sh "$host"
+done
+case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
+step fuzz - tests/fuzz.sh $inputs
+step suite - tests/suite.sh
+step exports - c-tests/export.sh
+step install - c-tests/install.sh
+if [ -n "$whole" ]; then
+    # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
+    case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
+    [ "$(id -u)" = 0 ] && step empty-machine - tests/hosts/empty.sh demo
+fi
 
-echo
-for name in $broken; do
-    echo "failed in $name:"
-    grep -E '^not ok|^test .*FAILED$|^error' "target/test-logs/$name.log"
-done
+[ -z "$list" ] || { printf '%s\n' "${names[@]}"; exit; }
+run_steps "$@"
 [ -z "$not_run" ] || echo "not run:" $not_run
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -12,9 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-/* CHECK_WATCHDOG in the environment asks for another time, in seconds. */
+/* A program hangs that for so many seconds has taken no step (`doing`), and has had the processor for
+ * a quarter of them; or for ten times as long, if it sleeps or gets no processor.
+ * CHECK_WATCHDOG in the environment asks for another time, in seconds. */
 enum { CHECK_WATCHDOG_SECONDS = 120, CHECK_PRINTED_FAILURES = 20, CHECK_GUARD = 64 };
 
 static const char *check_name;
@@ -22,10 +25,12 @@ static int check_rank, check_size;
 static atomic_int check_failures;
 static _Atomic(const char *) check_what = "starting";
 static atomic_llong check_detail;
+static atomic_ulong check_steps;
 
 /* Names the step in hand, for failure lines and for the watchdog. */
 static inline void doing(const char *what, long long detail)
 {
+    atomic_fetch_add(&check_steps, 1);
     atomic_store(&check_what, what);
     atomic_store(&check_detail, detail);
 }
@@ -74,9 +79,32 @@ static inline void check_put_number(long long value)
     check_put(p);
 }
 
+/* Of this process, in seconds. */
+static inline long check_processor_time(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (long)used.tv_sec;
+}
+
+static unsigned check_seconds;
+
 static inline void check_on_alarm(int signal_number)
 {
+    static unsigned long steps;
+    static long used;
+    static int times;
     (void)signal_number;
+    if (steps != atomic_load(&check_steps) || times == 0) {
+        steps = atomic_load(&check_steps);
+        used = check_processor_time();
+        times = 0;
+    }
+    if (times == 0 || (times < 10 && (check_processor_time() - used) * 4 < (long)check_seconds)) {
+        times++;
+        alarm(check_seconds);
+        return;
+    }
     check_put("watchdog: ");
     check_put(check_name);
     check_put(": rank ");
@@ -95,7 +123,8 @@ static inline void check_arm(const char *name)
     check_name = name;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, check_on_alarm);
-    alarm(seconds != NULL ? (unsigned)atoi(seconds) : CHECK_WATCHDOG_SECONDS);
+    check_seconds = seconds != NULL ? (unsigned)atoi(seconds) : CHECK_WATCHDOG_SECONDS;
+    check_on_alarm(0);
 }
 
 /* Initialises MPI at the wanted thread level; the program needs at least `ranks` ranks. */

@@ -48,7 +48,7 @@ job_words() {
 # job HOSTS RANKS WORD…: runs it; fills `log` and `status`.
 job() {
     job_words "$@"
-    CHECK_WATCHDOG=${CHECK_WATCHDOG:-400} bed_on 1 timeout --kill-after=10 420 "${start[@]}" >"$log.raw" 2>&1 </dev/null
+    CHECK_WATCHDOG=${CHECK_WATCHDOG:-400} bed_on 1 "$bed_root/c-tests/patience.sh" 420 "${start[@]}" >"$log.raw" 2>&1 </dev/null
     status=$?
     # Open MPI 5.0 ends its help texts with a zero byte.
     tr -d '\0' <"$log.raw" >"$log"

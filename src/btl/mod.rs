@@ -1,29 +1,194 @@
-//! Byte transports, and what they ask of a host.
+//! Byte transports: what one implements, and what it asks of a host.
 //!
-//! A transport moves fragments between processes and copies to and from registered memory. It is
-//! not generic over the host's layouts: the host's memory comes as [`Lent`] pieces, its objects as
-//! cookies that only the host can read.
+//! A transport moves fragments between processes and, if it can, copies to and from registered memory.
+//! It is not generic over the host's layouts: the host's memory comes as [`Lent`] pieces, its objects as
+//! cookies that only the host can read. A component is a [`Transport`], with its parameter and counter
+//! tables; `host::components` has the one list of them, and `host::btl` everything that is the same for
+//! all.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "loop")]
+#[path = "../../tests/loop/transport.rs"]
+pub mod looped;
+mod parameters;
 pub mod usnic;
 
+pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;
+pub use parameters::{Kind, Number, Parameters, Text};
 
-use crate::engine::{Cookie, EndpointId};
-use crate::error::Result;
+use std::ffi::CStr;
+
+use crate::error::{Error, Result};
+
+/// One module of a byte transport; all calls may come from several threads, and every call that takes
+/// [`Upcalls`] may be re-entered from them.
+pub trait Transport: Sized + Send + Sync + 'static {
+    /// Name of the component, with that of its framework: `btl_usnic`.
+    const COMPONENT: &'static str;
+    /// The counters that users read, each with its help; those that begin with `max_` are watermarks.
+    const COUNTERS: &'static [(&'static str, &'static str)];
+    /// Whether it has [`put`](Self::put), [`get`](Self::get) and registered memory.
+    const HAS_TRANSFERS: bool;
+    /// Whether [`describe`](Self::describe) has something to say.
+    const HAS_DUMP: bool;
+
+    /// The parameters that users set. Their values are the component's, not a module's.
+    fn parameters() -> &'static Parameters;
+
+    /// Opens all modules there are.
+    ///
+    /// # Errors
+    /// Why there is none, and whether that is worth a word.
+    fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined>;
+    /// What the module is called: its network interface, for example.
+    fn device(&self) -> &str;
+    /// What the module's table says.
+    fn limits(&self) -> Limits;
+
+    /// The endpoint through which the module `all[own]` reaches a peer; `None` when it does not.
+    fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId>;
+    /// A module has been told of peers: one call of the host's is over.
+    fn reached(_all: &[&Self], _host: &impl Host) {}
+    /// The name of the process behind an endpoint; `None` when it is known no more.
+    fn peer(&self, endpoint: EndpointId) -> Option<u64>;
+    /// Tells the user that a peer is lost.
+    fn tell_loss(&self, name: u64, host: &impl Host);
+    /// Ends connections, at once or soon; what is queued is sent first.
+    fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls);
+    /// The first of all modules is about to end.
+    fn end(_all: &[&Self], _host: &impl Host) {}
+    /// This module is about to end.
+    fn end_module(&self) {}
+
+    /// Sends a fragment, now or as soon as it can be. [`Upcalls::done`] tells its end, once, if this
+    /// succeeds, and never before this returns.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when the peer is lost; [`Error::OutOfResource`] when
+    /// the host is to try again.
+    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()>;
+    /// Writes to a peer's memory: what is registered there, at an offset.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn put(
+        &self,
+        _endpoint: EndpointId,
+        _local: Lent,
+        _remote: (Registration, u64),
+        _cookie: Cookie,
+    ) -> Result<()> {
+        Err(Error::Unsupported)
+    }
+    /// Reads a peer's memory.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn get(
+        &self,
+        _endpoint: EndpointId,
+        _local: Lent,
+        _remote: (Registration, u64),
+        _cookie: Cookie,
+    ) -> Result<()> {
+        Err(Error::Unsupported)
+    }
+    /// Opens memory to peers; `None` where there are no transfers.
+    fn register(&self, _memory: Lent, _access: Access) -> Option<Registration> {
+        None
+    }
+    /// Closes it again.
+    fn deregister(&self, _registration: Registration) {}
+    /// Receives, delivers, and does what is due. Returns how much happened.
+    fn progress(&self, up: &impl Upcalls) -> usize;
+
+    /// The value of a counter, by its place in [`COUNTERS`](Self::COUNTERS). May be asked by any thread.
+    fn counter(&self, index: usize) -> u64;
+    /// What there is to say about the module, or about one endpoint of it.
+    fn describe(&self, _endpoint: Option<EndpointId>) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a module's table says (`opal/mca/btl/btl.h`).
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest message sent at once, header included.
+    pub eager: usize,
+    /// Data that goes with the announcement of a long message.
+    pub rndv_eager: usize,
+    /// Longest fragment.
+    pub max_send: usize,
+    /// Data up to this length is copied, so that the sender need not wait for the receiver.
+    pub copy: usize,
+    /// Transports of lower value are not used beside this one.
+    pub exclusivity: u32,
+    /// Rank by latency; lower is better.
+    pub latency: u32,
+    /// Share by bandwidth, Mbit/s.
+    pub bandwidth: u32,
+    /// `MCA_BTL_FLAGS_*`
+    pub flags: u32,
+}
+
+/// Why there is no module.
+#[derive(Debug)]
+pub enum Declined {
+    /// Nobody asked for one: said only where the user wants to hear it.
+    Silently(String),
+    /// Something is wrong, and the user has been told.
+    Told,
+}
+
+/// A peer that the host names.
+pub trait Peer {
+    /// Its name: the job in the lower half, the rank in the upper.
+    fn name(&self) -> u64;
+    /// The name of the node that it runs on, if the host knows it.
+    fn node(&self) -> Option<String>;
+}
+
+/// What a host does for a transport at any time.
+pub trait Host {
+    /// The name of this process: the job in the lower half, the rank in the upper.
+    fn name(&self) -> u64;
+    /// The name of this node.
+    fn node(&self) -> String;
+    /// Publishes something to the job, under a key.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with the host's code.
+    fn publish(&self, key: &'static CStr, bytes: &[u8]) -> Result<()>;
+    /// The modex record of a process: what it published under a key.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it has published nothing.
+    fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>>;
+    /// The value of a text parameter of the component.
+    fn text(&self, parameter: &CStr) -> Option<String>;
+    /// Whether the user named the component: `--mca btl usnic,self`.
+    fn is_asked_for(&self) -> bool;
+    /// Whether the user wants to know what is chosen and why.
+    fn is_verbose(&self) -> bool;
+    /// Shows a help text around one line, once for all processes that it happens to.
+    fn notice(&self, topic: &str, line: &str);
+    /// Says one line.
+    fn say(&self, line: &str);
+}
 
 /// What a transport tells the host. Every call may re-enter the transport.
 pub trait Upcalls {
+    /// What the host does at any time.
+    fn host(&self) -> impl Host;
     /// A whole fragment has arrived. The bytes are the host's for the time of the call.
     fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]);
     /// An operation has ended; the memory that it used is the host's again.
     fn done(&self, cookie: Cookie, outcome: Result<()>);
+    /// A peer counts as lost from now on: `tell` tells the user, unless that has been done, or the host
+    /// has given the peer up itself. [`lost`](Self::lost) follows.
+    fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce());
     /// A peer is gone; all its operations have ended before.
     fn lost(&self, endpoint: EndpointId, name: u64);
-    /// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on, and
-    /// [`Self::lost`] follows.
-    fn unreached(&self, name: u64, finding: &usnic::agent::Finding);
-    /// What a process published for this transport.
-    fn card(&self, name: u64) -> Result<Vec<u8>>;
 }

@@ -99,7 +99,7 @@ impl<M: Memory> Engine<M> {
                 let wait = endpoint.rtt.timeout(self.limits.ack_delay) << endpoint.closes;
                 endpoint.close_at = Some(now.plus(wait.min(self.limits.retransmit_max)));
                 endpoint.closes += 1;
-                self.notices.push_back((index, Kind::Close));
+                self.notify(index, Kind::Close);
                 self.arm(index);
             }
             Phase::Lingering => self.remove(index),
@@ -131,19 +131,26 @@ impl<M: Memory> Engine<M> {
         if !std::mem::replace(&mut endpoint.remote_closed, true) {
             self.fail_gets(index);
         }
-        if !self.notices.contains(&(index, Kind::CloseAck)) {
-            self.notices.push_back((index, Kind::CloseAck));
+        self.notify(index, Kind::CloseAck);
+    }
+
+    /// Sees to it that a packet of the hand-shake is sent.
+    fn notify(&mut self, index: u32, kind: Kind) {
+        if let Some(endpoint) = self.endpoints.at_mut(index)
+            && !endpoint.notices.contains(&kind)
+        {
+            endpoint.notices.push(kind);
+            self.notices.push_back(index);
         }
     }
 
     /// A peer that has closed sends no more data.
     fn fail_gets(&mut self, index: u32) {
-        for place in self.operations.indices() {
-            let open = |operation: &Operation<M>| {
-                operation.endpoint == index && matches!(operation.job, Job::Get { .. })
-            };
-            if self.operations.at(place).is_some_and(open) {
-                self.fail(place, Error::Unreachable);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        for key in endpoint.getting.take() {
+            let open = |operation: &Operation<M>| matches!(operation.job, Job::Get { .. });
+            if self.operations.get(key).is_some_and(open) {
+                self.fail(key.index, Error::Unreachable);
             }
         }
     }
@@ -159,9 +166,7 @@ impl<M: Memory> Engine<M> {
         if repr.body == Body::Close {
             self.handle_close(index);
         } else if repr.body.kind().is_sequenced() {
-            if !self.notices.contains(&(index, Kind::Ack)) {
-                self.notices.push_back((index, Kind::Ack));
-            }
+            self.notify(index, Kind::Ack);
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.late = endpoint.late.max(endpoint.received.end()).max(repr.seq.saturating_add(1));
             }
@@ -170,8 +175,13 @@ impl<M: Memory> Engine<M> {
 
     /// The next packet of a closing hand-shake.
     pub(super) fn poll_notice(&mut self) -> Option<Transmit<M>> {
-        while let Some((index, kind)) = self.notices.pop_front() {
-            let Some(Endpoint { phase, late, .. }) = self.endpoints.at(index) else { continue };
+        while let Some(index) = self.notices.pop_front() {
+            let Some(endpoint) = self.endpoints.at_mut(index) else { continue };
+            if endpoint.notices.is_empty() {
+                continue;
+            }
+            let kind = endpoint.notices.remove(0);
+            let Endpoint { phase, late, .. } = endpoint;
             let body = match kind {
                 Kind::Close if *phase == Phase::Closing => Body::Close,
                 Kind::CloseAck if *phase != Phase::Dead => Body::CloseAck,

@@ -4,10 +4,13 @@ use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
 use super::life::Evidence;
+use super::reordering::Reordering;
 use super::rtt::Rtt;
+use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
+use crate::wire::usnic::Kind;
 use std::collections::VecDeque;
 
 /// Segments that a peer has room for when nothing else is known.
@@ -102,13 +105,16 @@ pub(super) struct Endpoint {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// Probes that have not left yet, and when they were asked for.
+    pub(super) probes: u32,
+    pub(super) probed: Instant,
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
     pub(super) credit: u64,
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
     /// Later arrivals of the channel that make a segment lost.
-    pub(super) reordering: u64,
+    pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
     pub(super) newest_arrival: Instant,
     pub(super) next_fragment: u32,
@@ -117,6 +123,8 @@ pub(super) struct Endpoint {
     pub(super) ready: bool,
     pub(super) resending: bool,
     pub(super) gets: u32,
+    /// The operations of these.
+    pub(super) getting: Roster,
     pub(super) serving: u32,
     pub(super) refusing: u32,
 
@@ -138,6 +146,8 @@ pub(super) struct Endpoint {
     pub(super) paced_until: Option<Instant>,
     pub(super) close_at: Option<Instant>,
     pub(super) closes: u32,
+    /// Packets of the closing hand-shake to be sent.
+    pub(super) notices: Vec<Kind>,
     /// Closed, we acknowledge everything below this unread.
     pub(super) late: u64,
     pub(super) armed: Option<Instant>,
@@ -154,6 +164,8 @@ pub(super) struct Endpoint {
     pub(super) promised_until: Instant,
     pub(super) settled: Settled,
     pub(super) sharing: bool,
+    /// It stands in the line of those whose share is reviewed.
+    pub(super) listed: bool,
     pub(super) last_data: Instant,
 }
 
@@ -174,12 +186,14 @@ impl Endpoint {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            probes: 0,
+            probed: Instant::ORIGIN,
             in_flight: 0,
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
             congestion: Congestion::new(window, now),
-            reordering: 3,
+            reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
             pass: 0,
@@ -187,6 +201,7 @@ impl Endpoint {
             ready: false,
             resending: false,
             gets: 0,
+            getting: Roster::default(),
             serving: 0,
             refusing: 0,
             heard: now,
@@ -201,6 +216,7 @@ impl Endpoint {
             paced_until: None,
             close_at: None,
             closes: 0,
+            notices: Vec::new(),
             late: 0,
             armed: None,
             received: ReceiveWindow::default(),
@@ -212,6 +228,7 @@ impl Endpoint {
             promised_until: now,
             settled: Settled::default(),
             sharing: false,
+            listed: false,
             last_data: now,
         }
     }

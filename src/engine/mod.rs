@@ -36,6 +36,7 @@ mod memory;
 mod operation;
 mod rdma;
 mod receive;
+mod reordering;
 mod rtt;
 mod send;
 mod slab;

@@ -23,9 +23,7 @@ impl<M: Memory> Engine<M> {
 
     /// Ends a registration. Data on its way out of it is cancelled; the memory is not looked at again.
     pub fn deregister(&mut self, registration: Registration) {
-        if !self.registry.remove(registration) {
-            return;
-        }
+        let Some(mut registered) = self.registry.remove(registration) else { return };
         let served = |operation: &super::operation::Operation<M>| match operation.job {
             Job::Serve { registration: id, generation, operation: peers, .. }
                 if (id, generation) == (registration.id, registration.generation) =>
@@ -34,9 +32,9 @@ impl<M: Memory> Engine<M> {
             }
             _ => None,
         };
-        for place in self.operations.indices() {
-            let Some((index, peers)) = self.operations.at(place).and_then(served) else { continue };
-            self.fail(place, Error::NotFound);
+        for key in registered.served.take() {
+            let Some((index, peers)) = self.operations.get(key).and_then(served) else { continue };
+            self.fail(key.index, Error::NotFound);
             self.refuse(index, peers, true);
         }
     }
@@ -74,9 +72,10 @@ impl<M: Memory> Engine<M> {
         let Registration { id: registration, generation, .. } = remote;
         let arrived = Coverage::default();
         let job = Job::Get { local, registration, generation, offset: remote_offset, arrived };
-        self.enqueue(endpoint, job, 0, Some(cookie), true)?;
+        let key = self.enqueue(endpoint, job, 0, Some(cookie), true)?;
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
             endpoint.gets += 1;
+            endpoint.getting.enter(key, &self.operations);
             self.expected += 1;
         }
         Ok(())
@@ -135,10 +134,13 @@ impl<M: Memory> Engine<M> {
         endpoint.serving += 1;
         self.counters.num_get_recvs.add(1);
         let job = Job::Serve { memory, registration, generation, offset, operation };
-        if self.enqueue(self.id(index), job, length, None, false).is_err()
-            && let Some(endpoint) = self.endpoints.at_mut(index)
-        {
-            endpoint.serving -= 1;
+        match self.enqueue(self.id(index), job, length, None, false) {
+            Ok(key) => self.registry.note_served(registration, key, &self.operations),
+            Err(_) => {
+                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                    endpoint.serving -= 1;
+                }
+            }
         }
         true
     }

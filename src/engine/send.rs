@@ -75,7 +75,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         self.queue(endpoint, job, total, cookie, priority)
     }
 
@@ -87,7 +87,7 @@ impl<M: Memory> Engine<M> {
         total: u64,
         cookie: Option<Cookie>,
         priority: bool,
-    ) -> Result<u32> {
+    ) -> Result<Key> {
         let index = endpoint.0.index;
         let ours = cookie.is_none();
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
@@ -107,7 +107,7 @@ impl<M: Memory> Engine<M> {
             at.ready = true;
             self.ready.push_back(index);
         }
-        Ok(key.index)
+        Ok(key)
     }
 
     /// The next datagram to send; `None` ends the pass.
@@ -149,7 +149,7 @@ impl<M: Memory> Engine<M> {
             && (endpoint.window.len() as u64) < self.limits.window
             && endpoint.handed < self.limits.send_credits
             && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharers.len(), known);
+        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
         let Some(credit) = credit.filter(|_| may_go) else { return self.poll_work() };
         let piece = |memory: &Option<M>, len: u64| {
             let memory = memory.as_ref().filter(|_| len > 0)?.clone();
@@ -268,7 +268,7 @@ impl<M: Memory> Engine<M> {
         while self.resent < self.limits.resends
             && let Some(index) = self.resending.pop_front()
         {
-            if let Some(seq) = self.next_resend(index) {
+            if let Some(seq) = self.next_probe(index).or_else(|| self.next_resend(index)) {
                 self.resending.push_back(index);
                 self.resent += 1;
                 self.counters.num_resends.add(1);

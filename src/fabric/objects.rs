@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::context::Context;
 use super::cushion::Cushion;
 use super::info::{Info, InfoList};
+use super::operation::Work;
 use super::{Address, done, sys};
 use crate::error::{Error, Result};
 
@@ -208,11 +209,11 @@ impl AddressVector {
 }
 
 /// An endpoint with its contexts, ready to send and receive.
-pub struct Endpoint<T> {
+pub struct Endpoint<W: Work> {
     // Dropped first, so that the contexts, which close before their queues, hold the last reference.
     object: Arc<Object>,
-    first: Context<T>,
-    others: Vec<Context<T>>,
+    first: Context<W>,
+    others: Vec<Context<W>>,
     _addresses: Arc<AddressVector>,
 }
 
@@ -228,7 +229,7 @@ pub struct Ready {
     pub threads: bool,
 }
 
-impl<T> Endpoint<T> {
+impl<W: Work> Endpoint<W> {
     /// Opens and enables the endpoint of an offer.
     pub fn open(
         domain: &Arc<Domain>,
@@ -273,7 +274,7 @@ impl<T> Endpoint<T> {
         object: &Arc<Object>,
         index: usize,
         ready: &Ready,
-    ) -> Result<Context<T>> {
+    ) -> Result<Context<W>> {
         let fid: *mut sys::fid_ep = object.as_ptr();
         let ops = table!(fid, ops);
         let (open_tx, open_rx) =
@@ -298,13 +299,13 @@ impl<T> Endpoint<T> {
 
     /// The first context; an ordinary endpoint has no other.
     #[inline]
-    pub fn first(&self) -> &Context<T> {
+    pub fn first(&self) -> &Context<W> {
         &self.first
     }
 
     /// The further contexts of a scalable endpoint.
     #[inline]
-    pub fn others(&self) -> &[Context<T>] {
+    pub fn others(&self) -> &[Context<W>] {
         &self.others
     }
 

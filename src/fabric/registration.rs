@@ -1,14 +1,14 @@
 //! [`Registration`]: a piece of device memory that the provider may reach (`fi_mr(3)`, `FI_MR_HMEM`).
 //!
-//! A message in device memory is posted with the [`Descriptor`] of a registration that covers it;
-//! whoever posts it keeps the registration until the operation has ended. Host memory needs none:
-//! nothing here offers `FI_MR_LOCAL` to a provider.
+//! A message in device memory is posted with the descriptor of a registration that covers it; the
+//! operation keeps the registration until it has ended. Host memory needs none: nothing here offers
+//! `FI_MR_LOCAL` to a provider.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::context::{Landing, Payload};
+use super::loan::Piece;
 use super::objects::{Domain, Object, table};
 use super::{done, sys};
 use crate::error::{Error, Result};
@@ -33,20 +33,6 @@ pub struct Device {
     pub number: i32,
 }
 
-/// What a provider is shown with a piece of device memory (`fi_mr_desc(3)`).
-#[derive(Clone, Copy)]
-pub struct Descriptor(*mut c_void);
-
-impl Descriptor {
-    /// That of memory which the provider reaches without a registration.
-    pub const NONE: Self = Self(ptr::null_mut());
-
-    #[inline]
-    pub(super) fn as_ptr(self) -> *mut c_void {
-        self.0
-    }
-}
-
 /// A registered piece of device memory; given up when dropped.
 pub struct Registration {
     object: Object,
@@ -63,19 +49,20 @@ struct Attributes {
 
 impl Registration {
     /// Lets the provider read the bytes of a send.
-    pub fn of_payload(domain: &Arc<Domain>, bytes: Payload, on: Device) -> Result<Self> {
-        Self::open(domain, bytes.start(), bytes.len(), u64::from(sys::FI_SEND), on)
+    pub(super) fn to_send(domain: &Arc<Domain>, bytes: Piece, on: Option<Device>) -> Result<Self> {
+        Self::open(domain, bytes, u64::from(sys::FI_SEND), on)
     }
 
     /// Lets the provider write where a receive goes.
-    pub fn of_landing(domain: &Arc<Domain>, to: Landing, on: Device) -> Result<Self> {
-        Self::open(domain, to.start(), to.len(), u64::from(sys::FI_RECV), on)
+    pub(super) fn to_receive(domain: &Arc<Domain>, to: Piece, on: Option<Device>) -> Result<Self> {
+        Self::open(domain, to, u64::from(sys::FI_RECV), on)
     }
 
-    fn open(domain: &Arc<Domain>, start: *const u8, len: usize, access: u64, on: Device) -> Result<Self> {
+    fn open(domain: &Arc<Domain>, memory: Piece, access: u64, on: Option<Device>) -> Result<Self> {
+        let on = on.ok_or(Error::Unsupported)?;
         let fid: *mut sys::fid_domain = domain.object().as_ptr();
         let open = table!(fid, mr).regattr.ok_or(Error::Unsupported)?;
-        let piece = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+        let piece = libc::iovec { iov_base: memory.start.cast(), iov_len: memory.len };
         // One after the other: a provider that does not make keys itself takes none twice.
         let key = domain.next_key();
         let mut device = sys::fi_mr_attr__bindgen_ty_1 { reserved: 0 };
@@ -109,12 +96,10 @@ impl Registration {
         Ok(Self { object, _domain: Arc::clone(domain) })
     }
 
-    /// What goes with the memory into an operation. The operation's state holds the registration.
-    pub fn descriptor(&self) -> Descriptor {
+    /// What the provider is shown with the memory (`fi_mr_desc(3)`).
+    pub(super) fn descriptor(&self) -> *mut c_void {
         let fid: *mut sys::fid_mr = self.object.as_ptr();
-        // SAFETY: an open registration.
-        let descriptor = unsafe { &raw const (*fid).mem_desc };
-        // SAFETY: as above.
-        Descriptor(unsafe { descriptor.read() })
+        // SAFETY: an open registration, whose descriptor does not change.
+        unsafe { (*fid).mem_desc }
     }
 }

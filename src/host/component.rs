@@ -20,6 +20,11 @@ use crate::mtl::ofi::{self, Offer, Ofi, Refusal};
 
 /// What a version does with an open transport: it wraps it in its table, boxed, for the host.
 pub(super) trait Table: Abi {
+    /// `mca_mtl_base_component_t`
+    type RawComponent;
+
+    /// The component structure under a name.
+    fn component(name: Name) -> Self::RawComponent;
     /// The module of a transport with this tag layout and these limits.
     fn module(ofi: Ofi<Self>, limits: Limits) -> *mut Self::RawModule;
 }
@@ -50,7 +55,12 @@ const NOT_AVAILABLE: c_int = -16;
 const SUCCESS: c_int = 0;
 
 pub(super) fn register<A: Abi>(name: Name) -> c_int {
-    guard_early("register", NOT_AVAILABLE, || params::register(name, A::default_exclude(), A::DEVICE))
+    guard_early("mtl", "register", NOT_AVAILABLE, || params::register(name, A::default_exclude(), A::DEVICE))
+}
+
+/// The host begins to use the component; nothing is done before `query`.
+pub(super) fn open() -> c_int {
+    guard_early("mtl", "open", NOT_AVAILABLE, || SUCCESS)
 }
 
 /// Whether the user asked for this transport or for a provider, so that silence would be wrong.
@@ -63,7 +73,7 @@ fn is_wanted(name: Name, config: &config::Ofi) -> bool {
 /// # Safety
 /// `module` and `priority` are the host's, to be written.
 pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, priority: *mut c_int) -> c_int {
-    guard_early("query", NOT_AVAILABLE, || {
+    guard_early("mtl", "query", NOT_AVAILABLE, || {
         // SAFETY: the host's variable.
         unsafe { module.write(ptr::null_mut()) };
         let mut offered = OFFERED.lock();
@@ -71,7 +81,7 @@ pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, prior
             // The same transport under its other name.
             return NOT_AVAILABLE;
         }
-        match open::<A>(name) {
+        match endpoint::<A>(name) {
             Ok(made) => {
                 // SAFETY: the host's variable. It only wants to see that there is a module.
                 unsafe { module.write(made.module) };
@@ -94,7 +104,7 @@ pub(super) unsafe fn query<A: Table>(name: Name, module: *mut *mut c_void, prior
     })
 }
 
-fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
+fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let config = params::config(name).map_err(Refusal::Wish)?;
     let wish =
         |why: String| if is_wanted(name, &config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
@@ -162,7 +172,7 @@ fn open<A: Table>(name: Name) -> Result<Offered, Refusal> {
 /// # Safety
 /// `reaches_devices` is null or the host's, to be written.
 pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut A::RawModule {
-    guard_early("init", ptr::null_mut(), || {
+    guard_early("mtl", "init", ptr::null_mut(), || {
         let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else {
             return ptr::null_mut();
         };
@@ -186,7 +196,7 @@ pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *
 
 /// The host drops the component: what was offered and not taken is closed.
 pub(super) fn close(name: Name) -> c_int {
-    guard_early("close", SUCCESS, || {
+    guard_early("mtl", "close", SUCCESS, || {
         if let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) {
             // SAFETY: never handed over.
             unsafe { (made.discard)(made.module) };

@@ -7,9 +7,11 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
+use super::btl::{self, BtlAbi};
+use super::component::Table;
 use super::services::{Relay, Services};
 use super::symbols::Loaded;
-use super::{btl, v4_1, v5_0};
+use super::{components, v4_1, v5_0};
 
 /// Room for a component structure of any version.
 #[repr(C, align(16))]
@@ -18,11 +20,11 @@ pub struct Slot(UnsafeCell<[u8; Slot::SIZE]>);
 impl Slot {
     const SIZE: usize = 512;
 
-    const fn empty() -> Self {
+    pub(super) const fn empty() -> Self {
         Self(UnsafeCell::new([0; Self::SIZE]))
     }
 
-    fn fill<T>(&self, value: T) {
+    pub(super) fn fill<T>(&self, value: T) {
         const { assert!(size_of::<T>() <= Self::SIZE && align_of::<T>() <= 16) };
         // SAFETY: large enough and aligned; only the constructor writes, before the host looks.
         unsafe { self.0.get().cast::<T>().write(value) };
@@ -31,18 +33,6 @@ impl Slot {
 
 // SAFETY: written once, by the constructor; afterwards it is the host's.
 unsafe impl Sync for Slot {}
-
-/// The OFI MTL in the place of the host's own.
-#[unsafe(no_mangle)]
-pub static mca_mtl_ofi_component: Slot = Slot::empty();
-
-/// The OFI MTL beside the host's own.
-#[unsafe(no_mangle)]
-pub static mca_mtl_hawser_component: Slot = Slot::empty();
-
-/// The usnic BTL, in the place of the host's own.
-#[unsafe(no_mangle)]
-pub static mca_btl_usnic_component: Slot = Slot::empty();
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -80,57 +70,71 @@ fn recognise() -> Result<(), String> {
     // SAFETY: the host's constant is a zero-ended string.
     let text = unsafe { CStr::from_ptr(text.as_ptr().cast::<c_char>()) }.to_string_lossy();
     let version = parse(&text).ok_or_else(|| format!("its version text is not understood: {text}"))?;
-    match (version.0, version.1) {
-        (4, 1) => {
-            check_sizes(
-                mpi,
-                &[
-                    (c"opal_object_t_class", size_of::<v4_1::sys::Object>()),
-                    (c"opal_convertor_t_class", size_of::<v4_1::sys::Convertor>()),
-                    (c"opal_datatype_t_class", size_of::<v4_1::sys::Datatype>()),
-                    (c"ompi_communicator_t_class", size_of::<v4_1::sys::Communicator>()),
-                    (c"ompi_group_t_class", size_of::<v4_1::sys::Group>()),
-                    (c"ompi_proc_t_class", size_of::<v4_1::sys::Proc>()),
-                    (c"ompi_request_t_class", size_of::<v4_1::sys::Request>()),
-                    (c"ompi_message_t_class", size_of::<v4_1::sys::Message>()),
-                ],
-            )?;
-            let (services, own, byte) = (Services::find(mpi)?, v4_1::Own::find(mpi)?, btl::Own::find(mpi)?);
-            services.install(Relay::Own);
-            byte.install();
-            own.install(version);
-            let (ofi, hawser) = v4_1::components();
-            mca_mtl_ofi_component.fill(ofi);
-            mca_mtl_hawser_component.fill(hawser);
-            mca_btl_usnic_component.fill(btl::component::<v4_1::V4_1>());
-            Ok(())
-        }
-        (5, 0) => {
-            check_sizes(
-                mpi,
-                &[
-                    (c"opal_object_t_class", size_of::<v5_0::sys::Object>()),
-                    (c"opal_convertor_t_class", size_of::<v5_0::sys::Convertor>()),
-                    (c"opal_datatype_t_class", size_of::<v5_0::sys::Datatype>()),
-                    (c"ompi_communicator_t_class", size_of::<v5_0::sys::Communicator>()),
-                    (c"ompi_group_t_class", size_of::<v5_0::sys::Group>()),
-                    (c"ompi_proc_t_class", size_of::<v5_0::sys::Proc>()),
-                    (c"ompi_request_t_class", size_of::<v5_0::sys::Request>()),
-                    (c"ompi_message_t_class", size_of::<v5_0::sys::Message>()),
-                ],
-            )?;
-            let (services, own, byte) = (Services::find(mpi)?, v5_0::Own::find(mpi)?, btl::Own::find(mpi)?);
-            services.install(Relay::Launcher);
-            byte.install();
-            own.install(version);
-            let (ofi, hawser) = v5_0::components();
-            mca_mtl_ofi_component.fill(ofi);
-            mca_mtl_hawser_component.fill(hawser);
-            mca_btl_usnic_component.fill(btl::component::<v5_0::V5_0>());
-            Ok(())
-        }
-        (major, minor) => Err(format!("it is version {major}.{minor}; hawser knows 4.1 and 5.0")),
+    if !cfg!(test) {
+        super::guard::install();
     }
+    let known = VERSIONS.iter().find(|known| known.number == (version.0, version.1));
+    let known = known.ok_or_else(|| {
+        let names = VERSIONS.map(|known| format!("{}.{}", known.number.0, known.number.1));
+        format!("it is version {}.{}; hawser knows {}", version.0, version.1, names.join(" and "))
+    })?;
+    (known.accept)(mpi, version)
+}
+
+/// A version of the host, as the constructor needs it.
+pub(super) trait Version: BtlAbi + Table {
+    /// Major and minor number: one form of the tables.
+    const NUMBER: (i32, i32);
+    /// Releases that hawser has run under. Others of the number are accepted if everything that can be
+    /// compared is the same, and `hawser-info` says that they have not been tried.
+    const TRIED: &'static [i32];
+    /// How its processes get help messages to the user.
+    const RELAY: Relay;
+    /// Classes of the host whose sizes it states, and ours.
+    const CLASSES: &'static [(&'static CStr, usize)];
+    /// The symbols that only this version has.
+    type Own;
+
+    /// Looks them up.
+    fn find(host: Loaded) -> Result<Self::Own, String>;
+    /// Keeps them.
+    fn install(own: Self::Own, version: (i32, i32, i32));
+}
+
+/// What the table says of a version.
+#[derive(Clone, Copy)]
+struct Known {
+    number: (i32, i32),
+    tried: &'static [i32],
+    accept: fn(Loaded, (i32, i32, i32)) -> Result<(), String>,
+}
+
+impl Known {
+    const fn of<V: Version>() -> Self {
+        Self { number: V::NUMBER, tried: V::TRIED, accept: accept::<V> }
+    }
+}
+
+/// All versions. A third one is a line here, and the differences of its module.
+const VERSIONS: [Known; 2] = [Known::of::<v4_1::V4_1>(), Known::of::<v5_0::V5_0>()];
+
+/// Takes a host, if it is what it says: all sizes are right and all symbols there.
+fn accept<V: Version>(mpi: Loaded, version: (i32, i32, i32)) -> Result<(), String> {
+    check_sizes(mpi, V::CLASSES)?;
+    let (services, own, byte) = (Services::find(mpi)?, V::find(mpi)?, btl::Own::find(mpi)?);
+    services.install(V::RELAY);
+    byte.install();
+    V::install(own, version);
+    components::fill::<V>();
+    Ok(())
+}
+
+/// Whether hawser has run under the release that a version text names; `None` for a version that is
+/// refused.
+pub fn was_tried(text: &str) -> Option<bool> {
+    let (major, minor, release) = parse(text)?;
+    let known = VERSIONS.iter().find(|known| known.number == (major, minor))?;
+    Some(known.tried.contains(&release))
 }
 
 /// Compares the sizes that the host's class system states with the layouts that hawser was built
@@ -171,6 +175,14 @@ mod tests {
         assert_eq!(parse("5.0.7rc2"), Some((5, 0, 7)));
         assert_eq!(parse("v6.1.0a1"), Some((6, 1, 0)));
         assert_eq!((parse("5.0"), parse("five"), parse("")), (None, None, None));
+    }
+
+    #[test]
+    fn versions_are_known_by_number_and_tried_by_release() {
+        assert_eq!(was_tried("4.1.4"), Some(true));
+        assert_eq!(was_tried("5.0.7rc1"), Some(true));
+        assert_eq!(was_tried("4.1.99"), Some(false));
+        assert_eq!((was_tried("4.0.7"), was_tried("6.0.0"), was_tried("")), (None, None, None));
     }
 
     #[test]

@@ -7,7 +7,9 @@
 mod abi;
 pub mod btl;
 mod component;
+pub mod components;
 pub mod construct;
+mod foreign;
 mod guard;
 mod handles;
 mod mtl;

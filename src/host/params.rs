@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
+use super::foreign;
 use super::services::{EnumValue, Services};
 use crate::config::{self, NameList, ProgressMode, TagMode};
 
@@ -299,11 +300,8 @@ pub(super) fn number(index: c_int) -> c_int {
 pub(super) fn text(index: c_int) -> Option<String> {
     // SAFETY: null, or the storage of a string parameter, which holds one pointer.
     let string = unsafe { value(index).cast::<*const c_char>().as_ref() }.copied()?;
-    if string.is_null() {
-        return None;
-    }
-    // SAFETY: not null, hence zero-ended.
-    Some(unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned())
+    // SAFETY: null, or the zero-ended text that the host keeps as the parameter's value.
+    unsafe { foreign::text(string) }
 }
 
 /// Whether the user wants to know what is chosen and why.

@@ -38,6 +38,15 @@ macro_rules! tables {
         }
 
         impl Table for $abi {
+            type RawComponent = sys::MtlComponent;
+
+            fn component(name: Name) -> sys::MtlComponent {
+                match name {
+                    Name::Ofi => ofi_component::structure(),
+                    Name::Hawser => hawser_component::structure(),
+                }
+            }
+
             fn module(ofi: Ofi<Self>, limits: Limits) -> *mut sys::MtlModule {
                 match limits.layout {
                     TagMode::One => boxed::<One>(ofi, limits),
@@ -58,7 +67,7 @@ macro_rules! tables {
                     }
 
                     unsafe extern "C" fn open() -> c_int {
-                        0
+                        component::open()
                     }
 
                     unsafe extern "C" fn close() -> c_int {
@@ -101,11 +110,6 @@ macro_rules! tables {
 
         component!(Ofi, ofi_component);
         component!(Hawser, hawser_component);
-
-        /// The component structures under both names, to be put where the host looks.
-        pub(super) fn components() -> (sys::MtlComponent, sys::MtlComponent) {
-            (ofi_component::structure(), hawser_component::structure())
-        }
     };
 }
 

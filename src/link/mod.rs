@@ -55,7 +55,7 @@ pub use lent::Lent;
 pub use local::{Listener, Local};
 pub use place::{Place, place, same_kind};
 pub use probe::{Heard, Prober};
-pub use random::{fill_random, random};
+pub use random::random;
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
 

@@ -1,21 +1,13 @@
-//! Numbers that nobody can guess.
+//! A number that nobody can guess.
 
 use std::io;
-
-/// Fills bytes with them.
-///
-/// # Errors
-/// When the system gives none (`getrandom(2)`).
-pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    getrandom::fill(bytes).map_err(io::Error::other)
-}
 
 /// One of them.
 ///
 /// # Errors
-/// When the system gives none.
+/// When the system gives none (`getrandom(2)`).
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    fill_random(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(u64::from_ne_bytes(bytes))
 }

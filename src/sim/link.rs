@@ -3,7 +3,7 @@
 //! Time passes when a channel is polled that has nothing: then the next datagram arrives, wherever
 //! that is. So a consumer that waits sees what the network does, and nothing depends on luck.
 
-use super::{Agenda, Path, Wires};
+use super::{Agenda, Arrival, Path, PortId, Wires};
 use crate::engine::time::Instant;
 use crate::error::{Error, Result};
 use crate::link::inbox::Inbox;
@@ -47,6 +47,7 @@ struct Buffers {
 }
 
 enum What {
+    Reaches { port: PortId, from: usize, to: usize, channel: Channel, bytes: Vec<u8> },
     Arrives { from: usize, to: usize, channel: Channel, bytes: Vec<u8> },
     Refused { from: usize, by: usize },
 }
@@ -97,6 +98,12 @@ impl State {
         let Some((at, what)) = self.agenda.next(NEVER) else { return false };
         self.now = self.now.max(at);
         match what {
+            What::Reaches { port, from, to, channel, bytes } => {
+                let delay = self.wires.path(from, to).delay;
+                if let Some(arrival) = self.wires.pass(port, delay, bytes, self.now) {
+                    enter(&mut self.agenda, from, to, channel, arrival);
+                }
+            }
             What::Arrives { from, to, channel, bytes } => {
                 let room = self.receive_buffer;
                 match &mut self.ports[to] {
@@ -122,6 +129,16 @@ impl State {
         }
         true
     }
+}
+
+/// Enters where a datagram comes to next.
+fn enter(agenda: &mut Agenda<What>, from: usize, to: usize, channel: Channel, arrival: Arrival) {
+    let Arrival { at, bytes, port } = arrival;
+    let what = match port {
+        Some(port) => What::Reaches { port, from, to, channel, bytes },
+        None => What::Arrives { from, to, channel, bytes },
+    };
+    agenda.enter(at, what);
 }
 
 /// A link of the simulator.
@@ -212,8 +229,8 @@ impl Link for Port {
                 piece.read(0, &mut bytes[start..]);
             }
             taken += 1;
-            for (at, bytes) in wires.carry(self.index, to, channel, bytes, *now).into_iter().flatten() {
-                agenda.enter(at, What::Arrives { from: self.index, to, channel, bytes });
+            for arrival in wires.carry(self.index, to, channel, bytes, *now).into_iter().flatten() {
+                enter(agenda, self.index, to, channel, arrival);
             }
         }
         self.counters.sent += taken as u64;

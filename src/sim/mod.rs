@@ -8,11 +8,14 @@
 //! its buffers hold, takes events, and sends. Each datagram costs it time, so that what arrives
 //! faster than it works fills its buffers.
 
+pub mod flows;
 pub mod fuzz;
 pub mod link;
+mod switch;
 pub mod traffic;
 mod wires;
 
+pub use switch::{Port, PortId};
 pub use wires::{Agenda, Arrival, Fates, Path, Wires};
 
 use crate::config;
@@ -140,6 +143,7 @@ impl Default for Setup {
 }
 
 enum What {
+    Reaches { port: PortId, from: usize, to: usize, channel: Channel, bytes: Vec<u8> },
     Arrives { to: usize, channel: Channel, bytes: Vec<u8> },
     Turn { node: usize },
 }
@@ -173,11 +177,24 @@ pub struct Node {
     pub engine: Engine<Block>,
     /// It takes no turns.
     pub stopped: bool,
-    buffers: [VecDeque<Vec<u8>>; 2],
+    /// Datagrams that wait, and since when.
+    buffers: [VecDeque<(Instant, Vec<u8>)>; 2],
     filled: [usize; 2],
     busy: Instant,
+    /// When the last turn was over.
+    free: Instant,
     turn_at: Option<Instant>,
     incarnation: u32,
+}
+
+/// A node that leaves a datagram waiting for so long though it had time was away, nanoseconds.
+const AWAY: u128 = 100_000;
+
+impl Node {
+    /// Since when something waits in its buffers.
+    fn oldest(&self) -> Option<Instant> {
+        self.buffers.iter().filter_map(|buffer| buffer.front()).map(|(at, _)| *at).min()
+    }
 }
 
 /// Nodes and what is between them.
@@ -198,6 +215,7 @@ pub struct Network {
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
     let mut key = [node as u8; 16];
     key[..4].copy_from_slice(&incarnation.to_le_bytes());
+    key[4..8].copy_from_slice(&(node as u32).to_le_bytes());
     key
 }
 
@@ -235,6 +253,7 @@ impl Network {
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
             busy: self.now,
+            free: self.now,
             turn_at: None,
             incarnation,
         }
@@ -292,6 +311,14 @@ impl Network {
         }
     }
 
+    /// The node takes no turns for so many nanoseconds: its program computes. What comes meanwhile
+    /// waits in its buffers.
+    pub fn stall(&mut self, node: usize, nanos: u64) {
+        let until = self.now.plus(nanos);
+        self.nodes[node].busy = self.nodes[node].busy.max(until);
+        self.turn_at(node, until);
+    }
+
     /// Lets a stopped node go on.
     pub fn wake(&mut self, node: usize) {
         self.nodes[node].stopped = false;
@@ -306,6 +333,12 @@ impl Network {
         };
         self.now = self.now.max(at);
         match what {
+            What::Reaches { port, from, to, channel, bytes } => {
+                let delay = self.wires.path(from, to).delay;
+                if let Some(arrival) = self.wires.pass(port, delay, bytes, self.now) {
+                    self.enter(from, to, channel, arrival);
+                }
+            }
             What::Arrives { to, channel, bytes } => self.arrive(to, channel, bytes),
             What::Turn { node } => {
                 if self.nodes[node].turn_at == Some(at) {
@@ -326,7 +359,7 @@ impl Network {
             return;
         }
         *filled += bytes.len();
-        node.buffers[channel as usize].push_back(bytes);
+        node.buffers[channel as usize].push_back((self.now, bytes));
         self.nudge(to);
     }
 
@@ -334,11 +367,19 @@ impl Network {
         if self.nodes[index].stopped {
             return;
         }
+        if self.now < self.nodes[index].busy {
+            self.turn_at(index, self.nodes[index].busy);
+            return;
+        }
+        let node = &mut self.nodes[index];
+        if node.oldest().is_some_and(|oldest| (self.now - oldest.max(node.free)).as_nanos() > AWAY) {
+            node.engine.note_away(self.now);
+        }
         let (mut cost, mut handed_in) = (0, 0);
         for channel in [Channel::Priority, Channel::Data] {
             for _ in 0..64 {
                 let node = &mut self.nodes[index];
-                let Some(bytes) = node.buffers[channel as usize].pop_front() else { break };
+                let Some((_, bytes)) = node.buffers[channel as usize].pop_front() else { break };
                 node.filled[channel as usize] -= bytes.len();
                 cost += self.setup.work;
                 handed_in += 1;
@@ -346,9 +387,12 @@ impl Network {
                 self.wires.discard(bytes);
             }
         }
-        let now = self.now;
-        // As an adapter does: after a single one the rest is left to the next turn, and the user may
-        // send before.
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        node.free = now.plus(cost);
+        if node.oldest().is_none() {
+            node.engine.note_drained();
+        }
+        // After a single one the rest may be left to the next turn, and the user may send before.
         if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.wires.random.below(2) == 0 {
             self.nodes[index].busy = now.plus(cost);
             self.nudge(index);
@@ -363,7 +407,7 @@ impl Network {
             self.hand_out(index, &transmit);
         }
         let node = &mut self.nodes[index];
-        node.busy = now.plus(cost);
+        (node.busy, node.free) = (now.plus(cost), now.plus(cost));
         let waits = node.buffers.iter().any(|buffer| !buffer.is_empty());
         let next = if waits { Some(node.busy) } else { node.engine.next_timeout() };
         if let Some(next) = next {
@@ -469,9 +513,18 @@ impl Network {
 
     /// Puts a datagram on its way.
     pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
-        for (at, bytes) in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
-            self.agenda.enter(at, What::Arrives { to, channel, bytes });
+        for arrival in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
+            self.enter(from, to, channel, arrival);
         }
+    }
+
+    fn enter(&mut self, from: usize, to: usize, channel: Channel, arrival: Arrival) {
+        let Arrival { at, bytes, port } = arrival;
+        let what = match port {
+            Some(port) => What::Reaches { port, from, to, channel, bytes },
+            None => What::Arrives { to, channel, bytes },
+        };
+        self.agenda.enter(at, what);
     }
 }
 

@@ -1,11 +1,15 @@
 //! What is between nodes: datagrams are lost, delayed, repeated, overtaken, changed and queued here,
 //! and [`Agenda`] says what happens when.
+//!
+//! Between two nodes lies a [`Path`]: the same one everywhere, or one of its own for a direction.
+//! A direction may lead through the port of a switch, which it shares with others.
 
 use super::Random;
+use super::switch::{Port, PortId, leave};
 use crate::engine::Channel;
 use crate::engine::time::Instant;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 /// What happens to datagrams between any two nodes, each direction for itself.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct Path {
     pub rate: u64,
     /// Bytes that may wait for the way out; what comes then is dropped.
     pub queue: u64,
+    /// Longest datagram that it carries; a longer one vanishes without a word.
+    pub width: usize,
 }
 
 impl Default for Path {
@@ -39,6 +45,7 @@ impl Default for Path {
             delay: 10_000,
             rate: 0,
             queue: u64::MAX,
+            width: usize::MAX,
         }
     }
 }
@@ -54,6 +61,8 @@ pub struct Fates {
     pub lost: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
+    /// Longer than the path is wide.
+    pub too_long: u64,
     /// Dropped by a full receive buffer.
     pub overrun: u64,
     /// Made two of.
@@ -76,6 +85,11 @@ pub struct Wires {
     /// The dice.
     pub random: Random,
     path: Path,
+    /// Paths of directions that differ: from, to.
+    own: HashMap<(usize, usize), Path>,
+    ports: Vec<Port>,
+    /// Which port a direction leads through: from, to.
+    through: HashMap<(usize, usize), PortId>,
     /// Bytes of a datagram that may be changed: past these only a tag over the payload would notice,
     /// and links have checksums.
     exposed: usize,
@@ -85,8 +99,16 @@ pub struct Wires {
     spare: Vec<Vec<u8>>,
 }
 
-/// When a datagram arrives, and as what.
-pub type Arrival = (Instant, Vec<u8>);
+/// When a datagram comes to its next stop, and as what.
+#[derive(Debug)]
+pub struct Arrival {
+    /// When.
+    pub at: Instant,
+    /// The datagram.
+    pub bytes: Vec<u8>,
+    /// Where: at this port, which [`Wires::pass`] takes it through, or at its end.
+    pub port: Option<PortId>,
+}
 
 impl Wires {
     /// The network of this many nodes.
@@ -97,9 +119,50 @@ impl Wires {
             lossy: None,
             random: Random::new(seed),
             path,
+            own: HashMap::new(),
+            ports: Vec::new(),
+            through: HashMap::new(),
             exposed,
             free: vec![Instant::ORIGIN; nodes],
             spare: Vec::new(),
+        }
+    }
+
+    /// One direction gets a path of its own, from now on.
+    pub fn set_path(&mut self, from: usize, to: usize, path: Path) {
+        self.own.insert((from, to), path);
+    }
+
+    /// The path of a direction.
+    pub fn path(&self, from: usize, to: usize) -> &Path {
+        self.own.get(&(from, to)).unwrap_or(&self.path)
+    }
+
+    /// Adds a port that directions can be led through.
+    pub fn add_port(&mut self, port: Port) -> PortId {
+        self.ports.push(port);
+        PortId(self.ports.len() - 1)
+    }
+
+    /// A port and what it has counted.
+    pub fn port(&self, port: PortId) -> &Port {
+        &self.ports[port.0]
+    }
+
+    /// Leads a direction through a port, behind the sender's way out.
+    pub fn lead_through(&mut self, from: usize, to: usize, port: PortId) {
+        self.through.insert((from, to), port);
+    }
+
+    /// A datagram has come to a port: when it arrives at its end, unless the port drops it.
+    pub fn pass(&mut self, port: PortId, delay: u64, bytes: Vec<u8>, now: Instant) -> Option<Arrival> {
+        match self.ports[port.0].pass(bytes.len(), now) {
+            Some(left) => Some(Arrival { at: left.plus(delay), bytes, port: None }),
+            None => {
+                self.fates.overflowed += 1;
+                self.discard(bytes);
+                None
+            }
         }
     }
 
@@ -125,19 +188,22 @@ impl Wires {
         now: Instant,
     ) -> [Option<Arrival>; 2] {
         self.fates.sent += 1;
-        let path = self.path.clone();
+        let path = self.path(from, to).clone();
         let mut at = now;
+        if bytes.len() > path.width {
+            self.fates.too_long += 1;
+            self.discard(bytes);
+            return [None, None];
+        }
         if path.rate > 0 {
-            let free = self.free[from];
-            let waits = free.nanos().saturating_sub(at.nanos());
-            if waits.saturating_mul(path.rate) / 1_000_000_000 > path.queue {
-                self.fates.overflowed += 1;
-                self.discard(bytes);
-                return [None, None];
+            match leave(&mut self.free[from], path.rate, path.queue, bytes.len(), now) {
+                Some(left) => at = left,
+                None => {
+                    self.fates.overflowed += 1;
+                    self.discard(bytes);
+                    return [None, None];
+                }
             }
-            let takes = bytes.len() as u64 * 1_000_000_000 / path.rate;
-            at = free.max(at).plus(takes);
-            self.free[from] = at;
         }
         let lossy = self.lossy.is_none_or(|lossy| lossy == channel);
         if lossy && self.random.happens(path.loss) || self.cut.contains(&(from, to)) {
@@ -145,11 +211,14 @@ impl Wires {
             self.discard(bytes);
             return [None, None];
         }
+        // Behind a port the datagram has all of its way still before it.
+        let port = self.through.get(&(from, to)).copied();
+        let delay = if port.is_some() { 0 } else { path.delay };
         let mut twice = None;
         if self.random.happens(path.duplication) {
             self.fates.duplicated += 1;
-            let again = at.plus(path.delay + self.random.below(path.lateness));
-            twice = Some((again, bytes.clone()));
+            let at = at.plus(delay + self.random.below(path.lateness));
+            twice = Some(Arrival { at, bytes: bytes.clone(), port });
         }
         if self.random.happens(path.corruption) {
             self.fates.corrupted += 1;
@@ -157,12 +226,12 @@ impl Wires {
             let bit = self.random.below(end as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        at = at.plus(path.delay);
+        at = at.plus(delay);
         if self.random.happens(path.reordering) {
             self.fates.delayed += 1;
             at = at.plus(self.random.below(path.lateness));
         }
-        [twice, Some((at, bytes))]
+        [twice, Some(Arrival { at, bytes, port })]
     }
 }
 

@@ -1,5 +1,6 @@
 //! State that is borrowed for the span of one closure and no longer, and threads of our own.
 
+mod barrier;
 mod cell;
 mod thread;
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::*;
-use crate::btl::{Lent, Upcalls};
+use crate::btl::Lent;
 use crate::config;
 use crate::error::{Error, Result};
 use crate::link::{Interface, Options, Socket};
@@ -81,15 +81,7 @@ impl Node {
         let link = Socket::open(&Interface { mtu, address, ..lo }, &Options::default()).expect("sockets");
         let key = [name as u8; 16];
         Self {
-            module: Module::open(
-                Box::new(link),
-                name,
-                7 + name as u32,
-                key,
-                config,
-                agent::Watch::blind(),
-                false,
-            ),
+            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind()),
             name,
             cards: RefCell::default(),
             received: RefCell::default(),
@@ -190,6 +182,23 @@ fn a_stranger_with_a_card_is_admitted() {
     let cookie = one.send(one.connect(&two), 9, pattern(5, 100_000));
     run(&[&one, &two], || one.done.borrow().contains_key(&cookie));
     assert!(two.received.borrow()[0] == (1, 9, pattern(5, 100_000)));
+}
+
+#[test]
+fn what_a_call_of_progress_has_received_is_booked_when_it_returns() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let (there, back) = (one.connect(&two), two.connect(&one));
+    // Neither makes progress inside its callbacks.
+    [&one, &two].into_iter().for_each(|node| node.depth.set(5));
+    for round in 0..200 {
+        let cookie = one.send(there, 1, pattern(round, 8));
+        run(&[&two], || two.received.borrow().len() as u64 > round);
+        two.send(back, 2, pattern(round, 8));
+        run(&[&one], || one.received.borrow().len() as u64 > round);
+        // The answer has acknowledged what it answers, and nobody has to ask again to learn that.
+        assert!(one.done.borrow().contains_key(&cookie), "round {round}");
+    }
 }
 
 #[test]

@@ -1,22 +1,45 @@
-//! The functions in a byte transport's table, written once for every version.
+//! The functions in a byte transport's table, written once for every version and transport. Each makes
+//! Rust values of what C passes and then calls safe code.
 
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::component::{Own, retire};
-use super::parcel::{Ending, LONGEST, Parcel};
-use super::peers::meet;
-use super::shell::{Handle, OPERATION, Operation, ProcRef, Shell, code, endpoint, handle, status};
-use super::sys::{
-    BtlConvertor, BtlEndpoint, BtlModule, BtlProc, BtlRegistration, Descriptor, Failed, Segment, Transferred,
-};
-use super::{BtlAbi, map};
-use crate::btl::Lent;
-use crate::btl::usnic::{Access, Fragment, Registration};
+use super::component::shells;
+use super::descriptor::{Ending, FragRef, LONGEST};
+use super::module::{Shell, code, endpoint, handle, status};
+use super::services::{Own, ProcRef, Runtime};
+use super::sys::{BtlConvertor, BtlEndpoint, BtlModule, BtlProc, Descriptor, Failed, Segment};
+use super::{BtlAbi, Listed};
+use crate::btl::{Fragment, Host, Lent};
 use crate::error::{Error, Result};
+use crate::host::foreign;
 use crate::host::guard::guard;
 use crate::host::services::Services;
+
+/// The module of an entry.
+pub(super) struct Entry<A, T>(*mut BtlModule, PhantomData<fn() -> (A, T)>);
+
+impl<A: BtlAbi, T: Listed> Entry<A, T> {
+    /// # Safety
+    /// `module` was made for this version and transport, and is alive until the entry returns: the host
+    /// calls these functions only through the table of the module that it passes, and none after
+    /// `finalize`.
+    #[inline]
+    pub(super) unsafe fn of(module: *mut BtlModule) -> Self {
+        Self(module, PhantomData)
+    }
+
+    /// Runs the body of the entry, and stops panics.
+    #[inline]
+    pub(super) fn run<R>(self, entry: &str, body: impl FnOnce(&Shell<A, T>) -> R) -> R {
+        guard(T::COMPONENT, entry, || {
+            // SAFETY: made for `A` and `T` and alive, by the promise of `of`.
+            body(unsafe { Shell::at(self.0) })
+        })
+    }
+}
 
 /// Flags of a descriptor (`opal/mca/btl/btl.h`).
 mod flag {
@@ -28,70 +51,53 @@ mod flag {
     pub(super) const PRIORITY: u32 = 0x1;
 }
 
-/// # Safety
-/// `module` is a module that `component` made for this version, alive.
-#[inline]
-unsafe fn shell<'a, A>(module: *mut BtlModule) -> &'a Shell<A> {
-    // SAFETY: the promise above; the table is the shell's first field.
-    unsafe { &*module.cast::<Shell<A>>() }
-}
-
-pub(super) unsafe extern "C" fn add_procs<A: BtlAbi>(
+pub(super) unsafe extern "C" fn add_procs<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     count: usize,
     procs: *mut *mut BtlProc,
     endpoints: *mut *mut BtlEndpoint,
     reachable: *mut c_void,
 ) -> c_int {
-    guard!("btl_add_procs", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        for index in 0..count {
-            // SAFETY: the host passes `count` processes.
-            let proc = unsafe { procs.add(index) };
-            // SAFETY: as above.
-            let found = reach::<A>(shell, unsafe { proc.read() });
-            // SAFETY: the host passes room for `count` endpoints.
-            let slot = unsafe { endpoints.add(index) };
-            // SAFETY: as above.
-            unsafe { slot.write(found.unwrap_or(ptr::null_mut())) };
-            if found.is_some() && !reachable.is_null() {
-                // SAFETY: the host's bitmap.
-                unsafe { (Own::host().bitmap_set)(reachable, index as c_int) };
-            }
-        }
-        map::note_call::<A>();
+    // SAFETY: the contract of `btl_add_procs`: `count` processes.
+    let procs = unsafe { foreign::copied(procs, count) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("add_procs", |shell| {
+        let host = Runtime::<A, T>::new();
+        let all: Vec<&Shell<A, T>> = shells::<A, T>().collect();
+        let cores: Vec<&T> = all.iter().map(|shell| &shell.core).collect();
+        let own = all.iter().position(|other| ptr::eq(*other, shell));
+        let reach = |(index, proc)| {
+            // SAFETY: one of the processes that the running call is about.
+            let peer = unsafe { ProcRef::<A>::new(proc) };
+            let found = own.and_then(|own| T::reach(&cores, own, &peer, &host));
+            let Some(found) = found else { return ptr::null_mut() };
+            shell.peers.with(|peers| peers.add(found, peer));
+            // SAFETY: the bitmap of the running call, which has a bit for each process.
+            unsafe { Own::mark(reachable, index) };
+            handle(found)
+        };
+        // SAFETY: the contract of `btl_add_procs`: room for `count` endpoints.
+        unsafe { foreign::write_all(endpoints, procs.into_iter().enumerate().map(reach)) };
+        T::reached(&cores, &host);
         code::SUCCESS
     })
 }
 
-/// The endpoint for a process; `None` when it cannot be reached through this module.
-fn reach<A: BtlAbi>(shell: &Shell<A>, proc: *mut BtlProc) -> Option<*mut BtlEndpoint> {
-    let found = meet::<A>(shell, proc)?;
-    shell.procs.with(|procs| procs.insert(found, ProcRef(proc)));
-    Some(handle(found))
-}
-
-pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
+pub(super) unsafe extern "C" fn del_procs<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     count: usize,
     _procs: *mut *mut BtlProc,
     endpoints: *mut *mut BtlEndpoint,
 ) -> c_int {
-    guard!("btl_del_procs", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        let closing: Vec<_> = (0..count)
-            .map(|index| {
-                // SAFETY: the host passes `count` endpoints.
-                let slot = unsafe { endpoints.add(index) };
-                // SAFETY: as above.
-                unsafe { slot.read() }
-            })
-            .filter(|endpoint| !endpoint.is_null())
-            .map(endpoint)
-            .collect();
-        shell.procs.with(|procs| procs.retain(|endpoint, _| !closing.contains(endpoint)));
+    // SAFETY: the contract of `btl_del_procs`: `count` endpoints.
+    let endpoints = unsafe { foreign::copied(endpoints, count) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("del_procs", |shell| {
+        let closing: Vec<_> =
+            endpoints.into_iter().filter(|handle| !handle.is_null()).map(endpoint).collect();
+        shell.peers.with(|peers| peers.delete(&closing));
         shell.leaving.store(true, Ordering::Release);
         shell.core.close(&closing, shell);
         shell.leaving.store(false, Ordering::Release);
@@ -99,44 +105,52 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi>(
     })
 }
 
-pub(super) unsafe extern "C" fn finalize<A: BtlAbi>(module: *mut BtlModule) -> c_int {
-    guard!("btl_finalize", {
-        map::end::<A>();
-        retire(module);
-        // SAFETY: the host passes its module, for the last time.
-        let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };
-        shell.core.print_last();
+pub(super) unsafe extern "C" fn finalize<A: BtlAbi, T: Listed>(module: *mut BtlModule) -> c_int {
+    guard(T::COMPONENT, "finalize", || {
+        let cores: Vec<&T> = shells::<A, T>().map(|shell| &shell.core).collect();
+        T::end(&cores, &Runtime::<A, T>::new());
+        T::registry().retire(module);
+        // SAFETY: called through the module's own table, for the last time; nobody finds it in the
+        // registry any more.
+        let shell = unsafe { Shell::<A, T>::unboxed(module) };
+        shell.core.end_module();
         drop(shell);
         code::SUCCESS
     })
 }
 
-pub(super) unsafe extern "C" fn alloc<A: BtlAbi>(
+pub(super) unsafe extern "C" fn alloc<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     _endpoint: *mut BtlEndpoint,
     _order: u8,
     size: usize,
     flags: u32,
 ) -> *mut Descriptor {
-    guard!("btl_alloc", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        shell.pool.take(size.min(LONGEST), flags).map_or(ptr::null_mut(), |parcel| parcel.as_ptr().cast())
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("alloc", |shell| {
+        shell.pool.take(size.min(LONGEST), flags).map_or(ptr::null_mut(), FragRef::descriptor)
     })
 }
 
-pub(super) unsafe extern "C" fn free<A: BtlAbi>(
+pub(super) unsafe extern "C" fn free<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     descriptor: *mut Descriptor,
 ) -> c_int {
-    guard!("btl_free", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        // SAFETY: the host frees what it was handed, once it has been sent or will not be.
-        shell.pool.give(unsafe { Parcel::around(descriptor) });
+    // SAFETY: the contract of `btl_free`: what was handed out comes back, once it has been sent or will
+    // not be.
+    let frag = unsafe { FragRef::around(descriptor) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("free", |shell| {
+        shell.pool.give(frag);
         code::SUCCESS
     })
 }
+
+/// A convertor that the host has prepared for a send.
+#[derive(Clone, Copy)]
+struct Convertor(*mut BtlConvertor);
 
 /// Flags of a convertor (`opal/datatype/opal_convertor.h`, `opal_datatype.h`).
 mod convertor {
@@ -146,33 +160,40 @@ mod convertor {
     pub(super) const DEVICE: u32 = 0x0040_0000;
 }
 
-/// Whether the data must be packed (`opal_convertor_need_buffers`).
-///
-/// # Safety
-/// A live convertor.
-unsafe fn needs_packing(conv: *mut BtlConvertor) -> bool {
-    // SAFETY: the promise above.
-    let BtlConvertor { flags, count, .. } = unsafe { &*conv };
-    if flags & convertor::HOMOGENEOUS == 0 || flags & convertor::DEVICE != 0 {
-        return true;
+impl Convertor {
+    /// # Safety
+    /// A live, prepared convertor, for as long as this is used.
+    unsafe fn new(raw: *mut BtlConvertor) -> Self {
+        Self(raw)
     }
-    !(flags & convertor::NO_GAPS != 0 || *count == 1 && flags & convertor::CONTIGUOUS != 0)
+
+    /// Whether the data must be packed (`opal_convertor_need_buffers`).
+    fn needs_packing(self) -> bool {
+        // SAFETY: live, by the promise of `new`; the host does not touch it during the call.
+        let (flags, count) = unsafe { ((*self.0).flags, (*self.0).count) };
+        if flags & convertor::HOMOGENEOUS == 0 || flags & convertor::DEVICE != 0 {
+            return true;
+        }
+        !(flags & convertor::NO_GAPS != 0 || count == 1 && flags & convertor::CONTIGUOUS != 0)
+    }
+
+    /// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where
+    /// and how many.
+    ///
+    /// # Safety
+    /// Null, or `len` writable bytes.
+    unsafe fn pack(self, start: *mut u8, len: usize) -> Result<(*mut u8, usize)> {
+        let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
+        let (mut count, mut max) = (1_u32, len);
+        // SAFETY: a live, prepared convertor by the promise of `new`, and one vector of `len` writable
+        // bytes by the promise above.
+        let code =
+            unsafe { (Services::host().pack)(self.0.cast(), &raw mut vector, &raw mut count, &raw mut max) };
+        if code < 0 { Err(Error::Host(code)) } else { Ok((vector.iov_base.cast(), max)) }
+    }
 }
 
-/// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where
-/// and how many.
-///
-/// # Safety
-/// A live, prepared convertor; null, or `len` writable bytes.
-unsafe fn pack(conv: *mut BtlConvertor, start: *mut u8, len: usize) -> Result<(*mut u8, usize)> {
-    let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
-    let (mut count, mut max) = (1_u32, len);
-    // SAFETY: the promise above.
-    let code = unsafe { (Services::host().pack)(conv.cast(), &raw mut vector, &raw mut count, &raw mut max) };
-    if code < 0 { Err(Error::Host(code)) } else { Ok((vector.iov_base.cast(), max)) }
-}
-
-pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi>(
+pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     _endpoint: *mut BtlEndpoint,
     conv: *mut BtlConvertor,
@@ -181,90 +202,97 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi>(
     size: *mut usize,
     flags: u32,
 ) -> *mut Descriptor {
-    guard!("btl_prepare_src", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        // SAFETY: the host's variable.
+    // SAFETY: the contract of `btl_prepare_src`: a prepared convertor.
+    let conv = unsafe { Convertor::new(conv) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("prepare_src", |shell| {
+        // SAFETY: the contract of `btl_prepare_src`: the variable that says how much is wanted.
         let wanted = unsafe { size.read() };
-        // SAFETY: a live convertor.
-        let packed = unsafe { needs_packing(conv) };
-        let in_place = !packed && wanted > shell.copy_limit;
-        let room = if in_place { reserve } else { (reserve + wanted).min(LONGEST) };
-        let Some(parcel) = shell.pool.take(room, flags) else { return ptr::null_mut() };
-        let block = Parcel::block(parcel);
-        let target = if in_place {
-            (ptr::null_mut(), wanted)
-        } else {
-            // SAFETY: the block has `room` bytes, at least the reserve.
-            (unsafe { block.add(reserve) }, room - reserve)
-        };
-        let done = if wanted == 0 {
-            Ok((target.0, 0))
-        } else {
-            // SAFETY: a live convertor; null or the rest of the block.
-            unsafe { pack(conv, target.0, target.1) }
-        };
-        let Ok((start, len)) = done else {
-            shell.pool.give(parcel);
-            return ptr::null_mut();
-        };
-        let raw = parcel.as_ptr();
-        // SAFETY: the parcel is ours until it is returned.
-        let parts = unsafe { &mut *raw };
-        if in_place {
-            parts.segments =
-                [Segment { start: block, len: reserve as u64 }, Segment { start, len: len as u64 }];
-            parts.descriptor.segment_count = 2;
-        } else {
-            parts.segments[0].len = (reserve + len) as u64;
-        }
-        // SAFETY: the host's variable.
+        let prepared = prepare(shell, conv, reserve, wanted, flags);
+        let Some((frag, len)) = prepared else { return ptr::null_mut() };
+        // SAFETY: the same variable, which takes how much it is.
         unsafe { size.write(len) };
-        raw.cast()
+        frag.descriptor()
     })
+}
+
+/// A fragment of `reserve` bytes for the host's header and up to `wanted` of a convertor's, and how many
+/// these are.
+fn prepare<A: BtlAbi, T: Listed>(
+    shell: &Shell<A, T>,
+    conv: Convertor,
+    reserve: usize,
+    wanted: usize,
+    flags: u32,
+) -> Option<(FragRef, usize)> {
+    let in_place = wanted > shell.copy_limit && !conv.needs_packing();
+    let room = if in_place { reserve } else { reserve.checked_add(wanted)?.min(LONGEST) };
+    if reserve > room {
+        return None;
+    }
+    let frag = shell.pool.take(room, flags)?;
+    let block = frag.block();
+    let (target, room) =
+        if in_place { (ptr::null_mut(), wanted) } else { (block.wrapping_add(reserve), room - reserve) };
+    let packed = if wanted == 0 {
+        Ok((target, 0))
+    } else {
+        // SAFETY: null, or the rest of the block, which is `room` bytes.
+        unsafe { conv.pack(target, room) }
+    };
+    let Ok((start, len)) = packed else {
+        shell.pool.give(frag);
+        return None;
+    };
+    if in_place {
+        let header = Segment { start: block, len: reserve as u64 };
+        frag.set_segments(&[header, Segment { start, len: len as u64 }]);
+    } else {
+        frag.set_segments(&[Segment { start: block, len: (reserve + len) as u64 }]);
+    }
+    Some((frag, len))
 }
 
 /// The memory of a segment of a descriptor.
 ///
 /// # Safety
-/// The memory stays as it is until the engine ends the operation.
+/// The memory stays as it is until the transport ends the operation.
+#[inline]
 unsafe fn lent(segment: Segment) -> Option<Lent> {
     // SAFETY: the promise above.
     (segment.len != 0).then(|| unsafe { Lent::new(segment.start, segment.len as usize) })
 }
 
-pub(super) unsafe extern "C" fn send<A: BtlAbi>(
+pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     target: *mut BtlEndpoint,
     descriptor: *mut Descriptor,
     tag: u8,
 ) -> c_int {
-    guard!("btl_send", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        // SAFETY: a descriptor that we handed out.
-        let parcel = unsafe { Parcel::around(descriptor) };
-        let raw = parcel.as_ptr();
-        // SAFETY: the host holds the descriptor and does not touch it while it is sent.
-        let parts = unsafe { &*raw };
-        let (flags, count) = (parts.descriptor.flags, parts.descriptor.segment_count);
+    // SAFETY: the contract of `btl_send`: a descriptor that this module handed out.
+    let frag = unsafe { FragRef::around(descriptor) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("send", |shell| {
+        let (flags, segments) = frag.wishes();
         let owned = flags & flag::OWNERSHIP != 0;
-        let at_once = owned && count == 1 && flags & flag::ALWAYS_CALLBACK == 0;
-        parts.endpoint.set(target);
-        parts.ending.set(match (owned, at_once) {
+        let at_once = owned && segments[1].len == 0 && flags & flag::ALWAYS_CALLBACK == 0;
+        let ending = match (owned, at_once) {
             (_, true) => Ending::Silent,
             (true, false) => Ending::CallbackAndFree,
             (false, _) => Ending::Callback,
-        });
-        // The second segment is only there when the count says so.
-        let second = if count > 1 { parts.segments[1] } else { Segment { start: ptr::null_mut(), len: 0 } };
-        // SAFETY: the block lives until the engine has ended the send; so does the host's memory.
-        let first = unsafe { lent(parts.segments[0]) };
-        // SAFETY: as above.
-        let pieces = [first, unsafe { lent(second) }];
-        let cookie = raw.expose_provenance() as u64;
-        let fragment =
-            Fragment { tag, pieces, cookie, priority: flags & flag::PRIORITY != 0, awaited: !at_once };
+        };
+        frag.note(target, ending);
+        let fragment = Fragment {
+            tag,
+            // SAFETY: the block is the fragment's, and the host leaves its own memory alone, until
+            // the transport has ended the send.
+            pieces: segments.map(|segment| unsafe { lent(segment) }),
+            cookie: frag.cookie(),
+            priority: flags & flag::PRIORITY != 0,
+            awaited: !at_once,
+        };
         match shell.core.send(endpoint(target), fragment) {
             Ok(()) => c_int::from(at_once),
             Err(error) => status(Err(error)),
@@ -272,7 +300,7 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi>(
     })
 }
 
-pub(super) unsafe extern "C" fn sendi<A: BtlAbi>(
+pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     target: *mut BtlEndpoint,
     conv: *mut BtlConvertor,
@@ -284,192 +312,73 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi>(
     tag: u8,
     left: *mut *mut Descriptor,
 ) -> c_int {
-    guard!("btl_sendi", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        // SAFETY: null, or the host's variable.
-        let left = unsafe { left.as_mut() };
-        let Some(parcel) = shell.pool.take(header_size + payload_size, flags) else {
-            if let Some(left) = left {
-                *left = ptr::null_mut();
-            }
+    // SAFETY: the contract of `btl_sendi`: a prepared convertor, if there is a payload.
+    let conv = unsafe { Convertor::new(conv) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("sendi", |shell| {
+        let whole = header_size.checked_add(payload_size);
+        let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {
+            // SAFETY: the contract of `btl_sendi`: null, or a variable for a descriptor.
+            unsafe { foreign::write(left, ptr::null_mut()) };
             return code::OUT_OF_RESOURCE;
         };
-        let block = Parcel::block(parcel);
+        let block = frag.block();
         // SAFETY: `header_size` bytes of the host's, and the beginning of our block.
         unsafe { block.copy_from_nonoverlapping(header.cast(), header_size) };
         let mut outcome = Ok(());
         if payload_size != 0 {
             // SAFETY: the block has room for both.
-            let room = unsafe { block.add(header_size) };
-            // SAFETY: a live convertor, and room for what it packs.
-            outcome = unsafe { pack(conv, room, payload_size) }.map(|_| ());
+            let packed = unsafe { conv.pack(block.wrapping_add(header_size), payload_size) };
+            // What the convertor did not fill would be another message's bytes.
+            outcome = match packed {
+                Ok((_, len)) if len == payload_size => Ok(()),
+                Ok(_) => Err(Error::OutOfResource),
+                Err(error) => Err(error),
+            };
         }
-        let raw = parcel.as_ptr();
-        // SAFETY: ours until the engine ends the send.
-        let parts = unsafe { &*raw };
-        parts.endpoint.set(target);
-        parts.ending.set(Ending::Silent);
+        frag.note(target, Ending::Silent);
         if outcome.is_ok() {
-            // SAFETY: the block lives until the engine has ended the send.
-            let pieces = unsafe { [lent(parts.segments[0]), None] };
-            let cookie = raw.expose_provenance() as u64;
-            outcome = shell
-                .core
-                .send(endpoint(target), Fragment { tag, pieces, cookie, priority: true, awaited: false });
+            let (_, segments) = frag.wishes();
+            // SAFETY: the block is the fragment's until the transport has ended the send.
+            let pieces = segments.map(|segment| unsafe { lent(segment) });
+            let cookie = frag.cookie();
+            let fragment = Fragment { tag, pieces, cookie, priority: true, awaited: false };
+            outcome = shell.core.send(endpoint(target), fragment);
         }
         if outcome.is_err() {
-            match left {
-                Some(left) => *left = raw.cast(),
-                None => shell.pool.give(parcel),
+            if left.is_null() {
+                shell.pool.give(frag);
+            } else {
+                // SAFETY: not null, hence the host's variable for a descriptor.
+                unsafe { left.write(frag.descriptor()) };
             }
         }
         status(outcome)
     })
 }
 
-/// What a PUT and a GET have in common: starts `transfer` with the local memory, the registration
-/// and the offset in it.
-unsafe fn transfer<A: BtlAbi>(
-    module: *mut BtlModule,
-    operation: Operation,
-    remote_address: u64,
-    remote: *mut BtlRegistration,
-    size: usize,
-    start: impl FnOnce(&Shell<A>, Lent, (Registration, u64), u64) -> Result<()>,
-) -> c_int {
-    // SAFETY: the host passes its module.
-    let shell = unsafe { shell::<A>(module) };
-    // SAFETY: the host passes the handle that the peer made; it may lie at any address.
-    let remote = unsafe { remote.cast::<Handle>().read_unaligned() };
-    let (Some(registration), Some(offset)) =
-        (Registration::from_bytes(&remote.token), remote_address.checked_sub(remote.base))
-    else {
-        return code::ERROR;
-    };
-    // SAFETY: the host leaves the memory alone until the callback.
-    let local = unsafe { Lent::new(operation.local.cast(), size) };
-    let raw = Box::into_raw(Box::new(operation));
-    shell.transfers.fetch_add(1, Ordering::AcqRel);
-    let outcome = start(shell, local, (registration, offset), raw.expose_provenance() as u64 | OPERATION);
-    if outcome.is_err() {
-        shell.transfers.fetch_sub(1, Ordering::AcqRel);
-        // SAFETY: refused, so the box is still ours.
-        drop(unsafe { Box::from_raw(raw) });
-    }
-    status(outcome)
-}
-
-macro_rules! transfers {
-    ($($name:ident = $text:literal),*) => {$(
-        pub(super) unsafe extern "C" fn $name<A: BtlAbi>(
-            module: *mut BtlModule,
-            target: *mut BtlEndpoint,
-            local: *mut c_void,
-            remote_address: u64,
-            local_handle: *mut BtlRegistration,
-            remote_handle: *mut BtlRegistration,
-            size: usize,
-            _flags: c_int,
-            _order: c_int,
-            callback: Transferred,
-            context: *mut c_void,
-            data: *mut c_void,
-        ) -> c_int {
-            guard!($text, {
-                let operation = Operation { endpoint: target, local, handle: local_handle, callback, context, data };
-                // SAFETY: the host's arguments, as they came.
-                unsafe {
-                    transfer::<A>(module, operation, remote_address, remote_handle, size, |shell, local, remote, cookie| {
-                        shell.core.$name(endpoint(target), local, remote, cookie)
-                    })
-                }
-            })
-        }
-    )*};
-}
-
-transfers!(put = "btl_put", get = "btl_get");
-
-/// What a peer may do with registered memory (`MCA_BTL_REG_FLAG_*`).
-mod access {
-    pub(super) const REMOTE_READ: u32 = 0x2;
-    pub(super) const REMOTE_WRITE: u32 = 0x4;
-}
-
-pub(super) unsafe extern "C" fn register_mem<A: BtlAbi>(
-    module: *mut BtlModule,
-    _endpoint: *mut BtlEndpoint,
-    base: *mut c_void,
-    size: usize,
-    flags: u32,
-) -> *mut BtlRegistration {
-    guard!("btl_register_mem", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        let access = match (flags & access::REMOTE_READ != 0, flags & access::REMOTE_WRITE != 0) {
-            (true, false) => Access::READ,
-            (false, true) => Access::WRITE,
-            (true, true) => Access::BOTH,
-            // Memory that only we use is not named to anybody; READ does no harm.
-            (false, false) => Access::READ,
-        };
-        // SAFETY: the host keeps the memory until it takes the registration back.
-        let memory = unsafe { Lent::new(base.cast(), size) };
-        let token = shell.core.register(memory, access).to_bytes();
-        Box::into_raw(Box::new(Handle { token, base: base.addr() as u64 })).cast()
-    })
-}
-
-pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi>(
-    module: *mut BtlModule,
-    registration: *mut BtlRegistration,
-) -> c_int {
-    guard!("btl_deregister_mem", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        // SAFETY: boxed by `register_mem`, and given back once.
-        let registration = unsafe { Box::from_raw(registration.cast::<Handle>()) };
-        if let Some(registration) = Registration::from_bytes(&registration.token) {
-            shell.core.deregister(registration);
-        }
-        code::SUCCESS
-    })
-}
-
-pub(super) unsafe extern "C" fn flush<A: BtlAbi>(
-    module: *mut BtlModule,
-    _endpoint: *mut BtlEndpoint,
-) -> c_int {
-    guard!("btl_flush", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
-        while shell.transfers.load(Ordering::Acquire) != 0 {
-            shell.core.progress(shell);
-        }
-        code::SUCCESS
-    })
-}
-
-pub(super) unsafe extern "C" fn dump<A: BtlAbi>(
+pub(super) unsafe extern "C" fn dump<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     target: *mut BtlEndpoint,
     _verbose: c_int,
 ) {
-    guard!("btl_dump", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("dump", |shell| {
         let endpoint = (!target.is_null()).then(|| endpoint(target));
-        for line in shell.core.describe(endpoint) {
-            crate::host::services::say(&line);
-        }
+        let host = Runtime::<A, T>::new();
+        shell.core.describe(endpoint).iter().for_each(|line| host.say(line));
     });
 }
 
-pub(super) unsafe extern "C" fn register_error<A: BtlAbi>(module: *mut BtlModule, callback: Failed) -> c_int {
-    guard!("btl_register_error", {
-        // SAFETY: the host passes its module.
-        let shell = unsafe { shell::<A>(module) };
+pub(super) unsafe extern "C" fn register_error<A: BtlAbi, T: Listed>(
+    module: *mut BtlModule,
+    callback: Failed,
+) -> c_int {
+    // SAFETY: called through the module's own table.
+    let own = unsafe { Entry::<A, T>::of(module) };
+    own.run("register_error", |shell| {
         let callback = callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void);
         shell.failed.store(callback, Ordering::Release);
         code::SUCCESS

@@ -1,25 +1,29 @@
-//! Byte transports behind the host's tables.
+//! Byte transports behind the host's tables, written once for every version and every transport.
 //!
 //! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table,
-//! `parcel` the descriptors, `shell` a module with what belongs to it, `component` what happens
-//! before there is a module, `peers` which module talks to which of a peer's, `params`, `pvars` and
-//! `map` what users set and see.
+//! `transfer` those for registered memory, `descriptor` the descriptors, `module` a module with what
+//! belongs to it and what its transport tells the host, `component` what happens before there is a
+//! module, `services` what a transport may ask at any time, `params` and `pvars` what users set and see.
+//! Nothing here knows any one transport.
 
 mod component;
+mod descriptor;
 mod entry;
-mod map;
+mod module;
 mod params;
-mod parcel;
-mod peers;
 mod pvars;
-mod shell;
+mod services;
 pub mod sys;
+mod transfer;
 
-pub(super) use component::{Own, component};
+pub(super) use component::{Registry, component};
+pub(super) use services::Own;
 
 use std::ffi::{c_int, c_void};
 
 use super::abi::Abi;
+use super::construct::Slot;
+use crate::btl::Transport;
 use crate::error::Result;
 
 /// What differs between the versions for byte transports.
@@ -53,6 +57,20 @@ pub(super) unsafe trait BtlAbi: Abi {
     /// # Safety
     /// A live process of the host's.
     unsafe fn host_name(proc: *const sys::BtlProc) -> Option<String>;
+}
+
+/// A byte transport of the list in [`components`](super::components): its statics, which cannot be in
+/// generic code.
+pub(super) trait Listed: Transport {
+    /// Its modules.
+    fn registry() -> &'static Registry;
+    /// Its exported component structure.
+    fn slot() -> &'static Slot;
+
+    /// The component's name without the framework's.
+    fn name() -> &'static str {
+        Self::COMPONENT.strip_prefix("btl_").unwrap_or(Self::COMPONENT)
+    }
 }
 
 /// What the runtime calls a host that it does not know.

@@ -1,139 +1,25 @@
-//! The parameters of the usnic BTL, under the C component's names and with its defaults, and a few new ones.
+//! Registers a transport's tables of parameters with the host.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use super::component::Own;
-use crate::config;
-use crate::host::params::{self, var};
+use super::Listed;
+use super::services::Own;
+use crate::btl::Kind;
+use crate::host::params::var;
 use crate::host::services::Services;
 
-/// A number that users set.
-struct Number {
-    name: &'static CStr,
-    help: &'static CStr,
-    default: c_int,
-    level: c_int,
-    value: AtomicI32,
-}
-
-/// A text that users set.
-struct Text {
-    name: &'static CStr,
-    help: &'static CStr,
-    default: Option<&'static CStr>,
-    level: c_int,
-    /// The host keeps the address and frees what lies behind it.
-    value: AtomicPtr<c_char>,
-}
-
-const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
-    Number { name, help, default, level: level - 1, value: AtomicI32::new(0) }
-}
-
-const fn text(
-    name: &'static CStr,
-    default: Option<&'static CStr>,
-    level: c_int,
-    help: &'static CStr,
-) -> Text {
-    Text { name, help, default, level: level - 1, value: AtomicPtr::new(ptr::null_mut()) }
-}
-
-/// What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
-/// no use here: it would register `eager_limit` and `rndv_eager_limit` again, as another type.
-static GENERIC: [Number; 5] = [
-    number(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
-    number(c"flags", 15, 5, c"What the component may be used for: send, put, get, in-place"),
-    number(c"latency", 2, 5, c"Rank among byte transports for short messages: the lowest are used; see want_numa_device_assignment"),
-    number(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each interface"),
-    number(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes; 0: as eager_limit"),
-];
-
-static NUMBERS: [Number; 26] = [
-    number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
-    number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, one for each module, and one at the end; 0: none"),
-    number(c"stats_relative", 0, 4, c"Lines of statistics count from the last line (1) or from the start (0); performance variables always count from the start"),
-    number(c"want_numa_device_assignment", 1, 5, c"Use interfaces near the processor for short messages (1), or all alike (0); only for processes that are bound"),
-    number(c"sd_num", -1, 5, c"Packets that one peer is sent before the others have their turn, and send slots of libfabric's data endpoint; -1: 512"),
-    number(c"rd_num", -1, 5, c"Longest packets that the receive buffer of the data channel holds, and that peers together are promised room for; -1: 4 MiB of them, or what the link has"),
-    number(c"prio_sd_num", -1, 5, c"Send slots of libfabric's priority endpoint; -1: 512. Without effect on kernel sockets, which have none"),
-    number(c"prio_rd_num", -1, 5, c"Packets that the receive buffer of the priority channel holds: what comes beyond is sent again; -1: 4 MiB of them, or what the link has"),
-    number(c"cq_num", -1, 5, c"Entries of libfabric's completion queues, never fewer than slots; -1: as many. Without effect on kernel sockets, which have none"),
-    number(c"av_eq_num", 1024, 5, c"Entries of the address vector's event queue; kept for parameter files, without effect: addresses are resolved at once"),
-    number(c"base_udp_port", 0, 5, c"First UDP port to try for the local process of rank 0, the next ones for its neighbours; 0: any"),
-    number(c"retrans_timeout", 5000, 5, c"Microseconds before a packet is sent again while the round-trip time is unknown, and the least time afterwards"),
-    number(c"max_resends_per_iteration", 16, 5, c"Most packets that one pass sends again"),
-    number(c"ack_iteration_delay", 4, 5, c"Kept for parameter files, without effect: ack_delay says the time itself"),
-    number(c"priority_limit", 0, 5, c"Longest packet on the priority channel; 0: 768 bytes"),
-    number(c"eager_limit", 0, 5, c"Longest message sent without asking the receiver; 0: 150 KiB with one module, 25 KiB with several"),
-    number(c"rndv_eager_limit", 0, 5, c"Data that goes with the announcement of a long message; 0: 500 bytes"),
-    number(c"pack_lazy_threshold", 16384, 5, c"Longest data that is copied when it is sent; longer contiguous data is sent from where it lies"),
-    number(c"max_short_packets", 25, 5, c"Kept for parameter files, without effect: short packets are counted and dropped"),
-    number(c"show_route_failures", 1, 3, c"Say which peers have no address that can be reached (1) or not (0)"),
-    number(c"connectivity_check", 1, 3, c"Check the way to each peer when it is first used (1) or not (0)"),
-    number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between tries of the connectivity check; 0: no check"),
-    number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
-    number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
-    number(c"peer_timeout", 0, 5, c"Seconds without any answer after which a peer counts as lost; 0: never, since a process that computes, is stopped, or cannot be reached for a while has not ended. Of one that has ended, another process of its node says so within seconds, or the network does"),
-    number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
-];
-
-static TEXTS: [Text; 6] = [
-    text(
-        c"if_include",
-        None,
-        1,
-        c"Interfaces to use: names or CIDR networks, separated by commas; excludes if_exclude",
-    ),
-    text(
-        c"if_exclude",
-        None,
-        1,
-        c"Interfaces not to use: names or CIDR networks, separated by commas; excludes if_include",
-    ),
-    text(
-        c"mpool_hints",
-        None,
-        5,
-        c"Hints for the memory pool; kept for parameter files, without effect: no memory is pinned",
-    ),
-    text(
-        c"rcache",
-        Some(c"grdma"),
-        5,
-        c"Registration cache; kept for parameter files, without effect: no memory is pinned",
-    ),
-    text(c"connectivity_map", None, 3, c"Write what is connected to whom to files whose names begin so"),
-    text(c"link", Some(c"auto"), 3, c"What carries the datagrams: auto, libfabric, or socket (kernel UDP)"),
-];
-
-fn find(name: &CStr) -> &'static Number {
-    NUMBERS.iter().chain(&GENERIC).find(|number| number.name == name).expect("a parameter of the table")
-}
-
-fn value(name: &CStr) -> c_int {
-    find(name).value.load(Ordering::Relaxed)
-}
-
-fn words(name: &CStr) -> Option<String> {
-    let text = TEXTS.iter().find(|text| text.name == name).expect("a parameter of the table");
-    let value = text.value.load(Ordering::Relaxed);
-    // SAFETY: null, or a zero-ended string that the host keeps.
-    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
-}
-
 /// Registers everything. Called by every tool that lists parameters: nothing else may happen here.
-pub(super) fn register() -> c_int {
+pub(super) fn register<T: Listed>() -> c_int {
+    let component = CString::new(T::name()).unwrap_or_default();
     let add = |name: &CStr, help: &CStr, kind, values, level, storage: *mut c_void| {
-        // SAFETY: all texts are literals, the storage is static and of the stated type.
+        // SAFETY: all texts are zero-ended and copied; the storage is static and of the stated type.
         unsafe {
             (Services::host().var_register)(
                 c"opal".as_ptr(),
                 c"btl".as_ptr(),
-                c"usnic".as_ptr(),
+                component.as_ptr(),
                 name.as_ptr(),
                 help.as_ptr(),
                 kind,
@@ -146,18 +32,18 @@ pub(super) fn register() -> c_int {
             )
         };
     };
-    for number in &NUMBERS {
+    let parameters = T::parameters();
+    for number in parameters.numbers {
         number.value.store(number.default, Ordering::Relaxed);
+        let (kind, names) = match number.kind {
+            Kind::Signed => (var::INT, ptr::null_mut()),
+            Kind::Unsigned => (var::UNSIGNED_INT, ptr::null_mut()),
+            Kind::Flags => (var::UNSIGNED_INT, Own::flag_names()),
+        };
         let storage = number.value.as_ptr().cast();
-        add(number.name, number.help, var::INT, ptr::null_mut(), number.level, storage);
+        add(number.name, number.help, kind, names, number.level, storage);
     }
-    for number in &GENERIC {
-        number.value.store(number.default, Ordering::Relaxed);
-        let names = if number.name == c"flags" { Own::flag_names() } else { ptr::null_mut() };
-        let storage = number.value.as_ptr().cast();
-        add(number.name, number.help, var::UNSIGNED_INT, names, number.level, storage);
-    }
-    for text in &TEXTS {
+    for text in parameters.texts {
         // The host copies the default before it returns.
         let default = text.default.map_or(ptr::null_mut(), |default| default.as_ptr().cast_mut());
         text.value.store(default, Ordering::Relaxed);
@@ -165,113 +51,4 @@ pub(super) fn register() -> c_int {
         add(text.name, text.help, var::STRING, ptr::null_mut(), text.level, storage);
     }
     0
-}
-
-/// Whether the user named the component: `--mca btl usnic,self`.
-pub(super) fn is_asked_for() -> bool {
-    // SAFETY: literals; the parameter that selects components has no name of its own.
-    let selection =
-        unsafe { (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null()) };
-    params::text(selection).is_some_and(|list| {
-        !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == "usnic")
-    })
-}
-
-/// Whether the user wants to know what is chosen and why.
-pub(super) fn is_verbose() -> bool {
-    // SAFETY: literals.
-    let index = unsafe {
-        (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), c"base".as_ptr(), c"verbose".as_ptr())
-    };
-    params::number(index) > 0
-}
-
-/// Whether the user wants to hear of peers that cannot be reached.
-pub(super) fn shows_unreachable() -> bool {
-    value(c"show_route_failures") != 0
-}
-
-/// What can be used of the module (`opal/mca/btl/btl.h`): send, put, get, send in place.
-const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8;
-
-/// The parameters as the transport sees them; a value out of range is refused with a reason.
-pub(super) fn config() -> Result<config::Btl, String> {
-    let range = |name: &CStr, low: c_int, high: c_int| {
-        let value = value(name);
-        if (low..=high).contains(&value) {
-            Ok(value as usize)
-        } else {
-            Err(format!("btl_usnic_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
-        }
-    };
-    let link = match words(c"link").as_deref() {
-        None | Some("auto") => config::LinkKind::Auto,
-        Some("libfabric") => config::LinkKind::Libfabric,
-        Some("socket") => config::LinkKind::Socket,
-        Some(other) => {
-            return Err(format!("btl_usnic_link is {other}; it must be auto, libfabric or socket"));
-        }
-    };
-    let default = config::Usnic::default();
-    let or = |value: usize, default: usize| if value == 0 { default } else { value };
-    let depth = |name: &CStr| match value(name) {
-        -1 => Ok(None),
-        // Two are the least with which anything moves.
-        _ => range(name, 2, 1 << 20).map(Some),
-    };
-    let depths = config::Depths {
-        send: [depth(c"prio_sd_num")?, depth(c"sd_num")?],
-        receive: [depth(c"prio_rd_num")?, depth(c"rd_num")?],
-        completions: depth(c"cq_num")?,
-    };
-    let engine = config::Usnic {
-        send_credits: depths.send[1].unwrap_or(default.send_credits),
-        max_tiny: or(range(c"priority_limit", 0, 65_507)?, default.max_tiny),
-        max_resends_per_iteration: range(c"max_resends_per_iteration", 1, c_int::MAX)?,
-        retransmit: Duration::from_micros(range(c"retrans_timeout", 1, c_int::MAX)? as u64),
-        ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
-        peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, c_int::MAX)? as u64),
-        protect_payload: range(c"protect_payload", 0, 1)? == 1,
-        ..default
-    };
-    let interval = range(c"connectivity_ack_timeout", 0, c_int::MAX)?;
-    let tries = range(c"connectivity_error_num_retries", 0, c_int::MAX)?;
-    let is_checked = range(c"connectivity_check", 0, 1)? == 1 && interval > 0;
-    let check = config::Check { interval: Duration::from_millis(interval as u64), tries: tries as u32 };
-    Ok(config::Btl {
-        engine,
-        check: is_checked.then_some(check),
-        include: words(c"if_include"),
-        exclude: words(c"if_exclude"),
-        link,
-        max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
-        eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
-        rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
-        copy_limit: range(c"pack_lazy_threshold", 0, 1 << 19)?,
-        base_port: range(c"base_udp_port", 0, 65_535)? as u16,
-        depths,
-        statistics: Duration::from_secs(range(c"stats", 0, c_int::MAX)? as u64),
-        relative: range(c"stats_relative", 0, 1)? == 1,
-        map: words(c"connectivity_map").filter(|prefix| !prefix.is_empty()),
-        by_distance: range(c"want_numa_device_assignment", 0, 1)? == 1,
-        table: config::Table {
-            exclusivity: range(c"exclusivity", 0, c_int::MAX)? as u32,
-            flags: range(c"flags", 0, c_int::MAX)? as u32 & CAPABILITIES,
-            latency: range(c"latency", 0, c_int::MAX)? as u32,
-            bandwidth: Some(range(c"bandwidth", 0, c_int::MAX)? as u32).filter(|share| *share != 0),
-            max_send_size: Some(range(c"max_send_size", 0, 1 << 19)?).filter(|size| *size != 0),
-        },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parameters_of_the_original_are_all_there() {
-        let names = NUMBERS.iter().map(|n| n.name).chain(TEXTS.iter().map(|t| t.name));
-        let new = [c"ack_delay", c"peer_timeout", c"protect_payload", c"link"];
-        assert_eq!(names.filter(|name| !new.contains(name)).count(), 28);
-    }
 }

@@ -215,6 +215,16 @@ pub struct Segment {
 
 const _: () = assert!(size_of::<Segment>() == 16);
 
+impl Segment {
+    /// No bytes.
+    pub(super) const EMPTY: Self = Self { start: std::ptr::null_mut(), len: 0 };
+}
+
+/// What the transport tells when a descriptor has been sent.
+///
+/// C: `mca_btl_base_completion_fn_t`.
+pub type Sent = Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, *mut Descriptor, c_int)>;
+
 /// What is sent, and what 4.1 is handed when something was received.
 ///
 /// C: `mca_btl_base_descriptor_t`.
@@ -226,7 +236,7 @@ pub struct Descriptor {
     /// how many
     pub segment_count: usize,
     /// called when it has been sent
-    pub sent: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, *mut Descriptor, c_int)>,
+    pub sent: Sent,
     /// for the callback
     pub callback_data: *mut c_void,
     /// for the callback

@@ -9,7 +9,10 @@ use std::sync::atomic::AtomicBool;
 use super::abi::{Abi, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
-use super::symbols::symbols;
+use super::construct::Version;
+use super::foreign;
+use super::services::Relay;
+use super::symbols::{Loaded, symbols};
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
@@ -200,10 +203,35 @@ unsafe impl BtlAbi for V4_1 {
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
         // SAFETY: a live process; the callee gives null or a string that stays its own.
-        let text = NonNull::new(unsafe { (Own::host().host_name)(proc) }.cast_mut())?;
-        // SAFETY: zero-ended.
-        let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        let text = unsafe { (Own::host().host_name)(proc) };
+        // SAFETY: null, or the zero-ended text that the callee keeps.
+        let text = unsafe { foreign::text(text) }?;
         (text != NOBODY).then_some(text)
+    }
+}
+
+impl Version for V4_1 {
+    const NUMBER: (i32, i32) = (4, 1);
+    const TRIED: &'static [i32] = &[4];
+    const RELAY: Relay = Relay::Own;
+    const CLASSES: &'static [(&'static CStr, usize)] = &[
+        (c"opal_object_t_class", size_of::<sys::Object>()),
+        (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
+        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
+        (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
+        (c"ompi_group_t_class", size_of::<sys::Group>()),
+        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
+        (c"ompi_request_t_class", size_of::<sys::Request>()),
+        (c"ompi_message_t_class", size_of::<sys::Message>()),
+    ];
+    type Own = Own;
+
+    fn find(host: Loaded) -> std::result::Result<Own, String> {
+        Own::find(host)
+    }
+
+    fn install(own: Own, version: (i32, i32, i32)) {
+        own.install(version);
     }
 }
 

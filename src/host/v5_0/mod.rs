@@ -9,7 +9,10 @@ use std::sync::OnceLock;
 use super::abi::{Abi, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
-use super::symbols::symbols;
+use super::construct::Version;
+use super::foreign;
+use super::services::Relay;
+use super::symbols::{Loaded, symbols};
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
@@ -85,7 +88,11 @@ fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     let own = Own::host();
     let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
     // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
-    unsafe { (own.convert_jobid)(peer.namespace.as_mut_ptr().cast(), name.jobid) };
+    let code = unsafe { (own.convert_jobid)(peer.namespace.as_mut_ptr().cast(), name.jobid) };
+    // A job of which nobody has heard: its namespace is empty, and would be taken for our own.
+    if code != 0 || peer.namespace[0] == 0 {
+        return Err(Error::NotFound);
+    }
     let mut value = std::ptr::null_mut();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
     let code = unsafe { (own.get)(&raw const peer, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
@@ -179,12 +186,38 @@ unsafe impl BtlAbi for V5_0 {
         // SAFETY: a variable of the host that always holds a function.
         let find = unsafe { Own::host().host_name.read() };
         // SAFETY: a live process; the callee gives null or a string that becomes ours.
-        let text = NonNull::new(unsafe { find(proc) })?;
-        // SAFETY: zero-ended.
-        let copy = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
-        // SAFETY: made with malloc, and not used any more.
-        unsafe { libc::free(text.as_ptr().cast()) };
+        let text = unsafe { find(proc) };
+        // SAFETY: null, or a zero-ended text that is ours.
+        let copy = unsafe { foreign::text(text) };
+        // SAFETY: null, or made with malloc, and not used any more.
+        unsafe { libc::free(text.cast()) };
+        let copy = copy?;
         (copy != NOBODY).then_some(copy)
+    }
+}
+
+impl Version for V5_0 {
+    const NUMBER: (i32, i32) = (5, 0);
+    const TRIED: &'static [i32] = &[7];
+    const RELAY: Relay = Relay::Launcher;
+    const CLASSES: &'static [(&'static CStr, usize)] = &[
+        (c"opal_object_t_class", size_of::<sys::Object>()),
+        (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
+        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
+        (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
+        (c"ompi_group_t_class", size_of::<sys::Group>()),
+        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
+        (c"ompi_request_t_class", size_of::<sys::Request>()),
+        (c"ompi_message_t_class", size_of::<sys::Message>()),
+    ];
+    type Own = Own;
+
+    fn find(host: Loaded) -> std::result::Result<Own, String> {
+        Own::find(host)
+    }
+
+    fn install(own: Own, version: (i32, i32, i32)) {
+        own.install(version);
     }
 }
 

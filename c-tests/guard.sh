@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# A panic in each entry of each component stops there: under a C main, the user reads which entry it
+# was, what happened and where to report it, in one line, and nothing else; an entry that may decline
+# does, and the job goes on without the component; any other ends the process.
+#
+#     c-tests/guard.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps. Builds a library of
+# its own with the feature `provoke`, in which HAWSER_PROVOKE names the entry that panics; the shipped
+# library knows nothing of it. With words, only the entries whose line holds all of them. The last line
+# is `N passed, N failed`.
+set -u
+unset RUST_BACKTRACE
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+shift
+words=("$@")
+work=target/c-tests/$host/guard
+log=$work/log
+mkdir -p "$work/mca" || exit 2
+
+"${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
+cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
+for name in $(pkgconfig/components.sh); do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
+
+headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include/openmpi -Ic-tests/layout/stubs -isystem $libraries/pmix2/include"
+[ "$host" = debian13 ] || headers=${headers/-Ic-tests\/layout\/stubs/}
+# shellcheck disable=SC2086 # a list of words
+"${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror $headers -o "$work/visit" c-tests/guard/visit.c >"$log" 2>&1 || give_up "visit.c compiles"
+
+# provoked ENTRY WORD…: a job in which this entry panics; fills `log` and `status`.
+provoked() {
+    local entry=$1
+    shift
+    c-tests/patience.sh 90 "${there[@]}" env HAWSER_PROVOKE="$entry" mpirun --oversubscribe -n 2 \
+        --mca mca_base_component_path "$root/$work/mca:$stock" "${quiet[@]}" -x HAWSER_PROVOKE \
+        "$@" "$root/$work/visit" >"$log.raw" 2>&1 </dev/null
+    status=$?
+    tr -d '\0' <"$log.raw" >"$log"
+}
+
+# told ENTRY WHAT: the line is there, and no other word about the panic.
+told() {
+    says "hawser: a bug: $1 panicked: provoked \(src/host/guard\.rs:[0-9:]+\); $2; please report this line, " &&
+        ! says "thread '|RUST_BACKTRACE|fatal runtime error|panic in a function that cannot unwind" &&
+        ! grep -av "hawser: a bug: $1 panicked: provoked " "$log" | grep -q panicked
+}
+
+# ends COMPONENT WORD… -- ENTRY…: each of these ends the process.
+ends() {
+    local component=$1 options=() entry
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    for entry in "$@"; do
+        wanted "$component $entry" || continue
+        provoked "$component $entry" "${options[@]}"
+        [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$status" != 137 ] && ! says "^PASS visit" &&
+            told "$component $entry" "the process is ended, because MPI cannot go on"
+        check "$component $entry: a panic ends the process, with one line" $?
+    done
+}
+
+# declines COMPONENT WORD… -- ENTRY…: after each of these the job goes on without the component.
+declines() {
+    local component=$1 options=() entry
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    for entry in "$@"; do
+        wanted "$component $entry" || continue
+        provoked "$component $entry" "${options[@]}"
+        [ "$status" = 0 ] && says '^PASS visit' && told "$component $entry" "the component is not used"
+        check "$component $entry: a panic declines, with one line" $?
+    done
+}
+
+if wanted "the job itself"; then
+    provoked nothing --mca pml ob1 --mca btl usnic,self
+    [ "$status" = 0 ] && says '^PASS visit' && ! says panicked
+    check "the job itself passes where nothing panics" $?
+fi
+
+declines mtl --mca mtl_hawser_provider_include $own -- register open query init close
+ends mtl --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include $own -- \
+    add_procs add_comm send isend irecv iprobe improbe imrecv cancel del_comm progress del_procs finalize
+
+# Not asked for by name: the host ends a job that asks for a component which declines.
+declines btl_usnic --mca pml ob1 -- register open init close
+ends btl_usnic --mca pml ob1 --mca btl usnic,self -- \
+    progress add_procs register_error alloc prepare_src send sendi get register_mem deregister_mem \
+    "pvar bound" "pvar value" "pvar device" dump del_procs finalize
+# `free` and `flush` are not called in such a job: the PML gives its descriptors away with the send.
+# Without GET the PML writes long messages by PUT.
+ends btl_usnic --mca pml ob1 --mca btl usnic,self --mca btl_usnic_flags 3 -- put
+
+rm -f "$log.raw"
+sum

@@ -1,0 +1,122 @@
+/* Makes the host call every entry of a transport: point to point in all forms, long messages, one-sided
+ * transfers, a communicator that comes and goes, performance variables, and the debuggers' dump.
+ * Needs two ranks. Ends with `PASS visit`, if it gets so far. */
+#include "ompi_config.h"
+
+#include "mpi.h"
+#include "ompi/mca/pml/pml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LONG = 4 << 20, STRIDED = 100000 };
+
+static int rank, other;
+static char *out, *in;
+
+static void point_to_point(void)
+{
+    MPI_Request requests[4];
+    MPI_Message message;
+    MPI_Status status;
+    MPI_Datatype strided;
+    int flag = 0;
+
+    MPI_Sendrecv(out, 8, MPI_CHAR, other, 1, in, 8, MPI_CHAR, other, 1, MPI_COMM_WORLD, &status);
+    /* Both orders, so that each rank sends blocking. */
+    if (rank == 0) {
+        MPI_Send(out, 8, MPI_CHAR, other, 2, MPI_COMM_WORLD);
+        MPI_Recv(in, 8, MPI_CHAR, other, 2, MPI_COMM_WORLD, &status);
+    } else {
+        MPI_Recv(in, 8, MPI_CHAR, other, 2, MPI_COMM_WORLD, &status);
+        MPI_Send(out, 8, MPI_CHAR, other, 2, MPI_COMM_WORLD);
+    }
+    MPI_Isend(out, 8, MPI_CHAR, other, 3, MPI_COMM_WORLD, &requests[0]);
+    while (!flag)
+        MPI_Iprobe(other, 3, MPI_COMM_WORLD, &flag, &status);
+    for (flag = 0; !flag;)
+        MPI_Improbe(other, 3, MPI_COMM_WORLD, &flag, &message, &status);
+    MPI_Imrecv(in, 8, MPI_CHAR, &message, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    MPI_Irecv(in, 8, MPI_CHAR, other, 4, MPI_COMM_WORLD, &requests[0]);
+    MPI_Cancel(&requests[0]);
+    MPI_Wait(&requests[0], &status);
+
+    MPI_Type_vector(STRIDED, 4, 8, MPI_CHAR, &strided);
+    MPI_Type_commit(&strided);
+    MPI_Irecv(in, LONG, MPI_CHAR, other, 5, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(in + LONG, 1, strided, other, 6, MPI_COMM_WORLD, &requests[1]);
+    MPI_Isend(out, LONG, MPI_CHAR, other, 5, MPI_COMM_WORLD, &requests[2]);
+    MPI_Isend(out, 1, strided, other, 6, MPI_COMM_WORLD, &requests[3]);
+    MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+    MPI_Type_free(&strided);
+}
+
+static void one_sided(void)
+{
+    MPI_Comm copy;
+    MPI_Win window;
+    void *memory;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Win_allocate(4096, 1, MPI_INFO_NULL, copy, &memory, &window);
+    MPI_Win_lock_all(0, window);
+    MPI_Put(out, 4096, MPI_CHAR, other, 0, 4096, MPI_CHAR, window);
+    MPI_Win_flush(other, window);
+    MPI_Get(in, 4096, MPI_CHAR, other, 0, 4096, MPI_CHAR, window);
+    MPI_Win_flush(other, window);
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+    MPI_Comm_free(&copy);
+}
+
+static void variables(void)
+{
+    MPI_T_pvar_session session;
+    int provided, count;
+
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    MPI_T_pvar_session_create(&session);
+    MPI_T_pvar_get_num(&count);
+    for (int i = 0; i < count; i++) {
+        char name[256], text[1024];
+        int name_size = sizeof name, text_size = sizeof text, verbosity, class, bind, readonly;
+        int continuous, atomic, values;
+        MPI_Datatype type;
+        MPI_T_enum names;
+        MPI_T_pvar_handle handle;
+        unsigned long long value[64];
+
+        if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, text,
+                                &text_size, &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS ||
+            strncmp(name, "btl_usnic_", 10) != 0 || bind != MPI_T_BIND_NO_OBJECT ||
+            MPI_T_pvar_handle_alloc(session, i, NULL, &handle, &values) != MPI_SUCCESS)
+            continue;
+        if (values <= 64)
+            MPI_T_pvar_read(session, handle, value);
+        MPI_T_pvar_handle_free(session, &handle);
+    }
+    MPI_T_pvar_session_free(&session);
+    MPI_T_finalize();
+}
+
+int main(int argc, char **argv)
+{
+    alarm(60);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    other = 1 - rank;
+    out = calloc(1, 2 * LONG);
+    in = calloc(1, 2 * LONG);
+    point_to_point();
+    one_sided();
+    variables();
+    mca_pml.pml_dump(MPI_COMM_WORLD, 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    if (rank == 0)
+        puts("PASS visit");
+    return 0;
+}

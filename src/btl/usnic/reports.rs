@@ -1,0 +1,54 @@
+//! What users are told about peers, in their own words.
+
+use super::agent::{Finding, Site};
+use crate::btl::{Host, Upcalls};
+
+/// What users call a process: its rank, and the number of its job in the job's family.
+pub(super) fn title(name: u64) -> String {
+    format!("rank {} of job {}", name >> 32, name & 0xFFFF)
+}
+
+/// A peer is lost.
+pub(super) fn tell_loss(name: u64, host: &impl Host) {
+    host.notice(
+        "peer lost",
+        &format!(
+            "btl_usnic: {} no longer answers: its process has ended, or its node or the network between is down (btl_usnic_peer_timeout says how long silence is borne)",
+            title(name)
+        ),
+    );
+}
+
+/// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on.
+pub(super) fn tell_unreached(name: u64, finding: &Finding, up: &impl Upcalls) {
+    let (line, host) = (describe(name, finding), up.host());
+    if !finding.is_fatal {
+        if host.is_verbose() {
+            host.say(&format!("{line}; but the peer has been heard of otherwise, so this job goes on"));
+        }
+        return;
+    }
+    up.doomed(finding.endpoint, name, || match (finding.short.0, finding.long.0) {
+        (true, _) => host.notice("connectivity error: small ok, large bad", &line),
+        (false, true) => host.notice("connectivity error: small bad, large ok", &line),
+        (false, false) => host.notice("connectivity error: small bad, large bad", &line),
+    });
+}
+
+/// Which datagrams do not get where, in one line.
+fn describe(name: u64, finding: &Finding) -> String {
+    let site = |site: &Site| format!("{} ({}, {})", site.host, site.interface, site.address);
+    let come = |(come, length): (bool, usize)| {
+        format!("of {length} bytes {}", if come { "were answered" } else { "were not" })
+    };
+    format!(
+        "btl_usnic: {} does not reach {} on {}: datagrams {}, those {}, in {} tries within {:?}",
+        site(&finding.from),
+        title(name),
+        site(&finding.to),
+        come(finding.short),
+        come(finding.long),
+        finding.tries,
+        finding.within
+    )
+}

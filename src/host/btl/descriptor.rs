@@ -1,0 +1,281 @@
+//! Fragments: the descriptors that the host fills and sends, with their memory.
+//!
+//! A fragment is one allocation that never moves: the host's descriptor first, so that its address is
+//! the descriptor's, then our notes, then a block of memory. It has up to two owners at once: the
+//! host, from the moment it is handed out until it is freed (or sent, when the host gave ownership
+//! away with it), and the transport, from `send` until the last byte is acknowledged. It returns to the
+//! pool when both have let go; when the pool ends, so do all that it ever made.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::sys::{BtlEndpoint, Descriptor, Segment};
+use crate::host::foreign::Opaque;
+use crate::sync::EngineCell;
+
+/// What the transport's end of a send means for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nothing: the host was told at once.
+    Silent,
+    /// The host's callback runs, and the host frees the descriptor.
+    Callback,
+    /// The host's callback runs, and the descriptor is ours again.
+    CallbackAndFree,
+}
+
+/// A descriptor of the host with what belongs to it.
+#[repr(C, align(64))]
+struct Frag {
+    descriptor: Opaque<Descriptor>,
+    segments: Opaque<[Segment; 2]>,
+    /// Where it was sent to.
+    endpoint: Cell<*mut BtlEndpoint>,
+    ending: Cell<Ending>,
+    class: usize,
+}
+
+/// A fragment that a pool has handed out.
+///
+/// INVARIANT: the fragment is alive: the pool frees none before it ends itself, with its module, whose last
+/// call is `finalize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FragRef(NonNull<Frag>);
+
+/// Bytes of a block, by class.
+const CLASSES: [usize; 4] = [1 << 10, 1 << 13, 1 << 16, 1 << 19];
+
+/// Longest block there is.
+pub(super) const LONGEST: usize = CLASSES[CLASSES.len() - 1];
+
+/// The fragments of a module.
+pub(super) struct Pool {
+    state: EngineCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that nobody uses, by class.
+    free: [Vec<FragRef>; CLASSES.len()],
+    /// All.
+    made: Vec<FragRef>,
+}
+
+// SAFETY: an address; who may touch what is behind it follows from its owners, as the module says.
+unsafe impl Send for FragRef {}
+
+fn layout(class: usize) -> Layout {
+    let (layout, _) = Layout::new::<Frag>()
+        .extend(Layout::array::<u8>(CLASSES[class]).expect("classes are small"))
+        .expect("classes are small");
+    layout.pad_to_align()
+}
+
+impl FragRef {
+    /// The fragment around a descriptor.
+    ///
+    /// # Safety
+    /// The descriptor is one that a pool handed out, and the pool is alive.
+    #[inline]
+    pub(super) unsafe fn around(descriptor: *mut Descriptor) -> Self {
+        // SAFETY: handed out by a pool, hence not null; the descriptor is the fragment's first field.
+        Self(unsafe { NonNull::new_unchecked(descriptor.cast()) })
+    }
+
+    /// The fragment behind a cookie of [`cookie`](Self::cookie).
+    ///
+    /// # Safety
+    /// The pool is alive that the fragment is of.
+    #[inline]
+    pub(super) unsafe fn behind(cookie: u64) -> Self {
+        let frag = ptr::with_exposed_provenance_mut::<Frag>(cookie as usize);
+        // SAFETY: the address of a fragment, which is not null.
+        Self(unsafe { NonNull::new_unchecked(frag) })
+    }
+
+    /// A number by which the fragment is found again; its lowest bits are 0.
+    #[inline]
+    pub(super) fn cookie(self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    #[inline]
+    fn frag<'a>(self) -> &'a Frag {
+        // SAFETY: alive, by the invariant; all that anybody writes while references exist lies in cells.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// For the host.
+    #[inline]
+    pub(super) fn descriptor(self) -> *mut Descriptor {
+        // The whole fragment's provenance: the host's pointer comes back as the fragment's.
+        self.0.as_ptr().cast()
+    }
+
+    /// The block of memory.
+    #[inline]
+    pub(super) fn block(self) -> *mut u8 {
+        // SAFETY: the block lies behind the fragment, in one allocation (`layout`).
+        unsafe { self.0.as_ptr().add(1).cast() }
+    }
+
+    /// What the host wishes: the descriptor's flags, and its pieces of memory.
+    #[inline]
+    pub(super) fn wishes(self) -> (u32, [Segment; 2]) {
+        let descriptor = self.frag().descriptor.get();
+        // SAFETY: a live descriptor, which the host leaves alone while it is being sent.
+        let (flags, count) = unsafe { ((*descriptor).flags, (*descriptor).segment_count) };
+        // SAFETY: live segments, which the host leaves alone while they are being sent.
+        let [first, second] = unsafe { self.frag().segments.get().read() };
+        // The second is only there when the count says so.
+        (flags, [first, if count > 1 { second } else { Segment::EMPTY }])
+    }
+
+    /// Says which pieces of memory it is made of.
+    #[inline]
+    pub(super) fn set_segments(self, segments: &[Segment]) {
+        let mut all = [Segment::EMPTY; 2];
+        all[..segments.len()].copy_from_slice(segments);
+        let frag = self.frag();
+        // SAFETY: live segments, in nobody's hands yet.
+        unsafe { frag.segments.get().write(all) };
+        // SAFETY: a live descriptor, in nobody's hands yet.
+        unsafe { (*frag.descriptor.get()).segment_count = segments.len() };
+    }
+
+    /// Notes what the end of a send to this endpoint will mean.
+    #[inline]
+    pub(super) fn note(self, endpoint: *mut BtlEndpoint, ending: Ending) {
+        self.frag().endpoint.set(endpoint);
+        self.frag().ending.set(ending);
+    }
+
+    /// What was noted.
+    #[inline]
+    pub(super) fn noted(self) -> (*mut BtlEndpoint, Ending) {
+        (self.frag().endpoint.get(), self.frag().ending.get())
+    }
+
+    /// The host's callback for the end of a send.
+    #[inline]
+    pub(super) fn callback(self) -> super::sys::Sent {
+        // SAFETY: a live descriptor; the host set the callback before it sent it.
+        unsafe { (*self.frag().descriptor.get()).sent }
+    }
+}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self { state: EngineCell::new(State::default()) }
+    }
+
+    /// A fragment with a block of at least `len` bytes, which are its only segment; `None` beyond
+    /// the longest block.
+    #[inline]
+    pub(super) fn take(&self, len: usize, flags: u32) -> Option<FragRef> {
+        let class = CLASSES.iter().position(|&size| len <= size)?;
+        let frag = self.state.with(|state| state.free[class].pop()).unwrap_or_else(|| self.make(class));
+        frag.set_segments(&[Segment { start: frag.block(), len: len as u64 }]);
+        let descriptor = frag.frag().descriptor.get();
+        // SAFETY: a live descriptor, in nobody's hands yet.
+        unsafe { (*descriptor).sent = None };
+        // SAFETY: a live descriptor, in nobody's hands yet.
+        unsafe { (*descriptor).flags = flags };
+        // SAFETY: a live descriptor, in nobody's hands yet.
+        unsafe { (*descriptor).order = u8::MAX };
+        Some(frag)
+    }
+
+    /// Takes a fragment back that nobody uses any more.
+    #[inline]
+    pub(super) fn give(&self, frag: FragRef) {
+        let class = frag.frag().class;
+        self.state.with(|state| state.free[class].push(frag));
+    }
+
+    #[cold]
+    fn make(&self, class: usize) -> FragRef {
+        let layout = layout(class);
+        // SAFETY: the layout is not empty.
+        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Frag>()) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
+        let descriptor = unsafe { std::mem::zeroed() };
+        let fresh = Frag {
+            descriptor: Opaque::new(descriptor),
+            segments: Opaque::new([Segment::EMPTY; 2]),
+            endpoint: Cell::new(ptr::null_mut()),
+            ending: Cell::new(Ending::Silent),
+            class,
+        };
+        // SAFETY: fresh memory of the right layout.
+        unsafe { memory.write(fresh) };
+        // INVARIANT: a fragment never moves, so the address of its segments stays right.
+        let frag = FragRef(memory);
+        let segments = frag.frag().segments.get().cast();
+        // SAFETY: a live descriptor, in nobody's hands yet.
+        unsafe { (*frag.frag().descriptor.get()).segments = segments };
+        self.state.with(|state| state.made.push(frag));
+        frag
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for frag in self.state.with(|state| std::mem::take(&mut state.made)) {
+            let layout = layout(frag.frag().class);
+            // SAFETY: allocated by `make` with this layout, once in the list, and the pool's end is the
+            // end of all use.
+            unsafe { dealloc(frag.0.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fragment_has_the_room_that_was_asked_for() {
+        let pool = Pool::new();
+        for len in [0, 1, 1024, 1025, 1 << 16, LONGEST] {
+            let frag = pool.take(len, 5).expect("fits a class");
+            let (flags, [first, second]) = frag.wishes();
+            assert_eq!((flags, first.len, second.len), (5, len as u64, 0));
+            // SAFETY: the block has room for `len` bytes.
+            unsafe { first.start.write_bytes(7, len) };
+            pool.give(frag);
+        }
+        assert!(pool.take(LONGEST + 1, 0).is_none());
+    }
+
+    #[test]
+    fn a_fragment_comes_back() {
+        let pool = Pool::new();
+        let first = pool.take(10, 0).expect("fits a class");
+        pool.give(first);
+        assert_eq!(pool.take(20, 0), Some(first));
+        pool.give(first);
+    }
+
+    #[test]
+    fn a_fragment_is_found_by_its_descriptor_and_by_its_cookie() {
+        let pool = Pool::new();
+        let frag = pool.take(10, 0).expect("fits a class");
+        // SAFETY: of this pool.
+        assert_eq!(unsafe { FragRef::around(frag.descriptor()) }, frag);
+        // SAFETY: of this pool.
+        assert_eq!(unsafe { FragRef::behind(frag.cookie()) }, frag);
+        assert_eq!(frag.cookie() & 63, 0);
+    }
+
+    /// Under a leak checker: what is still sent when a module ends must not leak.
+    #[test]
+    fn a_pool_frees_what_never_came_back() {
+        let pool = Pool::new();
+        pool.take(10, 0).expect("fits a class");
+        assert_eq!(pool.state.with(|state| state.made.len()), 1);
+    }
+}

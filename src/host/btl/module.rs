@@ -1,0 +1,287 @@
+//! A module as the host holds it, and what the transport tells the host.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use super::descriptor::{Ending, FragRef, LONGEST, Pool};
+use super::services::{Own, ProcRef, Runtime};
+use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
+use super::transfer::{self, Handle, Transfers};
+use super::{BtlAbi, Listed, entry};
+use crate::btl::{Cookie, EndpointId, Host, Upcalls};
+use crate::error::{Error, Result};
+use crate::host::foreign::Opaque;
+use crate::sync::EngineCell;
+
+/// Codes of the host (`opal/constants.h`).
+pub(super) mod code {
+    use std::ffi::c_int;
+
+    pub(crate) const SUCCESS: c_int = 0;
+    pub(crate) const ERROR: c_int = -1;
+    pub(crate) const OUT_OF_RESOURCE: c_int = -2;
+    pub(crate) const UNREACH: c_int = -12;
+}
+
+/// A module: the host's table first, so that its address is the module's.
+#[repr(C)]
+pub(super) struct Shell<A, T> {
+    table: Opaque<BtlModule>,
+    pub(super) core: T,
+    pub(super) pool: Pool,
+    pub(super) peers: EngineCell<Peers<A>>,
+    pub(super) failed: AtomicPtr<c_void>,
+    /// The host is taking peers away: who ends now is not lost.
+    pub(super) leaving: AtomicBool,
+    /// PUTs and GETs under way.
+    pub(super) transfers: Transfers,
+    /// Data up to this length is copied, so that the sender need not wait for the receiver.
+    pub(super) copy_limit: usize,
+    abi: PhantomData<fn() -> A>,
+}
+
+/// What is known of the host's peers.
+pub(super) struct Peers<A> {
+    /// The process behind each endpoint that the host was given.
+    procs: HashMap<EndpointId, ProcRef<A>>,
+    /// Endpoints whose loss has been told.
+    told: HashSet<EndpointId>,
+    /// Endpoints that the host has deleted itself: their loss is no news. What ends after `del_procs`
+    /// says so late, and handles are not used again, so they stay here.
+    deleted: HashSet<EndpointId>,
+}
+
+impl<A> Default for Peers<A> {
+    fn default() -> Self {
+        Self { procs: HashMap::new(), told: HashSet::new(), deleted: HashSet::new() }
+    }
+}
+
+impl<A> Peers<A> {
+    /// The host has been given an endpoint for a process.
+    pub(super) fn add(&mut self, endpoint: EndpointId, proc: ProcRef<A>) {
+        self.procs.insert(endpoint, proc);
+        self.deleted.remove(&endpoint);
+    }
+
+    /// The host deletes endpoints.
+    pub(super) fn delete(&mut self, endpoints: &[EndpointId]) {
+        for endpoint in endpoints {
+            self.procs.remove(endpoint);
+            self.deleted.insert(*endpoint);
+        }
+    }
+}
+
+/// The host's handle of an endpoint: never dereferenced, never null.
+pub(super) fn handle(endpoint: EndpointId) -> *mut BtlEndpoint {
+    ptr::without_provenance_mut(endpoint.raw() as usize)
+}
+
+/// The endpoint behind a handle.
+pub(super) fn endpoint(handle: *mut BtlEndpoint) -> EndpointId {
+    EndpointId::from_raw(handle.addr() as u64)
+}
+
+pub(super) fn status(outcome: Result<()>) -> c_int {
+    match outcome {
+        Ok(()) => code::SUCCESS,
+        Err(Error::Unreachable) => code::UNREACH,
+        Err(Error::OutOfResource) => code::OUT_OF_RESOURCE,
+        Err(_) => code::ERROR,
+    }
+}
+
+impl<A: BtlAbi, T: Listed> Shell<A, T> {
+    /// Makes a module of a transport, for the host, which gives it back to `finalize`.
+    pub(super) fn boxed(core: T) -> *mut BtlModule {
+        let shell = Self {
+            table: Opaque::new(table::<A, T>(&core)),
+            pool: Pool::new(),
+            peers: EngineCell::new(Peers::default()),
+            failed: AtomicPtr::new(ptr::null_mut()),
+            leaving: AtomicBool::new(false),
+            transfers: Transfers::new(),
+            copy_limit: core.limits().copy,
+            core,
+            abi: PhantomData,
+        };
+        Box::into_raw(Box::new(shell)).cast()
+    }
+
+    /// The module behind a table.
+    ///
+    /// # Safety
+    /// `module` was made by [`boxed`](Self::boxed) of the same `A` and `T`, and lives for `'a`.
+    #[inline]
+    pub(super) unsafe fn at<'a>(module: *mut BtlModule) -> &'a Self {
+        // SAFETY: the address of a live shell by the promise above: the table is its first field. What the
+        // host writes is opaque, so that sharing the rest is right.
+        unsafe { &*module.cast::<Self>() }
+    }
+
+    /// Takes a module back from the host.
+    ///
+    /// # Safety
+    /// As for [`at`](Self::at), and nobody uses the module any more.
+    pub(super) unsafe fn unboxed(module: *mut BtlModule) -> Box<Self> {
+        // SAFETY: made from a box of this type, and given up by everybody, by the promise above.
+        unsafe { Box::from_raw(module.cast::<Self>()) }
+    }
+
+    /// The module's address, as the host knows it.
+    pub(super) fn raw(&self) -> *mut BtlModule {
+        self.table.get()
+    }
+
+    /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.
+    fn lose(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
+        let is_news =
+            |peers: &mut Peers<A>| !peers.deleted.contains(&endpoint) && peers.told.insert(endpoint);
+        if self.leaving.load(Ordering::Acquire) || !self.peers.with(is_news) {
+            return;
+        }
+        tell();
+        if A::LOSS != 0 {
+            self.run_error_callback(endpoint, name);
+        }
+    }
+
+    /// An operation has ended because its peer is lost.
+    #[cold]
+    fn lose_behind(&self, target: *mut BtlEndpoint) {
+        let endpoint = endpoint(target);
+        // Who is known no more has been closed or forgotten, not lost.
+        if let Some(name) = self.core.peer(endpoint) {
+            self.lose(endpoint, name, || self.core.tell_loss(name, &self.host()));
+        }
+    }
+
+    /// Runs the host's error callback. The host needs the process: without one, the user has been told.
+    fn run_error_callback(&self, endpoint: EndpointId, name: u64) {
+        let callback = self.failed.load(Ordering::Acquire);
+        // SAFETY: null, or stored by `register_error`, from a function of this type.
+        let Some(callback) = (unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }) else {
+            return;
+        };
+        let known = self.peers.with(|peers| peers.procs.get(&endpoint).copied());
+        let proc = known.map_or_else(|| Own::proc_for_name(name), ProcRef::as_ptr);
+        if proc.is_null() {
+            return;
+        }
+        let text = CString::new(format!("{}: a peer no longer answers", T::COMPONENT)).unwrap_or_default();
+        // SAFETY: the host's callback, with this module, a flag, a live process, and a text that it only
+        // reads.
+        unsafe { callback(self.raw(), A::LOSS, proc, text.as_ptr().cast_mut()) };
+    }
+
+    #[inline]
+    fn sent(&self, frag: FragRef, outcome: Result<()>) {
+        let (target, ending) = frag.noted();
+        if outcome == Err(Error::Unreachable) {
+            self.lose_behind(target);
+        }
+        if ending != Ending::Silent
+            && let Some(callback) = frag.callback()
+        {
+            // SAFETY: the host's callback, with the module, endpoint and descriptor that it sent.
+            unsafe { callback(self.raw(), target, frag.descriptor(), status(outcome)) };
+        }
+        if ending != Ending::Callback {
+            self.pool.give(frag);
+        }
+    }
+
+    fn transferred(&self, cookie: Cookie, outcome: Result<()>) {
+        let Some(operation) = self.transfers.take(cookie) else { return };
+        if outcome == Err(Error::Unreachable) {
+            self.lose_behind(operation.endpoint);
+        }
+        operation.complete(self.raw(), status(outcome));
+    }
+}
+
+/// The table of a module.
+fn table<A: BtlAbi, T: Listed>(core: &T) -> BtlModule {
+    let limits = core.limits();
+    // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
+    let mut table: BtlModule = unsafe { std::mem::zeroed() };
+    table.component = ptr::from_ref(T::slot()).cast();
+    table.eager_limit = limits.eager.min(LONGEST);
+    table.rndv_eager_limit = limits.rndv_eager.min(LONGEST);
+    table.max_send_size = limits.max_send.min(LONGEST);
+    table.rdma_pipeline_send_length = table.eager_limit;
+    table.rdma_pipeline_frag_size = usize::MAX;
+    table.min_rdma_pipeline_size = 0;
+    table.exclusivity = limits.exclusivity;
+    table.latency = limits.latency;
+    table.bandwidth = limits.bandwidth;
+    table.flags = limits.flags;
+    table.add_procs = Some(entry::add_procs::<A, T>);
+    table.del_procs = Some(entry::del_procs::<A, T>);
+    table.finalize = Some(entry::finalize::<A, T>);
+    table.alloc = Some(entry::alloc::<A, T>);
+    table.free = Some(entry::free::<A, T>);
+    table.prepare_src = Some(entry::prepare_src::<A, T>);
+    table.send = Some(entry::send::<A, T>);
+    table.sendi = Some(entry::sendi::<A, T>);
+    table.register_error = Some(entry::register_error::<A, T>);
+    if T::HAS_DUMP {
+        table.dump = Some(entry::dump::<A, T>);
+    }
+    if T::HAS_TRANSFERS {
+        table.registration_handle_size = size_of::<Handle>();
+        table.get_limit = usize::MAX >> 1;
+        table.put_limit = usize::MAX >> 1;
+        table.get_local_registration_threshold = usize::MAX;
+        table.put_local_registration_threshold = usize::MAX;
+        table.put = Some(transfer::put::<A, T>);
+        table.get = Some(transfer::get::<A, T>);
+        table.register_mem = Some(transfer::register_mem::<A, T>);
+        table.deregister_mem = Some(transfer::deregister_mem::<A, T>);
+        table.flush = Some(transfer::flush::<A, T>);
+    }
+    table
+}
+
+impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
+    #[inline]
+    fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        let Some(message) = Own::receiver(tag) else { return };
+        let segment = Segment { start: bytes.as_ptr().cast_mut(), len: bytes.len() as u64 };
+        // SAFETY: registered for this tag; the bytes are borrowed for the time of the call, and
+        // receive callbacks only read.
+        unsafe { A::receive(self.raw(), handle(endpoint), tag, message, segment) };
+    }
+
+    #[inline]
+    fn done(&self, cookie: Cookie, outcome: Result<()>) {
+        if transfer::is_transfer(cookie) {
+            self.transferred(cookie, outcome);
+        } else {
+            // SAFETY: the cookie of a send is that of its fragment, of this module's pool.
+            self.sent(unsafe { FragRef::behind(cookie) }, outcome);
+        }
+    }
+
+    fn host(&self) -> impl Host {
+        Runtime::<A, T>::new()
+    }
+
+    fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
+        self.lose(endpoint, name, tell);
+    }
+
+    fn lost(&self, endpoint: EndpointId, name: u64) {
+        if self.peers.with(|peers| peers.deleted.contains(&endpoint)) {
+            return;
+        }
+        self.lose(endpoint, name, || self.core.tell_loss(name, &self.host()));
+        if A::LOSS == 0 && !self.leaving.load(Ordering::Acquire) {
+            self.run_error_callback(endpoint, name);
+        }
+    }
+}

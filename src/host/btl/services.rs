@@ -1,0 +1,195 @@
+//! What a byte transport may ask of the host at any time, and the host's symbols behind it.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::OnceLock;
+
+use super::sys::{ActiveMessage, BtlProc};
+use super::{BtlAbi, Listed};
+use crate::btl::{Host, Peer};
+use crate::error::Result;
+use crate::host::params;
+use crate::host::services::{Services, say, show_help};
+use crate::host::symbols::symbols;
+
+symbols! {
+    /// What only byte transports need of the host, the same in every version.
+    pub(in crate::host) struct Own {
+        triggers: *const ActiveMessage = c"mca_btl_base_active_message_trigger",
+        bitmap_set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"opal_bitmap_set_bit",
+        proc_local: unsafe extern "C" fn() -> *const BtlProc = c"opal_proc_local_get",
+        proc_for_name: *const unsafe extern "C" fn(u64) -> *mut BtlProc = c"opal_proc_for_name",
+        flag_names: *const *mut c_void = c"mca_btl_base_flag_enum",
+    }
+}
+
+static OWN: OnceLock<Own> = OnceLock::new();
+
+/// Tags that a callback can be registered for.
+const TAGS: usize = 255;
+
+impl Own {
+    pub(in crate::host) fn install(self) {
+        let _ = OWN.set(self);
+    }
+
+    fn host() -> &'static Self {
+        OWN.get().expect("entry points run only after a host was recognised")
+    }
+
+    /// The host's names of what a byte transport can do.
+    pub(super) fn flag_names() -> *mut c_void {
+        // SAFETY: the address of the host's own variable, which it fills in when it opens the
+        // framework, before any component registers parameters.
+        unsafe { Self::host().flag_names.read() }
+    }
+
+    /// This process.
+    fn this<A>() -> ProcRef<A> {
+        // SAFETY: takes nothing; the host makes the object when it starts, before any component.
+        ProcRef(unsafe { (Self::host().proc_local)() }.cast_mut(), PhantomData)
+    }
+
+    /// The host's object for a process, made if there is none yet; null for a name of nobody.
+    pub(super) fn proc_for_name(name: u64) -> *mut BtlProc {
+        // SAFETY: the address of the host's own variable, which holds a function from start to end.
+        let find = unsafe { Self::host().proc_for_name.read() };
+        // SAFETY: the name is passed by value as the host passes it, in one register.
+        unsafe { find(name) }
+    }
+
+    /// Marks a process as reachable, if the host wants to know.
+    ///
+    /// # Safety
+    /// Null, or the bitmap that the host passed to the running call, with a bit for the index.
+    pub(super) unsafe fn mark(bitmap: *mut c_void, index: usize) {
+        if let (false, Ok(index)) = (bitmap.is_null(), c_int::try_from(index)) {
+            // SAFETY: a live bitmap by the promise above.
+            unsafe { (Self::host().bitmap_set)(bitmap, index) };
+        }
+    }
+
+    /// The callback that is registered for a tag, if there is one.
+    #[inline]
+    pub(super) fn receiver(tag: u8) -> Option<ActiveMessage> {
+        if usize::from(tag) >= TAGS {
+            return None;
+        }
+        // SAFETY: the host's table has `TAGS` entries.
+        let entry = unsafe { Self::host().triggers.add(usize::from(tag)) };
+        // SAFETY: an entry of that table; it is written before messages of its tag are sent.
+        let message: ActiveMessage = unsafe { entry.read() };
+        (!message.callback.is_null()).then_some(message)
+    }
+}
+
+/// A process of the host's.
+///
+/// INVARIANT: alive as long as this exists: it is this process, which lives for ever, or is made from what
+/// the host passes to `add_procs` and dropped by the end of `del_procs` for it, until when the host keeps it.
+pub(super) struct ProcRef<A>(*mut BtlProc, PhantomData<fn() -> A>);
+
+impl<A> Clone for ProcRef<A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for ProcRef<A> {}
+
+// SAFETY: an address; the host lets any thread use its processes.
+unsafe impl<A> Send for ProcRef<A> {}
+
+impl<A> ProcRef<A> {
+    /// # Safety
+    /// A process that the host has passed to `add_procs`, and `del_procs` for it has not ended.
+    pub(super) unsafe fn new(proc: *mut BtlProc) -> Self {
+        Self(proc, PhantomData)
+    }
+
+    /// For the host's callbacks.
+    pub(super) fn as_ptr(self) -> *mut BtlProc {
+        self.0
+    }
+}
+
+impl<A: BtlAbi> Peer for ProcRef<A> {
+    fn name(&self) -> u64 {
+        // SAFETY: alive, by the invariant; the name is written once, when the host makes the object.
+        let (jobid, vpid) = unsafe { ((*self.0).jobid, (*self.0).vpid) };
+        u64::from(jobid) | u64::from(vpid) << 32
+    }
+
+    fn node(&self) -> Option<String> {
+        // SAFETY: alive, by the invariant.
+        unsafe { A::host_name(self.0) }
+    }
+}
+
+/// The host, as the transport `T` sees it.
+pub(super) struct Runtime<A, T>(PhantomData<fn() -> (A, T)>);
+
+impl<A, T> Runtime<A, T> {
+    pub(super) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
+    fn name(&self) -> u64 {
+        Own::this::<A>().name()
+    }
+
+    fn node(&self) -> String {
+        Own::this::<A>().node().unwrap_or_else(|| "this host".to_owned())
+    }
+
+    fn publish(&self, key: &'static CStr, bytes: &[u8]) -> Result<()> {
+        A::publish_under(key, bytes)
+    }
+
+    fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        A::published_under(key, name)
+    }
+
+    fn text(&self, parameter: &CStr) -> Option<String> {
+        let own = CString::new(T::name()).unwrap_or_default();
+        // SAFETY: zero-ended strings.
+        let index = unsafe {
+            (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), own.as_ptr(), parameter.as_ptr())
+        };
+        params::text(index)
+    }
+
+    fn is_asked_for(&self) -> bool {
+        // SAFETY: literals; the parameter that selects components has no name of its own.
+        let selection = unsafe {
+            (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null())
+        };
+        params::text(selection).is_some_and(|list| {
+            !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == T::name())
+        })
+    }
+
+    fn is_verbose(&self) -> bool {
+        // SAFETY: literals.
+        let index = unsafe {
+            (Services::host().var_find)(
+                c"opal".as_ptr(),
+                c"btl".as_ptr(),
+                c"base".as_ptr(),
+                c"verbose".as_ptr(),
+            )
+        };
+        params::number(index) > 0
+    }
+
+    fn notice(&self, topic: &str, line: &str) {
+        show_help(topic, line);
+    }
+
+    fn say(&self, line: &str) {
+        say(line);
+    }
+}

@@ -22,7 +22,7 @@ work=target/c-tests/$host/guard
 log=$work/log
 mkdir -p "$work/mca" || exit 2
 
-"${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke >"$log" 2>&1 || give_up "the library builds with provoked panics"
+"${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
 cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
 for name in $(pkgconfig/components.sh); do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 

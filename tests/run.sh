@@ -76,6 +76,7 @@ for host in $hosts; do
     [ -z "$network" ] || step "net-reports-$host" "programs-$host" c-tests/net-reports.sh "$host"
     step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
     step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
+    step "loop-$host" "programs-$host" c-tests/loop.sh "$host"
 done
 case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
 step fuzz - tests/fuzz.sh $inputs

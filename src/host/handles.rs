@@ -471,6 +471,10 @@ macro_rules! handles {
                 ) -> Option<NonNull<$crate::fabric::Operation<$crate::mtl::ofi::Body<Self>>>> {
                     // SAFETY: the host passes the address of the user's handle.
                     let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
+                    // The message of nobody is the host's own object: it must not get among ours.
+                    if raw.as_ptr() == Self::null_message() {
+                        return None;
+                    }
                     let claim = field!(raw, request);
                     MESSAGES.lock().push(Messages(raw));
                     NonNull::new(claim.cast())

@@ -27,7 +27,7 @@ run() {
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 mpi_compile $(mpi_programs)
 
-for program in p2p datatypes persist "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 10000" "threads 100" forks spawn "spawn ports"; do
+for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 5000" "threads 100" forks spawn "spawn ports"; do
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
@@ -38,7 +38,9 @@ for order in session second late; do
 done
 run 2 p2p --mca btl_usnic_protect_payload 1
 run 2 p2p --mca btl_usnic_if_include lo
-run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port 47100
+# Ports of this script's own: the other host's jobs may run beside these.
+run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port $((16384 + $$ % 1000 * 16))
+run 2 p2p --mca mpi_yield_when_idle 0
 run 2 p2p --mca btl_usnic_link libfabric --mca btl_usnic_if_include lo
 
 # launch WORD…: a job of two ranks that is not one of those above; fills `log` and `status`.

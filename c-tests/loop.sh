@@ -23,7 +23,7 @@ for name in $(pkgconfig/components.sh loop); do ln -sf libhawser.so "$work/mca/m
 
 # job WORD…: a job of one rank; fills `log` and `status`.
 job() {
-    timeout --kill-after=10 60 "${there[@]}" mpirun --oversubscribe -n 1 --mca mca_base_component_path "$root/$work/mca:$stock" \
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 1 --mca mca_base_component_path "$root/$work/mca:$stock" \
         "${quiet[@]}" --mca pml ob1 "$@" "$root/$work/itself" >"$log.raw" 2>&1 </dev/null
     status=$?
     tr -d '\0' <"$log.raw" >"$log"

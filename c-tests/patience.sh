@@ -13,17 +13,22 @@ shift
 timeout --kill-after=10 86400 "$@" <&0 &
 job=$!
 trap 'kill -TERM "$job" 2>/dev/null' TERM INT HUP
-late= ended=
-clock_start
+(
+    clock_start
+    while [ "$clock" -lt $((limit * 1000)) ]; do
+        sleep 1
+        clock_read
+    done
+    trap '' TERM
+    kill -TERM "$job"
+) >/dev/null 2>&1 &
+watch=$!
+# A signal that was passed on ends the waiting, and not always the command.
 while :; do
-    sleep 1 >/dev/null 2>&1 &
-    tick=$!
-    wait -n -p ended "$job" "$tick"
+    wait "$job"
     status=$?
-    [ "${ended:-}" != "$job" ] || break
-    clock_read
-    [ -n "$late" ] || [ "$clock" -lt $((limit * 1000)) ] || { late=yes; kill -TERM "$job" 2>/dev/null; }
+    kill -0 "$job" 2>/dev/null || break
 done
-kill "$tick" 2>/dev/null
-[ -z "$late" ] || status=124
+kill "$watch" 2>/dev/null
+wait "$watch" 2>/dev/null && status=124
 exit "$status"

@@ -77,9 +77,11 @@ for host in $hosts; do
     step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
     step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
     step "loop-$host" "programs-$host" c-tests/loop.sh "$host"
+    step "hostile-$host" "programs-$host" c-tests/hostile.sh "$host"
 done
 case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
 step fuzz - tests/fuzz.sh $inputs
+step suite - tests/suite.sh
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
 if [ -n "$whole" ]; then

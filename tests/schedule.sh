@@ -43,7 +43,7 @@ start() {
         { time eval "${commands[$1]}" >"$logs/$name.log" 2>&1 </dev/null; } 2>"$logs/$name.time"
         status=$?
         rm -rf --one-file-system "$TMPDIR"
-        exit $status
+        echo "$1 $status" >&"$ended"
     ) &
     pids[$1]=$!
     set +m
@@ -99,14 +99,14 @@ stop() {
 
 # run_steps NAME…: sets `passed` and `failed`.
 run_steps() {
-    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need ended status running ticker wall user system
+    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need ended status running wall user system name
     passed=0 failed=0 broken= table=() pids=() begun=$SECONDS
     declare -ga state
     mkdir -p "$logs"
     choose "$@"
     trap stop INT TERM
-    sleep 30 &
-    ticker=$!
+    # Steps say here when they end.
+    rm -f "$logs/ended" && mkfifo "$logs/ended" && exec {ended}<>"$logs/ended" || exit 1
     while :; do
         running=0
         for at in "${!state[@]}"; do [ "${state[at]}" != running ] || running=$((running + 1)); done
@@ -124,19 +124,18 @@ run_steps() {
             esac
         done
         [ "$running" -gt 0 ] || break
-        wait -n -p ended
-        status=$?
-        if [ "${ended:-}" = "$ticker" ]; then
-            news
-            sleep 30 &
-            ticker=$!
+        if read -r -t 30 -u "$ended" at status; then
+            wait "${pids[at]}"
+            finish "$at" "$status"
             continue
         fi
-        for at in "${!pids[@]}"; do
-            [ "${pids[at]}" != "${ended:-}" ] || { unset "pids[at]"; finish "$at" "$status"; }
+        news
+        # One that somebody has killed says nothing.
+        for at in "${!state[@]}"; do
+            [ "${state[at]}" != running ] || kill -0 "${pids[at]}" 2>/dev/null || finish "$at" 137
         done
     done
-    kill "$ticker" 2>/dev/null
+    exec {ended}>&-
     trap - INT TERM
 
     echo "the slowest steps, in seconds, and seconds of a core:"

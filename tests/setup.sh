@@ -74,11 +74,12 @@ if [ -n "$compiler" ]; then
         echo "Rust $rust or newer is missing, and this distribution has none (rustc-web: ${version:-not there}): install it with rustup"
         exit 1
     fi
-    # They take the place of the distribution's own cargo and rustc; what needs those is not removed for it.
+    # They take the place of the distribution's own Rust, and of nothing else.
     # shellcheck disable=SC2086 # a list of words
-    install --no-remove $compiler || {
-        echo "cargo-web and rustc-web cannot be installed beside what is there: remove cargo and rustc, or install Rust $rust or newer with rustup"
-        exit 1
-    }
+    gone=$(apt-get -s install --no-install-recommends $compiler | sed -n 's/^Remv \([^ ]*\).*/\1/p' |
+        grep -vxE 'cargo|rustc|rustfmt|rust-(all|clippy|doc|gdb|lldb)|libstd-rust-dev' | paste -sd ' ') || true
+    [ -z "$gone" ] || { echo "Rust $rust or newer is missing, and $compiler would remove $gone: install it with rustup"; exit 1; }
+    # shellcheck disable=SC2086 # a list of words
+    install $compiler
     cargo_path || { echo "Rust $rust or newer is installed, and does not run"; exit 1; }
 fi

@@ -69,7 +69,8 @@ bed_make() {
     *) echo "bed: no system $bed_system" >&2; return 1 ;;
     esac
 
-    # The hosts. /dev/shm is each one's own, and so is /tmp, unless we live there.
+    # The hosts. /dev/shm is each one's own, and so is /tmp, where we stay if we live there: processes of
+    # several beds have the same numbers and hosts' names, which is all that mpirun's folders are called by.
     for ((host = 1; host <= bed_hosts; host++)); do
         # shellcheck disable=SC2016 # expanded there
         exec {ready}< <(
@@ -77,9 +78,11 @@ bed_make() {
             cd "$self" || exit
             exec unshare --net --uts --mount sh -c 'hostname "$BED_HOST" && exec "$@"' sh "${launch[@]}" sh -c '
                 set -e
-                case $PWD in /tmp/*) ;; *) mount -t tmpfs -o mode=1777 none /tmp ;; esac
                 mount -t tmpfs -o mode=1777 none /dev/shm
-                mkdir /dev/shm/bed
+                mkdir -p /dev/shm/bed/here
+                mount --bind . /dev/shm/bed/here
+                mount -t tmpfs -o mode=1777 none /tmp
+                case $PWD in /tmp/*) mkdir -p "$PWD" && mount --bind /dev/shm/bed/here "$PWD" && cd "$PWD" ;; esac
                 echo "127.0.0.1 localhost" >/dev/shm/bed/hosts
                 for n in $(seq '"$bed_hosts"'); do
                     echo "10.78.0.$n node$n" >>/dev/shm/bed/hosts

@@ -19,7 +19,7 @@ use super::slab::Slab;
 use super::time::{MICRO, MILLI};
 use super::window::{Segment, State};
 use super::*;
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr, header_len};
 use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
@@ -45,19 +45,24 @@ pub(super) struct Heard {
     credit: u32,
     seq: u64,
     ack: u64,
+    /// It was read when it came, as far as is known.
+    timely: bool,
 }
 
 impl Heard {
     #[inline]
-    pub(super) fn of(repr: &Repr) -> Self {
+    pub(super) fn of(repr: &Repr, timely: bool) -> Self {
         let &Repr { flags, stamp, echo, credit, seq, ack, .. } = repr;
-        Self { flags, stamp, echo, credit, seq, ack }
+        Self { flags, stamp, echo, credit, seq, ack, timely }
     }
 
     /// What the next packet to its sender has to repeat of it.
     #[inline(always)]
     pub(super) fn leave_echo(&self, at: Instant, owed: &mut Owed) {
-        owed.echo = Some((self.stamp, at));
+        // How long it had waited here is not the network's.
+        if self.timely {
+            owed.echo = Some((self.stamp, at));
+        }
         owed.heard_again |= self.flags.has(Flags::AGAIN);
     }
 }
@@ -166,7 +171,10 @@ impl<M: Memory> Engine<M> {
             let least = LEAST_CREDIT * endpoint.peer.max_datagram as u64;
             endpoint.granted = [least; 2];
             self.granted += least;
-            self.sharers.push_back(index);
+            self.sharing += 1;
+            if !std::mem::replace(&mut endpoint.listed, true) {
+                self.sharers.push_back(index);
+            }
         }
         heard.leave_echo(at, &mut endpoint.owed);
         endpoint.last_data = at;
@@ -203,7 +211,7 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     pub(super) fn grant(&mut self, index: u32) -> u64 {
         self.review_next();
-        let (sharers, endpoints) = (self.sharers.len(), self.endpoints.len());
+        let (sharers, endpoints) = (self.sharing, self.endpoints.len());
         if let Some(endpoint) = self.endpoints.at(index)
             && let Some(credit) = endpoint.settled.credit(endpoint, self.granted, sharers, endpoints)
         {
@@ -216,7 +224,7 @@ impl<M: Memory> Engine<M> {
     fn grant_anew(&mut self, index: u32) -> u64 {
         // Whoever is silent may speak up with what it may send unasked.
         let known = self.endpoints.len();
-        let silent = known.saturating_sub(self.sharers.len()) as u64;
+        let silent = known.saturating_sub(self.sharing) as u64;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
         if !endpoint.sharing {
             return LEAST_CREDIT;
@@ -226,7 +234,7 @@ impl<M: Memory> Engine<M> {
         let whole = self.limits.receive_capacity;
         let capacity = whole - (silent * LEAST_CREDIT * unit).min(whole / 2);
         let free = capacity.saturating_sub(self.granted);
-        let share = capacity / self.sharers.len().max(1) as u64;
+        let share = capacity / self.sharing.max(1) as u64;
         let segments = (share.min(held + free) / unit).clamp(LEAST_CREDIT, self.limits.window.max(2));
         // What was promised before may still be on its way here, for a while.
         let promised = segments * unit;
@@ -236,7 +244,7 @@ impl<M: Memory> Engine<M> {
         let past = if self.now > endpoint.promised_until { promised } else { held };
         let total = self.granted - held + promised.max(past);
         if endpoint.granted == [promised, past] && promised == past && total == self.granted {
-            let (sharers, endpoints) = (self.sharers.len(), known);
+            let (sharers, endpoints) = (self.sharing, known);
             endpoint.settled = Settled { total, sharers, endpoints, granted: promised, segments };
         }
         endpoint.granted = [promised, past];
@@ -249,22 +257,25 @@ impl<M: Memory> Engine<M> {
     pub(super) fn review_next(&mut self) {
         if self.sharers.len() > 1
             && let Some(next) = self.sharers.pop_front()
+            && self.review(next)
         {
             self.sharers.push_back(next);
-            self.review(next);
         }
     }
 
     /// Takes the room back from an endpoint that has long been silent: it has stopped using it.
-    fn review(&mut self, index: u32) {
+    /// Whether it still stands in line.
+    fn review(&mut self, index: u32) -> bool {
         let now = self.now;
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if now.since(endpoint.last_data) > 3 * IDLE && now.since(self.woken) > 3 * IDLE {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
+        if endpoint.sharing && now.since(endpoint.last_data) > 3 * IDLE && now.since(self.woken) > 3 * IDLE {
             endpoint.sharing = false;
             self.granted = self.granted.saturating_sub(endpoint.granted[0].max(endpoint.granted[1]));
             endpoint.granted = [0; 2];
-            self.sharers.retain(|at| *at != index);
+            self.sharing -= 1;
         }
+        endpoint.listed = endpoint.sharing;
+        endpoint.sharing
     }
 
     /// What the peer's packet acknowledges.
@@ -306,7 +317,7 @@ impl<M: Memory> Engine<M> {
             return;
         }
         let sample = at.stamp().wrapping_sub(heard.echo);
-        let sampled = heard.echo != 0 && newer && (sample as i32) >= 0;
+        let sampled = heard.echo != 0 && heard.timely && newer && (sample as i32) >= 0;
         let trip = u64::from(sample) * MICRO;
         // A packet that waited while we slept says nothing about the path.
         if sampled && at.since(woken) >= trip {
@@ -351,7 +362,7 @@ impl<M: Memory> Engine<M> {
             endpoint.window.pop();
         }
         if news {
-            endpoint.backoff = 0;
+            (endpoint.backoff, endpoint.probes) = (0, 0);
             endpoint.active = at;
             endpoint.paced_until = None;
             if endpoint.window.is_empty() {
@@ -386,7 +397,8 @@ impl<M> Ledger<'_, M> {
         }
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
-            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.peer.max_datagram;
+            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
+            endpoint.path.note_arrived(header_len(segment.kind) + segment.len as usize, segment.sent);
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
@@ -396,9 +408,12 @@ impl<M> Ledger<'_, M> {
                 self.counters.num_spurious_retrans.add(1);
             }
             if segment.fast || segment.state == State::Lost {
-                endpoint.reordering = (endpoint.reordering * 2).min(256);
+                endpoint.reordering.note_spurious();
             }
         } else {
+            if segment.again && segment.fast {
+                endpoint.reordering.note_recovered();
+            }
             endpoint.order[segment.channel as usize].note_arrival(segment.transmission);
             endpoint.newest_arrival = endpoint.newest_arrival.max(segment.sent);
             if endpoint.congestion.note_arrived(segment.sent, at, least) == Outcome::Shrunk {
@@ -423,8 +438,7 @@ impl<M> Ledger<'_, M> {
             // The request has arrived, the data has not.
             Job::Get { .. } => return,
             Job::Serve { .. } => endpoint.serving -= 1,
-            Job::Refuse { .. } => endpoint.refusing -= 1,
-            Job::Send { .. } | Job::Put { .. } | Job::Nothing => {}
+            Job::Send { .. } | Job::Put { .. } | Job::Refuse { .. } | Job::Nothing => {}
         }
         let cookie = operation.cookie;
         self.operations.discard(place);

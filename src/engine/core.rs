@@ -1,7 +1,8 @@
 //! The engine itself: its tables and lists, its clock, and what is asked of it directly.
 //!
 //! Endpoints stand on lists by their place in the table. Each list has a flag in the endpoint, so
-//! that nobody stands on it twice, and an endpoint that goes leaves them all. Acknowledgements
+//! that nobody stands on it twice. One that goes is not looked for on them: whoever comes to a place
+//! on a list looks whether there is something to do there, and at the worst there is not. Acknowledgements
 //! that may wait stand in the order of their time, since all wait equally long; other times are on
 //! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
@@ -19,7 +20,7 @@ use super::window::WINDOW;
 use super::*;
 use crate::config;
 use crate::error::Error;
-use crate::wire::usnic::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_PAYLOAD};
+use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, MAX_PAYLOAD};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ const NAP: u64 = 100 * MILLI;
 const LEAST_SILENCE: u64 = 1_000 * MILLI;
 /// The same where no peer is ever lost.
 const SILENCE: u64 = 3_000 * MILLI;
+/// How long it takes to read what has waited while nobody looked, at the most.
+const BACKLOG: u64 = 10 * MILLI;
 /// The shortest datagram worth connecting for.
 const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
 /// A slot on the wire: place in the table and one, and above these bits part of the generation.
@@ -102,11 +105,13 @@ pub struct Engine<M> {
     pub(super) spent: Vec<u32>,
     pub(super) owed_now: VecDeque<u32>,
     pub(super) owed_later: VecDeque<(Instant, u32)>,
-    /// Packets of the closing hand-shake to be sent.
-    pub(super) notices: VecDeque<(u32, Kind)>,
+    /// Endpoints with a packet without a sequence number to be sent, one for each of them.
+    pub(super) notices: VecDeque<u32>,
     pub(super) timers: Wheel,
-    /// Endpoints that share the receive buffer.
+    /// Endpoints in the line of those whose share of the receive buffer is reviewed.
     pub(super) sharers: VecDeque<u32>,
+    /// Endpoints that share the receive buffer.
+    pub(super) sharing: usize,
     pub(super) granted: u64,
     pub(super) lingering: VecDeque<Key>,
 
@@ -120,6 +125,8 @@ pub struct Engine<M> {
     /// How long nobody called, in all.
     pub(super) slept: u64,
     pub(super) woken: Instant,
+    /// What is read before that may have come while nobody looked.
+    pub(super) backlog_until: Instant,
     pub(super) deferred: Option<Deferred>,
     /// Chunked data under way, GETs and holes: reasons to look at the data channel.
     pub(super) expected: u64,
@@ -156,6 +163,7 @@ impl<M: Memory> Engine<M> {
             notices: VecDeque::new(),
             timers: Wheel::new(),
             sharers: VecDeque::new(),
+            sharing: 0,
             granted: 0,
             lingering: VecDeque::new(),
             pass: 1,
@@ -165,6 +173,7 @@ impl<M: Memory> Engine<M> {
             now,
             slept: 0,
             woken: Instant::ORIGIN,
+            backlog_until: Instant::ORIGIN,
             deferred: None,
             expected: 0,
             scratch: Vec::new(),
@@ -202,6 +211,15 @@ impl<M: Memory> Engine<M> {
         }
         self.names.insert(name, key.index);
         Ok(EndpointId(key))
+    }
+
+    /// The network says that the way to a peer carries only datagrams of this length. What is cut from
+    /// now on keeps to it; what is under way stays as long as it is.
+    pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
+        self.settle(now);
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
+            endpoint.path.handle_too_big(limit, now);
+        }
     }
 
     /// The endpoint of a process, when it is connected.
@@ -266,6 +284,11 @@ impl<M: Memory> Engine<M> {
         (self.operations.len(), self.registry.len())
     }
 
+    /// Places of the table of operations, taken or not; for tests of the bound.
+    pub fn places(&self) -> usize {
+        self.operations.places()
+    }
+
     /// Whether something has happened that [`Self::poll_event`] tells.
     #[inline]
     pub fn has_events(&self) -> bool {
@@ -320,13 +343,35 @@ impl<M: Memory> Engine<M> {
             || self.owed_now.iter().any(|index| self.endpoints.at(*index).is_some_and(|e| e.owed.now))
     }
 
-    /// Moves the clock on, and does what was put off.
+    /// Moves the clock on, and does the book-keeping that was put off. The caller does it before it
+    /// returns to whoever waits for what a datagram has acknowledged; anything else asked of the
+    /// engine does it first by itself.
     #[inline]
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub fn settle(&mut self, now: Instant) {
         self.tick(now);
         if self.deferred.is_some() {
             self.finish();
         }
+    }
+
+    /// The link was not looked at for long before `now`. What is read from now on may have waited in it,
+    /// which says nothing about the network: it gives no samples of the round-trip time, on either side,
+    /// until [`Self::note_drained`] or, where reading never catches up, for [`BACKLOG`].
+    #[cold]
+    pub fn note_away(&mut self, now: Instant) {
+        self.backlog_until = now.plus(BACKLOG);
+    }
+
+    /// Nothing waits in the link.
+    #[inline]
+    pub fn note_drained(&mut self) {
+        self.backlog_until = Instant::ORIGIN;
+    }
+
+    /// Whether what is read now came now.
+    #[inline(always)]
+    pub(super) fn is_timely(&self) -> bool {
+        self.now >= self.backlog_until
     }
 
     /// Moves the clock on.
@@ -379,7 +424,7 @@ impl<M: Memory> Engine<M> {
             endpoint.ready = true;
             self.ready.push_back(index);
         }
-        if !endpoint.resending && !endpoint.lost.is_empty() {
+        if !endpoint.resending && (endpoint.probes > 0 || !endpoint.lost.is_empty()) {
             endpoint.resending = true;
             self.resending.push_back(index);
         }
@@ -402,8 +447,6 @@ impl<M: Memory> Engine<M> {
         let name = (endpoint.peer.name, endpoint.peer.incarnation);
         self.past.note(name, endpoint.connection, endpoint.peer_connection, endpoint.past);
         self.names.remove(&name);
-        self.lingering.retain(|key| key.index != index);
-        self.notices.retain(|notice| notice.0 != index);
     }
 
     /// Drops all that is under way with the endpoint, and takes it off the lists of work.
@@ -417,22 +460,22 @@ impl<M: Memory> Engine<M> {
         self.expected = self.expected.saturating_sub(expected as u64);
         endpoint.gapped = false;
         endpoint.gets = 0;
+        endpoint.getting.take();
         endpoint.assembler.clear(&mut self.pool);
         endpoint.window.clear();
         endpoint.order.iter_mut().for_each(super::window::Order::clear);
         endpoint.lost.clear();
+        endpoint.probes = 0;
         endpoint.queues.iter_mut().for_each(VecDeque::clear);
         (endpoint.in_flight, endpoint.in_flight_bytes) = (0, 0);
         (endpoint.ready, endpoint.resending) = (false, false);
         (endpoint.loss_at, endpoint.paced_until) = (None, None);
         endpoint.shrink();
-        endpoint.sharing = false;
+        if std::mem::replace(&mut endpoint.sharing, false) {
+            self.sharing -= 1;
+        }
         self.granted = self.granted.saturating_sub(endpoint.granted[0].max(endpoint.granted[1]));
         endpoint.granted = [0; 2];
-        self.ready.retain(|at| *at != index);
-        self.resending.retain(|at| *at != index);
-        self.spent.retain(|at| *at != index);
-        self.sharers.retain(|at| *at != index);
         self.turn = 0;
         self.turn_bytes = 0;
     }

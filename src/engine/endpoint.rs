@@ -3,7 +3,10 @@
 use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
+use super::path::Path;
+use super::reordering::Reordering;
 use super::rtt::Rtt;
+use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
@@ -31,6 +34,17 @@ pub(super) enum Phase {
     Lingering,
     /// It does not answer.
     Dead,
+}
+
+/// A packet without a sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Close,
+    CloseAck,
+    /// Of what comes for a connection that is closed here.
+    Ack,
+    /// Of the peer's operation with this name.
+    Reject(u64),
 }
 
 /// What is owed to the peer in acknowledgements.
@@ -101,13 +115,17 @@ pub(super) struct Endpoint {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// Probes that have not left yet, and when they were asked for.
+    pub(super) probes: u32,
+    pub(super) probed: Instant,
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
     pub(super) credit: u64,
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
+    pub(super) path: Path,
     /// Later arrivals of the channel that make a segment lost.
-    pub(super) reordering: u64,
+    pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
     pub(super) newest_arrival: Instant,
     pub(super) next_fragment: u32,
@@ -116,8 +134,9 @@ pub(super) struct Endpoint {
     pub(super) ready: bool,
     pub(super) resending: bool,
     pub(super) gets: u32,
+    /// The operations of these.
+    pub(super) getting: Roster,
     pub(super) serving: u32,
-    pub(super) refusing: u32,
 
     // Time.
     /// On the clock that does not run while we sleep.
@@ -137,6 +156,8 @@ pub(super) struct Endpoint {
     pub(super) paced_until: Option<Instant>,
     pub(super) close_at: Option<Instant>,
     pub(super) closes: u32,
+    /// Packets without a sequence number to be sent.
+    pub(super) notices: Vec<Notice>,
     /// Closed, we acknowledge everything below this unread.
     pub(super) late: u64,
     pub(super) armed: Option<Instant>,
@@ -153,12 +174,16 @@ pub(super) struct Endpoint {
     pub(super) promised_until: Instant,
     pub(super) settled: Settled,
     pub(super) sharing: bool,
+    /// It stands in the line of those whose share is reviewed.
+    pub(super) listed: bool,
     pub(super) last_data: Instant,
 }
 
 impl Endpoint {
     pub(super) fn new(peer: Peer, window: u64, retransmit: u64, now: Instant) -> Self {
+        let congestion = Congestion::new(window, peer.max_datagram, now);
         Self {
+            path: Path::new(peer.max_datagram),
             peer,
             phase: Phase::Open,
             remote_closed: false,
@@ -173,12 +198,14 @@ impl Endpoint {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            probes: 0,
+            probed: Instant::ORIGIN,
             in_flight: 0,
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
-            congestion: Congestion::new(window, now),
-            reordering: 3,
+            congestion,
+            reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
             pass: 0,
@@ -186,8 +213,8 @@ impl Endpoint {
             ready: false,
             resending: false,
             gets: 0,
+            getting: Roster::default(),
             serving: 0,
-            refusing: 0,
             heard: now,
             refused: None,
             asked: 0,
@@ -200,6 +227,7 @@ impl Endpoint {
             paced_until: None,
             close_at: None,
             closes: 0,
+            notices: Vec::new(),
             late: 0,
             armed: None,
             received: ReceiveWindow::default(),
@@ -211,6 +239,7 @@ impl Endpoint {
             promised_until: now,
             settled: Settled::default(),
             sharing: false,
+            listed: false,
             last_data: now,
         }
     }
@@ -230,7 +259,8 @@ impl Endpoint {
     /// Whether network and peer have room for a segment of such a charge now.
     #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
-        if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
+        // Who waited for a round trip was not silent.
+        if self.in_flight == 0 && now.since(self.last_sent) > IDLE + self.rtt.least().min(IDLE) {
             self.credit = self.credit.min(LEAST_CREDIT);
         }
         if self.in_flight >= self.congestion.window() {
@@ -241,7 +271,7 @@ impl Endpoint {
         if self.in_flight > 0 && self.in_flight_bytes + u64::from(charge) > room {
             return false;
         }
-        match self.congestion.wait(now, self.rtt.smoothed(), self.rtt.least()) {
+        match self.congestion.wait(now, self.rtt.least()) {
             None => true,
             Some(until) => {
                 self.congestion.note_limited();

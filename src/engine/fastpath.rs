@@ -2,7 +2,7 @@
 //!
 //! It skips the queues, so it must not overtake anything: whatever waits, it waits behind it. The
 //! book-keeping of a datagram that has just been handed up waits in turn: the answer to a message,
-//! sent from within its delivery or right after it, acknowledges it in passing.
+//! sent from within its delivery, acknowledges it in passing.
 
 use super::endpoint::Phase;
 use super::operation::{Job, Operation};
@@ -59,7 +59,7 @@ impl<M: Memory> Engine<M> {
             && !endpoint.has_queued()
             && (endpoint.window.len() as u64) < self.limits.window
             && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharers.len(), known);
+        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
         Some((charge, credit.filter(|_| may_go)?))
     }
 

@@ -6,7 +6,7 @@
 //! The answer tells what else is missing. So a stopped process, or a full queue, never causes more
 //! than a few packets of resends.
 
-use super::endpoint::{Endpoint, Phase};
+use super::endpoint::Phase;
 use super::operation::Job;
 use super::slab::Key;
 use super::time::MILLI;
@@ -18,16 +18,14 @@ use crate::wire::usnic::Kind;
 /// How often a peer must have been asked in vain before it can be lost.
 const ASKED: u32 = 3;
 
-/// Why a segment is sent again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reason {
-    Overtaken,
-    Silence,
-}
-
 /// So many times the network must say that nobody listens, over so long.
 const REFUSALS: u32 = 3;
 const REFUSED: u64 = 500 * MILLI;
+
+/// Packets that ask a peer at a time: one the first time, then two.
+const fn probes(backoff: u32) -> u32 {
+    if backoff > 1 { 2 } else { 1 }
+}
 
 impl<M: Memory> Engine<M> {
     /// Puts what must be lost by now on the list of resends.
@@ -49,7 +47,7 @@ impl<M: Memory> Engine<M> {
                     continue;
                 };
                 let overtaken = endpoint.order[channel as usize].overtaken(transmission);
-                let expires = if overtaken >= endpoint.reordering {
+                let expires = if overtaken >= endpoint.reordering.threshold() {
                     now
                 } else if overtaken > 0 {
                     segment.sent.plus(endpoint.rtt.patience())
@@ -68,32 +66,28 @@ impl<M: Memory> Engine<M> {
             }
         }
         for seq in lost.drain(..) {
-            self.lose(index, seq, Reason::Overtaken);
+            self.lose(index, seq);
         }
         self.scratch = lost;
         self.arm(index);
     }
 
     /// Puts a segment on the list of resends.
-    fn lose(&mut self, index: u32, seq: u64, reason: Reason) {
+    fn lose(&mut self, index: u32, seq: u64) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let Some(segment) = endpoint.window.get_mut(seq) else { return };
         if segment.state != State::InFlight {
             return;
         }
         segment.state = State::Lost;
-        segment.fast = reason == Reason::Overtaken;
+        segment.fast = true;
         endpoint.in_flight -= 1;
         endpoint.in_flight_bytes -= u64::from(segment.charge);
         // In the order of their loss, so that each is sent again in the end, however little room
         // there is.
         endpoint.lost.push_back(seq);
-        if reason == Reason::Overtaken {
-            endpoint.congestion.note_lost();
-            self.counters.num_fast_retrans.add(1);
-        } else {
-            self.counters.num_timeout_retrans.add(1);
-        }
+        endpoint.congestion.note_lost();
+        self.counters.num_fast_retrans.add(1);
         self.check_ready(index);
     }
 
@@ -128,6 +122,7 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.get_mut(key) else { return };
         if endpoint.window.is_empty() && !endpoint.has_queued() {
             endpoint.shrink();
+            self.operations.trim();
         }
         self.arm(index);
     }
@@ -164,17 +159,43 @@ impl<M: Memory> Engine<M> {
         endpoint.asked += 1;
         endpoint.backoff = (endpoint.backoff + 1).min(20);
         endpoint.active = now;
-        let wanted = if endpoint.backoff > 1 { 2 } else { 1 };
-        let flying = |(seq, segment): (u64, &Segment)| (segment.state == State::InFlight).then_some(seq);
-        let seqs: Vec<u64> = endpoint.window.iter().filter_map(flying).take(wanted).collect();
-        self.counters.num_probes.add(1);
-        for seq in seqs.into_iter().rev() {
-            self.lose(index, seq, Reason::Silence);
-        }
+        endpoint.probes = probes(endpoint.backoff);
+        endpoint.probed = now;
+        self.check_ready(index);
         if tells {
             let endpoint = self.id(index);
             self.events.push_back(Event::Silent { endpoint });
         }
+    }
+
+    /// The segment that the next probe sends again: the oldest that nobody has acknowledged, the
+    /// second time the one after it. Neither the window nor the peer's credit nor the pacer has a say
+    /// in it (RFC 9002, 6.2.4 and 7.5): without an answer none of them will ever open again.
+    pub(super) fn next_probe(&mut self, index: u32) -> Option<u64> {
+        let endpoint = self.endpoints.at_mut(index)?;
+        let is_first = endpoint.probes == probes(endpoint.backoff);
+        endpoint.probes = endpoint.probes.checked_sub(1)?;
+        let probed = endpoint.probed;
+        let waits = |segment: &Segment| match segment.state {
+            State::InFlight => segment.sent < probed,
+            State::Lost => true,
+            State::Arrived => false,
+        };
+        let Some((seq, segment)) = endpoint.window.iter().find(|(_, segment)| waits(segment)) else {
+            endpoint.probes = 0;
+            return None;
+        };
+        if segment.state == State::InFlight {
+            let charge = u64::from(segment.charge);
+            endpoint.in_flight -= 1;
+            endpoint.in_flight_bytes -= charge;
+        }
+        if let Some(segment) = endpoint.window.get_mut(seq) {
+            (segment.state, segment.fast) = (State::Lost, false);
+        }
+        self.counters.num_probes.add(u64::from(is_first));
+        self.counters.num_timeout_retrans.add(1);
+        Some(seq)
     }
 
     /// A segment with nothing in it, to be acknowledged.
@@ -263,19 +284,30 @@ impl<M: Memory> Engine<M> {
         self.events.push_back(Event::Lost { endpoint: id });
     }
 
+    /// The places of all operations with the endpoint: what is under way, what waits for its turn, and
+    /// the GETs that wait for their data. One may be named more than once.
+    fn operations_of(&mut self, index: u32) -> Vec<u32> {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return Vec::new() };
+        let open =
+            |segment: &Segment| segment.state != State::Arrived && segment.operation != Segment::NOBODY;
+        let under_way = endpoint.window.iter().filter(|(_, segment)| open(segment));
+        let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
+        places.extend(endpoint.queues.iter().flatten());
+        let getting = endpoint.getting.take().into_iter();
+        places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));
+        places
+    }
+
     /// Every operation with the endpoint ends.
     pub(super) fn fail_all(&mut self, index: u32) {
-        for place in self.operations.indices() {
-            if self.operations.at(place).is_none_or(|operation| operation.endpoint != index) {
-                continue;
-            }
+        for place in self.operations_of(index) {
             if let Some(Some(cookie)) = self.operations.remove(place).map(|operation| operation.cookie) {
                 self.counters.pml_send_callbacks.add(1);
                 self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });
             }
         }
-        if let Some(Endpoint { serving, refusing, .. }) = self.endpoints.at_mut(index) {
-            (*serving, *refusing) = (0, 0);
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.serving = 0;
         }
     }
 

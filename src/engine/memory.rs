@@ -1,7 +1,7 @@
 //! Memory by name: what a peer may read or write is what was registered, and nothing else.
 
 use super::Memory;
-use super::slab::{Key, Slab};
+use super::slab::{Key, Roster, Slab};
 
 /// What a peer may do with registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,12 @@ impl Registration {
     }
 }
 
-struct Registered<M> {
+/// Memory that peers may reach.
+pub(super) struct Registered<M> {
     memory: M,
     access: Access,
+    /// The operations that read it for a peer.
+    pub(super) served: Roster,
 }
 
 /// What is registered now.
@@ -74,14 +77,22 @@ impl<M: Memory> Registry<M> {
 
     pub(super) fn insert(&mut self, memory: M, access: Access) -> Registration {
         let length = memory.len() as u64;
-        let key = self.table.insert(Registered { memory, access });
+        let key = self.table.insert(Registered { memory, access, served: Roster::default() });
         Registration { id: key.index, generation: key.generation, length, access }
     }
 
-    /// Whether it was there.
-    pub(super) fn remove(&mut self, registration: Registration) -> bool {
+    /// Takes it out, if it is there.
+    pub(super) fn remove(&mut self, registration: Registration) -> Option<Registered<M>> {
         let key = Key { index: registration.id, generation: registration.generation };
-        self.table.get(key).is_some() && self.table.remove(key.index).is_some()
+        self.table.get(key)?;
+        self.table.remove(key.index)
+    }
+
+    /// Notes that an operation reads the memory.
+    pub(super) fn note_served<T>(&mut self, id: u32, operation: Key, of: &Slab<T>) {
+        if let Some(registered) = self.table.at_mut(id) {
+            registered.served.enter(operation, of);
+        }
     }
 
     /// The memory, when the name is valid, the access allowed and the range inside.
@@ -126,7 +137,7 @@ mod tests {
         assert!(!find(&registry, it.id, it.generation, Access::WRITE, 0, 1));
         assert!(!find(&registry, it.id + 1, it.generation, Access::READ, 0, 1));
         assert!(!find(&registry, it.id, it.generation + 1, Access::READ, 0, 1));
-        assert!(registry.remove(it) && !registry.remove(it));
+        assert!(registry.remove(it).is_some() && registry.remove(it).is_none());
         let next = registry.insert(Span(10), Access::BOTH);
         assert!(next.id == it.id && !find(&registry, it.id, it.generation, Access::READ, 0, 1));
         assert_eq!(registry.len(), 1);

@@ -1,8 +1,9 @@
 //! From datagrams to fragments.
 //!
 //! The common datagram is a whole fragment, the one expected, of a peer well known. It is checked
-//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call: by
-//! then the user has it. One datagram at a time can wait like that.
+//! and handed up; what it acknowledges, and what it is owed, is looked at in the next call of the
+//! engine: by then the user has it. One datagram at a time can wait like that, and not longer than
+//! the user's call of progress: [`Engine::settle`].
 
 use super::acks::Heard;
 use super::assembler::{Chunk, Placed};
@@ -78,7 +79,8 @@ impl<M: Memory> Engine<M> {
         endpoint.received.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
-        self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
+        self.deferred =
+            Some(Deferred { index, heard: Heard::of(repr, self.is_timely()), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -120,7 +122,12 @@ impl<M: Memory> Engine<M> {
             endpoint.received.accept(repr.seq);
             self.counters.num_frag_recvs.add(1);
             self.counters.num_fast_recvs.add(1);
-            self.deferred = Some(Deferred { index, heard: Heard::of(repr), at: self.now, answered: false });
+            self.deferred = Some(Deferred {
+                index,
+                heard: Heard::of(repr, self.is_timely()),
+                at: self.now,
+                answered: false,
+            });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
         }
         self.handle_packet(index, &packet, bytes)
@@ -213,7 +220,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &Heard::of(repr);
+        let heard = &Heard::of(repr, self.is_timely());
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
@@ -236,6 +243,10 @@ impl<M: Memory> Engine<M> {
             }
             Body::CloseAck => {
                 self.handle_close_ack(index);
+                return Received::Nothing;
+            }
+            Body::Reject { operation } => {
+                self.handle_refused(index, operation);
                 return Received::Nothing;
             }
             _ => {}
@@ -289,7 +300,7 @@ impl<M: Memory> Engine<M> {
                 self.handle_refused(index, operation);
                 true
             }
-            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck => true,
+            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck | Body::Reject { .. } => true,
         };
         if taken {
             self.counters.max_rcvd_window_size.raise(repr.seq - next);

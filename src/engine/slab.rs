@@ -30,11 +30,20 @@ struct Entry<T> {
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
+    /// The generation of a place that is new: no key of one that was given back is ever valid again.
+    first: u32,
+    /// Calls of [`Self::trim`] since it has last looked at the table.
+    trims: usize,
 }
+
+/// A table of so many places is not made smaller.
+const SMALL: usize = 64;
+/// Places looked at for each call of [`Slab::trim`].
+const STEPS: usize = 16_384;
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new(), free: Vec::new() }
+        Self { entries: Vec::new(), free: Vec::new(), first: 1, trims: 0 }
     }
 
     #[inline]
@@ -51,8 +60,8 @@ impl<T> Slab<T> {
             entry.value = Some(make(key));
             return key;
         }
-        let key = Key { index: self.entries.len() as u32, generation: 1 };
-        self.entries.push(Entry { generation: 1, value: Some(make(key)) });
+        let key = Key { index: self.entries.len() as u32, generation: self.first };
+        self.entries.push(Entry { generation: self.first, value: Some(make(key)) });
         key
     }
 
@@ -114,6 +123,31 @@ impl<T> Slab<T> {
         self.entries.get_mut(index as usize)?.value.as_mut()
     }
 
+    /// Gives places at the end of the table back that a busy time has left, and sees to it that the
+    /// others there fall free in time. It looks at [`STEPS`] places for each call, on the average.
+    pub(crate) fn trim(&mut self) {
+        self.trims += 1;
+        let places = self.entries.len();
+        if places <= SMALL || self.len() > places / 4 || self.trims < places / STEPS {
+            return;
+        }
+        self.trims = 0;
+        while let Some(last) = self.entries.pop_if(|entry| entry.value.is_none()) {
+            self.first = self.first.max(last.generation);
+        }
+        let places = self.entries.len();
+        self.free.retain(|index| (*index as usize) < places);
+        // The lowest is used first.
+        self.free.sort_unstable_by(|one, other| other.cmp(one));
+        self.entries.shrink_to(places.max(SMALL));
+        self.free.shrink_to(SMALL);
+    }
+
+    /// Places of the table, taken or not.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Indices of everything kept.
     pub(crate) fn indices(&self) -> Vec<u32> {
         let kept = |(index, entry): (usize, &Entry<T>)| entry.value.as_ref().map(|_| index as u32);
@@ -122,6 +156,31 @@ impl<T> Slab<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
+    }
+}
+
+/// Keys of some of a slab's things, gathered as they come. Nobody says when one goes: those that are
+/// gone are dropped when there are many, so that entering one takes constant time on the average.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    keys: Vec<Key>,
+    live: usize,
+}
+
+impl Roster {
+    /// Enters a key of the slab.
+    pub(crate) fn enter<T>(&mut self, key: Key, of: &Slab<T>) {
+        if self.keys.len() >= SMALL + 2 * self.live {
+            self.keys.retain(|key| of.get(*key).is_some());
+            self.live = self.keys.len();
+        }
+        self.keys.push(key);
+    }
+
+    /// Takes all out, also keys of things that are gone.
+    pub(crate) fn take(&mut self) -> Vec<Key> {
+        self.live = 0;
+        std::mem::take(&mut self.keys)
     }
 }
 
@@ -141,5 +200,39 @@ mod tests {
         assert_eq!(Key::from_raw(second.raw()), second);
         assert_eq!((slab.remove(second.index), slab.remove(second.index)), (Some('b'), None));
         assert!(slab.len() == 0 && slab.indices().is_empty());
+    }
+
+    #[test]
+    fn a_table_shrinks_and_old_keys_stay_invalid() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..100_000).map(|value| slab.insert(value)).collect();
+        for key in &keys[..99_999] {
+            slab.remove(key.index);
+        }
+        (0..10).for_each(|_| slab.trim());
+        assert_eq!((slab.places(), slab.get(keys[99_999])), (100_000, Some(&99_999)), "the last is in use");
+        assert_eq!(slab.insert(7).index, 0, "what is used next is at the other end");
+        slab.remove(keys[99_999].index);
+        (0..10).for_each(|_| slab.trim());
+        assert_eq!((slab.places(), slab.len()), (1, 1));
+        let again: Vec<Key> = (0..1000).map(|value| slab.insert(value)).collect();
+        assert!(again.iter().all(|key| !keys.contains(key)), "no old key finds a new tenant");
+        assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+    }
+
+    #[test]
+    fn a_roster_names_those_that_live_and_stays_small() {
+        let mut slab = Slab::new();
+        let mut roster = Roster::default();
+        let lasting = slab.insert(0);
+        roster.enter(lasting, &slab);
+        for value in 1..10_000 {
+            let key = slab.insert(value);
+            roster.enter(key, &slab);
+            slab.remove(key.index);
+            assert!(roster.keys.len() <= 2 * SMALL);
+        }
+        let live: Vec<Key> = roster.take().into_iter().filter(|key| slab.get(*key).is_some()).collect();
+        assert_eq!((live, roster.take()), (vec![lasting], vec![]));
     }
 }

@@ -4,103 +4,29 @@
 //! call. Completions are read in batches into a queue of our own and handed out one at a time, with
 //! nothing borrowed while the host runs: progress may nest, and the inner one goes on where the
 //! outer one was.
+//!
+//! Where the domain takes one call at a time, [`Turn`] makes them so: it is the cell of the completions that
+//! were read, so that a poll takes one cell and not two.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cushion::Cushion;
-use super::objects::{Object, Ready, table};
-use super::operation::Lease;
-use super::registration::Descriptor;
+use super::loan::{Memory, Payload, Piece, Source};
+use super::objects::{Domain, Object, Ready, table};
+use super::operation::{Id, Lease, Standing, Work};
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
 use crate::sync::EngineCell;
 
-/// Bytes to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Payload {
-    start: *const u8,
-    len: usize,
-}
-
-impl Payload {
-    /// No bytes.
-    pub const EMPTY: Self = Self { start: ptr::null(), len: 0 };
-
-    /// # Safety
-    /// The bytes stay readable and unchanged until the operation that they are given to completes.
-    #[inline]
-    pub unsafe fn new(start: *const u8, len: usize) -> Self {
-        Self { start, len }
-    }
-
-    pub(super) fn start(&self) -> *const u8 {
-        self.start
-    }
-
-    /// Bytes that outlive the operation they are given to, because its state holds them.
-    pub fn held(bytes: &[u8]) -> Self {
-        Self { start: bytes.as_ptr(), len: bytes.len() }
-    }
-
-    /// Their number.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-/// Where bytes are to be received.
-#[derive(Clone, Copy, Debug)]
-pub struct Landing {
-    start: *mut u8,
-    len: usize,
-}
-
-impl Landing {
-    /// No bytes.
-    pub const EMPTY: Self = Self { start: ptr::null_mut(), len: 0 };
-
-    /// # Safety
-    /// The bytes stay writable, and nobody looks at them, until the operation completes.
-    #[inline]
-    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
-        Self { start, len }
-    }
-
-    pub(super) fn start(&self) -> *mut u8 {
-        self.start
-    }
-
-    /// Bytes that outlive the operation they are given to, because its state holds them.
-    pub fn held(bytes: &mut [u8]) -> Self {
-        Self { start: bytes.as_mut_ptr(), len: bytes.len() }
-    }
-
-    /// Their number.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
 /// An operation that ended well.
-pub struct Completion<T> {
+pub struct Completion<W: Work> {
     /// The operation.
-    pub lease: Lease<T>,
+    pub lease: Lease<W>,
     /// Bytes received.
     pub len: usize,
     /// Data that travelled outside the tag.
@@ -110,9 +36,9 @@ pub struct Completion<T> {
 }
 
 /// An operation that failed.
-pub struct Failure<T> {
+pub struct Failure<W: Work> {
     /// The operation; `None` when the provider names none.
-    pub lease: Option<Lease<T>>,
+    pub lease: Option<Lease<W>>,
     /// Positive `fi_errno(3)` code.
     pub code: i32,
     /// Bytes received all the same.
@@ -133,14 +59,25 @@ pub enum Pause {
 }
 
 /// What [`Context::failure`] found.
-pub enum Trouble<T> {
+pub enum Trouble<W: Work> {
     /// Another thread took it.
     Gone,
     /// An operation failed.
-    Operation(Failure<T>),
+    Operation(Failure<W>),
     /// The queue itself failed, with a positive code: nothing more will come from it.
     Queue(i32),
 }
+
+/// What the provider did not take, and why.
+pub struct Unposted<T> {
+    /// What was to be posted.
+    pub given: T,
+    /// Why it is not.
+    pub error: PostError,
+}
+
+/// How posting went; an operation that is not taken comes back.
+pub type Post<W> = std::result::Result<(), Unposted<Lease<W>>>;
 
 type Recv = unsafe extern "C" fn(
     *mut sys::fid_ep,
@@ -219,36 +156,52 @@ struct Entries {
     cancel: Option<Cancel>,
 }
 
-struct Inbox {
+/// Completions that were read and not yet handed out.
+#[derive(Default)]
+pub(super) struct Inbox {
     entries: Box<[MaybeUninit<sys::fi_cq_tagged_entry>]>,
     next: usize,
     filled: usize,
 }
 
+/// The completions of a context; also the right to call, where a domain takes one call at a time
+/// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
+pub(super) type Turn = EngineCell<Inbox>;
+
 // SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
 unsafe impl std::marker::Send for Inbox {}
 
+/// What a call that is not made comes to: the operation goes back to who gave it.
+const BARRED: isize = -(sys::FI_EAGAIN as isize);
+
+/// Bars nothing.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
 /// One transmit and one receive queue with the completion queue of both.
-pub struct Context<T> {
+pub struct Context<W: Work> {
     tx: *mut sys::fid_ep,
     rx: *mut sys::fid_ep,
     cq: *mut sys::fid_cq,
     entries: Entries,
-    inbox: EngineCell<Inbox>,
+    inbox: Arc<Turn>,
+    /// The inbox is also the right to call.
+    takes_turns: bool,
     cushion: Option<(Cushion, RecvPieces)>,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
     _tx: Arc<Object>,
     _rx: Arc<Object>,
     _queue: Object,
     _parent: Option<Arc<Object>>,
-    _state: PhantomData<Lease<T>>,
+    _state: PhantomData<Lease<W>>,
 }
 
-// SAFETY: the pointers are to objects that the context holds; which calls may overlap was told to
-// the provider as its threading level, and the inbox is guarded.
-unsafe impl<T> std::marker::Send for Context<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Context<T> {}
+// SAFETY: the pointers are to objects that the context holds and that any thread may use; the leases
+// that go through it may go to another thread.
+unsafe impl<W: Work> std::marker::Send for Context<W> {}
+// SAFETY: the entry points may be called by several threads at once if the domain's threading level is
+// `FI_THREAD_SAFE` (`fi_domain(3)`), and are called in turn otherwise; a lease comes out once, in whichever
+// thread, and is `Send`; the inbox is reached through its cell.
+unsafe impl<W: Work> Sync for Context<W> {}
 
 /// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
 #[derive(Default)]
@@ -258,12 +211,13 @@ pub(super) struct ErrorEntry {
     appended: [u64; 4],
 }
 
-impl<T> Context<T> {
+impl<W: Work> Context<W> {
     pub(super) fn new(
         tx: Arc<Object>,
         rx: Arc<Object>,
         queue: Object,
         parent: Option<Arc<Object>>,
+        domain: &Domain,
         ready: &Ready,
     ) -> Result<Self> {
         let (tx_ep, rx_ep): (*mut sys::fid_ep, *mut sys::fid_ep) = (tx.as_ptr(), rx.as_ptr());
@@ -287,12 +241,22 @@ impl<T> Context<T> {
         };
         let inbox =
             Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
+        let inbox = match domain.turn() {
+            None => Arc::new(Turn::new(inbox)),
+            Some(turn) => {
+                // One inbox, one context.
+                let before = turn.with(|kept| kept.entries.is_empty().then(|| *kept = inbox));
+                before.ok_or(Error::Unsupported)?;
+                Arc::clone(turn)
+            }
+        };
         Ok(Self {
             tx: tx_ep,
             rx: rx_ep,
             cq,
             entries,
-            inbox: EngineCell::new(inbox),
+            inbox,
+            takes_turns: domain.turn().is_some(),
             cushion: None,
             _tx: tx,
             _rx: rx,
@@ -312,61 +276,106 @@ impl<T> Context<T> {
         self.entries.recv_message.is_some()
     }
 
-    /// Posts a receive (`fi_trecv(3)`).
+    /// Whether calls of several threads go one after the other: what is looked at in a call is then as it
+    /// is until the call is over.
+    pub fn takes_turns(&self) -> bool {
+        self.takes_turns
+    }
+
+    /// Calls the provider, when it is our turn.
+    #[inline(always)]
+    fn call<R>(&self, call: impl FnOnce() -> R) -> R {
+        if self.takes_turns { self.inbox.with(|_| call()) } else { call() }
+    }
+
+    /// Gives an operation to the provider with `call`; back it comes if that is refused.
+    #[inline(always)]
+    fn give(&self, lease: Lease<W>, call: impl FnOnce(*mut c_void) -> isize) -> Post<W> {
+        let context = lease.posted(self.rx.addr());
+        posted(self.call(|| call(context.as_ptr()))).map_err(|error| {
+            // SAFETY: just given, and not taken: a provider that refuses keeps nothing.
+            let given = unsafe { Lease::back(context) };
+            Unposted { given, error }
+        })
+    }
+
+    /// Posts a receive into the loan as it lies (`fi_trecv(3)`), on the short path, unless `barred`, which is
+    /// looked at when it is our turn. Whatever is in the way, the operation comes back, for
+    /// [`recv`](Self::recv).
+    #[inline(always)]
+    pub fn recv_in_place(
+        &self,
+        barred: &AtomicBool,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<W>,
+    ) -> std::result::Result<(), Lease<W>> {
+        let Some(to) = lease.lent_landing() else { return Err(lease) };
+        let given = if let Some(cushion) = &self.cushion {
+            // SAFETY: the memory is that of the loan, which the operation holds.
+            unsafe { self.recv_cushioned(cushion, barred, to, from, bits, ignore, lease) }
+        } else {
+            let (start, none) = (to.start.cast(), ptr::null_mut());
+            // SAFETY: the endpoint is open. The memory is lent until the loan's request is completed, which
+            // takes the loan, which the operation holds until it completes.
+            self.give(lease, |context| unsafe {
+                if barred.load(Ordering::Relaxed) {
+                    return BARRED;
+                }
+                (self.entries.recv)(self.rx, start, to.len, none, from.0, bits, ignore, context)
+            })
+        };
+        given.map_err(|unposted| unposted.given)
+    }
+
+    /// Posts a receive with the cushion behind it.
+    ///
+    /// # Safety
+    /// `to` is memory that the operation holds.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecv(3)`")]
+    unsafe fn recv_cushioned(
+        &self,
+        (cushion, receive): &(Cushion, RecvPieces),
+        barred: &AtomicBool,
+        to: Piece,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<W>,
+    ) -> Post<W> {
+        let pieces = cushion.behind(to);
+        let pieces = if to.len == 0 { &pieces[1..] } else { &pieces[..] };
+        let (first, count) = (pieces.as_ptr(), pieces.len());
+        // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
+        // completion: the operation holds its own by the promise above, the context its cushion.
+        self.give(lease, |context| unsafe {
+            if barred.load(Ordering::Relaxed) {
+                return BARRED;
+            }
+            receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, context)
+        })
+    }
+
+    /// Posts a receive into the memory that the operation holds (`fi_trecv(3)`).
     #[inline]
-    pub fn recv(
-        &self,
-        to: Landing,
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
-        if let Some((cushion, receive)) = &self.cushion {
-            let pieces = cushion.behind(to.start, to.len);
-            let pieces = if to.is_empty() { &pieces[1..] } else { &pieces[..] };
-            let (first, count) = (pieces.as_ptr(), pieces.len());
-            // SAFETY: the endpoint is open; the pieces are read during the call; `Landing` and `Lease`
-            // promise their memory until completion, the context its cushion.
-            return posted(unsafe {
-                receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, lease.context())
-            });
+    pub fn recv(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
+        let Memory { piece: to, descriptor } = lease.landing();
+        if let Some(cushion) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
+            // SAFETY: the memory is what the operation says that it holds.
+            return unsafe { self.recv_cushioned(cushion, &NEVER, to, from, bits, ignore, lease) };
         }
-        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
-        posted(unsafe {
-            (self.entries.recv)(
-                self.rx,
-                to.start.cast(),
-                to.len,
-                ptr::null_mut(),
-                from.0,
-                bits,
-                ignore,
-                lease.context(),
-            )
+        let start = to.start.cast();
+        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
+        // descriptor is of, until it completes.
+        self.give(lease, |context| unsafe {
+            (self.entries.recv)(self.rx, start, to.len, descriptor, from.0, bits, ignore, context)
         })
     }
 
-    /// Posts a receive into device memory. Only without a cushion: the pieces of one receive are of one kind.
-    pub fn recv_device(
-        &self,
-        to: Landing,
-        through: Descriptor,
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
-        debug_assert!(!self.is_cushioned());
-        let (start, descriptor) = (to.start.cast(), through.as_ptr());
-        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion, and
-        // the operation's state holds what the descriptor belongs to.
-        posted(unsafe {
-            (self.entries.recv)(self.rx, start, to.len, descriptor, from.0, bits, ignore, lease.context())
-        })
-    }
-
-    /// Whether a second piece of memory lies behind every receive.
+    /// Whether a second piece of memory lies behind every receive. The pieces of one receive are of one
+    /// kind, so that none goes to a device then.
     pub fn is_cushioned(&self) -> bool {
         self.cushion.is_some()
     }
@@ -378,170 +387,177 @@ impl<T> Context<T> {
         }
     }
 
-    /// Posts a send (`fi_tsend(3)`, `fi_tsenddata(3)`), of device memory with its descriptor.
-    #[inline]
-    pub fn send(
+    /// Posts a send of the message that the operation holds (`fi_tsend(3)`, `fi_tsenddata(3)`).
+    pub fn send(&self, to: Address, bits: u64, data: Option<u64>, lease: Lease<W>) -> Post<W> {
+        let memory = lease.source();
+        // SAFETY: the operation holds the memory, and the registration that a descriptor is of, until it
+        // completes.
+        self.give(lease, |context| unsafe { self.post_send(&memory, to, bits, data, context) })
+    }
+
+    /// Sends a message that is lent for the span of this call: `wait` brings the operation back when it has
+    /// completed.
+    pub fn send_within(
         &self,
-        bytes: Payload,
-        through: Option<Descriptor>,
+        message: &Source<'_>,
         to: Address,
         bits: u64,
         data: Option<u64>,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
-        let start = bytes.start.cast();
-        let descriptor = through.map_or(ptr::null_mut(), Descriptor::as_ptr);
-        posted(match data {
-            // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion, and
-            // the operation's state holds what a descriptor belongs to.
-            None => unsafe {
-                (self.entries.send)(self.tx, start, bytes.len, descriptor, to.0, bits, lease.context())
-            },
-            // SAFETY: as above.
+        lease: Lease<W>,
+        mut wait: impl FnMut(Id) -> Lease<W>,
+    ) -> std::result::Result<Lease<W>, Unposted<Lease<W>>> {
+        let id = lease.id();
+        let memory = message.memory();
+        // SAFETY: this function does not return or unwind before the operation has completed: its lease is
+        // the only one of that name. The message is lent, and its registration kept, for as long.
+        self.give(lease, |context| unsafe { self.post_send(&memory, to, bits, data, context) })?;
+        let posted = StillPosted;
+        let mut lease = wait(id);
+        while lease.id() != id {
+            drop(lease);
+            lease = wait(id);
+        }
+        std::mem::forget(posted);
+        Ok(lease)
+    }
+
+    /// # Safety
+    /// The memory, and what its descriptor is of, stay until the operation behind `context` completes.
+    #[inline]
+    unsafe fn post_send(
+        &self,
+        memory: &Memory,
+        to: Address,
+        bits: u64,
+        data: Option<u64>,
+        context: *mut c_void,
+    ) -> isize {
+        let (start, len, descriptor) = (memory.piece.start.cast(), memory.piece.len, memory.descriptor);
+        match data {
+            // SAFETY: the endpoint is open; the memory stays by the promise above.
+            None => unsafe { (self.entries.send)(self.tx, start, len, descriptor, to.0, bits, context) },
+            // SAFETY: the endpoint is open; the memory stays by the promise above.
             Some(data) => unsafe {
-                (self.entries.send_data)(
-                    self.tx,
-                    start,
-                    bytes.len,
-                    descriptor,
-                    data,
-                    to.0,
-                    bits,
-                    lease.context(),
-                )
+                (self.entries.send_data)(self.tx, start, len, descriptor, data, to.0, bits, context)
             },
-        })
+        }
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).
-    #[inline]
+    #[inline(always)]
     pub fn inject(
         &self,
-        bytes: Payload,
+        bytes: Payload<'_>,
         to: Address,
         bits: u64,
         data: Option<u64>,
     ) -> std::result::Result<(), PostError> {
-        let start = bytes.start.cast();
-        posted(match data {
-            // SAFETY: the endpoint is open; the bytes are read during the call only.
-            None => unsafe { (self.entries.inject)(self.tx, start, bytes.len, to.0, bits) },
-            // SAFETY: as above.
-            Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, bytes.len, data, to.0, bits) },
-        })
+        let (start, len) = (bytes.piece.start.cast(), bytes.piece.len);
+        posted(self.call(|| match data {
+            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+            None => unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
+            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+            Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
+        }))
     }
 
     /// Asks whether a message is there (`FI_PEEK`); `claim` takes it out of matching for [`take`](Self::take).
-    pub fn peek(
-        &self,
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        claim: bool,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
+    #[inline]
+    pub fn peek(&self, from: Address, bits: u64, ignore: u64, claim: bool, lease: Lease<W>) -> Post<W> {
         let flags =
             u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
-        let piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let message = self.message(&[piece], ptr::null_mut(), from, bits, ignore, lease);
-        self.receive_message(&message, flags)
+        self.receive_message(&[Piece::EMPTY.into()], ptr::null_mut(), from, bits, ignore, flags, lease)
     }
 
-    /// Receives the message that [`peek`](Self::peek) claimed under the same lease, into device memory with its
-    /// descriptor (and then [without a cushion](Self::recv_device)).
-    pub fn take(
-        &self,
-        to: Landing,
-        through: Option<Descriptor>,
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
-        let piece = libc::iovec { iov_base: to.start.cast(), iov_len: to.len };
-        let mut descriptor = through.map_or(ptr::null_mut(), Descriptor::as_ptr);
+    /// Receives the message that [`peek`](Self::peek) claimed with this operation, into what it holds.
+    pub fn take(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
+        let Memory { piece: to, mut descriptor } = lease.landing();
         let descriptors = if descriptor.is_null() { ptr::null_mut() } else { &raw mut descriptor };
-        let pieces = self.cushion.as_ref().map(|(cushion, _)| cushion.behind(to.start, to.len));
+        let cushion = self.cushion.as_ref().filter(|_| descriptors.is_null());
+        let pieces = cushion.map(|(cushion, _)| cushion.behind(to));
         let pieces = match &pieces {
-            None => &[piece],
-            Some(both) if to.is_empty() => &both[1..],
+            None => &[to.into()],
+            Some(both) if to.len == 0 => &both[1..],
             Some(both) => &both[..],
         };
-        let message = self.message(pieces, descriptors, from, bits, ignore, lease);
-        self.receive_message(&message, sys::FI_CLAIM | u64::from(sys::FI_COMPLETION))
+        let flags = sys::FI_CLAIM | u64::from(sys::FI_COMPLETION);
+        self.receive_message(pieces, descriptors, from, bits, ignore, flags, lease)
     }
 
-    /// Posts a send outside tag matching (`fi_send(3)`).
-    pub fn send_untagged(
-        &self,
-        bytes: Payload,
-        to: Address,
-        lease: Lease<T>,
-    ) -> std::result::Result<(), PostError> {
+    /// Posts a send of the buffer that the operation holds, outside tag matching (`fi_send(3)`).
+    pub fn send_untagged(&self, to: Address, lease: Lease<W>) -> Post<W> {
         let Some(send) = table!(self.tx, msg).send else {
-            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+            return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
         };
-        // SAFETY: the endpoint is open; `Payload` and `Lease` promise their memory until completion.
-        posted(unsafe {
-            send(self.tx, bytes.start.cast(), bytes.len, ptr::null_mut(), to.0, lease.context())
+        let Memory { piece, descriptor } = lease.source();
+        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
+        // descriptor is of, until it completes.
+        self.give(lease, |context| unsafe {
+            send(self.tx, piece.start.cast(), piece.len, descriptor, to.0, context)
         })
     }
 
-    /// Posts a receive outside tag matching, from anybody (`fi_recv(3)`).
-    pub fn recv_untagged(&self, to: Landing, lease: Lease<T>) -> std::result::Result<(), PostError> {
+    /// Posts a receive into the buffer that the operation holds, outside tag matching, from anybody (`fi_recv(3)`).
+    pub fn recv_untagged(&self, mut lease: Lease<W>) -> Post<W> {
         let Some(recv) = table!(self.rx, msg).recv else {
-            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
+            return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
         };
+        let Memory { piece, descriptor } = lease.landing();
         let from = Address::ANY.0;
-        // SAFETY: the endpoint is open; `Landing` and `Lease` promise their memory until completion.
-        posted(unsafe { recv(self.rx, to.start.cast(), to.len, ptr::null_mut(), from, lease.context()) })
+        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
+        // descriptor is of, until it completes.
+        self.give(lease, |context| unsafe {
+            recv(self.rx, piece.start.cast(), piece.len, descriptor, from, context)
+        })
     }
 
-    fn message(
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the fields of one structure")]
+    fn receive_message(
         &self,
         pieces: &[libc::iovec],
         descriptors: *mut *mut c_void,
         peer: Address,
         tag: u64,
         ignore: u64,
-        lease: Lease<T>,
-    ) -> sys::fi_msg_tagged {
-        sys::fi_msg_tagged {
+        flags: u64,
+        lease: Lease<W>,
+    ) -> Post<W> {
+        let Some(receive) = self.entries.recv_message else {
+            return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
+        };
+        let mut message = sys::fi_msg_tagged {
             msg_iov: pieces.as_ptr().cast(),
             desc: descriptors,
             iov_count: pieces.len(),
             addr: peer.0,
             tag,
             ignore,
-            context: lease.context(),
+            context: ptr::null_mut(),
             data: 0,
-        }
-    }
-
-    fn receive_message(
-        &self,
-        message: &sys::fi_msg_tagged,
-        flags: u64,
-    ) -> std::result::Result<(), PostError> {
-        let Some(receive) = self.entries.recv_message else {
-            return Err(PostError::Refused(sys::FI_ENOSYS as i32));
         };
-        // SAFETY: the endpoint is open; the message is read during the call; buffers are promised until completion.
-        posted(unsafe { receive(self.rx, ptr::from_ref(message), flags) })
+        self.give(lease, |context| {
+            message.context = context;
+            // SAFETY: the endpoint is open; the message is read during the call; the memory that its pieces
+            // name is the operation's, which holds it until it completes, or the cushion's.
+            unsafe { receive(self.rx, &raw const message, flags) }
+        })
     }
 
-    /// Asks the provider to give a receive up; it then fails with `FI_ECANCELED`, or completes.
-    pub fn cancel(&self, lease: Lease<T>) {
-        if let Some(cancel) = self.entries.cancel {
-            // SAFETY: the endpoint is open; an unknown context is ignored (`fi_cancel(3)`).
-            unsafe { cancel(self.rx.cast(), lease.context()) };
+    /// Asks the provider to give an operation up, if it is posted here; it then fails with `FI_ECANCELED`, or
+    /// completes.
+    pub fn cancel(&self, operation: &Standing<'_, W>) {
+        if let (Some(cancel), Some(context)) = (self.entries.cancel, operation.context(self.rx.addr())) {
+            // SAFETY: the endpoint is open, and the operation was posted there; one that has completed in the
+            // meantime is ignored (`fi_cancel(3)`).
+            self.call(|| unsafe { cancel(self.rx.cast(), context) });
         }
     }
 
     /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
     /// the caller may run the host, which may poll again and goes on where this left off.
     #[inline(always)]
-    pub fn poll(&self) -> std::result::Result<(Completion<T>, bool), Pause> {
+    pub fn poll(&self) -> std::result::Result<(Completion<W>, bool), Pause> {
         let found = self.inbox.try_with(|inbox| {
             let (at, more) = if inbox.next == inbox.filled {
                 // SAFETY: the queue is open; the buffer has room for as many entries of its format.
@@ -575,8 +591,8 @@ impl<T> Context<T> {
             // A completion without a context belongs to nobody; no provider makes one, since every
             // operation that completes was posted with one.
             let context = NonNull::new(entry.op_context).ok_or(Pause::Empty)?;
-            // SAFETY: every operation posted here was posted with a lease of this `T`.
-            let lease = unsafe { Lease::from_context(context) };
+            // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once.
+            let lease = unsafe { Lease::back(context) };
             Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
         });
         found.unwrap_or(Err(Pause::Empty))
@@ -584,19 +600,18 @@ impl<T> Context<T> {
 
     /// The error behind [`Pause::Error`].
     #[cold]
-    pub fn failure(&self, code: isize) -> Trouble<T> {
+    pub fn failure(&self, code: isize) -> Trouble<W> {
         if code != -(sys::FI_EAVAIL as isize) {
             return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
         }
         let mut room = ErrorEntry::default();
         // SAFETY: the queue is open; the entry has room for what any known version writes.
-        let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
+        let read = self.call(|| unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) });
         let _ = room.appended;
         match read {
             1.. => Trouble::Operation(Failure {
-                // SAFETY: every operation posted here was posted with a lease of this `T`.
-                lease: NonNull::new(room.entry.op_context)
-                    .map(|context| unsafe { Lease::from_context(context) }),
+                // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once.
+                lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::back(context) }),
                 code: room.entry.err,
                 len: room.entry.len,
                 data: room.entry.data,
@@ -605,5 +620,14 @@ impl<T> Context<T> {
             _ if read == 0 || read == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
             _ => Trouble::Queue(i32::try_from(-read).unwrap_or(i32::MAX)),
         }
+    }
+}
+
+/// Ends the process when dropped: bytes that are lent for the span of a call are still with the provider.
+struct StillPosted;
+
+impl Drop for StillPosted {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
 
-use super::Info;
+use super::{Info, Piece};
 
 /// The longest rest that is caught, bytes. Only addresses: pages come when something lands there.
 const LEN: usize = 1 << 30;
@@ -32,9 +32,9 @@ impl Cushion {
     }
 
     /// The receive's own memory, then the cushion.
-    pub(super) fn behind(&self, start: *mut u8, len: usize) -> [libc::iovec; 2] {
+    pub(super) fn behind(&self, to: Piece) -> [libc::iovec; 2] {
         let rest = self.memory.as_ptr().cast_mut().cast::<c_void>();
-        [libc::iovec { iov_base: start.cast(), iov_len: len }, libc::iovec { iov_base: rest, iov_len: LEN }]
+        [to.into(), libc::iovec { iov_base: rest, iov_len: LEN }]
     }
 
     /// So many bytes came to lie here.

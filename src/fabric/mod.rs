@@ -10,22 +10,26 @@
 mod context;
 mod cushion;
 mod datagram;
+#[cfg(test)]
+pub(crate) mod fake;
 mod info;
 mod library;
+mod loan;
 mod locality;
 mod objects;
 mod operation;
 mod registration;
 pub mod usnic;
 
-pub use context::{Completion, Context, Failure, Landing, Pause, Payload, Trouble};
+pub use context::{Completion, Context, Failure, Pause, Post, Trouble, Unposted};
 pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
+pub use loan::{Convertor, Loan, Payload, Piece, Route, Source, View};
 pub use locality::{Locality, Pci, take_turn};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};
-pub use operation::{Lease, Operation, Place, Pool};
-pub use registration::{Descriptor, Device, Interface, Registration};
+pub use operation::{Ended, Id, Lease, LoanOf, Operation, Place, Pool, Standing, Work};
+pub use registration::{Device, Interface, Registration};
 
 pub use libfabric_sys::bindgen as sys;
 

@@ -1,14 +1,14 @@
 //! [`Registration`]: a piece of device memory that the provider may reach (`fi_mr(3)`, `FI_MR_HMEM`).
 //!
-//! A message in device memory is posted with the [`Descriptor`] of a registration that covers it;
-//! whoever posts it keeps the registration until the operation has ended. Host memory needs none:
-//! nothing here offers `FI_MR_LOCAL` to a provider.
+//! A message in device memory is posted with the descriptor of a registration that covers it; the
+//! operation keeps the registration until it has ended. Host memory needs none: nothing here offers
+//! `FI_MR_LOCAL` to a provider.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::context::{Landing, Payload};
+use super::loan::Piece;
 use super::objects::{Domain, Object, table};
 use super::{done, sys};
 use crate::error::{Error, Result};
@@ -33,25 +33,18 @@ pub struct Device {
     pub number: i32,
 }
 
-/// What a provider is shown with a piece of device memory (`fi_mr_desc(3)`).
-#[derive(Clone, Copy)]
-pub struct Descriptor(*mut c_void);
-
-impl Descriptor {
-    /// That of memory which the provider reaches without a registration.
-    pub const NONE: Self = Self(ptr::null_mut());
-
-    #[inline]
-    pub(super) fn as_ptr(self) -> *mut c_void {
-        self.0
-    }
-}
-
 /// A registered piece of device memory; given up when dropped.
 pub struct Registration {
-    object: Object,
-    // Dropped last.
-    _domain: Arc<Domain>,
+    /// Always there until it is dropped.
+    object: Option<Object>,
+    domain: Arc<Domain>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let object = self.object.take();
+        self.domain.call(|| drop(object));
+    }
 }
 
 /// The attributes with room for fields that newer libraries append (112 bytes in 2.1).
@@ -63,19 +56,20 @@ struct Attributes {
 
 impl Registration {
     /// Lets the provider read the bytes of a send.
-    pub fn of_payload(domain: &Arc<Domain>, bytes: Payload, on: Device) -> Result<Self> {
-        Self::open(domain, bytes.start(), bytes.len(), u64::from(sys::FI_SEND), on)
+    pub(super) fn to_send(domain: &Arc<Domain>, bytes: Piece, on: Option<Device>) -> Result<Self> {
+        Self::open(domain, bytes, u64::from(sys::FI_SEND), on)
     }
 
     /// Lets the provider write where a receive goes.
-    pub fn of_landing(domain: &Arc<Domain>, to: Landing, on: Device) -> Result<Self> {
-        Self::open(domain, to.start(), to.len(), u64::from(sys::FI_RECV), on)
+    pub(super) fn to_receive(domain: &Arc<Domain>, to: Piece, on: Option<Device>) -> Result<Self> {
+        Self::open(domain, to, u64::from(sys::FI_RECV), on)
     }
 
-    fn open(domain: &Arc<Domain>, start: *const u8, len: usize, access: u64, on: Device) -> Result<Self> {
+    fn open(domain: &Arc<Domain>, memory: Piece, access: u64, on: Option<Device>) -> Result<Self> {
+        let on = on.ok_or(Error::Unsupported)?;
         let fid: *mut sys::fid_domain = domain.object().as_ptr();
         let open = table!(fid, mr).regattr.ok_or(Error::Unsupported)?;
-        let piece = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+        let piece = libc::iovec { iov_base: memory.start.cast(), iov_len: memory.len };
         // One after the other: a provider that does not make keys itself takes none twice.
         let key = domain.next_key();
         let mut device = sys::fi_mr_attr__bindgen_ty_1 { reserved: 0 };
@@ -100,21 +94,21 @@ impl Registration {
             appended: [0; 8],
         };
         let mut raw = ptr::null_mut();
+        let given = ptr::from_ref(&attributes).cast();
         // SAFETY: the domain is open; the callee reads the attributes, whatever its version, and
         // writes one owned object.
-        done(unsafe { open(fid.cast(), ptr::from_ref(&attributes).cast(), 0, &raw mut raw) })?;
+        done(domain.call(|| unsafe { open(fid.cast(), given, 0, &raw mut raw) }))?;
         let _ = attributes.appended;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
-        Ok(Self { object, _domain: Arc::clone(domain) })
+        Ok(Self { object: Some(object), domain: Arc::clone(domain) })
     }
 
-    /// What goes with the memory into an operation. The operation's state holds the registration.
-    pub fn descriptor(&self) -> Descriptor {
-        let fid: *mut sys::fid_mr = self.object.as_ptr();
-        // SAFETY: an open registration.
-        let descriptor = unsafe { &raw const (*fid).mem_desc };
-        // SAFETY: as above.
-        Descriptor(unsafe { descriptor.read() })
+    /// What the provider is shown with the memory (`fi_mr_desc(3)`).
+    pub(super) fn descriptor(&self) -> *mut c_void {
+        let Some(object) = &self.object else { return ptr::null_mut() };
+        let fid: *mut sys::fid_mr = object.as_ptr();
+        // SAFETY: an open registration, whose descriptor does not change.
+        unsafe { (*fid).mem_desc }
     }
 }

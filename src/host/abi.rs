@@ -1,11 +1,8 @@
 //! [`Abi`]: what the entry points need to know of one host version.
 
 use std::ffi::c_int;
-use std::ptr::NonNull;
 
 use crate::error::Result;
-use crate::fabric::Operation;
-use crate::mtl::ofi::Body;
 use crate::mtl::{Envelope, Route, Upcalls};
 
 /// What the runtime knows about this process.
@@ -52,7 +49,8 @@ pub unsafe trait Abi: Upcalls {
     fn default_exclude() -> &'static str;
     /// What the runtime knows about this process.
     fn facts() -> ProcessFacts;
-    /// Whether the user asked for `MPI_THREAD_MULTIPLE`.
+    /// Whether the user has asked for `MPI_THREAD_MULTIPLE` so far: what to expect, and no promise. Sessions
+    /// do not show here, and more may be asked for later, or less by `MPI_T_init_thread`.
     fn threads() -> bool;
     /// Publishes the endpoint's name to the job.
     fn publish(name: &[u8]) -> Result<()>;
@@ -89,20 +87,16 @@ pub unsafe trait Abi: Upcalls {
     /// # Safety
     /// Null, or a status of the host's.
     unsafe fn write_status(status: *mut Self::RawStatus, envelope: Envelope);
-    /// Makes the message of a matched probe.
+    /// Makes the message of a matched probe, which the transport knows by a number.
     ///
     /// # Safety
     /// A live communicator.
-    unsafe fn new_message(
-        comm: *mut Self::RawComm,
-        envelope: Envelope,
-        claim: NonNull<Operation<Body<Self>>>,
-    ) -> *mut Self::RawMessage;
-    /// Takes the claim out of a message, gives the message back and puts `MPI_MESSAGE_NULL` in its place.
+    unsafe fn new_message(comm: *mut Self::RawComm, envelope: Envelope, claim: u64) -> *mut Self::RawMessage;
+    /// Takes that number out of a message, gives the message back and puts `MPI_MESSAGE_NULL` in its place.
     ///
     /// # Safety
     /// A message that [`new_message`](Self::new_message) made.
-    unsafe fn take_message(message: *mut *mut Self::RawMessage) -> Option<NonNull<Operation<Body<Self>>>>;
+    unsafe fn take_message(message: *mut *mut Self::RawMessage) -> Option<u64>;
     /// The message that stands for none: `MPI_MESSAGE_NULL`.
     fn null_message() -> *mut Self::RawMessage;
 }

@@ -10,7 +10,7 @@ macro_rules! handles {
         use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
         use $crate::error::{Error, Result};
-        use $crate::fabric::{Device, Landing, Payload};
+        use $crate::fabric::{Device, Piece};
         use $crate::host::services::Services;
         use $crate::mtl::{self, Envelope, Outcome, Route};
 
@@ -24,7 +24,6 @@ macro_rules! handles {
         #[derive(Clone, Copy)]
         pub struct Conv(pub(super) NonNull<sys::Convertor>);
         /// A request head.
-        #[derive(Clone, Copy)]
         pub struct Req(pub(super) NonNull<sys::MtlRequest>);
 
         // SAFETY: the host lets any thread use its objects; the handles are plain addresses.
@@ -204,10 +203,10 @@ macro_rules! handles {
         impl Conv {
             /// The bytes to send, if they lie in one piece of memory of the wanted kind: `HOST` or `flag::DEVICE`.
             #[inline]
-            fn payload_on(self, route: Route, on: u32) -> Option<Payload> {
+            fn payload_on(self, route: Route, on: u32) -> Option<Piece> {
                 let len = field!(self.0, local_size);
                 if len == 0 {
-                    return Some(Payload::EMPTY);
+                    return Some(Piece::EMPTY);
                 }
                 // SAFETY: not empty.
                 let datatype = unsafe { self.datatype() };
@@ -224,16 +223,15 @@ macro_rules! handles {
                     // SAFETY: not empty.
                     Route::Prepared => unsafe { self.first() },
                 };
-                // SAFETY: the MPI program keeps its send buffer unchanged until the request completes.
-                Some(unsafe { Payload::new(start, len) })
+                Some(Piece { start, len })
             }
 
             /// Where to receive, if it is one piece of memory of the wanted kind.
             #[inline]
-            fn landing_on(self, on: u32) -> Option<Landing> {
+            fn landing_on(self, on: u32) -> Option<Piece> {
                 let len = field!(self.0, local_size);
                 if len == 0 {
-                    return Some(Landing::EMPTY);
+                    return Some(Piece::EMPTY);
                 }
                 let flags = field!(self.0, flags);
                 let one_piece = flags & flag::NO_GAPS != 0
@@ -243,32 +241,33 @@ macro_rules! handles {
                 }
                 // SAFETY: not empty.
                 let start = unsafe { self.first() };
-                // SAFETY: the MPI program leaves its receive buffer alone until the request completes.
-                Some(unsafe { Landing::new(start, len) })
+                Some(Piece { start, len })
             }
         }
 
-        impl mtl::Convertor for Conv {
+        // SAFETY: a host lends a convertor with its buffer: the MPI program keeps its send buffer unchanged,
+        // and leaves its receive buffer alone, until the request completes. The flags say which memory it is.
+        unsafe impl mtl::Convertor for Conv {
             #[inline]
             fn packed_size(self) -> usize {
                 field!(self.0, local_size)
             }
 
             #[inline]
-            fn payload(self, route: Route) -> Option<Payload> {
+            fn payload(self, route: Route) -> Option<Piece> {
                 self.payload_on(route, HOST)
             }
 
             #[inline]
-            fn landing(self) -> Option<Landing> {
+            fn landing(self) -> Option<Piece> {
                 self.landing_on(HOST)
             }
 
-            fn device_payload(self, route: Route) -> Option<Payload> {
+            fn device_payload(self, route: Route) -> Option<Piece> {
                 self.payload_on(route, flag::DEVICE)
             }
 
-            fn device_landing(self) -> Option<Landing> {
+            fn device_landing(self) -> Option<Piece> {
                 self.landing_on(flag::DEVICE)
             }
 
@@ -287,7 +286,7 @@ macro_rules! handles {
 
         impl Req {
             #[inline]
-            fn status(self) -> NonNull<sys::Status> {
+            fn status(&self) -> NonNull<sys::Status> {
                 let request = field!(self.0, request);
                 // SAFETY: the host set the pointer to its live request before it called us.
                 unsafe { NonNull::new_unchecked(&raw mut (*request).status) }
@@ -445,7 +444,7 @@ macro_rules! handles {
                 unsafe fn new_message(
                     comm: *mut sys::Communicator,
                     envelope: Envelope,
-                    claim: NonNull<$crate::fabric::Operation<$crate::mtl::ofi::Body<Self>>>,
+                    claim: u64,
                 ) -> *mut sys::Message {
                     let message = MESSAGES.lock().pop().map_or_else(
                         || {
@@ -460,15 +459,13 @@ macro_rules! handles {
                     let fields = unsafe { &mut *raw };
                     fields.fortran = NO_FORTRAN_HANDLE;
                     fields.comm = comm;
-                    fields.request = claim.as_ptr().cast();
+                    fields.request = std::ptr::without_provenance_mut(claim as usize);
                     fields.peer = envelope.source;
                     fields.count = envelope.len;
                     raw
                 }
 
-                unsafe fn take_message(
-                    message: *mut *mut sys::Message,
-                ) -> Option<NonNull<$crate::fabric::Operation<$crate::mtl::ofi::Body<Self>>>> {
+                unsafe fn take_message(message: *mut *mut sys::Message) -> Option<u64> {
                     // SAFETY: the host passes the address of the user's handle.
                     let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
                     // The message of nobody is the host's own object: it must not get among ours.
@@ -477,7 +474,7 @@ macro_rules! handles {
                     }
                     let claim = field!(raw, request);
                     MESSAGES.lock().push(Messages(raw));
-                    NonNull::new(claim.cast())
+                    (!claim.is_null()).then(|| claim.addr() as u64)
                 }
 
                 fn null_message() -> *mut sys::Message {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use super::abi::Abi;
 use super::guard::guard;
 use crate::error::Error;
-use crate::fabric::{Lease, Operation, Place};
+use crate::fabric::{Loan, Operation, Place, Route, Standing, View};
 use crate::mtl::ofi::{Body, Ofi};
 use crate::wire::tag::{Layout, Selector};
 
@@ -48,18 +48,23 @@ unsafe fn on<'a, A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> (&
     (shell, unsafe { A::comm(comm) })
 }
 
-/// A request of the host's and the transport's memory behind it.
+/// A request of the host's with its convertor, and the transport's memory behind it.
 ///
 /// # Safety
-/// A live request head, kept with what lies behind it until it is completed.
+/// A live convertor and a live request head, both kept with what lies behind the head, and the memory
+/// that the convertor describes lent, until the request is completed.
 #[inline]
-unsafe fn requested<A: Abi>(request: *mut A::RawReq) -> (Place<Body<A>>, A::Req) {
+unsafe fn requested<A: Abi>(conv: *mut A::RawConv, route: Route, request: *mut A::RawReq) -> Place<Body<A>> {
     // SAFETY: the promise above.
     let behind = unsafe { behind::<A>(request) };
-    // SAFETY: the promise above; the host's free lists align requests to 8 bytes.
-    let place = unsafe { Place::new(behind) };
+    // SAFETY: a live convertor.
+    let conv = unsafe { A::conv(conv) };
+    // SAFETY: a live request head.
+    let request = unsafe { A::req(request) };
     // SAFETY: the promise above.
-    (place, unsafe { A::req(request) })
+    let loan = unsafe { Loan::new(conv, route, request) };
+    // SAFETY: the promise above; the host's free lists align requests to 8 bytes.
+    unsafe { Place::new(behind, loan) }
 }
 
 /// The host's code: `OMPI_*` of `ompi/include/ompi/constants.h`.
@@ -71,7 +76,8 @@ pub(super) fn code(error: Error) -> c_int {
         Error::Unreachable => -12,
         Error::NotFound => -13,
         Error::MessageTooBig | Error::Fabric(_) | Error::System(_) => -1,
-        Error::Host(code) => code,
+        // A code that the host would take for success is still an error.
+        Error::Host(code) => code.min(-1),
     }
 }
 
@@ -113,7 +119,9 @@ pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
         let conv = unsafe { A::conv(conv) };
         // SAFETY: a blocking send has no request.
         let route = unsafe { A::route(None) };
-        result(shell.ofi.send::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS))
+        // SAFETY: the host keeps the convertor and lends its memory until this returns.
+        let view = unsafe { View::new(conv, route) };
+        result(shell.ofi.send::<L>(comm, dest, tag, view, mode == SYNCHRONOUS))
     })
 }
 
@@ -130,13 +138,11 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
     guard("mtl", "isend", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
-        // SAFETY: a live convertor.
-        let conv = unsafe { A::conv(conv) };
         // SAFETY: a live request of a send.
         let route = unsafe { A::route(Some(request)) };
-        // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        let (place, request) = unsafe { requested::<A>(request) };
-        result(shell.ofi.isend::<L>(comm, dest, tag, conv, route, mode == SYNCHRONOUS, request, place))
+        // SAFETY: the host keeps convertor, request and what lies behind it until the request is completed.
+        let place = unsafe { requested::<A>(conv, route, request) };
+        result(shell.ofi.isend::<L>(comm, dest, tag, place, mode == SYNCHRONOUS))
     })
 }
 
@@ -151,11 +157,9 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
     guard("mtl", "irecv", || {
         // SAFETY: the host passes its module and live arguments of its own.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
-        // SAFETY: a live convertor.
-        let conv = unsafe { A::conv(conv) };
-        // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        let (place, request) = unsafe { requested::<A>(request) };
-        result(shell.ofi.irecv::<L>(comm, Selector(source), Selector(tag), conv, request, place))
+        // SAFETY: the host keeps convertor, request and what lies behind it until the request is completed.
+        let place = unsafe { requested::<A>(conv, Route::Prepared, request) };
+        result(shell.ofi.irecv::<L>(comm, Selector(source), Selector(tag), place))
     })
 }
 
@@ -208,7 +212,7 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
                 // SAFETY: null or a status of the host's.
                 unsafe { A::write_status(status, claim.envelope) };
                 // SAFETY: a live communicator.
-                unsafe { A::new_message(comm, claim.envelope, claim.lease.place()) }
+                unsafe { A::new_message(comm, claim.envelope, claim.message) }
             }
         };
         // SAFETY: the host passes the address of a handle.
@@ -226,17 +230,11 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
     guard("mtl", "imrecv", || {
         // SAFETY: the host passes its module.
         let shell = unsafe { shell::<A>(module) };
-        // SAFETY: a live convertor.
-        let conv = unsafe { A::conv(conv) };
         // SAFETY: a message that `improbe` made.
         let Some(claim) = (unsafe { A::take_message(message) }) else { return code(Error::BadParameter) };
-        // SAFETY: the host keeps the request and what lies behind it until it is completed.
-        let (place, request) = unsafe { requested::<A>(request) };
-        // The request's own memory is not used, but a cancel will look at it.
-        place.install(Body::idle());
-        // SAFETY: installed in the pool when the message was claimed.
-        let lease = unsafe { Lease::at(claim) };
-        result(shell.ofi.imrecv::<L>(lease, conv, request))
+        // SAFETY: the host keeps convertor, request and what lies behind it until the request is completed.
+        let place = unsafe { requested::<A>(conv, Route::Prepared, request) };
+        result(shell.ofi.imrecv::<L>(claim, place))
     })
 }
 
@@ -252,8 +250,9 @@ pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
         if unsafe { A::is_receive(request) } {
             // SAFETY: a live request.
             let place = unsafe { behind::<A>(request) };
-            // SAFETY: every receive entry installs an operation behind the request.
-            shell.ofi.cancel::<L>(unsafe { Lease::at(place) });
+            // SAFETY: every receive entry installs or vacates what lies behind the request, which stays for
+            // the time of this call.
+            shell.ofi.cancel::<L>(&unsafe { Standing::at(place) });
         }
         0
     })

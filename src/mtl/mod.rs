@@ -1,15 +1,16 @@
 //! Matching transports, and what they ask of a host.
 //!
 //! A transport is not generic over the host's layouts: it sees the narrow traits below, which each
-//! host implements over its own structures. Handles are `Copy` and cheap; none is ever kept after
-//! the operation that it came with has completed.
+//! host implements over its own structures. Handles of communicators and processes are `Copy` and
+//! cheap; the host keeps what they name until it has told the transport that they go. A request with
+//! its convertor is a loan ([`crate::fabric::Loan`]), which ends before the request is completed.
 
 #![forbid(unsafe_code)]
 
 pub mod ofi;
 
 use crate::error::Result;
-use crate::fabric::{Device, Landing, Payload};
+pub use crate::fabric::{Convertor, Route};
 
 /// What a receive or a probe learned about a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,17 +36,8 @@ pub enum Outcome {
     Failed,
 }
 
-/// How the host prepared the convertor of a send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Only its base is valid, and that is the first byte of data.
-    Placed,
-    /// Fully prepared: its base is the user's buffer.
-    Prepared,
-}
-
 /// A communicator.
-pub trait Communicator: Copy {
+pub trait Communicator: Copy + Send {
     /// A peer in it.
     type Peer: Peer;
     /// The id that tags carry.
@@ -76,28 +68,8 @@ pub trait Peer: Copy {
     fn published(self) -> Result<Vec<u8>>;
 }
 
-/// A (buffer, count, datatype) to be sent or received.
-pub trait Convertor: Copy {
-    /// Bytes when packed.
-    fn packed_size(self) -> usize;
-    /// The bytes to send, if they lie in one piece of host memory.
-    fn payload(self, route: Route) -> Option<Payload>;
-    /// Where to receive, if it is one piece of host memory.
-    fn landing(self) -> Option<Landing>;
-    /// The bytes to send, if they lie in one piece of device memory.
-    fn device_payload(self, route: Route) -> Option<Payload>;
-    /// Where to receive, if it is one piece of device memory.
-    fn device_landing(self) -> Option<Landing>;
-    /// The device that the memory is on, if libfabric has a name for it.
-    fn device(self) -> Option<Device>;
-    /// Packs everything.
-    fn pack(self, into: &mut [u8]) -> Result<()>;
-    /// Unpacks what was received.
-    fn unpack(self, from: &[u8]) -> Result<()>;
-}
-
-/// A request of the host.
-pub trait Request: Copy {
+/// A request of the host's. Completing it consumes it.
+pub trait Request: Send {
     /// Ends a send.
     fn sent(self, outcome: Outcome);
     /// Ends a receive.

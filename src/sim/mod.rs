@@ -177,11 +177,24 @@ pub struct Node {
     pub engine: Engine<Block>,
     /// It takes no turns.
     pub stopped: bool,
-    buffers: [VecDeque<Vec<u8>>; 2],
+    /// Datagrams that wait, and since when.
+    buffers: [VecDeque<(Instant, Vec<u8>)>; 2],
     filled: [usize; 2],
     busy: Instant,
+    /// When the last turn was over.
+    free: Instant,
     turn_at: Option<Instant>,
     incarnation: u32,
+}
+
+/// A node that leaves a datagram waiting for so long though it had time was away, nanoseconds.
+const AWAY: u128 = 100_000;
+
+impl Node {
+    /// Since when something waits in its buffers.
+    fn oldest(&self) -> Option<Instant> {
+        self.buffers.iter().filter_map(|buffer| buffer.front()).map(|(at, _)| *at).min()
+    }
 }
 
 /// Nodes and what is between them.
@@ -240,6 +253,7 @@ impl Network {
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
             busy: self.now,
+            free: self.now,
             turn_at: None,
             incarnation,
         }
@@ -345,7 +359,7 @@ impl Network {
             return;
         }
         *filled += bytes.len();
-        node.buffers[channel as usize].push_back(bytes);
+        node.buffers[channel as usize].push_back((self.now, bytes));
         self.nudge(to);
     }
 
@@ -357,11 +371,15 @@ impl Network {
             self.turn_at(index, self.nodes[index].busy);
             return;
         }
+        let node = &mut self.nodes[index];
+        if node.oldest().is_some_and(|oldest| (self.now - oldest.max(node.free)).as_nanos() > AWAY) {
+            node.engine.note_away(self.now);
+        }
         let (mut cost, mut handed_in) = (0, 0);
         for channel in [Channel::Priority, Channel::Data] {
             for _ in 0..64 {
                 let node = &mut self.nodes[index];
-                let Some(bytes) = node.buffers[channel as usize].pop_front() else { break };
+                let Some((_, bytes)) = node.buffers[channel as usize].pop_front() else { break };
                 node.filled[channel as usize] -= bytes.len();
                 cost += self.setup.work;
                 handed_in += 1;
@@ -369,9 +387,12 @@ impl Network {
                 self.wires.discard(bytes);
             }
         }
-        let now = self.now;
-        // As an adapter does: after a single one the rest is left to the next turn, and the user may
-        // send before.
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        node.free = now.plus(cost);
+        if node.oldest().is_none() {
+            node.engine.note_drained();
+        }
+        // After a single one the rest may be left to the next turn, and the user may send before.
         if handed_in == 1 && self.nodes[index].engine.has_deferred() && self.wires.random.below(2) == 0 {
             self.nodes[index].busy = now.plus(cost);
             self.nudge(index);
@@ -386,7 +407,7 @@ impl Network {
             self.hand_out(index, &transmit);
         }
         let node = &mut self.nodes[index];
-        node.busy = now.plus(cost);
+        (node.busy, node.free) = (now.plus(cost), now.plus(cost));
         let waits = node.buffers.iter().any(|buffer| !buffer.is_empty());
         let next = if waits { Some(node.busy) } else { node.engine.next_timeout() };
         if let Some(next) = next {

@@ -152,3 +152,47 @@ fn a_path_that_opens_again_loses_nothing() {
         assert_eq!((game.failed, game.completed), (0, 100));
     }
 }
+
+/// How long each of so many messages of 1 MB takes from the moment at which the receiver is there, the
+/// receiver having been away for so long before.
+fn steps(away: u64, count: usize) -> Vec<u64> {
+    let path = Path { delay: 10_000, rate: 1_250_000_000, queue: 1 << 20, ..Path::default() };
+    let config = config::Usnic { max_datagram: 8_972, ..config::Usnic::default() };
+    let mut network = Network::new(Setup { path, config, work: 200, ..Setup::default() });
+    let memory = Block::new(vec![7; 1 << 20]);
+    let endpoint = network.endpoint(0, 1);
+    let mut times = Vec::new();
+    for cookie in 0..count as u64 {
+        network.nodes[1].stopped = away > 0;
+        let fragment =
+            Fragment { tag: 1, pieces: [Some(memory.clone()), None], cookie, priority: false, awaited: true };
+        network.send(0, endpoint, fragment).expect("sent");
+        let back = network.now().plus(away);
+        while network.step(back) {}
+        network.wake(1);
+        let is_delivery = |happened: &Happened| matches!(happened, Happened::Delivered { .. });
+        while !network.happened.iter().any(is_delivery) {
+            let until = network.now().plus(60_000_000_000);
+            assert!(network.step(until), "{}", network.describe());
+        }
+        times.push((network.now() - back).as_nanos() as u64);
+        let rest = network.now().plus(1_000_000);
+        while network.step(rest) {}
+        network.happened.clear();
+    }
+    times
+}
+
+#[test]
+fn a_receiver_that_was_away_does_not_slow_the_sender_down() {
+    let median = |times: &[u64]| {
+        let mut sorted = times[5..].to_vec();
+        sorted.sort_unstable();
+        (sorted[sorted.len() / 2], sorted[sorted.len() - 1])
+    };
+    let (usual, _) = median(&steps(0, 25));
+    for away in [1_000_000, 50_000_000, 300_000_000] {
+        let (median, worst) = median(&steps(away, 25));
+        assert!(median <= 2 * usual && worst <= 4 * usual, "{away}: {median}, {worst}, not {usual} ns");
+    }
+}

@@ -48,6 +48,8 @@ struct State {
     routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
+    /// When the link was last looked at, as far as the clock was.
+    looked: Instant,
     /// Turns so far.
     turns: u32,
     /// Turns in which the data channel is looked at because something came there not long before.
@@ -56,8 +58,6 @@ struct State {
     busy_until: Instant,
     /// That is past.
     is_quiet: bool,
-    /// The last turn has left its book-keeping to the next one.
-    put_off: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
     /// Where the user wants lines of them.
@@ -102,6 +102,9 @@ const DATA_TURNS: u32 = 256;
 /// both channels are.
 const QUIET_TURNS: u32 = 16;
 
+/// Whoever comes back after so long was away, in nanoseconds: what came in the meantime has waited.
+const AWAY: u64 = 100_000;
+
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;
 
@@ -136,11 +139,11 @@ impl Module {
             again: None,
             routes: Routes::default(),
             closed: VecDeque::new(),
+            looked: Instant::ORIGIN,
             turns: 0,
             data_turns: 0,
             busy_until: Instant::ORIGIN,
             is_quiet: false,
-            put_off: false,
             watch,
             statistics: None,
         };
@@ -325,7 +328,7 @@ impl Module {
             self.dispatch(work, up);
         }
         let watches = self.state.try_with(|state| {
-            state.tidy(now, count);
+            state.tidy(now);
             state.watch.is_due(now)
         });
         if watches == Some(true) {
@@ -441,23 +444,23 @@ impl State {
         }
     }
 
-    /// Tells the engine of peers whom the network calls gone.
+    /// Tells the engine of peers whom the network calls gone, or far away behind narrow paths.
     fn hear_refusals(&mut self, now: Instant) {
         while let Some(address) = self.link.poll_refused() {
             let gone = self.routes.at(address);
             gone.into_iter().for_each(|endpoint| self.engine.handle_gone(endpoint, now));
         }
+        while let Some(address) = self.link.poll_narrowed() {
+            let limit = self.link.max_datagram(Channel::Data, address);
+            let narrow = self.routes.at(address);
+            narrow.into_iter().for_each(|endpoint| self.engine.handle_too_big(endpoint, limit, now));
+        }
     }
 
-    /// What must be done in time, whatever has happened. It may wait one turn for the user of the one
-    /// thing that was delivered, who perhaps answers.
-    fn tidy(&mut self, now: Instant, count: usize) {
-        if count == 1 && self.engine.has_deferred() && !self.put_off {
-            self.put_off = true;
-            return;
-        }
-        self.put_off = false;
+    /// What must be done in time, whatever has happened.
+    fn tidy(&mut self, now: Instant) {
         self.is_quiet = now > self.busy_until;
+        self.looked = now;
         self.engine.handle_timeout(now);
         self.transmit(now);
         self.hear_refusals(now);
@@ -478,10 +481,20 @@ impl State {
                 continue;
             }
             let Some((bytes, channel)) = self.inbox.front() else {
+                // What the last datagram acknowledges, somebody may wait for: not here again, but in
+                // another layer, as soon as we return.
+                if self.engine.has_deferred() {
+                    self.engine.settle(now);
+                    continue;
+                }
                 let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
                 return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
             };
             self.busy_until = now.plus(BUSY);
+            if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
+                self.engine.note_away(now);
+            }
+            self.looked = now;
             match self.engine.handle_datagram(channel, bytes, now) {
                 Received::Nothing => self.inbox.skip(),
                 received => {
@@ -513,14 +526,16 @@ impl State {
             return false;
         }
         let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
-        self.link.poll(Channel::Priority, &mut self.inbox);
+        let tiny = self.link.poll(Channel::Priority, &mut self.inbox);
         if is_full_turn || self.data_turns > 0 || self.engine.is_expecting() {
             let came = self.link.poll(Channel::Data, &mut self.inbox);
             self.data_turns = if came > 0 { DATA_TURNS } else { self.data_turns.saturating_sub(1) };
+            if tiny + came == 0 {
+                self.engine.note_drained();
+            }
         }
         is_full_turn
             || !self.inbox.is_empty()
-            || self.put_off
             || self.again.is_some()
             || self.engine.has_events()
             || self.engine.owes()

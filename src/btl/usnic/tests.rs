@@ -185,6 +185,23 @@ fn a_stranger_with_a_card_is_admitted() {
 }
 
 #[test]
+fn what_a_call_of_progress_has_received_is_booked_when_it_returns() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let (there, back) = (one.connect(&two), two.connect(&one));
+    // Neither makes progress inside its callbacks.
+    [&one, &two].into_iter().for_each(|node| node.depth.set(5));
+    for round in 0..200 {
+        let cookie = one.send(there, 1, pattern(round, 8));
+        run(&[&two], || two.received.borrow().len() as u64 > round);
+        two.send(back, 2, pattern(round, 8));
+        run(&[&one], || one.received.borrow().len() as u64 > round);
+        // The answer has acknowledged what it answers, and nobody has to ask again to learn that.
+        assert!(one.done.borrow().contains_key(&cookie), "round {round}");
+    }
+}
+
+#[test]
 fn callbacks_may_send_and_make_progress() {
     let config = config::Usnic::default();
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));

@@ -6,7 +6,7 @@
 //! away with it), and the transport, from `send` until the last byte is acknowledged. It returns to the
 //! pool when both have let go; when the pool ends, so do all that it ever made.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
@@ -200,7 +200,7 @@ impl Pool {
     fn make(&self, class: usize) -> FragRef {
         let layout = layout(class);
         // SAFETY: the layout is not empty.
-        let Some(memory) = NonNull::new(unsafe { alloc(layout) }.cast::<Frag>()) else {
+        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Frag>()) else {
             handle_alloc_error(layout)
         };
         // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.

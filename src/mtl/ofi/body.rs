@@ -1,133 +1,135 @@
-//! [`Body`]: the state of one operation, behind the provider's scratch.
+//! [`Body`]: the transport's state of one operation, by what it is for.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::fabric::{Descriptor, Lease, Registration};
+use super::answer::AnswerKey;
+use super::exchange::CommKey;
+use super::unexpected::MessageKey;
+use crate::fabric::{Id, Lease, LoanOf, Work};
 use crate::mtl::{Envelope, Outcome, Upcalls};
+use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
 
-/// What an operation is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Not posted, or over.
-    Idle,
+/// The transport's state of one operation.
+pub enum Body<H: Upcalls> {
     /// A receive of the host's.
-    Recv,
-    /// A receive of a message that a matched probe claimed; its operation comes from the pool.
-    Claimed,
+    Receive {
+        /// Where it listens.
+        comm: H::Comm,
+    },
     /// A send of the host's.
     Send,
-    /// Somebody waits in `pending`: a blocking send or a probe.
-    Wait,
-    /// An unexpected message that was taken over from the provider.
-    Stored,
-    /// The answer to a synchronous send.
-    Ack,
-    /// An announcement that is awaited.
+    /// A synchronous send of the host's.
+    SynchronousSend {
+        /// The answer that it awaits.
+        answer: AnswerKey,
+    },
+    /// Somebody waits for it: a blocking send, a probe.
+    Wait(Seen),
+    /// A receive of a message that a matched probe claimed, with what the probe saw.
+    Claimed {
+        /// Where it was sent.
+        comm: H::Comm,
+        /// What the probe saw.
+        seen: Seen,
+    },
+    /// Brings an unexpected message here.
+    Fetch {
+        /// The message.
+        message: MessageKey,
+    },
+    /// The receive of an answer to a synchronous send.
+    Answer {
+        /// Which.
+        answer: AnswerKey,
+    },
+    /// The receive of an announcement.
     Listen,
     /// An announcement that is sent.
-    Announce,
+    Announce {
+        /// Of this communicator.
+        comm: CommKey,
+        /// To this rank.
+        dest: i32,
+    },
     /// A receive that keeps a place in the provider.
     Reserve,
 }
 
-/// What an operation needs as long as it is posted.
-#[derive(Default)]
-pub(super) enum Kept {
-    /// Nothing: the message lies in the user's buffer.
-    #[default]
-    Nothing,
-    /// The packed bytes of what does not lie in one piece of host memory.
-    Bounce(Box<[u8]>),
-    /// The provider's right to the user's device memory; none where it needs none.
-    Device(Option<Registration>),
+impl<H: Upcalls> Work for Body<H> {
+    type Convertor = H::Conv;
+    type Request = H::Req;
 }
 
-impl Kept {
-    /// The packed bytes, if any.
-    pub(super) fn into_bytes(self) -> Box<[u8]> {
-        if let Self::Bounce(bytes) = self { bytes } else { Box::default() }
-    }
+/// The right to an operation.
+pub(super) type Op<H> = Lease<Body<H>>;
+/// A request of the host's with its memory.
+pub(super) type Lent<H> = LoanOf<Body<H>>;
 
-    /// What the provider is shown with device memory; `None` for host memory.
-    pub(super) fn descriptor(&self) -> Option<Descriptor> {
-        match self {
-            Self::Device(registration) => {
-                Some(registration.as_ref().map_or(Descriptor::NONE, Registration::descriptor))
-            }
-            Self::Nothing | Self::Bounce(_) => None,
-        }
-    }
+/// What somebody who waits learns, and what a probe saw of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// How it ended; with a positive `fi_errno(3)` code when it failed.
+    pub(super) ended: Result<(), i32>,
+    /// The message's tag bits.
+    pub(super) bits: u64,
+    /// The data that travelled outside the tag.
+    pub(super) data: u64,
+    /// Its bytes.
+    pub(super) len: usize,
 }
 
-/// The state of one operation. All cells: it is only ever borrowed as `&`.
-pub struct Body<H: Upcalls> {
-    pub(super) kind: Cell<Kind>,
-    pub(super) outcome: Cell<Outcome>,
-    /// The host gave it up.
-    pub(super) cancelled: Cell<bool>,
-    /// Completions still awaited.
-    pub(super) pending: AtomicU32,
-    pub(super) len: Cell<usize>,
-    pub(super) request: Cell<Option<H::Req>>,
-    pub(super) comm: Cell<Option<H::Comm>>,
-    pub(super) convertor: Cell<Option<H::Conv>>,
-    pub(super) kept: Cell<Kept>,
-    /// The send that an answer belongs to.
-    pub(super) parent: Cell<Option<Lease<Body<H>>>>,
-    /// What a probe saw: the tag bits and the data of the message, whose size is in `len`.
-    pub(super) bits: Cell<u64>,
-    pub(super) data: Cell<u64>,
-}
+impl Seen {
+    /// Nothing yet.
+    pub(super) const NOTHING: Self = Self { ended: Ok(()), bits: 0, data: 0, len: 0 };
 
-impl<H: Upcalls> Body<H> {
+    /// What MPI knows of the message.
     #[inline]
-    pub(super) fn new(kind: Kind) -> Self {
-        Self {
-            kind: Cell::new(kind),
-            outcome: Cell::new(Outcome::Success),
-            cancelled: Cell::new(false),
-            pending: AtomicU32::new(1),
-            len: Cell::new(0),
-            request: Cell::new(None),
-            comm: Cell::new(None),
-            convertor: Cell::new(None),
-            kept: Cell::new(Kept::Nothing),
-            parent: Cell::new(None),
-            bits: Cell::new(0),
-            data: Cell::new(0),
-        }
-    }
-
-    /// An operation that will never be posted.
-    #[inline]
-    pub fn idle() -> Self {
-        Self::new(Kind::Idle)
-    }
-
-    /// What a probe saw.
     pub(super) fn envelope<L: Layout>(&self) -> Envelope {
-        let (bits, data) = (self.bits.get(), self.data.get());
-        Envelope { source: L::source(bits, data), tag: L::tag(bits), len: self.len.get() }
+        Envelope { source: L::source(self.bits, self.data), tag: L::tag(self.bits), len: self.len }
+    }
+}
+
+/// What the host is told of an operation that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) outcome: Outcome,
+    /// Positive `fi_errno(3)` code.
+    pub(super) code: i32,
+}
+
+/// Operations that have ended and that somebody waits for, who may be another thread, or this one
+/// further up its stack.
+pub(super) struct Ready<H: Upcalls> {
+    count: AtomicUsize,
+    operations: EngineCell<Vec<Op<H>>>,
+}
+
+impl<H: Upcalls> Ready<H> {
+    pub(super) fn new() -> Self {
+        Self { count: AtomicUsize::new(0), operations: EngineCell::new(Vec::new()) }
     }
 
-    /// Notes one completion; true when it was the last.
+    pub(super) fn put(&self, operation: Op<H>) {
+        self.operations.with(|operations| {
+            operations.push(operation);
+            // SYNC POINT: ready (acquired in `take`)
+            self.count.store(operations.len(), Ordering::Release);
+        });
+    }
+
+    /// The operation, if it has ended.
     #[inline]
-    pub(super) fn settle(&self) -> bool {
-        // With one completion outstanding nobody else can be writing.
-        if self.pending.load(Ordering::Acquire) == 1 {
-            // SYNC POINT: settled (acquired in `is_settled`)
-            self.pending.store(0, Ordering::Release);
-            true
-        } else {
-            self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    pub(super) fn take(&self, which: Id) -> Option<Op<H>> {
+        // SYNC POINT: ready (released in `put`)
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
         }
-    }
-
-    #[inline]
-    pub(super) fn is_settled(&self) -> bool {
-        // SYNC POINT: settled (released in `settle`)
-        self.pending.load(Ordering::Acquire) == 0
+        self.operations.with(|operations| {
+            let at = operations.iter().position(|operation| operation.id() == which)?;
+            let found = operations.swap_remove(at);
+            self.count.store(operations.len(), Ordering::Relaxed);
+            Some(found)
+        })
     }
 }

@@ -6,16 +6,16 @@
 //! what lies on a device that libfabric does not know, what a provider with a
 //! [cushion](crate::fabric::Context::is_cushioned) receives, and what was taken over before its receive came.
 //!
-//! INVARIANT: the operation holds the registration while it is posted ([`Kept::Device`]), and gives
-//! it up before the host learns that the operation is over: then the memory may go.
+//! The operation holds the registration while it is posted, and gives it up before the host learns
+//! that the operation is over ([`crate::fabric::Lease::end`]): then the memory may go.
 
 use std::sync::Arc;
 
-use super::body::Kept;
+use super::body::Op;
 use super::{Offer, Ofi, counters};
 use crate::error::Result;
-use crate::fabric::{Descriptor, Device, Domain, Landing, Lease, Payload, Registration};
-use crate::mtl::{Convertor, Route, Upcalls};
+use crate::fabric::{Domain, Source, View};
+use crate::mtl::Upcalls;
 
 /// How the provider reaches device memory.
 pub(super) struct Reach {
@@ -36,24 +36,20 @@ impl Reach {
         })
     }
 
-    /// Registers a message if that must be; what the message then keeps.
-    fn keep(
-        &self,
-        on: Option<Device>,
-        register: impl FnOnce(&Arc<Domain>, Device) -> Result<Registration>,
-    ) -> Option<Kept> {
-        let registration = if self.registers {
-            let Some(registration) = on.and_then(|device| register(&self.domain, device).ok()) else {
-                counters::DEVICE_REFUSED.add(1);
-                return None;
-            };
-            Some(registration)
-        } else {
-            None
-        };
-        counters::DEVICE_DIRECT.add(1);
-        Some(Kept::Device(registration))
+    /// The domain, where messages are registered.
+    fn registers(&self) -> Option<&Arc<Domain>> {
+        self.registers.then_some(&self.domain)
     }
+}
+
+/// Counts what became of a message; `None` where it goes through host memory.
+fn counted<T>(found: Result<Option<T>>) -> Option<T> {
+    match &found {
+        Ok(Some(_)) => counters::DEVICE_DIRECT.add(1),
+        Ok(None) => {}
+        Err(_) => counters::DEVICE_REFUSED.add(1),
+    }
+    found.ok().flatten()
 }
 
 impl<H: Upcalls> Ofi<H> {
@@ -62,27 +58,20 @@ impl<H: Upcalls> Ofi<H> {
         self.reach.is_some()
     }
 
-    /// The bytes of a send, if the provider can take them from the device.
-    pub(super) fn device_payload(&self, convertor: H::Conv, route: Route) -> Option<(Payload, Kept)> {
-        let reach = self.reach.as_ref()?;
-        let bytes = convertor.device_payload(route).filter(|bytes| bytes.len() <= self.max_message)?;
-        let kept =
-            reach.keep(convertor.device(), |domain, on| Registration::of_payload(domain, bytes, on))?;
-        Some((bytes, kept))
+    /// The bytes of a blocking send, if the provider can take them from the device.
+    pub(super) fn on_device<'a>(&self, view: View<'a, H::Conv>) -> Option<Source<'a>> {
+        counted(view.on_device(self.reach.as_ref()?.registers()))
     }
 
-    /// Where a message goes, if the provider can put it on the device. The operation holds the registration.
-    pub(super) fn device_landing(
-        &self,
-        convertor: H::Conv,
-        lease: Lease<super::Body<H>>,
-    ) -> Option<(Landing, Descriptor)> {
-        let reach = self.reach.as_ref().filter(|reach| reach.receives)?;
-        let landing = convertor.device_landing()?;
-        let kept =
-            reach.keep(convertor.device(), |domain, on| Registration::of_landing(domain, landing, on))?;
-        let through = kept.descriptor()?;
-        lease.kept.set(kept);
-        Some((landing, through))
+    /// Makes a send hold its message on the device, if the provider can take it there.
+    pub(super) fn load_from_device(&self, operation: &mut Op<H>) -> bool {
+        let Some(reach) = &self.reach else { return false };
+        counted(operation.send_from_device(reach.registers()).map(|held| held.then_some(()))).is_some()
+    }
+
+    /// Makes a receive hold its room on the device, if the provider can write there.
+    pub(super) fn land_on_device(&self, operation: &mut Op<H>) -> bool {
+        let Some(reach) = self.reach.as_ref().filter(|reach| reach.receives) else { return false };
+        counted(operation.receive_on_device(reach.registers()).map(|held| held.then_some(()))).is_some()
     }
 }

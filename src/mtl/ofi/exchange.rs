@@ -5,15 +5,15 @@
 //! ones wait. A question may arrive before this process has made the communicator: it is kept and
 //! answered then.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::body::{Kept, Kind};
+use super::body::Op;
+use super::send::Unsent;
 use super::{Body, Ofi, Outgoing};
 use crate::error::{Error, Result};
-use crate::fabric::{Landing, Lease, Payload, PostError, sys};
-use crate::mtl::{Communicator, Outcome, Route, Upcalls};
+use crate::fabric::{PostError, Unposted, sys};
+use crate::mtl::{Communicator, Outcome, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::announcement::{Announcement, LEN};
 use crate::wire::tag::Layout;
@@ -22,6 +22,9 @@ use crate::wire::tag::Layout;
 const LISTENERS: usize = 8;
 /// Questions kept for communicators that do not exist yet; more are dropped.
 const MOST_EARLY: usize = 65_536;
+
+/// A communicator of this endpoint, never the same twice, and never 0: what the host notes of it.
+pub type CommKey = usize;
 
 /// What is known of one member of one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +35,11 @@ enum Member {
     Lost,
 }
 
-/// A nonblocking send that waits for the receiver's id.
+/// A nonblocking send, which may have to wait for the receiver's id.
 pub(super) struct Waiting<H: Upcalls> {
-    pub(super) lease: Lease<Body<H>>,
+    pub(super) operation: Op<H>,
     pub(super) dest: i32,
     pub(super) tag: i32,
-    pub(super) convertor: H::Conv,
-    pub(super) route: Route,
     pub(super) synchronous: bool,
 }
 
@@ -55,51 +56,59 @@ pub(super) struct Exchange<H: Upcalls> {
 }
 
 struct State<H: Upcalls> {
-    /// A communicator's note is its place here, plus one.
-    entries: Vec<Option<Entry<H>>>,
+    last: CommKey,
+    entries: BTreeMap<CommKey, Entry<H>>,
     early: Vec<Announcement>,
-    /// Where announcements are received; a listener's `data` is its place here.
-    buffers: Vec<Box<[u8]>>,
 }
 
 impl<H: Upcalls> State<H> {
-    fn entry(&mut self, comm: H::Comm) -> Option<&mut Entry<H>> {
-        self.entries.get_mut(comm.note().checked_sub(1)?)?.as_mut()
+    fn entry(&mut self, comm: CommKey) -> Option<&mut Entry<H>> {
+        self.entries.get_mut(&comm)
     }
 
-    fn member(&mut self, comm: H::Comm, rank: i32) -> Option<&mut Member> {
+    fn member(&mut self, comm: CommKey, rank: i32) -> Option<&mut Member> {
         self.entry(comm)?.members.get_mut(usize::try_from(rank).ok()?)
+    }
+
+    /// What waits for the id of a member, one after the other.
+    fn next_waiting(&mut self, comm: CommKey, rank: i32) -> Option<Waiting<H>> {
+        let entry = self.entry(comm)?;
+        let at = entry.waiting.iter().position(|waiting| waiting.dest == rank)?;
+        entry.waiting.remove(at)
     }
 }
 
 impl<H: Upcalls> Exchange<H> {
     pub(super) fn new() -> Self {
-        let buffers = (0..LISTENERS).map(|_| vec![0; LEN].into_boxed_slice()).collect();
-        let state = State { entries: Vec::new(), early: Vec::new(), buffers };
+        let state = State { last: 0, entries: BTreeMap::new(), early: Vec::new() };
         Self { state: EngineCell::new(state), listening: AtomicBool::new(false) }
+    }
+
+    /// A communicator that the host has not freed yet.
+    fn comm(&self, comm: CommKey) -> Option<H::Comm> {
+        self.state.with(|state| state.entry(comm).map(|entry| entry.comm))
     }
 }
 
 impl<H: Upcalls> Ofi<H> {
     /// Makes a communicator known before its first message.
+    ///
+    /// # Errors
+    /// The provider takes no receives outside tag matching.
     pub fn add_comm<L: Layout>(&self, comm: H::Comm) -> Result<()> {
         if comm.is_global() {
             return Ok(());
         }
         if !self.exchange.listening.swap(true, Ordering::AcqRel) {
-            for place in 0..LISTENERS {
-                let lease = self.pool.take(Body { data: Cell::new(place as u64), ..Body::new(Kind::Listen) });
-                self.listen::<L>(lease)?;
+            for _ in 0..LISTENERS {
+                self.listen::<L>(self.pool.take(Body::Listen))?;
             }
         }
         let early: Vec<_> = self.exchange.state.with(|state| {
             let entry = Entry { comm, members: vec![Member::Unknown; comm.size()], waiting: VecDeque::new() };
-            let place = state.entries.iter().position(Option::is_none).unwrap_or_else(|| {
-                state.entries.push(None);
-                state.entries.len() - 1
-            });
-            state.entries[place] = Some(entry);
-            comm.set_note(place + 1);
+            state.last += 1;
+            state.entries.insert(state.last, entry);
+            comm.set_note(state.last);
             let (ours, others) = state.early.drain(..).partition(|early| early.id == comm.extended_id());
             state.early = others;
             ours
@@ -110,32 +119,29 @@ impl<H: Upcalls> Ofi<H> {
         Ok(())
     }
 
-    /// Forgets a communicator after its last message.
+    /// Forgets a communicator after its last message: the host frees it, and whatever still names it here
+    /// finds nothing.
     pub fn remove_comm(&self, comm: H::Comm) {
         if !comm.is_global() {
-            self.exchange.state.with(|state| {
-                if let Some(entry) = comm.note().checked_sub(1).and_then(|place| state.entries.get_mut(place))
-                {
-                    *entry = None;
-                }
-            });
+            let entry = self.exchange.state.with(|state| state.entries.remove(&comm.note()));
             comm.set_note(0);
+            for Waiting { operation, .. } in entry.into_iter().flat_map(|entry| entry.waiting) {
+                self.sent(operation, Outcome::Failed);
+            }
         }
     }
 
     /// Posts a receive for the next announcement.
-    fn listen<L: Layout>(&self, lease: Lease<Body<H>>) -> Result<()> {
-        let place = lease.data.get() as usize;
-        let landing = self.exchange.state.with(|state| Landing::held(&mut state.buffers[place]));
-        self.post::<L>(|| self.endpoint.first().recv_untagged(landing, lease))
+    fn listen<L: Layout>(&self, mut listener: Op<H>) -> Result<()> {
+        listener.hold_bytes(Box::new([0; LEN]));
+        let post = |listener| self.endpoint.first().recv_untagged(listener);
+        self.post::<L, _, _>(listener, post).map_err(|(error, _)| error)
     }
 
-    /// An announcement came in.
-    pub(super) fn heard<L: Layout>(&self, lease: Lease<Body<H>>, len: usize) {
-        let place = lease.data.get() as usize;
-        let announcement =
-            self.exchange.state.with(|state| Announcement::parse(state.buffers[place].get(..len)?));
-        if self.listen::<L>(lease).is_err() {
+    /// An announcement came in, of so many bytes.
+    pub(super) fn heard<L: Layout>(&self, listener: Op<H>, len: usize) {
+        let announcement = listener.bytes().and_then(|bytes| bytes.get(..len)).and_then(Announcement::parse);
+        if self.listen::<L>(listener).is_err() {
             H::notice(
                 "provider failed",
                 "the provider takes no more receives for untagged messages; communicators made from groups may hang",
@@ -148,9 +154,8 @@ impl<H: Upcalls> Ofi<H> {
 
     fn hear<L: Layout>(&self, announcement: Announcement) {
         let found = self.exchange.state.with(|state| {
-            let entry =
-                state.entries.iter().flatten().find(|entry| entry.comm.extended_id() == announcement.id);
-            let comm = entry.map(|entry| entry.comm);
+            let found = state.entries.iter().find(|(_, entry)| entry.comm.extended_id() == announcement.id);
+            let comm = found.map(|(comm, _)| *comm);
             if comm.is_none() && state.early.len() < MOST_EARLY {
                 state.early.push(announcement);
             }
@@ -164,25 +169,19 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The member's id is known: what waits for it goes out, in order.
-    fn learned<L: Layout>(&self, comm: H::Comm, rank: i32, index: u32) {
-        loop {
-            let next = self.exchange.state.with(|state| {
-                let entry = state.entry(comm)?;
-                if let Some(at) = entry.waiting.iter().position(|waiting| waiting.dest == rank) {
-                    return entry.waiting.remove(at);
-                }
+    fn learned<L: Layout>(&self, comm: CommKey, rank: i32, index: u32) {
+        while let Some((handle, waiting)) = self.exchange.state.with(|state| {
+            let waiting = state.next_waiting(comm, rank);
+            if waiting.is_none()
+                && let Some(member) = state.member(comm, rank)
+            {
                 // Only now: until here, later sends queue up behind the earlier ones.
-                if let Some(member) = usize::try_from(rank).ok().and_then(|rank| entry.members.get_mut(rank))
-                {
-                    *member = Member::Known(index);
-                }
-                None
-            });
-            let Some(waiting) = next else { return };
-            let lease = waiting.lease;
-            if self.start::<L>(comm, index, &waiting).is_err() {
-                lease.outcome.set(Outcome::Failed);
-                self.sent(lease);
+                *member = Member::Known(index);
+            }
+            state.entry(comm).map(|entry| entry.comm).zip(waiting)
+        }) {
+            if let Err(Unsent { operation, .. }) = self.start::<L>(handle, index, waiting) {
+                self.sent(operation, Outcome::Failed);
             }
         }
     }
@@ -190,14 +189,14 @@ impl<H: Upcalls> Ofi<H> {
     /// What the peer calls a communicator; asks for it and waits where it is not yet known.
     #[inline]
     pub(super) fn index_at<L: Layout>(&self, comm: H::Comm, dest: i32) -> Result<u32> {
-        if comm.is_global() { Ok(comm.context_id()) } else { self.learn::<L>(comm, dest) }
+        if comm.is_global() { Ok(comm.context_id()) } else { self.learn::<L>(comm.note(), dest) }
     }
 
     #[inline(never)]
-    fn learn<L: Layout>(&self, comm: H::Comm, dest: i32) -> Result<u32> {
+    fn learn<L: Layout>(&self, comm: CommKey, dest: i32) -> Result<u32> {
         let mut spins = 0;
         loop {
-            match self.ask::<L>(comm, dest) {
+            match self.inquire::<L>(comm, dest) {
                 Some(Member::Known(index)) => return Ok(index),
                 Some(Member::Unknown | Member::Asked) => self.turn::<L>(&mut spins),
                 Some(Member::Lost) | None => return Err(Error::Unreachable),
@@ -206,7 +205,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// What is known of a member; the first time, the question goes out.
-    fn ask<L: Layout>(&self, comm: H::Comm, dest: i32) -> Option<Member> {
+    fn inquire<L: Layout>(&self, comm: CommKey, dest: i32) -> Option<Member> {
         let (known, first) = self.exchange.state.with(|state| {
             let member = state.member(comm, dest)?;
             let first = *member == Member::Unknown;
@@ -221,21 +220,22 @@ impl<H: Upcalls> Ofi<H> {
         Some(known)
     }
 
-    /// The peer's id for a nonblocking send, or the send is put off until it is known.
+    /// The peer's id for a nonblocking send, or the send waits until it is known.
     pub(super) fn index_or_wait<L: Layout>(
         &self,
         comm: H::Comm,
-        waiting: Waiting<H>,
+        send: Waiting<H>,
     ) -> Result<Option<(u32, Waiting<H>)>> {
         if comm.is_global() {
-            return Ok(Some((comm.context_id(), waiting)));
+            return Ok(Some((comm.context_id(), send)));
         }
-        self.ask::<L>(comm, waiting.dest).ok_or(Error::Unreachable)?;
-        self.exchange.state.with(|state| match state.member(comm, waiting.dest).copied() {
-            Some(Member::Known(index)) => Ok(Some((index, waiting))),
+        let key = comm.note();
+        self.inquire::<L>(key, send.dest).ok_or(Error::Unreachable)?;
+        self.exchange.state.with(|state| match state.member(key, send.dest).copied() {
+            Some(Member::Known(index)) => Ok(Some((index, send))),
             Some(Member::Unknown | Member::Asked) => {
-                if let Some(entry) = state.entry(comm) {
-                    entry.waiting.push_back(waiting);
+                if let Some(entry) = state.entry(key) {
+                    entry.waiting.push_back(send);
                 }
                 Ok(None)
             }
@@ -243,58 +243,48 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// Posts our announcement.
+    /// Posts our announcement, unless the communicator has gone in the meantime.
     pub(super) fn post_announcement<L: Layout>(
         &self,
-        comm: H::Comm,
+        comm: CommKey,
         dest: i32,
         asks: bool,
     ) -> std::result::Result<(), PostError> {
+        let Some(handle) = self.exchange.comm(comm) else { return Ok(()) };
         let announcement = Announcement {
-            id: comm.extended_id(),
-            index: comm.context_id(),
-            rank: comm.rank(),
+            id: handle.extended_id(),
+            index: handle.context_id(),
+            rank: handle.rank(),
             asks,
             directed: L::DIRECTED,
         };
-        let to = self.address(comm, dest, 0).map_err(|_| PostError::Refused(sys::FI_EHOSTUNREACH as i32))?;
-        let buffer = Box::new(announcement.emit());
-        let state =
-            Body { comm: Cell::new(Some(comm)), data: Cell::new(dest as u64), ..Body::new(Kind::Announce) };
-        let lease = self.pool.take(state);
-        let bytes = Payload::held(&*buffer);
-        lease.kept.set(Kept::Bounce(buffer));
-        self.endpoint.first().send_untagged(bytes, to, lease).inspect_err(|_| self.announced(lease))
-    }
-
-    /// An announcement has left.
-    pub(super) fn announced(&self, lease: Lease<Body<H>>) {
-        drop(lease.kept.take());
-        self.pool.put(lease);
+        let to =
+            self.address(handle, dest, 0).map_err(|_| PostError::Refused(sys::FI_EHOSTUNREACH as i32))?;
+        let mut operation = self.pool.take(Body::Announce { comm, dest });
+        operation.hold_bytes(Box::new(announcement.emit()));
+        self.endpoint.first().send_untagged(to, operation).map_err(|Unposted { error, .. }| error)
     }
 
     /// An announcement cannot reach its peer: what waits for the answer fails.
     #[cold]
-    pub(super) fn announcement_failed(&self, comm: H::Comm, dest: i32) {
+    pub(super) fn announcement_failed(&self, comm: CommKey, dest: i32) {
+        if self.exchange.comm(comm).is_none() {
+            return;
+        }
         H::notice(
             "peer unreachable",
             &format!("rank {dest} of a communicator made from a group cannot be reached"),
         );
-        loop {
-            let next = self.exchange.state.with(|state| {
-                let entry = state.entry(comm)?;
-                let at = entry.waiting.iter().position(|waiting| waiting.dest == dest);
-                if let Some(at) = at {
-                    return entry.waiting.remove(at);
-                }
-                if let Some(member) = state.member(comm, dest).filter(|member| **member == Member::Asked) {
-                    *member = Member::Lost;
-                }
-                None
-            });
-            let Some(Waiting { lease, .. }) = next else { return };
-            lease.outcome.set(Outcome::Failed);
-            self.sent(lease);
+        while let Some(Waiting { operation, .. }) = self.exchange.state.with(|state| {
+            let waiting = state.next_waiting(comm, dest);
+            if waiting.is_none()
+                && let Some(member) = state.member(comm, dest).filter(|member| **member == Member::Asked)
+            {
+                *member = Member::Lost;
+            }
+            waiting
+        }) {
+            self.sent(operation, Outcome::Failed);
         }
     }
 }

@@ -4,29 +4,38 @@
 //! tag bits, buffers into one piece of memory, and completions into the host's requests. Answers to
 //! Open MPI's `ompi/mca/mtl/ofi` and interoperates with it in the same job.
 //!
-//! Invariants: an operation is either idle, posted, or waiting in an inbox; a host request is
-//! completed exactly once and not touched afterwards; nothing is borrowed while the host runs.
+//! An operation is in one place: in the hands of the provider, in a queue here, or with whoever just
+//! got it back. It holds the loan of the host's request, and ends before that is completed, once.
+//! Nothing is borrowed while the host runs.
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
-//! three verbs; `device` messages in device memory; `backlog` unexpected messages that the provider cannot keep; `exchange` communicators
-//! without a common short id.
+//! three verbs; `answer` what synchronous sends wait for; `device` messages in device memory;
+//! `unexpected` messages that the provider cannot keep, `waiting` receives that it has no room for;
+//! `exchange` communicators without a common short id.
 
 mod answer;
-mod backlog;
 mod body;
 mod counters;
 mod device;
 mod exchange;
+#[cfg(test)]
+mod fake;
 mod probe;
 mod receive;
 mod select;
 mod send;
+#[cfg(test)]
+mod tests;
+mod unexpected;
 mod waiting;
 
-pub use body::Body;
+pub use answer::AnswerKey;
+pub use body::{Body, Seen};
 pub use counters::{COUNTERS, Counter};
+pub use exchange::CommKey;
 pub use probe::Claim;
 pub use select::{Needs, Offer, Refusal, allowed, candidates, reaching_devices, select};
+pub use unexpected::MessageKey;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,16 +43,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
-    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, InfoList, Lease,
-    Operation, Pause, Payload, Pool, PostError, Ready, Trouble, sys,
+    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList, Operation,
+    Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
-use backlog::Backlog;
-use body::Kind;
+use answer::Answers;
+use body::{Failed, Op};
 use device::Reach;
 use exchange::Exchange;
+use unexpected::Unexpected;
 
 /// Memory that the host must provide behind its request head, bytes.
 pub const fn operation_size<H: Upcalls>() -> usize {
@@ -56,11 +66,14 @@ pub struct Ofi<H: Upcalls> {
     addresses: Arc<AddressVector>,
     pool: Pool<Body<H>>,
     /// What we owe to peers and the provider could not take at once.
-    outbox: EngineCell<Vec<Outgoing<H>>>,
+    outbox: EngineCell<Vec<Outgoing>>,
     /// Whether there is any.
     deferred: AtomicBool,
     exchange: Exchange<H>,
-    backlog: Backlog<H>,
+    unexpected: Unexpected<H>,
+    answers: Answers<H>,
+    /// Ended, and somebody waits for it.
+    ready: body::Ready<H>,
     /// Serialises the making of peers.
     peers: EngineCell<()>,
     inject_size: usize,
@@ -78,19 +91,22 @@ pub struct Ofi<H: Upcalls> {
 
 /// What is owed to a peer, from inside a completion: nothing may wait there.
 #[derive(Clone, Copy)]
-enum Outgoing<H: Upcalls> {
+enum Outgoing {
     /// The answer to a synchronous send.
     Answer { context: usize, to: Address, bits: u64 },
     /// What we call a communicator.
-    Announcement { comm: H::Comm, dest: i32, asks: bool },
+    Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
 /// The most that the host's users may ask to be read at once.
 const MOST_EVENTS: usize = 100;
 
+/// Polls in vain after which the provider has given back what it will.
+const MOST_IDLE: usize = 64;
+
 impl<H: Upcalls> Ofi<H> {
     /// Opens the endpoint of an offer for a job of about `universe` processes.
-    pub fn open(offer: &Offer<'_>, config: &config::Ofi, threads: bool, universe: usize) -> Result<Self> {
+    pub fn open(offer: &Offer<'_>, config: &config::Ofi, universe: usize) -> Result<Self> {
         let most = offer.info.max_contexts().max(1);
         let contexts = config.scalable.then(|| config.contexts.clamp(1, most));
         let context_bits = contexts.map_or(0, |n| usize::BITS - (n - 1).leading_zeros());
@@ -99,9 +115,9 @@ impl<H: Upcalls> Ofi<H> {
         let domain = Domain::open(&fabric, &offer.info)?;
         let addresses = AddressVector::open(&domain, config.av_table, universe, context_bits)?;
         let batch = config.progress_event_count.clamp(1, MOST_EVENTS);
-        let ready =
-            Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
+        let ready = Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch };
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
+        let overlap = !endpoint.first().takes_turns();
         let ofi = Self {
             inject_size: offer.info.inject_size(),
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
@@ -115,7 +131,9 @@ impl<H: Upcalls> Ofi<H> {
             outbox: EngineCell::new(Vec::new()),
             deferred: AtomicBool::new(false),
             exchange: Exchange::new(),
-            backlog: Backlog::new(&offer.info, threads, config.scalable),
+            unexpected: Unexpected::new(&offer.info, overlap, config.scalable),
+            answers: Answers::new(),
+            ready: body::Ready::new(),
             peers: EngineCell::new(()),
             context_bits,
             grouping: config.grouping,
@@ -194,7 +212,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(always)]
     pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
-        if count == 0 && self.backlog.watch.load(Ordering::Relaxed) && self.backlog.is_time() {
+        if count == 0 && self.unexpected.watch.load(Ordering::Relaxed) && self.unexpected.is_time() {
             self.take_over::<L>();
         }
         if self.scalable || self.deferred.load(Ordering::Relaxed) {
@@ -252,15 +270,11 @@ impl<H: Upcalls> Ofi<H> {
 
     #[inline(always)]
     fn dispatch<L: Layout>(&self, context: usize, completion: Completion<Body<H>>) {
-        let Completion { lease, len, data, tag } = completion;
-        match lease.kind.get() {
-            Kind::Recv => self.received::<L>(context, lease, tag, data, len),
-            Kind::Send => {
-                if lease.settle() {
-                    self.sent(lease);
-                }
-            }
-            _ => self.dispatch_rare::<L>(context, lease, tag, data, len),
+        let Completion { lease: operation, len, data, tag } = completion;
+        match *operation {
+            Body::Receive { comm } => self.received::<L>(context, operation, comm, tag, data, len),
+            Body::Send => self.sent(operation, Outcome::Success),
+            _ => self.dispatch_rare::<L>(context, operation, tag, data, len),
         }
     }
 
@@ -268,71 +282,64 @@ impl<H: Upcalls> Ofi<H> {
     fn dispatch_rare<L: Layout>(
         &self,
         context: usize,
-        lease: Lease<Body<H>>,
-        tag: u64,
+        mut operation: Op<H>,
+        bits: u64,
         data: u64,
         len: usize,
     ) {
-        match lease.kind.get() {
-            Kind::Claimed => self.claimed::<L>(context, lease, len),
-            Kind::Wait => {
-                lease.len.set(len);
-                lease.bits.set(tag);
-                lease.data.set(data);
-                lease.settle();
+        match *operation {
+            Body::Wait(_) => {
+                *operation = Body::Wait(Seen { ended: Ok(()), bits, data, len });
+                self.ready.put(operation);
             }
-            Kind::Stored => self.stored::<L>(lease),
-            Kind::Ack => self.acked(lease, Outcome::Success),
-            Kind::Listen => self.heard::<L>(lease, len),
-            Kind::Announce => self.announced(lease),
-            Kind::Reserve => self.pool.put(lease),
-            Kind::Recv | Kind::Send | Kind::Idle => {}
+            Body::Claimed { comm, seen } => self.claimed::<L>(context, operation, comm, seen, len),
+            Body::SynchronousSend { answer } => self.sent_synchronously(operation, answer, None),
+            Body::Fetch { .. } => self.fetched::<L>(operation, true),
+            Body::Answer { answer } => self.answered(operation, answer, Outcome::Success),
+            Body::Listen => self.heard::<L>(operation, len),
+            Body::Announce { .. } | Body::Reserve => drop(operation),
+            Body::Receive { comm } => self.received::<L>(context, operation, comm, bits, data, len),
+            Body::Send => self.sent(operation, Outcome::Success),
         }
     }
 
     #[cold]
-    fn fail<L: Layout>(&self, context: usize, failure: Failure<Body<H>>) {
-        let Some(lease) = failure.lease else { return };
-        let outcome = match failure.code {
+    fn fail<L: Layout>(&self, context: usize, mut entry: Failure<Body<H>>) {
+        let Some(mut operation) = entry.lease.take() else { return };
+        let code = entry.code;
+        let outcome = match code {
             code if code == sys::FI_ETRUNC as i32 => Outcome::Truncated,
             // A provider also flushes what a lost connection leaves behind under this code.
-            code if code == sys::FI_ECANCELED as i32 && lease.cancelled.get() => Outcome::Cancelled,
+            code if code == sys::FI_ECANCELED as i32 && operation.is_given_up() => Outcome::Cancelled,
             _ => Outcome::Failed,
         };
-        lease.outcome.set(outcome);
+        let failed = Failed { outcome, code };
         match outcome {
             Outcome::Truncated => counters::TRUNCATED.add(1),
-            Outcome::Failed if failure.code != sys::FI_ENOMSG as i32 => counters::FAILED.add(1),
+            Outcome::Failed if code != sys::FI_ENOMSG as i32 => counters::FAILED.add(1),
             _ => {}
         }
-        match lease.kind.get() {
-            Kind::Recv => self.receive_failed::<L>(context, lease, &failure),
-            Kind::Claimed => self.claim_failed::<L>(context, lease, &failure),
-            Kind::Send => {
-                if lease.settle() {
-                    self.sent(lease);
-                }
+        match *operation {
+            Body::Receive { comm } => self.receive_failed::<L>(context, operation, comm, failed, &entry),
+            Body::Claimed { comm, seen } => {
+                let seen = Seen { ended: Err(code), len: entry.len.min(operation.room()), ..seen };
+                self.failed_with::<L>(context, operation, comm, outcome, seen);
             }
-            Kind::Wait => {
-                if failure.code == sys::FI_ENOMSG as i32 {
-                    lease.outcome.set(Outcome::Cancelled);
-                }
-                lease.settle();
+            Body::Send => self.sent(operation, outcome),
+            Body::SynchronousSend { answer } => self.sent_synchronously(operation, answer, Some(failed)),
+            Body::Wait(seen) => {
+                *operation = Body::Wait(Seen { ended: Err(code), ..seen });
+                self.ready.put(operation);
             }
-            Kind::Stored => self.stored::<L>(lease),
-            Kind::Ack => self.acked(lease, outcome),
+            Body::Fetch { .. } => self.fetched::<L>(operation, false),
+            Body::Answer { answer } => self.answered(operation, answer, outcome),
             // Too long for an announcement, so it was none. A cancelled one is not awaited any more.
-            Kind::Listen if outcome == Outcome::Truncated => self.heard::<L>(lease, usize::MAX),
-            Kind::Listen => {}
-            Kind::Announce => {
-                let (comm, dest) = (lease.comm.get(), lease.data.get() as i32);
-                self.announced(lease);
-                if let Some(comm) = comm {
-                    self.announcement_failed(comm, dest);
-                }
+            Body::Listen if outcome == Outcome::Truncated => self.heard::<L>(operation, usize::MAX),
+            Body::Listen | Body::Reserve => drop(operation),
+            Body::Announce { comm, dest } => {
+                drop(operation);
+                self.announcement_failed(comm, dest);
             }
-            Kind::Reserve => self.pool.put(lease),
-            Kind::Idle => {}
         }
     }
 
@@ -348,7 +355,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Sends what is owed, now or as soon as the provider takes it.
-    fn dispatch_out<L: Layout>(&self, outgoing: Outgoing<H>) {
+    fn dispatch_out<L: Layout>(&self, outgoing: Outgoing) {
         let posted = match outgoing {
             Outgoing::Answer { context, to, bits } => {
                 self.context(context).inject(Payload::EMPTY, to, bits, None)
@@ -375,31 +382,34 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Posts, making progress while the provider is full.
+    /// Posts what is given, making progress while the provider is full. What is refused comes back.
     #[inline]
-    fn post<L: Layout>(&self, mut post: impl FnMut() -> std::result::Result<(), PostError>) -> Result<()> {
-        match post() {
-            Ok(()) => Ok(()),
-            Err(error) => self.post_again::<L>(error, &mut post),
-        }
-    }
-
-    #[cold]
-    fn post_again<L: Layout>(
+    fn post<L: Layout, T, R>(
         &self,
-        mut error: PostError,
-        post: &mut dyn FnMut() -> std::result::Result<(), PostError>,
-    ) -> Result<()> {
+        given: T,
+        mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
+    ) -> std::result::Result<R, (Error, T)> {
+        let Unposted { mut given, mut error } = match post(given) {
+            Ok(posted) => return Ok(posted),
+            Err(unposted) => unposted,
+        };
         counters::RETRIES.add(1);
         let mut spins = 0_u32;
         while error == PostError::TryAgain {
             self.turn::<L>(&mut spins);
-            match post() {
-                Ok(()) => return Ok(()),
-                Err(next) => error = next,
+            match post(given) {
+                Ok(posted) => return Ok(posted),
+                Err(unposted) => Unposted { given, error } = unposted,
             }
         }
-        Err(Error::from(error))
+        Err((Error::from(error), given))
+    }
+
+    /// Asks the provider to give an operation of the pool up.
+    fn cancel_own(&self, context: usize, which: Id) {
+        if let Some(operation) = self.pool.standing(which) {
+            self.context(context).cancel(&operation);
+        }
     }
 
     /// One turn of a waiting loop: our own progress, and now and then the whole host's.
@@ -411,12 +421,35 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Waits until an operation of the pool is settled.
+    /// Waits until an operation of the pool has ended.
     #[inline]
-    fn wait<L: Layout>(&self, lease: Lease<Body<H>>) {
+    fn wait<L: Layout>(&self, which: Id) -> Op<H> {
         let mut spins = 0;
-        while !lease.is_settled() {
+        loop {
+            if let Some(operation) = self.ready.take(which) {
+                return operation;
+            }
             self.turn::<L>(&mut spins);
+        }
+    }
+}
+
+impl<H: Upcalls> Drop for Ofi<H> {
+    /// Takes back what is still posted, so that its memory can be given back too.
+    fn drop(&mut self) {
+        for context in std::iter::once(self.endpoint.first()).chain(self.endpoint.others()) {
+            self.pool.all().for_each(|operation| context.cancel(&operation));
+            let mut idle = 0;
+            while idle < MOST_IDLE {
+                match context.poll() {
+                    Ok((Completion { lease, .. }, _)) => drop(lease),
+                    Err(Pause::Error(code)) => match context.failure(code) {
+                        Trouble::Operation(failure) => drop(failure.lease),
+                        Trouble::Gone | Trouble::Queue(_) => break,
+                    },
+                    Err(Pause::Empty) => idle += 1,
+                }
+            }
         }
     }
 }

@@ -2,81 +2,95 @@
 
 use std::sync::atomic::Ordering;
 
-use super::backlog::Sight;
-use super::body::Kind;
+use super::body::{Op, Seen};
+use super::unexpected::{MessageKey, Peeked, Sight};
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Lease, PostError, sys};
-use crate::mtl::{Communicator, Envelope, Outcome, Upcalls};
+use crate::fabric::{Address, Completion, Failure, Id, Pause, PostError, Trouble, Unposted, sys};
+use crate::mtl::{Communicator, Envelope, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
 
 /// A message that a matched probe took out of matching. It must be received.
-pub struct Claim<H: Upcalls> {
-    /// The operation under which it was claimed.
-    pub lease: Lease<Body<H>>,
-    /// What is known of the message.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Which.
+    pub message: MessageKey,
+    /// What is known of it.
     pub envelope: Envelope,
 }
 
 impl<H: Upcalls> Ofi<H> {
     /// Whether a message is there.
+    ///
+    /// # Errors
+    /// The provider cannot be asked, or its answer is an error; or the peer is unknown.
+    #[inline]
     pub fn iprobe<L: Layout>(
         &self,
         comm: H::Comm,
         source: Selector,
         tag: Selector,
     ) -> Result<Option<Envelope>> {
-        let claim = self.peek::<L>(comm, source, tag, false)?;
-        Ok(claim.map(|claim| {
-            // What was found in the backlog stays there.
-            if claim.lease.kind.get() != Kind::Stored {
-                self.pool.put(claim.lease);
+        let want = L::receive(comm.context_id(), source, tag);
+        if !self.unexpected.watch.load(Ordering::Relaxed) {
+            let peeked = self.peek_provider::<L>(comm, source, want, false)?;
+            return Ok(peeked.map(|peeked| peeked.seen.envelope::<L>()));
+        }
+        if self.unexpected.begin_probe() {
+            let peeked = self.peek_provider::<L>(comm, source, want, false);
+            self.unexpected.end_probe();
+            return Ok(peeked?.map(|peeked| peeked.seen.envelope::<L>()));
+        }
+        match self.look_first::<L>(comm, source, want, false) {
+            Sight::Later => Ok(None),
+            Sight::AskProvider => {
+                let peeked = self.peek_past_waiting::<L>(comm, source, want, false);
+                self.looked(None, comm);
+                Ok(peeked?.map(|peeked| peeked.seen.envelope::<L>()))
             }
-            claim.envelope
-        }))
+            Sight::Seen(envelope, _) => Ok(Some(envelope)),
+        }
     }
 
     /// As [`iprobe`](Self::iprobe), and nobody else will match the message.
+    ///
+    /// # Errors
+    /// Those of [`iprobe`](Self::iprobe).
     pub fn improbe<L: Layout>(
         &self,
         comm: H::Comm,
         source: Selector,
         tag: Selector,
-    ) -> Result<Option<Claim<H>>> {
-        self.peek::<L>(comm, source, tag, true)
-    }
-
-    fn peek<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        tag: Selector,
-        claim: bool,
-    ) -> Result<Option<Claim<H>>> {
-        if !self.can_probe {
-            return Err(Error::Unsupported);
-        }
+    ) -> Result<Option<Claim>> {
         let want = L::receive(comm.context_id(), source, tag);
-        if !self.backlog.watch.load(Ordering::Relaxed) {
-            return self.peek_provider::<L>(comm, source, want, claim);
+        if !self.unexpected.watch.load(Ordering::Relaxed) {
+            let Some(peeked) = self.peek_provider::<L>(comm, source, want, true)? else { return Ok(None) };
+            let envelope = peeked.seen.envelope::<L>();
+            return Ok(Some(Claim { message: self.claim(peeked, comm), envelope }));
         }
-        // While a peek is under way nothing is taken over, so a loop of probes does it between them.
-        if self.backlog.is_time() {
-            self.take_over::<L>();
-        }
-        match self.look::<L>(want, source, claim) {
+        match self.look_first::<L>(comm, source, want, true) {
             Sight::Later => Ok(None),
             Sight::AskProvider => {
-                let found = self.peek_past_waiting::<L>(comm, source, want, claim);
-                let claimed = found.as_ref().ok().and_then(|found| found.as_ref().map(|claim| claim.lease));
-                self.looked(claimed.filter(|_| claim && self.backlog.needed));
-                found
+                let (peeked, error) = match self.peek_past_waiting::<L>(comm, source, want, true) {
+                    Ok(peeked) => (peeked, None),
+                    Err(error) => (None, Some(error)),
+                };
+                let envelope = peeked.as_ref().map(|peeked| peeked.seen.envelope::<L>());
+                let message = self.looked(peeked, comm);
+                error.map_or(Ok(()), Err)?;
+                Ok(message.zip(envelope).map(|(message, envelope)| Claim { message, envelope }))
             }
-            Sight::Seen(envelope, lease) => {
-                lease.comm.set(Some(comm));
-                Ok(Some(Claim { lease, envelope }))
-            }
+            Sight::Seen(envelope, message) => Ok(Some(Claim { message, envelope })),
         }
+    }
+
+    /// Looks among the messages that lie here.
+    fn look_first<L: Layout>(&self, comm: H::Comm, source: Selector, want: Pattern, claim: bool) -> Sight {
+        // While a peek is under way nothing is taken over, so a loop of probes does it between them.
+        if self.unexpected.is_time() {
+            self.take_over::<L>();
+        }
+        self.look::<L>(comm, want, source, claim)
     }
 
     /// As [`peek_provider`](Self::peek_provider), but what a waiting receive will get is not there.
@@ -86,59 +100,83 @@ impl<H: Upcalls> Ofi<H> {
         source: Selector,
         want: Pattern,
         claim: bool,
-    ) -> Result<Option<Claim<H>>> {
-        if self.backlog.waiting.load(Ordering::Relaxed)
-            && let Some(seen) = self.peek_provider::<L>(comm, source, want, false)?
+    ) -> Result<Option<Peeked<H>>> {
+        if self.unexpected.waiting.load(Ordering::Relaxed)
+            && let Some(peeked) = self.peek_provider::<L>(comm, source, want, false)?
+            && self.is_awaited::<L>(&peeked.seen)
         {
-            let awaited = self.is_awaited::<L>(seen.lease);
-            self.pool.put(seen.lease);
-            if awaited {
-                return Ok(None);
-            }
+            return Ok(None);
         }
         self.peek_provider::<L>(comm, source, want, claim)
     }
 
+    #[inline]
     fn peek_provider<L: Layout>(
         &self,
         comm: H::Comm,
         source: Selector,
         want: Pattern,
         claim: bool,
-    ) -> Result<Option<Claim<H>>> {
+    ) -> Result<Option<Peeked<H>>> {
+        if !self.can_probe {
+            return Err(Error::Unsupported);
+        }
         let context = self.context_of(comm);
         let from =
             if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         counters::PROBES.add(1);
-        let lease = self.pool.take(Body::new(Kind::Wait));
-        lease.comm.set(Some(comm));
+        self.ask::<L>(context, from, want, claim, self.pool.take(Body::Wait(Seen::NOTHING)))
+    }
+
+    /// Asks the provider, and waits for its answer.
+    #[inline]
+    pub(super) fn ask<L: Layout>(
+        &self,
+        context: usize,
+        from: Address,
+        want: Pattern,
+        claim: bool,
+        mut operation: Op<H>,
+    ) -> Result<Option<Peeked<H>>> {
+        let which = operation.id();
         let mut spins = 0;
-        let posted = loop {
-            match self.context(context).peek(from, want.bits, want.ignore, claim, lease) {
-                Err(PostError::TryAgain) => self.turn::<L>(&mut spins),
-                other => break other,
-            }
-        };
-        match posted {
-            Ok(()) => self.wait::<L>(lease),
-            Err(PostError::Refused(code)) if code == sys::FI_ENOMSG as i32 => {
-                lease.outcome.set(Outcome::Cancelled)
-            }
-            Err(error) => {
-                self.pool.put(lease);
-                return Err(Error::from(error));
+        while let Err(Unposted { given, error }) =
+            self.context(context).peek(from, want.bits, want.ignore, claim, operation)
+        {
+            operation = given;
+            match error {
+                PostError::TryAgain => self.turn::<L>(&mut spins),
+                PostError::Refused(code) if code == sys::FI_ENOMSG as i32 => return Ok(None),
+                error => return Err(Error::from(error)),
             }
         }
-        match lease.outcome.get() {
-            Outcome::Success => Ok(Some(Claim { lease, envelope: lease.envelope::<L>() })),
-            Outcome::Cancelled => {
-                self.pool.put(lease);
-                Ok(None)
-            }
-            Outcome::Truncated | Outcome::Failed => {
-                self.pool.put(lease);
-                Err(Error::Fabric(0))
-            }
+        let (operation, seen) = self.answer_to::<L>(context, which)?;
+        match seen.ended {
+            Ok(()) => Ok(Some(Peeked { operation, context, seen })),
+            Err(code) if code == sys::FI_ENOMSG as i32 => Ok(None),
+            Err(code) => Err(Error::Fabric(code)),
         }
+    }
+
+    /// Waits for the end of a peek. As a rule it is what the queue says next.
+    #[inline]
+    fn answer_to<L: Layout>(&self, index: usize, which: Id) -> Result<(Op<H>, Seen)> {
+        let context = self.context(index);
+        match context.poll() {
+            Ok((Completion { lease, len, data, tag }, _)) if lease.id() == which => {
+                return Ok((lease, Seen { ended: Ok(()), bits: tag, data, len }));
+            }
+            Ok((completion, _)) => self.dispatch::<L>(index, completion),
+            Err(Pause::Empty) => {}
+            Err(Pause::Error(code)) => match context.failure(code) {
+                Trouble::Operation(Failure { lease: Some(lease), code, .. }) if lease.id() == which => {
+                    return Ok((lease, Seen { ended: Err(code), ..Seen::NOTHING }));
+                }
+                trouble => self.trouble::<L>(index, trouble),
+            },
+        }
+        let operation = self.wait::<L>(which);
+        let Body::Wait(seen) = *operation else { return Err(Error::NotFound) };
+        Ok((operation, seen))
     }
 }

@@ -1,100 +1,51 @@
 //! Receives: posted into the user's buffer, or into one of our own and unpacked at the end.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::body::{Kept, Kind};
+use super::body::{Failed, Op, Seen};
 use super::{Body, Ofi, counters, envelope};
 use crate::error::Result;
-use crate::fabric::{Address, Descriptor, Failure, Landing, Lease, Place};
-use crate::mtl::{Communicator, Convertor, Envelope, Outcome, Request, Upcalls};
+use crate::fabric::{Address, Ended, Failure, Place, Standing};
+use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Selector};
 
 impl<H: Upcalls> Ofi<H> {
     /// Posts a receive.
+    ///
+    /// # Errors
+    /// The peer is unknown, or the provider refuses the receive. Then the request is not completed.
     #[inline(always)]
     pub fn irecv<L: Layout>(
         &self,
         comm: H::Comm,
         source: Selector,
         tag: Selector,
-        convertor: H::Conv,
-        request: H::Req,
         place: Place<Body<H>>,
     ) -> Result<()> {
         // Where the source is in the tag the address need not match too.
         let from =
             if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
-        if !self.backlog.long_way.load(Ordering::Relaxed)
-            && let Some(from) = from
-            && let Some(landing) = convertor.landing()
-        {
-            let want = L::receive(comm.context_id(), source, tag);
-            let lease = place.install(Body {
-                len: Cell::new(landing.len()),
-                request: Cell::new(Some(request)),
-                comm: Cell::new(Some(comm)),
-                ..Body::new(Kind::Recv)
-            });
-            if self.endpoint.first().recv(landing, from, want.bits, want.ignore, lease).is_ok() {
-                return Ok(());
+        let mut operation = place.install(Body::Receive { comm });
+        if let Some(from) = from {
+            let (want, barred) = (L::receive(comm.context_id(), source, tag), &self.unexpected.long_way);
+            match self.endpoint.first().recv_in_place(barred, from, want.bits, want.ignore, operation) {
+                Ok(()) => return Ok(()),
+                Err(back) => operation = back,
             }
         }
-        self.irecv_slowly::<L>(comm, source, tag, convertor, request, place)
+        self.irecv_slowly::<L>(comm, source, tag, operation)
     }
 
-    /// Receives the message that a matched probe claimed.
-    pub fn imrecv<L: Layout>(
-        &self,
-        claim: Lease<Body<H>>,
-        convertor: H::Conv,
-        request: H::Req,
-    ) -> Result<()> {
-        let (lease, seen) = (claim, claim.envelope::<L>());
-        if self.is_stored(lease) {
-            self.imrecv_stored::<L>(lease, convertor, request);
-            return Ok(());
+    /// Makes a receive hold its room: the user's buffer as it lies, on a device with a registration, or
+    /// one of our own.
+    pub(super) fn land(&self, operation: &mut Op<H>) {
+        if operation.lands_in_place() || self.land_on_device(operation) {
+            return;
         }
-        let Some(comm) = lease.comm.get() else { return Err(crate::error::Error::NotFound) };
-        let context = self.context_of(comm);
-        let from = if L::DIRECTED { self.address(comm, seen.source, 0)? } else { Address::ANY };
-        let (landing, through) = self.land(convertor, lease);
-        lease.kind.set(Kind::Claimed);
-        lease.request.set(Some(request));
-        lease.outcome.set(Outcome::Success);
-        lease.pending.store(1, Ordering::Release);
-        let posted = self.post::<L>(|| {
-            self.context(context).take(landing, through, from, lease.bits.get() & !L::SYNC, L::SYNC, lease)
-        });
-        if posted.is_err() {
-            lease.kind.set(Kind::Idle);
-            drop(lease.kept.take());
-            self.pool.put(lease);
-        }
-        posted
-    }
-
-    /// Where the message goes: the user's buffer, with a descriptor on a device, or one of our own
-    /// that the operation holds.
-    pub(super) fn land(&self, convertor: H::Conv, lease: Lease<Body<H>>) -> (Landing, Option<Descriptor>) {
-        let (landing, through) = if let Some(landing) = convertor.landing() {
-            (landing, None)
-        } else {
-            // What is kept is looked at when the receive ends.
-            lease.convertor.set(Some(convertor));
-            if let Some((landing, through)) = self.device_landing(convertor, lease) {
-                (landing, Some(through))
-            } else {
-                let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
-                let landing = Landing::held(&mut buffer);
-                counters::COPIED_RECEIVES.add(1);
-                counters::COPIED_BYTES.add(buffer.len() as u64);
-                lease.kept.set(Kept::Bounce(buffer));
-                (landing, None)
-            }
-        };
-        lease.len.set(landing.len());
-        (landing, through)
+        let size = operation.view().map_or(0, |view| view.size());
+        counters::COPIED_RECEIVES.add(1);
+        counters::COPIED_BYTES.add(size as u64);
+        operation.hold_bytes(vec![0_u8; size].into_boxed_slice());
     }
 
     /// A receive of the host's ended well.
@@ -102,69 +53,58 @@ impl<H: Upcalls> Ofi<H> {
     pub(super) fn received<L: Layout>(
         &self,
         context: usize,
-        lease: Lease<Body<H>>,
+        operation: Op<H>,
+        comm: H::Comm,
         bits: u64,
         data: u64,
         len: usize,
     ) {
-        lease.kind.set(Kind::Idle);
         let envelope = envelope::<L>(bits, data, len);
         if bits & L::SYNC != 0 {
-            self.answer::<L>(context, lease, bits, envelope.source);
+            self.answer::<L>(context, comm, bits, envelope.source);
         }
-        if len > lease.len.get() || lease.convertor.get().is_some() {
-            return self.deliver_slowly::<L>(lease, bits, data, len);
+        if len > operation.room() {
+            return self.deliver(context, operation, envelope);
         }
-        if let Some(request) = lease.request.get() {
-            request.received(envelope, Outcome::Success);
+        match operation.end_in_place() {
+            Ok(loan) => loan.end().received(envelope, Outcome::Success),
+            Err(operation) => self.deliver(context, operation, envelope),
         }
     }
 
+    /// Moves what was received to where the user wants it, and completes the request.
     #[inline(never)]
-    fn deliver_slowly<L: Layout>(&self, lease: Lease<Body<H>>, bits: u64, data: u64, len: usize) {
-        let envelope = envelope::<L>(bits, data, len);
-        let (request, outcome) = self.unload(lease, envelope.len);
-        if let Some(request) = request {
-            request.received(Envelope { len: envelope.len.min(lease.len.get()), ..envelope }, outcome);
+    fn deliver(&self, context: usize, operation: Op<H>, envelope: Envelope) {
+        let (len, room) = (envelope.len, operation.room());
+        let mut outcome = Outcome::Success;
+        // Some providers cut a message short without an error, and others would fall over it.
+        if len > room {
+            counters::TRUNCATED.add(1);
+            outcome = Outcome::Truncated;
+            self.context(context).overran(len - room);
         }
+        let Ended { loan: Some(mut loan), bytes, .. } = operation.end() else { return };
+        let filled = bytes.as_deref().map(|bytes| &bytes[..len.min(room)]).unwrap_or_default();
+        if !filled.is_empty() && loan.unpack(filled).is_err() {
+            outcome = Outcome::Failed;
+        }
+        loan.end().received(Envelope { len: len.min(room), ..envelope }, outcome);
     }
 
     /// A claimed message arrived: its envelope is the one that the probe saw.
-    pub(super) fn claimed<L: Layout>(&self, context: usize, lease: Lease<Body<H>>, len: usize) {
-        lease.kind.set(Kind::Idle);
-        let bits = lease.bits.get();
-        let envelope = Envelope { len, ..lease.envelope::<L>() };
-        if bits & L::SYNC != 0 {
-            self.answer::<L>(context, lease, bits, envelope.source);
+    pub(super) fn claimed<L: Layout>(
+        &self,
+        context: usize,
+        operation: Op<H>,
+        comm: H::Comm,
+        seen: Seen,
+        len: usize,
+    ) {
+        let envelope = Envelope { len, ..seen.envelope::<L>() };
+        if seen.bits & L::SYNC != 0 {
+            self.answer::<L>(context, comm, seen.bits, envelope.source);
         }
-        let (request, outcome) = self.unload(lease, len);
-        self.pool.put(lease);
-        if let Some(request) = request {
-            request.received(envelope, outcome);
-        }
-    }
-
-    /// Moves what was received to where the user wants it.
-    fn unload(&self, lease: Lease<Body<H>>, len: usize) -> (Option<H::Req>, Outcome) {
-        let request = lease.request.take();
-        let mut outcome = Outcome::Success;
-        // Some providers cut a message short without an error, and others would fall over it.
-        if len > lease.len.get() {
-            counters::TRUNCATED.add(1);
-            outcome = Outcome::Truncated;
-            if let Some(comm) = lease.comm.get() {
-                self.context(self.context_of(comm)).overran(len - lease.len.get());
-            }
-        }
-        if let Some(convertor) = lease.convertor.take() {
-            // Of a device buffer only the registration is kept, and ends here.
-            let bounce = lease.kept.take().into_bytes();
-            let filled = &bounce[..len.min(bounce.len())];
-            if !filled.is_empty() && convertor.unpack(filled).is_err() {
-                outcome = Outcome::Failed;
-            }
-        }
-        (request, outcome)
+        self.deliver(context, operation, envelope);
     }
 
     /// A receive of the host's failed or was cancelled.
@@ -172,56 +112,45 @@ impl<H: Upcalls> Ofi<H> {
     pub(super) fn receive_failed<L: Layout>(
         &self,
         context: usize,
-        lease: Lease<Body<H>>,
-        failure: &Failure<Body<H>>,
+        operation: Op<H>,
+        comm: H::Comm,
+        failed: Failed,
+        entry: &Failure<Body<H>>,
     ) {
-        lease.kind.set(Kind::Idle);
-        let seen = envelope::<L>(failure.tag, failure.data, failure.len.min(lease.len.get()));
-        // Cut short, yet matched: a synchronous sender may go on.
-        if lease.outcome.get() == Outcome::Truncated && failure.tag & L::SYNC != 0 {
-            self.answer::<L>(context, lease, failure.tag, seen.source);
-        }
-        drop(lease.kept.take());
-        let outcome = lease.outcome.get();
-        if let Some(request) = lease.request.take() {
-            request.received(seen, outcome);
-        }
+        let len = entry.len.min(operation.room());
+        let seen = Seen { ended: Err(failed.code), bits: entry.tag, data: entry.data, len };
+        self.failed_with::<L>(context, operation, comm, failed.outcome, seen);
     }
 
-    /// A claimed message could not be received.
+    /// Ends a receive of a message that was matched and has not come whole, or of none.
     #[cold]
-    pub(super) fn claim_failed<L: Layout>(
+    pub(super) fn failed_with<L: Layout>(
         &self,
         context: usize,
-        lease: Lease<Body<H>>,
-        failure: &Failure<Body<H>>,
+        operation: Op<H>,
+        comm: H::Comm,
+        outcome: Outcome,
+        seen: Seen,
     ) {
-        lease.kind.set(Kind::Idle);
-        let seen = Envelope { len: failure.len.min(lease.len.get()), ..lease.envelope::<L>() };
-        let bits = lease.bits.get();
-        if lease.outcome.get() == Outcome::Truncated && bits & L::SYNC != 0 {
-            self.answer::<L>(context, lease, bits, seen.source);
+        let envelope = seen.envelope::<L>();
+        // Cut short, yet matched: a synchronous sender may go on.
+        if outcome == Outcome::Truncated && seen.bits & L::SYNC != 0 {
+            self.answer::<L>(context, comm, seen.bits, envelope.source);
         }
-        drop(lease.kept.take());
-        let (outcome, request) = (lease.outcome.get(), lease.request.take());
-        self.pool.put(lease);
-        if let Some(request) = request {
-            request.received(seen, outcome);
+        if let Some(loan) = operation.end().loan {
+            loan.end().received(envelope, outcome);
         }
     }
 
     /// Gives a receive up if it has not been matched; what has started goes on.
-    pub fn cancel<L: Layout>(&self, lease: Lease<Body<H>>) {
+    pub fn cancel<L: Layout>(&self, receive: &Standing<'_, Body<H>>) {
         // What has arrived in the meantime counts as received.
         self.progress::<L>();
-        if self.backlog.watch.load(Ordering::Relaxed) && self.cancel_waiting(lease) {
+        if self.unexpected.watch.load(Ordering::Relaxed) && self.cancel_waiting(receive.id()) {
             return;
         }
-        if lease.kind.get() == Kind::Recv
-            && let Some(comm) = lease.comm.get()
-        {
-            lease.cancelled.set(true);
-            self.context(self.context_of(comm)).cancel(lease);
-        }
+        receive.give_up();
+        self.endpoint.first().cancel(receive);
+        self.endpoint.others().iter().for_each(|context| context.cancel(receive));
     }
 }

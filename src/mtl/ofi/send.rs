@@ -1,13 +1,12 @@
 //! Sends: injected when short, posted otherwise, with an answer awaited when synchronous.
 
-use std::cell::Cell;
-
-use super::body::{Kept, Kind};
+use super::answer::AnswerKey;
+use super::body::{Op, Seen};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Descriptor, Lease, Payload, Place};
-use crate::mtl::{Communicator, Convertor, Outcome, Request, Route, Upcalls};
+use crate::fabric::{Address, Payload, Place, Source, Unposted, View};
+use crate::mtl::{Communicator, Outcome, Request, Upcalls};
 use crate::wire::tag::Layout;
 
 /// Where a message goes and what its tag bits are.
@@ -19,6 +18,12 @@ struct Target {
     data: Option<u64>,
     /// The peer's rank, which its answer carries where the tag can.
     dest: i32,
+}
+
+/// A send that could not be started, and why.
+pub(super) struct Unsent<H: Upcalls> {
+    pub(super) operation: Op<H>,
+    pub(super) error: Error,
 }
 
 impl<H: Upcalls> Ofi<H> {
@@ -35,27 +40,8 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// The bytes to send, packed into a buffer of our own where the provider cannot take them as they lie.
-    fn payload(&self, convertor: H::Conv, route: Route) -> Result<(Payload, Kept)> {
-        let (bytes, kept) = match convertor.payload(route) {
-            Some(bytes) => (bytes, Kept::Nothing),
-            None => match self.device_payload(convertor, route) {
-                Some(found) => found,
-                None => self.packed(convertor)?,
-            },
-        };
-        if bytes.len() > self.max_message {
-            return Err(self.too_big(bytes.len()));
-        }
-        Ok((bytes, kept))
-    }
-
-    fn packed(&self, convertor: H::Conv) -> Result<(Payload, Kept)> {
-        let mut buffer = vec![0_u8; convertor.packed_size()].into_boxed_slice();
-        convertor.pack(&mut buffer)?;
-        counters::COPIED_SENDS.add(1);
-        counters::COPIED_BYTES.add(buffer.len() as u64);
-        Ok((Payload::held(&buffer), Kept::Bounce(buffer)))
+    fn fits(&self, len: usize) -> Result<()> {
+        if len > self.max_message { Err(self.too_big(len)) } else { Ok(()) }
     }
 
     #[cold]
@@ -70,19 +56,20 @@ impl<H: Upcalls> Ofi<H> {
         Error::MessageTooBig
     }
 
+    /// The message in a buffer, where the provider cannot take it as it lies.
+    fn packed(view: View<'_, H::Conv>) -> Result<Box<[u8]>> {
+        let buffer = view.packed()?;
+        counters::COPIED_SENDS.add(1);
+        counters::COPIED_BYTES.add(buffer.len() as u64);
+        Ok(buffer)
+    }
+
     /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
-    fn inject_at_once<L: Layout>(
-        &self,
-        comm: H::Comm,
-        dest: i32,
-        tag: i32,
-        convertor: H::Conv,
-        route: Route,
-    ) -> bool {
+    fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
         if comm.is_global()
             && let Some(to) = self.known(comm, dest)
-            && let Some(bytes) = convertor.payload(route)
+            && let Some(bytes) = view.payload()
             && bytes.len() < self.short
         {
             let rank = comm.rank();
@@ -97,20 +84,22 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
+    ///
+    /// # Errors
+    /// The peer is unknown, the message too long or not to be packed, or the provider failed to send it.
     #[inline(always)]
     pub fn send<L: Layout>(
         &self,
         comm: H::Comm,
         dest: i32,
         tag: i32,
-        convertor: H::Conv,
-        route: Route,
+        view: View<'_, H::Conv>,
         synchronous: bool,
     ) -> Result<()> {
-        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
+        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, view) {
             return Ok(());
         }
-        self.send_slowly::<L>(comm, dest, tag, convertor, route, synchronous)
+        self.send_slowly::<L>(comm, dest, tag, view, synchronous)
     }
 
     #[inline(never)]
@@ -119,142 +108,171 @@ impl<H: Upcalls> Ofi<H> {
         comm: H::Comm,
         dest: i32,
         tag: i32,
-        convertor: H::Conv,
-        route: Route,
+        view: View<'_, H::Conv>,
         synchronous: bool,
     ) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag, self.index_at::<L>(comm, dest)?)?;
-        let (bytes, kept) = self.payload(convertor, route)?;
-        // Injected bytes are read by the processor (ofiwg/libfabric#5861).
-        if !synchronous && bytes.len() <= self.inject_size && kept.descriptor().is_none() {
-            return self.post::<L>(|| {
-                self.context(target.context).inject(bytes, target.to, target.bits, target.data)
-            });
+        self.fits(view.size())?;
+        if let Some(bytes) = view.payload() {
+            return self.send_bytes::<L>(target, bytes, synchronous);
         }
-        self.send_and_wait::<L>(target, bytes, kept, synchronous)
+        // Bytes that are injected are read by the processor: those on a device are not (ofiwg/libfabric#5861).
+        if let Some(source) = self.on_device(view) {
+            return self.send_and_wait::<L>(target, &source, synchronous);
+        }
+        let buffer = Self::packed(view)?;
+        self.send_bytes::<L>(target, Payload::of(&buffer), synchronous)
+    }
+
+    /// Sends what lies in host memory, and waits as long as it must.
+    fn send_bytes<L: Layout>(&self, target: Target, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
+        if synchronous || bytes.len() > self.inject_size {
+            return self.send_and_wait::<L>(target, &Source::from(bytes), synchronous);
+        }
+        let Target { to, bits, data, .. } = target;
+        let context = self.context(target.context);
+        let inject =
+            |()| context.inject(bytes, to, bits, data).map_err(|error| Unposted { given: (), error });
+        self.post::<L, _, _>((), inject).map_err(|(error, ())| error)
     }
 
     fn send_and_wait<L: Layout>(
         &self,
         target: Target,
-        bytes: Payload,
-        kept: Kept,
+        message: &Source<'_>,
         synchronous: bool,
     ) -> Result<()> {
-        let lease = self.pool.take(Body::new(Kind::Wait));
-        let through = kept.descriptor();
-        lease.kept.set(kept);
-        let posted = self.post_send::<L>(target, bytes, through, synchronous, lease);
-        if posted.is_ok() {
-            self.wait::<L>(lease);
+        let Target { to, data, .. } = target;
+        let context = self.context(target.context);
+        let send = |bits| {
+            let post = |operation| {
+                context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
+            };
+            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+            let operation = self.post::<L, _, _>(operation, post).map_err(|(error, _)| error)?;
+            match &*operation {
+                Body::Wait(Seen { ended: Err(code), .. }) => Err(Error::Fabric(*code)),
+                _ => Ok(()),
+            }
+        };
+        if !synchronous {
+            return send(target.bits);
         }
-        drop(lease.kept.take());
-        let outcome = lease.outcome.get();
-        self.pool.put(lease);
-        posted?;
-        match outcome {
-            Outcome::Success => Ok(()),
-            _ => Err(Error::Fabric(0)),
+        let answer = self.await_answer::<L>(target)?;
+        send(target.bits | L::SYNC).inspect_err(|_| self.forget_answer(answer))?;
+        let mut spins = 0;
+        loop {
+            match self.answers.take(answer) {
+                Some(Outcome::Success) => return Ok(()),
+                Some(_) => return Err(Error::Unreachable),
+                None => self.turn::<L>(&mut spins),
+            }
         }
     }
 
+    /// Posts the receive of the answer to a synchronous send. It must be there before the answer.
+    fn await_answer<L: Layout>(&self, target: Target) -> Result<AnswerKey> {
+        counters::SYNCHRONOUS_SENDS.add(1);
+        let bits = L::ack(target.bits, target.dest);
+        let (answer, receive) = self.answers.begin(&self.pool, target.context);
+        let context = self.context(target.context);
+        let posted = self.post::<L, _, _>(receive, |receive| context.recv(target.to, bits, 0, receive));
+        posted.map(|()| answer).map_err(|(error, _)| {
+            self.answers.abandon(answer);
+            error
+        })
+    }
+
     /// Sends; the request completes when the buffer may be used again.
+    ///
+    /// # Errors
+    /// The peer is unknown, the message too long or not to be packed, or the provider refuses it. Then the
+    /// request is not completed.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
     pub fn isend<L: Layout>(
         &self,
         comm: H::Comm,
         dest: i32,
         tag: i32,
-        convertor: H::Conv,
-        route: Route,
-        synchronous: bool,
-        request: H::Req,
         place: Place<Body<H>>,
+        synchronous: bool,
     ) -> Result<()> {
         // Tried once: spinning here while the peer spins in its own send would hang both.
-        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, convertor, route) {
-            request.sent(Outcome::Success);
+        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, place.loan().view()) {
+            place.into_loan().end().sent(Outcome::Success);
             return Ok(());
         }
-        self.isend_slowly::<L>(comm, dest, tag, convertor, route, synchronous, request, place)
+        self.isend_slowly::<L>(comm, dest, tag, place, synchronous)
     }
 
     #[inline(never)]
-    #[expect(clippy::too_many_arguments, reason = "the host's arguments")]
     fn isend_slowly<L: Layout>(
         &self,
         comm: H::Comm,
         dest: i32,
         tag: i32,
-        convertor: H::Conv,
-        route: Route,
-        synchronous: bool,
-        request: H::Req,
         place: Place<Body<H>>,
+        synchronous: bool,
     ) -> Result<()> {
-        let lease = place.install(Body { request: Cell::new(Some(request)), ..Body::new(Kind::Send) });
-        let send = Waiting { lease, dest, tag, convertor, route, synchronous };
-        let started = match self.index_or_wait::<L>(comm, send) {
-            Ok(Some((index, send))) => self.start::<L>(comm, index, &send),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if started.is_err() {
-            lease.kind.set(Kind::Idle);
+        let operation = place.install(Body::Send);
+        let send = Waiting { operation, dest, tag, synchronous };
+        match self.index_or_wait::<L>(comm, send)? {
+            Some((index, send)) => self.start::<L>(comm, index, send).map_err(|unsent| unsent.error),
+            None => Ok(()),
         }
-        started
     }
 
     /// Posts a nonblocking send to a peer that calls the communicator `index`.
-    pub(super) fn start<L: Layout>(&self, comm: H::Comm, index: u32, send: &Waiting<H>) -> Result<()> {
-        let target = self.target::<L>(comm, send.dest, send.tag, index)?;
-        let (bytes, kept) = self.payload(send.convertor, send.route)?;
-        let through = kept.descriptor();
-        send.lease.kept.set(kept);
-        self.post_send::<L>(target, bytes, through, send.synchronous, send.lease)
-            .inspect_err(|_| drop(send.lease.kept.take()))
-    }
-
-    fn post_send<L: Layout>(
+    pub(super) fn start<L: Layout>(
         &self,
-        target: Target,
-        bytes: Payload,
-        through: Option<Descriptor>,
-        synchronous: bool,
-        lease: Lease<Body<H>>,
-    ) -> Result<()> {
+        comm: H::Comm,
+        index: u32,
+        send: Waiting<H>,
+    ) -> std::result::Result<(), Unsent<H>> {
+        let Waiting { mut operation, dest, tag, synchronous } = send;
+        let prepared = self
+            .target::<L>(comm, dest, tag, index)
+            .and_then(|target| self.load(&mut operation).map(|()| target))
+            .and_then(|target| {
+                Ok((target, synchronous.then(|| self.await_answer::<L>(target)).transpose()?))
+            });
+        let (target, answer) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(Unsent { operation, error }),
+        };
+        let mut bits = target.bits;
+        if let Some(answer) = answer {
+            *operation = Body::SynchronousSend { answer };
+            bits |= L::SYNC;
+        }
         let context = self.context(target.context);
-        if !synchronous {
-            return self
-                .post::<L>(|| context.send(bytes, through, target.to, target.bits, target.data, lease));
-        }
-        counters::SYNCHRONOUS_SENDS.add(1);
-        // The answer must find its receive posted, so that goes first.
-        let ack = self.pool.take(Body::new(Kind::Ack));
-        ack.parent.set(Some(lease));
-        lease.pending.store(2, std::sync::atomic::Ordering::Release);
-        let answer = L::ack(target.bits, target.dest);
-        self.post::<L>(|| context.recv(crate::fabric::Landing::EMPTY, target.to, answer, 0, ack))
-            .inspect_err(|_| self.pool.put(ack))?;
-        let posted = self
-            .post::<L>(|| context.send(bytes, through, target.to, target.bits | L::SYNC, target.data, lease));
-        if posted.is_err() {
-            // The answer will never come. Its operation stays out until the provider gives it back.
-            ack.parent.set(None);
-            context.cancel(ack);
-        }
-        posted
+        let post = |operation| context.send(target.to, bits, target.data, operation);
+        self.post::<L, _, _>(operation, post).map_err(|(error, operation)| {
+            if let Some(answer) = answer {
+                self.forget_answer(answer);
+            }
+            Unsent { operation, error }
+        })
     }
 
-    /// Completes a send of the host's. The operation is the host's again afterwards.
+    /// Makes the operation hold the message: as it lies, where the provider can take it so.
+    fn load(&self, operation: &mut Op<H>) -> Result<()> {
+        let Some(view) = operation.view() else { return Err(Error::BadParameter) };
+        self.fits(view.size())?;
+        if view.payload().is_some() || self.load_from_device(operation) {
+            return Ok(());
+        }
+        let Some(view) = operation.view() else { return Err(Error::BadParameter) };
+        let buffer = Self::packed(view)?;
+        operation.hold_bytes(buffer);
+        Ok(())
+    }
+
+    /// Completes a send of the host's.
     #[inline(never)]
-    pub(super) fn sent(&self, lease: Lease<Body<H>>) {
-        lease.kind.set(Kind::Idle);
-        drop(lease.kept.take());
-        let outcome = lease.outcome.get();
-        if let Some(request) = lease.request.take() {
-            request.sent(outcome);
+    pub(super) fn sent(&self, operation: Op<H>, outcome: Outcome) {
+        if let Some(loan) = operation.end().loan {
+            loan.end().sent(outcome);
         }
     }
 }

@@ -4,84 +4,89 @@
 //! number, and none of its calls may wait for room: what frees it may come later in the same thread.
 //! So the rest waits here, in order, and is posted as room comes. Nothing goes past it: while receives
 //! wait, later ones queue up behind, and a probe does not see what they will get. When nothing moves,
-//! unexpected messages are taken over ([`backlog`](super::backlog)), and waiting receives find theirs.
+//! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives find theirs.
 //! Meanwhile receives wait here too.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::backlog::{Backlog, Shelf};
-use super::body::Kind;
+use super::body::{Op, Seen};
+use super::unexpected::{Found, Queue, Unexpected};
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Descriptor, Landing, Lease, Place, PostError};
+use crate::fabric::{Address, Id, PostError, Unposted};
 use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
 
 /// A receive, ready to be posted.
-#[derive(Clone, Copy)]
 pub(super) struct Posting<H: Upcalls> {
-    lease: Lease<Body<H>>,
+    operation: Op<H>,
     context: usize,
-    landing: Landing,
-    through: Option<Descriptor>,
     from: Address,
     source: Selector,
+    tag: Selector,
     want: Pattern,
-    convertor: H::Conv,
 }
 
 /// What became of it.
 enum Step<H: Upcalls> {
-    /// It is posted, or waits, or will get a message that is on its way to the shelf.
+    /// It is posted, or waits, or will get a message that is on its way here.
     Done,
-    /// It gets this message from the shelf.
-    Found(Lease<Body<H>>),
+    /// It gets this message.
+    Found(Found<H>),
     /// The provider did not take it.
-    Refused(PostError),
+    Refused(Posting<H>, PostError),
 }
 
-impl<H: Upcalls> Shelf<H> {
-    fn wait(&mut self, posting: Posting<H>, backlog: &Backlog<H>) {
-        self.put_off.push_back(posting);
-        self.show(backlog);
+impl<H: Upcalls> Posting<H> {
+    /// What is known of a message that never came: whose it was to be.
+    fn envelope(&self) -> Envelope {
+        Envelope { source: self.source.0, tag: self.tag.0, len: 0 }
     }
 
-    /// Gives a receive its message, if that lies here.
-    fn serve<L: Layout>(&mut self, ofi: &Ofi<H>, posting: &Posting<H>) -> Option<Step<H>> {
-        let at = self.find::<L>(posting.want, posting.source)?;
-        let message = self.messages.remove(at)?;
-        let receive = posting.lease;
-        receive.kind.set(Kind::Idle);
-        drop(receive.kept.take());
-        message.request.set(receive.request.take());
-        message.comm.set(receive.comm.get());
-        message.convertor.set(Some(posting.convertor));
-        self.show(&ofi.backlog);
-        Some(if message.is_settled() { Step::Found(message) } else { Step::Done })
+    fn accepts<L: Layout>(&self, seen: &Seen) -> bool {
+        let Self { want, source, .. } = self;
+        (seen.bits ^ want.bits) & !want.ignore == 0
+            && (source.is_any() || L::source(seen.bits, seen.data) == source.0)
+    }
+
+    /// Ends the receive without a message.
+    fn end(self, outcome: Outcome) {
+        let envelope = self.envelope();
+        if let Some(loan) = self.operation.end().loan {
+            loan.end().received(envelope, outcome);
+        }
+    }
+}
+
+impl<H: Upcalls> Queue<H> {
+    fn wait(&mut self, posting: Posting<H>, unexpected: &Unexpected<H>) {
+        self.waiting.push_back(posting);
+        self.show(unexpected);
+    }
+
+    /// Gives a receive its message, if that lies here; else it comes back.
+    fn serve<L: Layout>(
+        &mut self,
+        unexpected: &Unexpected<H>,
+        posting: Posting<H>,
+    ) -> std::result::Result<Step<H>, Posting<H>> {
+        let Some(message) = self.find::<L>(posting.want, posting.source) else { return Err(posting) };
+        let Body::Receive { comm } = *posting.operation else { return Err(posting) };
+        let Some(receive) = posting.operation.end().loan else { return Ok(Step::Done) };
+        let found = self.match_up(message, comm, receive);
+        self.show(unexpected);
+        Ok(found.map_or(Step::Done, Step::Found))
     }
 
     /// Takes the first waiting receive out that finds its message here.
-    fn serve_waiting<L: Layout>(&mut self, ofi: &Ofi<H>) -> Option<Step<H>> {
-        if self.messages.is_empty() {
+    fn serve_waiting<L: Layout>(&mut self, unexpected: &Unexpected<H>) -> Option<Step<H>> {
+        if !self.has_messages() {
             return None;
         }
-        for at in 0..self.put_off.len() {
-            let posting = self.put_off[at];
-            if let Some(step) = self.serve::<L>(ofi, &posting) {
-                self.put_off.remove(at);
-                return Some(step);
-            }
-        }
-        None
-    }
-
-    /// The place of the waiting receive that will get such a message.
-    fn awaiting<L: Layout>(&self, message: Lease<Body<H>>) -> Option<usize> {
-        let (bits, data) = (message.bits.get(), message.data.get());
-        self.put_off.iter().position(|Posting { want, source, .. }| {
-            (bits ^ want.bits) & !want.ignore == 0 && (source.is_any() || L::source(bits, data) == source.0)
-        })
+        let at =
+            self.waiting.iter().position(|posting| self.find::<L>(posting.want, posting.source).is_some())?;
+        let posting = self.waiting.remove(at)?;
+        self.serve::<L>(unexpected, posting).ok()
     }
 }
 
@@ -93,152 +98,138 @@ impl<H: Upcalls> Ofi<H> {
         comm: H::Comm,
         source: Selector,
         tag: Selector,
-        convertor: H::Conv,
-        request: H::Req,
-        place: Place<Body<H>>,
+        mut operation: Op<H>,
     ) -> Result<()> {
         let from =
             if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         let want = L::receive(comm.context_id(), source, tag);
-        let state =
-            Body { request: Cell::new(Some(request)), comm: Cell::new(Some(comm)), ..Body::new(Kind::Recv) };
-        let lease = place.install(state);
-        let (landing, through) = self.land(convertor, lease);
+        self.land(&mut operation);
         let context = self.context_of(comm);
-        let posting = Posting { lease, context, landing, through, from, source, want, convertor };
-        let step = if !self.backlog.watch.load(Ordering::Relaxed) {
-            self.post_once(&posting)
+        let posting = Posting { operation, context, from, source, tag, want };
+        let unexpected = &self.unexpected;
+        let step = if !unexpected.watch.load(Ordering::Relaxed) {
+            self.post_once(posting)
         } else {
-            self.backlog.shelf.with(|shelf| {
-                if shelf.taking_over {
-                    shelf.wait(posting, &self.backlog);
+            unexpected.queue.with(|queue| {
+                if queue.taking_over {
+                    queue.wait(posting, unexpected);
                     return Step::Done;
                 }
-                if let Some(step) = shelf.serve::<L>(self, &posting) {
-                    return step;
+                match queue.serve::<L>(unexpected, posting) {
+                    Ok(step) => step,
+                    Err(posting) if queue.waiting.is_empty() => self.post_once(posting),
+                    Err(posting) => {
+                        queue.wait(posting, unexpected);
+                        Step::Done
+                    }
                 }
-                if shelf.put_off.is_empty() {
-                    return self.post_once(&posting);
-                }
-                shelf.wait(posting, &self.backlog);
-                Step::Done
             })
         };
         match step {
             Step::Done => {}
-            Step::Found(message) => self.hand_over::<L>(message),
-            Step::Refused(PostError::TryAgain) => {
-                self.backlog.shelf.with(|shelf| shelf.wait(posting, &self.backlog));
+            Step::Found(found) => self.hand_over::<L>(found),
+            Step::Refused(posting, PostError::TryAgain) => {
+                unexpected.queue.with(|queue| queue.wait(posting, unexpected));
                 self.deferred.store(true, Ordering::Relaxed);
             }
-            Step::Refused(error) => {
-                lease.kind.set(Kind::Idle);
-                drop(lease.kept.take());
-                return Err(Error::from(error));
-            }
+            Step::Refused(_, error) => return Err(Error::from(error)),
         }
         Ok(())
     }
 
-    fn post_once(&self, posting: &Posting<H>) -> Step<H> {
-        let &Posting { lease, context, landing, through, from, want, .. } = posting;
-        let context = self.context(context);
-        let posted = match through {
-            None => context.recv(landing, from, want.bits, want.ignore, lease),
-            Some(through) => context.recv_device(landing, through, from, want.bits, want.ignore, lease),
-        };
-        match posted {
+    fn post_once(&self, posting: Posting<H>) -> Step<H> {
+        let Posting { operation, context, from, source, tag, want } = posting;
+        match self.context(context).recv(from, want.bits, want.ignore, operation) {
             Ok(()) => Step::Done,
-            Err(error) => Step::Refused(error),
+            Err(Unposted { given: operation, error }) => {
+                Step::Refused(Posting { operation, context, from, source, tag, want }, error)
+            }
         }
     }
 
     /// Keeps a place in the provider for claimed messages, with a receive that nothing matches: no message
     /// is synchronous and an answer at once. False when there is no room.
-    fn keep_reserve(&self, shelf: &mut Shelf<H>) -> bool {
-        if self.backlog.limited && shelf.reserve.is_none() {
-            let lease = self.pool.take(Body::new(Kind::Reserve));
-            let bits = self.backlog.every_bit;
-            if self.endpoint.first().recv(Landing::EMPTY, Address::ANY, bits, 0, lease).is_err() {
-                self.pool.put(lease);
+    fn keep_reserve(&self, queue: &mut Queue<H>) -> bool {
+        if self.unexpected.limited && queue.reserve.is_none() {
+            let operation = self.pool.take(Body::Reserve);
+            let (which, bits) = (operation.id(), self.unexpected.every_bit);
+            if self.endpoint.first().recv(Address::ANY, bits, 0, operation).is_err() {
                 return false;
             }
-            shelf.reserve = Some(lease);
+            queue.reserve = Some(which);
         }
         true
     }
 
     /// Posts receives that wait, as far as there is room.
     pub(super) fn post_waiting(&self) {
-        while let Some(lease) = self.backlog.shelf.with(|shelf| {
-            let kept = self.keep_reserve(shelf);
+        let unexpected = &self.unexpected;
+        while let Some(refused) = unexpected.queue.with(|queue| {
+            let kept = self.keep_reserve(queue);
             if !kept {
                 self.deferred.store(true, Ordering::Relaxed);
             }
-            while kept && let Some(posting) = shelf.put_off.front().filter(|_| !shelf.taking_over) {
-                let lease = posting.lease;
+            while kept
+                && !queue.taking_over
+                && let Some(posting) = queue.waiting.pop_front()
+            {
                 match self.post_once(posting) {
-                    Step::Refused(PostError::TryAgain) => break,
-                    step => {
-                        shelf.put_off.pop_front();
-                        if let Step::Refused(_) = step {
-                            return Some(lease);
-                        }
+                    Step::Refused(posting, PostError::TryAgain) => {
+                        queue.waiting.push_front(posting);
+                        break;
                     }
+                    Step::Refused(posting, _) => {
+                        queue.show(unexpected);
+                        return Some(posting);
+                    }
+                    Step::Done | Step::Found(_) => {}
                 }
             }
-            if !shelf.put_off.is_empty() {
+            if !queue.waiting.is_empty() {
                 self.deferred.store(true, Ordering::Relaxed);
             }
-            shelf.show(&self.backlog);
+            queue.show(unexpected);
             None
         }) {
-            lease.kind.set(Kind::Idle);
-            drop(lease.kept.take());
-            if let Some(request) = lease.request.take() {
-                request.received(Envelope::default(), Outcome::Failed);
-            }
+            refused.end(Outcome::Failed);
         }
     }
 
     /// Messages have been taken over: waiting receives get theirs, then others may go on.
     pub(super) fn taken_over<L: Layout>(&self) {
-        while let Some(step) = self.backlog.shelf.with(|shelf| {
-            let step = shelf.serve_waiting::<L>(self);
+        let unexpected = &self.unexpected;
+        while let Some(step) = unexpected.queue.with(|queue| {
+            let step = queue.serve_waiting::<L>(unexpected);
             if step.is_none() {
-                shelf.taking_over = false;
-                shelf.show(&self.backlog);
+                queue.taking_over = false;
+                queue.show(unexpected);
             }
             step
         }) {
-            if let Step::Found(message) = step {
-                self.hand_over::<L>(message);
+            if let Step::Found(found) = step {
+                self.hand_over::<L>(found);
             }
         }
         self.post_waiting();
     }
 
     /// Whether a message that a probe saw will go to a receive that waits.
-    pub(super) fn is_awaited<L: Layout>(&self, message: Lease<Body<H>>) -> bool {
-        self.backlog.shelf.with(|shelf| shelf.awaiting::<L>(message).is_some())
+    pub(super) fn is_awaited<L: Layout>(&self, seen: &Seen) -> bool {
+        self.unexpected.queue.with(|queue| queue.waiting.iter().any(|posting| posting.accepts::<L>(seen)))
     }
 
     /// Gives a receive up that waits; false when it does not.
-    pub(super) fn cancel_waiting(&self, lease: Lease<Body<H>>) -> bool {
-        let found = self.backlog.shelf.with(|shelf| {
-            let at = shelf.put_off.iter().position(|posting| posting.lease == lease)?;
-            let found = shelf.put_off.remove(at);
-            shelf.show(&self.backlog);
+    pub(super) fn cancel_waiting(&self, which: Id) -> bool {
+        let found = self.unexpected.queue.with(|queue| {
+            let at = queue.waiting.iter().position(|posting| posting.operation.id() == which)?;
+            let found = queue.waiting.remove(at);
+            queue.show(&self.unexpected);
             found
         });
-        if found.is_none() {
-            return false;
+        let there = found.is_some();
+        if let Some(posting) = found {
+            posting.end(Outcome::Cancelled);
         }
-        lease.kind.set(Kind::Idle);
-        drop(lease.kept.take());
-        if let Some(request) = lease.request.take() {
-            request.received(Envelope::default(), Outcome::Cancelled);
-        }
-        true
+        there
     }
 }

@@ -1,0 +1,209 @@
+//! The transport over a real provider of libfabric, both sides in one process.
+
+use super::fake::{Comm, Fake, job, log};
+use super::*;
+use crate::config::{self, NameList, ProgressMode, TagMode};
+use crate::fabric::Library;
+use crate::fabric::fake::{self, Buffer, Host};
+use crate::mtl::Envelope;
+use crate::wire::tag::{One, Selector};
+
+const WORLD: Comm = Comm { id: 3, rank: 0, global: true };
+const ANYBODY: Selector = Selector::ANY;
+/// Two ranks, both served by the one endpoint of a test.
+const PEER: i32 = 1;
+
+/// An endpoint of the provider `tcp;ofi_rxm`, and a job of two ranks that both have it; `None` where
+/// there is no libfabric.
+fn open() -> Option<Ofi<Fake>> {
+    let library = Library::open().ok()?;
+    let config = config::Ofi {
+        include: Some(NameList::parse("tcp;ofi_rxm")),
+        exclude: NameList::parse(""),
+        progress_event_count: 100,
+        tag_mode: TagMode::One,
+        control_progress: ProgressMode::Unspecified,
+        data_progress: ProgressMode::Unspecified,
+        av_table: false,
+        scalable: false,
+        grouping: false,
+        contexts: 1,
+        device: false,
+    };
+    let needs = Needs { threads: false, untagged: true };
+    let offers = candidates(library, &config, needs).ok()?;
+    let offer = select(&offers, &config, 0, 2).ok()?;
+    let ofi = Ofi::open(&offer, &config, 2).expect("an endpoint");
+    let name = ofi.name().expect("a name");
+    job([name.clone(), name]);
+    Some(ofi)
+}
+
+fn isend(ofi: &Ofi<Fake>, bytes: &[u8], tag: i32, synchronous: bool) -> u64 {
+    let (place, host) = fake::place::<Body<Fake>>(Buffer::new(bytes, true));
+    ofi.isend::<One>(WORLD, PEER, tag, place, synchronous).expect("sent");
+    host.number
+}
+
+fn irecv(ofi: &Ofi<Fake>, len: usize, tag: Selector, in_place: bool) -> Host<Body<Fake>> {
+    let (place, host) = fake::place(Buffer::new(&vec![0; len], in_place));
+    ofi.irecv::<One>(WORLD, ANYBODY, tag, place).expect("posted");
+    host
+}
+
+/// Makes progress until something holds; a watchdog counts polls.
+fn until(ofi: &Ofi<Fake>, mut holds: impl FnMut() -> bool) {
+    for _ in 0..50_000_000_u64 {
+        if holds() {
+            return;
+        }
+        ofi.advance::<One>();
+    }
+    panic!("nothing comes");
+}
+
+fn received(host: &Host<Body<Fake>>) -> Option<(Envelope, Outcome)> {
+    let number = host.number;
+    log(|log| log.received.iter().find(|(of, ..)| *of == number).map(|(_, envelope, how)| (*envelope, *how)))
+}
+
+fn sent(number: u64) -> Option<Outcome> {
+    log(|log| log.sent.iter().find(|(of, _)| *of == number).map(|(_, how)| *how))
+}
+
+#[test]
+fn messages_of_every_kind_arrive_and_leave_nothing_behind() {
+    let Some(ofi) = open() else { return };
+    let standing = ofi.pool.out();
+    for (len, in_place, synchronous) in
+        [(8, true, false), (8, false, true), (100_000, true, true), (100_000, false, false), (0, true, true)]
+    {
+        let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let host = irecv(&ofi, len, Selector(7), in_place);
+        let send = isend(&ofi, &bytes, 7, synchronous);
+        until(&ofi, || received(&host).is_some() && sent(send).is_some());
+        let envelope = Envelope { source: 0, tag: 7, len };
+        assert_eq!(
+            (received(&host), sent(send)),
+            (Some((envelope, Outcome::Success)), Some(Outcome::Success))
+        );
+        assert!(host.buffer.bytes() == bytes);
+    }
+    assert_eq!(ofi.pool.out(), standing, "operations of our own came back");
+}
+
+#[test]
+fn a_receive_that_is_given_up_is_cancelled_once() {
+    let Some(ofi) = open() else { return };
+    let host = irecv(&ofi, 8, Selector(1), true);
+    ofi.cancel::<One>(&host.standing());
+    until(&ofi, || received(&host).is_some());
+    assert_eq!(received(&host).map(|(_, how)| how), Some(Outcome::Cancelled));
+    ofi.cancel::<One>(&host.standing());
+    let send = isend(&ofi, &[1; 8], 1, false);
+    until(&ofi, || sent(send).is_some());
+    assert_eq!(host.buffer.bytes(), [0; 8], "what is over is not written to");
+    let next = irecv(&ofi, 8, Selector(1), true);
+    until(&ofi, || received(&next).is_some());
+    assert_eq!(next.buffer.bytes(), [1; 8]);
+}
+
+#[test]
+fn a_claimed_message_is_received_once() {
+    let Some(ofi) = open() else { return };
+    isend(&ofi, &[5; 64], 2, false);
+    let mut claim = None;
+    until(&ofi, || {
+        claim = ofi.improbe::<One>(WORLD, ANYBODY, Selector(2)).expect("probed");
+        claim.is_some()
+    });
+    let claim = claim.expect("found");
+    assert_eq!(claim.envelope, Envelope { source: 0, tag: 2, len: 64 });
+    assert_eq!(ofi.iprobe::<One>(WORLD, ANYBODY, Selector(2)), Ok(None), "nobody else finds it");
+    let (place, host) = fake::receive::<Body<Fake>>(64);
+    ofi.imrecv::<One>(claim.message, place).expect("there");
+    until(&ofi, || received(&host).is_some());
+    assert_eq!(host.buffer.bytes(), [5; 64]);
+    let (place, again) = fake::receive::<Body<Fake>>(64);
+    assert_eq!(ofi.imrecv::<One>(claim.message, place), Err(Error::NotFound));
+    assert!(received(&again).is_none(), "the host hears of it by the code");
+}
+
+#[test]
+fn blocking_sends_end_when_they_may() {
+    let Some(ofi) = open() else { return };
+    for (len, synchronous) in [(8, false), (100_000, false), (8, true), (100_000, true)] {
+        let host = irecv(&ofi, len, Selector(4), true);
+        let view = fake::view(Buffer::new(&vec![6; len], len == 8));
+        ofi.send::<One>(WORLD, PEER, 4, view, synchronous).expect("sent");
+        until(&ofi, || received(&host).is_some());
+        assert!(host.buffer.bytes().iter().all(|byte| *byte == 6));
+    }
+}
+
+#[test]
+fn a_send_to_a_rank_that_is_not_there_fails_and_ends_nothing() {
+    let Some(ofi) = open() else { return };
+    let standing = ofi.pool.out();
+    let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
+    assert_eq!(ofi.isend::<One>(WORLD, 2, 1, place, true), Err(Error::Unreachable));
+    assert_eq!((sent(host.number), ofi.pool.out()), (None, standing));
+}
+
+/// A communicator that was freed while something was owed to its members: nothing names it any more.
+#[test]
+fn what_is_owed_on_a_freed_communicator_is_forgotten() {
+    let Some(ofi) = open() else { return };
+    let group = Comm { id: 9, rank: 0, global: false };
+    ofi.add_comm::<One>(group).expect("listens");
+    let comm = group.note();
+    ofi.outbox.with(|outbox| outbox.push(Outgoing::Announcement { comm, dest: 1, asks: true }));
+    ofi.deferred.store(true, Ordering::Relaxed);
+    ofi.remove_comm(group);
+    let out = ofi.pool.out();
+    ofi.advance::<One>();
+    assert_eq!(ofi.outbox.with(|outbox| outbox.len()), 0);
+    assert_eq!(ofi.pool.out(), out, "no announcement went out");
+    ofi.announcement_failed(comm, 1);
+    assert!(log(|log| log.notices.is_empty()), "nobody waits for it");
+}
+
+/// A send that waits for the id of its receiver ends with its communicator.
+#[test]
+fn sends_that_wait_end_with_their_communicator() {
+    let Some(ofi) = open() else { return };
+    let group = Comm { id: 9, rank: 0, global: false };
+    ofi.add_comm::<One>(group).expect("listens");
+    let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
+    ofi.isend::<One>(group, PEER, 1, place, false).expect("waits");
+    assert_eq!(sent(host.number), None);
+    ofi.remove_comm(group);
+    assert_eq!(sent(host.number), Some(Outcome::Failed));
+}
+
+/// The failure of a transmit ends a synchronous send, although no answer comes.
+#[test]
+fn a_synchronous_send_whose_transmit_fails_ends() {
+    let Some(ofi) = open() else { return };
+    let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
+    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    drop(receive);
+    let operation = place.install(Body::SynchronousSend { answer });
+    let entry = Failure { lease: Some(operation), code: sys::FI_EIO as i32, len: 0, data: 0, tag: 0 };
+    ofi.fail::<One>(0, entry);
+    assert_eq!(sent(host.number), Some(Outcome::Failed));
+}
+
+/// The message in the queue goes to the receive that waits, and what waits and is refused says whose it was.
+#[test]
+fn a_receive_that_waits_is_ended_with_what_it_asked_for() {
+    let Some(ofi) = open() else { return };
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    ofi.unexpected.watch.store(true, Ordering::Relaxed);
+    ofi.unexpected.long_way.store(true, Ordering::Relaxed);
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.irecv::<One>(WORLD, Selector(1), Selector(44), place).expect("waits");
+    assert!(received(&host).is_none());
+    ofi.cancel::<One>(&host.standing());
+    assert_eq!(received(&host), Some((Envelope { source: 1, tag: 44, len: 0 }, Outcome::Cancelled)));
+}

@@ -1,0 +1,461 @@
+//! Unexpected messages, taken over from a provider that keeps only a few.
+//!
+//! libfabric's plain TCP provider (`net` in 1.17, `tcp` since 1.18) stores a few unexpected messages
+//! per peer, and then reads no further from that peer: a message that a receive waits for stays
+//! unseen behind them, and the job hangs. So when nothing completes for a while, what is unexpected
+//! is claimed from the provider and kept here, and later receives look here first. Messages that a
+//! matched probe has claimed and nobody has received yet stand in the way too, and come here as well.
+//!
+//! INVARIANT: what lies here is older than anything that the provider holds from the same peer, and
+//! nothing here matches a receive that the provider has. To keep that, no receive is posted and no
+//! probe is made between the claim of a message and its arrival in this queue: receives that come
+//! then wait, in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::body::{Lent, Op, Seen};
+use super::waiting::Posting;
+use super::{Body, Ofi, counters};
+use crate::error::{Error, Result};
+use crate::fabric::{Address, Id, Info, Place, PostError, Unposted};
+use crate::mtl::{Envelope, Outcome, Request, Upcalls};
+use crate::sync::EngineCell;
+use crate::wire::tag::{Layout, Pattern, Selector};
+
+/// Idle polls before the provider is asked for unexpected messages. Asking in vain doubles it.
+const PATIENCE: u32 = 128;
+const MOST_PATIENCE: u32 = 65_536;
+/// Messages taken over in one go.
+const MOST_AT_ONCE: usize = 4096;
+
+/// A message of this endpoint, never the same twice, and never 0. A later one has a greater number.
+pub type MessageKey = u64;
+
+/// The unexpected messages that lie here, and how it is decided when to take more over.
+pub(super) struct Unexpected<H: Upcalls> {
+    /// Whether the provider is of the kind that keeps few unexpected messages.
+    pub(super) needed: bool,
+    /// Receives wait here.
+    pub(super) waiting: AtomicBool,
+    /// What is here must be looked at: the provider is of that kind, or there are messages or receives.
+    pub(super) watch: AtomicBool,
+    /// Receives take the long way: there are messages or receives here, or calls of other threads that might
+    /// make some overlap with the receive, or the endpoint has several contexts. Where calls do not overlap
+    /// this is looked at within the call: it is set before the first message is claimed.
+    pub(super) long_way: AtomicBool,
+    always: bool,
+    /// The provider has room for so many receives, and one place of it is kept for claimed messages.
+    pub(super) limited: bool,
+    /// The tag bits that the provider leaves to us.
+    pub(super) every_bit: u64,
+    idle: AtomicU32,
+    patience: AtomicU32,
+    /// Probes that the provider is answering: nothing is taken over meanwhile.
+    probes: AtomicU32,
+    pub(super) queue: EngineCell<Queue<H>>,
+}
+
+pub(super) struct Queue<H: Upcalls> {
+    pub(super) taking_over: bool,
+    last: MessageKey,
+    /// Taken over, and not matched.
+    messages: BTreeMap<MessageKey, Message<H>>,
+    /// Taken over, and matched by a probe, or by a receive that waits for the bytes.
+    matched: BTreeMap<MessageKey, Message<H>>,
+    /// Claimed by matched probes, and still in the provider.
+    claimed: BTreeMap<MessageKey, Claimed<H>>,
+    /// Receives that wait, in order.
+    pub(super) waiting: VecDeque<Posting<H>>,
+    /// Claimed, while the provider has no room to receive them.
+    unfetched: VecDeque<Unfetched<H>>,
+    /// A receive of no message, which keeps a place in the provider.
+    pub(super) reserve: Option<Id>,
+}
+
+/// A message that was taken over.
+pub(super) struct Message<H: Upcalls> {
+    seen: Seen,
+    /// Where it was sent; known once it is matched.
+    comm: Option<H::Comm>,
+    bytes: Bytes,
+    /// What it was matched with.
+    receive: Option<Lent<H>>,
+}
+
+enum Bytes {
+    OnTheirWay,
+    Here(Box<[u8]>),
+    Lost,
+}
+
+/// A message in the provider that only the operation that claimed it can receive.
+struct Claimed<H: Upcalls> {
+    operation: Op<H>,
+    comm: H::Comm,
+    context: usize,
+    seen: Seen,
+}
+
+struct Unfetched<H: Upcalls> {
+    operation: Op<H>,
+    context: usize,
+    bits: u64,
+}
+
+/// A message, matched with the receive that gets it.
+pub(super) struct Found<H: Upcalls> {
+    message: Message<H>,
+    receive: Lent<H>,
+}
+
+/// What a probe finds here.
+pub(super) enum Sight {
+    /// Nothing may be said now.
+    Later,
+    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards.
+    AskProvider,
+    /// A message.
+    Seen(Envelope, MessageKey),
+}
+
+/// What a probe found in the provider.
+pub(super) struct Peeked<H: Upcalls> {
+    pub(super) operation: Op<H>,
+    pub(super) context: usize,
+    pub(super) seen: Seen,
+}
+
+impl<H: Upcalls> Unexpected<H> {
+    pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool) -> Self {
+        let needed = matches!(info.provider(), "net" | "tcp");
+        let always = scalable || (needed && overlap);
+        let limited = info.provider().ends_with("ofi_rxm");
+        let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
+        Self {
+            needed,
+            waiting: AtomicBool::new(false),
+            watch: AtomicBool::new(needed),
+            long_way: AtomicBool::new(always),
+            always,
+            limited,
+            every_bit,
+            idle: AtomicU32::new(0),
+            patience: AtomicU32::new(PATIENCE),
+            probes: AtomicU32::new(0),
+            queue: EngineCell::new(Queue::new()),
+        }
+    }
+
+    /// Begins a probe of the provider where nothing lies here, nothing waits, and nothing is to be taken
+    /// over. Then [`end_probe`](Self::end_probe) must follow.
+    #[inline]
+    pub(super) fn begin_probe(&self) -> bool {
+        if self.long_way.load(Ordering::Relaxed) || self.is_time() {
+            return false;
+        }
+        // SYNC POINT: probes (the other half is in `take_over`): either sees what the other has written
+        self.probes.fetch_add(1, Ordering::SeqCst);
+        if self.long_way.load(Ordering::SeqCst) {
+            self.end_probe();
+            return false;
+        }
+        true
+    }
+
+    /// The provider has answered.
+    #[inline]
+    pub(super) fn end_probe(&self) {
+        self.probes.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Counts an idle poll; true when it is time to look for unexpected messages.
+    #[inline]
+    pub(super) fn is_time(&self) -> bool {
+        let idle = self.idle.load(Ordering::Relaxed) + 1;
+        self.idle.store(idle, Ordering::Relaxed);
+        idle >= self.patience.load(Ordering::Relaxed)
+    }
+}
+
+impl<H: Upcalls> Queue<H> {
+    fn new() -> Self {
+        Self {
+            taking_over: false,
+            last: 0,
+            messages: BTreeMap::new(),
+            matched: BTreeMap::new(),
+            claimed: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            unfetched: VecDeque::new(),
+            reserve: None,
+        }
+    }
+
+    fn next(&mut self) -> MessageKey {
+        self.last += 1;
+        self.last
+    }
+
+    /// Whether messages lie here that a receive could match.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    /// Tells those who do not look in here how things stand.
+    pub(super) fn show(&self, unexpected: &Unexpected<H>) {
+        let waiting = !self.waiting.is_empty();
+        let long_way = unexpected.always || self.taking_over || waiting || self.has_messages();
+        unexpected.long_way.store(long_way, Ordering::Relaxed);
+        unexpected.waiting.store(waiting, Ordering::Relaxed);
+        let watch = unexpected.needed || waiting || self.has_messages() || !self.unfetched.is_empty();
+        unexpected.watch.store(watch, Ordering::Relaxed);
+    }
+
+    /// The oldest message that matches.
+    pub(super) fn find<L: Layout>(&self, want: Pattern, source: Selector) -> Option<MessageKey> {
+        let matches = |seen: &Seen| {
+            (seen.bits ^ want.bits) & !want.ignore == 0
+                && (source.is_any() || L::source(seen.bits, seen.data) == source.0)
+        };
+        self.messages.iter().find(|(_, message)| matches(&message.seen)).map(|(key, _)| *key)
+    }
+
+    /// Matches a message with a receive. They come back if the bytes are here.
+    pub(super) fn match_up(&mut self, key: MessageKey, comm: H::Comm, receive: Lent<H>) -> Option<Found<H>> {
+        let mut message = self.messages.remove(&key)?;
+        message.comm = Some(comm);
+        if let Bytes::OnTheirWay = message.bytes {
+            message.receive = Some(receive);
+            self.matched.insert(key, message);
+            return None;
+        }
+        Some(Found { message, receive })
+    }
+
+    /// A claimed message is received now, if its bytes are here, or as soon as they are.
+    fn receive(&mut self, key: MessageKey, receive: Lent<H>) -> Result<Option<Found<H>>> {
+        let message = self.matched.get_mut(&key).filter(|message| message.receive.is_none());
+        let message = message.ok_or(Error::NotFound)?;
+        if let Bytes::OnTheirWay = message.bytes {
+            message.receive = Some(receive);
+            return Ok(None);
+        }
+        let message = self.matched.remove(&key).ok_or(Error::NotFound)?;
+        Ok(Some(Found { message, receive }))
+    }
+
+    /// The bytes of a message have arrived, or never will. It comes back if a receive waits for it.
+    fn arrived(&mut self, key: MessageKey, bytes: Bytes) -> Option<Found<H>> {
+        if let Some(message) = self.messages.get_mut(&key) {
+            message.bytes = bytes;
+            return None;
+        }
+        let message = self.matched.get_mut(&key)?;
+        message.bytes = bytes;
+        let receive = message.receive.take()?;
+        Some(Found { message: self.matched.remove(&key)?, receive })
+    }
+
+    /// Begins to bring a message here.
+    fn fetch(&mut self, key: MessageKey, context: usize, mut operation: Op<H>, seen: &Seen) {
+        counters::TAKEN_OVER.add(1);
+        counters::COPIED_RECEIVES.add(1);
+        counters::COPIED_BYTES.add(seen.len as u64);
+        *operation = Body::Fetch { message: key };
+        operation.hold_bytes(vec![0_u8; seen.len].into_boxed_slice());
+        self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
+    }
+
+    /// Notes what a matched probe claimed.
+    fn claim(&mut self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
+        let key = self.next();
+        let Peeked { operation, context, seen } = peeked;
+        self.claimed.insert(key, Claimed { operation, comm, context, seen });
+        key
+    }
+}
+
+impl<H: Upcalls> Ofi<H> {
+    /// Looks for a message here, and takes it when `claim`.
+    pub(super) fn look<L: Layout>(
+        &self,
+        comm: H::Comm,
+        want: Pattern,
+        source: Selector,
+        claim: bool,
+    ) -> Sight {
+        self.unexpected.queue.with(|queue| {
+            if queue.taking_over {
+                return Sight::Later;
+            }
+            let Some(key) = queue.find::<L>(want, source) else {
+                self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                return Sight::AskProvider;
+            };
+            let envelope = queue.messages[&key].seen.envelope::<L>();
+            if claim && let Some(message) = queue.messages.remove(&key) {
+                queue.matched.insert(key, Message { comm: Some(comm), ..message });
+            }
+            Sight::Seen(envelope, key)
+        })
+    }
+
+    /// The provider has answered a probe that [`look`](Self::look) sent there, perhaps with a message that
+    /// is claimed now.
+    pub(super) fn looked(&self, claimed: Option<Peeked<H>>, comm: H::Comm) -> Option<MessageKey> {
+        self.unexpected.queue.with(|queue| {
+            let key = claimed.map(|peeked| queue.claim(peeked, comm));
+            self.unexpected.end_probe();
+            key
+        })
+    }
+
+    /// Notes what a matched probe claimed in a provider that keeps its messages.
+    pub(super) fn claim(&self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
+        self.unexpected.queue.with(|queue| queue.claim(peeked, comm))
+    }
+
+    /// Takes over what is unexpected, so that the provider reads on.
+    #[cold]
+    pub(super) fn take_over<L: Layout>(&self) {
+        let unexpected = &self.unexpected;
+        unexpected.idle.store(0, Ordering::Relaxed);
+        let begun = unexpected.queue.with(|queue| {
+            if queue.taking_over {
+                return false;
+            }
+            // SYNC POINT: probes (the other half is in `begin_probe`)
+            unexpected.long_way.store(true, Ordering::SeqCst);
+            if unexpected.probes.load(Ordering::SeqCst) != 0 {
+                queue.show(unexpected);
+                return false;
+            }
+            queue.taking_over = true;
+            for (key, Claimed { operation, comm, context, seen }) in std::mem::take(&mut queue.claimed) {
+                let message = Message { seen, comm: Some(comm), bytes: Bytes::OnTheirWay, receive: None };
+                queue.matched.insert(key, message);
+                queue.fetch(key, context, operation, &seen);
+            }
+            true
+        });
+        if !begun {
+            return;
+        }
+        let mut taken = 0;
+        for context in 0..=self.endpoint.others().len() {
+            while taken < MOST_AT_ONCE && self.fetch_rest::<L>() && self.take_one::<L>(context) {
+                taken += 1;
+            }
+        }
+        self.taken_over::<L>();
+        let patience = unexpected.patience.load(Ordering::Relaxed);
+        let patience = if taken > 0 { PATIENCE } else { (patience * 2).min(MOST_PATIENCE) };
+        unexpected.patience.store(patience, Ordering::Relaxed);
+    }
+
+    /// Takes one message over; false when there is none.
+    fn take_one<L: Layout>(&self, context: usize) -> bool {
+        let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+        let every = Pattern { bits: 0, ignore: self.unexpected.every_bit };
+        let Ok(Some(Peeked { operation, seen, .. })) =
+            self.ask::<L>(context, Address::ANY, every, true, operation)
+        else {
+            return false;
+        };
+        self.unexpected.queue.with(|queue| {
+            let key = queue.next();
+            let message = Message { seen, comm: None, bytes: Bytes::OnTheirWay, receive: None };
+            queue.messages.insert(key, message);
+            queue.fetch(key, context, operation, &seen);
+        });
+        self.fetch_rest::<L>();
+        true
+    }
+
+    /// Brings messages here as far as the provider has room; false when it has not.
+    pub(super) fn fetch_rest<L: Layout>(&self) -> bool {
+        loop {
+            let failed = self.unexpected.queue.with(|queue| {
+                while let Some(Unfetched { operation, context, bits }) = queue.unfetched.pop_front() {
+                    let Err(Unposted { given: operation, error }) =
+                        self.context(context).take(Address::ANY, bits, 0, operation)
+                    else {
+                        continue;
+                    };
+                    if let PostError::Refused(_) = error {
+                        return Ok(operation);
+                    }
+                    queue.unfetched.push_front(Unfetched { operation, context, bits });
+                    self.deferred.store(true, Ordering::Relaxed);
+                    let Some(reserve) = queue.reserve.take() else { return Err(false) };
+                    self.cancel_own(0, reserve);
+                }
+                Err(true)
+            });
+            match failed {
+                Err(all) => return all,
+                // Claimed and not to be had: whoever receives it learns that.
+                Ok(operation) => self.fetched::<L>(operation, false),
+            }
+        }
+    }
+
+    /// The bytes of a message have arrived here, or are lost.
+    pub(super) fn fetched<L: Layout>(&self, operation: Op<H>, well: bool) {
+        let Body::Fetch { message } = *operation else { return };
+        let bytes = operation.end().bytes.filter(|_| well).map_or(Bytes::Lost, Bytes::Here);
+        if let Some(found) = self.unexpected.queue.with(|queue| queue.arrived(message, bytes)) {
+            self.hand_over::<L>(found);
+        }
+    }
+
+    /// Receives the message that a matched probe claimed.
+    ///
+    /// # Errors
+    /// There is no such message, or the provider refuses to receive it. Then the request is not completed.
+    pub fn imrecv<L: Layout>(&self, message: MessageKey, place: Place<Body<H>>) -> Result<()> {
+        let (claimed, found) = self.unexpected.queue.with(|queue| {
+            let receive = place.vacate();
+            match queue.claimed.remove(&message) {
+                Some(claimed) => Ok((Some((claimed, receive)), None)),
+                None => queue.receive(message, receive).map(|found| (None, found)),
+            }
+        })?;
+        if let Some(found) = found {
+            self.hand_over::<L>(found);
+        }
+        let Some((Claimed { mut operation, comm, context, seen }, receive)) = claimed else { return Ok(()) };
+        let source = seen.envelope::<L>().source;
+        let from = if L::DIRECTED { self.address(comm, source, 0)? } else { Address::ANY };
+        operation.adopt(receive);
+        self.land(&mut operation);
+        *operation = Body::Claimed { comm, seen };
+        let take = |operation| self.context(context).take(from, seen.bits & !L::SYNC, L::SYNC, operation);
+        self.post::<L, _, _>(operation, take).map_err(|(error, _)| error)
+    }
+
+    /// Ends the receive that a message was matched with.
+    pub(super) fn hand_over<L: Layout>(&self, found: Found<H>) {
+        let Found { message: Message { seen, comm, bytes, .. }, mut receive } = found;
+        let envelope = seen.envelope::<L>();
+        if seen.bits & L::SYNC != 0
+            && let Some(comm) = comm
+        {
+            self.answer::<L>(0, comm, seen.bits, envelope.source);
+        }
+        let len = envelope.len.min(receive.size());
+        let outcome = match bytes {
+            Bytes::Here(bytes) if len == 0 || receive.unpack(&bytes[..len]).is_ok() => {
+                if len < envelope.len {
+                    counters::TRUNCATED.add(1);
+                    Outcome::Truncated
+                } else {
+                    Outcome::Success
+                }
+            }
+            Bytes::Here(_) | Bytes::Lost | Bytes::OnTheirWay => Outcome::Failed,
+        };
+        receive.end().received(Envelope { len, ..envelope }, outcome);
+    }
+}

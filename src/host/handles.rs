@@ -468,6 +468,10 @@ macro_rules! handles {
                 unsafe fn take_message(message: *mut *mut sys::Message) -> Option<u64> {
                     // SAFETY: the host passes the address of the user's handle.
                     let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
+                    // The message of nobody is the host's own object: it must not get among ours.
+                    if raw.as_ptr() == Self::null_message() {
+                        return None;
+                    }
                     let claim = field!(raw, request);
                     MESSAGES.lock().push(Messages(raw));
                     (!claim.is_null()).then(|| claim.addr() as u64)

@@ -17,7 +17,7 @@ macro_rules! table {
     ($object:expr, $name:ident) => {{
         // SAFETY: the object is open, and its tables live as long as it.
         let table = unsafe { (&raw const (*$object).$name).read() };
-        // SAFETY: as above; an open object has this table.
+        // SAFETY: an open object has this table, which nobody changes while the object is open.
         unsafe { &*table }
     }};
 }

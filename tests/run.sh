@@ -81,6 +81,7 @@ for host in $hosts; do
 done
 case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
 step fuzz - tests/fuzz.sh $inputs
+step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step exports - c-tests/export.sh
 step install - c-tests/install.sh

@@ -52,6 +52,7 @@ pub(super) struct Limits {
     /// No peer is asked again before that.
     pub(super) least_patience: u64,
     pub(super) peer_timeout: u64,
+    pub(super) refusal_timeout: u64,
     /// Such a silence is told.
     pub(super) silence: u64,
     pub(super) receive_capacity: u64,
@@ -73,6 +74,7 @@ impl Limits {
             retransmit_max,
             least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
+            refusal_timeout: nanos(config.refusal_timeout),
             silence: match nanos(config.peer_timeout) {
                 0 => SILENCE,
                 timeout => (timeout / 20).max(LEAST_SILENCE),
@@ -211,6 +213,15 @@ impl<M: Memory> Engine<M> {
         }
         self.names.insert(name, key.index);
         Ok(EndpointId(key))
+    }
+
+    /// The network says that the way to a peer carries only datagrams of this length. What is cut from
+    /// now on keeps to it; what is under way stays as long as it is.
+    pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
+        self.settle(now);
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
+            endpoint.path.handle_too_big(limit, now);
+        }
     }
 
     /// The endpoint of a process, when it is connected.

@@ -3,6 +3,8 @@
 use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
+use super::life::Evidence;
+use super::path::Path;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::slab::Roster;
@@ -122,6 +124,7 @@ pub(super) struct Endpoint {
     pub(super) credit: u64,
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
+    pub(super) path: Path,
     /// Later arrivals of the channel that make a segment lost.
     pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
@@ -139,8 +142,8 @@ pub(super) struct Endpoint {
     // Time.
     /// On the clock that does not run while we sleep.
     pub(super) heard: Instant,
-    /// Since when the network says that nobody listens there, and how often it did.
-    pub(super) refused: Option<(Instant, u32)>,
+    /// What others say about it.
+    pub(super) evidence: Evidence,
     pub(super) asked: u32,
     /// When its silence was last told, on the same clock.
     pub(super) told: Instant,
@@ -179,7 +182,9 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(peer: Peer, window: u64, retransmit: u64, now: Instant) -> Self {
+        let congestion = Congestion::new(window, peer.max_datagram, now);
         Self {
+            path: Path::new(peer.max_datagram),
             peer,
             phase: Phase::Open,
             remote_closed: false,
@@ -200,7 +205,7 @@ impl Endpoint {
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
-            congestion: Congestion::new(window, now),
+            congestion,
             reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
@@ -212,7 +217,7 @@ impl Endpoint {
             getting: Roster::default(),
             serving: 0,
             heard: now,
-            refused: None,
+            evidence: Evidence::default(),
             asked: 0,
             told: now,
             took_longest: false,
@@ -255,7 +260,8 @@ impl Endpoint {
     /// Whether network and peer have room for a segment of such a charge now.
     #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
-        if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
+        // Who waited for a round trip was not silent.
+        if self.in_flight == 0 && now.since(self.last_sent) > IDLE + self.rtt.least().min(IDLE) {
             self.credit = self.credit.min(LEAST_CREDIT);
         }
         if self.in_flight >= self.congestion.window() {
@@ -266,7 +272,7 @@ impl Endpoint {
         if self.in_flight > 0 && self.in_flight_bytes + u64::from(charge) > room {
             return false;
         }
-        match self.congestion.wait(now, self.rtt.smoothed(), self.rtt.least()) {
+        match self.congestion.wait(now, self.rtt.least()) {
             None => true,
             Some(until) => {
                 self.congestion.note_limited();

@@ -74,6 +74,7 @@ for host in $hosts; do
     step "btl-$host" "programs-$host" c-tests/btl.sh "$host"
     step "btl-reports-$host" "programs-$host" c-tests/btl-reports.sh "$host"
     [ -z "$network" ] || step "net-reports-$host" "programs-$host" c-tests/net-reports.sh "$host"
+    step "provider-$host" "programs-$host" c-tests/provider.sh "$host"
     step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
     step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
     step "loop-$host" "programs-$host" c-tests/loop.sh "$host"

@@ -64,6 +64,8 @@ run() {
     [ "$status" = 0 ] || grep -avE '^ok ' "$log" | head -n 100 | sed 's/^/    | /'
 }
 words=("$@")
+# Only what is driven is loaded.
+export FI_PROVIDER=$own HAWSER_HOSTILE_PROVIDER=$own
 run plain "$root/$work/hostile"
 run asan env HAWSER_HOSTILE_SLOW=1 \
     ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=98 \

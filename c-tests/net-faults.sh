@@ -160,13 +160,16 @@ down_and_up() {
     need passes alltoall
     finish
 }
+# The protocol is the same on both hosts: what only the network does to it is tried on one.
+engine_too() { [ "$system" = debian12 ] || [ "$btl" = tcp ] || whole; }
+
 down_and_up 2 2 2 device
-down_and_up 2 4 1 device
-down_and_up 3 6 3 device
+! engine_too || down_and_up 2 4 1 device
+! engine_too || down_and_up 3 6 3 device
 down_and_up 3 6 2 cable
 
 # All at once, again and again.
-begin "every cable down and up, five times: 6 ranks on 3 hosts go on" && {
+engine_too && begin "every cable down and up, five times: 6 ranks on 3 hosts go on" && {
     launch 3 6 "$alltoall" "$enough_there"
     for round in 1 2 3 4 5; do
         need crossing
@@ -480,7 +483,9 @@ forge() {
     tail -n 1 "$log.forge" | grep -qx "sent $number"
 }
 
-if [ "$btl" != tcp ]; then
+if [ "$btl" != tcp ] && ! engine_too; then
+    :
+elif [ "$btl" != tcp ]; then
     begin "$forged forged packets from a stranger on host 3: 2 ranks on 2 hosts go on" && {
         launch 2 2 "$alltoall" "$enough_there"
         need crossing && need has_ports 2

@@ -87,9 +87,9 @@ fn incast(senders: usize, len: usize, what: &'static str) -> (Gate, f64, f64) {
 fn incasts(gates: &mut Vec<Gate>) {
     let (gate, times, share) = incast(64, 1 << 20, "64 senders of 1 MB into a port of 10 Gb/s with 512 KB");
     let reached = times <= 1.1 && share <= 10.0;
-    gates.push(Gate { goal: "1.1 ×, 10 %", reached, asserted: false, ..gate });
+    gates.push(Gate { goal: "1.1 ×, 10 %", reached, asserted: true, ..gate });
     let (gate, times, _) = incast(256, 64 << 10, "256 senders of 64 KB into the same");
-    gates.push(Gate { goal: "1.3 ×", reached: times <= 1.3, asserted: false, ..gate });
+    gates.push(Gate { goal: "1.3 ×", reached: times <= 1.3, asserted: true, ..gate });
 }
 
 /// 64 bytes now and then, alone and beside a stream through the same port.
@@ -117,7 +117,7 @@ fn standing_queue(gates: &mut Vec<Gate>, what: &'static str, rate: u64, delay_na
         }
     }
     let reached = medians[1].1 <= 4 * medians[0].0;
-    gates.push(Gate { what, figure, goal: "p99 4 × the time alone", reached, asserted: false });
+    gates.push(Gate { what, figure, goal: "p99 4 × the time alone", reached, asserted: true });
 }
 
 /// One message a step to a receiver that computes first, and has buffers for less than one.
@@ -149,7 +149,7 @@ fn computing_receiver(gates: &mut Vec<Gate>) {
             figure,
             goal: "median and worst 2 × those of never away",
             reached,
-            asserted: false,
+            asserted: true,
         });
     }
 }
@@ -157,7 +157,7 @@ fn computing_receiver(gates: &mut Vec<Gate>) {
 /// A path that is narrower than both ends believe, from the beginning or from some time on.
 fn narrow_path(gates: &mut Vec<Gate>) {
     for (what, before) in [
-        ("1 MB over a path of 1372 B between interfaces of 1472 B", 0),
+        ("1 MB over a path of 1372 B that drops longer datagrams without a word", 0),
         ("the same, narrow from the 20th message on", 20),
     ] {
         let rate = 10 * GIGABIT;
@@ -191,7 +191,7 @@ fn long_lossy_path(gates: &mut Vec<Gate>) {
         let mega = 150_000.0 * 2_000.0 * 1e3 / took as f64;
         let goal = 70.0;
         let figure = format!("{mega:.1} MB/s");
-        gates.push(Gate { what, figure, goal: "70 MB/s", reached: mega >= goal, asserted: false });
+        gates.push(Gate { what, figure, goal: "70 MB/s", reached: mega >= goal, asserted: loss <= 100_000 });
     }
 }
 
@@ -201,8 +201,8 @@ fn gates_hold() {
     computing_receiver(&mut gates);
     narrow_path(&mut gates);
     incasts(&mut gates);
-    standing_queue(&mut gates, "64 B beside a stream, 10 Gb/s, another sender", 10 * GIGABIT, 15_000, false);
-    standing_queue(&mut gates, "10 Gb/s, the same sender", 10 * GIGABIT, 15_000, true);
+    standing_queue(&mut gates, "64 B beside a stream, 10 Gb/s, another sender", 10 * GIGABIT, 17_000, false);
+    standing_queue(&mut gates, "10 Gb/s, the same sender", 10 * GIGABIT, 17_000, true);
     standing_queue(&mut gates, "1 Gb/s, another sender", GIGABIT, 50_000, false);
     long_lossy_path(&mut gates);
     let mut table = String::from(

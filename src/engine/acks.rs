@@ -19,7 +19,7 @@ use super::slab::Slab;
 use super::time::{MICRO, MILLI};
 use super::window::{Segment, State};
 use super::*;
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr, header_len};
 use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
@@ -397,7 +397,8 @@ impl<M> Ledger<'_, M> {
         }
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
-            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.peer.max_datagram;
+            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
+            endpoint.path.note_arrived(header_len(segment.kind) + segment.len as usize, segment.sent);
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
@@ -437,8 +438,7 @@ impl<M> Ledger<'_, M> {
             // The request has arrived, the data has not.
             Job::Get { .. } => return,
             Job::Serve { .. } => endpoint.serving -= 1,
-            Job::Refuse { .. } => endpoint.refusing -= 1,
-            Job::Send { .. } | Job::Put { .. } | Job::Nothing => {}
+            Job::Send { .. } | Job::Put { .. } | Job::Refuse { .. } | Job::Nothing => {}
         }
         let cookie = operation.cookie;
         self.operations.discard(place);

@@ -5,13 +5,13 @@
 //! acknowledgement may have been lost. What is left then is a number: how often the two have been
 //! connected. By it, datagrams of an earlier connection are known as such for good.
 
-use super::endpoint::{Endpoint, Phase};
+use super::endpoint::{Endpoint, Notice, Phase};
 use super::operation::{Job, Operation};
 use super::send::Said;
 use super::time::MILLI;
 use super::*;
 use crate::error::Error;
-use crate::wire::usnic::{Bitmap, Body, Kind, Repr};
+use crate::wire::usnic::{Bitmap, Body, Repr};
 use std::collections::{HashMap, VecDeque};
 
 /// How often a closed peer is told, at most.
@@ -99,7 +99,7 @@ impl<M: Memory> Engine<M> {
                 let wait = endpoint.rtt.timeout(self.limits.ack_delay) << endpoint.closes;
                 endpoint.close_at = Some(now.plus(wait.min(self.limits.retransmit_max)));
                 endpoint.closes += 1;
-                self.notify(index, Kind::Close);
+                self.notify(index, Notice::Close);
                 self.arm(index);
             }
             Phase::Lingering => self.remove(index),
@@ -131,15 +131,15 @@ impl<M: Memory> Engine<M> {
         if !std::mem::replace(&mut endpoint.remote_closed, true) {
             self.fail_gets(index);
         }
-        self.notify(index, Kind::CloseAck);
+        self.notify(index, Notice::CloseAck);
     }
 
-    /// Sees to it that a packet of the hand-shake is sent.
-    fn notify(&mut self, index: u32, kind: Kind) {
+    /// Sees to it that a packet without a sequence number is sent.
+    pub(super) fn notify(&mut self, index: u32, notice: Notice) {
         if let Some(endpoint) = self.endpoints.at_mut(index)
-            && !endpoint.notices.contains(&kind)
+            && !endpoint.notices.contains(&notice)
         {
-            endpoint.notices.push(kind);
+            endpoint.notices.push(notice);
             self.notices.push_back(index);
         }
     }
@@ -166,26 +166,29 @@ impl<M: Memory> Engine<M> {
         if repr.body == Body::Close {
             self.handle_close(index);
         } else if repr.body.kind().is_sequenced() {
-            self.notify(index, Kind::Ack);
+            self.notify(index, Notice::Ack);
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.late = endpoint.late.max(endpoint.received.end()).max(repr.seq.saturating_add(1));
             }
         }
     }
 
-    /// The next packet of a closing hand-shake.
+    /// The next packet without a sequence number.
     pub(super) fn poll_notice(&mut self) -> Option<Transmit<M>> {
         while let Some(index) = self.notices.pop_front() {
             let Some(endpoint) = self.endpoints.at_mut(index) else { continue };
             if endpoint.notices.is_empty() {
                 continue;
             }
-            let kind = endpoint.notices.remove(0);
+            let notice = endpoint.notices.remove(0);
             let Endpoint { phase, late, .. } = endpoint;
-            let body = match kind {
-                Kind::Close if *phase == Phase::Closing => Body::Close,
-                Kind::CloseAck if *phase != Phase::Dead => Body::CloseAck,
-                Kind::Ack if *phase == Phase::Lingering => Body::Ack(Bitmap::default()),
+            let body = match notice {
+                Notice::Close if *phase == Phase::Closing => Body::Close,
+                Notice::CloseAck if *phase != Phase::Dead => Body::CloseAck,
+                Notice::Ack if *phase == Phase::Lingering => Body::Ack(Bitmap::default()),
+                Notice::Reject(operation) if !matches!(phase, Phase::Dead | Phase::Lingering) => {
+                    Body::Reject { operation }
+                }
                 _ => continue,
             };
             let (late, lingering) = (*late, *phase == Phase::Lingering);

@@ -1,66 +1,27 @@
 //! How much may be under way, and how fast it goes out.
 //!
-//! Loss alone does not mean congestion: wires and filters lose packets at random, and a window
-//! halved at every loss would crawl at 5 %. What tells them apart is delay: before a queue
-//! overflows it is full, and round trips are longer than the shortest known. So once per round
-//! trip:
-//!
-//! * losses while the queue is long: the window shrinks to three quarters;
-//! * very many losses (an eighth, and four at least): it shrinks with them, whatever the delay;
-//!   so short queues overflow a little, never much;
-//! * else it grows if it was used up: doubling at first, every second round, so that the round
-//!   between shows whether a queue begins to grow; then by a sixteenth, and segment by segment near
-//!   where it last had to shrink.
-//!
-//! The shortest round trip of each round counts, not the average: the machine's scheduler delays
-//! some packets of every round by milliseconds.
-//!
-//! The shortest round trip is one through an empty queue, and a busy sender never sees the queue
-//! empty again. So every few seconds the window closes for a moment and lets it run dry.
-//!
-//! Pacing starts only where the path has shown that it needs it, by losses or by long round trips;
-//! elsewhere acknowledgements keep the time. Even paced, a burst of packets goes out at once.
+//! A [`Controller`] sets the congestion window; the one that is used bounds the queue
+//! ([`DelayBound`]). [`Congestion`] adds a [`Pacer`], which spreads the window over a round trip
+//! where the path has shown that it needs it: by losses, by long round trips, or by a window of few
+//! segments. Elsewhere acknowledgements keep the time. Even paced, a burst goes out at once.
 
 use super::Instant;
+use super::delay_bound::DelayBound;
+use super::pacer::Pacer;
 use super::time::MICRO;
 
 /// Windows are kept in such fractions of a segment.
-const UNIT: u64 = 16;
-/// Never fewer segments.
-const LEAST: u64 = 16;
-/// A queue is long when the round trip is longer than the shortest by half of it, and by this.
-const DELAY: u64 = 250 * MICRO;
+pub(super) const UNIT: u64 = 256;
 /// Round trips that need pacing, losses or not.
 const LONG: u64 = 250 * MICRO;
+/// Windows that need pacing, in segments.
+const FEW: u64 = 4;
 /// Rounds without loss after which pacing ends.
-const CALM: u32 = 32;
-/// Rounds for which the window closes to let the queue run dry: the first is still full.
-const DRY: u32 = 3;
+const LOSSLESS: u32 = 32;
 /// Segments that may leave at once, paced or not: as many as one offloaded send holds.
 const BURST: u64 = 64;
-
-/// Congestion window and pacing of one peer.
-#[derive(Debug)]
-pub(super) struct Congestion {
-    window: u64,
-    /// Where it last had to shrink; 0: nowhere near.
-    ceiling: u64,
-    most: u64,
-    starting: bool,
-    /// Starting, the window has just been doubled: what follows shows what that meant.
-    doubled: bool,
-    /// Rounds that the window stays closed.
-    dry: u32,
-    limited: bool,
-    delivered: u64,
-    lost: u64,
-    /// The shortest round trip of this round.
-    least: u64,
-    round: Instant,
-    calm: u32,
-    /// When the next segment would leave if all left evenly.
-    next: Instant,
-}
+/// As many may at least, in windows that hold them.
+const LEAST_BURST: u64 = 8;
 
 /// What the end of a round meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,145 +30,111 @@ pub(super) enum Outcome {
     Shrunk,
 }
 
-impl Congestion {
-    /// At most `most` segments.
-    pub(super) fn new(most: u64, now: Instant) -> Self {
-        Self {
-            window: LEAST.min(most) * UNIT,
-            ceiling: 0,
-            most: most * UNIT,
-            starting: true,
-            doubled: false,
-            dry: 0,
-            limited: false,
-            delivered: 0,
-            lost: 0,
-            least: u64::MAX,
-            round: now,
-            calm: CALM,
-            next: now,
-        }
-    }
+/// Decides how many segments may be under way (RFC 9002, section 7).
+pub(super) trait Controller {
+    /// The congestion window in [`UNIT`]s; less than one segment means one now and then.
+    fn window(&self) -> u64;
+    /// The window was used up.
+    fn note_limited(&mut self);
+    /// A round trip was measured.
+    fn note_round_trip(&mut self, sample: u64);
+    /// A segment was declared lost because others had overtaken it.
+    fn note_lost(&mut self);
+    /// A segment sent at `sent` has arrived; `shortest` is the least round trip of late.
+    fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome;
+    /// The least round trip is about to be forgotten, and should be looked for again.
+    fn seek_least_round_trip(&mut self);
+    /// Whether it still looks for the window that the path has room for.
+    fn is_starting(&self) -> bool;
+    /// Rounds since the last loss.
+    fn lossless_rounds(&self) -> u32;
+}
 
-    /// Segments that may be under way.
+/// Congestion window and pacing of one peer.
+#[derive(Debug)]
+pub(super) struct Congestion<C = DelayBound> {
+    controller: C,
+    pacer: Pacer,
+}
+
+impl Congestion {
+    /// At most `most` segments, in datagrams of at most `longest` bytes.
+    pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
+        Self { controller: DelayBound::new(most, longest, now), pacer: Pacer::new(now) }
+    }
+}
+
+impl<C: Controller> Congestion<C> {
+    /// Segments that may be under way, one at least.
     #[inline]
     pub(super) fn window(&self) -> u64 {
-        if self.dry > 0 { LEAST.min(self.window / UNIT) } else { self.window / UNIT }
+        (self.controller.window() / UNIT).max(1)
     }
 
-    /// Lets the queue run dry, to see how short a round trip can be.
+    /// The least round trip is about to be forgotten, and should be looked for again.
     #[cold]
     pub(super) fn run_dry(&mut self) {
-        self.dry = DRY;
+        self.controller.seek_least_round_trip();
     }
 
     /// The window was used up.
     #[inline]
     pub(super) fn note_limited(&mut self) {
-        self.limited = true;
+        self.controller.note_limited();
     }
 
     #[inline]
     pub(super) fn note_round_trip(&mut self, sample: u64) {
-        self.least = self.least.min(sample);
+        self.controller.note_round_trip(sample);
     }
 
     #[inline]
     pub(super) fn note_lost(&mut self) {
-        self.lost += 1;
+        self.controller.note_lost();
     }
 
-    /// A segment sent at `sent` has arrived. A round ends when one of its own does.
+    /// A segment sent at `sent` has arrived.
     #[inline]
     pub(super) fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome {
-        self.delivered += 1;
-        if sent < self.round || now == self.round {
-            return Outcome::Steady;
-        }
-        self.round = now;
-        if self.lost == 0 && !self.limited {
-            // Nothing was lost and the window was not used up: it stays as it is.
-            self.calm = self.calm.saturating_add(1);
-            (self.delivered, self.least) = (0, u64::MAX);
-            self.dry = self.dry.saturating_sub(1);
-            return Outcome::Steady;
-        }
-        self.end_round(shortest)
+        self.controller.note_arrived(sent, now, shortest)
     }
 
-    #[inline(never)]
-    fn end_round(&mut self, shortest: u64) -> Outcome {
-        let (lost, total) = (self.lost, self.lost + self.delivered);
-        let delay = if self.least == u64::MAX { 0 } else { self.least.saturating_sub(shortest) };
-        let queued = delay > DELAY.max(shortest / 2);
-        let rising = delay > (DELAY / 2).max(shortest / 8);
-        let before = self.window;
-        let full = self.limited;
-        self.calm = if lost > 0 { 0 } else { self.calm.saturating_add(1) };
-        (self.delivered, self.lost, self.limited, self.least) = (0, 0, false, u64::MAX);
-        self.dry = self.dry.saturating_sub(1);
-        let outcome = if lost > 0 && queued || lost >= 4 && lost * 8 > total {
-            self.ceiling = before;
-            self.starting = false;
-            let smaller = if queued { before * 3 / 4 } else { before - before * lost / total / 2 };
-            self.window = smaller;
-            Outcome::Shrunk
-        } else {
-            if full && self.dry == 0 {
-                self.grow(queued, rising);
-            }
-            Outcome::Steady
-        };
-        self.window = self.window.clamp((LEAST * UNIT).min(self.most), self.most);
-        outcome
-    }
-
-    fn grow(&mut self, queued: bool, rising: bool) {
-        if self.starting {
-            self.starting = !rising;
-            self.doubled = self.starting && !self.doubled;
-            if self.doubled {
-                self.window *= 2;
-            }
-            return;
-        }
-        let near = self.ceiling > 0 && self.window >= self.ceiling * 7 / 8;
-        self.window += if near || queued { UNIT } else { (self.window / 16).max(UNIT) };
-        if self.window > self.ceiling * 9 / 8 {
-            self.ceiling = 0;
-        }
-    }
-
-    /// Nanoseconds between segments, where they are paced: a little less than the window needs.
+    /// Nanoseconds between segments, where they are paced: a little less than the window needs. The
+    /// least round trip counts: one that has grown says that others wait, not that the path is slow.
     #[inline]
-    fn interval(&self, smoothed: u64, shortest: u64) -> Option<u64> {
-        if self.calm >= CALM && shortest < LONG {
+    fn interval(&self, shortest: u64) -> Option<u64> {
+        let window = self.controller.window();
+        if self.controller.lossless_rounds() >= LOSSLESS && shortest < LONG && window >= FEW * UNIT {
             return None;
         }
-        let gain = if self.starting { 2 * UNIT } else { 5 * UNIT / 4 };
-        Some(smoothed * UNIT * UNIT / (self.window * gain).max(1))
+        let gain = if window < UNIT {
+            UNIT
+        } else if self.controller.is_starting() {
+            2 * UNIT
+        } else {
+            5 * UNIT / 4
+        };
+        Some(shortest * UNIT * UNIT / (window * gain).max(1))
     }
 
     #[inline]
     fn burst(&self) -> u64 {
-        (self.window() / 4).clamp(8, BURST)
+        let window = self.controller.window() / UNIT;
+        if window < 2 { 0 } else { (window / 4).max(LEAST_BURST.min(window)).min(BURST) }
     }
 
     /// When the next segment may leave; `None`: now.
     #[inline]
-    pub(super) fn wait(&self, now: Instant, smoothed: u64, shortest: u64) -> Option<Instant> {
-        let interval = self.interval(smoothed, shortest)?;
-        let burst = self.burst() * interval;
-        let ahead = self.next.since(now);
-        // What has to wait waits until half a burst may go, so that bursts stay worth a call.
-        (ahead > burst).then(|| now.plus((ahead - burst / 2).max(MICRO)))
+    pub(super) fn wait(&self, now: Instant, shortest: u64) -> Option<Instant> {
+        let interval = self.interval(shortest)?;
+        self.pacer.wait(now, interval, self.burst())
     }
 
     /// A segment leaves.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Instant, smoothed: u64, shortest: u64) {
-        if let Some(interval) = self.interval(smoothed, shortest) {
-            self.next = self.next.max(now).plus(interval);
+    pub(super) fn note_sent(&mut self, now: Instant, shortest: u64) {
+        if let Some(interval) = self.interval(shortest) {
+            self.pacer.note_sent(now, interval);
         }
     }
 }
@@ -215,76 +142,84 @@ impl Congestion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::time::MILLI;
 
-    /// One round trip of a window used up, with so many segments lost.
-    fn round(congestion: &mut Congestion, now: &mut Instant, trip: u64, lost: u64) -> Outcome {
-        let sent = *now;
-        *now = now.plus(trip);
-        congestion.note_limited();
-        congestion.note_round_trip(trip);
-        (0..lost).for_each(|_| congestion.note_lost());
-        (1..congestion.window() - lost).for_each(|_| congestion.delivered += 1);
-        congestion.note_arrived(sent, *now, 100 * MICRO)
+    /// A controller that says what a test wants.
+    #[derive(Debug)]
+    struct Fixed {
+        window: u64,
+        lossless: u32,
     }
 
-    #[test]
-    fn random_loss_does_not_shrink_the_window() {
-        let mut now = Instant::from_nanos(1);
-        let mut congestion = Congestion::new(4096, now);
-        for _ in 0..40 {
-            let lost = congestion.window() / 20;
-            assert_eq!(round(&mut congestion, &mut now, 110 * MICRO, lost), Outcome::Steady);
+    impl Controller for Fixed {
+        fn window(&self) -> u64 {
+            self.window
         }
-        assert_eq!(congestion.window(), 4096);
-    }
-
-    #[test]
-    fn loss_from_a_long_queue_shrinks_it() {
-        let mut now = Instant::from_nanos(1);
-        let mut congestion = Congestion::new(4096, now);
-        (0..7).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
-        assert_eq!(congestion.window(), 256);
-        assert_eq!(round(&mut congestion, &mut now, MILLI, 1), Outcome::Shrunk);
-        assert_eq!(congestion.window(), 192);
-        assert_eq!(round(&mut congestion, &mut now, 100 * MICRO, 0), Outcome::Steady);
-        assert_eq!(congestion.window(), 204, "faster below the ceiling");
-        (0..2).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
-        assert_eq!(congestion.window(), 230);
-        round(&mut congestion, &mut now, 100 * MICRO, 0);
-        assert_eq!(congestion.window(), 231, "carefully near it");
-    }
-
-    #[test]
-    fn massive_loss_shrinks_it_whatever_the_delay() {
-        let mut now = Instant::from_nanos(1);
-        let mut congestion = Congestion::new(4096, now);
-        (0..7).for_each(|_| _ = round(&mut congestion, &mut now, 100 * MICRO, 0));
-        assert_eq!(round(&mut congestion, &mut now, 100 * MICRO, 64), Outcome::Shrunk);
-        assert!(congestion.window() < 230);
-        for _ in 0..100 {
-            let lost = congestion.window() / 2;
-            round(&mut congestion, &mut now, 100 * MICRO, lost);
+        fn note_limited(&mut self) {}
+        fn note_round_trip(&mut self, _: u64) {}
+        fn note_lost(&mut self) {
+            self.lossless = 0;
         }
-        assert_eq!(congestion.window(), LEAST);
+        fn note_arrived(&mut self, _: Instant, _: Instant, _: u64) -> Outcome {
+            Outcome::Steady
+        }
+        fn seek_least_round_trip(&mut self) {}
+        fn is_starting(&self) -> bool {
+            false
+        }
+        fn lossless_rounds(&self) -> u32 {
+            self.lossless
+        }
+    }
+
+    fn fixed(window: u64) -> Congestion<Fixed> {
+        let controller = Fixed { window, lossless: LOSSLESS };
+        Congestion { controller, pacer: Pacer::new(Instant::ORIGIN) }
     }
 
     #[test]
     fn pacing_costs_nothing_until_it_is_needed() {
-        let mut now = Instant::from_nanos(1);
-        let mut congestion = Congestion::new(4096, now);
+        let now = Instant::from_nanos(1_000_000);
+        let mut congestion = fixed(64 * UNIT);
         for _ in 0..1000 {
-            congestion.note_sent(now, 20 * MICRO, 20 * MICRO);
+            congestion.note_sent(now, 20 * MICRO);
         }
-        assert_eq!(congestion.wait(now, 20 * MICRO, 20 * MICRO), None);
-        round(&mut congestion, &mut now, 100 * MICRO, 1);
+        assert_eq!(congestion.wait(now, 20 * MICRO), None);
+        congestion.note_lost();
         let mut left = 0;
-        while congestion.wait(now, 100 * MICRO, 100 * MICRO).is_none() {
-            congestion.note_sent(now, 100 * MICRO, 100 * MICRO);
+        while congestion.wait(now, 100 * MICRO).is_none() {
+            congestion.note_sent(now, 100 * MICRO);
             left += 1;
         }
-        assert!((8..=16).contains(&left), "{left} leave at once");
-        let later = congestion.wait(now, 100 * MICRO, 100 * MICRO).expect("paced");
-        assert!(later > now && congestion.wait(later, 100 * MICRO, 100 * MICRO).is_none());
+        assert!((16..=18).contains(&left), "{left} leave at once");
+        let later = congestion.wait(now, 100 * MICRO).expect("paced");
+        assert!(later > now && congestion.wait(later, 100 * MICRO).is_none());
+    }
+
+    #[test]
+    fn a_window_of_less_than_a_segment_is_one_now_and_then() {
+        let now = Instant::from_nanos(1_000_000);
+        let mut congestion = fixed(UNIT / 4);
+        assert_eq!(congestion.window(), 1);
+        assert_eq!(congestion.wait(now, 100 * MICRO), None);
+        congestion.note_sent(now, 100 * MICRO);
+        assert_eq!(congestion.wait(now, 100 * MICRO), Some(now.plus(400 * MICRO)));
+    }
+
+    #[test]
+    fn a_window_follows_in_one_round_trip() {
+        let start = Instant::from_nanos(1_000_000);
+        let mut congestion = fixed(1_000 * UNIT);
+        congestion.note_lost();
+        let (mut now, mut left) = (start, 0);
+        while left < 1_000 {
+            match congestion.wait(now, 10_000 * MICRO) {
+                None => {
+                    congestion.note_sent(now, 10_000 * MICRO);
+                    left += 1;
+                }
+                Some(until) => now = until,
+            }
+        }
+        assert!((7_000..8_000).contains(&(now.since(start) / MICRO)), "with a fifth to spare: {now:?}");
     }
 }

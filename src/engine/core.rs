@@ -107,7 +107,7 @@ pub struct Engine<M> {
     pub(super) spent: Vec<u32>,
     pub(super) owed_now: VecDeque<u32>,
     pub(super) owed_later: VecDeque<(Instant, u32)>,
-    /// Endpoints with a packet of the closing hand-shake to be sent, one for each of them.
+    /// Endpoints with a packet without a sequence number to be sent, one for each of them.
     pub(super) notices: VecDeque<u32>,
     pub(super) timers: Wheel,
     /// Endpoints in the line of those whose share of the receive buffer is reviewed.
@@ -213,6 +213,15 @@ impl<M: Memory> Engine<M> {
         }
         self.names.insert(name, key.index);
         Ok(EndpointId(key))
+    }
+
+    /// The network says that the way to a peer carries only datagrams of this length. What is cut from
+    /// now on keeps to it; what is under way stays as long as it is.
+    pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
+        self.settle(now);
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
+            endpoint.path.handle_too_big(limit, now);
+        }
     }
 
     /// The endpoint of a process, when it is connected.

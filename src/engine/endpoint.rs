@@ -4,13 +4,13 @@ use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::core::Limits;
 use super::life::Evidence;
+use super::path::Path;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::slab::Roster;
 use super::time::MILLI;
 use super::window::{Order, ReceiveWindow, SendWindow};
 use super::{Instant, Peer};
-use crate::wire::usnic::Kind;
 use std::collections::VecDeque;
 
 /// Segments that a peer has room for when nothing else is known.
@@ -35,6 +35,17 @@ pub(super) enum Phase {
     Lingering,
     /// It does not answer.
     Dead,
+}
+
+/// A packet without a sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Close,
+    CloseAck,
+    /// Of what comes for a connection that is closed here.
+    Ack,
+    /// Of the peer's operation with this name.
+    Reject(u64),
 }
 
 /// What is owed to the peer in acknowledgements.
@@ -113,6 +124,7 @@ pub(super) struct Endpoint {
     pub(super) credit: u64,
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
+    pub(super) path: Path,
     /// Later arrivals of the channel that make a segment lost.
     pub(super) reordering: Reordering,
     /// When the latest of those that have arrived was sent.
@@ -126,7 +138,6 @@ pub(super) struct Endpoint {
     /// The operations of these.
     pub(super) getting: Roster,
     pub(super) serving: u32,
-    pub(super) refusing: u32,
 
     // Time.
     /// On the clock that does not run while we sleep.
@@ -146,8 +157,8 @@ pub(super) struct Endpoint {
     pub(super) paced_until: Option<Instant>,
     pub(super) close_at: Option<Instant>,
     pub(super) closes: u32,
-    /// Packets of the closing hand-shake to be sent.
-    pub(super) notices: Vec<Kind>,
+    /// Packets without a sequence number to be sent.
+    pub(super) notices: Vec<Notice>,
     /// Closed, we acknowledge everything below this unread.
     pub(super) late: u64,
     pub(super) armed: Option<Instant>,
@@ -171,7 +182,9 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(peer: Peer, window: u64, retransmit: u64, now: Instant) -> Self {
+        let congestion = Congestion::new(window, peer.max_datagram, now);
         Self {
+            path: Path::new(peer.max_datagram),
             peer,
             phase: Phase::Open,
             remote_closed: false,
@@ -192,7 +205,7 @@ impl Endpoint {
             in_flight_bytes: 0,
             credit: LEAST_CREDIT,
             rtt: Rtt::new(retransmit, now),
-            congestion: Congestion::new(window, now),
+            congestion,
             reordering: Reordering::new(),
             newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
@@ -203,7 +216,6 @@ impl Endpoint {
             gets: 0,
             getting: Roster::default(),
             serving: 0,
-            refusing: 0,
             heard: now,
             evidence: Evidence::default(),
             asked: 0,
@@ -248,7 +260,8 @@ impl Endpoint {
     /// Whether network and peer have room for a segment of such a charge now.
     #[inline(always)]
     pub(super) fn has_room(&mut self, charge: u32, now: Instant) -> bool {
-        if self.in_flight == 0 && now.since(self.last_sent) > IDLE {
+        // Who waited for a round trip was not silent.
+        if self.in_flight == 0 && now.since(self.last_sent) > IDLE + self.rtt.least().min(IDLE) {
             self.credit = self.credit.min(LEAST_CREDIT);
         }
         if self.in_flight >= self.congestion.window() {
@@ -259,7 +272,7 @@ impl Endpoint {
         if self.in_flight > 0 && self.in_flight_bytes + u64::from(charge) > room {
             return false;
         }
-        match self.congestion.wait(now, self.rtt.smoothed(), self.rtt.least()) {
+        match self.congestion.wait(now, self.rtt.least()) {
             None => true,
             Some(until) => {
                 self.congestion.note_limited();

@@ -6,7 +6,7 @@
 //! The answer tells what else is missing. So a stopped process, or a full queue, never causes more
 //! than a few packets of resends.
 
-use super::endpoint::{Endpoint, Phase};
+use super::endpoint::Phase;
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
 use super::slab::Key;
@@ -306,8 +306,8 @@ impl<M: Memory> Engine<M> {
                 self.events.push_back(Event::Done { cookie, outcome: Err(Error::Unreachable) });
             }
         }
-        if let Some(Endpoint { serving, refusing, .. }) = self.endpoints.at_mut(index) {
-            (*serving, *refusing) = (0, 0);
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.serving = 0;
         }
     }
 

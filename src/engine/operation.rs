@@ -73,7 +73,8 @@ impl<M: Memory> Operation<M> {
     pub(super) fn next_cut(&self, max_datagram: usize) -> Cut {
         let kind = match self.job {
             Job::Send { .. } => {
-                if self.total <= room(Kind::Fragment, max_datagram) {
+                // What has begun in chunks ends in chunks, however wide the path has become.
+                if self.cut == 0 && self.total <= room(Kind::Fragment, max_datagram) {
                     return Cut { kind: Kind::Fragment, len: self.total };
                 }
                 Kind::Chunk

@@ -1,9 +1,11 @@
 //! PUT and GET: bytes straight into and out of registered memory.
 //!
-//! A peer names a registration, its generation and a range; nothing else reaches memory. What is
-//! refused is told in a packet of its own. The segments of a PUT that was refused are not
-//! acknowledged until they come again as voids: so a PUT never looks done that was not.
+//! A peer names a registration, its generation and a range; nothing else reaches memory. A packet that
+//! names what is not there is not acknowledged but rejected, and comes again until that has been
+//! heard; then it comes as a void. So a PUT never looks done that was not, and a rejection needs
+//! neither a sequence number nor room in a window, which two that reject each other would wait for.
 
+use super::endpoint::Notice;
 use super::operation::Job;
 use super::slab::Key;
 use super::window::Coverage;
@@ -12,8 +14,8 @@ use crate::error::Error;
 
 /// GETs of one peer that are served at a time; further ones come again.
 const SERVED: u32 = 1024;
-/// Refusals to one peer under way at a time; more are not made until it has read these.
-const REFUSALS: u32 = 32;
+/// Notices to one peer that wait to be sent; what is dropped comes again.
+const NOTICES: usize = 64;
 
 impl<M: Memory> Engine<M> {
     /// Lets peers reach memory, until [`Self::deregister`].
@@ -35,7 +37,7 @@ impl<M: Memory> Engine<M> {
         for key in registered.served.take() {
             let Some((index, peers)) = self.operations.get(key).and_then(served) else { continue };
             self.fail(key.index, Error::NotFound);
-            self.refuse(index, peers, true);
+            self.refuse(index, peers);
         }
     }
 
@@ -106,7 +108,7 @@ impl<M: Memory> Engine<M> {
     ) -> bool {
         let len = payload.len() as u64;
         let Some(memory) = self.registry.find(id, generation, Access::WRITE, offset, len) else {
-            self.refuse(index, operation, false);
+            self.reject(index, operation);
             return false;
         };
         memory.write(offset as usize, payload);
@@ -124,7 +126,8 @@ impl<M: Memory> Engine<M> {
         operation: u64,
     ) -> bool {
         let Some(memory) = self.registry.find(registration, generation, Access::READ, offset, length) else {
-            return self.refuse(index, operation, false);
+            self.reject(index, operation);
+            return false;
         };
         let memory = memory.clone();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
@@ -195,21 +198,18 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Tells a peer that its operation is not possible; whether it will be told.
-    fn refuse(&mut self, index: u32, operation: u64, ours: bool) -> bool {
-        self.counters.num_refused_recvs.add(u64::from(!ours));
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
-        if endpoint.refusing >= REFUSALS && !ours {
-            return false;
+    /// Tells a peer that the GET that we were serving has come to nothing.
+    fn refuse(&mut self, index: u32, operation: u64) {
+        // It fails where nothing can be sent any more, and then the peer needs no word.
+        let _ = self.enqueue(self.id(index), Job::Refuse { operation }, 0, None, true);
+    }
+
+    /// Answers a packet of an operation that is not possible.
+    fn reject(&mut self, index: u32, operation: u64) {
+        self.counters.num_refused_recvs.add(1);
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.notices.len() < NOTICES) {
+            self.notify(index, Notice::Reject(operation));
         }
-        endpoint.refusing += 1;
-        if self.enqueue(self.id(index), Job::Refuse { operation }, 0, None, true).is_err()
-            && let Some(endpoint) = self.endpoints.at_mut(index)
-        {
-            endpoint.refusing -= 1;
-            return false;
-        }
-        true
     }
 
     /// The peer refuses an operation of ours.

@@ -245,6 +245,10 @@ impl<M: Memory> Engine<M> {
                 self.handle_close_ack(index);
                 return Received::Nothing;
             }
+            Body::Reject { operation } => {
+                self.handle_refused(index, operation);
+                return Received::Nothing;
+            }
             _ => {}
         }
         let Some(endpoint) = self.endpoints.at_mut(index) else {
@@ -296,7 +300,7 @@ impl<M: Memory> Engine<M> {
                 self.handle_refused(index, operation);
                 true
             }
-            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck => true,
+            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck | Body::Reject { .. } => true,
         };
         if taken {
             self.counters.max_rcvd_window_size.raise(repr.seq - next);

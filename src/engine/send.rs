@@ -93,13 +93,9 @@ impl<M: Memory> Engine<M> {
         let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
         let at = self.endpoints.get_mut(endpoint.0).filter(|at| takes(at.phase));
         let at = at.ok_or(Error::Unreachable)?;
-        let mut operation = Operation::new(index, cookie, job, total);
+        let operation = Operation::new(index, cookie, job, total);
         let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
-        let kind = operation.next_cut(at.peer.max_datagram).kind;
-        if let (Job::Send { fragment, .. }, Kind::Chunk) = (&mut operation.job, kind) {
-            *fragment = at.next_fragment;
-            at.next_fragment = at.next_fragment.wrapping_add(1).max(1);
-        }
+        let kind = operation.next_cut(at.path.width()).kind;
         let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
         let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
         at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
@@ -333,7 +329,7 @@ impl<M: Memory> Engine<M> {
             if endpoint.window.len() as u64 >= self.limits.window {
                 return None;
             }
-            let cut = operation.next_cut(endpoint.peer.max_datagram);
+            let cut = operation.next_cut(endpoint.path.width());
             let datagram = header_len(cut.kind) + cut.len as usize;
             let charge = endpoint.charge(datagram);
             if !endpoint.has_room(charge, now) {
@@ -344,6 +340,13 @@ impl<M: Memory> Engine<M> {
                 return None;
             }
             endpoint.handed += 1;
+            let cut = endpoint.path.poll_probe(now).map_or(cut, |len| operation.next_cut(len));
+            if let (Job::Send { fragment, .. }, Kind::Chunk, 0) =
+                (&mut operation.job, cut.kind, operation.cut)
+            {
+                *fragment = endpoint.next_fragment;
+                endpoint.next_fragment = endpoint.next_fragment.wrapping_add(1).max(1);
+            }
             let tiny = queue == 0 && datagram <= self.limits.max_tiny;
             let segment = Segment {
                 operation: place,
@@ -467,7 +470,7 @@ impl Endpoint {
         self.in_flight += 1;
         self.in_flight_bytes += u64::from(charge);
         (self.active, self.last_sent, self.used) = (now, now, true);
-        self.congestion.note_sent(now, self.rtt.smoothed(), self.rtt.least());
+        self.congestion.note_sent(now, self.rtt.least());
         // What was to wait for this packet waits no more, and is mostly the last that does.
         if let Some(due) = self.owed.due
             && owed_later.back() == Some(&(due, index))

@@ -4,16 +4,20 @@
 //! call. Completions are read in batches into a queue of our own and handed out one at a time, with
 //! nothing borrowed while the host runs: progress may nest, and the inner one goes on where the
 //! outer one was.
+//!
+//! Where the domain takes one call at a time, [`Turn`] makes them so: it is the cell of the completions that
+//! were read, so that a poll takes one cell and not two.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cushion::Cushion;
 use super::loan::{Memory, Payload, Piece, Source};
-use super::objects::{Object, Ready, table};
+use super::objects::{Domain, Object, Ready, table};
 use super::operation::{Id, Lease, Standing, Work};
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
@@ -152,14 +156,26 @@ struct Entries {
     cancel: Option<Cancel>,
 }
 
-struct Inbox {
+/// Completions that were read and not yet handed out.
+#[derive(Default)]
+pub(super) struct Inbox {
     entries: Box<[MaybeUninit<sys::fi_cq_tagged_entry>]>,
     next: usize,
     filled: usize,
 }
 
+/// The completions of a context; also the right to call, where a domain takes one call at a time
+/// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
+pub(super) type Turn = EngineCell<Inbox>;
+
 // SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
 unsafe impl std::marker::Send for Inbox {}
+
+/// What a call that is not made comes to: the operation goes back to who gave it.
+const BARRED: isize = -(sys::FI_EAGAIN as isize);
+
+/// Bars nothing.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// One transmit and one receive queue with the completion queue of both.
 pub struct Context<W: Work> {
@@ -167,7 +183,9 @@ pub struct Context<W: Work> {
     rx: *mut sys::fid_ep,
     cq: *mut sys::fid_cq,
     entries: Entries,
-    inbox: EngineCell<Inbox>,
+    inbox: Arc<Turn>,
+    /// The inbox is also the right to call.
+    takes_turns: bool,
     cushion: Option<(Cushion, RecvPieces)>,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
     _tx: Arc<Object>,
@@ -180,9 +198,9 @@ pub struct Context<W: Work> {
 // SAFETY: the pointers are to objects that the context holds and that any thread may use; the leases
 // that go through it may go to another thread.
 unsafe impl<W: Work> std::marker::Send for Context<W> {}
-// SAFETY: the entry points may be called by several threads at once as the threading level that the
-// domain was opened with says (`fi_domain(3)`); a lease comes out once, in whichever thread, and is
-// `Send`; the inbox is reached through its cell.
+// SAFETY: the entry points may be called by several threads at once if the domain's threading level is
+// `FI_THREAD_SAFE` (`fi_domain(3)`), and are called in turn otherwise; a lease comes out once, in whichever
+// thread, and is `Send`; the inbox is reached through its cell.
 unsafe impl<W: Work> Sync for Context<W> {}
 
 /// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
@@ -199,6 +217,7 @@ impl<W: Work> Context<W> {
         rx: Arc<Object>,
         queue: Object,
         parent: Option<Arc<Object>>,
+        domain: &Domain,
         ready: &Ready,
     ) -> Result<Self> {
         let (tx_ep, rx_ep): (*mut sys::fid_ep, *mut sys::fid_ep) = (tx.as_ptr(), rx.as_ptr());
@@ -222,12 +241,22 @@ impl<W: Work> Context<W> {
         };
         let inbox =
             Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
+        let inbox = match domain.turn() {
+            None => Arc::new(Turn::new(inbox)),
+            Some(turn) => {
+                // One inbox, one context.
+                let before = turn.with(|kept| kept.entries.is_empty().then(|| *kept = inbox));
+                before.ok_or(Error::Unsupported)?;
+                Arc::clone(turn)
+            }
+        };
         Ok(Self {
             tx: tx_ep,
             rx: rx_ep,
             cq,
             entries,
-            inbox: EngineCell::new(inbox),
+            inbox,
+            takes_turns: domain.turn().is_some(),
             cushion: None,
             _tx: tx,
             _rx: rx,
@@ -247,22 +276,36 @@ impl<W: Work> Context<W> {
         self.entries.recv_message.is_some()
     }
 
+    /// Whether calls of several threads go one after the other: what is looked at in a call is then as it
+    /// is until the call is over.
+    pub fn takes_turns(&self) -> bool {
+        self.takes_turns
+    }
+
+    /// Calls the provider, when it is our turn.
+    #[inline(always)]
+    fn call<R>(&self, call: impl FnOnce() -> R) -> R {
+        if self.takes_turns { self.inbox.with(|_| call()) } else { call() }
+    }
+
     /// Gives an operation to the provider with `call`; back it comes if that is refused.
     #[inline(always)]
     fn give(&self, lease: Lease<W>, call: impl FnOnce(*mut c_void) -> isize) -> Post<W> {
         let context = lease.posted(self.rx.addr());
-        posted(call(context.as_ptr())).map_err(|error| {
+        posted(self.call(|| call(context.as_ptr()))).map_err(|error| {
             // SAFETY: just given, and not taken: a provider that refuses keeps nothing.
             let given = unsafe { Lease::back(context) };
             Unposted { given, error }
         })
     }
 
-    /// Posts a receive into the loan as it lies (`fi_trecv(3)`), on the short path. Whatever is in the way,
-    /// the operation comes back, for [`recv`](Self::recv).
+    /// Posts a receive into the loan as it lies (`fi_trecv(3)`), on the short path, unless `barred`, which is
+    /// looked at when it is our turn. Whatever is in the way, the operation comes back, for
+    /// [`recv`](Self::recv).
     #[inline(always)]
     pub fn recv_in_place(
         &self,
+        barred: &AtomicBool,
         from: Address,
         bits: u64,
         ignore: u64,
@@ -271,12 +314,15 @@ impl<W: Work> Context<W> {
         let Some(to) = lease.lent_landing() else { return Err(lease) };
         let given = if let Some(cushion) = &self.cushion {
             // SAFETY: the memory is that of the loan, which the operation holds.
-            unsafe { self.recv_cushioned(cushion, to, from, bits, ignore, lease) }
+            unsafe { self.recv_cushioned(cushion, barred, to, from, bits, ignore, lease) }
         } else {
             let (start, none) = (to.start.cast(), ptr::null_mut());
             // SAFETY: the endpoint is open. The memory is lent until the loan's request is completed, which
             // takes the loan, which the operation holds until it completes.
             self.give(lease, |context| unsafe {
+                if barred.load(Ordering::Relaxed) {
+                    return BARRED;
+                }
                 (self.entries.recv)(self.rx, start, to.len, none, from.0, bits, ignore, context)
             })
         };
@@ -288,9 +334,11 @@ impl<W: Work> Context<W> {
     /// # Safety
     /// `to` is memory that the operation holds.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecv(3)`")]
     unsafe fn recv_cushioned(
         &self,
         (cushion, receive): &(Cushion, RecvPieces),
+        barred: &AtomicBool,
         to: Piece,
         from: Address,
         bits: u64,
@@ -303,6 +351,9 @@ impl<W: Work> Context<W> {
         // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
         // completion: the operation holds its own by the promise above, the context its cushion.
         self.give(lease, |context| unsafe {
+            if barred.load(Ordering::Relaxed) {
+                return BARRED;
+            }
             receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, context)
         })
     }
@@ -313,7 +364,7 @@ impl<W: Work> Context<W> {
         let Memory { piece: to, descriptor } = lease.landing();
         if let Some(cushion) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
             // SAFETY: the memory is what the operation says that it holds.
-            return unsafe { self.recv_cushioned(cushion, to, from, bits, ignore, lease) };
+            return unsafe { self.recv_cushioned(cushion, &NEVER, to, from, bits, ignore, lease) };
         }
         let start = to.start.cast();
         // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
@@ -402,12 +453,12 @@ impl<W: Work> Context<W> {
         data: Option<u64>,
     ) -> std::result::Result<(), PostError> {
         let (start, len) = (bytes.piece.start.cast(), bytes.piece.len);
-        posted(match data {
+        posted(self.call(|| match data {
             // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
             None => unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
             // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
             Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
-        })
+        }))
     }
 
     /// Asks whether a message is there (`FI_PEEK`); `claim` takes it out of matching for [`take`](Self::take).
@@ -499,7 +550,7 @@ impl<W: Work> Context<W> {
         if let (Some(cancel), Some(context)) = (self.entries.cancel, operation.context(self.rx.addr())) {
             // SAFETY: the endpoint is open, and the operation was posted there; one that has completed in the
             // meantime is ignored (`fi_cancel(3)`).
-            unsafe { cancel(self.rx.cast(), context) };
+            self.call(|| unsafe { cancel(self.rx.cast(), context) });
         }
     }
 
@@ -555,7 +606,7 @@ impl<W: Work> Context<W> {
         }
         let mut room = ErrorEntry::default();
         // SAFETY: the queue is open; the entry has room for what any known version writes.
-        let read = unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) };
+        let read = self.call(|| unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) });
         let _ = room.appended;
         match read {
             1.. => Trouble::Operation(Failure {

@@ -29,7 +29,8 @@ pub struct Wishes<'a> {
     pub mr_mode: i32,
     /// Bytes of completion data that are needed.
     pub cq_data_size: usize,
-    /// Whether several threads call the provider at once.
+    /// Whether calls of several threads should overlap in the provider. Otherwise they are made one after
+    /// the other, which costs a program with one thread less than the provider's own locks.
     pub threads: bool,
     /// Addresses are table indices, not provider values.
     pub table: bool,
@@ -249,6 +250,11 @@ impl<'a> Info<'a> {
             bytes @ 1..8 => (1 << (8 * bytes)) - 1,
             _ => u64::MAX,
         }
+    }
+
+    /// Whether calls may overlap in whatever way (`FI_THREAD_SAFE`).
+    pub(super) fn is_thread_safe(&self) -> bool {
+        self.domain_attr().threading == sys::fi_threading_FI_THREAD_SAFE
     }
 
     /// Longest message, bytes.

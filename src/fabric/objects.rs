@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::context::Context;
+use super::context::{Context, Inbox, Turn};
 use super::cushion::Cushion;
 use super::info::{Info, InfoList};
 use super::operation::Work;
@@ -17,7 +17,7 @@ macro_rules! table {
     ($object:expr, $name:ident) => {{
         // SAFETY: the object is open, and its tables live as long as it.
         let table = unsafe { (&raw const (*$object).$name).read() };
-        // SAFETY: as above; an open object has this table.
+        // SAFETY: an open object has this table, which nobody changes while the object is open.
         unsafe { &*table }
     }};
 }
@@ -28,7 +28,8 @@ pub(super) struct Object(NonNull<sys::fid>);
 
 // SAFETY: libfabric objects may be used and closed from any thread (`fi_domain(3)`, threading).
 unsafe impl Send for Object {}
-// SAFETY: as above; which calls may overlap is chosen by the domain's threading level.
+// SAFETY: a shared object is only read (its tables); calls on it go through `Domain::call` or a context,
+// which let them overlap only where the domain's threading level allows it.
 unsafe impl Sync for Object {}
 
 impl Object {
@@ -96,6 +97,8 @@ pub struct Domain {
     /// Keys of registrations: the next, and the bits that the provider takes.
     key: AtomicU64,
     key_bits: u64,
+    /// Of a domain that takes one call at a time.
+    turn: Option<Arc<Turn>>,
     _fabric: Arc<Fabric>,
 }
 
@@ -110,7 +113,22 @@ impl Domain {
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
         let key_bits = info.registration_key_bits();
-        Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, _fabric: Arc::clone(fabric) }))
+        let turn = (!info.is_thread_safe()).then(|| Arc::new(Turn::new(Inbox::default())));
+        let fabric = Arc::clone(fabric);
+        Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, turn, _fabric: fabric }))
+    }
+
+    /// What a context must hold while it calls, where calls may not overlap.
+    pub(super) fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
+    }
+
+    /// Makes a call, after others where they may not overlap.
+    pub(super) fn call<R>(&self, call: impl FnOnce() -> R) -> R {
+        match &self.turn {
+            Some(turn) => turn.with(|_| call()),
+            None => call(),
+        }
     }
 
     /// A key that no recent registration has.
@@ -153,7 +171,7 @@ impl Domain {
 /// The addresses of the peers (`fi_av(3)`).
 pub struct AddressVector {
     object: Object,
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
 }
 
 impl AddressVector {
@@ -171,7 +189,7 @@ impl AddressVector {
         done(unsafe { open(domain.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
-        Ok(Arc::new(Self { object, _domain: Arc::clone(domain) }))
+        Ok(Arc::new(Self { object, domain: Arc::clone(domain) }))
     }
 
     fn ops(&self) -> &sys::fi_ops_av {
@@ -193,9 +211,9 @@ impl AddressVector {
         let insert = self.ops().insert.ok_or(Error::Unsupported)?;
         let mut address = u64::MAX;
         // SAFETY: the vector is open; `name` is one whole name as `fi_getname` wrote it at the peer.
-        let inserted = unsafe {
+        let inserted = self.domain.call(|| unsafe {
             insert(self.object.as_ptr(), name.as_ptr().cast(), 1, &raw mut address, 0, ptr::null_mut())
-        };
+        });
         if inserted == 1 && address != u64::MAX { Ok(Address(address)) } else { Err(Error::Unreachable) }
     }
 
@@ -204,7 +222,7 @@ impl AddressVector {
         let remove = self.ops().remove.ok_or(Error::Unsupported)?;
         let mut address = address.0;
         // SAFETY: the vector is open.
-        done(unsafe { remove(self.object.as_ptr(), &raw mut address, 1, 0) })
+        done(self.domain.call(|| unsafe { remove(self.object.as_ptr(), &raw mut address, 1, 0) }))
     }
 }
 
@@ -214,7 +232,7 @@ pub struct Endpoint<W: Work> {
     object: Arc<Object>,
     first: Context<W>,
     others: Vec<Context<W>>,
-    _addresses: Arc<AddressVector>,
+    addresses: Arc<AddressVector>,
 }
 
 /// How an endpoint is to be made.
@@ -225,8 +243,6 @@ pub struct Ready {
     pub queue_size: usize,
     /// Completions that are read at once.
     pub batch: usize,
-    /// Whether several threads call at once.
-    pub threads: bool,
 }
 
 impl<W: Work> Endpoint<W> {
@@ -238,6 +254,10 @@ impl<W: Work> Endpoint<W> {
         ready: &Ready,
     ) -> Result<Self> {
         let info = info.iter().next().ok_or(Error::NotFound)?;
+        // Several contexts are for several threads: none of them has the turn of the others.
+        if ready.contexts.is_some() && domain.turn.is_some() {
+            return Err(Error::Unsupported);
+        }
         let open = match ready.contexts {
             Some(_) => domain.ops().scalable_ep,
             None => domain.ops().endpoint,
@@ -257,7 +277,8 @@ impl<W: Work> Endpoint<W> {
                 let queue = domain.completion_queue(ready.queue_size, TAGGED)?;
                 object.bind(&queue, both)?;
                 object.enable()?;
-                let context = Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, ready)?;
+                let context =
+                    Context::new(Arc::clone(&object), Arc::clone(&object), queue, None, domain, ready)?;
                 (context.cushioned(Cushion::for_provider(&info)), Vec::new())
             }
             Some(count) => {
@@ -266,7 +287,7 @@ impl<W: Work> Endpoint<W> {
                 (Self::scalable_context(domain, &object, 0, ready)?, others.collect::<Result<_>>()?)
             }
         };
-        Ok(Self { object, first, others, _addresses: Arc::clone(addresses) })
+        Ok(Self { object, first, others, addresses: Arc::clone(addresses) })
     }
 
     fn scalable_context(
@@ -294,7 +315,7 @@ impl<W: Work> Endpoint<W> {
         rx.bind(&queue, u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION)?;
         tx.enable()?;
         rx.enable()?;
-        Context::new(tx, rx, queue, Some(Arc::clone(object)), ready)
+        Context::new(tx, rx, queue, Some(Arc::clone(object)), domain, ready)
     }
 
     /// The first context; an ordinary endpoint has no other.
@@ -311,7 +332,7 @@ impl<W: Work> Endpoint<W> {
 
     /// The endpoint's name, to be inserted by peers.
     pub fn name(&self) -> Result<Vec<u8>> {
-        name_of(&self.object)
+        self.addresses.domain.call(|| name_of(&self.object))
     }
 }
 

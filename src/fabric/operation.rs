@@ -118,21 +118,31 @@ impl<W: Work> Place<W> {
         let state = State { home: ptr::null(), loan: Some(self.loan), held: Held::Loan, body };
         // SAFETY: valid for this write by the promise of `new`. What was there before needs no drop: a
         // lease that ends moves everything out.
-        unsafe { self.at.write(Operation::new(state)) };
+        unsafe { Operation::write(self.at, state) };
         Lease(self.at)
     }
 }
 
 impl<W: Work> Operation<W> {
+    /// Writes everything but the scratch.
+    ///
+    /// # Safety
+    /// `at` is valid for writes of an operation, and aligned.
     #[inline(always)]
-    fn new(state: State<W>) -> Self {
-        Self { scratch: MaybeUninit::uninit(), watched: Watched::new(), state }
+    unsafe fn write(at: NonNull<Self>, state: State<W>) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::vacate(at) };
+        // SAFETY: a field of what the caller says is valid.
+        let slot = unsafe { &raw mut (*at.as_ptr()).state };
+        // SAFETY: valid and aligned, for the same reason; what was there before needs no drop.
+        unsafe { slot.write(state) };
     }
 
     /// Notes that nothing is posted in memory where no operation is.
     ///
     /// # Safety
     /// `at` is valid for writes of an operation, and aligned.
+    #[inline(always)]
     unsafe fn vacate(at: NonNull<Self>) {
         // SAFETY: a field of what the caller says is valid.
         let watched = unsafe { &raw mut (*at.as_ptr()).watched };
@@ -281,7 +291,6 @@ impl<W: Work> Lease<W> {
     }
 
     /// Ends the operation: its memory goes back to where it came from, a registration is given up.
-    #[inline]
     pub fn end(self) -> Ended<W> {
         let at = ManuallyDrop::new(self).0;
         // SAFETY: initialised but for the scratch, which may be anything, and moved out of once: the lease
@@ -334,15 +343,18 @@ impl<W: Work> Lease<W> {
     /// The operation itself, if it is another.
     #[inline(always)]
     pub fn end_in_place(self) -> std::result::Result<LoanOf<W>, Self> {
-        if !matches!(self.state().held, Held::Loan) || self.loan().is_none() {
+        let state = self.state();
+        if !state.home.is_null() || !matches!(state.held, Held::Loan) || state.loan.is_none() {
             return Err(self);
         }
-        let ended = self.end();
-        // Both were looked at above.
-        match ended.loan {
-            Some(loan) => Ok(loan),
-            None => unreachable!(),
-        }
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: initialised but for the scratch, which may be anything, and moved out of once: the lease
+        // is gone, and what is written next does not drop what was there.
+        let State { loan, held, body, .. } = unsafe { at.read() }.state;
+        // What lies in the loan's memory holds nothing else, and host memory goes back with the request.
+        std::mem::forget(held);
+        drop(body);
+        loan.ok_or_else(|| unreachable!("looked at above"))
     }
 
     /// Gives the operation to the provider, at the object of this address: what libfabric gets as its context.
@@ -471,7 +483,7 @@ impl<W: Work> Pool<W> {
         let at = at.expect("a pool that has grown has a free operation");
         let state = State { home: self.shelf.as_ptr(), loan: None, held: Held::Nothing, body };
         // SAFETY: memory of a block, which stays as long as this operation is out; it was free.
-        unsafe { at.write(Operation::new(state)) };
+        unsafe { Operation::write(at, state) };
         Lease(at)
     }
 

@@ -35,9 +35,16 @@ pub struct Device {
 
 /// A registered piece of device memory; given up when dropped.
 pub struct Registration {
-    object: Object,
-    // Dropped last.
-    _domain: Arc<Domain>,
+    /// Always there until it is dropped.
+    object: Option<Object>,
+    domain: Arc<Domain>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let object = self.object.take();
+        self.domain.call(|| drop(object));
+    }
 }
 
 /// The attributes with room for fields that newer libraries append (112 bytes in 2.1).
@@ -87,18 +94,20 @@ impl Registration {
             appended: [0; 8],
         };
         let mut raw = ptr::null_mut();
+        let given = ptr::from_ref(&attributes).cast();
         // SAFETY: the domain is open; the callee reads the attributes, whatever its version, and
         // writes one owned object.
-        done(unsafe { open(fid.cast(), ptr::from_ref(&attributes).cast(), 0, &raw mut raw) })?;
+        done(domain.call(|| unsafe { open(fid.cast(), given, 0, &raw mut raw) }))?;
         let _ = attributes.appended;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
-        Ok(Self { object, _domain: Arc::clone(domain) })
+        Ok(Self { object: Some(object), domain: Arc::clone(domain) })
     }
 
     /// What the provider is shown with the memory (`fi_mr_desc(3)`).
     pub(super) fn descriptor(&self) -> *mut c_void {
-        let fid: *mut sys::fid_mr = self.object.as_ptr();
+        let Some(object) = &self.object else { return ptr::null_mut() };
+        let fid: *mut sys::fid_mr = object.as_ptr();
         // SAFETY: an open registration, whose descriptor does not change.
         unsafe { (*fid).mem_desc }
     }

@@ -49,7 +49,8 @@ pub unsafe trait Abi: Upcalls {
     fn default_exclude() -> &'static str;
     /// What the runtime knows about this process.
     fn facts() -> ProcessFacts;
-    /// Whether the user asked for `MPI_THREAD_MULTIPLE`.
+    /// Whether the user has asked for `MPI_THREAD_MULTIPLE` so far: what to expect, and no promise. Sessions
+    /// do not show here, and more may be asked for later, or less by `MPI_T_init_thread`.
     fn threads() -> bool;
     /// Publishes the endpoint's name to the job.
     fn publish(name: &[u8]) -> Result<()>;

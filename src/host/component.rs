@@ -110,8 +110,7 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
         |why: String| if is_wanted(name, &config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
     let library = Library::open().map_err(|missing| wish(missing.0))?;
     let facts = A::facts();
-    let threads = A::threads();
-    let needs = ofi::Needs { threads, untagged: A::GROUP_COMMUNICATORS };
+    let needs = ofi::Needs { threads: A::threads(), untagged: A::GROUP_COMMUNICATORS };
     let list = ofi::candidates(library, &config, needs).map_err(|error| match error {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
@@ -137,7 +136,7 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
     let devices = (config.device && A::has_devices())
         .then(|| ofi::reaching_devices(library, &config, needs, &offer))
         .flatten();
-    let open = |offer: &Offer<'_>| Ofi::<A>::open(offer, &config, threads, facts.universe);
+    let open = |offer: &Offer<'_>| Ofi::<A>::open(offer, &config, facts.universe);
     let reaching = devices.as_ref().and_then(|found| open(&offer.with_devices(found)?).ok());
     let ofi = reaching.map_or_else(|| open(&offer), Ok).map_err(|error| {
         Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))

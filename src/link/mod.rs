@@ -201,6 +201,12 @@ pub trait Link {
     /// A peer that the network says is gone; each report once.
     fn poll_refused(&mut self) -> Option<AddressId>;
 
+    /// A peer of whose path the network has said that it is narrower than a datagram was long; what
+    /// it carries, [`max_datagram`](Self::max_datagram) says.
+    fn poll_narrowed(&mut self) -> Option<AddressId> {
+        None
+    }
+
     /// What became of datagrams so far.
     fn counters(&self) -> &Counters;
 }

@@ -76,6 +76,8 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// Peers whose ports are closed, each once.
     pub(super) refused: Vec<AddressId>,
+    /// Peers whose path the network has called too narrow, each once.
+    pub(super) narrowed: Vec<AddressId>,
     /// Whether the kernel cuts messages.
     pub(super) offload: bool,
     /// Whether addresses are IPv6.
@@ -99,6 +101,16 @@ impl Shared {
             udp.send_buffer(self.send_buffer);
             peer.own[channel] = Some(Arc::new(udp));
             self.connections -= 1;
+        }
+    }
+
+    /// The network carries only datagrams of this length to the peer.
+    #[cold]
+    fn narrow(&mut self, id: AddressId, width: usize) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.path = peer.path.min(width);
+        if !self.narrowed.contains(&id) {
+            self.narrowed.push(id);
         }
     }
 
@@ -229,6 +241,10 @@ impl Sender {
                     took += sent;
                     tries = 0;
                     let to = first.to;
+                    // The path has become wider: the kernel has let it go whole.
+                    if let Some(peer) = shared.peers.get_mut(to).filter(|peer| peer.path < first.len()) {
+                        peer.path = first.len();
+                    }
                     self.outbox.advance(sent);
                     if sent == 1
                         && shared.peers.get_mut(to).is_some_and(|peer| peer.is_worth_it(self.channel))
@@ -293,12 +309,13 @@ impl Sender {
         let count = self.plan.counts.first().copied().unwrap_or(1);
         let Some(first) = self.outbox.entries().first().copied() else { return Ok(0) };
         match errno {
-            libc::EMSGSIZE if count > 1 => {
+            // Kernels say either of datagrams that are too long for the path.
+            libc::EMSGSIZE | libc::EINVAL if count > 1 => {
                 if let Some(peer) = shared.peers.get_mut(first.to) {
                     peer.plain = true;
                 }
             }
-            libc::EIO | libc::EINVAL | libc::EOPNOTSUPP if count > 1 => shared.offload = false,
+            libc::EIO | libc::EOPNOTSUPP if count > 1 => shared.offload = false,
             libc::EMSGSIZE => return self.send_in_fragments(&first, udp, shared),
             // The error may be one of an earlier datagram that the call only announced.
             _ if reports > 0 && tries < TRIES => {}
@@ -326,9 +343,11 @@ impl Sender {
                 shared.counters.sent += 1;
             }
         }
+        // The report has said the width of the path, if anything did.
+        shared.narrow(first.to, first.len() - 1);
         if let Some(peer) = shared.peers.get_mut(first.to) {
-            // The report has said the width of the path, if anything did.
-            peer.path = peer.path.min(first.len() - 1);
+            // That was why the kernel did not cut messages of such datagrams.
+            peer.plain = false;
         }
         self.outbox.advance(1);
         Ok(usize::from(result.is_ok()))
@@ -370,11 +389,8 @@ pub(super) fn hear(udp: &Udp, shared: &mut Shared) -> usize {
             }
             (libc::ECONNREFUSED, None) => shared.counters.refused += 1,
             (libc::EMSGSIZE, Some(peer)) => {
-                if let Some(peer) = shared.peers.get_mut(peer) {
-                    // Narrower than any network is: not to be believed.
-                    let width = (report.mtu as usize).max(552).saturating_sub(headers);
-                    peer.path = peer.path.min(width);
-                }
+                // Narrower than any network is: not to be believed.
+                shared.narrow(peer, (report.mtu as usize).max(552).saturating_sub(headers));
             }
             (libc::EMSGSIZE, None) => {}
             _ => shared.counters.unreachable += 1,

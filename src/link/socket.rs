@@ -97,6 +97,7 @@ impl Socket {
                 peers: Peers::new(),
                 counters: Counters::default(),
                 refused: Vec::new(),
+                narrowed: Vec::new(),
                 offload,
                 v6: address.is_ipv6(),
                 address,
@@ -195,6 +196,7 @@ impl Link for Socket {
         if let Some(peer) = self.shared.peers.release(address) {
             self.shared.disconnect(peer);
             self.shared.refused.retain(|refused| *refused != address);
+            self.shared.narrowed.retain(|narrowed| *narrowed != address);
         }
     }
 
@@ -246,6 +248,10 @@ impl Link for Socket {
 
     fn poll_refused(&mut self) -> Option<AddressId> {
         self.shared.refused.pop()
+    }
+
+    fn poll_narrowed(&mut self) -> Option<AddressId> {
+        self.shared.narrowed.pop()
     }
 
     fn counters(&self) -> &Counters {

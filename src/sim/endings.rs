@@ -407,6 +407,34 @@ fn only_what_was_allowed_is_done() {
 }
 
 #[test]
+fn two_that_reject_everything_of_each_other_come_to_an_end() {
+    for loss in [0, 100_000] {
+        let mut network = pair(lossy(loss), 0);
+        let (len, each) = (5000, 60);
+        let gone = [0, 1].map(|node| {
+            let engine = &mut network.nodes[node].engine;
+            let registration = engine.register(block(len), Access::BOTH);
+            engine.deregister(registration);
+            registration
+        });
+        for node in 0..2 {
+            let (endpoint, now) = (network.endpoint(node, 1 - node), network.now());
+            let engine = &mut network.nodes[node].engine;
+            for cookie in 0..each {
+                engine.put(endpoint, block(len), gone[1 - node], 0, cookie, now).expect("asked");
+                engine.get(endpoint, block(len), gone[1 - node], 0, each + cookie, now).expect("asked");
+            }
+            network.nudge(node);
+        }
+        run(&mut network, 60 * SECOND);
+        let seen = story(&mut network);
+        assert_eq!(seen.len() as u64, 4 * each, "{}", network.describe());
+        assert!(seen.iter().all(|word| word.ends_with("Err(NotFound)")), "{seen:?}");
+        assert!(network.nodes.iter().all(|node| node.engine.outstanding() == (0, 0)));
+    }
+}
+
+#[test]
 fn forgetting_ends_everything_at_once() {
     let mut network = pair(lossy(0), 0);
     send(&mut network, 0, 1, 1_000_000, 1).expect("sent");

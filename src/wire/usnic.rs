@@ -70,7 +70,7 @@ pub enum Kind {
     GetRequest = 5,
     /// The data asked for.
     GetData = 6,
-    /// A PUT or GET is not possible.
+    /// A GET that was being served has come to nothing.
     Refused = 7,
     /// Nothing: it stands where a cancelled segment stood.
     Void = 8,
@@ -78,6 +78,8 @@ pub enum Kind {
     Close = 9,
     /// Answers a `Close`.
     CloseAck = 10,
+    /// Answers a packet of a PUT or GET that is not possible, each time that it comes.
+    Reject = 11,
 }
 
 impl Kind {
@@ -93,13 +95,14 @@ impl Kind {
             8 => Self::Void,
             9 => Self::Close,
             10 => Self::CloseAck,
+            11 => Self::Reject,
             _ => return None,
         })
     }
 
     /// Whether packets of the kind have a sequence number and are acknowledged.
     pub const fn is_sequenced(self) -> bool {
-        !matches!(self, Self::Ack | Self::Close | Self::CloseAck)
+        !matches!(self, Self::Ack | Self::Close | Self::CloseAck | Self::Reject)
     }
 }
 
@@ -240,6 +243,11 @@ pub enum Body {
     Close,
     /// See [`Kind::CloseAck`].
     CloseAck,
+    /// See [`Kind::Reject`].
+    Reject {
+        /// The receiver's name of the operation.
+        operation: u64,
+    },
 }
 
 impl Body {
@@ -257,6 +265,7 @@ impl Body {
             Self::Void => Kind::Void,
             Self::Close => Kind::Close,
             Self::CloseAck => Kind::CloseAck,
+            Self::Reject { .. } => Kind::Reject,
         }
     }
 }
@@ -270,7 +279,7 @@ pub const fn header_len(kind: Kind) -> usize {
             Kind::Put => 24,
             Kind::GetRequest => 32,
             Kind::GetData => 16,
-            Kind::Refused => 8,
+            Kind::Refused | Kind::Reject => 8,
             Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck => 0,
         }
 }
@@ -470,7 +479,9 @@ impl Repr {
                 put(&mut bytes, 64, operation.to_le_bytes());
                 put(&mut bytes, 72, offset.to_le_bytes());
             }
-            Body::Refused { operation } => put(&mut bytes, 64, operation.to_le_bytes()),
+            Body::Refused { operation } | Body::Reject { operation } => {
+                put(&mut bytes, 64, operation.to_le_bytes());
+            }
             Body::Fragment | Body::Void | Body::Close | Body::CloseAck => {}
         }
         let (length, connection) = (self.length.to_le_bytes(), self.connection.to_le_bytes());
@@ -533,7 +544,13 @@ impl<'a> Packet<'a> {
         let length = u16::from_le_bytes([fixed[4], fixed[5]]);
         let bare = matches!(
             kind,
-            Kind::Ack | Kind::GetRequest | Kind::Refused | Kind::Void | Kind::Close | Kind::CloseAck
+            Kind::Ack
+                | Kind::GetRequest
+                | Kind::Refused
+                | Kind::Void
+                | Kind::Close
+                | Kind::CloseAck
+                | Kind::Reject
         );
         if usize::from(length) > bytes.len() - header || bare && length != 0 {
             return Err(Malformed::Length);
@@ -568,6 +585,7 @@ impl<'a> Packet<'a> {
             Kind::Void => Body::Void,
             Kind::Close => Body::Close,
             Kind::CloseAck => Body::CloseAck,
+            Kind::Reject => Body::Reject { operation: long(rest, 0) },
         };
         let repr = Repr::read(fixed, flags, length, body);
         Ok(Self { bytes, header, repr })

@@ -41,6 +41,7 @@ fn bodies() -> Vec<Body> {
         Body::Void,
         Body::Close,
         Body::CloseAck,
+        Body::Reject { operation: 1 << 40 },
     ]
 }
 
@@ -144,7 +145,7 @@ fn each_reason_to_refuse_is_its_own() {
     };
     assert_eq!(with(0, 2), Err(Malformed::Version));
     assert_eq!(with(1, 0), Err(Malformed::Kind));
-    assert_eq!(with(1, 11), Err(Malformed::Kind));
+    assert_eq!(with(1, 12), Err(Malformed::Kind));
     assert_eq!(with(2, 0x70), Err(Malformed::Flags));
     assert_eq!(with(2, 0x10), Err(Malformed::Flags), "no bitmap but in an acknowledgement");
     assert_eq!(with(4, 1), Err(Malformed::Length));

@@ -444,11 +444,16 @@ impl State {
         }
     }
 
-    /// Tells the engine of peers whom the network calls gone.
+    /// Tells the engine of peers whom the network calls gone, or far away behind narrow paths.
     fn hear_refusals(&mut self, now: Instant) {
         while let Some(address) = self.link.poll_refused() {
             let gone = self.routes.at(address);
             gone.into_iter().for_each(|endpoint| self.engine.handle_gone(endpoint, now));
+        }
+        while let Some(address) = self.link.poll_narrowed() {
+            let limit = self.link.max_datagram(Channel::Data, address);
+            let narrow = self.routes.at(address);
+            narrow.into_iter().for_each(|endpoint| self.engine.handle_too_big(endpoint, limit, now));
         }
     }
 

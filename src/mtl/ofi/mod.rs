@@ -106,7 +106,7 @@ const MOST_IDLE: usize = 64;
 
 impl<H: Upcalls> Ofi<H> {
     /// Opens the endpoint of an offer for a job of about `universe` processes.
-    pub fn open(offer: &Offer<'_>, config: &config::Ofi, threads: bool, universe: usize) -> Result<Self> {
+    pub fn open(offer: &Offer<'_>, config: &config::Ofi, universe: usize) -> Result<Self> {
         let most = offer.info.max_contexts().max(1);
         let contexts = config.scalable.then(|| config.contexts.clamp(1, most));
         let context_bits = contexts.map_or(0, |n| usize::BITS - (n - 1).leading_zeros());
@@ -115,9 +115,9 @@ impl<H: Upcalls> Ofi<H> {
         let domain = Domain::open(&fabric, &offer.info)?;
         let addresses = AddressVector::open(&domain, config.av_table, universe, context_bits)?;
         let batch = config.progress_event_count.clamp(1, MOST_EVENTS);
-        let ready =
-            Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch, threads };
+        let ready = Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch };
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
+        let overlap = !endpoint.first().takes_turns();
         let ofi = Self {
             inject_size: offer.info.inject_size(),
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
@@ -131,7 +131,7 @@ impl<H: Upcalls> Ofi<H> {
             outbox: EngineCell::new(Vec::new()),
             deferred: AtomicBool::new(false),
             exchange: Exchange::new(),
-            unexpected: Unexpected::new(&offer.info, threads, config.scalable),
+            unexpected: Unexpected::new(&offer.info, overlap, config.scalable),
             answers: Answers::new(),
             ready: body::Ready::new(),
             peers: EngineCell::new(()),

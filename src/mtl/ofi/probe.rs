@@ -6,7 +6,7 @@ use super::body::{Op, Seen};
 use super::unexpected::{MessageKey, Peeked, Sight};
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, PostError, Unposted, sys};
+use crate::fabric::{Address, Completion, Failure, Id, Pause, PostError, Trouble, Unposted, sys};
 use crate::mtl::{Communicator, Envelope, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
 
@@ -35,6 +35,11 @@ impl<H: Upcalls> Ofi<H> {
         if !self.unexpected.watch.load(Ordering::Relaxed) {
             let peeked = self.peek_provider::<L>(comm, source, want, false)?;
             return Ok(peeked.map(|peeked| peeked.seen.envelope::<L>()));
+        }
+        if self.unexpected.begin_probe() {
+            let peeked = self.peek_provider::<L>(comm, source, want, false);
+            self.unexpected.end_probe();
+            return Ok(peeked?.map(|peeked| peeked.seen.envelope::<L>()));
         }
         match self.look_first::<L>(comm, source, want, false) {
             Sight::Later => Ok(None),
@@ -145,12 +150,33 @@ impl<H: Upcalls> Ofi<H> {
                 error => return Err(Error::from(error)),
             }
         }
-        let operation = self.wait::<L>(which);
-        let Body::Wait(seen) = *operation else { return Err(Error::NotFound) };
+        let (operation, seen) = self.answer_to::<L>(context, which)?;
         match seen.ended {
             Ok(()) => Ok(Some(Peeked { operation, context, seen })),
             Err(code) if code == sys::FI_ENOMSG as i32 => Ok(None),
             Err(code) => Err(Error::Fabric(code)),
         }
+    }
+
+    /// Waits for the end of a peek. As a rule it is what the queue says next.
+    #[inline]
+    fn answer_to<L: Layout>(&self, index: usize, which: Id) -> Result<(Op<H>, Seen)> {
+        let context = self.context(index);
+        match context.poll() {
+            Ok((Completion { lease, len, data, tag }, _)) if lease.id() == which => {
+                return Ok((lease, Seen { ended: Ok(()), bits: tag, data, len }));
+            }
+            Ok((completion, _)) => self.dispatch::<L>(index, completion),
+            Err(Pause::Empty) => {}
+            Err(Pause::Error(code)) => match context.failure(code) {
+                Trouble::Operation(Failure { lease: Some(lease), code, .. }) if lease.id() == which => {
+                    return Ok((lease, Seen { ended: Err(code), ..Seen::NOTHING }));
+                }
+                trouble => self.trouble::<L>(index, trouble),
+            },
+        }
+        let operation = self.wait::<L>(which);
+        let Body::Wait(seen) = *operation else { return Err(Error::NotFound) };
+        Ok((operation, seen))
     }
 }

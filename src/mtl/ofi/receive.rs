@@ -26,11 +26,9 @@ impl<H: Upcalls> Ofi<H> {
         let from =
             if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
         let mut operation = place.install(Body::Receive { comm });
-        if !self.unexpected.long_way.load(Ordering::Relaxed)
-            && let Some(from) = from
-        {
-            let want = L::receive(comm.context_id(), source, tag);
-            match self.endpoint.first().recv_in_place(from, want.bits, want.ignore, operation) {
+        if let Some(from) = from {
+            let (want, barred) = (L::receive(comm.context_id(), source, tag), &self.unexpected.long_way);
+            match self.endpoint.first().recv_in_place(barred, from, want.bits, want.ignore, operation) {
                 Ok(()) => return Ok(()),
                 Err(back) => operation = back,
             }

@@ -56,7 +56,7 @@ fn progress(mode: ProgressMode) -> Progress {
 /// What the host needs of a provider, whatever its users want.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Several threads call at once.
+    /// Several threads are expected to call at once. They may in any case.
     pub threads: bool,
     /// Messages outside tag matching, for communicators made from groups.
     pub untagged: bool,
@@ -99,7 +99,7 @@ fn ask(
         } else {
             0
         },
-        threads: needs.threads,
+        threads: needs.threads || config.scalable,
         table: config.av_table,
         control: progress(config.control_progress),
         data: progress(config.data_progress),

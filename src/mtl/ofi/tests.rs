@@ -33,7 +33,7 @@ fn open() -> Option<Ofi<Fake>> {
     let needs = Needs { threads: false, untagged: true };
     let offers = candidates(library, &config, needs).ok()?;
     let offer = select(&offers, &config, 0, 2).ok()?;
-    let ofi = Ofi::open(&offer, &config, false, 2).expect("an endpoint");
+    let ofi = Ofi::open(&offer, &config, 2).expect("an endpoint");
     let name = ofi.name().expect("a name");
     job([name.clone(), name]);
     Some(ofi)

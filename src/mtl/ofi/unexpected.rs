@@ -40,8 +40,9 @@ pub(super) struct Unexpected<H: Upcalls> {
     pub(super) waiting: AtomicBool,
     /// What is here must be looked at: the provider is of that kind, or there are messages or receives.
     pub(super) watch: AtomicBool,
-    /// Receives take the long way: there are messages or receives here, or other threads that might make
-    /// some, or the endpoint has several contexts.
+    /// Receives take the long way: there are messages or receives here, or calls of other threads that might
+    /// make some overlap with the receive, or the endpoint has several contexts. Where calls do not overlap
+    /// this is looked at within the call: it is set before the first message is claimed.
     pub(super) long_way: AtomicBool,
     always: bool,
     /// The provider has room for so many receives, and one place of it is kept for claimed messages.
@@ -50,12 +51,13 @@ pub(super) struct Unexpected<H: Upcalls> {
     pub(super) every_bit: u64,
     idle: AtomicU32,
     patience: AtomicU32,
+    /// Probes that the provider is answering: nothing is taken over meanwhile.
+    probes: AtomicU32,
     pub(super) queue: EngineCell<Queue<H>>,
 }
 
 pub(super) struct Queue<H: Upcalls> {
     pub(super) taking_over: bool,
-    probes: u32,
     last: MessageKey,
     /// Taken over, and not matched.
     messages: BTreeMap<MessageKey, Message<H>>,
@@ -125,9 +127,9 @@ pub(super) struct Peeked<H: Upcalls> {
 }
 
 impl<H: Upcalls> Unexpected<H> {
-    pub(super) fn new(info: &Info<'_>, threads: bool, scalable: bool) -> Self {
+    pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool) -> Self {
         let needed = matches!(info.provider(), "net" | "tcp");
-        let always = scalable || (needed && threads);
+        let always = scalable || (needed && overlap);
         let limited = info.provider().ends_with("ofi_rxm");
         let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
         Self {
@@ -140,8 +142,31 @@ impl<H: Upcalls> Unexpected<H> {
             every_bit,
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
+            probes: AtomicU32::new(0),
             queue: EngineCell::new(Queue::new()),
         }
+    }
+
+    /// Begins a probe of the provider where nothing lies here, nothing waits, and nothing is to be taken
+    /// over. Then [`end_probe`](Self::end_probe) must follow.
+    #[inline]
+    pub(super) fn begin_probe(&self) -> bool {
+        if self.long_way.load(Ordering::Relaxed) || self.is_time() {
+            return false;
+        }
+        // SYNC POINT: probes (the other half is in `take_over`): either sees what the other has written
+        self.probes.fetch_add(1, Ordering::SeqCst);
+        if self.long_way.load(Ordering::SeqCst) {
+            self.end_probe();
+            return false;
+        }
+        true
+    }
+
+    /// The provider has answered.
+    #[inline]
+    pub(super) fn end_probe(&self) {
+        self.probes.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Counts an idle poll; true when it is time to look for unexpected messages.
@@ -157,7 +182,6 @@ impl<H: Upcalls> Queue<H> {
     fn new() -> Self {
         Self {
             taking_over: false,
-            probes: 0,
             last: 0,
             messages: BTreeMap::new(),
             matched: BTreeMap::new(),
@@ -266,7 +290,7 @@ impl<H: Upcalls> Ofi<H> {
                 return Sight::Later;
             }
             let Some(key) = queue.find::<L>(want, source) else {
-                queue.probes += 1;
+                self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
                 return Sight::AskProvider;
             };
             let envelope = queue.messages[&key].seen.envelope::<L>();
@@ -281,8 +305,9 @@ impl<H: Upcalls> Ofi<H> {
     /// is claimed now.
     pub(super) fn looked(&self, claimed: Option<Peeked<H>>, comm: H::Comm) -> Option<MessageKey> {
         self.unexpected.queue.with(|queue| {
-            queue.probes -= 1;
-            claimed.map(|peeked| queue.claim(peeked, comm))
+            let key = claimed.map(|peeked| queue.claim(peeked, comm));
+            self.unexpected.end_probe();
+            key
         })
     }
 
@@ -297,12 +322,16 @@ impl<H: Upcalls> Ofi<H> {
         let unexpected = &self.unexpected;
         unexpected.idle.store(0, Ordering::Relaxed);
         let begun = unexpected.queue.with(|queue| {
-            let free = !queue.taking_over && queue.probes == 0;
-            if !free {
+            if queue.taking_over {
+                return false;
+            }
+            // SYNC POINT: probes (the other half is in `begin_probe`)
+            unexpected.long_way.store(true, Ordering::SeqCst);
+            if unexpected.probes.load(Ordering::SeqCst) != 0 {
+                queue.show(unexpected);
                 return false;
             }
             queue.taking_over = true;
-            unexpected.long_way.store(true, Ordering::Relaxed);
             for (key, Claimed { operation, comm, context, seen }) in std::mem::take(&mut queue.claimed) {
                 let message = Message { seen, comm: Some(comm), bytes: Bytes::OnTheirWay, receive: None };
                 queue.matched.insert(key, message);

@@ -1,0 +1,77 @@
+//! Spreads segments over time: one after each interval on average, bursts apart.
+
+use super::Instant;
+use super::time::MICRO;
+
+/// When the next segment would leave if all left evenly.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    next: Instant,
+}
+
+impl Pacer {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { next: now }
+    }
+
+    /// When the next segment may leave, if so many nanoseconds lie between segments and so many may
+    /// leave before their time; `None`: now.
+    #[inline]
+    pub(super) fn wait(&self, now: Instant, interval: u64, burst: u64) -> Option<Instant> {
+        let ahead = self.next.since(now);
+        let burst = burst.saturating_mul(interval);
+        // What has to wait waits until half a burst may go, so that bursts stay worth a call.
+        (ahead > burst).then(|| now.plus((ahead - burst / 2).max(MICRO)))
+    }
+
+    /// A segment leaves.
+    #[inline]
+    pub(super) fn note_sent(&mut self, now: Instant, interval: u64) {
+        self.next = self.next.max(now).plus(interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_leaves_at_once_and_the_rest_evenly() {
+        let mut now = Instant::from_nanos(1_000_000);
+        let mut pacer = Pacer::new(now);
+        let (start, mut left) = (now, 0);
+        while left < 1_000 {
+            match pacer.wait(now, 10 * MICRO, 8) {
+                None => {
+                    pacer.note_sent(now, 10 * MICRO);
+                    left += 1;
+                    assert!(left != 9 || now == start, "the first nine go at once");
+                }
+                Some(until) => {
+                    assert!(left >= 9 && until > now);
+                    now = until;
+                }
+            }
+        }
+        let took = now.since(start);
+        assert!((9_850 * MICRO..=10_000 * MICRO).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn without_a_burst_each_waits_for_its_time() {
+        let now = Instant::from_nanos(5);
+        let mut pacer = Pacer::new(now);
+        assert_eq!(pacer.wait(now, 300 * MICRO, 0), None);
+        pacer.note_sent(now, 300 * MICRO);
+        assert_eq!(pacer.wait(now, 300 * MICRO, 0), Some(now.plus(300 * MICRO)));
+        assert_eq!(pacer.wait(now.plus(300 * MICRO), 300 * MICRO, 0), None);
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let mut pacer = Pacer::new(Instant::ORIGIN);
+        let now = Instant::from_nanos(1_000_000_000);
+        (0..3).for_each(|_| pacer.note_sent(now, 100 * MICRO));
+        assert!(pacer.wait(now, 100 * MICRO, 1).is_some());
+    }
+}

@@ -466,8 +466,13 @@ macro_rules! handles {
                 }
 
                 unsafe fn take_message(message: *mut *mut sys::Message) -> Option<u64> {
+                    let null = Self::null_message();
                     // SAFETY: the host passes the address of the user's handle.
-                    let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
+                    let raw = NonNull::new(unsafe { message.replace(null) })?;
+                    // That one is the host's own, and stands for none.
+                    if raw.as_ptr() == null {
+                        return None;
+                    }
                     let claim = field!(raw, request);
                     MESSAGES.lock().push(Messages(raw));
                     (!claim.is_null()).then(|| claim.addr() as u64)

@@ -31,6 +31,7 @@ mod delay_bound;
 mod endpoint;
 mod extents;
 mod fastpath;
+mod life;
 mod loss;
 mod memory;
 mod operation;
@@ -199,8 +200,8 @@ pub enum Event {
         /// Which.
         endpoint: EndpointId,
     },
-    /// The peer has been silent for some time though it was asked. Whoever knows how its process is
-    /// may say so: [`Engine::handle_alive`], [`Engine::handle_ended`]. Comes again while it lasts.
+    /// The peer has been silent for some time though it was asked, or the network refuses what is sent to
+    /// it. Whoever knows how its process is may say so: [`Engine::handle_alive`], [`Engine::handle_ended`]. Comes again while it lasts.
     Silent {
         /// Which.
         endpoint: EndpointId,

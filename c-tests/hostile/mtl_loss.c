@@ -17,7 +17,8 @@ static void finalized_under_way(void)
 {
     enum { COUNT = 20 };
     struct request *in[COUNT], *out[COUNT];
-    ompi_message_t *message = NULL;
+    /* Kept to the end: it is the host's that has lost it. */
+    static ompi_message_t *message;
     int flag = 0;
 
     mtl_begin(&mtl, "hawser", false);
@@ -117,12 +118,13 @@ static void *talk(void *argument)
     return NULL;
 }
 
-static void threads(void)
+static void talk_in_threads(bool from_the_start)
 {
     pthread_t thread[THREADS];
 
     each = is_slow ? 15 : 60;
-    mtl_begin(&mtl, "hawser", true);
+    mtl_begin(&mtl, "hawser", from_the_start);
+    host_set_threads(true);
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(pthread_create(&thread[i], NULL, talk, (void *)i) == 0);
     for (int i = 0; i < THREADS; i++)
@@ -130,9 +132,15 @@ static void threads(void)
     mtl_end(&mtl);
 }
 
+static void threads(void) { talk_in_threads(true); }
+
+/* The module was made for one thread; then a session asks for more. */
+static void threads_come_later(void) { talk_in_threads(false); }
+
 const struct test mtl_loss_tests[] = {
     {"mtl finalized under way", finalized_under_way, RETURNS},
     {"mtl peer dies", peer_dies, IS_KILLED},
     {"mtl threads", threads, RETURNS},
+    {"mtl threads come later", threads_come_later, RETURNS},
     {0},
 };

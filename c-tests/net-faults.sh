@@ -15,9 +15,8 @@
 #     HAWSER_BTL_OPTIONS=…     more words for mpirun
 #     HAWSER_STOP=5            for how many seconds a rank is stopped
 #     HAWSER_DOWN=2            for how many seconds a network is down
-#     HAWSER_PEER_TIMEOUT=…    after how long usnic gives up a silent peer (btl_usnic_peer_timeout, as
-#                              it is written there); how long ranks may take to end after a death, in
-#     HAWSER_END=30            seconds
+#     HAWSER_PEER_TIMEOUT=5    after how long a host that is gone is given up (btl_usnic_peer_timeout); how
+#     HAWSER_END=30            long ranks may take to end after a death, in seconds
 #     HAWSER_FORGED=1000000    how many forged packets, of each sort
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -209,9 +208,6 @@ stopped 3 6 3
 
 # --- a rank that is killed
 
-timeout_of=()
-[ "$btl" != usnic ] || timeout_of=(--mca btl_usnic_peer_timeout "${HAWSER_PEER_TIMEOUT:-5}")
-
 victim_is_dead() {
     local pid
     pid=$(sed -nE 's/^rank 1 pid ([0-9]+)$/\1/p' "$log")
@@ -247,7 +243,7 @@ killed() {
     local hosts=$1 ranks=$2 moment=$3
     shift 3
     begin "a rank killed ($moment): the others of $ranks on $hosts hosts end${*:+ ($*)}" || return
-    launch "$hosts" "$ranks" "$@" ${timeout_of[@]+"${timeout_of[@]}"} "$bed_root/$work/killed" "$moment"
+    launch "$hosts" "$ranks" "$@" "$bed_root/$work/killed" "$moment"
     need until_true victim_is_dead
     need ends_soon
     need silent 'goes on with|watchdog|Segmentation|Aborted|panicked'
@@ -272,7 +268,7 @@ done
 # A host that is gone says nothing more, and nobody says it for it. TCP notices after minutes.
 if [ "$btl" != tcp ]; then
     begin "a host gone for good: the others of 2 ranks on 2 hosts end" && {
-        launch 2 2 ${timeout_of[@]+"${timeout_of[@]}"} "$alltoall" "$enough_there"
+        launch 2 2 --mca btl_usnic_peer_timeout "${HAWSER_PEER_TIMEOUT:-5}" "$alltoall" "$enough_there"
         need crossing && need cable 2 down
         need ends_soon
         need fails
@@ -285,10 +281,7 @@ if [ "$btl" != tcp ]; then
     }
 fi
 
-# --- ranks that compute, and the agents that answer for them
-
-# with_agent PID: its process runs the agent of its node.
-with_agent() { grep -qx hawser-agent "/proc/$1"/task/*/comm 2>/dev/null; }
+# --- ranks that compute, and those beside them that answer for them
 
 # ranks_of PROGRAM HOST: the processes of all ranks on that host.
 ranks_of() {
@@ -299,24 +292,40 @@ ranks_of() {
     done
 }
 
-# guest_of PROGRAM HOST and holder_of PROGRAM HOST: a rank without the agent there, and the one with it.
-guest_of() {
-    local pid
-    for pid in $(ranks_of "$@"); do with_agent "$pid" || { echo "$pid"; return; }; done
-    return 1
-}
-holder_of() {
-    local pid
-    for pid in $(ranks_of "$@"); do ! with_agent "$pid" || { echo "$pid"; return; }; done
-    return 1
+# one_of NUMBER PROGRAM HOST: the first or the second of two ranks there. Whichever of them has begun
+# what both share, neither may be needed for it.
+one_of() {
+    local pids
+    pids=($(ranks_of "$2" "$3"))
+    [ ${#pids[@]} = 2 ] && echo "${pids[$1 - 1]}"
 }
 
 computing() { [ "$(tr -d '\0' <"$log" | grep -cE '^rank [0-9]+ computes$')" -ge "$1" ]; }
 
-# kills WHO: which process of host 2 that is, when both ranks there compute; and kills it.
+# kills NUMBER: that rank of host 2, when both there compute.
 kills() {
     local pid
-    pid=$("$1" busy 2) && kill -KILL "$pid"
+    pid=$(one_of "$1" busy 2) && kill -KILL "$pid"
+}
+
+# reject HOST [WORDS]: the host refuses what comes by its network for data, in words of nft; without
+# words no more.
+reject() {
+    local host=$1
+    shift
+    {
+        echo "table inet refusals"
+        echo "delete table inet refusals"
+        [ $# = 0 ] || echo "table inet refusals { chain in { type filter hook input priority 0; policy accept; iifname \"e0\" $* counter reject; }; }"
+    } | nsenter --target "${bed_pids[$host]}" --net nft -f -
+}
+
+# refused HOST: so many packets so far; some.
+refused() {
+    local count
+    count=$(nsenter --target "${bed_pids[$1]}" --net nft list table inet refusals | sed -nE 's/.*counter packets ([0-9]+) .*/\1/p')
+    note="$count refused"
+    [ "$count" -gt 0 ]
 }
 
 if [ "$btl" != tcp ]; then
@@ -327,42 +336,95 @@ if [ "$btl" != tcp ]; then
         need silent 'no longer answers'
         finish
     }
-    begin "a rank stopped for longer than the timeout, the agent beside it not: 4 ranks on 2 hosts go on" && {
-        launch 2 4 --mca btl_usnic_peer_timeout 3 "$alltoall" "$enough_there"
-        need crossing
-        if victim=$(guest_of alltoall 2); then
-            need kill -STOP "$victim"
-            sleep 6
-            need running
-            kill -CONT "$victim"
+    for which in 1 2; do
+        begin "rank $which of a host stopped for longer than the timeout, the one beside it not: 4 ranks on 2 hosts go on" && {
+            launch 2 4 --mca btl_usnic_peer_timeout 3 "$alltoall" "$enough_there"
             need crossing
-        else
-            need guest_of alltoall 2
-        fi
+            if victim=$(one_of $which alltoall 2); then
+                need kill -STOP "$victim"
+                sleep 6
+                need running
+                kill -CONT "$victim"
+                need crossing
+            else
+                need one_of $which alltoall 2
+            fi
+            need passes alltoall
+            need silent 'no longer answers'
+            finish
+        }
+        begin "rank $which of a host stopped while the one beside it computes for longer than the timeout: 4 ranks on 2 hosts go on" && {
+            launch 2 4 --mca btl_usnic_peer_timeout 3 "$bed_root/$work/busy" 8
+            need until_true computing 2
+            if victim=$(one_of $which busy 2); then
+                need kill -STOP "$victim"
+                sleep 6
+                need running
+                kill -CONT "$victim"
+            else
+                need one_of $which busy 2
+            fi
+            need passes busy
+            need silent 'no longer answers'
+            finish
+        }
+        # Only the rank beside it can say that it has ended: mpirun lets the others live, the network
+        # may not say it, and time does not.
+        begin "rank $which of a host killed while both there compute: the rank that sends to it notices" && {
+            bed_filter "meta l4proto icmp"
+            launch 2 4 --enable-recovery "$bed_root/$work/busy" 120
+            need until_true computing 2
+            need kills $which
+            need until_true says 'no longer answers'
+            need silent 'PASS|watchdog|Segmentation|panicked'
+            bed_filter
+            finish
+        }
+    done
+    # Nobody of the node can answer, as where a batch system suspends a job: silence is no evidence.
+    begin "all ranks of a host stopped for 10 s, and no timeout: 4 ranks on 2 hosts go on" && {
+        launch 2 4 "$alltoall" "$enough_there"
+        need crossing
+        victims=$(ranks_of alltoall 2)
+        # shellcheck disable=SC2086 # a list
+        need kill -STOP $victims
+        sleep 10
+        need running
+        # shellcheck disable=SC2086 # a list
+        kill -CONT $victims
+        need crossing
         need passes alltoall
         need silent 'no longer answers'
         finish
     }
-    # Only the agent beside it can say that the rank has ended: mpirun lets the others live, the
-    # network may not say it, and time does not.
-    begin "a rank killed while it computes, and no timeout: the rank that sends to it notices" && {
-        bed_filter "meta l4proto icmp"
-        launch 2 4 --enable-recovery --mca btl_usnic_peer_timeout 0 "$bed_root/$work/busy" 120
-        need until_true computing 2
-        need kills guest_of
-        need until_true says 'no longer answers'
-        need silent 'PASS|watchdog|Segmentation|panicked'
-        bed_filter
+    begin "both hosts refuse everything for 10 s: 4 ranks on 2 hosts go on" && {
+        launch 2 4 "$alltoall" "$enough_there"
+        need crossing
+        need reject 1 "meta l4proto udp" && need reject 2 "meta l4proto udp"
+        sleep 10
+        need running
+        need refused 1 && need refused 2
+        reject 1
+        reject 2
+        need crossing
+        need passes alltoall
+        need silent 'no longer answers|[Dd]atagrams? arrives?'
         finish
     }
-    begin "a rank killed, and the agent of its node with it: the others of 4 ranks on 2 hosts end" && {
-        launch 2 4 --enable-recovery --mca btl_usnic_peer_timeout 3 "$bed_root/$work/busy" 10
-        need until_true computing 2
-        need kills holder_of
-        need ends_soon
-        need says 'no longer answers'
-        need silent 'PASS|watchdog|Segmentation|panicked'
-        need nothing_left
+    # What is said of processes counts more than what the network says: these live.
+    begin "both hosts refuse data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
+        launch 2 4 "$alltoall" "$enough_there"
+        need crossing
+        # The first byte tells packets between modules from those between agents (src/wire/probe.rs).
+        need reject 1 "meta l4proto udp @th,64,8 != 0x51" && need reject 2 "meta l4proto udp @th,64,8 != 0x51"
+        sleep 20
+        need running
+        need refused 1 && need refused 2
+        reject 1
+        reject 2
+        need crossing
+        need passes alltoall
+        need silent 'no longer answers'
         finish
     }
     # An agent that is not heard is no bad way, while the peer itself is.

@@ -107,10 +107,12 @@ pub struct Usnic {
     pub retransmit: Duration,
     /// Most that waiting for an answer grows to by doubling. A stopped process is asked as often.
     pub retransmit_max: Duration,
-    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never. The
-    /// agent of its node answers for a process that only computes, and says or lets the network say
-    /// much sooner of one that has ended; this is for nodes that are gone.
+    /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never, since
+    /// silence is no evidence that a process has ended; what is, the engine's `life` says.
     pub peer_timeout: Duration,
+    /// For how long the network must say that nobody listens at a peer's address, while nobody of its node
+    /// is heard, until its process counts as ended. A packet filter may say the same for some seconds.
+    pub refusal_timeout: Duration,
     /// Memory for fragments of one peer of which parts have arrived.
     pub reassembly_per_peer: usize,
     /// The same for all peers together.
@@ -130,7 +132,8 @@ impl Default for Usnic {
             ack_delay: Duration::from_micros(50),
             retransmit: Duration::from_millis(5),
             retransmit_max: Duration::from_millis(500),
-            peer_timeout: Duration::from_secs(60),
+            peer_timeout: Duration::ZERO,
+            refusal_timeout: Duration::from_secs(15),
             reassembly_per_peer: 64 << 20,
             reassembly_total: 256 << 20,
             protect_payload: false,

@@ -3,6 +3,7 @@
 use super::assembler::Assembler;
 use super::congestion::Congestion;
 use super::interface::Peer;
+use super::life::Evidence;
 use super::limits::Limits;
 use super::packet::{Notice, PendingAck};
 use super::path::Path;
@@ -112,8 +113,8 @@ pub(super) struct Endpoint {
     // Time.
     /// On the clock that does not run while we sleep.
     pub(super) heard: Instant,
-    /// Since when the network says that nobody listens there, and how often it did.
-    pub(super) refused: Option<(Instant, u32)>,
+    /// What others say about it.
+    pub(super) evidence: Evidence,
     pub(super) asked: u32,
     /// When its silence was last told, on the same clock.
     pub(super) told: Instant,
@@ -187,7 +188,7 @@ impl Endpoint {
             getting: Roster::default(),
             serving: 0,
             heard: now,
-            refused: None,
+            evidence: Evidence::default(),
             asked: 0,
             told: now,
             took_longest: false,

@@ -146,8 +146,10 @@ pub enum Event {
         /// Which.
         endpoint: EndpointId,
     },
-    /// The peer has been silent for some time though it was asked. Whoever knows how its process is
-    /// may say so: [`Engine::handle_alive`](super::Engine::handle_alive), [`Engine::handle_ended`](super::Engine::handle_ended). Comes again while it lasts.
+    /// The peer has been silent for some time though it was asked, or the network refuses what is sent
+    /// to it. Whoever knows how its process is may say so:
+    /// [`Engine::handle_alive`](super::Engine::handle_alive),
+    /// [`Engine::handle_ended`](super::Engine::handle_ended). Comes again while it lasts.
     Silent {
         /// Which.
         endpoint: EndpointId,

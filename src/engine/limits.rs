@@ -25,6 +25,7 @@ pub(super) struct Limits {
     /// No peer is asked again before that.
     pub(super) least_patience: u64,
     pub(super) peer_timeout: u64,
+    pub(super) refusal_timeout: u64,
     /// Such a silence is told.
     pub(super) silence: u64,
     pub(super) receive_capacity: u64,
@@ -46,6 +47,7 @@ impl Limits {
             retransmit_max,
             least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
+            refusal_timeout: nanos(config.refusal_timeout),
             silence: match nanos(config.peer_timeout) {
                 0 => SILENCE,
                 timeout => (timeout / 20).max(LEAST_SILENCE),

@@ -9,20 +9,17 @@
 use super::core::Engine;
 use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory};
+use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
 use super::packet::PendingAck;
 use super::slab::Key;
-use super::time::{Instant, MILLI};
+use super::time::Instant;
 use super::window::{Segment, State};
 use crate::error::Error;
 use crate::wire::usnic::Kind;
 
-/// How often a peer must have been asked in vain before it can be lost.
+/// How often a peer must have been asked in vain before its silence is told.
 const ASKED: u32 = 3;
-
-/// So many times the network must say that nobody listens, over so long.
-const REFUSALS: u32 = 3;
-const REFUSED: u64 = 500 * MILLI;
 
 /// Packets that ask a peer at a time: one the first time, then two.
 const fn probes(backoff: u32) -> u32 {
@@ -149,7 +146,7 @@ impl<M: Memory> Engine<M> {
         if !silent {
             return;
         }
-        if timeout > 0 && endpoint.asked >= ASKED && awake.since(endpoint.heard) > timeout {
+        if is_silent_for_too_long(endpoint.heard, awake, endpoint.asked, timeout) {
             self.lose_peer(index);
             return;
         }
@@ -223,16 +220,16 @@ impl<M: Memory> Engine<M> {
         self.check_ready(index);
     }
 
-    /// The network says that nobody listens where the peer was. A few such words over some time, and
-    /// nothing from the peer itself, mean that its process has ended: there is no need to wait for
-    /// the timeout. One that was about to close has just been faster than its last words.
+    /// The network says that nobody listens where the peer was. What that means, `life` says. A
+    /// peer that was about to close has just been faster than its last words.
     pub fn handle_gone(&mut self, endpoint: EndpointId, now: Instant) {
-        self.note_refusals(endpoint, 1, now);
+        let long = self.limits.refusal_timeout;
+        self.weigh(endpoint, now, |evidence, heard, now| evidence.handle_refused(heard, now, long));
     }
 
-    /// The same, said by the agent of the peer's node, which knows: twice is enough.
+    /// Somebody of the peer's node says that its process has ended.
     pub fn handle_ended(&mut self, endpoint: EndpointId, now: Instant) {
-        self.note_refusals(endpoint, REFUSALS - 1, now);
+        self.weigh(endpoint, now, Evidence::handle_ended);
     }
 
     /// The agent of the peer's node says that the peer's process lives, though it answers nothing. So
@@ -255,21 +252,25 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    fn note_refusals(&mut self, endpoint: EndpointId, more: u32, now: Instant) {
+    /// Hears what others say about a peer.
+    fn weigh(
+        &mut self,
+        endpoint: EndpointId,
+        now: Instant,
+        word: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
+    ) {
         self.settle(now);
         let awake = self.awake();
         let Some(index) = self.place(endpoint) else { return };
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let fresh = endpoint.refused.is_none_or(|(since, _)| since < endpoint.heard);
-        let (since, count) = if fresh { (awake, 0) } else { endpoint.refused.unwrap_or((awake, 0)) };
-        let count = count.saturating_add(more);
-        endpoint.refused = Some((since, count));
-        match endpoint.phase {
-            Phase::Closing => self.handle_close_ack(index),
-            Phase::Open | Phase::Draining if count >= REFUSALS && awake.since(since) > REFUSED => {
-                self.lose_peer(index);
+        let Some(peer) = self.endpoints.at_mut(index) else { return };
+        let verdict = word(&mut peer.evidence, peer.heard, awake);
+        match (peer.phase, verdict) {
+            (Phase::Closing, _) => self.handle_close_ack(index),
+            (Phase::Open | Phase::Draining, Verdict::Ended) => self.lose_peer(index),
+            (Phase::Open | Phase::Draining, Verdict::Ask) => {
+                self.events.push_back(Event::Silent { endpoint })
             }
-            Phase::Open | Phase::Draining | Phase::Lingering | Phase::Dead => {}
+            (Phase::Open | Phase::Draining | Phase::Lingering | Phase::Dead, _) => {}
         }
     }
 

@@ -50,6 +50,7 @@ mod rtt;
 // One connection.
 mod closed;
 mod endpoint;
+mod life;
 mod limits;
 
 // All connections.

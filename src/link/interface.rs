@@ -203,7 +203,7 @@ impl Facts {
 
 /// A number for this host and its network namespace, the same for all processes in it: loopback
 /// addresses of others are not ours.
-pub(super) fn host() -> u64 {
+pub fn host() -> u64 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |file| file.ino());
     let mut hasher = DefaultHasher::new();

@@ -5,8 +5,9 @@
 //! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
 //! a third.
 //!
-//! Beside them are the sockets of a node's agent, which are no link: `probe` to agents of other nodes,
-//! `local` to the processes of its own, `wait` for all of them.
+//! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes;
+//! `folder`, where the processes of a node find each other and see who lives; `local`, records between
+//! them; `wait` for all of them.
 //!
 //! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
@@ -16,6 +17,7 @@ mod address;
 mod clock;
 mod device;
 mod fabric;
+mod folder;
 pub(crate) mod inbox;
 mod interface;
 mod lent;
@@ -25,6 +27,7 @@ mod outbox;
 pub(crate) mod peers;
 mod place;
 mod probe;
+mod random;
 mod receive;
 mod send;
 mod socket;
@@ -45,12 +48,14 @@ mod socket_tests;
 pub use clock::Clock;
 pub use device::has_usnic;
 pub use fabric::{Fabric, interface_of, offers};
+pub use folder::{Folder, Held, Turn, replace, user};
 pub use inbox::{Datagram, Inbox};
-pub use interface::{BadFilter, Filter, Interface};
+pub use interface::{BadFilter, Filter, Interface, host};
 pub use lent::Lent;
-pub use local::{Life, Listener, Local, local_name};
+pub use local::{Listener, Local};
 pub use place::{Place, place, same_kind};
 pub use probe::{Heard, Prober};
+pub use random::random;
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
 

@@ -1,7 +1,7 @@
 //! [`Prober`]: the socket by which the agents of nodes talk to each other.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::address::SocketAddress;
 use super::udp::Udp;
@@ -38,6 +38,22 @@ impl Prober {
         let udp = Udp::bind(address, 0, base)?;
         udp.receive_buffer(RECEIVE_BUFFER);
         Ok(Self { udp })
+    }
+
+    /// A socket that another process shares with us.
+    ///
+    /// # Errors
+    /// When it is no such socket.
+    pub fn adopt(shared: OwnedFd) -> Result<Self> {
+        Ok(Self { udp: Udp::adopt(shared)? })
+    }
+
+    /// The address that it is on.
+    ///
+    /// # Errors
+    /// Of `getsockname(2)`.
+    pub fn address(&self) -> Result<IpAddr> {
+        self.udp.address()
     }
 
     /// Its port.

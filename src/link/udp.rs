@@ -4,8 +4,10 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+
+use rustix::net::{SocketType, ipproto, sockopt};
 
 use super::address::SocketAddress;
 use crate::error::{Error, Result};
@@ -109,6 +111,24 @@ impl Udp {
         udp.fragment(false);
         udp.set(IPPROTO[usize::from(udp.v6)], [libc::IP_RECVERR, libc::IPV6_RECVERR][usize::from(udp.v6)], 1);
         Ok(udp)
+    }
+
+    /// A socket that another process has bound and shares with us.
+    pub(super) fn adopt(shared: OwnedFd) -> Result<Self> {
+        let is_udp = sockopt::socket_type(&shared) == Ok(SocketType::DGRAM)
+            && sockopt::socket_protocol(&shared) == Ok(Some(ipproto::UDP));
+        let socket = UdpSocket::from(shared);
+        let at = socket.local_addr().map_err(|error| system(&error))?;
+        if !is_udp || at.port() == 0 {
+            return Err(Error::BadParameter);
+        }
+        socket.set_nonblocking(true).map_err(|error| system(&error))?;
+        Ok(Self { socket, port: at.port(), v6: at.is_ipv6() })
+    }
+
+    /// The address that it is bound to.
+    pub(super) fn address(&self) -> Result<IpAddr> {
+        self.socket.local_addr().map(|at| at.ip()).map_err(|error| system(&error))
     }
 
     /// A socket that only sends, to one peer: the kernel keeps the way there at hand.

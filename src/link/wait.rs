@@ -1,47 +1,73 @@
-//! [`Waiter`]: sleeping until one of several descriptors has something, `poll(2)`.
+//! [`Waiter`]: sleeping until one of several descriptors has something, `epoll(7)`.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// A list of descriptors to wait for.
-#[derive(Default)]
-pub struct Waiter(Vec<libc::pollfd>);
+use rustix::event::{Timespec, epoll};
+
+/// Most that one call tells of; the others are told of by the next.
+const MOST: usize = 64;
+
+/// Descriptors to wait for, each under a number of the caller's. One that is closed everywhere leaves by
+/// itself.
+pub struct Waiter {
+    epoll: OwnedFd,
+    ready: Vec<u64>,
+}
 
 impl Waiter {
-    /// An empty list.
-    pub fn new() -> Self {
-        Self::default()
+    /// Waits for nothing yet.
+    ///
+    /// # Errors
+    /// Of `epoll_create1(2)`.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, ready: Vec::with_capacity(MOST) })
     }
 
-    /// Empties the list.
-    pub fn clear(&mut self) {
-        self.0.clear();
+    /// Adds one: it is ready when it has something to read, an error, or an end.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub fn add(&self, what: &impl AsFd, number: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, what, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
     }
 
-    /// Adds one; its place in the list. It must stay open until the list has been waited for.
-    pub fn add(&mut self, what: &impl AsFd) -> usize {
-        let fd = what.as_fd().as_raw_fd();
-        self.0.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        self.0.len() - 1
+    /// Adds one for which several processes wait: what comes wakes one of those that are waiting. A
+    /// process that is stopped, or has ended, does not wait.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub fn add_shared(&self, what: &impl AsFd, number: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.epoll, what, epoll::EventData::new_u64(number), flags)?)
     }
 
-    /// Sleeps until one of them has something to read, an error, or an end; `None`: however long.
+    /// Takes one out that stays open.
+    pub fn remove(&self, what: &impl AsFd) {
+        let _ = epoll::delete(&self.epoll, what);
+    }
+
+    /// Sleeps until one of them is [ready](Self::ready); `None`: however long.
     pub fn wait(&mut self, most: Option<Duration>) {
+        self.ready.clear();
         // Up to the next millisecond: to wake too early would be to wake twice.
-        let most =
-            most.map_or(-1, |most| i32::try_from(most.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-        let count = self.0.len() as libc::nfds_t;
-        // SAFETY: so many entries; a descriptor that is no longer open is reported as such.
-        let ready = unsafe { libc::poll(self.0.as_mut_ptr(), count, most) };
-        if ready < 0 {
-            // Interrupted: nothing is ready.
-            self.0.iter_mut().for_each(|entry| entry.revents = 0);
+        let millis = |most: Duration| most.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
+        let most = most
+            .map(millis)
+            .map(|millis| Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 });
+        let mut events = [const { MaybeUninit::uninit() }; MOST];
+        // Interrupted: nothing is ready.
+        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, most.as_ref()) {
+            self.ready.extend(events.iter().map(|event| event.data.u64()));
         }
     }
 
-    /// Whether the one at this place has something.
-    pub fn is_ready(&self, place: usize) -> bool {
-        self.0.get(place).is_some_and(|entry| entry.revents != 0)
+    /// The numbers of those that had something when [`wait`](Self::wait) returned.
+    pub fn ready(&self) -> &[u64] {
+        &self.ready
     }
 }
 
@@ -55,22 +81,42 @@ mod tests {
     fn only_who_has_something_is_ready() {
         let (mut here, there) = UnixStream::pair().expect("a pair");
         let (_other, quiet) = UnixStream::pair().expect("a pair");
-        let mut waiter = Waiter::new();
-        let (one, two) = (waiter.add(&there), waiter.add(&quiet));
+        let mut waiter = Waiter::new().expect("a waiter");
+        waiter.add(&there, 1).expect("added");
+        waiter.add(&quiet, 2).expect("added");
         waiter.wait(Some(Duration::ZERO));
-        assert!(!waiter.is_ready(one) && !waiter.is_ready(two));
+        assert_eq!(waiter.ready(), [0_u64; 0]);
         here.write_all(&[1]).expect("written");
         waiter.wait(None);
-        assert!(waiter.is_ready(one) && !waiter.is_ready(two) && !waiter.is_ready(2));
+        assert_eq!(waiter.ready(), [1]);
+        waiter.remove(&there);
+        waiter.wait(Some(Duration::from_millis(1)));
+        assert_eq!(waiter.ready(), [0_u64; 0]);
     }
 
     #[test]
     fn an_end_is_something() {
         let (here, there) = UnixStream::pair().expect("a pair");
-        let mut waiter = Waiter::new();
-        let place = waiter.add(&there);
+        let mut waiter = Waiter::new().expect("a waiter");
+        waiter.add(&there, 9).expect("added");
         drop(here);
         waiter.wait(None);
-        assert!(waiter.is_ready(place));
+        assert_eq!(waiter.ready(), [9]);
+    }
+
+    /// What is shared wakes somebody who waits, and not one who only could.
+    #[test]
+    fn who_does_not_wait_is_not_relied_on() {
+        let (mut here, there) = UnixStream::pair().expect("a pair");
+        let idle = Waiter::new().expect("a waiter");
+        idle.add_shared(&there, 1).expect("added");
+        let mut waiter = Waiter::new().expect("a waiter");
+        waiter.add_shared(&there, 2).expect("added");
+        let waiting = std::thread::spawn(move || {
+            waiter.wait(None);
+            waiter.ready().to_vec()
+        });
+        here.write_all(&[1]).expect("written");
+        assert_eq!(waiting.join().expect("no panic"), [2]);
     }
 }

@@ -151,6 +151,9 @@ impl Transport for Usnic {
         let mut cores = Vec::new();
         let (key, _) = secrets(host)?;
         let node = Node::open(name as u32, key);
+        if let Some(why) = node.trouble() {
+            host.notice("no agent", &format!("btl_usnic: there is no agent here: {why}"));
+        }
         for Named { name: interface, address, link, .. } in links {
             let (key, incarnation) = secrets(host)?;
             let process = Process { name, incarnation };

@@ -2,6 +2,7 @@
 //! them leads to whom, as text for administrators. The form is the original's.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::link::Place;
 
@@ -47,6 +48,15 @@ pub fn text(mut devices: Vec<Device>, rows: impl Iterator<Item = Row>) -> String
 /// The name of the file for a process.
 pub fn file_name(prefix: &str, host: &str, pid: u32, job: u32, rank: u32) -> String {
     format!("{prefix}-{host}.pid{pid}.job{job}.mcwrank{rank}.txt")
+}
+
+/// Writes the file anew. Of a symbolic link that stands in its place it takes the place: whoever can
+/// write to the folder must not choose what is written over.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn replace(file: &str, text: &str) -> std::io::Result<()> {
+    crate::link::replace(Path::new(file), text)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 
 use super::component::Usnic;
-use super::map::{Device, Row, file_name, text};
+use super::map::{Device, Row, file_name, replace, text};
 use super::{Place, place};
 use crate::btl::Host;
 
@@ -94,7 +94,7 @@ impl State {
             Device { name: module.device.clone(), place: place(&address.name), longest: address.max_datagram }
         });
         let text = text(devices.collect(), self.rows.values().cloned());
-        match std::fs::write(&self.file, text) {
+        match replace(&self.file, &text) {
             Ok(()) => {
                 self.written = Some(self.rows.len());
                 None

@@ -276,7 +276,8 @@ fn a_peer_that_dies_is_lost_once_and_everything_ends() {
 
 #[test]
 fn a_process_that_has_ended_is_lost_without_waiting_for_the_timeout() {
-    let config = config::Usnic { peer_timeout: std::time::Duration::ZERO, ..config::Usnic::default() };
+    let config =
+        config::Usnic { refusal_timeout: std::time::Duration::from_secs(1), ..config::Usnic::default() };
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
     let there = one.connect(&two);
     drop(two);
@@ -287,7 +288,8 @@ fn a_process_that_has_ended_is_lost_without_waiting_for_the_timeout() {
 
 #[test]
 fn a_process_that_ends_in_a_long_transfer_is_lost_soon() {
-    let config = config::Usnic { peer_timeout: std::time::Duration::ZERO, ..config::Usnic::default() };
+    let config =
+        config::Usnic { refusal_timeout: std::time::Duration::from_secs(1), ..config::Usnic::default() };
     for mtu in [1500, 65_536] {
         let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
         let (there, back) = (one.connect(&two), two.connect(&one));

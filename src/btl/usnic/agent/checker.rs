@@ -1,5 +1,5 @@
-//! The agent's state machine: requests of modules and datagrams of other agents in; datagrams,
-//! replies and the time of the next turn out.
+//! The agent's state machine: requests of this process's modules and datagrams of other agents in;
+//! datagrams, replies and the time of the next turn out.
 //!
 //! A question to another agent is an *errand*. It has a number that only the two agents know, is
 //! asked again until its answer comes or its tries are used up, and is run once however many modules
@@ -22,8 +22,6 @@ pub(super) type SocketId = usize;
 const ASKS: u32 = 4;
 /// And how long after each other.
 const BETWEEN_ASKS: Duration = Duration::from_millis(150);
-/// Ends that are remembered: whoever asks about a process may do so much later.
-const REMEMBERED: usize = 16_384;
 /// Ways that are known to be good.
 const KNOWN: usize = 16_384;
 
@@ -34,6 +32,15 @@ pub(super) enum Output {
     Send { socket: SocketId, to: SocketAddr, head: [u8; probe::LEN], length: usize },
     /// Tell a module.
     Reply { client: ClientId, reply: Reply },
+}
+
+/// What questions are answered with, at a socket that takes any.
+#[derive(Clone, Copy)]
+pub(super) struct Answers<'a> {
+    /// The key that they are asked under.
+    pub(super) key: &'a Key,
+    /// Whether a module of another process of this node lives; `None` where there never was one.
+    pub(super) lives: &'a dyn Fn(Process) -> Option<bool>,
 }
 
 /// What was counted.
@@ -49,7 +56,8 @@ pub(super) struct Counts {
     pub(super) malformed: u64,
     /// Datagrams whose tag is wrong.
     pub(super) forged: u64,
-    /// Genuine questions about processes that never were here, and answers that nobody waits for.
+    /// Genuine questions about processes that never were here, answers that nobody waits for, and
+    /// questions where none are taken.
     pub(super) stray: u64,
 }
 
@@ -66,6 +74,9 @@ enum Subject {
     Life(Process),
 }
 
+/// By which socket, and from where.
+type Asker = (SocketId, SocketAddr);
+
 type Aim = (SocketId, SocketAddr, Subject);
 
 struct Errand {
@@ -78,6 +89,8 @@ struct Errand {
     /// Whether a short and a long one have come back.
     short: bool,
     long: bool,
+    /// The network has said that nobody listens there.
+    refused: bool,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
 }
@@ -86,9 +99,6 @@ struct Errand {
 pub(super) struct Checker {
     key: Key,
     clients: HashMap<ClientId, Client>,
-    /// Who has ended, and in what order.
-    ended: HashSet<Process>,
-    oldest: VecDeque<Process>,
     errands: HashMap<u64, Errand>,
     /// The errands by what they are about, and by when they are looked at.
     aims: HashMap<Aim, u64>,
@@ -104,8 +114,6 @@ impl Checker {
         Self {
             key,
             clients: HashMap::new(),
-            ended: HashSet::new(),
-            oldest: VecDeque::new(),
             errands: HashMap::new(),
             aims: HashMap::new(),
             due: BTreeSet::new(),
@@ -122,21 +130,14 @@ impl Checker {
 
     /// A module is there, and is reached and reaches others through this socket.
     pub(super) fn handle_joined(&mut self, client: ClientId, process: Process, socket: SocketId, port: u16) {
-        self.ended.remove(&process);
         self.clients.insert(client, Client { process, socket });
         self.outputs.push_back(Output::Reply { client, reply: Reply::Joined { port, key: self.key } });
     }
 
-    /// A module's process, or the module, has ended.
+    /// A module has ended.
     pub(super) fn handle_left(&mut self, client: ClientId) {
-        let Some(Client { process, .. }) = self.clients.remove(&client) else { return };
-        if self.ended.insert(process) {
-            self.oldest.push_back(process);
-        }
-        if self.oldest.len() > REMEMBERED
-            && let Some(oldest) = self.oldest.pop_front()
-        {
-            self.ended.remove(&oldest);
+        if self.clients.remove(&client).is_none() {
+            return;
         }
         let mut idle = Vec::new();
         for (&nonce, errand) in &mut self.errands {
@@ -154,7 +155,7 @@ impl Checker {
     pub(super) fn handle_request(&mut self, client: ClientId, request: &Request, now: Instant) {
         let Some(&Client { socket, .. }) = self.clients.get(&client) else { return };
         match *request {
-            Request::Join { .. } => {}
+            Request::Join { .. } | Request::Share { .. } => {}
             Request::Check { id, to, key, length, interval_ms, tries } => {
                 let length = length.clamp(probe::LEN as u32, probe::LONGEST);
                 let aim = (socket, to, Subject::Way { length });
@@ -196,6 +197,7 @@ impl Checker {
             left: tries,
             short: false,
             long: false,
+            refused: false,
             askers: vec![asker],
         };
         self.ask(nonce, &errand);
@@ -240,33 +242,48 @@ impl Checker {
         Some(errand)
     }
 
-    /// A datagram has come: its first bytes, and its length.
-    pub(super) fn handle_datagram(&mut self, socket: SocketId, from: SocketAddr, head: &[u8], length: usize) {
+    /// A datagram has come: its first bytes, and its length. `answers`: where questions may come.
+    pub(super) fn handle_datagram(
+        &mut self,
+        (socket, from): Asker,
+        head: &[u8],
+        length: usize,
+        answers: Option<Answers<'_>>,
+    ) {
         let Ok(packet) = Packet::parse(head, length) else {
             self.counts.malformed += 1;
             return;
         };
         match packet.message.body {
-            Body::Ping { .. } | Body::Ask(_) => self.handle_question(socket, from, &packet),
+            Body::Ping { .. } | Body::Ask(_) => match answers {
+                Some(answers) => self.handle_question((socket, from), &packet, answers),
+                None => self.counts.stray += 1,
+            },
             Body::Pong { .. } | Body::Alive(_) | Body::Gone(_) => self.handle_answer(&packet),
         }
     }
 
-    fn handle_question(&mut self, socket: SocketId, from: SocketAddr, packet: &Packet) {
-        if !packet.is_genuine(&self.key) {
+    /// Whether a process of this node lives. Of our own, nobody else is asked.
+    fn lives(&self, process: Process, answers: Answers<'_>) -> Option<bool> {
+        let is_own = self.clients.values().any(|client| client.process == process);
+        if is_own { Some(true) } else { (answers.lives)(process) }
+    }
+
+    fn handle_question(&mut self, (socket, to): Asker, packet: &Packet, answers: Answers<'_>) {
+        if !packet.is_genuine(answers.key) {
             self.counts.forged += 1;
             return;
         }
-        let body = match packet.message.body {
-            Body::Ask(process) if self.clients.values().any(|client| client.process == process) => {
+        let known = match packet.message.body {
+            Body::Ask(process) => self.lives(process, answers),
+            _ => None,
+        };
+        let body = match (packet.message.body, known) {
+            (Body::Ask(process), Some(lives)) => {
                 self.counts.asks += 1;
-                Body::Alive(process)
+                if lives { Body::Alive(process) } else { Body::Gone(process) }
             }
-            Body::Ask(process) if self.ended.contains(&process) => {
-                self.counts.asks += 1;
-                Body::Gone(process)
-            }
-            Body::Ping { length } => {
+            (Body::Ping { length }, _) => {
                 self.counts.pings += 1;
                 Body::Pong { length }
             }
@@ -276,8 +293,8 @@ impl Checker {
             }
         };
         let answer = Message { nonce: packet.message.nonce, body };
-        let (head, length) = (answer.emit(&self.key), answer.len());
-        self.outputs.push_back(Output::Send { socket, to: from, head, length });
+        let (head, length) = (answer.emit(answers.key), answer.len());
+        self.outputs.push_back(Output::Send { socket, to, head, length });
     }
 
     fn handle_answer(&mut self, packet: &Packet) {
@@ -309,8 +326,10 @@ impl Checker {
     /// tell.
     fn finish(&mut self, nonce: u64, alive: Option<bool>) {
         let Some(errand) = self.end(nonce) else { return };
-        let (short, long) = (errand.short, errand.long);
-        if short && long {
+        // Where an agent has ended, nothing is known of the way, and nothing is wrong with it.
+        let excused = errand.refused && !errand.short && !errand.long;
+        let (short, long) = (errand.short || excused, errand.long || excused);
+        if errand.short && errand.long {
             if self.known.len() >= KNOWN {
                 self.known.clear();
             }
@@ -326,22 +345,11 @@ impl Checker {
         }
     }
 
-    /// The network says that nobody listens there: the agent has ended. Nothing is known then, and
-    /// nothing is wrong with the way.
+    /// The network says that nobody listens there: the agent has ended, or a packet filter says so for a
+    /// while. It is asked again all the same.
     pub(super) fn handle_refused(&mut self, socket: SocketId, at: SocketAddr) {
-        let there = |(&nonce, errand): (&u64, &Errand)| {
-            (errand.aim.0 == socket && errand.aim.1 == at).then_some(nonce)
-        };
-        let nonces: Vec<u64> = self.errands.iter().filter_map(there).collect();
-        for nonce in nonces {
-            let Some(errand) = self.end(nonce) else { continue };
-            if let Subject::Way { .. } = errand.aim.2 {
-                for (client, id) in errand.askers {
-                    let reply = Reply::Checked { id, short: true, long: true };
-                    self.outputs.push_back(Output::Reply { client, reply });
-                }
-            }
-        }
+        let there = |errand: &&mut Errand| errand.aim.0 == socket && errand.aim.1 == at;
+        self.errands.values_mut().filter(there).for_each(|errand| errand.refused = true);
     }
 
     /// Asks again, or gives up, what has been waited for long enough.

@@ -4,6 +4,7 @@ use super::checker::*;
 use super::mail::{Reply, Request};
 use crate::engine::Instant;
 use crate::wire::probe::{self, Body, Key, LEN, Message, Process};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct World {
     loses: Box<dyn FnMut(usize, usize) -> bool>,
     sent: Vec<(usize, usize)>,
     replies: Vec<(usize, ClientId, Reply)>,
+    /// Other processes of the nodes, and whether they live.
+    others: HashMap<Process, bool>,
 }
 
 fn process(node: usize) -> Process {
@@ -38,6 +41,7 @@ impl World {
             loses: Box::new(loses),
             sent: Vec::new(),
             replies: Vec::new(),
+            others: HashMap::new(),
         };
         for node in 0..2 {
             world.agents[node].handle_joined(CLIENT, process(node), 0, 4000);
@@ -61,7 +65,10 @@ impl World {
                     assert_eq!((socket, to), (0, at(1 - node)));
                     self.sent.push((node, length));
                     if !(self.loses)(node, length) {
-                        self.agents[1 - node].handle_datagram(0, at(node), &head, length);
+                        let lives = |process| self.others.get(&process).copied();
+                        let answers = Answers { key: &KEYS[1 - node], lives: &lives };
+                        let from = (0, at(node));
+                        self.agents[1 - node].handle_datagram(from, &head, length, Some(answers));
                     }
                 }
             }
@@ -180,14 +187,36 @@ fn an_agent_that_has_ended_is_no_bad_way() {
     let mut world = World::new(|_, _| true);
     world.request(CLIENT, &check(ID));
     world.request(CLIENT, &ask(process(1)));
+    world.agents[0].handle_refused(0, at(1));
+    world.finish();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
+}
+
+#[test]
+fn what_somebody_else_refuses_excuses_nobody() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
     world.agents[0].handle_refused(0, at(7));
     world.agents[0].handle_refused(1, at(1));
-    world.settle();
-    assert_eq!(world.replies, [], "somebody else's");
+    world.finish();
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: false, long: false })]);
+}
+
+/// As a packet filter does while its rules are changed.
+#[test]
+fn a_refusal_ends_no_errand() {
+    let mut world = World::new(|_, _| true);
+    world.request(CLIENT, &check(ID));
+    world.request(CLIENT, &ask(process(1)));
     world.agents[0].handle_refused(0, at(1));
     world.settle();
-    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
-    assert_eq!(world.agents[0].next_timeout(), None);
+    assert_eq!(world.replies, []);
+    world.loses = Box::new(|_, _| false);
+    world.finish();
+    let mut told: Vec<Reply> = world.replies.iter().map(|reply| reply.2).collect();
+    told.sort_by_key(|reply| matches!(reply, Reply::Checked { .. }));
+    let checked = Reply::Checked { id: ID, short: true, long: true };
+    assert_eq!(told, [Reply::Answered { id: ID, alive: true }, checked]);
 }
 
 #[test]
@@ -196,8 +225,11 @@ fn who_lives_is_alive_and_who_has_left_is_gone() {
     world.request(CLIENT, &ask(process(1)));
     assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: true })));
     world.agents[1].handle_left(CLIENT);
-    world.request(CLIENT, &ask(process(1)));
-    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: false })));
+    for alive in [false, true] {
+        world.others.insert(process(1), alive);
+        world.request(CLIENT, &ask(process(1)));
+        assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive })), "another's");
+    }
 }
 
 #[test]
@@ -239,7 +271,8 @@ fn what_is_forged_malformed_or_unasked_is_dropped_and_counted() {
     world.request(CLIENT, &ask(process(1)));
     let agent = &mut world.agents[0];
     let hear = |agent: &mut Checker, message: Message, key: &Key| {
-        agent.handle_datagram(0, at(1), &message.emit(key), message.len());
+        let answers = Answers { key: &KEYS[0], lives: &|_| None };
+        agent.handle_datagram((0, at(1)), &message.emit(key), message.len(), Some(answers));
     };
     let nonce = probe::nonce(&KEYS[0], 1);
     // Of the right errand, but not under the other agent's key.
@@ -253,9 +286,13 @@ fn what_is_forged_malformed_or_unasked_is_dropped_and_counted() {
     assert_eq!(agent.counts().stray, 1);
     hear(agent, Message { nonce, body: Body::Gone(process(0)) }, &KEYS[1]);
     hear(agent, Message { nonce, body: Body::Pong { length: 32 } }, &KEYS[1]);
-    agent.handle_datagram(0, at(1), &[0; 31], 31);
-    agent.handle_datagram(0, at(1), &[0xFF; 32], 1472);
+    agent.handle_datagram((0, at(1)), &[0; 31], 31, None);
+    agent.handle_datagram((0, at(1)), &[0xFF; 32], 1472, None);
     assert_eq!(agent.counts().malformed, 2);
+    // Genuine, but by a socket that takes no questions.
+    let question = Message { nonce: 9, body: Body::Ask(process(0)) };
+    agent.handle_datagram((1, at(1)), &question.emit(&KEYS[0]), question.len(), None);
+    assert_eq!(agent.counts().stray, 2);
     assert_eq!(agent.poll_output(), None, "none of it is answered");
     hear(agent, Message { nonce, body: Body::Gone(process(1)) }, &KEYS[1]);
     let reply = Reply::Answered { id: ID, alive: false };

@@ -1,4 +1,5 @@
-//! What a module and the agent of its node say to each other: records of fixed length, little-endian.
+//! What a module and the agent's thread of its process say to each other, and processes of one node:
+//! records of fixed length, little-endian.
 //!
 //! Both ends are processes of one user and one job. Still, what is no such record is dropped.
 
@@ -20,12 +21,15 @@ pub(super) enum Request {
     Check { id: u64, to: SocketAddr, key: Key, length: u32, interval_ms: u32, tries: u32 },
     /// Does a process of that agent's node live?
     Ask { id: u64, to: SocketAddr, key: Key, process: Process },
+    /// Of another process: the agent's socket on this address.
+    Share { at: SocketAddr },
 }
 
 /// What the agent says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// It can be asked at this port, under this key. Port 0: it has no socket there.
+    /// It can be asked at this port, under this key; to another process, with the socket itself. Port 0:
+    /// it has no socket there.
     Joined { port: u16, key: Key },
     /// Short and long datagrams have come back, or not.
     Checked { id: u64, short: bool, long: bool },
@@ -107,6 +111,10 @@ impl Request {
                 writer.put(&id.to_le_bytes()).put_address(*to).put(key);
                 writer.put(&process.name.to_le_bytes()).put(&process.incarnation.to_le_bytes());
             }
+            Self::Share { at } => {
+                writer = Writer::new(4);
+                writer.put_address(*at);
+            }
         }
         writer.bytes
     }
@@ -129,6 +137,7 @@ impl Request {
                 key: reader.take()?,
                 process: reader.take_process()?,
             }),
+            [4] => Some(Self::Share { at: reader.take_address()? }),
             _ => None,
         }
     }
@@ -184,6 +193,7 @@ mod tests {
                 Request::Join { process, at: to },
                 Request::Check { id, to, key, length: 1472, interval_ms: 250, tries: 40 },
                 Request::Ask { id, to, key, process },
+                Request::Share { at: to },
             ] {
                 assert_eq!(Request::parse(&request.emit()), Some(request));
             }
@@ -212,7 +222,7 @@ mod tests {
             let (mut request, mut reply) = ([value; REQUEST], [value; REPLY]);
             let _ = (Request::parse(&request), Reply::parse(&reply));
             (request[0], reply[0]) = (value, value);
-            assert!((1..=3).contains(&value) || Request::parse(&request).is_none());
+            assert!((1..=4).contains(&value) || Request::parse(&request).is_none());
             assert!((1..=3).contains(&value) || Reply::parse(&reply).is_none());
         }
     }

@@ -1,15 +1,19 @@
 //! The agent's thread: the sockets around the [`Checker`].
 
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 
-use super::checker::{Checker, ClientId, Counts, Output, SocketId};
+use super::checker::{Answers, Checker, ClientId, Counts, Output, SocketId};
 use super::mail::{REQUEST, Reply, Request};
+use super::node::Place;
 use crate::engine::Instant;
-use crate::link::{Clock, Heard, Life, Listener, Local, Prober, Waiter};
-use crate::wire::probe;
+use crate::link::{Clock, Heard, Held, Listener, Local, Prober, Waiter};
+use crate::wire::probe::{self, Key, Process};
 
 /// Most that is taken from one source in one turn, so that none keeps the others waiting.
 const BATCH: usize = 64;
@@ -32,27 +36,54 @@ macro_rules! counters {
 
 counters!(pings, asks, answers, malformed, forged, stray);
 
-/// A module's connection.
+/// What the process wants of its thread.
+pub(super) enum Order {
+    /// Hear a module, at this end of its connection.
+    Hear(Local),
+    /// Answer questions that come by this socket.
+    Answer(Port),
+}
+
+/// A socket on an address.
+pub(super) struct Port {
+    at: IpAddr,
+    prober: Prober,
+    /// The agent's socket, which all processes of the node share; else this process's own, by which it
+    /// asks.
+    shared: Option<Shared>,
+}
+
+struct Shared {
+    key: Key,
+    /// By it the others know that they may ask for the socket here.
+    _held: Option<Held>,
+}
+
+impl Port {
+    /// The agent's socket, and the key that it is asked under.
+    pub(super) fn shared(at: IpAddr, prober: Prober, key: Key, held: Option<Held>) -> Self {
+        Self { at, prober, shared: Some(Shared { key, _held: held }) }
+    }
+}
+
+/// A connection: of a module of this process, or of another process that wants to share a socket.
 struct Client {
     id: ClientId,
     local: Local,
-    life: Option<Life>,
-    /// Its place in the list of what is waited for, and that of its process's life.
-    places: (usize, Option<usize>),
 }
 
-/// A socket for the modules on one address.
-struct Port {
-    at: IpAddr,
-    prober: Prober,
-    place: usize,
-}
+/// Numbers of what is waited for; clients have those between.
+const WOKEN: u64 = 0;
+const LISTENER: u64 = 1;
+const PORTS: u64 = 1 << 63;
 
 /// Everything that the thread has.
 pub(super) struct Service {
-    /// `None` when the process can take nobody more in.
+    /// `None` where others cannot find this process, or it can take nobody more in.
     listener: Option<Listener>,
+    place: Option<Arc<Place>>,
     woken: UnixStream,
+    orders: Receiver<Order>,
     clients: Vec<Client>,
     next_client: ClientId,
     ports: Vec<Port>,
@@ -66,23 +97,30 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn new(
-        listener: Listener,
-        woken: UnixStream,
-        key: probe::Key,
+        (listener, place): (Option<Listener>, Option<Arc<Place>>),
+        (woken, orders): (UnixStream, Receiver<Order>),
+        key: Key,
         counters: Arc<Counters>,
-    ) -> Self {
-        Self {
-            listener: Some(listener),
+    ) -> io::Result<Self> {
+        let waiter = Waiter::new()?;
+        waiter.add(&woken, WOKEN)?;
+        if let Some(listener) = &listener {
+            waiter.add(listener, LISTENER)?;
+        }
+        Ok(Self {
+            listener,
+            place,
             woken,
+            orders,
             clients: Vec::new(),
-            next_client: 1,
+            next_client: LISTENER + 1,
             ports: Vec::new(),
             checker: Checker::new(key),
             counters,
             clock: Clock::new(),
-            waiter: Waiter::new(),
+            waiter,
             datagram: vec![0; probe::LONGEST as usize],
-        }
+        })
     }
 
     fn now(&self) -> Instant {
@@ -91,10 +129,22 @@ impl Service {
 
     /// Until the process has shut down the other end of `woken`.
     pub(super) fn run(mut self) {
-        while !self.sleep() {
-            self.hear_clients();
-            self.admit();
-            self.hear_network();
+        loop {
+            let now = self.now();
+            self.waiter.wait(self.checker.next_timeout().map(|at| at - now));
+            let ready = self.waiter.ready().to_vec();
+            // Orders first: who asks for a socket may do so because one has just been ordered.
+            if ready.contains(&WOKEN) && !self.obey() {
+                return;
+            }
+            for number in ready {
+                match number {
+                    WOKEN => {}
+                    LISTENER => self.admit(),
+                    PORTS.. => self.hear_network((number - PORTS) as SocketId),
+                    _ => self.hear_client(number),
+                }
+            }
             let now = self.now();
             self.checker.handle_timeout(now);
             self.send();
@@ -102,72 +152,80 @@ impl Service {
         }
     }
 
-    /// Waits until there is something to do; whether that is to end.
-    fn sleep(&mut self) -> bool {
-        self.waiter.clear();
-        let woken = self.waiter.add(&self.woken);
-        if let Some(listener) = &self.listener {
-            self.waiter.add(listener);
+    /// Does what was ordered; whether to go on.
+    fn obey(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        let goes_on = loop {
+            match (&self.woken).read(&mut bytes) {
+                Ok(0) => break false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break true,
+                Ok(_) | Err(_) => {}
+            }
+        };
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Hear(local) => self.take_in(local),
+                Order::Answer(port) => _ = self.open(port),
+            }
         }
-        for client in &mut self.clients {
-            let local = self.waiter.add(&client.local);
-            client.places = (local, client.life.as_ref().map(|life| self.waiter.add(life)));
-        }
-        for port in &mut self.ports {
-            port.place = self.waiter.add(&port.prober);
-        }
-        let now = self.now();
-        let most = self.checker.next_timeout().map(|at| at - now);
-        self.waiter.wait(most);
-        self.waiter.is_ready(woken)
+        goes_on
     }
 
-    /// Takes in who has connected. Looked at every time: its place in the list would be one more thing
-    /// to keep.
+    /// Hears a connection from now on.
+    fn take_in(&mut self, local: Local) {
+        let id = self.next_client;
+        self.next_client += 1;
+        if self.waiter.add(&local, id).is_ok() {
+            self.clients.push(Client { id, local });
+        }
+    }
+
+    /// Hears a socket from now on.
+    fn open(&mut self, port: Port) -> io::Result<SocketId> {
+        let (socket, number) = (self.ports.len(), PORTS + self.ports.len() as u64);
+        match port.shared {
+            Some(_) => self.waiter.add_shared(&port.prober, number)?,
+            None => self.waiter.add(&port.prober, number)?,
+        }
+        self.ports.push(port);
+        Ok(socket)
+    }
+
+    /// Takes in who has connected.
     fn admit(&mut self) {
         for _ in 0..BATCH {
             match self.listener.as_ref().map(Listener::accept) {
-                Some(Ok(Some(local))) => {
-                    let life = local.life();
-                    self.clients.push(Client {
-                        id: self.next_client,
-                        local,
-                        life,
-                        places: (usize::MAX, None),
-                    });
-                    self.next_client += 1;
-                }
+                Some(Ok(Some(local))) => self.take_in(local),
                 // Out of descriptors: to be told so again and again would help nobody.
-                Some(Err(_)) => self.listener = None,
+                Some(Err(_)) => {
+                    if let Some(listener) = self.listener.take() {
+                        self.waiter.remove(&listener);
+                    }
+                }
                 Some(Ok(None)) | None => return,
             }
         }
     }
 
-    fn hear_clients(&mut self) {
+    fn hear_client(&mut self, id: ClientId) {
         let now = self.now();
-        let mut at = 0;
-        while let Some(client) = self.clients.get(at) {
-            let has_ended = client.places.1.is_some_and(|place| self.waiter.is_ready(place));
-            let has_mail = self.waiter.is_ready(client.places.0);
-            let id = client.id;
-            if has_ended || has_mail && !self.read(at, now) {
-                self.checker.handle_left(id);
-                self.clients.swap_remove(at);
-            } else {
-                at += 1;
-            }
+        let Some(at) = self.clients.iter().position(|client| client.id == id) else { return };
+        if !self.read(at, now) {
+            self.checker.handle_left(id);
+            // A forked child may hold a duplicate, of which we would be told for ever.
+            let client = self.clients.swap_remove(at);
+            self.waiter.remove(&client.local);
         }
     }
 
-    /// Reads a module's requests; whether it is still there.
+    /// Reads requests; whether the client is still there.
     fn read(&mut self, at: usize, now: Instant) -> bool {
         let mut record = [0; REQUEST];
         for _ in 0..BATCH {
-            let Client { id, local, .. } = &self.clients[at];
+            let Client { id, local } = &self.clients[at];
             let id = *id;
             let request = match local.receive(&mut record) {
-                Ok(Some(len)) => record.get(..len).and_then(Request::parse),
+                Ok(Some((len, _))) => record.get(..len).and_then(Request::parse),
                 Ok(None) => return true,
                 Err(_) => return false,
             };
@@ -177,9 +235,10 @@ impl Service {
                         let port = self.ports[socket].prober.port();
                         self.checker.handle_joined(id, process, socket, port);
                     }
-                    // Nobody can ask about it, so it need not be known.
+                    // It could not ask anything.
                     None => self.tell(id, &Reply::Joined { port: 0, key: [0; 16] }),
                 },
+                Some(Request::Share { at }) => self.share(id, at.ip()),
                 Some(request) => self.checker.handle_request(id, &request, now),
                 None => {}
             }
@@ -187,32 +246,41 @@ impl Service {
         true
     }
 
-    /// The socket on an address, made if there is none yet.
+    /// This process's own socket on an address, made if there is none yet.
     fn socket_on(&mut self, at: SocketAddr) -> Option<SocketId> {
-        if let Some(socket) = self.ports.iter().position(|port| port.at == at.ip()) {
+        let own = |port: &Port| port.at == at.ip() && port.shared.is_none();
+        if let Some(socket) = self.ports.iter().position(own) {
             return Some(socket);
         }
         let prober = Prober::open(at.ip(), at.port()).ok()?;
-        self.ports.push(Port { at: at.ip(), prober, place: usize::MAX });
-        Some(self.ports.len() - 1)
+        self.open(Port { at: at.ip(), prober, shared: None }).ok()
     }
 
-    fn hear_network(&mut self) {
+    /// Shares the agent's socket on an address with another process.
+    fn share(&self, id: ClientId, at: IpAddr) {
+        let here = self.ports.iter().filter(|port| port.at == at);
+        let found = here.filter_map(|port| Some((&port.prober, port.shared.as_ref()?.key))).next();
+        let Some(client) = self.clients.iter().find(|client| client.id == id) else { return };
+        let (port, key) = found.map_or((0, [0; 16]), |(prober, key)| (prober.port(), key));
+        let share = found.map(|(prober, _)| prober.as_fd());
+        let _ = client.local.send(&Reply::Joined { port, key }.emit(), share);
+    }
+
+    fn hear_network(&mut self, socket: SocketId) {
         let mut head = [0; probe::LEN];
-        for (socket, port) in self.ports.iter().enumerate() {
-            if !self.waiter.is_ready(port.place) {
-                continue;
-            }
-            for _ in 0..BATCH {
-                match port.prober.receive(&mut head) {
-                    Some(Heard::Datagram { length, from }) => {
-                        let head = &head[..length.min(probe::LEN)];
-                        self.checker.handle_datagram(socket, from, head, length);
-                    }
-                    Some(Heard::Refused(at)) => self.checker.handle_refused(socket, at),
-                    Some(Heard::Noise) => {}
-                    None => break,
+        let place = self.place.as_deref();
+        let lives = |process: Process| place.and_then(|place| place.lives(process));
+        let Some(port) = self.ports.get(socket) else { return };
+        let answers = port.shared.as_ref().map(|shared| Answers { key: &shared.key, lives: &lives });
+        for _ in 0..BATCH {
+            match port.prober.receive(&mut head) {
+                Some(Heard::Datagram { length, from }) => {
+                    let head = &head[..length.min(probe::LEN)];
+                    self.checker.handle_datagram((socket, from), head, length, answers);
                 }
+                Some(Heard::Refused(at)) => self.checker.handle_refused(socket, at),
+                Some(Heard::Noise) => {}
+                None => break,
             }
         }
     }
@@ -233,7 +301,7 @@ impl Service {
     /// A module that does not read its mail for long misses some: it takes that for no answer.
     fn tell(&self, client: ClientId, reply: &Reply) {
         if let Some(client) = self.clients.iter().find(|other| other.id == client) {
-            let _ = client.local.send(&reply.emit());
+            let _ = client.local.send(&reply.emit(), None);
         }
     }
 }

@@ -1,18 +1,20 @@
 //! Agents over real sockets on the loopback interface.
 
 use super::mail::{REPLY, Reply, Request};
+use super::node::receive;
 use super::*;
+use crate::link::{Local, random};
 use crate::wire::probe::{Body, Message, Process};
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 const KEY: Key = [5; 16];
 const HOME: [u8; 4] = [127, 0, 0, 1];
 
 /// A node of a job of its own.
-fn node(number: u32) -> Node {
-    let node = Node::open(std::process::id() << 8 | number, KEY);
-    assert!(node.agent.is_some(), "the first one starts the agent");
-    node
+fn node() -> Node {
+    let folder = format!("hawser-service-{:x}", random().expect("a number"));
+    Node::open_in(&std::env::temp_dir().join(folder), KEY)
 }
 
 /// A module that has joined, and where the agent is to be asked about it.
@@ -25,27 +27,25 @@ struct Member {
 impl Member {
     fn new(node: &Node, name: u64) -> Self {
         let process = Process { name, incarnation: 9 };
-        let mut member = Self { local: node.connect().expect("an agent"), agent: (HOME, 0).into(), process };
-        let Reply::Joined { port, key } = member.ask(&Request::Join { process, at: (HOME, 0).into() }) else {
-            panic!("not joined");
-        };
+        let (port, key) = node.share((HOME, 0).into()).expect("a socket");
         assert_eq!(key, KEY);
-        member.agent.set_port(port);
+        let (local, end) = Local::pair().expect("a pair");
+        node.agent().expect("a thread").order(service::Order::Hear(end));
+        let member = Self { local, agent: (HOME, port).into(), process };
+        let joined = member.ask(&Request::Join { process, at: (HOME, 0).into() });
+        assert!(matches!(joined, Reply::Joined { port: own, .. } if own != 0 && own != port));
         member
     }
 
     /// The agent's next reply.
     fn hear(&self) -> Reply {
-        let mut waiter = Waiter::new();
-        waiter.add(&self.local);
-        waiter.wait(None);
         let mut record = [0; REPLY];
-        let len = self.local.receive(&mut record).expect("connected").expect("a reply");
+        let (len, _) = receive(&self.local, &mut record, Duration::from_secs(100)).expect("a reply");
         Reply::parse(&record[..len]).expect("a reply")
     }
 
     fn ask(&self, request: &Request) -> Reply {
-        self.local.send(&request.emit()).expect("sent");
+        self.local.send(&request.emit(), None).expect("sent");
         self.hear()
     }
 
@@ -61,7 +61,7 @@ impl Member {
 
 #[test]
 fn agents_of_two_jobs_check_the_way_between_them() {
-    let (one, two) = (node(1), node(2));
+    let (one, two) = (node(), node());
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     for length in [1472, 8972, 65_507] {
         assert_eq!(here.check(&there, length, 500), Reply::Checked { id: 3, short: true, long: true });
@@ -70,7 +70,7 @@ fn agents_of_two_jobs_check_the_way_between_them() {
 
 #[test]
 fn an_agent_without_the_key_answers_as_if_nothing_arrived() {
-    let (one, two) = (node(3), node(4));
+    let (one, two) = (node(), node());
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     let request =
         Request::Check { id: 3, to: there.agent, key: [6; 16], length: 100, interval_ms: 1, tries: 2 };
@@ -78,24 +78,23 @@ fn an_agent_without_the_key_answers_as_if_nothing_arrived() {
 }
 
 #[test]
-fn members_are_alive_until_their_connection_ends() {
-    let (one, two) = (node(5), node(6));
+fn members_are_alive() {
+    let (one, two) = (node(), node());
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     let other = Member::new(&two, 3);
     assert_eq!(there.agent, other.agent, "one socket for all on one address");
-    let (agent, process) = (there.agent, there.process);
-    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: true });
-    drop(there);
-    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: false });
-    assert_eq!(here.ask_about(agent, other.process), Reply::Answered { id: 4, alive: true });
+    for member in [&there, &other] {
+        let alive = Reply::Answered { id: 4, alive: true };
+        assert_eq!(here.ask_about(member.agent, member.process), alive);
+    }
 }
 
 #[test]
 fn records_that_are_none_are_borne() {
-    let one = node(7);
+    let one = node();
     let here = Member::new(&one, 1);
-    for record in [&[0; 1][..], &[0xFF; 64], &[1; 64], &[2; 64], &[3; 64], &[1; 200]] {
-        here.local.send(record).expect("sent");
+    for record in [&[0; 1][..], &[0xFF; 64], &[1; 64], &[2; 64], &[3; 64], &[5; 64], &[1; 200]] {
+        here.local.send(record, None).expect("sent");
     }
     // What can be read as a request to join was one.
     while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true }) {}
@@ -103,7 +102,7 @@ fn records_that_are_none_are_borne() {
 
 #[test]
 fn strangers_get_no_answer_and_nobody_a_longer_one() {
-    let one = node(8);
+    let one = node();
     let here = Member::new(&one, 1);
     let stranger = UdpSocket::bind(SocketAddr::from((HOME, 0))).expect("a socket");
     let ping = Message { nonce: 1, body: Body::Ping { length: 40 } };
@@ -122,29 +121,48 @@ fn strangers_get_no_answer_and_nobody_a_longer_one() {
 
 #[test]
 fn the_agent_ends_with_its_last_owner_and_its_members_notice() {
-    let one = node(9);
-    let (here, name) = (Member::new(&one, 1), one.name.clone());
+    let one = node();
+    let here = Member::new(&one, 1);
     drop(one);
     assert!(here.local.receive(&mut [0; REPLY]).is_err(), "the thread is gone when the drop returns");
-    Listener::bind(&name).expect("and so is its hold on the name");
 }
 
 #[test]
-fn a_second_process_finds_the_first_ones_agent() {
-    let one = node(10);
-    let two = Node::open(std::process::id() << 8 | 10, [1; 16]);
-    assert!(two.agent.is_none());
-    let _member = Member::new(&two, 1);
-    drop(one);
-    assert!(two.connect().is_err());
+fn a_module_ends_though_a_child_holds_its_connection() {
+    let (one, two) = (node(), node());
+    let here = Member::new(&one, 1);
+    let process = Process { name: 5, incarnation: 1 };
+    let watch = Watch::open(&two, process, ("lo", HOME.into()), 0, None);
+    let agent = watch.own().expect("an agent").at;
+    let held = watch.duplicate();
+    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: true });
+    drop(watch);
+    assert_eq!(here.ask_about(agent, process), Reply::Answered { id: 4, alive: false });
+    drop(held);
+}
+
+#[test]
+fn what_others_may_enter_is_no_folder_and_that_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("hawser-service-{:x}", random().expect("a number")));
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).expect("a mode");
+    assert!(node::Place::open(&folder).is_err());
+    std::fs::remove_dir(&folder).expect("removed, with nothing in it");
+    // Alone, an agent still answers for its own process.
+    let alone = Node::start(None, Some("why".to_owned()), KEY);
+    assert_eq!(alone.trouble(), Some("why"));
+    let one = node();
+    let (here, there) = (Member::new(&one, 1), Member::new(&alone, 2));
+    assert_eq!(here.ask_about(there.agent, there.process), Reply::Answered { id: 4, alive: true });
 }
 
 /// What a forked child holds of an agent's descriptors must not matter: here the end that wakes the
 /// thread, as a duplicate.
 #[test]
 fn the_agent_ends_though_a_child_holds_its_descriptors() {
-    let one = node(11);
-    let held = one.agent.as_ref().expect("ours").awake.try_clone().expect("a duplicate");
+    let one = node();
+    let held = one.agent().expect("ours").awake.try_clone().expect("a duplicate");
     let (over, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         drop(one);

@@ -1,4 +1,4 @@
-//! [`Watch`]: a module's end of the connection to the agent of its node.
+//! [`Watch`]: a module's end of the connection to the agent's thread in its process.
 //!
 //! It keeps who can be asked about each peer, has the way to a peer checked once the peer is used,
 //! and passes on what the agent says. It is looked at when its time comes, seldom, and never waits
@@ -10,15 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mail::{REPLY, Reply, Request};
+use super::node::receive;
+use super::service::Order;
 use super::{Agent, Node};
 use crate::config;
 use crate::engine::{EndpointId, Engine, Instant, Memory, PeerFacts};
-use crate::link::{Local, Waiter};
+use crate::link::{Held, Local};
 use crate::wire::card::AgentAddress;
-use crate::wire::probe::Process;
+use crate::wire::probe::{Key, Process};
 
-/// How long a module waits for the agent when it is made; later never.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a module waits for the thread when it is made; later never.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the agent's mail is looked for while some is expected.
 const LOOK: Duration = Duration::from_millis(10);
 /// For how long an answer about a life is expected.
@@ -56,6 +58,8 @@ pub struct Watch {
     listens_until: Instant,
     /// When there is something to look at.
     due: Instant,
+    /// By it the other processes of the node see that the module lives.
+    held: Option<Held>,
     /// Kept alive for as long as modules of this process need it.
     agent: Option<Arc<Agent>>,
 }
@@ -106,6 +110,7 @@ impl Watch {
             checks: Checks::default(),
             listens_until: Instant::ORIGIN,
             due: NEVER,
+            held: None,
             agent: None,
         }
     }
@@ -119,17 +124,24 @@ impl Watch {
         check: Option<config::Check>,
     ) -> Self {
         let at = SocketAddr::new(interface.1, base_port);
-        let joined = (!node.is_deaf.get()).then(|| join(node, process, at)).flatten();
-        let Some((local, port, key)) = joined else {
-            return Self::blind();
-        };
+        let Some((local, port, key)) = join(node, process, at) else { return Self::blind() };
         let own = AgentAddress {
             at: SocketAddr::new(interface.1, port),
             key,
             host: host_name(),
             interface: interface.0.to_owned(),
         };
-        Self { local: Some(local), own: Some(own), check, agent: node.agent.clone(), ..Self::blind() }
+        let mut watch = Self::blind();
+        (watch.local, watch.own, watch.check) = (Some(local), Some(own), check);
+        (watch.held, watch.agent) = (node.hold(process), node.agent().cloned());
+        watch
+    }
+
+    /// A duplicate of the module's end, as a forked child holds one.
+    #[cfg(test)]
+    pub(super) fn duplicate(&self) -> std::os::fd::OwnedFd {
+        use std::os::fd::AsFd;
+        self.local.as_ref().expect("open").as_fd().try_clone_to_owned().expect("a duplicate")
     }
 
     /// What is published of the agent.
@@ -220,7 +232,7 @@ impl Watch {
     /// Sends to the agent; whether that has worked. If the agent is gone, so are all our questions.
     fn send(&mut self, request: &Request) -> bool {
         let Some(local) = &self.local else { return false };
-        match local.send(&request.emit()) {
+        match local.send(&request.emit(), None) {
             Ok(()) => true,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
             Err(_) => {
@@ -240,7 +252,7 @@ impl Watch {
         let mut record = [0; REPLY];
         while let Some(local) = &self.local {
             let reply = match local.receive(&mut record) {
-                Ok(Some(len)) => record.get(..len).and_then(Reply::parse),
+                Ok(Some((len, _))) => record.get(..len).and_then(Reply::parse),
                 Ok(None) => break,
                 Err(_) => {
                     self.close();
@@ -292,24 +304,28 @@ impl Watch {
     }
 }
 
-/// Tells the agent that a module is there. `None` if there is no agent, or no socket of its.
-fn join(node: &Node, process: Process, at: SocketAddr) -> Option<(Local, u16, [u8; 16])> {
-    let Ok(local) = node.connect() else {
-        node.is_deaf.set(true);
-        return None;
-    };
-    local.send(&Request::Join { process, at }.emit()).ok()?;
-    let mut waiter = Waiter::new();
-    let place = waiter.add(&local);
-    waiter.wait(Some(PATIENCE));
-    if !waiter.is_ready(place) {
-        node.is_deaf.set(true);
-        return None;
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Children that the program has forked hold the connection open, and may not end it.
+        if let (Some(local), Some(agent)) = (&self.local, &self.agent)
+            && agent.is_own()
+        {
+            local.shut_down();
+        }
     }
+}
+
+/// Tells the agent's thread that a module is there: the connection, and port and key under which the
+/// agent is asked about it. `None` if there is no agent, or it has no sockets there.
+fn join(node: &Node, process: Process, at: SocketAddr) -> Option<(Local, u16, Key)> {
+    let (port, key) = node.share(at)?;
+    let (local, end) = Local::pair().ok()?;
+    node.agent()?.order(Order::Hear(end));
+    local.send(&Request::Join { process, at }.emit(), None).ok()?;
     let mut record = [0; REPLY];
-    let len = local.receive(&mut record).ok()??;
+    let (len, _) = receive(&local, &mut record, PATIENCE)?;
     match Reply::parse(record.get(..len)?)? {
-        Reply::Joined { port, key } if port != 0 => Some((local, port, key)),
+        Reply::Joined { port: own, .. } if own != 0 => Some((local, port, key)),
         _ => None,
     }
 }

@@ -1,0 +1,208 @@
+//! [`Node`]: what the processes of a job on one node share: a folder, the agent's sockets and its key.
+//!
+//! In the folder, each process has
+//!
+//! * `ID.sock`, where others ask it to share a socket;
+//! * `at-ADDRESS-ID`, held while it has the agent's socket on that address;
+//! * `is-NAME-INCARNATION` for each of its modules, held while that lives.
+//!
+//! The folder is the runtime's for this job, which is this user's alone; the launcher removes what a job
+//! that was killed has left of it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mail::{REPLY, Reply, Request};
+use super::service::{Order, Port};
+use super::{Agent, Counters};
+use crate::link::{Folder, Held, Listener, Local, Prober, Turn, Waiter, host, random, user};
+use crate::wire::probe::{Key, Process};
+
+/// How long another process is waited for that could share a socket: it may be stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many are asked.
+const ASKED: usize = 3;
+
+/// Where the processes of a job on this node meet.
+pub(super) struct Place {
+    folder: Folder,
+    path: PathBuf,
+    /// This process's name in it.
+    id: String,
+}
+
+/// The file of a module.
+fn name_of(process: Process) -> String {
+    format!("is-{:x}-{:x}", process.name, process.incarnation)
+}
+
+impl Place {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Listener)> {
+        let folder = Folder::open(path)?;
+        let id = format!("{:016x}", random()?);
+        let listener = Listener::bind(&folder, &format!("{id}.sock"))?;
+        Ok((Self { folder, path: path.to_owned(), id }, listener))
+    }
+
+    /// Whether a module of another process lives; `None` when there never was one of this name.
+    pub(super) fn lives(&self, process: Process) -> Option<bool> {
+        self.folder.is_held(&name_of(process))
+    }
+
+    /// Who shares the socket on an address.
+    fn sharers(&self, at: IpAddr) -> Vec<String> {
+        let begin = format!("at-{at}-");
+        let names = self.folder.names();
+        let others = names.iter().filter_map(|name| name.strip_prefix(&begin)).filter(|id| *id != self.id);
+        let live = others.filter(|id| self.folder.is_held(&format!("{begin}{id}")) == Some(true));
+        live.map(str::to_owned).collect()
+    }
+
+    /// Leaves the folder, and removes it when nobody is left. What this process held is closed.
+    pub(super) fn leave(self) {
+        self.folder.remove(&format!("{}.sock", self.id));
+        let Ok(turn) = self.folder.turn() else { return };
+        let is_over = self.folder.names().iter().all(|name| {
+            let tells = name.starts_with("at-") || name.starts_with("is-");
+            !tells || self.folder.is_held(name) != Some(true)
+        });
+        if is_over {
+            self.folder.remove_all(&self.path);
+        }
+        drop(turn);
+    }
+}
+
+/// Joins the folder of this name: in that of the runtime for this job, else in that of the login, else in
+/// one of this user's for temporary files. What went wrong with each where none will do.
+fn find(name: &str) -> Result<(Place, Listener), String> {
+    let mut whys = Vec::new();
+    let mut open = |base: &Path| {
+        let found = Place::open(&base.join(name));
+        found.map_err(|error| whys.push(format!("{}: {error}", base.display()))).ok()
+    };
+    let named = ["PMIX_SERVER_TMPDIR", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
+    if let Some(found) =
+        named.map(PathBuf::from).filter(|base| base.is_absolute()).find_map(|base| open(&base))
+    {
+        return Ok(found);
+    }
+    let base = std::env::temp_dir().join(format!("hawser-{}", user()));
+    let found = Folder::open(&base).map_err(|error| format!("{}: {error}", base.display()));
+    match found.map(|_| open(&base)) {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(whys.join("; ")),
+        Err(why) => Err(whys.into_iter().chain([why]).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// The way to this node's agent, for the modules that are to be opened.
+pub struct Node {
+    place: Option<Arc<Place>>,
+    agent: Option<Arc<Agent>>,
+    key: Key,
+    /// Port and key of the agent's sockets that this process has, by address.
+    ports: RefCell<HashMap<IpAddr, (u16, Key)>>,
+    trouble: Option<String>,
+}
+
+impl Node {
+    /// Joins the agent of a job on this node. `key` is what it is asked under if nobody else has begun.
+    pub fn open(job: u32, key: Key) -> Self {
+        match find(&format!("hawser-usnic-{job:x}-{:x}", host())) {
+            Ok(found) => Self::start(Some(found), None, key),
+            Err(why) => Self::start(None, Some(why), key),
+        }
+    }
+
+    /// The same in a folder of this path.
+    #[cfg(test)]
+    pub(super) fn open_in(path: &Path, key: Key) -> Self {
+        Self::start(Some(Place::open(path).expect("a folder")), None, key)
+    }
+
+    pub(super) fn start(found: Option<(Place, Listener)>, trouble: Option<String>, key: Key) -> Self {
+        let (place, listener) = found.map(|(place, listener)| (Arc::new(place), listener)).unzip();
+        let (agent, trouble) = match Agent::start(place.clone(), listener, key) {
+            Ok(agent) => (Some(Arc::new(agent)), trouble),
+            Err(error) => (None, Some(format!("its thread cannot be started: {error}"))),
+        };
+        Self { place, agent, key, ports: RefCell::default(), trouble }
+    }
+
+    /// Why this process cannot answer for others, or others for it.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub(super) fn agent(&self) -> Option<&Arc<Agent>> {
+        self.agent.as_ref()
+    }
+
+    /// What the agent has counted in this process.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.agent.as_ref().map(|agent| agent.counters())
+    }
+
+    /// Says to the node that a module lives, until what is returned is dropped.
+    pub(super) fn hold(&self, process: Process) -> Option<Held> {
+        self.place.as_ref()?.folder.hold(&name_of(process)).ok()
+    }
+
+    /// Port and key under which the agent is asked on an address, with the first port that it may take
+    /// if it is this process that makes the socket.
+    pub(super) fn share(&self, at: SocketAddr) -> Option<(u16, Key)> {
+        if let Some(known) = self.ports.borrow().get(&at.ip()) {
+            return Some(*known);
+        }
+        // One after the other, so that there is one socket for all. Without turns, each has its own.
+        let turn: Option<Turn> = self.place.as_ref().and_then(|place| place.folder.turn().ok());
+        let sharers = self.place.iter().flat_map(|place| place.sharers(at.ip())).take(ASKED);
+        let shared = sharers.filter_map(|id| self.ask(&id, at)).next();
+        let (prober, key) = match shared {
+            Some(shared) => shared,
+            None => (Prober::open(at.ip(), at.port()).ok()?, self.key),
+        };
+        let port = prober.port();
+        let place = self.place.as_ref();
+        let held = place.and_then(|place| place.folder.hold(&format!("at-{}-{}", at.ip(), place.id)).ok());
+        self.agent.as_ref()?.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
+        drop(turn);
+        self.ports.borrow_mut().insert(at.ip(), (port, key));
+        Some((port, key))
+    }
+
+    /// Asks another process of the node for the agent's socket.
+    fn ask(&self, id: &str, at: SocketAddr) -> Option<(Prober, Key)> {
+        let local = Local::connect(&self.place.as_ref()?.folder, &format!("{id}.sock")).ok()?;
+        local.send(&Request::Share { at }.emit(), None).ok()?;
+        let mut record = [0; REPLY];
+        let (len, shared) = receive(&local, &mut record, PATIENCE)?;
+        match Reply::parse(record.get(..len)?)? {
+            Reply::Joined { port, key } => {
+                let prober = Prober::adopt(shared?).ok()?;
+                let is_it = prober.port() == port && prober.address().is_ok_and(|found| found == at.ip());
+                is_it.then_some((prober, key))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The next record, waited for no longer than that.
+pub(super) fn receive(
+    local: &Local,
+    record: &mut [u8],
+    most: Duration,
+) -> Option<(usize, Option<std::os::fd::OwnedFd>)> {
+    let mut waiter = Waiter::new().ok()?;
+    waiter.add(&local.as_fd(), 0).ok()?;
+    waiter.wait(Some(most));
+    local.receive(record).ok()?
+}

@@ -308,7 +308,7 @@ impl<M: Memory> Engine<M> {
 
     /// The link was not looked at for long before `now`. What is read from now on may have waited in it,
     /// which says nothing about the network: it gives no samples of the round-trip time, on either side,
-    /// until [`Self::note_drained`] or, where reading never catches up, for [`BACKLOG`].
+    /// until [`Self::note_drained`] or, where reading never catches up, for ten milliseconds.
     #[cold]
     pub fn note_away(&mut self, now: Instant) {
         self.backlog_until = now.plus(BACKLOG);

@@ -27,7 +27,7 @@ const RUN: u32 = 16;
 const GULP: usize = 2048;
 
 impl<M: Memory> Engine<M> {
-    /// Sends a fragment. [`Event::Done`] says when all of it has arrived.
+    /// Sends a fragment. [`Event::Done`](super::Event::Done) says when all of it has arrived.
     pub fn send(&mut self, endpoint: EndpointId, fragment: Fragment<M>, now: Instant) -> Result<()> {
         self.settle(now);
         let split = fragment.pieces[0].as_ref().map_or(0, Memory::len);

@@ -22,9 +22,8 @@
 //! a busy sender might never see the queue empty again. So every few seconds the window closes for
 //! a moment.
 
-use super::Instant;
-use super::congestion::{Controller, Outcome, UNIT};
-use super::time::MICRO;
+use super::controller::{Controller, Outcome, UNIT};
+use super::time::{Instant, MICRO};
 
 /// The window before anything is known, and once it is known that the path is long: so many queues
 /// as there are senders fill at once.

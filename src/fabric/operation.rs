@@ -398,7 +398,7 @@ pub struct Standing<'a, W: Work> {
 impl<W: Work> Standing<'_, W> {
     /// # Safety
     /// A [`Place`] of this memory was [installed](Place::install) or [vacated](Place::vacate), or
-    /// [`Operation::vacate`] was called for it, and the memory stays for the lifetime.
+    /// `Operation::vacate` was called for it, and the memory stays for the lifetime.
     pub unsafe fn at(at: NonNull<Operation<W>>) -> Self {
         Self { at, alive: PhantomData }
     }

@@ -63,6 +63,7 @@ check() {
 }
 
 check "$abi" "$host_headers"
+[ "$abi" != v5_0 ] || check v5_0_cuda "$host_headers"
 check libfabric ""
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -427,6 +427,14 @@ typedef struct hawser_v4_1_Segment {
     uint64_t len;
 } hawser_v4_1_Segment;
 
+// What the transport tells when a descriptor has been sent.
+//
+// C: `mca_btl_base_completion_fn_t`.
+typedef void (*hawser_v4_1_Sent)(struct hawser_v4_1_BtlModule*,
+                                 hawser_v4_1_BtlEndpoint*,
+                                 struct hawser_v4_1_Descriptor*,
+                                 int);
+
 // What is sent, and what 4.1 is handed when something was received.
 //
 // C: `mca_btl_base_descriptor_t`.
@@ -437,10 +445,7 @@ typedef struct hawser_v4_1_Descriptor {
     // how many
     size_t segment_count;
     // called when it has been sent
-    void (*sent)(struct hawser_v4_1_BtlModule*,
-                 hawser_v4_1_BtlEndpoint*,
-                 struct hawser_v4_1_Descriptor*,
-                 int);
+    hawser_v4_1_Sent sent;
     // for the callback
     void *callback_data;
     // for the callback

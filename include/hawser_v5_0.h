@@ -421,6 +421,32 @@ typedef struct hawser_v5_0_PmixProc {
     uint32_t rank;
 } hawser_v5_0_PmixProc;
 
+// A byte transport's component.
+//
+// C: `mca_btl_base_component_3_0_0_t`.
+typedef struct hawser_v5_0_BtlComponent {
+    // the part common to all components
+    struct hawser_v5_0_Component base;
+    // metadata flags
+    uint32_t param_field;
+    uint8_t _pad0[36];
+    // makes the modules
+    struct hawser_v5_0_BtlModule **(*init)(int*, bool, bool);
+    // advances all modules
+    int (*progress)(void);
+} hawser_v5_0_BtlComponent;
+
+// The head of a process.
+//
+// C: `opal_proc_t`.
+typedef struct hawser_v5_0_BtlProc {
+    uint8_t _pad0[40];
+    // job
+    uint32_t jobid;
+    // rank in the job
+    uint32_t vpid;
+} hawser_v5_0_BtlProc;
+
 // A peer; the host only ever sees its address, which is a handle of ours.
 //
 // C: `struct mca_btl_base_endpoint_t`.
@@ -436,33 +462,13 @@ typedef struct hawser_v5_0_Segment {
     uint64_t len;
 } hawser_v5_0_Segment;
 
-// What a byte transport's receive callback is handed.
+// What the transport tells when a descriptor has been sent.
 //
-// C: `mca_btl_base_receive_descriptor_t`.
-typedef struct hawser_v5_0_ReceiveDescriptor {
-    // the sender
-    hawser_v5_0_BtlEndpoint *endpoint;
-    // pieces of memory
-    const struct hawser_v5_0_Segment *segments;
-    // how many
-    size_t segment_count;
-    // who it is for
-    uint8_t tag;
-    uint8_t _pad0[7];
-    // registered with the callback
-    void *callback_data;
-} hawser_v5_0_ReceiveDescriptor;
-
-// The head of a process.
-//
-// C: `opal_proc_t`.
-typedef struct hawser_v5_0_BtlProc {
-    uint8_t _pad0[40];
-    // job
-    uint32_t jobid;
-    // rank in the job
-    uint32_t vpid;
-} hawser_v5_0_BtlProc;
+// C: `mca_btl_base_completion_fn_t`.
+typedef void (*hawser_v5_0_Sent)(struct hawser_v5_0_BtlModule*,
+                                 hawser_v5_0_BtlEndpoint*,
+                                 struct hawser_v5_0_Descriptor*,
+                                 int);
 
 // What is sent, and what 4.1 is handed when something was received.
 //
@@ -474,10 +480,7 @@ typedef struct hawser_v5_0_Descriptor {
     // how many
     size_t segment_count;
     // called when it has been sent
-    void (*sent)(struct hawser_v5_0_BtlModule*,
-                 hawser_v5_0_BtlEndpoint*,
-                 struct hawser_v5_0_Descriptor*,
-                 int);
+    hawser_v5_0_Sent sent;
     // for the callback
     void *callback_data;
     // for the callback
@@ -665,20 +668,38 @@ typedef struct hawser_v5_0_BtlModule {
     uint8_t reserved[256];
 } hawser_v5_0_BtlModule;
 
-// A byte transport's component.
+// The same table in a build of 5.0 with CUDA, which has two more fields.
 //
-// C: `mca_btl_base_component_3_0_0_t`.
-typedef struct hawser_v5_0_BtlComponent {
-    // the part common to all components
-    struct hawser_v5_0_Component base;
-    // metadata flags
-    uint32_t param_field;
-    uint8_t _pad0[36];
-    // makes the modules
-    struct hawser_v5_0_BtlModule **(*init)(int*, bool, bool);
-    // advances all modules
-    int (*progress)(void);
-} hawser_v5_0_BtlComponent;
+// C: `mca_btl_base_module_t` with `OPAL_CUDA_GDR_SUPPORT`.
+typedef struct hawser_v5_0_BtlModuleGdr {
+    uint8_t _pad0[288];
+    // longest message of device memory that is sent at once
+    size_t accelerator_eager_limit;
+    // longest message of device memory that is put or got
+    size_t accelerator_rdma_limit;
+    // longest fragment of device memory
+    size_t accelerator_max_send_size;
+    // waits for PUTs and GETs
+    int (*flush)(struct hawser_v5_0_BtlModule*, hawser_v5_0_BtlEndpoint*);
+    uint8_t _pad1[256];
+} hawser_v5_0_BtlModuleGdr;
+
+// What a byte transport's receive callback is handed.
+//
+// C: `mca_btl_base_receive_descriptor_t`.
+typedef struct hawser_v5_0_ReceiveDescriptor {
+    // the sender
+    hawser_v5_0_BtlEndpoint *endpoint;
+    // pieces of memory
+    const struct hawser_v5_0_Segment *segments;
+    // how many
+    size_t segment_count;
+    // who it is for
+    uint8_t tag;
+    uint8_t _pad0[7];
+    // registered with the callback
+    void *callback_data;
+} hawser_v5_0_ReceiveDescriptor;
 
 // A registered receive callback; its type differs by version.
 //

@@ -4,17 +4,42 @@
 //!
 //! * [`error`], [`config`]: the one vocabulary of failure; parameters as plain data.
 //! * [`wire`]: bytes and bits to values and back. No unsafe code.
-//! * [`engine`]: the protocol engines: state machines without clock, socket or host. No unsafe code.
 //! * [`sync`]: the cell that lends `&mut` for the span of one closure; helper threads.
 //! * [`fabric`]: owned Rust objects over libfabric, found at run time.
 //! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
 //! * [`link`]: datagram links: kernel UDP, libfabric; the sockets of agents.
-//! * [`btl`]: byte transports; today the usnic BTL, and the agent of a node. No unsafe code.
+//! * [`btl`]: byte transports: what one is, the usnic BTL, and the agent of a node. No unsafe code.
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
-//! * [`host`]: the only folder that knows Open MPI: layouts, thunks, services, the constructor.
+//! * [`host`]: the only folder that knows Open MPI: layouts, entries, services, the constructor, and the
+//!   one list of components.
 //! * [`capi`]: the library's own C functions.
 //!
-//! Imports run downward only; `tests/architecture.rs` holds the table.
+//! Not there yet, but with a place in the law: `shm` (memory that other processes write), `cuda` and
+//! `verbs` (owned objects over those libraries), `accelerator` (the host's framework of that name),
+//! `provider` (hawser as a provider of libfabric). Imports run downward only; `tests/architecture.rs`
+//! holds the table.
+//!
+//! # The way of a message
+//!
+//! ```text
+//! usnic BTL                                        OFI MTL
+//!   pml/ob1 calls the module's table                 pml/cm calls the module's table
+//!   host/btl/entry     C values to Rust ones         host/mtl          C values to Rust ones
+//!   host/btl/descriptor  the fragment's memory       host/handles      convertor: where the bytes lie
+//!   btl::Transport     what every byte transport is  mtl/ofi/send      copy, inject or send from there
+//!   btl/usnic/module   engine and link, in one cell  wire/tag          communicator, source, tag: 64 bits
+//!   engine             sequence, window, credit      fabric/context    fi_tinject, fi_tsend
+//!   wire/usnic         header, keyed tag             libfabric
+//!   link               sendmmsg, or libfabric        ~ network ~
+//!   ~ network ~                                      libfabric         matches by tag
+//!   link               recvmmsg                      fabric/context    reads the completion queue
+//!   engine             order, acknowledgement        mtl/ofi/receive   truncation, unpacking
+//!   btl::Upcalls       deliver                       mtl::Request      received
+//!   host/btl/module    the host's receive callback   host/handles      status, the host's completion
+//!   pml/ob1 matches                                  the receive is over
+//! ```
+//!
+//! Progress comes from the host (`opal_progress`); nothing here runs by itself but the agent of a node.
 
 pub mod btl;
 pub mod capi;

@@ -15,6 +15,7 @@
 #include "ompi/message/message.h"
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
+#include "ompi/runtime/mpiruntime.h"
 #include "opal/class/opal_bitmap.h"
 #include "opal/class/opal_list.h"
 #include "opal/class/opal_object.h"
@@ -432,16 +433,39 @@ static void check_constants(void)
 
 static void check_prototypes(void)
 {
-    CHECK_PROTOTYPE(mca_base_component_var_register,
-                    int (*)(const mca_base_component_t *, const char *, const char *,
+    CHECK_PROTOTYPE(mca_base_var_register,
+                    int (*)(const char *, const char *, const char *, const char *, const char *,
                             mca_base_var_type_t, mca_base_var_enum_t *, int, mca_base_var_flag_t,
                             mca_base_var_info_lvl_t, mca_base_var_scope_t, void *));
-    CHECK_PROTOTYPE(mca_base_component_pvar_register,
-                    int (*)(const mca_base_component_t *, const char *, const char *,
+    CHECK_PROTOTYPE(mca_base_var_find,
+                    int (*)(const char *, const char *, const char *, const char *));
+    CHECK_PROTOTYPE(mca_base_var_get_value,
+                    int (*)(int, const void *, mca_base_var_source_t *, const char **));
+    CHECK_PROTOTYPE(mca_base_var_register_synonym,
+                    int (*)(int, const char *, const char *, const char *, const char *,
+                            mca_base_var_syn_flag_t));
+    CHECK_PROTOTYPE(mca_base_var_enum_create,
+                    int (*)(const char *, const mca_base_var_enum_value_t *, mca_base_var_enum_t **));
+    CHECK_PROTOTYPE(mca_base_pvar_register,
+                    int (*)(const char *, const char *, const char *, const char *, const char *,
                             mca_base_var_info_lvl_t, int, mca_base_var_type_t,
                             mca_base_var_enum_t *, int, mca_base_pvar_flag_t,
                             mca_base_get_value_fn_t, mca_base_set_value_fn_t,
                             mca_base_notify_fn_t, void *));
+    CHECK_PROTOTYPE(opal_show_help_add_dir, int (*)(const char *));
+    CHECK_PROTOTYPE(mca_btl_base_active_message_trigger,
+                    mca_btl_active_message_callback_t(*)[MCA_BTL_TAG_MAX]);
+    CHECK_PROTOTYPE(ompi_mpi_thread_multiple, bool *);
+    CHECK_PROTOTYPE(ompi_message_null, ompi_predefined_message_t *);
+    CHECK_PROTOTYPE(opal_version_string, const char(*)[]);
+    CHECK_SIZE_IS(mca_base_var_type_t, 4);
+    CHECK_SIZE_IS(mca_base_var_flag_t, 4);
+    CHECK_SIZE_IS(mca_base_var_info_lvl_t, 4);
+    CHECK_SIZE_IS(mca_base_var_scope_t, 4);
+    CHECK_SIZE_IS(mca_base_var_source_t, 4);
+    CHECK_SIZE_IS(mca_base_var_syn_flag_t, 4);
+    CHECK_SIZE_IS(mca_base_pvar_flag_t, 4);
+    CHECK_SIZE_IS(opal_process_name_t, 8);
     CHECK_PROTOTYPE(opal_progress_register, int (*)(int (*)(void)));
     CHECK_PROTOTYPE(opal_progress_unregister, int (*)(int (*)(void)));
     CHECK_PROTOTYPE(opal_convertor_pack,

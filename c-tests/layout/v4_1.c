@@ -57,6 +57,8 @@ int main(void)
     CHECK_CONSTANT(CONVERTOR_CUDA_ASYNC, 0x00800000);
     CHECK_CONSTANT(CONVERTOR_CUDA_UNIFIED, 0x10000000);
     CHECK_CONSTANT(CONVERTOR_SKIP_CUDA_INIT, 0x40000000);
+    CHECK_PROTOTYPE(opal_pmix, opal_pmix_base_module_t *);
+    CHECK_PROTOTYPE(orte_process_info, orte_proc_info_t *);
     CHECK_PROTOTYPE(opal_progress, void (*)(void));
     CHECK_PROTOTYPE(opal_get_proc_hostname, char *(*) (const opal_proc_t *));
 

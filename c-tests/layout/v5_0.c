@@ -8,6 +8,8 @@
 
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
+#include "opal/mca/pmix/pmix-internal.h"
+#include "opal/runtime/opal_params.h"
 #include "opal/util/proc.h"
 #include "pmix.h"
 
@@ -78,6 +80,11 @@ int main(void)
     CHECK(ReceiveDescriptor, tag, mca_btl_base_receive_descriptor_t, tag);
     CHECK(ReceiveDescriptor, callback_data, mca_btl_base_receive_descriptor_t, cbdata);
     CHECK_SIZE(ReceiveDescriptor, mca_btl_base_receive_descriptor_t);
+    CHECK_PROTOTYPE(opal_pmix_convert_jobid, int (*)(char *, opal_jobid_t));
+    CHECK_SIZE_IS(opal_jobid_t, 4);
+    CHECK_PROTOTYPE(opal_process_info, opal_process_info_t *);
+    CHECK_PROTOTYPE(opal_built_with_cuda_support, bool *);
+    CHECK_SIZE_IS(bool, 1);
     CHECK_PROTOTYPE(opal_progress, int (*)(void));
     CHECK_PROTOTYPE(opal_get_proc_hostname, char *(**)(const opal_proc_t *));
     CHECK_PROTOTYPE(opal_accelerator, opal_accelerator_base_module_t *);

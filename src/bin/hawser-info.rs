@@ -52,7 +52,12 @@ fn report(directory: Option<&Path>) -> ExitCode {
     println!("host: Open MPI {}", host.version);
     let Some(library) = library else { return ExitCode::FAILURE };
     match host.verdict(&library) {
-        Ok(()) => println!("  accepts hawser"),
+        Ok(()) if hawser::host::construct::was_tried(&host.version) == Some(true) => {
+            println!("  accepts hawser");
+        }
+        Ok(()) => println!(
+            "  accepts hawser; this release has not been tried: sizes and symbols are those of one that has"
+        ),
         Err(why) => {
             println!("  does not accept hawser: {why}");
             return ExitCode::FAILURE;

@@ -280,11 +280,6 @@ impl<W: Work> Lease<W> {
         Ok(true)
     }
 
-    /// Whether the message lies on a device.
-    pub fn is_on_device(&self) -> bool {
-        matches!(self.state().held, Held::Device(_))
-    }
-
     /// Whether the host gave it up.
     pub fn is_given_up(&self) -> bool {
         self.watched().given_up.load(Ordering::Relaxed)

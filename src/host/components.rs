@@ -12,7 +12,7 @@ macro_rules! byte_transports {
     ($($(#[$attribute:meta])* $transport:path => $slot:ident,)*) => {
         $(
             $(#[$attribute])*
-            #[doc = concat!("The byte transport [`", stringify!($transport), "`].")]
+            #[doc = concat!("The byte transport `", stringify!($transport), "`.")]
             #[unsafe(no_mangle)]
             pub static $slot: Slot = Slot::empty();
 
@@ -40,7 +40,7 @@ macro_rules! matching_transports {
     ($($(#[$attribute:meta])* $name:path => $slot:ident,)*) => {
         $(
             $(#[$attribute])*
-            #[doc = concat!("The OFI MTL as [`", stringify!($name), "`].")]
+            #[doc = concat!("The OFI MTL as `", stringify!($name), "`.")]
             #[unsafe(no_mangle)]
             pub static $slot: Slot = Slot::empty();
         )*

@@ -98,15 +98,18 @@ pub(super) trait Version: BtlAbi + Table {
     /// Looks them up.
     fn find(host: Loaded) -> Result<Self::Own, String>;
     /// Keeps them.
-    fn install(own: Self::Own, version: (i32, i32, i32));
+    fn install(own: Self::Own, version: Number);
 }
+
+/// Major, minor and release number.
+type Number = (i32, i32, i32);
 
 /// What the table says of a version.
 #[derive(Clone, Copy)]
 struct Known {
     number: (i32, i32),
     tried: &'static [i32],
-    accept: fn(Loaded, (i32, i32, i32)) -> Result<(), String>,
+    accept: fn(Loaded, Number) -> Result<(), String>,
 }
 
 impl Known {
@@ -119,7 +122,7 @@ impl Known {
 const VERSIONS: [Known; 2] = [Known::of::<v4_1::V4_1>(), Known::of::<v5_0::V5_0>()];
 
 /// Takes a host, if it is what it says: all sizes are right and all symbols there.
-fn accept<V: Version>(mpi: Loaded, version: (i32, i32, i32)) -> Result<(), String> {
+fn accept<V: Version>(mpi: Loaded, version: Number) -> Result<(), String> {
     check_sizes(mpi, V::CLASSES)?;
     let (services, own, byte) = (Services::find(mpi)?, V::find(mpi)?, btl::Own::find(mpi)?);
     services.install(V::RELAY);
@@ -157,7 +160,7 @@ fn check_sizes(host: Loaded, classes: &[(&CStr, usize)]) -> Result<(), String> {
 }
 
 /// Major, minor and release number at the start of a version text such as `5.0.7` or `4.1.4rc1`.
-fn parse(text: &str) -> Option<(i32, i32, i32)> {
+fn parse(text: &str) -> Option<Number> {
     let mut parts = text.trim_start_matches('v').splitn(3, '.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         part[..digits].parse().ok()

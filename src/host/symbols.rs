@@ -46,8 +46,9 @@ macro_rules! symbols {
                 Ok(Self {
                     $($field: {
                         let address = host.symbol($symbol)?;
-                        // SAFETY: the host's symbol of this name is a function or an object of this
-                        // type; `c-tests/layout` compiles the same declarations against its headers.
+                        // SAFETY: the host's symbol of this name is a function or an object of this type, and
+                        // both are pointers: `c-tests/layout` compares each with the host's headers, and
+                        // `tests/prototypes.rs` each of these declarations with those prototypes.
                         unsafe { std::mem::transmute_copy::<std::ptr::NonNull<std::ffi::c_void>, $type>(&address) }
                     },)*
                 })
@@ -56,7 +57,7 @@ macro_rules! symbols {
 
         // SAFETY: functions, and the addresses of the host's own global objects.
         unsafe impl Send for $name {}
-        // SAFETY: as above.
+        // SAFETY: functions, and the addresses of the host's own global objects, which are only copied.
         unsafe impl Sync for $name {}
     };
 }

@@ -125,7 +125,9 @@ impl FragRef {
     pub(super) fn wishes(self) -> (u32, [Segment; 2]) {
         let descriptor = self.frag().descriptor.get();
         // SAFETY: a live descriptor, which the host leaves alone while it is being sent.
-        let (flags, count) = unsafe { ((*descriptor).flags, (*descriptor).segment_count) };
+        let flags = unsafe { (*descriptor).flags };
+        // SAFETY: a live descriptor, which the host leaves alone while it is being sent.
+        let count = unsafe { (*descriptor).segment_count };
         // SAFETY: live segments, which the host leaves alone while they are being sent.
         let [first, second] = unsafe { self.frag().segments.get().read() };
         // The second is only there when the count says so.

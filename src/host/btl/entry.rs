@@ -170,7 +170,9 @@ impl Convertor {
     /// Whether the data must be packed (`opal_convertor_need_buffers`).
     fn needs_packing(self) -> bool {
         // SAFETY: live, by the promise of `new`; the host does not touch it during the call.
-        let (flags, count) = unsafe { ((*self.0).flags, (*self.0).count) };
+        let flags = unsafe { (*self.0).flags };
+        // SAFETY: live, by the promise of `new`; the host does not touch it during the call.
+        let count = unsafe { (*self.0).count };
         if flags & convertor::HOMOGENEOUS == 0 || flags & convertor::DEVICE != 0 {
             return true;
         }

@@ -36,6 +36,12 @@ pub(super) unsafe trait BtlAbi: Abi {
     /// What the error callback is told about a lost peer: whether the job must end.
     const LOSS: i32;
 
+    /// Whether this build's module table has two more fields before its last ones
+    /// (`OPAL_CUDA_GDR_SUPPORT`).
+    fn has_gdr_fields() -> bool {
+        false
+    }
+
     /// Hands a received fragment to the host's callback.
     ///
     /// # Safety

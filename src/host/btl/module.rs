@@ -14,6 +14,7 @@ use super::{BtlAbi, Listed, entry};
 use crate::btl::{Cookie, EndpointId, Host, Upcalls};
 use crate::error::{Error, Result};
 use crate::host::foreign::Opaque;
+use crate::host::v5_0::sys::BtlModuleGdr;
 use crate::sync::EngineCell;
 
 /// Codes of the host (`opal/constants.h`).
@@ -26,10 +27,17 @@ pub(super) mod code {
     pub(crate) const UNREACH: c_int = -12;
 }
 
+/// The host's table, in either of its forms.
+#[repr(C)]
+union Table {
+    usual: BtlModule,
+    gdr: BtlModuleGdr,
+}
+
 /// A module: the host's table first, so that its address is the module's.
 #[repr(C)]
 pub(super) struct Shell<A, T> {
-    table: Opaque<BtlModule>,
+    table: Opaque<Table>,
     pub(super) core: T,
     pub(super) pool: Pool,
     pub(super) peers: EngineCell<Peers<A>>,
@@ -134,7 +142,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// The module's address, as the host knows it.
     pub(super) fn raw(&self) -> *mut BtlModule {
-        self.table.get()
+        self.table.get().cast()
     }
 
     /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.
@@ -205,7 +213,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 }
 
 /// The table of a module.
-fn table<A: BtlAbi, T: Listed>(core: &T) -> BtlModule {
+fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     let limits = core.limits();
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
     let mut table: BtlModule = unsafe { std::mem::zeroed() };
@@ -244,7 +252,15 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> BtlModule {
         table.deregister_mem = Some(transfer::deregister_mem::<A, T>);
         table.flush = Some(transfer::flush::<A, T>);
     }
-    table
+    let flush = table.flush.take_if(|_| A::has_gdr_fields());
+    // SAFETY: plain numbers, pointers and optional functions; zero is a value of each, in both forms.
+    let mut whole: Table = unsafe { std::mem::zeroed() };
+    // Up to the two fields, the forms are the same, and what comes after `flush` stays zero.
+    whole.usual = table;
+    if A::has_gdr_fields() {
+        whole.gdr.flush = flush;
+    }
+    whole
 }
 
 impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {

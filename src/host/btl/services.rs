@@ -117,7 +117,9 @@ impl<A> ProcRef<A> {
 impl<A: BtlAbi> Peer for ProcRef<A> {
     fn name(&self) -> u64 {
         // SAFETY: alive, by the invariant; the name is written once, when the host makes the object.
-        let (jobid, vpid) = unsafe { ((*self.0).jobid, (*self.0).vpid) };
+        let jobid = unsafe { (*self.0).jobid };
+        // SAFETY: alive, by the invariant; the name is written once, when the host makes the object.
+        let vpid = unsafe { (*self.0).vpid };
         u64::from(jobid) | u64::from(vpid) << 32
     }
 

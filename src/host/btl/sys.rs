@@ -71,6 +71,7 @@ pub type Transfer = Option<
 ///
 /// C: `mca_btl_base_module_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct BtlModule {
     /// the component
     pub component: *const BtlComponent,

@@ -132,7 +132,7 @@ unsafe fn transfer<A: BtlAbi, T: Listed>(
         let cookie = shell.transfers.put(operation);
         let outcome = start(&shell.core, to, local, (registration, offset), cookie);
         if outcome.is_err() {
-            drop(shell.transfers.take(cookie));
+            shell.transfers.take(cookie);
         }
         status(outcome)
     })

@@ -30,6 +30,7 @@ symbols! {
         process: *const sys::ProcessInfo = c"opal_process_info",
         host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
         accelerator: *const sys::Accelerator = c"opal_accelerator",
+        cuda: *const u8 = c"opal_built_with_cuda_support",
         accelerator_component: *const sys::Component = c"opal_accelerator_base_selected_component",
     }
 }
@@ -158,6 +159,12 @@ unsafe impl BtlAbi for V5_0 {
     const TYPE_VERSION: [c_int; 3] = [3, 3, 0];
     /// No flag: the host itself decides, and knows the process.
     const LOSS: i32 = 0;
+
+    fn has_gdr_fields() -> bool {
+        // Every CUDA that 5.0 can be built with has GPU direct, so the one says the other.
+        // SAFETY: the host's own variable, a `bool` that it writes before it opens any component.
+        unsafe { Own::host().cuda.read() != 0 }
+    }
 
     #[inline]
     unsafe fn receive(

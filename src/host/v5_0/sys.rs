@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::host::btl::sys::{BtlEndpoint, Segment};
+use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
 
 /// The head of every object of the host's class system.
 ///
@@ -492,6 +492,28 @@ pub struct PmixProc {
 }
 
 const _: () = assert!(size_of::<PmixProc>() == 260);
+
+/// The same table in a build of 5.0 with CUDA, which has two more fields.
+///
+/// C: `mca_btl_base_module_t` with `OPAL_CUDA_GDR_SUPPORT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BtlModuleGdr {
+    _pad0: [u8; 288],
+    /// longest message of device memory that is sent at once
+    pub accelerator_eager_limit: usize,
+    /// longest message of device memory that is put or got
+    pub accelerator_rdma_limit: usize,
+    /// longest fragment of device memory
+    pub accelerator_max_send_size: usize,
+    /// waits for PUTs and GETs
+    pub flush: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint) -> c_int>,
+    _pad1: [u8; 256],
+}
+
+const _: () = assert!(size_of::<BtlModuleGdr>() == 576);
+const _: () =
+    assert!(std::mem::offset_of!(BtlModuleGdr, flush) == std::mem::offset_of!(BtlModule, flush) + 16);
 
 /// What a byte transport's receive callback is handed.
 ///

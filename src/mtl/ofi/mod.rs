@@ -38,7 +38,7 @@ pub use select::{Needs, Offer, Refusal, allowed, candidates, reaching_devices, s
 pub use unexpected::MessageKey;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::config;
 use crate::error::{Error, Result};
@@ -69,6 +69,8 @@ pub struct Ofi<H: Upcalls> {
     outbox: EngineCell<Vec<Outgoing>>,
     /// Whether there is any.
     deferred: AtomicBool,
+    /// Probes, to be counted off.
+    probes: AtomicU32,
     exchange: Exchange<H>,
     unexpected: Unexpected<H>,
     answers: Answers<H>,
@@ -130,6 +132,7 @@ impl<H: Upcalls> Ofi<H> {
             pool: Pool::default(),
             outbox: EngineCell::new(Vec::new()),
             deferred: AtomicBool::new(false),
+            probes: AtomicU32::new(0),
             exchange: Exchange::new(),
             unexpected: Unexpected::new(&offer.info, overlap, config.scalable),
             answers: Answers::new(),

@@ -56,8 +56,6 @@ for way in send isend ssend issend; do
     [ "$way" = send ] || [ "$way" = isend ] && longer="LEAST=100000" || longer=
     rounds "$way: three completions are errors" "$sends KIND=send-error AFTER=4 TIMES=3 $longer" $way 3 send
     rounds "$way: refused three times" "$sends KIND=send-refused AFTER=2 TIMES=3 $longer" $way 3 send again
-    # What the short path is refused is tried once more on the other.
-    [ -z "$longer" ] || rounds "$way: a short one refused once" "$sends KIND=send-refused AFTER=7 MOST=100" $way 0 send
     rounds "$way: put off for long" "$sends KIND=send-again AFTER=7 TIMES=50000" $way 0 send
 done
 for code in 5 107 125; do
@@ -72,8 +70,8 @@ rounds "matched probe: refused three times" "$receives KIND=peek-refused AFTER=1
 
 line="the completion queue fails: the job ends, and says why"
 if wanted "$line"; then
-    job "$line" "$sends KIND=queue AFTER=2000 TIMES=1000000 CODE=5" rounds send 0 send
-    [ "$status" != 0 ] && [ "$status" -lt 124 ] && says 'completion queue failed \(libfabric error 5\)' && ! says 'watchdog|panicked'
+    job "$line" "$sends KIND=queue AFTER=200 TIMES=1000000 CODE=5" rounds send 0 send
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$status" != 137 ] && says 'completion queue failed \(libfabric error 5\)' && ! says 'watchdog|panicked'
     check "$line" $?
 fi
 

@@ -64,6 +64,40 @@ fn allowed(module: &str) -> &'static [&'static str] {
     }
 }
 
+/// The files of `engine`, each of which may import only those before it: no circles.
+const ENGINE: [&str; 30] = [
+    "time",
+    "slab",
+    "wheel",
+    "counters",
+    "interface",
+    "packet",
+    "window",
+    "assembler",
+    "memory",
+    "operation",
+    "reordering",
+    "rtt",
+    "controller",
+    "delay_bound",
+    "pacer",
+    "congestion",
+    "path",
+    "limits",
+    "life",
+    "endpoint",
+    "closed",
+    "core",
+    "acks",
+    "loss",
+    "rdma",
+    "send",
+    "fastpath",
+    "receive",
+    "closing",
+    "extents",
+];
+
 /// Modules without unsafe code.
 const SAFE: [&str; 5] = ["wire", "engine", "btl", "mtl", "accelerator"];
 
@@ -327,6 +361,38 @@ fn imports(source: &Source) -> Vec<Violation> {
     violations
 }
 
+/// The files of the engine import each other in one direction, and by name. What a file's own tests
+/// import is theirs.
+fn engine_order(source: &Source) -> Vec<Violation> {
+    let module = source.module();
+    let [folder, file] = &module[..] else { return Vec::new() };
+    if folder != "engine" {
+        return Vec::new();
+    }
+    let Some(place) = ENGINE.iter().position(|name| name == file) else {
+        return vec![source.violation(1, format!("{file} has no place in the order of the engine's files"))];
+    };
+    let tokens = source.tokens();
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
+    let mut violations = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.text == "mod" && text(at + 1) == "tests" {
+            break;
+        }
+        let from_engine = match token.text {
+            "super" if text(at + 1) == "::" => Some(at + 2),
+            "crate" if text(at + 1) == "::" && text(at + 2) == "engine" => Some(at + 4),
+            _ => None,
+        };
+        // `pub(super)` has no path.
+        let Some(name) = from_engine.map(text) else { continue };
+        if !ENGINE[..place].contains(&name) {
+            violations.push(source.violation(token.line, format!("engine::{file} may not import {name}")));
+        }
+    }
+    violations
+}
+
 /// The safe modules stay safe.
 fn unsafe_code(source: &Source) -> Vec<Violation> {
     if !source.module().first().is_some_and(|own| SAFE.contains(&own.as_str())) {
@@ -430,6 +496,25 @@ fn enforce(rule: fn(&Source) -> Vec<Violation>) {
 #[test]
 fn imports_run_downward_only() {
     enforce(imports);
+}
+
+#[test]
+fn the_files_of_the_engine_import_in_one_direction() {
+    enforce(engine_order);
+}
+
+#[test]
+fn the_order_rule_sees_every_form_of_path() {
+    let of = |path, text| found(engine_order, path, text);
+    assert_eq!(of("src/engine/rtt.rs", "use super::time::Instant;\nuse super::core::Engine;"), [2]);
+    assert_eq!(of("src/engine/rtt.rs", "use super::*;\npub(super) fn f() {}"), [1]);
+    assert_eq!(of("src/engine/rtt.rs", "use super::Instant;\nuse crate::engine::send::f;"), [1, 2]);
+    assert_eq!(of("src/engine/rtt.rs", "use super::{time, core};\n"), [1]);
+    assert_eq!(of("src/engine/rtt.rs", "mod tests {\n    use super::*;\n}"), [0; 0]);
+    assert_eq!(of("src/engine/loss.rs", "fn f() {\n    super::send::g()\n}"), [2]);
+    assert_eq!(of("src/engine/unheard_of.rs", ""), [1]);
+    assert_eq!(of("src/engine/mod.rs", "pub use core::Engine;"), [0; 0]);
+    assert_eq!(of("src/link/mod.rs", "use super::x;"), [0; 0]);
 }
 
 #[test]

@@ -74,6 +74,7 @@ for host in $hosts; do
     step "btl-$host" "programs-$host" c-tests/btl.sh "$host"
     step "btl-reports-$host" "programs-$host" c-tests/btl-reports.sh "$host"
     [ -z "$network" ] || step "net-reports-$host" "programs-$host" c-tests/net-reports.sh "$host"
+    step "provider-$host" "programs-$host" c-tests/provider.sh "$host"
     step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
     step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
     step "loop-$host" "programs-$host" c-tests/loop.sh "$host"
@@ -81,6 +82,7 @@ for host in $hosts; do
 done
 case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
 step fuzz - tests/fuzz.sh $inputs
+step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step exports - c-tests/export.sh
 step install - c-tests/install.sh

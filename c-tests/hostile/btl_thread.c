@@ -3,6 +3,7 @@
 #include "btl.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,19 @@ static void sends(void)
     btl_end(&btl);
 }
 
+/* The modules were made for one thread; then a session asks for more. */
+static void threads_come_later(void)
+{
+    each = is_slow ? 150 : 1000;
+    btl_begin(&btl, btl_parameters, false);
+    btl_post(&btl, MOST - 1, 1000, CALLED);
+    btl_settle(&btl);
+    host_set_threads(true);
+    in_threads(send_and_progress);
+    btl_settle(&btl);
+    btl_end(&btl);
+}
+
 /* One thread has nothing to do but to let the host make progress, and callbacks send. */
 static _Atomic uint64_t next_number;
 
@@ -73,12 +87,13 @@ static void only_progress(unsigned thread)
         if (thread == 0 && books.completed == books.posted)
             answer(&btl, 1, 0);
         host_progress();
+        sched_yield();
     }
 }
 
 static void callbacks_in_threads(void)
 {
-    each = is_slow ? 400 : 6000;
+    each = is_slow ? 400 : 1500;
     on_received = answer;
     btl_begin(&btl, btl_parameters, true);
     in_threads(only_progress);
@@ -215,6 +230,7 @@ static void counters_are_read_by_others(void)
 
 const struct test btl_thread_tests[] = {
     {"btl threads send", sends, RETURNS},
+    {"btl threads come later", threads_come_later, RETURNS},
     {"btl callbacks in threads", callbacks_in_threads, RETURNS},
     {"btl everything at once", everything_at_once, RETURNS},
     {"btl given up by one thread", given_up_by_one_thread, RETURNS},

@@ -16,7 +16,7 @@
 
 #include "host.h"
 
-enum { RECORDS = 8, RECORD = 4096, PATIENCE = 60 };
+enum { RECORDS = 8, RECORD = 4096, PATIENCE = 120 };
 
 struct record {
     char key[64];

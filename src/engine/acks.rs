@@ -11,15 +11,17 @@
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*
 //! have arrived; then it is sent again at once.
 
-use super::congestion::Outcome;
-use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Owed, Phase, Settled};
+use super::controller::Outcome;
+use super::core::Engine;
+use super::counters::LiveCounters;
+use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
+use super::interface::{Channel, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
-use super::send::Said;
+use super::packet::{AckInfo, Outgoing, Piggyback};
 use super::slab::Slab;
-use super::time::{MICRO, MILLI};
-use super::window::{Segment, State};
-use super::*;
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, Repr, header_len};
+use super::time::{Instant, MICRO, MILLI};
+use super::window::{Order, Segment, State};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, header_len};
 use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
@@ -28,44 +30,6 @@ const MANY: u64 = 64;
 const PROMISED: u64 = 2 * MILLI;
 /// A stamp older than this may be newer: the clock of stamps has gone round.
 const ROUND: u64 = 1 << 31;
-
-/// What rides on a packet.
-pub(super) struct Piggyback {
-    pub(super) flags: Flags,
-    pub(super) echo: u32,
-    pub(super) credit: u32,
-    pub(super) ack: u64,
-}
-
-/// What every packet says to the book-keeping.
-pub(super) struct Heard {
-    pub(super) flags: Flags,
-    stamp: u32,
-    echo: u32,
-    credit: u32,
-    seq: u64,
-    ack: u64,
-    /// It was read when it came, as far as is known.
-    timely: bool,
-}
-
-impl Heard {
-    #[inline]
-    pub(super) fn of(repr: &Repr, timely: bool) -> Self {
-        let &Repr { flags, stamp, echo, credit, seq, ack, .. } = repr;
-        Self { flags, stamp, echo, credit, seq, ack, timely }
-    }
-
-    /// What the next packet to its sender has to repeat of it.
-    #[inline(always)]
-    pub(super) fn leave_echo(&self, at: Instant, owed: &mut Owed) {
-        // How long it had waited here is not the network's.
-        if self.timely {
-            owed.echo = Some((self.stamp, at));
-        }
-        owed.heard_again |= self.flags.has(Flags::AGAIN);
-    }
-}
 
 impl Endpoint {
     /// What a packet says besides; it settles what is owed, as far as it can.
@@ -141,7 +105,7 @@ impl<M: Memory> Engine<M> {
             }
             self.counters.num_ack_sends.add(1);
             let body = Body::Ack(bitmap);
-            let said = Said { seq: first, body, ..Said::default() };
+            let said = Outgoing { seq: first, body, ..Outgoing::default() };
             return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
         }
         None
@@ -157,13 +121,13 @@ impl<M: Memory> Engine<M> {
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
     #[inline(never)]
-    pub(super) fn note_data(&mut self, index: u32, heard: &Heard, at: Instant, new: bool) {
+    pub(super) fn note_data(&mut self, index: u32, heard: &AckInfo, at: Instant, new: bool) {
         self.note(index, heard, at, new);
     }
 
     /// The same, for the common packet.
     #[inline(always)]
-    pub(super) fn note(&mut self, index: u32, heard: &Heard, at: Instant, new: bool) {
+    pub(super) fn note(&mut self, index: u32, heard: &AckInfo, at: Instant, new: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if !endpoint.sharing {
             // From now on it is one of those that share the receive buffer.
@@ -280,13 +244,13 @@ impl<M: Memory> Engine<M> {
 
     /// What the peer's packet acknowledges.
     #[inline(never)]
-    pub(super) fn handle_ack(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
+    pub(super) fn handle_ack(&mut self, index: u32, heard: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
         self.acknowledge(index, heard, bitmap, at);
     }
 
     /// The same, for the common packet.
     #[inline(always)]
-    pub(super) fn acknowledge(&mut self, index: u32, heard: &Heard, bitmap: Option<&Bitmap>, at: Instant) {
+    pub(super) fn acknowledge(&mut self, index: u32, heard: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
         let awake = self.awake();
         let (woken, most) = (self.woken, self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
@@ -366,7 +330,7 @@ impl<M: Memory> Engine<M> {
             endpoint.active = at;
             endpoint.paced_until = None;
             if endpoint.window.is_empty() {
-                endpoint.order.iter_mut().for_each(super::window::Order::clear);
+                endpoint.order.iter_mut().for_each(Order::clear);
                 endpoint.lost.clear();
                 endpoint.loss_at = None;
                 let waits = endpoint.has_queued() && !endpoint.ready;

@@ -5,7 +5,7 @@
 //! ends well, what arrives ahead of a hole may use only half of the memory: the hole may hide a
 //! fragment that must be whole before the window moves on, and that one then finds room.
 
-use super::Buffer;
+use super::interface::Buffer;
 use super::window::Coverage;
 use std::collections::HashMap;
 use std::ops::Deref;

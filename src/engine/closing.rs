@@ -5,14 +5,14 @@
 //! acknowledgement may have been lost. What is left then is a number: how often the two have been
 //! connected. By it, datagrams of an earlier connection are known as such for good.
 
-use super::endpoint::{Endpoint, Notice, Phase};
+use super::core::Engine;
+use super::endpoint::{Endpoint, Phase};
+use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
-use super::send::Said;
-use super::time::MILLI;
-use super::*;
+use super::packet::{Notice, Outgoing};
+use super::time::{Instant, MILLI};
 use crate::error::Error;
 use crate::wire::usnic::{Bitmap, Body, Repr};
-use std::collections::{HashMap, VecDeque};
 
 /// How often a closed peer is told, at most.
 const CLOSES: u32 = 8;
@@ -20,41 +20,6 @@ const CLOSES: u32 = 8;
 const LINGER: u64 = 2_000 * MILLI;
 /// How many closed connections still answer.
 const LINGERING: usize = 256;
-/// How many past connections are remembered.
-const REMEMBERED: usize = 16_384;
-
-/// Connections that are over: how often we had connected, and how often the peer.
-#[derive(Default)]
-pub(super) struct Past {
-    known: HashMap<(u64, u32), (u16, u16)>,
-    oldest: VecDeque<(u64, u32)>,
-}
-
-impl Past {
-    pub(super) fn get(&self, name: (u64, u32)) -> Option<(u16, u16)> {
-        self.known.get(&name).copied()
-    }
-
-    pub(super) fn note(&mut self, name: (u64, u32), ours: u16, peers: u16, before: u16) {
-        let peers = if peers == 0 { before } else { peers };
-        if self.known.insert(name, (ours, peers)).is_none() {
-            self.oldest.push_back(name);
-            if self.oldest.len() > REMEMBERED
-                && let Some(oldest) = self.oldest.pop_front()
-            {
-                self.known.remove(&oldest);
-            }
-        }
-    }
-
-    /// Whether a peer's packets with this number are of a connection that is over.
-    pub(super) fn is_over(&self, name: (u64, u32), connection: u16) -> bool {
-        self.known
-            .get(&name)
-            .is_some_and(|(_, peers)| *peers != 0 && connection.wrapping_sub(*peers) as i16 <= 0)
-    }
-}
-
 impl<M: Memory> Engine<M> {
     /// Ends a connection in good order: what is queued is sent first, then the peer is told.
     /// [`Event::Closed`] follows in any case but that of [`Event::Lost`] before it.
@@ -196,7 +161,7 @@ impl<M: Memory> Engine<M> {
             if lingering {
                 piggyback.ack = piggyback.ack.max(late);
             }
-            let said = Said { seq: piggyback.ack, body, ..Said::default() };
+            let said = Outgoing { seq: piggyback.ack, body, ..Outgoing::default() };
             return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
         }
         None

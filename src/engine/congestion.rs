@@ -5,13 +5,11 @@
 //! where the path has shown that it needs it: by losses, by long round trips, or by a window of few
 //! segments. Elsewhere acknowledgements keep the time. Even paced, a burst goes out at once.
 
-use super::Instant;
+use super::controller::{Controller, Outcome, UNIT};
 use super::delay_bound::DelayBound;
 use super::pacer::Pacer;
-use super::time::MICRO;
+use super::time::{Instant, MICRO};
 
-/// Windows are kept in such fractions of a segment.
-pub(super) const UNIT: u64 = 256;
 /// Round trips that need pacing, losses or not.
 const LONG: u64 = 250 * MICRO;
 /// Windows that need pacing, in segments.
@@ -22,33 +20,6 @@ const LOSSLESS: u32 = 32;
 const BURST: u64 = 64;
 /// As many may at least, in windows that hold them.
 const LEAST_BURST: u64 = 8;
-
-/// What the end of a round meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Steady,
-    Shrunk,
-}
-
-/// Decides how many segments may be under way (RFC 9002, section 7).
-pub(super) trait Controller {
-    /// The congestion window in [`UNIT`]s; less than one segment means one now and then.
-    fn window(&self) -> u64;
-    /// The window was used up.
-    fn note_limited(&mut self);
-    /// A round trip was measured.
-    fn note_round_trip(&mut self, sample: u64);
-    /// A segment was declared lost because others had overtaken it.
-    fn note_lost(&mut self);
-    /// A segment sent at `sent` has arrived; `shortest` is the least round trip of late.
-    fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome;
-    /// The least round trip is about to be forgotten, and should be looked for again.
-    fn seek_least_round_trip(&mut self);
-    /// Whether it still looks for the window that the path has room for.
-    fn is_starting(&self) -> bool;
-    /// Rounds since the last loss.
-    fn lossless_rounds(&self) -> u32;
-}
 
 /// Congestion window and pacing of one peer.
 #[derive(Debug)]

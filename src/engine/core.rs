@@ -7,83 +7,33 @@
 //! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
 use super::assembler::Pool;
-use super::closing::Past;
+use super::closed::ClosedConnections;
+use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
+use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Peer, PeerFacts};
+use super::limits::Limits;
 use super::memory::Registry;
 use super::operation::Operation;
-use super::receive::Deferred;
-use super::rtt::Rtt;
+use super::packet::Deferred;
 use super::slab::{Key, Slab};
-use super::time::{MILLI, nanos};
+use super::time::{Instant, MILLI};
 use super::wheel::Wheel;
-use super::window::WINDOW;
-use super::*;
+use super::window::{Order, Segment, State};
 use crate::config;
-use crate::error::Error;
-use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, MAX_PAYLOAD};
+use crate::error::{Error, Result};
+use crate::wire::usnic::MAX_HEADER_LEN;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Called so much later than we wanted, we slept, and must not blame the others.
 const NAP: u64 = 100 * MILLI;
-/// A silence worth telling is a twentieth of the time after which a peer is lost, but not shorter
-/// than this, lest everybody asks about everybody.
-const LEAST_SILENCE: u64 = 1_000 * MILLI;
-/// The same where no peer is ever lost.
-const SILENCE: u64 = 3_000 * MILLI;
 /// How long it takes to read what has waited while nobody looked, at the most.
 const BACKLOG: u64 = 10 * MILLI;
 /// The shortest datagram worth connecting for.
 const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
 /// A slot on the wire: place in the table and one, and above these bits part of the generation.
 pub(super) const SLOT_BITS: u32 = 20;
-
-/// The parameters, in nanoseconds and integers.
-pub(super) struct Limits {
-    pub(super) window: u64,
-    pub(super) send_credits: usize,
-    pub(super) max_tiny: usize,
-    pub(super) max_datagram: usize,
-    pub(super) resends: usize,
-    pub(super) ack_delay: u64,
-    pub(super) retransmit: u64,
-    pub(super) retransmit_max: u64,
-    /// No peer is asked again before that.
-    pub(super) least_patience: u64,
-    pub(super) peer_timeout: u64,
-    pub(super) refusal_timeout: u64,
-    /// Such a silence is told.
-    pub(super) silence: u64,
-    pub(super) receive_capacity: u64,
-    pub(super) protect: bool,
-}
-
-impl Limits {
-    fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
-        let retransmit = nanos(config.retransmit).max(1);
-        let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
-        Self {
-            window: (config.window as u64).clamp(2, WINDOW),
-            send_credits: config.send_credits.max(1),
-            max_tiny: config.max_tiny,
-            max_datagram: config.max_datagram.min(HEADER_LEN + MAX_PAYLOAD),
-            resends: config.max_resends_per_iteration.max(1),
-            ack_delay: nanos(config.ack_delay),
-            retransmit,
-            retransmit_max,
-            least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
-            peer_timeout: nanos(config.peer_timeout),
-            refusal_timeout: nanos(config.refusal_timeout),
-            silence: match nanos(config.peer_timeout) {
-                0 => SILENCE,
-                timeout => (timeout / 20).max(LEAST_SILENCE),
-            },
-            receive_capacity: receive_capacity as u64,
-            protect: config.protect_payload,
-        }
-    }
-}
 
 /// The engine of one module: all its peers, over one link.
 pub struct Engine<M> {
@@ -93,7 +43,7 @@ pub struct Engine<M> {
 
     pub(super) endpoints: Slab<Endpoint>,
     pub(super) names: HashMap<(u64, u32), u32>,
-    pub(super) past: Past,
+    pub(super) past: ClosedConnections,
     pub(super) operations: Slab<Operation<M>>,
     pub(super) registry: Registry<M>,
     pub(super) pool: Pool,
@@ -152,7 +102,7 @@ impl<M: Memory> Engine<M> {
             counters: Arc::default(),
             endpoints: Slab::new(),
             names: HashMap::new(),
-            past: Past::default(),
+            past: ClosedConnections::default(),
             operations: Slab::new(),
             registry: Registry::new(),
             pool: Pool::new(config.reassembly_per_peer, config.reassembly_total),
@@ -358,7 +308,7 @@ impl<M: Memory> Engine<M> {
 
     /// The link was not looked at for long before `now`. What is read from now on may have waited in it,
     /// which says nothing about the network: it gives no samples of the round-trip time, on either side,
-    /// until [`Self::note_drained`] or, where reading never catches up, for [`BACKLOG`].
+    /// until [`Self::note_drained`] or, where reading never catches up, for ten milliseconds.
     #[cold]
     pub fn note_away(&mut self, now: Instant) {
         self.backlog_until = now.plus(BACKLOG);
@@ -454,8 +404,8 @@ impl<M: Memory> Engine<M> {
     /// Drops all that is under way with the endpoint, and takes it off the lists of work.
     pub(super) fn strip(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let arrived = |segment: &super::window::Segment| segment.state == super::window::State::Arrived;
-        let data = |segment: &super::window::Segment| segment.channel == Channel::Data;
+        let arrived = |segment: &Segment| segment.state == State::Arrived;
+        let data = |segment: &Segment| segment.channel == Channel::Data;
         let open = endpoint.window.iter().filter(|(_, segment)| data(segment) && !arrived(segment)).count();
         let expected =
             open + endpoint.assembler.len() + endpoint.gets as usize + usize::from(endpoint.gapped);
@@ -465,7 +415,7 @@ impl<M: Memory> Engine<M> {
         endpoint.getting.take();
         endpoint.assembler.clear(&mut self.pool);
         endpoint.window.clear();
-        endpoint.order.iter_mut().for_each(super::window::Order::clear);
+        endpoint.order.iter_mut().for_each(Order::clear);
         endpoint.lost.clear();
         endpoint.probes = 0;
         endpoint.queues.iter_mut().for_each(VecDeque::clear);

@@ -22,14 +22,13 @@
 //! a busy sender might never see the queue empty again. So every few seconds the window closes for
 //! a moment.
 
-use super::Instant;
-use super::congestion::{Controller, Outcome, UNIT};
-use super::time::MICRO;
+use super::controller::{Controller, Outcome, UNIT};
+use super::time::{Instant, MICRO};
 
 /// The window before anything is known, and once it is known that the path is long: so many queues
 /// as there are senders fill at once.
 const INITIAL: u64 = 4 * UNIT;
-const INITIAL_LONG: u64 = 16 * UNIT;
+const INITIAL_LONG: u64 = 32 * UNIT;
 const LONG: u64 = 1_000 * MICRO;
 /// No window is smaller: one segment in so many round trips.
 const LEAST: u64 = UNIT / 16;
@@ -40,10 +39,13 @@ const SEEK: u32 = 3;
 /// The bound of the queue, in time: less cannot be told from the machine's own delays.
 const QUEUE: u64 = 38 * MICRO;
 /// Where datagrams may be longer than any frame of a network, they do not leave the host: nobody else
-/// waits in the queue, and it is that of a process which does not read.
+/// waits in the queue, and it is that of a process which does not read. There no window is smaller
+/// than this.
 const LONGEST_FRAME: usize = 16 << 10;
 const OWN_QUEUE: u64 = 20_000 * MICRO;
-/// That many segments may wait in any case, so that others overtake what is lost.
+const OWN_LEAST: u64 = 16 * UNIT;
+/// That many segments may wait if they make the round trip at most three times as long: others
+/// overtake what is lost then.
 const FEW: u64 = 3 * UNIT;
 /// Rounds without a queue after which the window grows faster.
 const EMPTY: u32 = 4;
@@ -111,6 +113,7 @@ impl Losses {
 #[derive(Debug)]
 pub(super) struct DelayBound {
     window: u64,
+    least_window: u64,
     most: u64,
     starting: bool,
     /// The window has just grown fast.
@@ -140,7 +143,7 @@ pub(super) struct DelayBound {
 /// usual losses in 1024ths: what is lost takes round trips to repair, and the wire needs work
 /// meanwhile.
 fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
-    let few = FEW * 1_000 * MICRO / rate.max(1);
+    let few = (FEW * 1_000 * MICRO / rate.max(1)).min(2 * shortest);
     let bound = queue.max(shortest / 4).max(few);
     bound + bound * usual * 4 / 1024
 }
@@ -148,8 +151,11 @@ fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
 impl DelayBound {
     /// At most `most` segments, in datagrams of at most `longest` bytes.
     pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
+        let (queue, least_window, initial) =
+            if longest > LONGEST_FRAME { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) } else { (QUEUE, LEAST, INITIAL) };
         Self {
-            window: INITIAL.min(most * UNIT),
+            window: initial.min(most * UNIT),
+            least_window: least_window.min(most * UNIT),
             most: most * UNIT,
             starting: true,
             leapt: false,
@@ -160,7 +166,7 @@ impl DelayBound {
             least: u64::MAX,
             round: now,
             half: now,
-            queue: if longest > LONGEST_FRAME { OWN_QUEUE } else { QUEUE },
+            queue,
             rates: Recent::new(RATES),
             losses: Losses { lost: 0, total: 0, smoothed: 0, least: Recent::new(LOSSES) },
             lossless: u32::MAX,
@@ -193,7 +199,7 @@ impl DelayBound {
             self.grow(queue, bound, shortest);
         }
         self.seeking = self.seeking.saturating_sub(1);
-        self.window = self.window.clamp(LEAST.min(self.most), self.most);
+        self.window = self.window.clamp(self.least_window, self.most);
         if self.window < before { Outcome::Shrunk } else { Outcome::Steady }
     }
 
@@ -362,7 +368,7 @@ mod tests {
             wire.controller.note_arrived(sent, wire.now, 100 * MICRO);
             least = least.min(wire.controller.window);
         }
-        assert!(least < UNIT && least >= LEAST, "{least}");
+        assert!((LEAST..UNIT).contains(&least), "{least}");
         wire.rate = 1_000;
         (0..60).for_each(|_| _ = wire.round(0));
         assert!(wire.controller.window > 64 * UNIT);

@@ -2,15 +2,16 @@
 
 use super::assembler::Assembler;
 use super::congestion::Congestion;
-use super::core::Limits;
+use super::interface::Peer;
 use super::life::Evidence;
+use super::limits::Limits;
+use super::packet::{Notice, PendingAck};
 use super::path::Path;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::slab::Roster;
-use super::time::MILLI;
+use super::time::{Instant, MILLI};
 use super::window::{Order, ReceiveWindow, SendWindow};
-use super::{Instant, Peer};
 use std::collections::VecDeque;
 
 /// Segments that a peer has room for when nothing else is known.
@@ -35,36 +36,6 @@ pub(super) enum Phase {
     Lingering,
     /// It does not answer.
     Dead,
-}
-
-/// A packet without a sequence number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
-    Close,
-    CloseAck,
-    /// Of what comes for a connection that is closed here.
-    Ack,
-    /// Of the peer's operation with this name.
-    Reject(u64),
-}
-
-/// What is owed to the peer in acknowledgements.
-#[derive(Debug, Default)]
-pub(super) struct Owed {
-    /// At once, in a packet of its own.
-    pub(super) now: bool,
-    /// By then, if nothing else is sent before.
-    pub(super) due: Option<Instant>,
-    /// Segments that have arrived since the last acknowledgement.
-    pub(super) arrived: u64,
-    /// First and last of those that came out of order and have not been spoken of.
-    pub(super) fresh: Option<(u64, u64)>,
-    /// A packet has come that says that it was sent before.
-    pub(super) heard_again: bool,
-    /// Something came again: an acknowledgement must have been lost.
-    pub(super) again: bool,
-    /// Stamp of the newest packet, and when it came.
-    pub(super) echo: Option<(u32, Instant)>,
 }
 
 /// A grant that changed nothing, so that the next one will not either while nothing else does.
@@ -167,7 +138,7 @@ pub(super) struct Endpoint {
     pub(super) received: ReceiveWindow,
     pub(super) gapped: bool,
     pub(super) assembler: Assembler,
-    pub(super) owed: Owed,
+    pub(super) owed: PendingAck,
     /// Newest stamp of the peer's, and when it came.
     pub(super) stamp: Option<(u32, Instant)>,
     /// Bytes of room promised to the peer: last, and the most that still counts.
@@ -234,7 +205,7 @@ impl Endpoint {
             received: ReceiveWindow::default(),
             gapped: false,
             assembler: Assembler::default(),
-            owed: Owed::default(),
+            owed: PendingAck::default(),
             stamp: None,
             granted: [0; 2],
             promised_until: now,

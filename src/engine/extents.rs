@@ -1,6 +1,7 @@
 //! How far the windows of all peers are open, for statistics.
 
-use super::{Engine, Memory};
+use super::core::Engine;
+use super::interface::Memory;
 
 /// Least and most over all peers; zero without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,13 @@
 //! book-keeping of a datagram that has just been handed up waits in turn: the answer to a message,
 //! sent from within its delivery, acknowledges it in passing.
 
+use super::core::Engine;
 use super::endpoint::Phase;
+use super::interface::{EndpointId, Fragment, Memory, Piece, Transmit};
 use super::operation::{Job, Operation};
-use super::send::Launch;
-use super::*;
+use super::packet::Launch;
+use super::time::Instant;
+use crate::error::Result;
 use crate::wire::usnic::HEADER_LEN;
 
 impl<M: Memory> Engine<M> {

@@ -15,8 +15,7 @@
 //!
 //! Times are those of a clock that does not run while nobody calls us.
 
-use super::Instant;
-use super::time::MILLI;
+use super::time::{Instant, MILLI};
 
 /// Two words that the peer has ended are this far apart at least.
 const APART: u64 = 500 * MILLI;

@@ -6,12 +6,15 @@
 //! The answer tells what else is missing. So a stopped process, or a full queue, never causes more
 //! than a few packets of resends.
 
+use super::core::Engine;
 use super::endpoint::Phase;
+use super::interface::{Channel, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
+use super::packet::PendingAck;
 use super::slab::Key;
+use super::time::Instant;
 use super::window::{Segment, State};
-use super::*;
 use crate::error::Error;
 use crate::wire::usnic::Kind;
 
@@ -279,7 +282,7 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.phase = Phase::Dead;
         endpoint.close_at = None;
-        endpoint.owed = super::endpoint::Owed::default();
+        endpoint.owed = PendingAck::default();
         self.counters.num_lost_peers.add(1);
         self.events.push_back(Event::Lost { endpoint: id });
     }

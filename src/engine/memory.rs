@@ -1,6 +1,6 @@
 //! Memory by name: what a peer may read or write is what was registered, and nothing else.
 
-use super::Memory;
+use super::interface::Memory;
 use super::slab::{Key, Roster, Slab};
 
 /// What a peer may do with registered memory.

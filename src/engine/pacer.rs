@@ -1,7 +1,6 @@
 //! Spreads segments over time: one after each interval on average, bursts apart.
 
-use super::Instant;
-use super::time::MICRO;
+use super::time::{Instant, MICRO};
 
 /// When the next segment would leave if all left evenly.
 #[derive(Debug)]

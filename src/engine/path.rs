@@ -10,8 +10,7 @@
 //! are as long; if the network objects, nothing was lost but time, since what is too long goes in
 //! fragments.
 
-use super::Instant;
-use super::time::MILLI;
+use super::time::{Instant, MILLI};
 
 /// `BASE_PLPMTU` (5.1.2): every path carries it.
 const BASE: usize = 1200;

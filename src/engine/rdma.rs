@@ -5,12 +5,16 @@
 //! heard; then it comes as a void. So a PUT never looks done that was not, and a rejection needs
 //! neither a sequence number nor room in a window, which two that reject each other would wait for.
 
-use super::endpoint::Notice;
-use super::operation::Job;
+use super::core::Engine;
+use super::endpoint::Phase;
+use super::interface::{Cookie, EndpointId, Event, Memory};
+use super::memory::{Access, Registration};
+use super::operation::{Job, Operation};
+use super::packet::Notice;
 use super::slab::Key;
+use super::time::Instant;
 use super::window::Coverage;
-use super::*;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// GETs of one peer that are served at a time; further ones come again.
 const SERVED: u32 = 1024;
@@ -26,7 +30,7 @@ impl<M: Memory> Engine<M> {
     /// Ends a registration. Data on its way out of it is cancelled; the memory is not looked at again.
     pub fn deregister(&mut self, registration: Registration) {
         let Some(mut registered) = self.registry.remove(registration) else { return };
-        let served = |operation: &super::operation::Operation<M>| match operation.job {
+        let served = |operation: &Operation<M>| match operation.job {
             Job::Serve { registration: id, generation, operation: peers, .. }
                 if (id, generation) == (registration.id, registration.generation) =>
             {
@@ -187,7 +191,7 @@ impl<M: Memory> Engine<M> {
         if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.gets -= 1;
             self.expected = self.expected.saturating_sub(1);
-            let drained = endpoint.phase == super::endpoint::Phase::Draining && endpoint.is_drained();
+            let drained = endpoint.phase == Phase::Draining && endpoint.is_drained();
             if drained {
                 self.advance_close(index);
             }

@@ -5,38 +5,15 @@
 //! engine: by then the user has it. One datagram at a time can wait like that, and not longer than
 //! the user's call of progress: [`Engine::settle`].
 
-use super::acks::Heard;
 use super::assembler::{Chunk, Placed};
-use super::endpoint::{Owed, Phase};
+use super::core::{Engine, SLOT_BITS};
+use super::counters::Count;
+use super::endpoint::Phase;
+use super::interface::{Channel, EndpointId, Event, Memory, Received};
+use super::packet::{AckInfo, Deferred};
+use super::time::Instant;
 use super::window::Verdict;
-use super::*;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
-
-/// What remains to be done for a datagram that was handed up.
-pub(super) struct Deferred {
-    index: u32,
-    heard: Heard,
-    at: Instant,
-    /// A packet that left in the meantime has acknowledged it.
-    answered: bool,
-}
-
-impl Deferred {
-    /// Whether the datagram came from there.
-    #[inline(always)]
-    pub(super) fn is_of(&self, index: u32) -> bool {
-        self.index == index
-    }
-
-    /// Puts what it is owed on the packet that leaves now.
-    #[inline(always)]
-    pub(super) fn answer(&mut self, owed: &mut Owed) {
-        if !self.answered {
-            self.answered = true;
-            self.heard.leave_echo(self.at, owed);
-        }
-    }
-}
 
 /// How a datagram ends that is not of a connected peer.
 enum Stranger {
@@ -64,7 +41,7 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
         let repr = &packet.repr;
-        let index = (repr.receiver_slot & ((1 << super::core::SLOT_BITS) - 1)).wrapping_sub(1);
+        let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).wrapping_sub(1);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let known = repr.receiver_slot == endpoint.own_slot
             && repr.sender_slot == endpoint.peer_slot
@@ -79,8 +56,12 @@ impl<M: Memory> Engine<M> {
         endpoint.received.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
-        self.deferred =
-            Some(Deferred { index, heard: Heard::of(repr, self.is_timely()), at: self.now, answered: false });
+        self.deferred = Some(Deferred {
+            index,
+            heard: AckInfo::of(repr, self.is_timely()),
+            at: self.now,
+            answered: false,
+        });
         Some(EndpointId(key))
     }
 
@@ -124,7 +105,7 @@ impl<M: Memory> Engine<M> {
             self.counters.num_fast_recvs.add(1);
             self.deferred = Some(Deferred {
                 index,
-                heard: Heard::of(repr, self.is_timely()),
+                heard: AckInfo::of(repr, self.is_timely()),
                 at: self.now,
                 answered: false,
             });
@@ -161,9 +142,7 @@ impl<M: Memory> Engine<M> {
     fn locate(&mut self, repr: &Repr) -> std::result::Result<u32, Stranger> {
         let name = (repr.name, repr.incarnation);
         let index = if repr.receiver_slot != 0 {
-            (repr.receiver_slot & ((1 << super::core::SLOT_BITS) - 1))
-                .checked_sub(1)
-                .ok_or(Stranger::Stale)?
+            (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1).ok_or(Stranger::Stale)?
         } else {
             match self.names.get(&name) {
                 Some(index) => *index,
@@ -220,7 +199,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &Heard::of(repr, self.is_timely());
+        let heard = &AckInfo::of(repr, self.is_timely());
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };

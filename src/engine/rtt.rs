@@ -1,7 +1,6 @@
 //! Round-trip times, and the time after which no answer means something (RFC 6298, RFC 9002).
 
-use super::Instant;
-use super::time::{MICRO, MILLI};
+use super::time::{Instant, MICRO, MILLI};
 
 /// How long the shortest round trip is remembered, at least.
 const MEMORY: u64 = 5_000 * MILLI;

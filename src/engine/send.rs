@@ -4,15 +4,17 @@
 //! bounded, then what is new, each endpoint in its turn, and at last acknowledgements that found
 //! nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
-use super::acks::Piggyback;
-use super::core::Limits;
+use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
+use super::interface::{Channel, Cookie, EndpointId, Fragment, Identity, Memory, Piece, Transmit};
+use super::limits::Limits;
 use super::operation::{Job, Operation};
+use super::packet::{Launch, Outgoing, Piggyback};
 use super::slab::Key;
+use super::time::Instant;
 use super::window::{Segment, State};
-use super::*;
-use crate::error::Error;
-use crate::wire::usnic::{Body, Flags, HEADER_LEN, Kind, Repr, header_len};
+use crate::error::{Error, Result};
+use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr, header_len};
 use std::collections::VecDeque;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
@@ -24,35 +26,8 @@ const RUN: u32 = 16;
 /// Bytes hashed at once.
 const GULP: usize = 2048;
 
-/// What one packet says.
-pub(super) struct Said {
-    pub(super) flags: Flags,
-    pub(super) tag: u8,
-    pub(super) length: u16,
-    pub(super) seq: u64,
-    pub(super) body: Body,
-}
-
-/// A whole fragment about to leave: which operation it is, and what was found out about it.
-pub(super) struct Launch<M> {
-    pub(super) place: u32,
-    pub(super) tag: u8,
-    /// Bytes of it.
-    pub(super) len: u32,
-    pub(super) charge: u32,
-    /// Segments that the peer may send.
-    pub(super) credit: u64,
-    pub(super) pieces: [Option<Piece<M>>; 2],
-}
-
-impl Default for Said {
-    fn default() -> Self {
-        Self { flags: Flags::default(), tag: 0, length: 0, seq: 0, body: Body::Void }
-    }
-}
-
 impl<M: Memory> Engine<M> {
-    /// Sends a fragment. [`Event::Done`] says when all of it has arrived.
+    /// Sends a fragment. [`Event::Done`](super::Event::Done) says when all of it has arrived.
     pub fn send(&mut self, endpoint: EndpointId, fragment: Fragment<M>, now: Instant) -> Result<()> {
         self.settle(now);
         let split = fragment.pieces[0].as_ref().map_or(0, Memory::len);
@@ -200,7 +175,7 @@ impl<M: Memory> Engine<M> {
             self.timers.set(at, key);
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.is_full());
-        let said = Said { flags, tag, length: len as u16, seq, body: Body::Fragment };
+        let said = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
@@ -433,7 +408,7 @@ impl<M: Memory> Engine<M> {
         }
         let asks = last || endpoint.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
-        let said = Said { flags, tag, length, seq, body };
+        let said = Outgoing { flags, tag, length, seq, body };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
@@ -446,7 +421,7 @@ impl<M: Memory> Engine<M> {
         index: u32,
         channel: Channel,
         pieces: [Option<Piece<M>>; 2],
-        said: &Said,
+        said: &Outgoing,
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
@@ -497,7 +472,7 @@ impl Endpoint {
         limits: &Limits,
         now: Instant,
         pieces: &[Option<Piece<M>>; 2],
-        said: &Said,
+        said: &Outgoing,
         piggyback: &Piggyback,
     ) -> Header {
         let mut header = Repr {

@@ -11,8 +11,8 @@
 //!
 //! Answers to "Hashed and Hierarchical Timing Wheels" (Varghese and Lauck, SOSP 1987).
 
-use super::Instant;
 use super::slab::Key;
+use super::time::Instant;
 
 /// Nanoseconds of a tick, as a power of two: 33 µs.
 const TICK: u32 = 15;

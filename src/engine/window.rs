@@ -3,7 +3,8 @@
 //! Sequence numbers count segments from 0 in 64 bits: they never wrap. A retransmitted segment
 //! keeps its number; which of its transmissions arrived, the stamps tell.
 
-use super::{Channel, Instant};
+use super::interface::Channel;
+use super::time::Instant;
 use crate::wire::usnic::{Bitmap, Kind};
 use std::collections::VecDeque;
 

@@ -58,6 +58,16 @@ pub struct Hints {
     raw: NonNull<sys::fi_info>,
 }
 
+/// Everything that an info is made of.
+struct Parts<'a> {
+    info: &'a mut sys::fi_info,
+    tx: &'a mut sys::fi_tx_attr,
+    rx: &'a mut sys::fi_rx_attr,
+    ep: &'a mut sys::fi_ep_attr,
+    domain: &'a mut sys::fi_domain_attr,
+    fabric: &'a mut sys::fi_fabric_attr,
+}
+
 impl Hints {
     pub(super) fn own(library: &'static Library, raw: NonNull<sys::fi_info>) -> Self {
         Self { library, raw }
@@ -67,25 +77,32 @@ impl Hints {
         self.raw.as_ptr()
     }
 
+    fn parts(&mut self) -> Result<Parts<'_>> {
+        // SAFETY: ours alone, and alive as long as `self`.
+        let info = unsafe { self.raw.as_mut() };
+        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
+        let tx = unsafe { info.tx_attr.as_mut() };
+        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
+        let rx = unsafe { info.rx_attr.as_mut() };
+        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
+        let ep = unsafe { info.ep_attr.as_mut() };
+        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
+        let domain = unsafe { info.domain_attr.as_mut() };
+        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
+        let fabric = unsafe { info.fabric_attr.as_mut() };
+        match (tx, rx, ep, domain, fabric) {
+            (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) => {
+                Ok(Parts { info, tx, rx, ep, domain, fabric })
+            }
+            _ => Err(Error::OutOfResource),
+        }
+    }
+
     /// Writes the wishes for a reliable datagram endpoint into the hints.
     pub fn reliable_datagram(&mut self, wishes: &Wishes<'_>) -> Result<()> {
-        // SAFETY: `raw` is ours alone and complete: `fi_dupinfo(null)` allocates every part.
-        let info = unsafe { self.raw.as_mut() };
+        let Parts { info, tx, rx, ep, domain, fabric } = self.parts()?;
         info.caps = wishes.caps;
         info.mode = wishes.mode;
-        // SAFETY: allocated with `info`, ours alone.
-        let tx = unsafe { info.tx_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let rx = unsafe { info.rx_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let ep = unsafe { info.ep_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let domain = unsafe { info.domain_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let fabric = unsafe { info.fabric_attr.as_mut() };
-        let (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) = (tx, rx, ep, domain, fabric) else {
-            return Err(Error::OutOfResource);
-        };
         tx.msg_order = u64::from(sys::FI_ORDER_SAS);
         rx.msg_order = u64::from(sys::FI_ORDER_SAS);
         tx.op_flags = u64::from(sys::FI_COMPLETION);
@@ -113,19 +130,9 @@ impl Hints {
     /// Writes the wishes for an unreliable datagram endpoint, which one thread at a time uses, into the
     /// hints; of one provider by name, or of any.
     pub fn datagram(&mut self, provider: Option<&str>) -> Result<()> {
-        // SAFETY: `raw` is ours alone and complete: `fi_dupinfo(null)` allocates every part.
-        let info = unsafe { self.raw.as_mut() };
+        let Parts { info, ep, domain, fabric, .. } = self.parts()?;
         info.caps = u64::from(sys::FI_MSG) | u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
         info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_MSG_PREFIX;
-        // SAFETY: allocated with `info`, ours alone.
-        let ep = unsafe { info.ep_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let domain = unsafe { info.domain_attr.as_mut() };
-        // SAFETY: allocated with `info`, ours alone.
-        let fabric = unsafe { info.fabric_attr.as_mut() };
-        let (Some(ep), Some(domain), Some(fabric)) = (ep, domain, fabric) else {
-            return Err(Error::OutOfResource);
-        };
         ep.type_ = sys::fi_ep_type_FI_EP_DGRAM;
         domain.threading = sys::fi_threading_FI_THREAD_DOMAIN;
         domain.mr_mode =

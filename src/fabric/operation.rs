@@ -280,11 +280,6 @@ impl<W: Work> Lease<W> {
         Ok(true)
     }
 
-    /// Whether the message lies on a device.
-    pub fn is_on_device(&self) -> bool {
-        matches!(self.state().held, Held::Device(_))
-    }
-
     /// Whether the host gave it up.
     pub fn is_given_up(&self) -> bool {
         self.watched().given_up.load(Ordering::Relaxed)
@@ -403,7 +398,7 @@ pub struct Standing<'a, W: Work> {
 impl<W: Work> Standing<'_, W> {
     /// # Safety
     /// A [`Place`] of this memory was [installed](Place::install) or [vacated](Place::vacate), or
-    /// [`Operation::vacate`] was called for it, and the memory stays for the lifetime.
+    /// `Operation::vacate` was called for it, and the memory stays for the lifetime.
     pub unsafe fn at(at: NonNull<Operation<W>>) -> Self {
         Self { at, alive: PhantomData }
     }

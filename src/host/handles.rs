@@ -466,10 +466,11 @@ macro_rules! handles {
                 }
 
                 unsafe fn take_message(message: *mut *mut sys::Message) -> Option<u64> {
+                    let null = Self::null_message();
                     // SAFETY: the host passes the address of the user's handle.
-                    let raw = NonNull::new(unsafe { message.replace(Self::null_message()) })?;
-                    // The message of nobody is the host's own object: it must not get among ours.
-                    if raw.as_ptr() == Self::null_message() {
+                    let raw = NonNull::new(unsafe { message.replace(null) })?;
+                    // That one is the host's own, and stands for none.
+                    if raw.as_ptr() == null {
                         return None;
                     }
                     let claim = field!(raw, request);

@@ -143,11 +143,31 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     written.inspect_err(|_| _ = std::fs::remove_file(&new))
 }
 
-/// A folder of a test's own.
+/// A folder of a test's own, removed when the test is over.
 #[cfg(test)]
-pub(crate) fn scratch(name: &str) -> Folder {
+pub(crate) struct Scratch(Folder, PathBuf);
+
+#[cfg(test)]
+impl std::ops::Deref for Scratch {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+/// Such a folder.
+#[cfg(test)]
+pub(crate) fn scratch(name: &str) -> Scratch {
     let path = std::env::temp_dir().join(format!("hawser-{name}-{:x}", super::random().expect("a number")));
-    Folder::open(&path).expect("a folder")
+    Scratch(Folder::open(&path).expect("a folder"), path)
 }
 
 #[cfg(test)]

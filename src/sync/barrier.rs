@@ -4,8 +4,7 @@
 //! Of two threads, one stores A, calls [`light`] and loads B; the other stores B, calls [`heavy`] and
 //! loads A. At least one of them sees what the other has stored.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` (`linux/membarrier.h`)
 const PRIVATE_EXPEDITED: i32 = 1 << 3;
@@ -19,9 +18,16 @@ fn membarrier(command: i32) -> bool {
 
 /// Whether the kernel has the heavy half: Linux 4.14 has it, a sandbox may refuse it.
 pub(super) fn is_available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    !cfg!(miri)
-        && *ANSWER.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
+    /// Asked once, or a few times at once: 1 for yes, 2 for no.
+    static ANSWER: AtomicU8 = AtomicU8::new(0);
+    match ANSWER.load(Ordering::Relaxed) {
+        0 => {
+            let has = !cfg!(miri) && membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+            ANSWER.store(if has { 1 } else { 2 }, Ordering::Relaxed);
+            has
+        }
+        answer => answer == 1,
+    }
 }
 
 /// The half that costs nothing: it only keeps the compiler from exchanging the two accesses.

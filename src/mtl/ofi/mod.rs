@@ -470,5 +470,6 @@ fn broken<H: Upcalls>(code: i32) -> ! {
     H::last_words(&format!(
         "the provider's completion queue failed (libfabric error {code}) and no message can be completed any more; the job cannot go on"
     ));
-    std::process::exit(1)
+    // Not `exit`: its handlers would run in the middle of the provider's call and of the host's progress.
+    std::process::abort()
 }

@@ -1,4 +1,4 @@
-//! The transport over a real provider of libfabric, both sides in one process.
+//! The transport over a real provider of libfabric: one rank that sends to itself.
 
 use super::fake::{Comm, Fake, job, log};
 use super::*;
@@ -10,11 +10,11 @@ use crate::wire::tag::{One, Selector};
 
 const WORLD: Comm = Comm { id: 3, rank: 0, global: true };
 const ANYBODY: Selector = Selector::ANY;
-/// Two ranks, both served by the one endpoint of a test.
-const PEER: i32 = 1;
+/// The rank itself: the endpoint of a test sends to itself.
+const PEER: i32 = 0;
 
-/// An endpoint of the provider `tcp;ofi_rxm`, and a job of two ranks that both have it; `None` where
-/// there is no libfabric.
+/// An endpoint of the provider `tcp;ofi_rxm`, and a job of two ranks that have its name; `None` where there
+/// is no libfabric.
 fn open() -> Option<Ofi<Fake>> {
     let library = Library::open().ok()?;
     let config = config::Ofi {

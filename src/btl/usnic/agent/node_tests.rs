@@ -172,6 +172,8 @@ fn processes_of_a_node_answer_for_each_other() {
     assert_eq!(fourth.agent, agent);
     drop(third);
     assert!(stranger.lives(agent, 4) && !stranger.lives(agent, 3));
+    drop(fourth);
+    std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
 }
 
 #[test]
@@ -181,6 +183,8 @@ fn who_joins_while_the_first_is_stopped_gets_the_agent_from_another() {
     first.stop();
     let third = Peer::start(&folder, 3);
     assert_eq!(third.agent, second.agent);
+    drop((first, second, third));
+    std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! The parameters as the engine uses them: nanoseconds and integers, within their bounds.
+
+use super::rtt::Rtt;
+use super::time::{MILLI, nanos};
+use super::window::WINDOW;
+use crate::config;
+use crate::wire::usnic::{HEADER_LEN, MAX_PAYLOAD};
+
+/// A silence worth telling is a twentieth of the time after which a peer is lost, but not shorter
+/// than this, lest everybody asks about everybody.
+const LEAST_SILENCE: u64 = 1_000 * MILLI;
+/// The same where no peer is ever lost.
+const SILENCE: u64 = 3_000 * MILLI;
+
+/// The parameters, in nanoseconds and integers.
+pub(super) struct Limits {
+    pub(super) window: u64,
+    pub(super) send_credits: usize,
+    pub(super) max_tiny: usize,
+    pub(super) max_datagram: usize,
+    pub(super) resends: usize,
+    pub(super) ack_delay: u64,
+    pub(super) retransmit: u64,
+    pub(super) retransmit_max: u64,
+    /// No peer is asked again before that.
+    pub(super) least_patience: u64,
+    pub(super) peer_timeout: u64,
+    pub(super) refusal_timeout: u64,
+    /// Such a silence is told.
+    pub(super) silence: u64,
+    pub(super) receive_capacity: u64,
+    pub(super) protect: bool,
+}
+
+impl Limits {
+    pub(super) fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
+        let retransmit = nanos(config.retransmit).max(1);
+        let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
+        Self {
+            window: (config.window as u64).clamp(2, WINDOW),
+            send_credits: config.send_credits.max(1),
+            max_tiny: config.max_tiny,
+            max_datagram: config.max_datagram.min(HEADER_LEN + MAX_PAYLOAD),
+            resends: config.max_resends_per_iteration.max(1),
+            ack_delay: nanos(config.ack_delay),
+            retransmit,
+            retransmit_max,
+            least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
+            peer_timeout: nanos(config.peer_timeout),
+            refusal_timeout: nanos(config.refusal_timeout),
+            silence: match nanos(config.peer_timeout) {
+                0 => SILENCE,
+                timeout => (timeout / 20).max(LEAST_SILENCE),
+            },
+            receive_capacity: receive_capacity as u64,
+            protect: config.protect_payload,
+        }
+    }
+}

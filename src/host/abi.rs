@@ -2,8 +2,22 @@
 
 use std::ffi::c_int;
 
+use super::sys::{Message, MtlRequest, Proc, Status};
 use crate::error::Result;
 use crate::mtl::{Envelope, Route, Upcalls};
+
+/// `ompi_communicator_t`: an address here; each version has its own fields.
+#[repr(C)]
+pub struct Communicator {
+    _opaque: [u8; 0],
+}
+
+/// `opal_convertor_t`: an address here; the fields that are used are a
+/// [`ConvertorHead`](super::sys::ConvertorHead), and each version has its own length.
+#[repr(C)]
+pub struct Convertor {
+    _opaque: [u8; 0],
+}
 
 /// What the runtime knows about this process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,24 +31,8 @@ pub struct ProcessFacts {
 /// One version of the host.
 ///
 /// # Safety
-/// The raw types are the host's own structures, with its layouts, and `module` is filled in with
-/// functions of exactly its field types.
+/// The layouts of [`sys`](super::sys) are this version's, and so are those that its functions read.
 pub unsafe trait Abi: Upcalls {
-    /// `mca_mtl_base_module_t`
-    type RawModule;
-    /// `ompi_communicator_t`
-    type RawComm;
-    /// `ompi_proc_t`
-    type RawProc;
-    /// `opal_convertor_t`
-    type RawConv;
-    /// `mca_mtl_request_t`
-    type RawReq;
-    /// `ompi_message_t`
-    type RawMessage;
-    /// `ompi_status_public_t`
-    type RawStatus;
-
     /// Whether this version hands out buffers in device memory, described by its accelerator framework.
     const DEVICE: bool;
 
@@ -61,42 +59,42 @@ pub unsafe trait Abi: Upcalls {
 
     /// # Safety
     /// A live communicator of the host.
-    unsafe fn comm(raw: *mut Self::RawComm) -> Self::Comm;
+    unsafe fn comm(raw: *mut Communicator) -> Self::Comm;
     /// # Safety
     /// A live process of the host.
-    unsafe fn proc(raw: *mut Self::RawProc) -> Self::Proc;
+    unsafe fn proc(raw: *mut Proc) -> Self::Proc;
     /// # Safety
     /// A live convertor that stays where it is until the operation completes.
-    unsafe fn conv(raw: *mut Self::RawConv) -> Self::Conv;
+    unsafe fn conv(raw: *mut Convertor) -> Self::Conv;
     /// # Safety
     /// A live request head.
-    unsafe fn req(raw: *mut Self::RawReq) -> Self::Req;
+    unsafe fn req(raw: *mut MtlRequest) -> Self::Req;
     /// How the host prepared the convertor of a send with this request; `None` for a blocking one.
     ///
     /// # Safety
     /// A live request head of a send, if any.
-    unsafe fn route(request: Option<*mut Self::RawReq>) -> Route;
+    unsafe fn route(request: Option<*mut MtlRequest>) -> Route;
     /// Whether the request is a receive's.
     ///
     /// # Safety
     /// A live request head.
-    unsafe fn is_receive(request: *mut Self::RawReq) -> bool;
+    unsafe fn is_receive(request: *mut MtlRequest) -> bool;
 
     /// Writes the outcome of a probe.
     ///
     /// # Safety
     /// Null, or a status of the host's.
-    unsafe fn write_status(status: *mut Self::RawStatus, envelope: Envelope);
+    unsafe fn write_status(status: *mut Status, envelope: Envelope);
     /// Makes the message of a matched probe, which the transport knows by a number.
     ///
     /// # Safety
     /// A live communicator.
-    unsafe fn new_message(comm: *mut Self::RawComm, envelope: Envelope, claim: u64) -> *mut Self::RawMessage;
+    unsafe fn new_message(comm: *mut Communicator, envelope: Envelope, claim: u64) -> *mut Message;
     /// Takes that number out of a message, gives the message back and puts `MPI_MESSAGE_NULL` in its place.
     ///
     /// # Safety
     /// A message that [`new_message`](Self::new_message) made.
-    unsafe fn take_message(message: *mut *mut Self::RawMessage) -> Option<u64>;
+    unsafe fn take_message(message: *mut *mut Message) -> Option<u64>;
     /// The message that stands for none: `MPI_MESSAGE_NULL`.
-    fn null_message() -> *mut Self::RawMessage;
+    fn null_message() -> *mut Message;
 }

@@ -13,6 +13,7 @@ use super::guard::guard_early;
 use super::mtl::{ACTIVE, code};
 use super::params::{self, Name};
 use super::services::{say, show_help};
+use super::sys::MtlModule;
 use crate::config;
 use crate::error::Error;
 use crate::fabric::Library;
@@ -26,7 +27,7 @@ pub(super) trait Table: Abi {
     /// The component structure under a name.
     fn component(name: Name) -> Self::RawComponent;
     /// The module of a transport with this tag layout and these limits.
-    fn module(ofi: Ofi<Self>, limits: Limits) -> *mut Self::RawModule;
+    fn module(ofi: Ofi<Self>, limits: Limits) -> *mut MtlModule;
 }
 
 /// What the host must know of an open transport.
@@ -170,7 +171,7 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
 ///
 /// # Safety
 /// `reaches_devices` is null or the host's, to be written.
-pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut A::RawModule {
+pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut MtlModule {
     guard_early("mtl", "init", ptr::null_mut(), || {
         let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else {
             return ptr::null_mut();

@@ -12,6 +12,7 @@ macro_rules! handles {
         use $crate::error::{Error, Result};
         use $crate::fabric::{Device, Piece};
         use $crate::host::services::Services;
+        use $crate::host::{abi, sys as shared};
         use $crate::mtl::{self, Envelope, Outcome, Route};
 
         /// A communicator.
@@ -19,12 +20,12 @@ macro_rules! handles {
         pub struct Comm(pub(super) NonNull<sys::Communicator>);
         /// A process.
         #[derive(Clone, Copy)]
-        pub struct Proc(pub(super) NonNull<sys::Proc>);
+        pub struct Proc(pub(super) NonNull<shared::Proc>);
         /// A convertor.
         #[derive(Clone, Copy)]
-        pub struct Conv(pub(super) NonNull<sys::Convertor>);
+        pub struct Conv(pub(super) NonNull<shared::ConvertorHead>);
         /// A request head.
-        pub struct Req(pub(super) NonNull<sys::MtlRequest>);
+        pub struct Req(pub(super) NonNull<shared::MtlRequest>);
 
         // SAFETY: the host lets any thread use its objects; the handles are plain addresses.
         unsafe impl Send for Comm {}
@@ -106,14 +107,14 @@ macro_rules! handles {
         /// A slot may hold a name instead of a process: bit 0, then 15 bits of the job's number in
         /// its family, 16 bits of family, and the rank in the upper half (`ompi_proc_sentinel_to_name`).
         #[cold]
-        fn resolve(slot: &AtomicPtr<sys::Proc>, sentinel: *mut sys::Proc) -> Result<Proc> {
+        fn resolve(slot: &AtomicPtr<shared::Proc>, sentinel: *mut shared::Proc) -> Result<Proc> {
             let bits = sentinel.addr() as u64;
             let name = ((bits & 0xFFFF_0000) | ((bits >> 1) & 0x7FFF)) | (bits & 0xFFFF_FFFF_0000_0000);
             // SAFETY: the name is passed by value as the host passes it, in one register.
             let found = unsafe { (Services::host().proc_for_name)(name) };
-            let proc = NonNull::new(found.cast::<sys::Proc>()).ok_or(Error::Unreachable)?;
+            let proc = NonNull::new(found.cast::<shared::Proc>()).ok_or(Error::Unreachable)?;
             if slot.compare_exchange(sentinel, proc.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                let object = proc.cast::<sys::Object>().as_ptr();
+                let object = proc.cast::<shared::Object>().as_ptr();
                 // SAFETY: every process begins with an object head; the slot now holds a reference.
                 let references = unsafe { AtomicI32::from_ptr(&raw mut (*object).references) };
                 references.fetch_add(1, Ordering::AcqRel);
@@ -162,7 +163,7 @@ macro_rules! handles {
             /// # Safety
             /// The convertor is not empty.
             #[inline]
-            unsafe fn datatype(self) -> NonNull<sys::Datatype> {
+            unsafe fn datatype(self) -> NonNull<shared::Datatype> {
                 let datatype = field!(self.0, datatype).cast_mut();
                 // SAFETY: the promise above: the host prepared the convertor with a datatype.
                 unsafe { NonNull::new_unchecked(datatype) }
@@ -286,7 +287,7 @@ macro_rules! handles {
 
         impl Req {
             #[inline]
-            fn status(&self) -> NonNull<sys::Status> {
+            fn status(&self) -> NonNull<shared::Status> {
                 let request = field!(self.0, request);
                 // SAFETY: the host set the pointer to its live request before it called us.
                 unsafe { NonNull::new_unchecked(&raw mut (*request).status) }
@@ -326,9 +327,9 @@ macro_rules! handles {
                 let seen = if outcome == Outcome::Cancelled {
                     // SAFETY: the live request's status.
                     let preset = unsafe { status.read() };
-                    sys::Status { cancelled: 1, error: 0, ..preset }
+                    shared::Status { cancelled: 1, error: 0, ..preset }
                 } else {
-                    sys::Status {
+                    shared::Status {
                         source: envelope.source,
                         tag: envelope.tag,
                         error: mpi_error(outcome),
@@ -345,7 +346,7 @@ macro_rules! handles {
         /// Messages of matched probes that are free for use again.
         static MESSAGES: parking_lot::Mutex<Vec<Messages>> = parking_lot::Mutex::new(Vec::new());
 
-        struct Messages(NonNull<sys::Message>);
+        struct Messages(NonNull<shared::Message>);
 
         // SAFETY: a free message belongs to the list alone.
         unsafe impl Send for Messages {}
@@ -376,14 +377,6 @@ macro_rules! handles {
         /// The parts of [`Abi`](crate::host::Abi) that read the same in every version.
         macro_rules! shared_abi {
             () => {
-                type RawModule = sys::MtlModule;
-                type RawComm = sys::Communicator;
-                type RawProc = sys::Proc;
-                type RawConv = sys::Convertor;
-                type RawReq = sys::MtlRequest;
-                type RawMessage = sys::Message;
-                type RawStatus = sys::Status;
-
                 fn threads() -> bool {
                     // SAFETY: a global of the host, set before any component is opened.
                     unsafe { Services::host().thread_multiple.read() }
@@ -402,36 +395,36 @@ macro_rules! handles {
                 }
 
                 #[inline]
-                unsafe fn comm(raw: *mut sys::Communicator) -> Comm {
+                unsafe fn comm(raw: *mut abi::Communicator) -> Comm {
                     // SAFETY: live, hence not null.
-                    Comm(unsafe { NonNull::new_unchecked(raw) })
+                    Comm(unsafe { NonNull::new_unchecked(raw.cast()) })
                 }
 
                 #[inline]
-                unsafe fn proc(raw: *mut sys::Proc) -> Proc {
+                unsafe fn proc(raw: *mut shared::Proc) -> Proc {
                     // SAFETY: live, hence not null.
                     Proc(unsafe { NonNull::new_unchecked(raw) })
                 }
 
                 #[inline]
-                unsafe fn conv(raw: *mut sys::Convertor) -> Conv {
+                unsafe fn conv(raw: *mut abi::Convertor) -> Conv {
                     // SAFETY: live, hence not null.
-                    Conv(unsafe { NonNull::new_unchecked(raw) })
+                    Conv(unsafe { NonNull::new_unchecked(raw.cast()) })
                 }
 
                 #[inline]
-                unsafe fn req(raw: *mut sys::MtlRequest) -> Req {
+                unsafe fn req(raw: *mut shared::MtlRequest) -> Req {
                     // SAFETY: live, hence not null.
                     Req(unsafe { NonNull::new_unchecked(raw) })
                 }
 
-                unsafe fn is_receive(request: *mut sys::MtlRequest) -> bool {
+                unsafe fn is_receive(request: *mut shared::MtlRequest) -> bool {
                     // SAFETY: a live request head, whose host request is alive.
-                    let kind = unsafe { (*(*request).request.cast::<sys::CmRequest>()).kind };
+                    let kind = unsafe { (*(*request).request.cast::<shared::CmRequest>()).kind };
                     kind >= 2
                 }
 
-                unsafe fn write_status(status: *mut sys::Status, envelope: Envelope) {
+                unsafe fn write_status(status: *mut shared::Status, envelope: Envelope) {
                     let Some(mut status) = NonNull::new(status) else { return };
                     // SAFETY: a status of the host's.
                     let status = unsafe { status.as_mut() };
@@ -442,13 +435,13 @@ macro_rules! handles {
                 }
 
                 unsafe fn new_message(
-                    comm: *mut sys::Communicator,
+                    comm: *mut abi::Communicator,
                     envelope: Envelope,
                     claim: u64,
-                ) -> *mut sys::Message {
+                ) -> *mut shared::Message {
                     let message = MESSAGES.lock().pop().map_or_else(
                         || {
-                            let fresh = Box::<sys::Message>::new_zeroed();
+                            let fresh = Box::<shared::Message>::new_zeroed();
                             // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
                             NonNull::from(Box::leak(unsafe { fresh.assume_init() }))
                         },
@@ -465,7 +458,7 @@ macro_rules! handles {
                     raw
                 }
 
-                unsafe fn take_message(message: *mut *mut sys::Message) -> Option<u64> {
+                unsafe fn take_message(message: *mut *mut shared::Message) -> Option<u64> {
                     let null = Self::null_message();
                     // SAFETY: the host passes the address of the user's handle.
                     let raw = NonNull::new(unsafe { message.replace(null) })?;
@@ -478,7 +471,7 @@ macro_rules! handles {
                     (!claim.is_null()).then(|| claim.addr() as u64)
                 }
 
-                fn null_message() -> *mut sys::Message {
+                fn null_message() -> *mut shared::Message {
                     Services::host().message_null.cast()
                 }
             };

@@ -7,8 +7,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::abi::Abi;
+use super::abi::{Abi, Communicator, Convertor};
 use super::guard::guard;
+use super::sys::{Message, MtlModule, MtlRequest, Proc, Status};
 use crate::error::Error;
 use crate::fabric::{Loan, Operation, Place, Route, Standing, View};
 use crate::mtl::ofi::{Body, Ofi};
@@ -17,7 +18,7 @@ use crate::wire::tag::{Layout, Selector};
 /// The host's table, and the transport behind it.
 #[repr(C)]
 pub(super) struct Shell<A: Abi> {
-    pub(super) module: A::RawModule,
+    pub(super) module: MtlModule,
     pub(super) ofi: Ofi<A>,
     pub(super) progress: unsafe extern "C" fn() -> c_int,
     pub(super) progressing: AtomicBool,
@@ -31,7 +32,7 @@ pub(super) static ACTIVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// # Safety
 /// `module` is the first field of a live [`Shell`] of this version.
 #[inline]
-unsafe fn shell<'a, A: Abi>(module: *mut A::RawModule) -> &'a Shell<A> {
+unsafe fn shell<'a, A: Abi>(module: *mut MtlModule) -> &'a Shell<A> {
     // SAFETY: the promise above; the shell is boxed and never moves.
     unsafe { &*module.cast::<Shell<A>>() }
 }
@@ -41,7 +42,7 @@ unsafe fn shell<'a, A: Abi>(module: *mut A::RawModule) -> &'a Shell<A> {
 /// # Safety
 /// The host's module and a live communicator.
 #[inline]
-unsafe fn on<'a, A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> (&'a Shell<A>, A::Comm) {
+unsafe fn on<'a, A: Abi>(module: *mut MtlModule, comm: *mut Communicator) -> (&'a Shell<A>, A::Comm) {
     // SAFETY: the promise above.
     let shell = unsafe { shell::<A>(module) };
     // SAFETY: the promise above.
@@ -54,7 +55,7 @@ unsafe fn on<'a, A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> (&
 /// A live convertor and a live request head, both kept with what lies behind the head, and the memory
 /// that the convertor describes lent, until the request is completed.
 #[inline]
-unsafe fn requested<A: Abi>(conv: *mut A::RawConv, route: Route, request: *mut A::RawReq) -> Place<Body<A>> {
+unsafe fn requested<A: Abi>(conv: *mut Convertor, route: Route, request: *mut MtlRequest) -> Place<Body<A>> {
     // SAFETY: the promise above.
     let behind = unsafe { behind::<A>(request) };
     // SAFETY: a live convertor.
@@ -94,7 +95,7 @@ fn result(result: crate::error::Result<()>) -> c_int {
 /// # Safety
 /// A live request head with as much memory behind it as the module asked for.
 #[inline]
-unsafe fn behind<A: Abi>(request: *mut A::RawReq) -> NonNull<Operation<Body<A>>> {
+unsafe fn behind<A: Abi>(request: *mut MtlRequest) -> NonNull<Operation<Body<A>>> {
     // SAFETY: what lies behind the head is in bounds of the same allocation.
     let behind = unsafe { request.add(1) };
     // SAFETY: the head is live, hence not null.
@@ -105,11 +106,11 @@ unsafe fn behind<A: Abi>(request: *mut A::RawReq) -> NonNull<Operation<Body<A>>>
 const SYNCHRONOUS: c_int = 0;
 
 pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
     dest: c_int,
     tag: c_int,
-    conv: *mut A::RawConv,
+    conv: *mut Convertor,
     mode: c_int,
 ) -> c_int {
     guard("mtl", "send", || {
@@ -126,14 +127,14 @@ pub(super) unsafe extern "C" fn send<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
     dest: c_int,
     tag: c_int,
-    conv: *mut A::RawConv,
+    conv: *mut Convertor,
     mode: c_int,
     _blocking: bool,
-    request: *mut A::RawReq,
+    request: *mut MtlRequest,
 ) -> c_int {
     guard("mtl", "isend", || {
         // SAFETY: the host passes its module and live arguments of its own.
@@ -147,12 +148,12 @@ pub(super) unsafe extern "C" fn isend<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
     source: c_int,
     tag: c_int,
-    conv: *mut A::RawConv,
-    request: *mut A::RawReq,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
 ) -> c_int {
     guard("mtl", "irecv", || {
         // SAFETY: the host passes its module and live arguments of its own.
@@ -164,12 +165,12 @@ pub(super) unsafe extern "C" fn irecv<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
     source: c_int,
     tag: c_int,
     flag: *mut c_int,
-    status: *mut A::RawStatus,
+    status: *mut Status,
 ) -> c_int {
     guard("mtl", "iprobe", || {
         // SAFETY: the host passes its module and live arguments of its own.
@@ -189,13 +190,13 @@ pub(super) unsafe extern "C" fn iprobe<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
     source: c_int,
     tag: c_int,
     matched: *mut c_int,
-    message: *mut *mut A::RawMessage,
-    status: *mut A::RawStatus,
+    message: *mut *mut Message,
+    status: *mut Status,
 ) -> c_int {
     guard("mtl", "improbe", || {
         // SAFETY: the host passes its module and live arguments of its own.
@@ -222,10 +223,10 @@ pub(super) unsafe extern "C" fn improbe<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    conv: *mut A::RawConv,
-    message: *mut *mut A::RawMessage,
-    request: *mut A::RawReq,
+    module: *mut MtlModule,
+    conv: *mut Convertor,
+    message: *mut *mut Message,
+    request: *mut MtlRequest,
 ) -> c_int {
     guard("mtl", "imrecv", || {
         // SAFETY: the host passes its module.
@@ -239,8 +240,8 @@ pub(super) unsafe extern "C" fn imrecv<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    request: *mut A::RawReq,
+    module: *mut MtlModule,
+    request: *mut MtlRequest,
     _flag: c_int,
 ) -> c_int {
     guard("mtl", "cancel", || {
@@ -259,9 +260,9 @@ pub(super) unsafe extern "C" fn cancel<A: Abi, L: Layout>(
 }
 
 pub(super) unsafe extern "C" fn add_procs<A: Abi>(
-    module: *mut A::RawModule,
+    module: *mut MtlModule,
     count: usize,
-    procs: *mut *mut A::RawProc,
+    procs: *mut *mut Proc,
 ) -> c_int {
     guard("mtl", "add_procs", || {
         // SAFETY: the host passes its module.
@@ -288,9 +289,9 @@ pub(super) unsafe extern "C" fn add_procs<A: Abi>(
 }
 
 pub(super) unsafe extern "C" fn del_procs<A: Abi>(
-    module: *mut A::RawModule,
+    module: *mut MtlModule,
     count: usize,
-    procs: *mut *mut A::RawProc,
+    procs: *mut *mut Proc,
 ) -> c_int {
     guard("mtl", "del_procs", || {
         // SAFETY: the host passes its module.
@@ -312,8 +313,8 @@ pub(super) unsafe extern "C" fn del_procs<A: Abi>(
 }
 
 pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
-    module: *mut A::RawModule,
-    comm: *mut A::RawComm,
+    module: *mut MtlModule,
+    comm: *mut Communicator,
 ) -> c_int {
     guard("mtl", "add_comm", || {
         // SAFETY: the host passes its module and a live communicator.
@@ -329,7 +330,7 @@ pub(super) unsafe extern "C" fn add_comm<A: Abi, L: Layout>(
     })
 }
 
-pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm: *mut A::RawComm) -> c_int {
+pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut MtlModule, comm: *mut Communicator) -> c_int {
     guard("mtl", "del_comm", || {
         // SAFETY: the host passes its module and a live communicator.
         let (shell, comm) = unsafe { on::<A>(module, comm) };
@@ -338,7 +339,7 @@ pub(super) unsafe extern "C" fn del_comm<A: Abi>(module: *mut A::RawModule, comm
     })
 }
 
-pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut A::RawModule) -> c_int {
+pub(super) unsafe extern "C" fn finalize<A: Abi>(module: *mut MtlModule) -> c_int {
     guard("mtl", "finalize", || {
         // SAFETY: the host passes its module, for the last time.
         let shell = unsafe { Box::from_raw(module.cast::<Shell<A>>()) };

@@ -7,12 +7,13 @@ macro_rules! tables {
         use $crate::host::component::{self, Limits, Table};
         use $crate::host::mtl as entry;
         use $crate::host::params::Name;
+        use $crate::host::sys::MtlModule;
         use $crate::mtl::ofi::Ofi;
         use $crate::wire::tag::{Full, Layout, One, Two};
 
-        fn table<L: Layout>(limits: Limits) -> sys::MtlModule {
+        fn table<L: Layout>(limits: Limits) -> MtlModule {
             // SAFETY: all fields are plain numbers, padding or optional functions; zero is a value of each.
-            let mut module: sys::MtlModule = unsafe { std::mem::zeroed() };
+            let mut module: MtlModule = unsafe { std::mem::zeroed() };
             module.max_contextid = i32::try_from(limits.max_context).unwrap_or(i32::MAX);
             module.max_tag = limits.max_tag;
             module.request_size = limits.request_size;
@@ -32,7 +33,7 @@ macro_rules! tables {
             module
         }
 
-        fn boxed<L: Layout>(ofi: Ofi<$abi>, limits: Limits) -> *mut sys::MtlModule {
+        fn boxed<L: Layout>(ofi: Ofi<$abi>, limits: Limits) -> *mut MtlModule {
             let shell = entry::Shell { module: table::<L>(limits), ofi, progress: entry::progress::<$abi, L>, progressing: false.into() };
             Box::into_raw(Box::new(shell)).cast()
         }
@@ -47,7 +48,7 @@ macro_rules! tables {
                 }
             }
 
-            fn module(ofi: Ofi<Self>, limits: Limits) -> *mut sys::MtlModule {
+            fn module(ofi: Ofi<Self>, limits: Limits) -> *mut MtlModule {
                 match limits.layout {
                     TagMode::One => boxed::<One>(ofi, limits),
                     TagMode::Two => boxed::<Two>(ofi, limits),
@@ -79,7 +80,7 @@ macro_rules! tables {
                         unsafe { component::query::<$abi>(Name::$name, module, priority) }
                     }
 
-                    unsafe extern "C" fn init($($argument: $type),*) -> *mut sys::MtlModule {
+                    unsafe extern "C" fn init($($argument: $type),*) -> *mut MtlModule {
                         // SAFETY: the host passes its own variable, where it has one.
                         unsafe { component::init::<$abi>(Name::$name, $told) }
                     }

@@ -74,7 +74,7 @@ fn published(proc: Proc) -> Result<Vec<u8>> {
     look_up(field!(proc.0, name), KEY)
 }
 
-fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: shared::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     // SAFETY: the host fills the table in before it opens any transport.
     let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
     let mut value = std::ptr::null_mut::<sys::Value>();
@@ -106,7 +106,7 @@ fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
 
 /// Gives a value up whose only reference is ours: its destructors, then its memory (`OBJ_RELEASE`).
 fn release(value: NonNull<sys::Value>) {
-    let object = value.cast::<sys::Object>();
+    let object = value.cast::<shared::Object>();
     let Some(class) = NonNull::new(field!(object, class)) else { return };
     let mut destruct = field!(class, destruct);
     // SAFETY: the class's list of destructors ends with null.
@@ -155,14 +155,14 @@ unsafe impl Abi for V4_1 {
     }
 
     #[inline]
-    unsafe fn route(request: Option<*mut sys::MtlRequest>) -> Route {
+    unsafe fn route(request: Option<*mut shared::MtlRequest>) -> Route {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
         let thin = request.is_none_or(|request| {
             // SAFETY: a live request head.
             let request = unsafe { (*request).request };
             // SAFETY: its host request is alive, and is one of pml/cm's.
-            let kind = unsafe { (*request.cast::<sys::CmRequest>()).kind };
+            let kind = unsafe { (*request.cast::<shared::CmRequest>()).kind };
             kind == 1
         });
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
@@ -198,7 +198,7 @@ unsafe impl BtlAbi for V4_1 {
     }
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+        look_up(shared::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
@@ -215,14 +215,9 @@ impl Version for V4_1 {
     const TRIED: &'static [i32] = &[4];
     const RELAY: Relay = Relay::Own;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
-        (c"opal_object_t_class", size_of::<sys::Object>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
-        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
-        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
-        (c"ompi_request_t_class", size_of::<sys::Request>()),
-        (c"ompi_message_t_class", size_of::<sys::Message>()),
     ];
     type Own = Own;
 

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Own, sys};
+use super::Own;
 use crate::fabric::{Device, Interface};
+use crate::host::sys::Component;
 
 /// The name of the component that the host has selected, without its zeros.
 fn selected() -> &'static [u8] {
     // SAFETY: a global of the host, written before any transport is opened and not afterwards.
-    let component: &'static sys::Component = unsafe { &*Own::host().accelerator_component };
+    let component: &'static Component = unsafe { &*Own::host().accelerator_component };
     component.name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 

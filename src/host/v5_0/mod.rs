@@ -31,7 +31,7 @@ symbols! {
         host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
         accelerator: *const sys::Accelerator = c"opal_accelerator",
         cuda: *const u8 = c"opal_built_with_cuda_support",
-        accelerator_component: *const sys::Component = c"opal_accelerator_base_selected_component",
+        accelerator_component: *const shared::Component = c"opal_accelerator_base_selected_component",
     }
 }
 
@@ -85,7 +85,7 @@ fn published(proc: Proc) -> Result<Vec<u8>> {
     look_up(field!(proc.0, name), KEY)
 }
 
-fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: shared::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     let own = Own::host();
     let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
     // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
@@ -149,7 +149,7 @@ unsafe impl Abi for V5_0 {
     }
 
     #[inline]
-    unsafe fn route(_request: Option<*mut sys::MtlRequest>) -> Route {
+    unsafe fn route(_request: Option<*mut shared::MtlRequest>) -> Route {
         Route::Prepared
     }
 }
@@ -186,7 +186,7 @@ unsafe impl BtlAbi for V5_0 {
     }
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+        look_up(shared::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
@@ -208,14 +208,9 @@ impl Version for V5_0 {
     const TRIED: &'static [i32] = &[7];
     const RELAY: Relay = Relay::Launcher;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
-        (c"opal_object_t_class", size_of::<sys::Object>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
-        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
-        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
-        (c"ompi_request_t_class", size_of::<sys::Request>()),
-        (c"ompi_message_t_class", size_of::<sys::Message>()),
     ];
     type Own = Own;
 

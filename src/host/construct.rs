@@ -8,9 +8,9 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
 use super::btl::{self, BtlAbi};
-use super::component::Table;
 use super::services::{Relay, Services};
 use super::symbols::Loaded;
+use super::tables::Table;
 use super::{components, sys, v4_1, v5_0};
 
 /// Room for a component structure of any version.

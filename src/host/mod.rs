@@ -13,6 +13,7 @@ pub mod construct;
 mod foreign;
 mod guard;
 mod handles;
+mod messages;
 mod mtl;
 mod params;
 mod pvars;

@@ -32,7 +32,7 @@ pub(super) fn device_of(address: *const u8) -> Option<Device> {
 
 /// The number of the device that holds the memory, or of the one in use where the host does not know.
 fn number_of(address: *const c_void) -> Option<i32> {
-    // SAFETY: a global of the host, as above.
+    // SAFETY: a global of the host, which it fills in before any transport is opened and leaves alone then.
     let functions = unsafe { &*Own::host().accelerator };
     let mut number: c_int = -1;
     let mut flags = 0_u64;

@@ -1,4 +1,4 @@
-/* Generated from src/host/v4_1/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */
+/* Generated from src/host/sys.rs, src/host/v4_1/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */
 
 #ifndef HAWSER_V4_1_H
 #define HAWSER_V4_1_H
@@ -9,37 +9,8 @@
 
 struct hawser_v4_1_BtlModule;
 struct hawser_v4_1_Descriptor;
-
-// A class of the host's object system.
-//
-// C: `opal_class_t`.
-typedef struct hawser_v4_1_Class {
-    // name of the class
-    const char *name;
-    // parent class
-    struct hawser_v4_1_Class *parent;
-    uint8_t _pad0[16];
-    // epoch of initialisation
-    int32_t initialized;
-    uint8_t _pad1[4];
-    // constructors, base first, ended by null
-    void (**construct)(void*);
-    // destructors, derived first, ended by null
-    void (**destruct)(void*);
-    // bytes of an instance
-    size_t size;
-} hawser_v4_1_Class;
-
-// The head of every object of the host's class system.
-//
-// C: `opal_object_t`.
-typedef struct hawser_v4_1_Object {
-    // the object's class
-    struct hawser_v4_1_Class *class_;
-    // reference count
-    int32_t references;
-    uint8_t _pad0[4];
-} hawser_v4_1_Object;
+struct hawser_v4_1_Communicator;
+struct hawser_v4_1_Convertor;
 
 // What every component exports first: who it is and how it is opened.
 //
@@ -98,10 +69,10 @@ typedef struct hawser_v4_1_Proc {
     uint8_t _pad3[32];
 } hawser_v4_1_Proc;
 
-// A group of processes.
+// The part of a group of processes that both versions have alike.
 //
 // C: `ompi_group_t`.
-typedef struct hawser_v4_1_Group {
+typedef struct hawser_v4_1_GroupHead {
     uint8_t _pad0[16];
     // processes
     int size;
@@ -110,8 +81,7 @@ typedef struct hawser_v4_1_Group {
     uint8_t _pad1[8];
     // processes, or sentinels with bit 0 set
     struct hawser_v4_1_Proc **procs;
-    uint8_t _pad2[32];
-} hawser_v4_1_Group;
+} hawser_v4_1_GroupHead;
 
 // A communicator.
 //
@@ -126,9 +96,9 @@ typedef struct hawser_v4_1_Communicator {
     uint32_t flags;
     uint8_t _pad1[12];
     // local group
-    struct hawser_v4_1_Group *local_group;
+    struct hawser_v4_1_GroupHead *local_group;
     // remote group, or the local one
-    struct hawser_v4_1_Group *remote_group;
+    struct hawser_v4_1_GroupHead *remote_group;
     uint8_t _pad2[88];
 } hawser_v4_1_Communicator;
 
@@ -153,10 +123,10 @@ typedef struct hawser_v4_1_Datatype {
     uint8_t _pad2[136];
 } hawser_v4_1_Datatype;
 
-// Packs and unpacks one (buffer, count, datatype).
+// The part of a convertor that both versions have alike.
 //
 // C: `opal_convertor_t`.
-typedef struct hawser_v4_1_Convertor {
+typedef struct hawser_v4_1_ConvertorHead {
     uint8_t _pad0[20];
     // state and properties
     uint32_t flags;
@@ -175,7 +145,14 @@ typedef struct hawser_v4_1_Convertor {
     uint8_t _pad3[40];
     // bytes already packed or unpacked
     size_t converted;
-    uint8_t _pad4[136];
+} hawser_v4_1_ConvertorHead;
+
+// Packs and unpacks one (buffer, count, datatype).
+//
+// C: `opal_convertor_t`.
+typedef struct hawser_v4_1_Convertor {
+    struct hawser_v4_1_ConvertorHead _head;
+    uint8_t _pad0[136];
 } hawser_v4_1_Convertor;
 
 // `MPI_Status`.
@@ -320,32 +297,13 @@ typedef struct hawser_v4_1_MtlComponent {
     struct hawser_v4_1_MtlModule *(*init)(bool, bool);
 } hawser_v4_1_MtlComponent;
 
-// What `pml/cm` puts behind the host's request: only the kind matters here.
+// A group of processes.
 //
-// C: `mca_pml_cm_request_t`.
-typedef struct hawser_v4_1_CmRequest {
-    // the host's request
-    struct hawser_v4_1_Request request;
-    uint8_t _pad0[8];
-    // 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
-    int kind;
-    uint8_t _pad1[4];
-} hawser_v4_1_CmRequest;
-
-// An item of a list or a stack.
-//
-// C: `opal_list_item_t`.
-typedef struct hawser_v4_1_ListItem {
-    // its object head
-    struct hawser_v4_1_Object object;
-    // next item
-    struct hawser_v4_1_ListItem *next;
-    // previous item
-    struct hawser_v4_1_ListItem *previous;
-    // whether it is on a stack
-    int32_t free;
-    uint8_t _pad0[4];
-} hawser_v4_1_ListItem;
+// C: `ompi_group_t`.
+typedef struct hawser_v4_1_Group {
+    struct hawser_v4_1_GroupHead _head;
+    uint8_t _pad0[32];
+} hawser_v4_1_Group;
 
 // What the runtime knows about this process.
 //
@@ -370,6 +328,52 @@ typedef struct hawser_v4_1_ProcessInfo {
     const char *cpuset;
     uint8_t _pad5[8];
 } hawser_v4_1_ProcessInfo;
+
+// A class of the host's object system.
+//
+// C: `opal_class_t`.
+typedef struct hawser_v4_1_Class {
+    // name of the class
+    const char *name;
+    // parent class
+    struct hawser_v4_1_Class *parent;
+    uint8_t _pad0[16];
+    // epoch of initialisation
+    int32_t initialized;
+    uint8_t _pad1[4];
+    // constructors, base first, ended by null
+    void (**construct)(void*);
+    // destructors, derived first, ended by null
+    void (**destruct)(void*);
+    // bytes of an instance
+    size_t size;
+} hawser_v4_1_Class;
+
+// The head of every object of the host's class system.
+//
+// C: `opal_object_t`.
+typedef struct hawser_v4_1_Object {
+    // the object's class
+    struct hawser_v4_1_Class *class_;
+    // reference count
+    int32_t references;
+    uint8_t _pad0[4];
+} hawser_v4_1_Object;
+
+// An item of a list or a stack.
+//
+// C: `opal_list_item_t`.
+typedef struct hawser_v4_1_ListItem {
+    // its object head
+    struct hawser_v4_1_Object object;
+    // next item
+    struct hawser_v4_1_ListItem *next;
+    // previous item
+    struct hawser_v4_1_ListItem *previous;
+    // whether it is on a stack
+    int32_t free;
+    uint8_t _pad0[4];
+} hawser_v4_1_ListItem;
 
 // A value of the process management interface.
 //
@@ -400,6 +404,18 @@ typedef struct hawser_v4_1_Pmix {
     // looks a value up
     int (*get)(const struct hawser_v4_1_ProcessName*, const char*, void*, struct hawser_v4_1_Value**);
 } hawser_v4_1_Pmix;
+
+// What `pml/cm` puts behind the host's request: only the kind matters here.
+//
+// C: `mca_pml_cm_request_t`.
+typedef struct hawser_v4_1_CmRequest {
+    // the host's request
+    struct hawser_v4_1_Request request;
+    uint8_t _pad0[8];
+    // 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
+    int kind;
+    uint8_t _pad1[4];
+} hawser_v4_1_CmRequest;
 
 // The head of a process.
 //

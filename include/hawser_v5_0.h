@@ -1,4 +1,4 @@
-/* Generated from src/host/v5_0/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */
+/* Generated from src/host/sys.rs, src/host/v5_0/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */
 
 #ifndef HAWSER_V5_0_H
 #define HAWSER_V5_0_H
@@ -9,37 +9,8 @@
 
 struct hawser_v5_0_BtlModule;
 struct hawser_v5_0_Descriptor;
-
-// A class of the host's object system.
-//
-// C: `opal_class_t`.
-typedef struct hawser_v5_0_Class {
-    // name of the class
-    const char *name;
-    // parent class
-    struct hawser_v5_0_Class *parent;
-    uint8_t _pad0[16];
-    // epoch of initialisation
-    int32_t initialized;
-    uint8_t _pad1[4];
-    // constructors, base first, ended by null
-    void (**construct)(void*);
-    // destructors, derived first, ended by null
-    void (**destruct)(void*);
-    // bytes of an instance
-    size_t size;
-} hawser_v5_0_Class;
-
-// The head of every object of the host's class system.
-//
-// C: `opal_object_t`.
-typedef struct hawser_v5_0_Object {
-    // the object's class
-    struct hawser_v5_0_Class *class_;
-    // reference count
-    int32_t references;
-    uint8_t _pad0[4];
-} hawser_v5_0_Object;
+struct hawser_v5_0_Communicator;
+struct hawser_v5_0_Convertor;
 
 // What every component exports first: who it is and how it is opened.
 //
@@ -98,10 +69,10 @@ typedef struct hawser_v5_0_Proc {
     uint8_t _pad3[32];
 } hawser_v5_0_Proc;
 
-// A group of processes.
+// The part of a group of processes that both versions have alike.
 //
 // C: `ompi_group_t`.
-typedef struct hawser_v5_0_Group {
+typedef struct hawser_v5_0_GroupHead {
     uint8_t _pad0[16];
     // processes
     int size;
@@ -110,8 +81,7 @@ typedef struct hawser_v5_0_Group {
     uint8_t _pad1[8];
     // processes, or sentinels with bit 0 set
     struct hawser_v5_0_Proc **procs;
-    uint8_t _pad2[40];
-} hawser_v5_0_Group;
+} hawser_v5_0_GroupHead;
 
 // A communicator.
 //
@@ -131,9 +101,9 @@ typedef struct hawser_v5_0_Communicator {
     uint32_t flags;
     uint8_t _pad2[36];
     // local group
-    struct hawser_v5_0_Group *local_group;
+    struct hawser_v5_0_GroupHead *local_group;
     // remote group, or the local one
-    struct hawser_v5_0_Group *remote_group;
+    struct hawser_v5_0_GroupHead *remote_group;
     uint8_t _pad3[56];
     // belongs to the matching transport
     void *mtl;
@@ -161,10 +131,10 @@ typedef struct hawser_v5_0_Datatype {
     uint8_t _pad2[136];
 } hawser_v5_0_Datatype;
 
-// Packs and unpacks one (buffer, count, datatype).
+// The part of a convertor that both versions have alike.
 //
 // C: `opal_convertor_t`.
-typedef struct hawser_v5_0_Convertor {
+typedef struct hawser_v5_0_ConvertorHead {
     uint8_t _pad0[20];
     // state and properties
     uint32_t flags;
@@ -183,7 +153,14 @@ typedef struct hawser_v5_0_Convertor {
     uint8_t _pad3[40];
     // bytes already packed or unpacked
     size_t converted;
-    uint8_t _pad4[152];
+} hawser_v5_0_ConvertorHead;
+
+// Packs and unpacks one (buffer, count, datatype).
+//
+// C: `opal_convertor_t`.
+typedef struct hawser_v5_0_Convertor {
+    struct hawser_v5_0_ConvertorHead _head;
+    uint8_t _pad0[152];
 } hawser_v5_0_Convertor;
 
 // `MPI_Status`.
@@ -342,32 +319,13 @@ typedef struct hawser_v5_0_Accelerator {
     int (*get_device)(int*);
 } hawser_v5_0_Accelerator;
 
-// What `pml/cm` puts behind the host's request: only the kind matters here.
+// A group of processes.
 //
-// C: `mca_pml_cm_request_t`.
-typedef struct hawser_v5_0_CmRequest {
-    // the host's request
-    struct hawser_v5_0_Request request;
-    uint8_t _pad0[8];
-    // 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
-    int kind;
-    uint8_t _pad1[4];
-} hawser_v5_0_CmRequest;
-
-// An item of a list or a stack.
-//
-// C: `opal_list_item_t`.
-typedef struct hawser_v5_0_ListItem {
-    // its object head
-    struct hawser_v5_0_Object object;
-    // next item
-    struct hawser_v5_0_ListItem *next;
-    // previous item
-    struct hawser_v5_0_ListItem *previous;
-    // whether it is on a stack
-    int32_t free;
-    uint8_t _pad0[4];
-} hawser_v5_0_ListItem;
+// C: `ompi_group_t`.
+typedef struct hawser_v5_0_Group {
+    struct hawser_v5_0_GroupHead _head;
+    uint8_t _pad0[40];
+} hawser_v5_0_Group;
 
 // What the runtime knows about this process.
 //
@@ -700,6 +658,64 @@ typedef struct hawser_v5_0_ReceiveDescriptor {
     // registered with the callback
     void *callback_data;
 } hawser_v5_0_ReceiveDescriptor;
+
+// A class of the host's object system.
+//
+// C: `opal_class_t`.
+typedef struct hawser_v5_0_Class {
+    // name of the class
+    const char *name;
+    // parent class
+    struct hawser_v5_0_Class *parent;
+    uint8_t _pad0[16];
+    // epoch of initialisation
+    int32_t initialized;
+    uint8_t _pad1[4];
+    // constructors, base first, ended by null
+    void (**construct)(void*);
+    // destructors, derived first, ended by null
+    void (**destruct)(void*);
+    // bytes of an instance
+    size_t size;
+} hawser_v5_0_Class;
+
+// The head of every object of the host's class system.
+//
+// C: `opal_object_t`.
+typedef struct hawser_v5_0_Object {
+    // the object's class
+    struct hawser_v5_0_Class *class_;
+    // reference count
+    int32_t references;
+    uint8_t _pad0[4];
+} hawser_v5_0_Object;
+
+// What `pml/cm` puts behind the host's request: only the kind matters here.
+//
+// C: `mca_pml_cm_request_t`.
+typedef struct hawser_v5_0_CmRequest {
+    // the host's request
+    struct hawser_v5_0_Request request;
+    uint8_t _pad0[8];
+    // 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
+    int kind;
+    uint8_t _pad1[4];
+} hawser_v5_0_CmRequest;
+
+// An item of a list or a stack.
+//
+// C: `opal_list_item_t`.
+typedef struct hawser_v5_0_ListItem {
+    // its object head
+    struct hawser_v5_0_Object object;
+    // next item
+    struct hawser_v5_0_ListItem *next;
+    // previous item
+    struct hawser_v5_0_ListItem *previous;
+    // whether it is on a stack
+    int32_t free;
+    uint8_t _pad0[4];
+} hawser_v5_0_ListItem;
 
 // A registered receive callback; its type differs by version.
 //

@@ -1,4 +1,4 @@
-//! The checked-in C headers say what `src/host/*/sys.rs` says.
+//! The checked-in C headers say what `src/host/sys.rs` and `src/host/*/sys.rs` say.
 //!
 //! `make headers` runs this file with `HAWSER_BLESS=1`, which writes the headers instead.
 
@@ -18,8 +18,13 @@ fn source(abi: &str) -> PathBuf {
 }
 
 /// What the versions have in common.
-fn shared() -> PathBuf {
-    root().join("src/host/btl/sys.rs")
+fn shared() -> [PathBuf; 2] {
+    ["src/host/sys.rs", "src/host/btl/sys.rs"].map(|path| root().join(path))
+}
+
+/// All files with layouts of a version: its own first.
+fn sources(abi: &str) -> Vec<PathBuf> {
+    std::iter::once(source(abi)).chain(shared()).collect()
 }
 
 fn header(abi: &str) -> PathBuf {
@@ -30,6 +35,7 @@ fn header(abi: &str) -> PathBuf {
 /// told to include, and these files hold no functions.
 fn structures(source: &Path) -> Vec<String> {
     let text = fs::read_to_string(source).expect("sys.rs is readable");
+    assert!(text.contains("\npub struct "), "{} holds no structure", source.display());
     text.lines()
         .filter_map(|line| line.strip_prefix("pub struct "))
         .map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>())
@@ -37,23 +43,24 @@ fn structures(source: &Path) -> Vec<String> {
 }
 
 fn generate(abi: &str) -> String {
-    let source = source(abi);
     let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
     config.export.prefix = Some(format!("hawser_{abi}_"));
-    config.export.include = structures(&source);
-    config.export.include.extend(structures(&shared()));
+    config.export.include = sources(abi).iter().flat_map(|source| structures(source)).collect();
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
     // Structures whose functions name them before they are complete.
-    config.after_includes =
-        Some(["BtlModule", "Descriptor"].map(|name| format!("\nstruct hawser_{abi}_{name};")).concat());
+    config.after_includes = Some(
+        ["BtlModule", "Descriptor", "Communicator", "Convertor"]
+            .map(|name| format!("\nstruct hawser_{abi}_{name};"))
+            .concat(),
+    );
     config.header = Some(format!(
-        "/* Generated from src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"
+        "/* Generated from src/host/sys.rs, src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"
     ));
     let mut text = Vec::new();
-    cbindgen::Builder::new()
-        .with_config(config)
-        .with_src(source)
-        .with_src(shared())
+    let builder = cbindgen::Builder::new().with_config(config);
+    sources(abi)
+        .iter()
+        .fold(builder, |builder, source| builder.with_src(source))
         .generate()
         .expect("cbindgen understands sys.rs")
         .write(&mut text);
@@ -76,7 +83,7 @@ fn check(abi: &str) {
         .unwrap_or_else(|| generated.lines().count().min(present.lines().count()));
     assert!(
         generated == present,
-        "{}:{}: differs from src/host/{abi}/sys.rs: run `make headers`",
+        "{}:{}: differs from the layouts in src/host: run `make headers`",
         path.strip_prefix(root()).unwrap_or(&path).display(),
         line + 1,
     );
@@ -123,10 +130,7 @@ fn header_of_open_mpi_5_0_is_current() {
 fn every_structure_is_in_its_header() {
     for abi in ABIS {
         let generated = generate(abi);
-        let mut structures = structures(&source(abi));
-        structures.extend(self::structures(&shared()));
-        assert!(!structures.is_empty(), "src/host/{abi}/sys.rs holds no structure");
-        for name in structures {
+        for name in sources(abi).iter().flat_map(|source| structures(source)) {
             assert!(
                 generated.contains(&format!("}} hawser_{abi}_{name};")),
                 "include/hawser_{abi}.h lacks {name}: run `make headers`",
@@ -159,7 +163,7 @@ fn every_named_field_has_a_layout_check() {
         // Builds with CUDA, where their layouts differ.
         let own = own + &fs::read_to_string(folder.join(format!("{abi}_cuda.c"))).unwrap_or_default();
         let has = |check: String| table.contains(&check) || own.contains(&check);
-        for (structure, field) in fields(&source(abi)).into_iter().chain(fields(&shared())) {
+        for (structure, field) in sources(abi).iter().flat_map(|source| fields(source)) {
             // cbindgen puts an underscore behind the reserved words of C and C++.
             let checked = ["", "_"].iter().any(|end| {
                 ["CHECK", "CHECK_SPAN", "CHECK_FUNCTION"]
@@ -168,7 +172,7 @@ fn every_named_field_has_a_layout_check() {
             });
             assert!(checked, "c-tests/layout/{abi}.c: no check of {structure}.{field}");
         }
-        for structure in structures(&source(abi)).into_iter().chain(structures(&shared())) {
+        for structure in sources(abi).iter().flat_map(|source| structures(source)) {
             assert!(
                 has(format!("CHECK_SIZE({structure}, ")) || has(format!("CHECK_PREFIX({structure}, ")),
                 "c-tests/layout/{abi}.c: no check of the size of {structure}",

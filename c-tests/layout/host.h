@@ -310,13 +310,14 @@ static void check_data(void)
     CHECK(Datatype, ub, opal_datatype_t, ub);
     CHECK_SIZE(Datatype, opal_datatype_t);
 
-    CHECK(Convertor, flags, opal_convertor_t, flags);
-    CHECK(Convertor, local_size, opal_convertor_t, local_size);
-    CHECK(Convertor, remote_size, opal_convertor_t, remote_size);
-    CHECK(Convertor, datatype, opal_convertor_t, pDesc);
-    CHECK(Convertor, count, opal_convertor_t, count);
-    CHECK(Convertor, base, opal_convertor_t, pBaseBuf);
-    CHECK(Convertor, converted, opal_convertor_t, bConverted);
+    CHECK(ConvertorHead, flags, opal_convertor_t, flags);
+    CHECK(ConvertorHead, local_size, opal_convertor_t, local_size);
+    CHECK(ConvertorHead, remote_size, opal_convertor_t, remote_size);
+    CHECK(ConvertorHead, datatype, opal_convertor_t, pDesc);
+    CHECK(ConvertorHead, count, opal_convertor_t, count);
+    CHECK(ConvertorHead, base, opal_convertor_t, pBaseBuf);
+    CHECK(ConvertorHead, converted, opal_convertor_t, bConverted);
+    CHECK_PREFIX(ConvertorHead, opal_convertor_t, checksum);
     CHECK_SIZE(Convertor, opal_convertor_t);
 }
 
@@ -328,9 +329,10 @@ static void check_processes(void)
     CHECK(Communicator, remote_group, ompi_communicator_t, c_remote_group);
     CHECK_SIZE(Communicator, ompi_communicator_t);
 
-    CHECK(Group, size, ompi_group_t, grp_proc_count);
-    CHECK(Group, rank, ompi_group_t, grp_my_rank);
-    CHECK(Group, procs, ompi_group_t, grp_proc_pointers);
+    CHECK(GroupHead, size, ompi_group_t, grp_proc_count);
+    CHECK(GroupHead, rank, ompi_group_t, grp_my_rank);
+    CHECK(GroupHead, procs, ompi_group_t, grp_proc_pointers);
+    CHECK_PREFIX(GroupHead, ompi_group_t, grp_flags);
     CHECK_SIZE(Group, ompi_group_t);
 
     CHECK(ProcessName, jobid, opal_process_name_t, jobid);

@@ -1,9 +1,25 @@
 //! [`Abi`]: what the entry points need to know of one host version.
 
-use std::ffi::c_int;
+use std::sync::atomic::AtomicUsize;
 
+use super::handles::Comm;
+use super::sys::{MtlRequest, ProcessName};
 use crate::error::Result;
-use crate::mtl::{Envelope, Route, Upcalls};
+use crate::fabric::Device;
+use crate::mtl::Route;
+
+/// `ompi_communicator_t`: an address here; each version has its own fields.
+#[repr(C)]
+pub struct Communicator {
+    _opaque: [u8; 0],
+}
+
+/// `opal_convertor_t`: an address here; the fields that are used are a
+/// [`ConvertorHead`](super::sys::ConvertorHead), and each version has its own length.
+#[repr(C)]
+pub struct Convertor {
+    _opaque: [u8; 0],
+}
 
 /// What the runtime knows about this process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,89 +30,55 @@ pub struct ProcessFacts {
     pub universe: usize,
 }
 
+/// Where a version's communicators have what all versions' have: offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct CommunicatorFields {
+    /// The id that tags carry: an `u32`.
+    pub context_id: usize,
+    /// The rank of this process: an `i32`.
+    pub rank: usize,
+    /// The pointer to the remote group, or the local one: a [`GroupHead`](super::sys::GroupHead).
+    pub remote_group: usize,
+}
+
 /// One version of the host.
 ///
 /// # Safety
-/// The raw types are the host's own structures, with its layouts, and `module` is filled in with
-/// functions of exactly its field types.
-pub unsafe trait Abi: Upcalls {
-    /// `mca_mtl_base_module_t`
-    type RawModule;
-    /// `ompi_communicator_t`
-    type RawComm;
-    /// `ompi_proc_t`
-    type RawProc;
-    /// `opal_convertor_t`
-    type RawConv;
-    /// `mca_mtl_request_t`
-    type RawReq;
-    /// `ompi_message_t`
-    type RawMessage;
-    /// `ompi_status_public_t`
-    type RawStatus;
-
+/// The layouts of [`sys`](super::sys) are this version's, and so are the offsets of
+/// [`COMMUNICATOR`](Self::COMMUNICATOR).
+pub unsafe trait Abi: Copy + Send + Sync + 'static {
     /// Whether this version hands out buffers in device memory, described by its accelerator framework.
     const DEVICE: bool;
-
     /// Whether this version makes communicators whose short id differs from member to member.
     const GROUP_COMMUNICATORS: bool;
+    /// Where its communicators have their fields.
+    const COMMUNICATOR: CommunicatorFields;
 
     /// Whether the machine has such devices.
     fn has_devices() -> bool;
+    /// The device that holds the memory at an address; `None` where libfabric has no name for it.
+    fn device(address: *const u8) -> Option<Device>;
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.
     fn default_exclude() -> &'static str;
     /// What the runtime knows about this process.
     fn facts() -> ProcessFacts;
-    /// Whether the user has asked for `MPI_THREAD_MULTIPLE` so far: what to expect, and no promise. Sessions
-    /// do not show here, and more may be asked for later, or less by `MPI_T_init_thread`.
-    fn threads() -> bool;
     /// Publishes the endpoint's name to the job.
     fn publish(name: &[u8]) -> Result<()>;
-    /// Registers a progress function.
-    fn register_progress(progress: unsafe extern "C" fn() -> c_int) -> c_int;
-    /// Takes it back.
-    fn unregister_progress(progress: unsafe extern "C" fn() -> c_int) -> c_int;
+    /// The name of the endpoint that a process published.
+    fn published(name: ProcessName) -> Result<Vec<u8>>;
 
-    /// # Safety
-    /// A live communicator of the host.
-    unsafe fn comm(raw: *mut Self::RawComm) -> Self::Comm;
-    /// # Safety
-    /// A live process of the host.
-    unsafe fn proc(raw: *mut Self::RawProc) -> Self::Proc;
-    /// # Safety
-    /// A live convertor that stays where it is until the operation completes.
-    unsafe fn conv(raw: *mut Self::RawConv) -> Self::Conv;
-    /// # Safety
-    /// A live request head.
-    unsafe fn req(raw: *mut Self::RawReq) -> Self::Req;
+    /// Whether a communicator's short id is the same at all its members.
+    fn is_global(comm: Comm<Self>) -> bool;
+    /// A communicator's long id.
+    fn extended_id(comm: Comm<Self>) -> [u64; 2];
+    /// The transport's own slot in a communicator, where this version has one.
+    fn note<'a>(comm: Comm<Self>) -> Option<&'a AtomicUsize>;
+
     /// How the host prepared the convertor of a send with this request; `None` for a blocking one.
     ///
     /// # Safety
     /// A live request head of a send, if any.
-    unsafe fn route(request: Option<*mut Self::RawReq>) -> Route;
-    /// Whether the request is a receive's.
-    ///
-    /// # Safety
-    /// A live request head.
-    unsafe fn is_receive(request: *mut Self::RawReq) -> bool;
-
-    /// Writes the outcome of a probe.
-    ///
-    /// # Safety
-    /// Null, or a status of the host's.
-    unsafe fn write_status(status: *mut Self::RawStatus, envelope: Envelope);
-    /// Makes the message of a matched probe, which the transport knows by a number.
-    ///
-    /// # Safety
-    /// A live communicator.
-    unsafe fn new_message(comm: *mut Self::RawComm, envelope: Envelope, claim: u64) -> *mut Self::RawMessage;
-    /// Takes that number out of a message, gives the message back and puts `MPI_MESSAGE_NULL` in its place.
-    ///
-    /// # Safety
-    /// A message that [`new_message`](Self::new_message) made.
-    unsafe fn take_message(message: *mut *mut Self::RawMessage) -> Option<u64>;
-    /// The message that stands for none: `MPI_MESSAGE_NULL`.
-    fn null_message() -> *mut Self::RawMessage;
+    unsafe fn route(request: Option<*mut MtlRequest>) -> Route;
 }

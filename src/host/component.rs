@@ -12,22 +12,13 @@ use super::abi::Abi;
 use super::guard::guard_early;
 use super::mtl::{ACTIVE, code};
 use super::params::{self, Name};
-use super::services::{say, show_help};
+use super::services::{say, show_help, threads};
+use super::sys::MtlModule;
+use super::tables::{self, Table};
 use crate::config;
 use crate::error::Error;
 use crate::fabric::Library;
 use crate::mtl::ofi::{self, Offer, Ofi, Refusal};
-
-/// What a version does with an open transport: it wraps it in its table, boxed, for the host.
-pub(super) trait Table: Abi {
-    /// `mca_mtl_base_component_t`
-    type RawComponent;
-
-    /// The component structure under a name.
-    fn component(name: Name) -> Self::RawComponent;
-    /// The module of a transport with this tag layout and these limits.
-    fn module(ofi: Ofi<Self>, limits: Limits) -> *mut Self::RawModule;
-}
 
 /// What the host must know of an open transport.
 #[derive(Clone, Copy)]
@@ -110,7 +101,7 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
         |why: String| if is_wanted(name, &config) { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
     let library = Library::open().map_err(|missing| wish(missing.0))?;
     let facts = A::facts();
-    let needs = ofi::Needs { threads: A::threads(), untagged: A::GROUP_COMMUNICATORS };
+    let needs = ofi::Needs { threads: threads(), untagged: A::GROUP_COMMUNICATORS };
     let list = ofi::candidates(library, &config, needs).map_err(|error| match error {
         Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
         error => wish(format!("libfabric could not list its providers: {error}")),
@@ -158,11 +149,11 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
         request_size: ofi::operation_size::<A>(),
     };
     unsafe fn discard<A: Table>(module: *mut c_void) {
-        // SAFETY: made by `Table::module`, which boxes a whole shell; handed out to nobody.
+        // SAFETY: made by `tables::module`, which boxes a whole shell; handed out to nobody.
         drop(unsafe { Box::from_raw(module.cast::<super::mtl::Shell<A>>()) });
     }
     let reaches_devices = ofi.reaches_devices();
-    let module = A::module(ofi, limits).cast();
+    let module = tables::module(ofi, limits).cast();
     Ok(Offered { module, name: endpoint_name, reaches_devices, discard: discard::<A> })
 }
 
@@ -170,7 +161,7 @@ fn endpoint<A: Table>(name: Name) -> Result<Offered, Refusal> {
 ///
 /// # Safety
 /// `reaches_devices` is null or the host's, to be written.
-pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut A::RawModule {
+pub(super) unsafe fn init<A: Table>(name: Name, reaches_devices: *mut bool) -> *mut MtlModule {
     guard_early("mtl", "init", ptr::null_mut(), || {
         let Some((_, made)) = OFFERED.lock().take_if(|(offered, _)| *offered == name) else {
             return ptr::null_mut();

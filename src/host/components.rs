@@ -3,9 +3,8 @@
 //! lines of the two lists below (`tests/components.sh`).
 
 use super::btl::{self, BtlAbi, Listed, Registry};
-use super::component::Table;
 use super::construct::Slot;
-use super::params::Name;
+use super::tables::{AsHawser, AsOfi, Table};
 
 /// Byte transports: each its type and the name of its exported structure.
 macro_rules! byte_transports {
@@ -46,14 +45,14 @@ macro_rules! matching_transports {
         )*
 
         fn fill_matching_transports<A: Table>() {
-            $($(#[$attribute])* $slot.fill(A::component($name));)*
+            $($(#[$attribute])* $slot.fill(A::component::<$name>());)*
         }
     };
 }
 
 matching_transports! {
-    Name::Ofi => mca_mtl_ofi_component,
-    Name::Hawser => mca_mtl_hawser_component,
+    AsOfi => mca_mtl_ofi_component,
+    AsHawser => mca_mtl_hawser_component,
 }
 
 byte_transports! {

@@ -8,10 +8,10 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
 use super::btl::{self, BtlAbi};
-use super::component::Table;
 use super::services::{Relay, Services};
 use super::symbols::Loaded;
-use super::{components, v4_1, v5_0};
+use super::tables::Table;
+use super::{components, sys, v4_1, v5_0};
 
 /// Room for a component structure of any version.
 #[repr(C, align(16))]
@@ -90,7 +90,7 @@ pub(super) trait Version: BtlAbi + Table {
     const TRIED: &'static [i32];
     /// How its processes get help messages to the user.
     const RELAY: Relay;
-    /// Classes of the host whose sizes it states, and ours.
+    /// Classes of the host whose sizes differ from version to version, and ours.
     const CLASSES: &'static [(&'static CStr, usize)];
     /// The symbols that only this version has.
     type Own;
@@ -121,8 +121,18 @@ impl Known {
 /// All versions. A third one is a line here, and the differences of its module.
 const VERSIONS: [Known; 2] = [Known::of::<v4_1::V4_1>(), Known::of::<v5_0::V5_0>()];
 
+/// Classes of the host whose sizes it states, and the sizes of our layouts of them, alike in all versions.
+const CLASSES: &[(&CStr, usize)] = &[
+    (c"opal_object_t_class", size_of::<sys::Object>()),
+    (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
+    (c"ompi_proc_t_class", size_of::<sys::Proc>()),
+    (c"ompi_request_t_class", size_of::<sys::Request>()),
+    (c"ompi_message_t_class", size_of::<sys::Message>()),
+];
+
 /// Takes a host, if it is what it says: all sizes are right and all symbols there.
 fn accept<V: Version>(mpi: Loaded, version: Number) -> Result<(), String> {
+    check_sizes(mpi, CLASSES)?;
     check_sizes(mpi, V::CLASSES)?;
     let (services, own, byte) = (Services::find(mpi)?, V::find(mpi)?, btl::Own::find(mpi)?);
     services.install(V::RELAY);
@@ -144,7 +154,7 @@ pub fn was_tried(text: &str) -> Option<bool> {
 /// for. Debug builds and builds with other options differ here.
 fn check_sizes(host: Loaded, classes: &[(&CStr, usize)]) -> Result<(), String> {
     for (name, expected) in classes {
-        let class = host.symbol(name)?.cast::<v4_1::sys::Class>();
+        let class = host.symbol(name)?.cast::<sys::Class>();
         let class = class.as_ptr();
         // SAFETY: a class of the host; the layout of classes is the same in all release builds,
         // and in debug builds this field lies within the structure too.

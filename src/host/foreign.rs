@@ -32,7 +32,7 @@ pub(super) unsafe fn copied<T: Copy>(start: *const T, count: usize) -> Vec<T> {
     if count == 0 || start.is_null() {
         return Vec::new();
     }
-    // SAFETY: valid for so many values by the promise above, not null, and only read here.
+    // SAFETY: not null and `count` not 0, so the caller has `count` values there; they are copied at once.
     unsafe { std::slice::from_raw_parts(start, count) }.to_vec()
 }
 
@@ -43,7 +43,7 @@ pub(super) unsafe fn copied<T: Copy>(start: *const T, count: usize) -> Vec<T> {
 #[inline]
 pub(super) unsafe fn write<T>(variable: *mut T, value: T) {
     if !variable.is_null() {
-        // SAFETY: not null, hence valid by the promise above.
+        // SAFETY: not null, so the caller has a variable of this type there.
         unsafe { variable.write(value) };
     }
 }
@@ -57,9 +57,9 @@ pub(super) unsafe fn write_all<T>(start: *mut T, values: impl Iterator<Item = T>
         return;
     }
     for (index, value) in values.enumerate() {
-        // SAFETY: the array has at least `index + 1` places by the promise above.
+        // SAFETY: the caller has as many places there as values, and this is value number `index`.
         let place = unsafe { start.add(index) };
-        // SAFETY: one of the places that the promise above makes valid.
+        // SAFETY: one of those places, which may be written.
         unsafe { place.write(value) };
     }
 }
@@ -72,7 +72,7 @@ pub(super) unsafe fn text(start: *const std::ffi::c_char) -> Option<String> {
     if start.is_null() {
         return None;
     }
-    // SAFETY: not null, hence zero-ended and at rest by the promise above.
+    // SAFETY: not null, so the caller has a zero-ended text there, which nobody changes meanwhile.
     Some(unsafe { std::ffi::CStr::from_ptr(start) }.to_string_lossy().into_owned())
 }
 

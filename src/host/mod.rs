@@ -2,7 +2,8 @@
 //!
 //! [`construct`] recognises the host when the library is loaded and fills in the exported component
 //! structures, or leaves them empty, and the host then declines us itself. `mtl` holds the entry
-//! points, written once for every [`Abi`]; `v4_1` and `v5_0` hold the layouts and what differs.
+//! points, written once for every [`Abi`]; `sys` holds the layouts that all versions share, `v4_1` and
+//! `v5_0` what differs.
 
 mod abi;
 pub mod btl;
@@ -12,11 +13,13 @@ pub mod construct;
 mod foreign;
 mod guard;
 mod handles;
+mod messages;
 mod mtl;
 mod params;
 mod pvars;
 mod services;
 mod symbols;
+pub mod sys;
 mod tables;
 pub mod v4_1;
 pub mod v5_0;

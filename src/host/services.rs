@@ -82,6 +82,25 @@ impl Services {
     }
 }
 
+/// Whether the user has asked for `MPI_THREAD_MULTIPLE` so far: what to expect, and no promise. Sessions
+/// do not show here, and more may be asked for later, or less by `MPI_T_init_thread`.
+pub(super) fn threads() -> bool {
+    // SAFETY: a variable of the host, a `bool` that it sets before any component is opened.
+    unsafe { Services::host().thread_multiple.read() }
+}
+
+/// Registers a progress function.
+pub(super) fn register_progress(progress: Progress) -> c_int {
+    // SAFETY: the library is never unloaded, so the function stays callable.
+    unsafe { (Services::host().progress_register)(progress) }
+}
+
+/// Takes it back.
+pub(super) fn unregister_progress(progress: Progress) -> c_int {
+    // SAFETY: the host only compares the function with those that it has.
+    unsafe { (Services::host().progress_unregister)(progress) }
+}
+
 /// Says something to the user through the host's output, on one line.
 pub(super) fn say(text: &str) {
     let text = c_text(text);
@@ -136,7 +155,7 @@ pub(super) fn show_help(topic: &str, line: &str) {
     }
     // SAFETY: a variable of the host that always holds a function.
     let show = unsafe { Services::host().show_help.read() };
-    // SAFETY: as above.
+    // SAFETY: zero-ended strings; every topic of the file takes one string, which follows.
     unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
 }
 

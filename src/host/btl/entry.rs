@@ -187,8 +187,8 @@ impl Convertor {
     unsafe fn pack(self, start: *mut u8, len: usize) -> Result<(*mut u8, usize)> {
         let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
         let (mut count, mut max) = (1_u32, len);
-        // SAFETY: a live, prepared convertor by the promise of `new`, and one vector of `len` writable
-        // bytes by the promise above.
+        // SAFETY: a live, prepared convertor by the promise of `new`, and one vector of `len` bytes that
+        // the caller may write.
         let code =
             unsafe { (Services::host().pack)(self.0.cast(), &raw mut vector, &raw mut count, &raw mut max) };
         if code < 0 { Err(Error::Host(code)) } else { Ok((vector.iov_base.cast(), max)) }
@@ -262,7 +262,7 @@ fn prepare<A: BtlAbi, T: Listed>(
 /// The memory stays as it is until the transport ends the operation.
 #[inline]
 unsafe fn lent(segment: Segment) -> Option<Lent> {
-    // SAFETY: the promise above.
+    // SAFETY: the caller leaves the segment's memory as it is until the transport ends the operation.
     (segment.len != 0).then(|| unsafe { Lent::new(segment.start, segment.len as usize) })
 }
 

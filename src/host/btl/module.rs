@@ -126,7 +126,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     /// `module` was made by [`boxed`](Self::boxed) of the same `A` and `T`, and lives for `'a`.
     #[inline]
     pub(super) unsafe fn at<'a>(module: *mut BtlModule) -> &'a Self {
-        // SAFETY: the address of a live shell by the promise above: the table is its first field. What the
+        // SAFETY: the address of a shell that the caller knows to live for `'a`: the table is its first field. What the
         // host writes is opaque, so that sharing the rest is right.
         unsafe { &*module.cast::<Self>() }
     }
@@ -136,7 +136,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     /// # Safety
     /// As for [`at`](Self::at), and nobody uses the module any more.
     pub(super) unsafe fn unboxed(module: *mut BtlModule) -> Box<Self> {
-        // SAFETY: made from a box of this type, and given up by everybody, by the promise above.
+        // SAFETY: `boxed` made it from a box of this type, and the caller says that nobody uses it any more.
         unsafe { Box::from_raw(module.cast::<Self>()) }
     }
 

@@ -65,7 +65,7 @@ impl Own {
     /// Null, or the bitmap that the host passed to the running call, with a bit for the index.
     pub(super) unsafe fn mark(bitmap: *mut c_void, index: usize) {
         if let (false, Ok(index)) = (bitmap.is_null(), c_int::try_from(index)) {
-            // SAFETY: a live bitmap by the promise above.
+            // SAFETY: not null, hence the bitmap of the call that is running, which has a bit for the index.
             unsafe { (Self::host().bitmap_set)(bitmap, index) };
         }
     }

@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::host::v4_1::sys::Component;
+use crate::host::sys::Component;
 
 /// A byte transport's component.
 ///

@@ -116,10 +116,10 @@ unsafe fn transfer<A: BtlAbi, T: Listed>(
     size: usize,
     start: impl FnOnce(&T, EndpointId, Lent, (Registration, u64), Cookie) -> Result<()>,
 ) -> c_int {
-    // SAFETY: the caller passes the promise on.
+    // SAFETY: the caller says of `module` what `of` asks for.
     let own = unsafe { Entry::<A, T>::of(module) };
     own.run(entry, |shell| {
-        // SAFETY: a handle's bytes by the promise above, which may lie at any address.
+        // SAFETY: the bytes of a handle, which the caller may read for the time of the call, at any address.
         let handle = unsafe { remote.1.cast::<Handle>().read_unaligned() };
         let (Some(registration), Some(offset)) =
             (Registration::from_bytes(&handle.token), remote.0.checked_sub(handle.base))
@@ -127,7 +127,7 @@ unsafe fn transfer<A: BtlAbi, T: Listed>(
             return code::ERROR;
         };
         let to = endpoint(operation.endpoint);
-        // SAFETY: the host leaves the memory to us by the promise above.
+        // SAFETY: the host leaves the memory to us until the completion callback has run.
         let local = unsafe { Lent::new(operation.local.cast(), size) };
         let cookie = shell.transfers.put(operation);
         let outcome = start(&shell.core, to, local, (registration, offset), cookie);

@@ -3,22 +3,29 @@
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::abi::{Abi, ProcessFacts};
+use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
+use super::component;
 use super::construct::Version;
 use super::foreign;
+use super::handles::Comm;
 use super::services::Relay;
 use super::symbols::{Loaded, symbols};
+use super::sys::{CmRequest, MtlModule, MtlRequest, Object, ProcessName};
+use super::tables::{self, Named, Table};
+use crate::error::{Error, Result};
+use crate::fabric::Device;
+use crate::mtl::{Communicator, Route};
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
 pub struct V4_1;
-
-super::handles::handles!(V4_1);
 
 symbols! {
     /// What only this version has.
@@ -45,24 +52,6 @@ impl Own {
     }
 }
 
-/// Communicators of this version have one id at all members.
-#[inline]
-fn is_global(_comm: Comm) -> bool {
-    true
-}
-
-fn extended_id(comm: Comm) -> [u64; 2] {
-    [0, u64::from(field!(comm.0, index))]
-}
-
-fn device(_conv: Conv) -> Option<Device> {
-    None
-}
-
-fn note(_comm: Comm) -> Option<&'static AtomicUsize> {
-    None
-}
-
 /// The key under which the host's own OFI component publishes: hawser speaks with it.
 const KEY: &CStr = c"mtl.ofi.4.1";
 /// `OPAL_BYTE_OBJECT`
@@ -70,23 +59,22 @@ const BYTE_OBJECT: u8 = 20;
 /// `OPAL_PMIX_GLOBAL`
 const GLOBAL: c_int = 3;
 
-fn published(proc: Proc) -> Result<Vec<u8>> {
-    look_up(field!(proc.0, name), KEY)
-}
-
-fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
     // SAFETY: the host fills the table in before it opens any transport.
     let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
-    let mut value = std::ptr::null_mut::<sys::Value>();
+    let mut value = ptr::null_mut::<sys::Value>();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
-    let code = unsafe { get(&raw const name, key.as_ptr(), std::ptr::null_mut(), &raw mut value) };
+    let code = unsafe { get(&raw const name, key.as_ptr(), ptr::null_mut(), &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
-    let (bytes, size) = (field!(value, bytes), field!(value, size));
-    let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
+    let owned = value;
+    // SAFETY: the callee's value, whole and ours alone until it is given back.
+    let value = unsafe { owned.as_ref() };
+    let (bytes, size) = (value.bytes, value.size);
+    let copy = (code == 0 && value.kind == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
         // SAFETY: a byte object of `size` bytes, alive until the value is released.
         unsafe { std::slice::from_raw_parts(bytes, size as usize) }.to_vec()
     });
-    release(value);
+    release(owned);
     copy.ok_or(Error::NotFound)
 }
 
@@ -106,9 +94,11 @@ fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
 
 /// Gives a value up whose only reference is ours: its destructors, then its memory (`OBJ_RELEASE`).
 fn release(value: NonNull<sys::Value>) {
-    let object = value.cast::<sys::Object>();
-    let Some(class) = NonNull::new(field!(object, class)) else { return };
-    let mut destruct = field!(class, destruct);
+    // SAFETY: every object of the host's begins with this head, and ours is alive.
+    let class = unsafe { value.cast::<Object>().as_ref() }.class;
+    // SAFETY: null, or a class of the host's, which it made before the object.
+    let Some(class) = (unsafe { class.as_ref() }) else { return };
+    let mut destruct = class.destruct;
     // SAFETY: the class's list of destructors ends with null.
     while let Some(run) = unsafe { destruct.read() } {
         // SAFETY: a live object of this class.
@@ -122,10 +112,13 @@ fn release(value: NonNull<sys::Value>) {
 
 // SAFETY: the layouts are 4.1's (`c-tests/layout/v4_1.c`).
 unsafe impl Abi for V4_1 {
-    shared_abi!();
-
     const DEVICE: bool = false;
     const GROUP_COMMUNICATORS: bool = false;
+    const COMMUNICATOR: CommunicatorFields = CommunicatorFields {
+        context_id: offset_of!(sys::Communicator, index),
+        rank: offset_of!(sys::Communicator, rank),
+        remote_group: offset_of!(sys::Communicator, remote_group),
+    };
 
     fn has_devices() -> bool {
         false
@@ -154,15 +147,37 @@ unsafe impl Abi for V4_1 {
         publish(KEY, name)
     }
 
+    fn published(name: ProcessName) -> Result<Vec<u8>> {
+        look_up(name, KEY)
+    }
+
+    /// Communicators of this version have one id at all members.
     #[inline]
-    unsafe fn route(request: Option<*mut sys::MtlRequest>) -> Route {
+    fn is_global(_comm: Comm<Self>) -> bool {
+        true
+    }
+
+    fn extended_id(comm: Comm<Self>) -> [u64; 2] {
+        [0, u64::from(comm.context_id())]
+    }
+
+    fn note<'a>(_comm: Comm<Self>) -> Option<&'a AtomicUsize> {
+        None
+    }
+
+    fn device(_address: *const u8) -> Option<Device> {
+        None
+    }
+
+    #[inline]
+    unsafe fn route(request: Option<*mut MtlRequest>) -> Route {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
         let thin = request.is_none_or(|request| {
             // SAFETY: a live request head.
             let request = unsafe { (*request).request };
             // SAFETY: its host request is alive, and is one of pml/cm's.
-            let kind = unsafe { (*request.cast::<sys::CmRequest>()).kind };
+            let kind = unsafe { (*request.cast::<CmRequest>()).kind };
             kind == 1
         });
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
@@ -198,7 +213,7 @@ unsafe impl BtlAbi for V4_1 {
     }
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
@@ -215,14 +230,9 @@ impl Version for V4_1 {
     const TRIED: &'static [i32] = &[4];
     const RELAY: Relay = Relay::Own;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
-        (c"opal_object_t_class", size_of::<sys::Object>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
-        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
-        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
-        (c"ompi_request_t_class", size_of::<sys::Request>()),
-        (c"ompi_message_t_class", size_of::<sys::Message>()),
     ];
     type Own = Own;
 
@@ -235,4 +245,20 @@ impl Version for V4_1 {
     }
 }
 
-super::tables::tables!(V4_1, init(_progress_threads: bool, _mpi_threads: bool), told std::ptr::null_mut(), extra {}, flags 0);
+impl Table for V4_1 {
+    type Component = sys::MtlComponent;
+    const FLAGS: u32 = 0;
+
+    fn component<N: Named>() -> sys::MtlComponent {
+        // SAFETY: all fields are plain numbers, padding or optional functions; zero is a value of each.
+        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
+        component.base = tables::base::<Self, N>();
+        component.init = Some(init::<N>);
+        component
+    }
+}
+
+unsafe extern "C" fn init<N: Named>(_progress_threads: bool, _mpi_threads: bool) -> *mut MtlModule {
+    // SAFETY: null: this version does not ask about device memory.
+    unsafe { component::init::<V4_1>(N::NAME, ptr::null_mut()) }
+}

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Own, sys};
+use super::Own;
 use crate::fabric::{Device, Interface};
+use crate::host::sys::Component;
 
 /// The name of the component that the host has selected, without its zeros.
 fn selected() -> &'static [u8] {
     // SAFETY: a global of the host, written before any transport is opened and not afterwards.
-    let component: &'static sys::Component = unsafe { &*Own::host().accelerator_component };
+    let component: &'static Component = unsafe { &*Own::host().accelerator_component };
     component.name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
@@ -31,7 +32,7 @@ pub(super) fn device_of(address: *const u8) -> Option<Device> {
 
 /// The number of the device that holds the memory, or of the one in use where the host does not know.
 fn number_of(address: *const c_void) -> Option<i32> {
-    // SAFETY: a global of the host, as above.
+    // SAFETY: a global of the host, which it fills in before any transport is opened and leaves alone then.
     let functions = unsafe { &*Own::host().accelerator };
     let mut number: c_int = -1;
     let mut flags = 0_u64;

@@ -4,21 +4,29 @@ mod accelerator;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 
-use super::abi::{Abi, ProcessFacts};
+use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
+use super::component;
 use super::construct::Version;
 use super::foreign;
+use super::handles::Comm;
 use super::services::Relay;
 use super::symbols::{Loaded, symbols};
+use super::sys::{Component, MtlModule, MtlRequest, ProcessName};
+use super::tables::{self, Named, Table};
+use crate::error::{Error, Result};
+use crate::fabric::Device;
+use crate::mtl::Route;
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
 pub struct V5_0;
-
-super::handles::handles!(V5_0);
 
 symbols! {
     /// What only this version has.
@@ -31,7 +39,7 @@ symbols! {
         host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
         accelerator: *const sys::Accelerator = c"opal_accelerator",
         cuda: *const u8 = c"opal_built_with_cuda_support",
-        accelerator_component: *const sys::Component = c"opal_accelerator_base_selected_component",
+        accelerator_component: *const Component = c"opal_accelerator_base_selected_component",
     }
 }
 
@@ -50,25 +58,9 @@ impl Own {
 /// `OMPI_COMM_GLOBAL_INDEX`
 const GLOBAL_INDEX: u32 = 0x0001_0000;
 
-#[inline]
-fn is_global(comm: Comm) -> bool {
-    field!(comm.0, flags) & GLOBAL_INDEX != 0
-}
-
-fn extended_id(comm: Comm) -> [u64; 2] {
-    [field!(comm.0, cid_base), field!(comm.0, cid_sub)]
-}
-
-fn note(comm: Comm) -> Option<&'static AtomicUsize> {
-    let raw = comm.0.as_ptr();
-    // SAFETY: a live communicator.
-    let slot = unsafe { &raw mut (*raw).mtl };
-    // SAFETY: the field is the transport's own, pointer-sized and aligned.
-    Some(unsafe { AtomicUsize::from_ptr(slot.cast()) })
-}
-
-fn device(conv: Conv) -> Option<Device> {
-    accelerator::device_of(field!(conv.0, base))
+/// The fields of a communicator that only this version has.
+fn fields(comm: Comm<V5_0>) -> *mut sys::Communicator {
+    comm.as_ptr().cast()
 }
 
 /// `MCA_MTL_BASE_FLAG_SUPPORTS_EXT_CID`
@@ -81,11 +73,7 @@ const BYTE_OBJECT: u16 = 27;
 /// `PMIX_GLOBAL`
 const GLOBAL: u8 = 3;
 
-fn published(proc: Proc) -> Result<Vec<u8>> {
-    look_up(field!(proc.0, name), KEY)
-}
-
-fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
     let own = Own::host();
     let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
     // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
@@ -98,13 +86,16 @@ fn look_up(name: sys::ProcessName, key: &CStr) -> Result<Vec<u8>> {
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
     let code = unsafe { (own.get)(&raw const peer, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
-    let (bytes, size) = (field!(value, bytes), field!(value, size));
-    let copy = (code == 0 && field!(value, kind) == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
+    let owned = value;
+    // SAFETY: the callee's value, whole and ours alone until it is given back.
+    let value = unsafe { owned.as_ref() };
+    let (bytes, size) = (value.bytes, value.size);
+    let copy = (code == 0 && value.kind == BYTE_OBJECT && !bytes.is_null() && size > 0).then(|| {
         // SAFETY: a byte object of `size` bytes, alive until the value is freed.
         unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec()
     });
     // SAFETY: one value that was handed over to us.
-    unsafe { (own.free_value)(value.as_ptr(), 1) };
+    unsafe { (own.free_value)(owned.as_ptr(), 1) };
     copy.ok_or(Error::NotFound)
 }
 
@@ -121,10 +112,13 @@ fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
 
 // SAFETY: the layouts are 5.0's (`c-tests/layout/v5_0.c`).
 unsafe impl Abi for V5_0 {
-    shared_abi!();
-
     const DEVICE: bool = true;
     const GROUP_COMMUNICATORS: bool = true;
+    const COMMUNICATOR: CommunicatorFields = CommunicatorFields {
+        context_id: offset_of!(sys::Communicator, index),
+        rank: offset_of!(sys::Communicator, rank),
+        remote_group: offset_of!(sys::Communicator, remote_group),
+    };
 
     fn has_devices() -> bool {
         accelerator::is_there()
@@ -148,8 +142,39 @@ unsafe impl Abi for V5_0 {
         publish(KEY, name)
     }
 
+    fn published(name: ProcessName) -> Result<Vec<u8>> {
+        look_up(name, KEY)
+    }
+
     #[inline]
-    unsafe fn route(_request: Option<*mut sys::MtlRequest>) -> Route {
+    fn is_global(comm: Comm<Self>) -> bool {
+        // SAFETY: a handle's communicator is alive, and of this version.
+        let flags = unsafe { (*fields(comm)).flags };
+        flags & GLOBAL_INDEX != 0
+    }
+
+    fn extended_id(comm: Comm<Self>) -> [u64; 2] {
+        let fields = fields(comm);
+        // SAFETY: a handle's communicator is alive, and of this version.
+        let base = unsafe { (*fields).cid_base };
+        // SAFETY: the second half of the same id.
+        let sub = unsafe { (*fields).cid_sub };
+        [base, sub]
+    }
+
+    fn note<'a>(comm: Comm<Self>) -> Option<&'a AtomicUsize> {
+        // SAFETY: a handle's communicator is alive, and of this version.
+        let slot = unsafe { &raw mut (*fields(comm)).mtl };
+        // SAFETY: the field is the transport's own, pointer-sized and aligned.
+        Some(unsafe { AtomicUsize::from_ptr(slot.cast()) })
+    }
+
+    fn device(address: *const u8) -> Option<Device> {
+        accelerator::device_of(address)
+    }
+
+    #[inline]
+    unsafe fn route(_request: Option<*mut MtlRequest>) -> Route {
         Route::Prepared
     }
 }
@@ -186,7 +211,7 @@ unsafe impl BtlAbi for V5_0 {
     }
 
     fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(sys::ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
@@ -208,14 +233,9 @@ impl Version for V5_0 {
     const TRIED: &'static [i32] = &[7];
     const RELAY: Relay = Relay::Launcher;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
-        (c"opal_object_t_class", size_of::<sys::Object>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
-        (c"opal_datatype_t_class", size_of::<sys::Datatype>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
-        (c"ompi_proc_t_class", size_of::<sys::Proc>()),
-        (c"ompi_request_t_class", size_of::<sys::Request>()),
-        (c"ompi_message_t_class", size_of::<sys::Message>()),
     ];
     type Own = Own;
 
@@ -228,4 +248,24 @@ impl Version for V5_0 {
     }
 }
 
-super::tables::tables!(V5_0, init(_progress_threads: bool, _mpi_threads: bool, accelerator: *mut bool), told accelerator, extra { accelerator_support: false }, flags EXTENDED_IDS);
+impl Table for V5_0 {
+    type Component = sys::MtlComponent;
+    const FLAGS: u32 = EXTENDED_IDS;
+
+    fn component<N: Named>() -> sys::MtlComponent {
+        // SAFETY: all fields are plain numbers, flags, padding or optional functions; zero is a value of each.
+        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
+        component.base = tables::base::<Self, N>();
+        component.init = Some(init::<N>);
+        component
+    }
+}
+
+unsafe extern "C" fn init<N: Named>(
+    _progress_threads: bool,
+    _mpi_threads: bool,
+    accelerator: *mut bool,
+) -> *mut MtlModule {
+    // SAFETY: null, or a variable on the stack of the framework, which reads it when this has returned.
+    unsafe { component::init::<V5_0>(N::NAME, accelerator) }
+}

@@ -1,4 +1,5 @@
-//! The layouts of Open MPI 5.0 that hawser relies on, on x86-64, in release builds without CUDA.
+//! The layouts of Open MPI 5.0 that differ from the other version's, on x86-64, in release builds
+//! without CUDA. [`sys`](crate::host::sys) holds what the versions share.
 //!
 //! Only the fields that are used have names. `c-tests/layout` compares every offset and size with
 //! the host's own headers; the generated header is `include/hawser_v5_0.h`.
@@ -6,77 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
-
-/// The head of every object of the host's class system.
-///
-/// C: `opal_object_t`.
-#[repr(C)]
-pub struct Object {
-    /// the object's class
-    pub class: *mut Class,
-    /// reference count
-    pub references: i32,
-    _pad0: [u8; 4],
-}
-
-const _: () = assert!(size_of::<Object>() == 16);
-
-/// A class of the host's object system.
-///
-/// C: `opal_class_t`.
-#[repr(C)]
-pub struct Class {
-    /// name of the class
-    pub name: *const c_char,
-    /// parent class
-    pub parent: *mut Class,
-    _pad0: [u8; 16],
-    /// epoch of initialisation
-    pub initialized: i32,
-    _pad1: [u8; 4],
-    /// constructors, base first, ended by null
-    pub construct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
-    /// destructors, derived first, ended by null
-    pub destruct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
-    /// bytes of an instance
-    pub size: usize,
-}
-
-const _: () = assert!(size_of::<Class>() == 64);
-
-/// What every component exports first: who it is and how it is opened.
-///
-/// C: `mca_base_component_t`.
-#[repr(C)]
-pub struct Component {
-    /// version of the component architecture: 2.1.0
-    pub mca_version: [c_int; 3],
-    /// project name, zero-ended
-    pub project: [u8; 16],
-    /// version of the host
-    pub project_version: [c_int; 3],
-    /// framework name, zero-ended
-    pub type_name: [u8; 32],
-    /// version of the framework's interface
-    pub type_version: [c_int; 3],
-    /// component name, zero-ended
-    pub name: [u8; 64],
-    /// version of the component
-    pub version: [c_int; 3],
-    /// called when the framework opens the component
-    pub open: Option<unsafe extern "C" fn() -> c_int>,
-    /// called when the framework drops it
-    pub close: Option<unsafe extern "C" fn() -> c_int>,
-    /// offers a module and a priority
-    pub query: Option<unsafe extern "C" fn(*mut *mut c_void, *mut c_int) -> c_int>,
-    /// registers the parameters
-    pub register: Option<unsafe extern "C" fn() -> c_int>,
-    /// component flags
-    pub flags: i32,
-    _pad0: [u8; 28],
-}
-
-const _: () = assert!(size_of::<Component>() == 224);
+use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -111,203 +42,13 @@ pub struct Accelerator {
 
 const _: () = assert!(size_of::<Accelerator>() == 112);
 
-/// The table of a matching transport that `pml/cm` calls.
-///
-/// C: `mca_mtl_base_module_t`.
-#[repr(C)]
-pub struct MtlModule {
-    /// greatest communicator id
-    pub max_contextid: c_int,
-    /// greatest MPI tag
-    pub max_tag: c_int,
-    /// bytes wanted behind the request head
-    pub request_size: usize,
-    /// properties of the module
-    pub flags: u32,
-    _pad0: [u8; 4],
-    /// makes peers known
-    pub add_procs: Option<unsafe extern "C" fn(*mut MtlModule, usize, *mut *mut Proc) -> c_int>,
-    /// forgets peers
-    pub del_procs: Option<unsafe extern "C" fn(*mut MtlModule, usize, *mut *mut Proc) -> c_int>,
-    /// ends the module
-    pub finalize: Option<unsafe extern "C" fn(*mut MtlModule) -> c_int>,
-    /// blocking send
-    pub send: Option<
-        unsafe extern "C" fn(*mut MtlModule, *mut Communicator, c_int, c_int, *mut Convertor, c_int) -> c_int,
-    >,
-    /// send
-    pub isend: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut Convertor,
-            c_int,
-            bool,
-            *mut MtlRequest,
-        ) -> c_int,
-    >,
-    /// receive
-    pub irecv: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut Convertor,
-            *mut MtlRequest,
-        ) -> c_int,
-    >,
-    /// probe
-    pub iprobe: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut c_int,
-            *mut Status,
-        ) -> c_int,
-    >,
-    /// receive of a matched message
-    pub imrecv: Option<
-        unsafe extern "C" fn(*mut MtlModule, *mut Convertor, *mut *mut Message, *mut MtlRequest) -> c_int,
-    >,
-    /// matched probe
-    pub improbe: Option<
-        unsafe extern "C" fn(
-            *mut MtlModule,
-            *mut Communicator,
-            c_int,
-            c_int,
-            *mut c_int,
-            *mut *mut Message,
-            *mut Status,
-        ) -> c_int,
-    >,
-    /// cancel
-    pub cancel: Option<unsafe extern "C" fn(*mut MtlModule, *mut MtlRequest, c_int) -> c_int>,
-    /// a communicator begins
-    pub add_comm: Option<unsafe extern "C" fn(*mut MtlModule, *mut Communicator) -> c_int>,
-    /// a communicator ends
-    pub del_comm: Option<unsafe extern "C" fn(*mut MtlModule, *mut Communicator) -> c_int>,
-}
-
-const _: () = assert!(size_of::<MtlModule>() == 120);
-
-/// `MPI_Status`.
-///
-/// C: `ompi_status_public_t`.
-#[repr(C)]
-pub struct Status {
-    /// `MPI_SOURCE`
-    pub source: c_int,
-    /// `MPI_TAG`
-    pub tag: c_int,
-    /// `MPI_ERROR`
-    pub error: c_int,
-    /// whether the operation was cancelled
-    pub cancelled: c_int,
-    /// bytes received
-    pub count: usize,
-}
-
-const _: () = assert!(size_of::<Status>() == 24);
-
-/// The host's request.
-///
-/// C: `ompi_request_t`.
-#[repr(C)]
-pub struct Request {
-    _pad0: [u8; 64],
-    /// status to be filled before completion
-    pub status: Status,
-    /// completion marker
-    pub complete: *mut c_void,
-    /// state of the request
-    pub state: c_int,
-    _pad1: [u8; 60],
-}
-
-const _: () = assert!(size_of::<Request>() == 160);
-
-/// What `pml/cm` puts behind the host's request: only the kind matters here.
-///
-/// C: `mca_pml_cm_request_t`.
-#[repr(C)]
-pub struct CmRequest {
-    /// the host's request
-    pub request: Request,
-    _pad0: [u8; 8],
-    /// 0 heavy send, 1 thin send, 2 heavy receive, 3 thin receive
-    pub kind: c_int,
-    _pad1: [u8; 4],
-}
-
-const _: () = assert!(size_of::<CmRequest>() == 176);
-
-/// The request head that `pml/cm` puts in front of a transport's own memory.
-///
-/// C: `mca_mtl_request_t`.
-#[repr(C)]
-pub struct MtlRequest {
-    /// the host's request
-    pub request: *mut Request,
-    /// called once, when the operation is over
-    pub complete: Option<unsafe extern "C" fn(*mut MtlRequest)>,
-}
-
-const _: () = assert!(size_of::<MtlRequest>() == 16);
-
-/// A datatype.
-///
-/// C: `opal_datatype_t`.
-#[repr(C)]
-pub struct Datatype {
-    _pad0: [u8; 16],
-    /// properties
-    pub flags: u16,
-    _pad1: [u8; 6],
-    /// bytes of data
-    pub size: usize,
-    /// displacement of the first byte of data
-    pub true_lb: isize,
-    /// displacement behind the last byte of data
-    pub true_ub: isize,
-    /// lower bound
-    pub lb: isize,
-    /// upper bound
-    pub ub: isize,
-    _pad2: [u8; 136],
-}
-
-const _: () = assert!(size_of::<Datatype>() == 200);
-
 /// Packs and unpacks one (buffer, count, datatype).
 ///
 /// C: `opal_convertor_t`.
 #[repr(C)]
 pub struct Convertor {
-    _pad0: [u8; 20],
-    /// state and properties
-    pub flags: u32,
-    /// packed bytes
-    pub local_size: usize,
-    /// packed bytes at the peer
-    pub remote_size: usize,
-    /// the datatype
-    pub datatype: *const Datatype,
-    _pad1: [u8; 8],
-    /// elements
-    pub count: usize,
-    _pad2: [u8; 8],
-    /// user buffer
-    pub base: *mut u8,
-    _pad3: [u8; 40],
-    /// bytes already packed or unpacked
-    pub converted: usize,
-    _pad4: [u8; 152],
+    _head: ConvertorHead,
+    _pad0: [u8; 152],
 }
 
 const _: () = assert!(size_of::<Convertor>() == 280);
@@ -331,9 +72,9 @@ pub struct Communicator {
     pub flags: u32,
     _pad2: [u8; 36],
     /// local group
-    pub local_group: *mut Group,
+    pub local_group: *mut GroupHead,
     /// remote group, or the local one
-    pub remote_group: *mut Group,
+    pub remote_group: *mut GroupHead,
     _pad3: [u8; 56],
     /// belongs to the matching transport
     pub mtl: *mut c_void,
@@ -347,90 +88,11 @@ const _: () = assert!(size_of::<Communicator>() == 384);
 /// C: `ompi_group_t`.
 #[repr(C)]
 pub struct Group {
-    _pad0: [u8; 16],
-    /// processes
-    pub size: c_int,
-    /// rank of this process
-    pub rank: c_int,
-    _pad1: [u8; 8],
-    /// processes, or sentinels with bit 0 set
-    pub procs: *mut *mut Proc,
-    _pad2: [u8; 40],
+    _head: GroupHead,
+    _pad0: [u8; 40],
 }
 
 const _: () = assert!(size_of::<Group>() == 80);
-
-/// The name of a process.
-///
-/// C: `opal_process_name_t`.
-#[repr(C)]
-pub struct ProcessName {
-    /// job
-    pub jobid: u32,
-    /// rank in the job
-    pub vpid: u32,
-}
-
-const _: () = assert!(size_of::<ProcessName>() == 8);
-
-/// A process.
-///
-/// C: `ompi_proc_t`.
-#[repr(C)]
-pub struct Proc {
-    _pad0: [u8; 40],
-    /// its name
-    pub name: ProcessName,
-    _pad1: [u8; 4],
-    /// how near it is
-    pub locality: u16,
-    _pad2: [u8; 26],
-    /// the slot of the matching transport
-    pub endpoint: *mut c_void,
-    _pad3: [u8; 32],
-}
-
-const _: () = assert!(size_of::<Proc>() == 120);
-
-/// A matched message (`MPI_Message`).
-///
-/// C: `ompi_message_t`.
-#[repr(C)]
-pub struct Message {
-    _pad0: [u8; 56],
-    /// Fortran handle
-    pub fortran: c_int,
-    _pad1: [u8; 4],
-    /// communicator
-    pub comm: *mut Communicator,
-    /// belongs to the transport
-    pub request: *mut c_void,
-    /// source
-    pub peer: c_int,
-    _pad2: [u8; 4],
-    /// bytes
-    pub count: usize,
-}
-
-const _: () = assert!(size_of::<Message>() == 96);
-
-/// An item of a list or a stack.
-///
-/// C: `opal_list_item_t`.
-#[repr(C)]
-pub struct ListItem {
-    /// its object head
-    pub object: Object,
-    /// next item
-    pub next: *mut ListItem,
-    /// previous item
-    pub previous: *mut ListItem,
-    /// whether it is on a stack
-    pub free: i32,
-    _pad0: [u8; 4],
-}
-
-const _: () = assert!(size_of::<ListItem>() == 40);
 
 /// What the runtime knows about this process.
 ///

@@ -186,12 +186,13 @@ pub struct Context<W: Work> {
     inbox: Arc<Turn>,
     /// The inbox is also the right to call.
     takes_turns: bool,
-    cushion: Option<(Cushion, RecvPieces)>,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
     _tx: Arc<Object>,
     _rx: Arc<Object>,
     _queue: Object,
     _parent: Option<Arc<Object>>,
+    /// Behind what is received into it, in the order of closing.
+    cushion: Option<(Cushion, RecvPieces)>,
     _state: PhantomData<Lease<W>>,
 }
 

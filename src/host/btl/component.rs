@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::module::Shell;
 use super::services::Runtime;
 use super::sys::{BtlComponent, BtlModule};
@@ -27,6 +29,8 @@ pub(in crate::host) struct Registry {
     pub(super) values: AtomicUsize,
     /// The names of the modules, as the host keeps them.
     pub(super) names: AtomicPtr<c_void>,
+    /// Held by who reads modules beside the host's own calls.
+    reading: Mutex<()>,
 }
 
 impl Registry {
@@ -35,6 +39,7 @@ impl Registry {
             modules: AtomicPtr::new(ptr::null_mut()),
             values: AtomicUsize::new(0),
             names: AtomicPtr::new(ptr::null_mut()),
+            reading: Mutex::new(()),
         }
     }
 
@@ -54,8 +59,15 @@ impl Registry {
         unsafe { list.as_ref() }.map_or(&[], Vec::as_slice)
     }
 
-    /// Takes a module out of what is advanced.
+    /// Holds all modules as they are. For threads that read beside the host's own calls: `MPI_T` may be
+    /// called while `MPI_Finalize` runs.
+    pub(super) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock()
+    }
+
+    /// Takes a module out of what is advanced; waits for readers.
     pub(super) fn retire(&self, module: *mut BtlModule) {
+        let _reading = self.hold();
         self.install(self.modules().iter().copied().filter(|&other| other != module).collect());
     }
 }

@@ -98,9 +98,7 @@ pub(super) unsafe extern "C" fn del_procs<A: BtlAbi, T: Listed>(
         let closing: Vec<_> =
             endpoints.into_iter().filter(|handle| !handle.is_null()).map(endpoint).collect();
         shell.peers.with(|peers| peers.delete(&closing));
-        shell.leaving.store(true, Ordering::Release);
         shell.core.close(&closing, shell);
-        shell.leaving.store(false, Ordering::Release);
         code::SUCCESS
     })
 }

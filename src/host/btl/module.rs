@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::descriptor::{Ending, FragRef, LONGEST, Pool};
 use super::services::{Own, ProcRef, Runtime};
@@ -42,8 +42,6 @@ pub(super) struct Shell<A, T> {
     pub(super) pool: Pool,
     pub(super) peers: EngineCell<Peers<A>>,
     pub(super) failed: AtomicPtr<c_void>,
-    /// The host is taking peers away: who ends now is not lost.
-    pub(super) leaving: AtomicBool,
     /// PUTs and GETs under way.
     pub(super) transfers: Transfers,
     /// Data up to this length is copied, so that the sender need not wait for the receiver.
@@ -111,7 +109,6 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
             pool: Pool::new(),
             peers: EngineCell::new(Peers::default()),
             failed: AtomicPtr::new(ptr::null_mut()),
-            leaving: AtomicBool::new(false),
             transfers: Transfers::new(),
             copy_limit: core.limits().copy,
             core,
@@ -149,7 +146,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     fn lose(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
         let is_news =
             |peers: &mut Peers<A>| !peers.deleted.contains(&endpoint) && peers.told.insert(endpoint);
-        if self.leaving.load(Ordering::Acquire) || !self.peers.with(is_news) {
+        if !self.peers.with(is_news) {
             return;
         }
         tell();
@@ -296,7 +293,7 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
             return;
         }
         self.lose(endpoint, name, || self.core.tell_loss(name, &self.host()));
-        if A::LOSS == 0 && !self.leaving.load(Ordering::Acquire) {
+        if A::LOSS == 0 {
             self.run_error_callback(endpoint, name);
         }
     }

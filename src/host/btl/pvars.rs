@@ -130,6 +130,7 @@ unsafe extern "C" fn value<A: BtlAbi, T: Listed>(
     guard(T::COMPONENT, "pvar value", || {
         // SAFETY: the host passes the live variable that it reads, one that `add` registered.
         let index = unsafe { (*pvar).context }.addr();
+        let _held = T::registry().hold();
         let counts = shells::<A, T>().map(|shell| shell.core.counter(index)).chain(std::iter::repeat(0));
         let room = T::registry().values.load(Ordering::Acquire);
         // SAFETY: the handle has room for as many values as `bound` said when it was made, which is `room`:

@@ -117,7 +117,7 @@ fn standing_queue(gates: &mut Vec<Gate>, what: &'static str, rate: u64, delay_na
         }
     }
     let reached = medians[1].1 <= 4 * medians[0].0;
-    gates.push(Gate { what, figure, goal: "p99 4 × the time alone", reached, asserted: true });
+    gates.push(Gate { what, figure, goal: "p99 4 × the time alone", reached, asserted: false });
 }
 
 /// One message a step to a receiver that computes first, and has buffers for less than one.

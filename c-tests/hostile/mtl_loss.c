@@ -125,6 +125,7 @@ static void *talk(void *argument)
         while (in->ended == 0 || out->ended == 0)
             host_progress();
         CHECK(request_check(in) == i);
+        note_progress();
         request_free(in);
         request_free(out);
     }

@@ -40,7 +40,7 @@ const SEEK: u32 = 3;
 /// microseconds, which cannot be told from a queue of the network without the kernel's time stamps: with
 /// 38 µs, short messages pass beside a stream in four times their idle time in the simulator, and long
 /// messages between real hosts take twice as long.
-const QUEUE: u64 = 250 * MICRO;
+const QUEUE: u64 = 150 * MICRO;
 /// Where datagrams may be longer than any frame of a network, they do not leave the host: nobody else
 /// waits in the queue, and it is that of a process which does not read. There no window is smaller
 /// than this.
@@ -395,12 +395,13 @@ mod tests {
         (0..50).for_each(|_| _ = wire.round(0));
         let before = wire.controller.window;
         wire.controller.seek_least_round_trip();
+        let mut queues = Vec::new();
         for _ in 0..SEEK {
             assert_eq!(wire.controller.window(), SEEKING);
-            let queue = wire.queue();
+            queues.push(wire.queue());
             wire.round(0);
-            assert!(queue < 100);
         }
+        assert!(queues.iter().all(|&queue| queue * MICRO <= QUEUE), "the bound holds meanwhile: {queues:?}");
         assert!(wire.controller.window() >= before / 2);
     }
 }

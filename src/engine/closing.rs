@@ -6,13 +6,14 @@
 //! connected. By it, datagrams of an earlier connection are known as such for good.
 
 use super::core::Engine;
-use super::endpoint::{Endpoint, Phase};
+use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
 use super::packet::{Notice, Outgoing};
 use super::time::{Instant, MILLI};
+use super::window::Verdict;
 use crate::error::Error;
-use crate::wire::usnic::{Bitmap, Body, Repr};
+use crate::wire::usnic::{Body, Repr};
 
 /// How often a closed peer is told, at most.
 const CLOSES: u32 = 8;
@@ -126,15 +127,21 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// A packet for a connection that we have closed: whatever it is, it is acknowledged.
+    /// A packet for a connection that we have closed. What comes is acknowledged, that the peer may end
+    /// in good order; but memory is not reached any more, and who wants it hears so.
     pub(super) fn answer_late(&mut self, index: u32, repr: &Repr) {
-        if repr.body == Body::Close {
-            self.handle_close(index);
-        } else if repr.body.kind().is_sequenced() {
-            self.notify(index, Notice::Ack);
-            if let Some(endpoint) = self.endpoints.at_mut(index) {
-                endpoint.late = endpoint.late.max(endpoint.received.end()).max(repr.seq.saturating_add(1));
+        match repr.body {
+            Body::Close => self.handle_close(index),
+            Body::Put { operation, .. } | Body::GetRequest { operation, .. } => self.reject(index, operation),
+            body if body.kind().is_sequenced() => {
+                if let Some(endpoint) = self.endpoints.at_mut(index)
+                    && endpoint.received.judge(repr.seq) == Verdict::New
+                {
+                    endpoint.received.accept(repr.seq);
+                }
+                self.notify(index, Notice::Ack);
             }
+            _ => {}
         }
     }
 
@@ -146,22 +153,18 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             let notice = endpoint.notices.remove(0);
-            let Endpoint { phase, late, .. } = endpoint;
-            let body = match notice {
-                Notice::Close if *phase == Phase::Closing => Body::Close,
-                Notice::CloseAck if *phase != Phase::Dead => Body::CloseAck,
-                Notice::Ack if *phase == Phase::Lingering => Body::Ack(Bitmap::default()),
-                Notice::Reject(operation) if !matches!(phase, Phase::Dead | Phase::Lingering) => {
-                    Body::Reject { operation }
-                }
+            let phase = endpoint.phase;
+            let next = endpoint.received.next();
+            let above = next + 1;
+            let (seq, body) = match notice {
+                Notice::Close if phase == Phase::Closing => (next, Body::Close),
+                Notice::CloseAck if phase != Phase::Dead => (next, Body::CloseAck),
+                Notice::Ack if phase == Phase::Lingering => (above, Body::Ack(endpoint.received.bitmap(above))),
+                Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
                 _ => continue,
             };
-            let (late, lingering) = (*late, *phase == Phase::Lingering);
-            let mut piggyback = self.piggyback(index)?;
-            if lingering {
-                piggyback.ack = piggyback.ack.max(late);
-            }
-            let said = Outgoing { seq: piggyback.ack, body, ..Outgoing::default() };
+            let piggyback = self.piggyback(index)?;
+            let said = Outgoing { seq, body, ..Outgoing::default() };
             return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
         }
         None

@@ -130,8 +130,6 @@ pub(super) struct Endpoint {
     pub(super) closes: u32,
     /// Packets without a sequence number to be sent.
     pub(super) notices: Vec<Notice>,
-    /// Closed, we acknowledge everything below this unread.
-    pub(super) late: u64,
     pub(super) armed: Option<Instant>,
 
     // Receiving.
@@ -200,7 +198,6 @@ impl Endpoint {
             close_at: None,
             closes: 0,
             notices: Vec::new(),
-            late: 0,
             armed: None,
             received: ReceiveWindow::default(),
             gapped: false,

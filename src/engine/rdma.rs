@@ -209,7 +209,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Answers a packet of an operation that is not possible.
-    fn reject(&mut self, index: u32, operation: u64) {
+    pub(super) fn reject(&mut self, index: u32, operation: u64) {
         self.counters.num_refused_recvs.add(1);
         if self.endpoints.at(index).is_some_and(|endpoint| endpoint.notices.len() < NOTICES) {
             self.notify(index, Notice::Reject(operation));

@@ -472,3 +472,31 @@ fn idle_endpoints_are_small_and_quiet() {
         assert!(!engine.is_expecting() && engine.next_timeout().is_none());
     }
 }
+
+#[test]
+fn a_put_to_who_has_closed_is_done_or_has_failed() {
+    const LEN: usize = 3000;
+    for (loss, after) in [(0, 100_000), (0, 0), (100_000, 0), (100_000, 300_000), (300_000, 100_000)] {
+        let mut network = pair(lossy(loss), 0);
+        let target = Block::new(vec![0; 50 * LEN]);
+        let registration = network.nodes[1].engine.register(target.clone(), Access::BOTH);
+        let (endpoint, now) = (network.endpoint(0, 1), network.now());
+        for cookie in 0..50 {
+            let (local, at) = (Block::new(vec![cookie as u8 + 1; LEN]), cookie * LEN as u64);
+            network.nodes[0].engine.put(endpoint, local, registration, at, cookie, now).expect("asked");
+        }
+        network.nudge(0);
+        run(&mut network, after);
+        let (back, now) = (network.endpoint(1, 0), network.now());
+        network.nodes[1].engine.close(back, now);
+        network.nudge(1);
+        run(&mut network, SECOND);
+        let seen = story(&mut network);
+        let written = target.to_vec();
+        let there = |cookie: usize| written[cookie * LEN..][..LEN].iter().all(|byte| *byte == cookie as u8 + 1);
+        let done: Vec<usize> =
+            (0..50).filter(|cookie| seen.contains(&format!("0 done {cookie} Ok(())"))).collect();
+        assert!(done.iter().all(|cookie| there(*cookie)), "{done:?} of {seen:?}");
+        assert_eq!(seen.len(), 51, "each ends, and the connection: {seen:?}");
+    }
+}

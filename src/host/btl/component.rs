@@ -1,6 +1,6 @@
 //! What the host does with a component before it has a module, and what all modules of one share.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::services::Runtime;
 use super::sys::{BtlComponent, BtlModule};
 use super::{BtlAbi, Listed, params, pvars};
 use crate::btl::{Declined, Host};
-use crate::host::component::{hawser_version, text_into};
+use crate::host::component::{self, Framework};
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
 
@@ -27,8 +27,6 @@ pub(in crate::host) struct Registry {
     /// Values of each performance variable: fixed by the first session that has modules, because a bound
     /// handle of the host's has room for so many, however many modules a later session has. 0 before.
     pub(super) values: AtomicUsize,
-    /// The names of the modules, as the host keeps them.
-    pub(super) names: AtomicPtr<c_void>,
     /// Held by who reads modules beside the host's own calls.
     reading: Mutex<()>,
 }
@@ -38,7 +36,6 @@ impl Registry {
         Self {
             modules: AtomicPtr::new(ptr::null_mut()),
             values: AtomicUsize::new(0),
-            names: AtomicPtr::new(ptr::null_mut()),
             reading: Mutex::new(()),
         }
     }
@@ -137,17 +134,11 @@ unsafe extern "C" fn init<A: BtlAbi, T: Listed>(
 
 /// The component structure of a transport, for a version.
 pub(in crate::host) fn component<A: BtlAbi, T: Listed>() -> BtlComponent {
-    // SAFETY: plain numbers, padding and optional functions; zero is a value of each.
-    let mut component: BtlComponent = unsafe { std::mem::zeroed() };
-    let (major, minor, release) = A::version();
+    let framework = Framework { project: "opal", name: "btl", version: A::TYPE_VERSION };
+    let name = CString::new(T::name()).unwrap_or_default();
+    let mut component = BtlComponent::EMPTY;
     let base = &mut component.base;
-    base.mca_version = [2, 1, 0];
-    text_into(&mut base.project, "opal");
-    base.project_version = [major, minor, release];
-    text_into(&mut base.type_name, "btl");
-    base.type_version = A::TYPE_VERSION;
-    text_into(&mut base.name, T::name());
-    base.version = hawser_version();
+    *base = component::base::<A>(&framework, &name);
     base.open = Some(open::<T>);
     base.close = Some(close::<T>);
     base.register = Some(register::<T>);

@@ -203,10 +203,8 @@ impl Pool {
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Frag>()) else {
             handle_alloc_error(layout)
         };
-        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
-        let descriptor = unsafe { std::mem::zeroed() };
         let fresh = Frag {
-            descriptor: Opaque::new(descriptor),
+            descriptor: Opaque::new(Descriptor::EMPTY),
             segments: Opaque::new([Segment::EMPTY; 2]),
             endpoint: Cell::new(ptr::null_mut()),
             ending: Cell::new(Ending::Silent),

@@ -212,8 +212,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 /// The table of a module.
 fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     let limits = core.limits();
-    // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
-    let mut table: BtlModule = unsafe { std::mem::zeroed() };
+    let mut table = BtlModule::EMPTY;
     table.component = ptr::from_ref(T::slot()).cast();
     table.eager_limit = limits.eager.min(LONGEST);
     table.rndv_eager_limit = limits.rndv_eager.min(LONGEST);

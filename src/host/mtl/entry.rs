@@ -289,3 +289,27 @@ pub(super) unsafe extern "C" fn progress<A: MtlAbi, M: Matcher<A>>() -> c_int {
         active.map_or(0, |shell| shell.matcher.progress() as c_int)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The host may fail with a code that it takes for success itself.
+    #[test]
+    fn no_error_travels_as_success() {
+        let failures = [-7, -1, 0, 1, 7].map(|code| result(Err(Error::Host(code))));
+        assert_eq!(failures, [-7, -1, -1, -1, -1]);
+        let others = [
+            Error::OutOfResource,
+            Error::BadParameter,
+            Error::Unsupported,
+            Error::Unreachable,
+            Error::NotFound,
+            Error::MessageTooBig,
+            Error::Fabric(0),
+            Error::System(0),
+        ];
+        assert!(others.into_iter().all(|error| result(Err(error)) < SUCCESS));
+        assert_eq!(result(Ok(())), SUCCESS);
+    }
+}

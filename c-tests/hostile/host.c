@@ -199,7 +199,7 @@ static void select_components(const char *framework, char **list)
     add_variable(strdup(framework), MCA_BASE_VAR_TYPE_STRING, list);
 }
 
-enum { ENUMERATIONS = 64 };
+enum { ENUMERATIONS = 512 };
 static void *enumerations[ENUMERATIONS];
 static int enumeration_count;
 

@@ -165,14 +165,14 @@ pub(in crate::host) fn component<A: BtlAbi, T: Listed>() -> BtlComponent {
 mod tests {
     use super::*;
     use crate::host::btl::fake::{ALIVE, Fake};
-    use crate::host::v5_0::V5_0;
+    use crate::host::v4_1::V4_1;
 
     /// A panic after the modules were opened: here the host whose counters are registered is missing.
     #[test]
     fn a_component_that_declines_late_leaves_no_module() {
         let mut count = 7;
         // SAFETY: a variable for the number.
-        let list = unsafe { init::<V5_0, Fake>(&raw mut count, false, false) };
+        let list = unsafe { init::<V4_1, Fake>(&raw mut count, false, false) };
         assert!(list.is_null() && count == 0, "{count} modules");
         assert!(Fake::registry().modules().is_empty());
         assert_eq!(ALIVE.get(), 0, "what was opened is closed");

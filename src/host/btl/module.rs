@@ -309,7 +309,7 @@ mod tests {
     use super::*;
     use crate::host::btl::fake::Fake;
     use crate::host::btl::sys::BtlProc;
-    use crate::host::v5_0::V5_0;
+    use crate::host::v4_1::V4_1;
 
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     static TOLD: AtomicPtr<BtlProc> = AtomicPtr::new(ptr::null_mut());
@@ -325,22 +325,22 @@ mod tests {
         let [deleted, lost] = [1, 2].map(|number| EndpointId::from_raw(1 << 32 | number));
         let procs = [[0_u64; 16]; 2];
         let [of_deleted, of_lost] = procs.each_ref().map(|proc| ptr::from_ref(proc).cast_mut().cast());
-        let module = Box::new(Shell::<V5_0, Fake>::new(Fake::new(&[lost]))).into_raw();
+        let module = Box::new(Shell::<V4_1, Fake>::new(Fake::new(&[lost]))).into_raw();
         // SAFETY: made for these types, and alive.
-        let shell = unsafe { Shell::<V5_0, Fake>::at(module) };
+        let shell = unsafe { Shell::<V4_1, Fake>::at(module) };
         for (endpoint, proc) in [(deleted, of_deleted), (lost, of_lost)] {
             // SAFETY: kept to the end of the test.
             let proc = unsafe { ProcRef::new(proc) };
             shell.peers.with(|peers| peers.add(endpoint, proc));
         }
         // SAFETY: a module of these types, and a function.
-        unsafe { entry::register_error::<V5_0, Fake>(module, Some(failed)) };
+        unsafe { entry::register_error::<V4_1, Fake>(module, Some(failed)) };
         let mut endpoints = [handle(deleted)];
         // SAFETY: a module of these types, and one endpoint; the processes are not looked at.
-        unsafe { entry::del_procs::<V5_0, Fake>(module, 1, ptr::null_mut(), endpoints.as_mut_ptr()) };
+        unsafe { entry::del_procs::<V4_1, Fake>(module, 1, ptr::null_mut(), endpoints.as_mut_ptr()) };
         assert_eq!(CALLS.load(Ordering::Relaxed), 1, "of the one that was not deleted");
         assert_eq!(TOLD.load(Ordering::Relaxed), of_lost);
         // SAFETY: nobody uses it any more.
-        drop(unsafe { Shell::<V5_0, Fake>::from_raw(module) });
+        drop(unsafe { Shell::<V4_1, Fake>::from_raw(module) });
     }
 }

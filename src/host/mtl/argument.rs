@@ -1,7 +1,7 @@
 //! What the host passes to an entry, made into Rust values: one proof for each kind of argument.
 //!
 //! An entry names the contract that its arguments keep (`ompi/mca/mtl/mtl.h`) when it makes its
-//! [`Entry`](super::entry::Entry); from then on all is safe code.
+//! `Entry`; from then on all is safe code.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

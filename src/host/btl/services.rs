@@ -59,17 +59,6 @@ impl Own {
         unsafe { find(name) }
     }
 
-    /// Marks a process as reachable, if the host wants to know.
-    ///
-    /// # Safety
-    /// Null, or the bitmap that the host passed to the running call, with a bit for the index.
-    pub(super) unsafe fn mark(bitmap: *mut c_void, index: usize) {
-        if let (false, Ok(index)) = (bitmap.is_null(), c_int::try_from(index)) {
-            // SAFETY: not null, hence the bitmap of the call that is running, which has a bit for the index.
-            unsafe { (Self::host().bitmap_set)(bitmap, index) };
-        }
-    }
-
     /// The callback that is registered for a tag, if there is one.
     #[inline]
     pub(super) fn receiver(tag: u8) -> Option<ActiveMessage> {
@@ -81,6 +70,27 @@ impl Own {
         // SAFETY: an entry of that table; it is written before messages of its tag are sent.
         let message: ActiveMessage = unsafe { entry.read() };
         (!message.callback.is_null()).then_some(message)
+    }
+}
+
+/// The host's bitmap of the processes that are reached.
+///
+/// INVARIANT: null, or a bitmap with so many bits, for `'a`, and nobody else's.
+pub(super) struct Bitmap<'a>(*mut c_void, usize, PhantomData<&'a mut ()>);
+
+impl Bitmap<'_> {
+    /// # Safety
+    /// What the invariant says.
+    pub(super) unsafe fn new(raw: *mut c_void, bits: usize) -> Self {
+        Self(raw, bits, PhantomData)
+    }
+
+    /// Sets a bit, if the host wants to know and there is one.
+    pub(super) fn set(&mut self, index: usize) {
+        if let (false, true, Ok(bit)) = (self.0.is_null(), index < self.1, c_int::try_from(index)) {
+            // SAFETY: not null, hence a bitmap that has this bit.
+            unsafe { (Own::host().bitmap_set)(self.0, bit) };
+        }
     }
 }
 

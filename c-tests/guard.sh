@@ -24,7 +24,8 @@ mkdir -p "$work/mca" || exit 2
 
 "${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
 cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
-for name in $(pkgconfig/components.sh); do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
+components=$(pkgconfig/components.sh 2>"$log") || give_up "the list of components is read"
+for name in $components; do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 
 headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include/openmpi -Ic-tests/layout/stubs -isystem $libraries/pmix2/include"
 [ "$host" = debian13 ] || headers=${headers/-Ic-tests\/layout\/stubs/}

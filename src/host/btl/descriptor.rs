@@ -50,16 +50,19 @@ const _: () = {
 };
 
 impl Cells {
-    const EMPTY: Self = Self {
-        _head: Cell::new([0; offset_of!(Descriptor, segments)]),
-        segments: Cell::new(ptr::null_mut()),
-        segment_count: Cell::new(0),
-        sent: Cell::new(None),
-        _callback_data: Cell::new([ptr::null_mut(); 2]),
-        flags: Cell::new(0),
-        order: Cell::new(0),
-        _tail: Cell::new([0; 3]),
-    };
+    /// Nothing filled in.
+    fn empty() -> Self {
+        Self {
+            _head: Cell::new([0; offset_of!(Descriptor, segments)]),
+            segments: Cell::new(ptr::null_mut()),
+            segment_count: Cell::new(0),
+            sent: Cell::new(None),
+            _callback_data: Cell::new([ptr::null_mut(); 2]),
+            flags: Cell::new(0),
+            order: Cell::new(0),
+            _tail: Cell::new([0; 3]),
+        }
+    }
 }
 
 /// A descriptor of the host with what belongs to it.
@@ -243,7 +246,7 @@ impl Pool {
             handle_alloc_error(layout)
         };
         let fresh = Frag {
-            descriptor: Cells::EMPTY,
+            descriptor: Cells::empty(),
             segments: Cell::new([Segment::EMPTY; 2]),
             endpoint: Cell::new(ptr::null_mut()),
             ending: Cell::new(Ending::Silent),

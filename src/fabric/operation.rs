@@ -2,7 +2,7 @@
 //!
 //! libfabric keeps a pointer to the first 64 bytes (`fi_context2`) from the posting call until the
 //! completion is read, and gives it back then. Behind them lies what the operation needs meanwhile, and
-//! the transport's own state. Operations live in memory that the host lends ([`Place`]) or in a [`Pool`].
+//! the transport's own state. Operations live in memory that the host lends ([`Place`]) or in a [`Pool`](super::Pool).
 //!
 //! A lease is not `Copy`. Posting consumes it, and only the completion brings it back: what is posted
 //! cannot be posted again, given back to its pool, or looked at.

@@ -295,7 +295,8 @@ impl<H: Upcalls> Ofi<H> {
             Body::Fetch { .. } => self.fetched::<L>(operation, true),
             Body::Answer { answer } => self.answered(operation, answer, Outcome::Success),
             Body::Listen => self.heard::<L>(operation, len),
-            Body::Announce { .. } | Body::Reserve => drop(operation),
+            Body::Announce { .. } => drop(operation),
+            Body::Reserve => self.reserve_ended(operation),
             Body::Receive { comm } => self.received::<L>(context, operation, comm, bits, data, len),
             Body::Send => self.sent(operation, Outcome::Success),
         }
@@ -333,7 +334,8 @@ impl<H: Upcalls> Ofi<H> {
             Body::Answer { answer } => self.answered(operation, answer, outcome),
             // Too long for an announcement, so it was none. A cancelled one is not awaited any more.
             Body::Listen if outcome == Outcome::Truncated => self.heard::<L>(operation, usize::MAX),
-            Body::Listen | Body::Reserve => drop(operation),
+            Body::Listen => drop(operation),
+            Body::Reserve => self.reserve_ended(operation),
             Body::Announce { comm, dest } => {
                 drop(operation);
                 self.announcement_failed(comm, dest);

@@ -63,7 +63,7 @@ for host in $hosts; do
     [ "$host" = debian12 ] || there=second-host
     step "programs-$host" $there c-tests/programs.sh "$host"
 done
-step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" cargo test --profile checked
+step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" tests/rust.sh
 for host in $hosts; do
     step "mpi-$host" "programs-$host" c-tests/run-mpi.sh "$host"
     step "mpi4py-$host" "programs-$host" c-tests/mpi4py.sh "$host"

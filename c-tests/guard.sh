@@ -22,8 +22,8 @@ work=target/c-tests/$host/guard
 log=$work/log
 mkdir -p "$work/mca" || exit 2
 
-"${CARGO:-cargo}" build --quiet --profile checked --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
-cp -f target/checked/libhawser.so "$work/mca/libhawser.so"
+"${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
+cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
 components=$(pkgconfig/components.sh 2>"$log") || give_up "the list of components is read"
 for name in $components; do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 

@@ -16,8 +16,8 @@ work=target/c-tests/$host/loop
 log=$work/log
 mkdir -p "$work/mca" "$work/logs" || exit 2
 
-"${CARGO:-cargo}" build --quiet --profile checked --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with the component"
-cp -f target/checked/libhawser.so "$work/mca/libhawser.so"
+"${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with the component"
+cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
 components=$(pkgconfig/components.sh loop 2>"$log") || give_up "the list of components is read"
 for name in $components; do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$work/itself" c-tests/loop/itself.c >"$log" 2>&1 || give_up "itself.c compiles"

@@ -79,7 +79,7 @@ jobs_of() {
     check "$host: hawser-info says that it accepts hawser" $?
     mpi_compile $(mpi_programs)
     for program in "p2p small" datatypes probe cancel truncate "threads 100" "pvars $mtl"; do mtl 2 "$program"; done
-    for program in "p2p small" datatypes probe "rma allocate" "threads 100" forks; do btl 2 "$program"; done
+    for program in "p2p small" datatypes "probe eager" "rma allocate" "threads 100" forks; do btl 2 "$program"; done
     mtl 4 coll
     btl 4 coll
 }

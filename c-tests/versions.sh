@@ -48,10 +48,12 @@ fetch() {
 # what makes it load the MTL, `load_btl` the BTL.
 use() {
     local prefix=$1 version
+    [ -x "$prefix/bin/mpirun" ] || return 1
     there=(env PATH="$prefix/bin:$PATH" LD_LIBRARY_PATH="$prefix/lib" OPAL_PREFIX="$prefix" PMIX_PREFIX="$prefix" PRTE_PREFIX="$prefix")
     version=$("${there[@]}" ompi_info --version 2>/dev/null | sed -n 's/^Open MPI v//p')
     [ -n "$version" ] || return 1
-    host=openmpi-$version root=$PWD stock=$prefix/lib/openmpi quiet=()
+    host=openmpi-$version root=$PWD quiet=()
+    stock=$("${there[@]}" ompi_info --parsable --path pkglibdir 2>/dev/null | sed -n "s/^path:pkglibdir://p")
     case $version in 4.*) ;; *) quiet=(--pmixmca mca_base_component_show_load_errors none) ;; esac
     programs=target/c-tests/$host/programs work=target/c-tests/$host/versions
     log=$work/log
@@ -79,7 +81,7 @@ jobs_of() {
     check "$host: hawser-info says that it accepts hawser" $?
     mpi_compile $(mpi_programs)
     for program in "p2p small" datatypes probe cancel truncate "threads 100" "pvars $mtl"; do mtl 2 "$program"; done
-    for program in "p2p small" datatypes probe "rma allocate" "threads 100" forks; do btl 2 "$program"; done
+    for program in "p2p small" datatypes "probe eager" "rma allocate" "threads 100" forks; do btl 2 "$program"; done
     mtl 4 coll
     btl 4 coll
 }
@@ -89,12 +91,12 @@ log=target/c-tests/versions.log
 mkdir -p target/c-tests
 if [ -n "${HAWSER_OPENMPI:-}" ]; then
     for prefix in $HAWSER_OPENMPI; do
-        use "$prefix" && jobs_of || not_ok "$prefix: an Open MPI that runs" "$log"
+        if use "$prefix"; then jobs_of; else not_ok "$prefix: an Open MPI that runs"; fi
     done
 else
     while read -r version hash; do
         [ -n "$version" ] || continue
-        fetch "$version" "$hash" && use "$prefix" && jobs_of || not_ok "Open MPI $version is fetched, and runs" "$log"
+        if fetch "$version" "$hash" && use "$prefix"; then jobs_of; else not_ok "Open MPI $version is fetched, and runs" "$log"; fi
     done <<<"$wheels"
 fi
 sum

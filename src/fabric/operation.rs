@@ -7,6 +7,7 @@
 //! A lease is not `Copy`. Posting consumes it, and only the completion brings it back: what is posted
 //! cannot be posted again, given back to its pool, or looked at.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -23,7 +24,7 @@ use super::sys::fi_context2;
 use crate::error::Result;
 
 /// The state of a transport's operations, and what their loans are made of.
-pub trait Work: Send + Sized {
+pub trait Work: Copy + Send {
     /// The host's (buffer, count, datatype).
     type Convertor: Convertor;
     /// The host's request.
@@ -36,9 +37,9 @@ pub type LoanOf<W> = Loan<<W as Work>::Convertor, <W as Work>::Request>;
 /// One operation: the provider's scratch, what others may ask while it is posted, and the rest.
 #[repr(C)]
 pub struct Operation<W: Work> {
-    scratch: MaybeUninit<fi_context2>,
+    scratch: UnsafeCell<MaybeUninit<fi_context2>>,
     watched: Watched,
-    state: MaybeUninit<State<W>>,
+    state: UnsafeCell<MaybeUninit<State<W>>>,
 }
 
 /// What a [`Standing`] sees, whenever it looks: all of it is read and written as one does what others may
@@ -74,7 +75,7 @@ struct State<W: Work> {
 enum Held {
     /// What the loan describes, in one piece of host memory.
     ///
-    /// INVARIANT: there is a loan and no home; nothing but the body needs a drop.
+    /// INVARIANT: there is a loan and no home; nothing but the loan needs a drop.
     InPlace,
     /// None: the message is empty.
     Nothing,
@@ -84,6 +85,15 @@ enum Held {
     Device(Option<Registration>),
     /// A buffer of our own.
     Bytes(Box<[u8]>),
+}
+
+impl<W: Work> Operation<W> {
+    /// Memory where no operation has been.
+    pub(super) const EMPTY: Self = Self {
+        scratch: UnsafeCell::new(MaybeUninit::uninit()),
+        watched: Watched { posted_at: AtomicUsize::new(0), marks: AtomicUsize::new(0) },
+        state: UnsafeCell::new(MaybeUninit::uninit()),
+    };
 }
 
 /// Where an operation lies or may lie.
@@ -115,23 +125,21 @@ impl<W: Work> Slot<W> {
         self.0.addr().get()
     }
 
+    /// All of it: atomic, or cells of what may be anything.
+    #[inline(always)]
+    fn shared(&self) -> &Operation<W> {
+        // SAFETY: memory that stays, initialised and aligned, by the invariant; what others write is in cells.
+        unsafe { self.0.as_ref() }
+    }
+
     #[inline(always)]
     fn watched(&self) -> &Watched {
-        // SAFETY: memory that stays, initialised and aligned, by the invariant; atomics take any bytes, and
-        // nothing around them is named.
-        unsafe { &(*self.0.as_ptr()).watched }
+        &self.shared().watched
     }
 
     #[inline(always)]
     fn state(self) -> *mut State<W> {
-        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
-        unsafe { (&raw mut (*self.0.as_ptr()).state).cast() }
-    }
-
-    #[inline(always)]
-    fn body(self) -> *mut W {
-        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
-        unsafe { &raw mut (*self.state()).body }
+        self.shared().state.get().cast()
     }
 
     /// Notes that nothing is posted here, and nothing given up, in memory of the host's.
@@ -408,10 +416,8 @@ impl<W: Work> Lease<W> {
         if len > loan.size() {
             return Err(self);
         }
-        let (loan, body) = (ptr::from_ref(loan), self.0.body());
+        let loan = ptr::from_ref(loan);
         let _ended = ManuallyDrop::new(self);
-        // SAFETY: initialised and ours, as the lease said, which is gone: dropped here once.
-        unsafe { body.drop_in_place() };
         // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
         // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
         Ok(unsafe { loan.read() })
@@ -503,6 +509,7 @@ mod tests {
     use super::super::fake::{self, Buffer, Request};
     use super::*;
 
+    #[derive(Clone, Copy)]
     struct Plain;
 
     impl Work for Plain {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use memmap2::MmapMut;
 
-use super::context::ErrorEntry;
+use super::completion::ErrorEntry;
 use super::info::Info;
 use super::objects::{AddressVector, Domain, Object, name_of, table};
 use super::{Address, PostError, done, posted, sys};
@@ -223,10 +223,11 @@ impl DatagramPort {
         let slot = *self.free.last().ok_or(PostError::TryAgain)?;
         let start = self.block.at(slot);
         // SAFETY: inside the slot, which nobody else uses: it is free.
-        fill(unsafe { std::slice::from_raw_parts_mut(start.wrapping_add(self.prefix), len) });
-        if let Some(inject) = self.inject.filter(|_| len <= self.inject_size) {
-            // SAFETY: the endpoint is open; the bytes are read during the call only.
-            return posted(unsafe { inject(self.ep, start.cast(), len, to.0) });
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start.wrapping_add(self.prefix), len) };
+        fill(bytes);
+        // Where a provider has a prefix it does not inject.
+        if let Some(sent) = self.send_at_once(to, bytes) {
+            return sent;
         }
         let context = self.context(slot);
         // SAFETY: the endpoint is open; slot and context are not touched until the completion.

@@ -5,7 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::context::{Context, Inbox, Turn};
+use super::completion::{Inbox, Turn};
+use super::context::Context;
 use super::cushion::Cushion;
 use super::info::{Info, InfoList};
 use super::operation::Work;

@@ -2,7 +2,8 @@
 
 use std::ptr::NonNull;
 
-use super::operation::{Id, Lease, Operation, Slot, Standing, Work};
+use super::operation::{Id, Lease, Operation, Slot, Work};
+use super::standing::Standing;
 use crate::sync::EngineCell;
 
 /// Operations of our own: answers, probes, blocking sends.
@@ -82,12 +83,12 @@ impl<W: Work> Pool<W> {
 
     /// The operation of this name, if it is in this pool; it may have ended.
     pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
-        self.slots().into_iter().find_map(|slot| slot.standing_as(which))
+        self.slots().into_iter().find(|slot| slot.id().at == which.at).map(|slot| Standing::of(slot, which))
     }
 
     /// Every operation of this pool, wherever it is.
     pub fn all(&self) -> impl Iterator<Item = Standing<'_, W>> {
-        self.slots().into_iter().map(Slot::standing)
+        self.slots().into_iter().map(|slot| Standing::of(slot, slot.id()))
     }
 
     fn slots(&self) -> Vec<Slot<W>> {

@@ -49,6 +49,7 @@ const _: () = assert!(size_of::<Class>() == 64);
 ///
 /// C: `mca_base_component_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Component {
     /// version of the component architecture: 2.1.0
     pub mca_version: [c_int; 3],
@@ -78,6 +79,25 @@ pub struct Component {
 }
 
 const _: () = assert!(size_of::<Component>() == 224);
+
+impl Component {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        mca_version: [0; 3],
+        project: [0; 16],
+        project_version: [0; 3],
+        type_name: [0; 32],
+        type_version: [0; 3],
+        name: [0; 64],
+        version: [0; 3],
+        open: None,
+        close: None,
+        query: None,
+        register: None,
+        flags: 0,
+        _pad0: [0; 28],
+    };
+}
 
 /// The table of a matching transport that `pml/cm` calls.
 ///
@@ -163,6 +183,29 @@ pub struct MtlModule {
 }
 
 const _: () = assert!(size_of::<MtlModule>() == 120);
+
+impl MtlModule {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        max_contextid: 0,
+        max_tag: 0,
+        request_size: 0,
+        flags: 0,
+        _pad0: [0; 4],
+        add_procs: None,
+        del_procs: None,
+        finalize: None,
+        send: None,
+        isend: None,
+        irecv: None,
+        iprobe: None,
+        imrecv: None,
+        improbe: None,
+        cancel: None,
+        add_comm: None,
+        del_comm: None,
+    };
+}
 
 /// `MPI_Status`.
 ///
@@ -300,6 +343,7 @@ const _: () = assert!(size_of::<GroupHead>() == 40);
 ///
 /// C: `opal_process_name_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessName {
     /// job
     pub jobid: u32,

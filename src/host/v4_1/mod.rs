@@ -11,14 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
-use super::component;
 use super::construct::Version;
 use super::foreign;
-use super::handles::Comm;
+use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
-use super::symbols::{Loaded, symbols};
-use super::sys::{CmRequest, MtlModule, MtlRequest, Object, ProcessName};
-use super::tables::{self, Named, Table};
+use super::symbols::{Loaded, Variable, symbols};
+use super::sys::{self as shared, MtlModule, Object, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 use crate::mtl::{Communicator, Route};
@@ -30,8 +28,8 @@ pub struct V4_1;
 symbols! {
     /// What only this version has.
     pub(super) struct Own {
-        pmix: *const sys::Pmix = c"opal_pmix",
-        process: *const sys::ProcessInfo = c"orte_process_info",
+        pmix: Variable<sys::Pmix> = c"opal_pmix",
+        process: Variable<sys::ProcessInfo> = c"orte_process_info",
         host_name: unsafe extern "C" fn(*const BtlProc) -> *const c_char = c"opal_get_proc_hostname",
     }
 }
@@ -60,8 +58,7 @@ const BYTE_OBJECT: u8 = 20;
 const GLOBAL: c_int = 3;
 
 fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
-    // SAFETY: the host fills the table in before it opens any transport.
-    let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
+    let get = Own::host().pmix.get().get.ok_or(Error::Unsupported)?;
     let mut value = ptr::null_mut::<sys::Value>();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
     let code = unsafe { get(&raw const name, key.as_ptr(), ptr::null_mut(), &raw mut value) };
@@ -79,8 +76,7 @@ fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
 }
 
 fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the host fills the table in before it opens any transport.
-    let put = unsafe { (*Own::host().pmix).put }.ok_or(Error::Unsupported)?;
+    let put = Own::host().pmix.get().put.ok_or(Error::Unsupported)?;
     // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
     let mut value: sys::Value = unsafe { std::mem::zeroed() };
     value.key = key.as_ptr().cast_mut().cast::<c_char>();
@@ -138,8 +134,7 @@ unsafe impl Abi for V4_1 {
     }
 
     fn facts() -> ProcessFacts {
-        // SAFETY: a global of the host, filled in before any component is opened.
-        let process = unsafe { &*Own::host().process };
+        let process = Own::host().process.get();
         ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.processes as usize }
     }
 
@@ -170,16 +165,10 @@ unsafe impl Abi for V4_1 {
     }
 
     #[inline]
-    unsafe fn route(request: Option<*mut MtlRequest>) -> Route {
+    fn route(request: Option<&Req>) -> Route {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
-        let thin = request.is_none_or(|request| {
-            // SAFETY: a live request head.
-            let request = unsafe { (*request).request };
-            // SAFETY: its host request is alive, and is one of pml/cm's.
-            let kind = unsafe { (*request.cast::<CmRequest>()).kind };
-            kind == 1
-        });
+        let thin = request.is_none_or(Req::is_thin_send);
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
     }
 }
@@ -198,8 +187,7 @@ unsafe impl BtlAbi for V4_1 {
         message: ActiveMessage,
         mut segment: Segment,
     ) {
-        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
-        let mut descriptor: Descriptor = unsafe { std::mem::zeroed() };
+        let mut descriptor = Descriptor::EMPTY;
         descriptor.segments = &raw mut segment;
         descriptor.segment_count = 1;
         // SAFETY: registered, hence a function of this version's type.
@@ -245,20 +233,18 @@ impl Version for V4_1 {
     }
 }
 
-impl Table for V4_1 {
+impl MtlAbi for V4_1 {
     type Component = sys::MtlComponent;
     const FLAGS: u32 = 0;
 
-    fn component<N: Named>() -> sys::MtlComponent {
-        // SAFETY: all fields are plain numbers, padding or optional functions; zero is a value of each.
-        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
-        component.base = tables::base::<Self, N>();
+    fn component<N: Named>(base: shared::Component) -> sys::MtlComponent {
+        let mut component = sys::MtlComponent::EMPTY;
+        component.base = base;
         component.init = Some(init::<N>);
         component
     }
 }
 
 unsafe extern "C" fn init<N: Named>(_progress_threads: bool, _mpi_threads: bool) -> *mut MtlModule {
-    // SAFETY: null: this version does not ask about device memory.
-    unsafe { component::init::<V4_1>(N::NAME, ptr::null_mut()) }
+    mtl::init::<V4_1, N>().0
 }

@@ -24,6 +24,12 @@ pub struct MtlComponent {
 
 const _: () = assert!(size_of::<MtlComponent>() == 272);
 
+impl MtlComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None };
+}
+
 /// Packs and unpacks one (buffer, count, datatype).
 ///
 /// C: `opal_convertor_t`.
@@ -72,6 +78,7 @@ const _: () = assert!(size_of::<Group>() == 72);
 ///
 /// C: `orte_proc_info_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessInfo {
     _pad0: [u8; 72],
     /// its name
@@ -121,6 +128,7 @@ const _: () = assert!(size_of::<Value>() == 136);
 ///
 /// C: `opal_pmix_base_module_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Pmix {
     _pad0: [u8; 64],
     /// publishes a value

@@ -12,14 +12,12 @@ use std::sync::atomic::AtomicUsize;
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
-use super::component;
 use super::construct::Version;
 use super::foreign;
-use super::handles::Comm;
+use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
-use super::symbols::{Loaded, symbols};
-use super::sys::{Component, MtlModule, MtlRequest, ProcessName};
-use super::tables::{self, Named, Table};
+use super::symbols::{Loaded, Variable, symbols};
+use super::sys::{Component, MtlModule, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 use crate::mtl::Route;
@@ -35,11 +33,11 @@ symbols! {
         get: unsafe extern "C" fn(*const sys::PmixProc, *const c_char, *const c_void, usize, *mut *mut sys::PmixValue) -> c_int = c"PMIx_Get",
         free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
-        process: *const sys::ProcessInfo = c"opal_process_info",
-        host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
-        accelerator: *const sys::Accelerator = c"opal_accelerator",
-        cuda: *const u8 = c"opal_built_with_cuda_support",
-        accelerator_component: *const Component = c"opal_accelerator_base_selected_component",
+        process: Variable<sys::ProcessInfo> = c"opal_process_info",
+        host_name: Variable<unsafe extern "C" fn(*const BtlProc) -> *mut c_char> = c"opal_get_proc_hostname",
+        accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
+        cuda: Variable<u8> = c"opal_built_with_cuda_support",
+        accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
     }
 }
 
@@ -133,8 +131,7 @@ unsafe impl Abi for V5_0 {
     }
 
     fn facts() -> ProcessFacts {
-        // SAFETY: a global of the host, filled in before any component is opened.
-        let process = unsafe { &*Own::host().process };
+        let process = Own::host().process.get();
         ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.universe_size as usize }
     }
 
@@ -174,7 +171,7 @@ unsafe impl Abi for V5_0 {
     }
 
     #[inline]
-    unsafe fn route(_request: Option<*mut MtlRequest>) -> Route {
+    fn route(_request: Option<&Req>) -> Route {
         Route::Prepared
     }
 }
@@ -187,8 +184,7 @@ unsafe impl BtlAbi for V5_0 {
 
     fn has_gdr_fields() -> bool {
         // Every CUDA that 5.0 can be built with has GPU direct, so the one says the other.
-        // SAFETY: the host's own variable, a `bool` that it writes before it opens any component.
-        unsafe { Own::host().cuda.read() != 0 }
+        Own::host().cuda.get() != 0
     }
 
     #[inline]
@@ -215,8 +211,7 @@ unsafe impl BtlAbi for V5_0 {
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
-        // SAFETY: a variable of the host that always holds a function.
-        let find = unsafe { Own::host().host_name.read() };
+        let find = Own::host().host_name.get();
         // SAFETY: a live process; the callee gives null or a string that becomes ours.
         let text = unsafe { find(proc) };
         // SAFETY: null, or a zero-ended text that is ours.
@@ -248,14 +243,13 @@ impl Version for V5_0 {
     }
 }
 
-impl Table for V5_0 {
+impl MtlAbi for V5_0 {
     type Component = sys::MtlComponent;
     const FLAGS: u32 = EXTENDED_IDS;
 
-    fn component<N: Named>() -> sys::MtlComponent {
-        // SAFETY: all fields are plain numbers, flags, padding or optional functions; zero is a value of each.
-        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
-        component.base = tables::base::<Self, N>();
+    fn component<N: Named>(base: Component) -> sys::MtlComponent {
+        let mut component = sys::MtlComponent::EMPTY;
+        component.base = base;
         component.init = Some(init::<N>);
         component
     }
@@ -266,6 +260,11 @@ unsafe extern "C" fn init<N: Named>(
     _mpi_threads: bool,
     accelerator: *mut bool,
 ) -> *mut MtlModule {
-    // SAFETY: null, or a variable on the stack of the framework, which reads it when this has returned.
-    unsafe { component::init::<V5_0>(N::NAME, accelerator) }
+    let (module, reaches_devices) = mtl::init::<V5_0, N>();
+    if !module.is_null() {
+        // SAFETY: null, or a variable on the stack of the framework, which its own transports read when this
+        // has returned (`ompi/mca/mtl/base`).
+        unsafe { foreign::write(accelerator, reaches_devices) };
+    }
+    module
 }

@@ -28,10 +28,23 @@ pub struct MtlComponent {
 
 const _: () = assert!(size_of::<MtlComponent>() == 280);
 
+impl MtlComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        base: Component::EMPTY,
+        param_field: 0,
+        _pad0: [0; 36],
+        init: None,
+        accelerator_support: false,
+        _pad1: [0; 7],
+    };
+}
+
 /// The functions of the machine's devices, as far as they are needed.
 ///
 /// C: `opal_accelerator_base_module_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Accelerator {
     /// whether an address is on a device, and on which
     pub check_addr: Option<unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int>,
@@ -98,6 +111,7 @@ const _: () = assert!(size_of::<Group>() == 80);
 ///
 /// C: `opal_process_info_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessInfo {
     /// its name
     pub name: ProcessName,

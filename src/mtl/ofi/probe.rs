@@ -3,23 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
-use super::unexpected::{MessageKey, Peeked, Sight};
+use super::unexpected::{Peeked, Sight};
 use super::{Body, Ofi, counters, envelope};
 use crate::error::{Error, Result};
 use crate::fabric::{
     Address, Completion, Failure, Id, Late, Pause, Peek, PostError, Trouble, Unposted, Wanted, sys,
 };
-use crate::mtl::{Communicator, Envelope, Upcalls};
+use crate::mtl::{Claim, Communicator, Envelope, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
-
-/// A message that a matched probe took out of matching. It must be received.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// Which.
-    pub message: MessageKey,
-    /// What is known of it.
-    pub envelope: Envelope,
-}
 
 /// So many probes are answered before the queue is read for the sake of everything else.
 const PROBES_IN_A_ROW: u32 = 8;

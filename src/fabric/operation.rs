@@ -41,7 +41,7 @@ pub struct Operation<W: Work> {
     state: UnsafeCell<MaybeUninit<State<W>>>,
 }
 
-/// What a [`Standing`] sees, whenever it looks: all of it is read and written as one does what others may
+/// What a [`Standing`](super::Standing) sees, whenever it looks: all of it is read and written as one does what others may
 /// look at.
 struct Watched {
     /// Where the operation is posted: the address of the provider's object; 0 when it is not.
@@ -88,11 +88,13 @@ enum Held {
 
 impl<W: Work> Operation<W> {
     /// Memory where no operation has been.
-    pub(super) const EMPTY: Self = Self {
-        scratch: UnsafeCell::new(MaybeUninit::uninit()),
-        watched: Watched { posted_at: AtomicUsize::new(0), marks: AtomicUsize::new(0) },
-        state: UnsafeCell::new(MaybeUninit::uninit()),
-    };
+    pub(super) const fn empty() -> Self {
+        Self {
+            scratch: UnsafeCell::new(MaybeUninit::uninit()),
+            watched: Watched { posted_at: AtomicUsize::new(0), marks: AtomicUsize::new(0) },
+            state: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
 }
 
 /// Where an operation lies or may lie.
@@ -213,7 +215,7 @@ pub struct Id {
 /// The only right to an operation that is not posted.
 ///
 /// INVARIANT: everything but the scratch is initialised; nobody else reads or writes the state, and only
-/// a [`Standing`] what is watched.
+/// a [`Standing`](super::Standing) what is watched.
 pub struct Lease<W: Work>(Slot<W>);
 
 // SAFETY: the only right to the operation goes with it; what lies there may go to another thread: the

@@ -135,7 +135,7 @@ impl<W: Work> Shelf<W> {
 
     #[cold]
     fn grow(&mut self) {
-        let memory: Box<[_]> = (0..BLOCK).map(|_| Operation::EMPTY).collect();
+        let memory: Box<[_]> = (0..BLOCK).map(|_| Operation::empty()).collect();
         let block = NonNull::from(Box::leak(memory));
         self.free.reserve(BLOCK * (self.blocks.len() + 1));
         self.free.extend(slots(block).rev());

@@ -394,6 +394,38 @@ static void communicators(void)
     mtl_end(&mtl);
 }
 
+/* A message says that it is from a rank that the communicator does not have: it is received, and not answered. */
+static void forged_source(void)
+{
+    static const int ranks[] = {RANKS, 200000};
+    struct request *out[2];
+
+    mtl_begin(&mtl, "hawser", false);
+    for (int i = 0; i < 2; i++) {
+        if (self == 0) {
+            out[i] = request_new(&mtl, 100, false);
+            mtl.world->c_my_rank = ranks[i];
+            /* Never answered, so it never ends. */
+            CHECK(mtl_isend(out[i], mtl.world, 5, i, true) == OMPI_SUCCESS);
+            mtl.world->c_my_rank = self;
+        } else {
+            struct request *in = request_new(&mtl, 100, true);
+            unsigned told_before = host_help + host_lines;
+            CHECK(mtl_irecv(in, mtl.world, MPI_ANY_SOURCE, 5) == OMPI_SUCCESS);
+            request_wait(in);
+            CHECK(in->pml.req_ompi.req_status.MPI_SOURCE == ranks[i]);
+            CHECK(host_help + host_lines > told_before, "the user hears of it");
+            request_free(in);
+        }
+        fence();
+    }
+    mtl_finalize(&mtl);
+    for (int i = 0; self == 0 && i < 2; i++) {
+        CHECK(out[i]->ended == 0, "answered by a rank that is not there");
+        request_free(out[i]);
+    }
+}
+
 const struct test mtl_message_tests[] = {
     {"mtl lengths", lengths, RETURNS},
     {"mtl callbacks call", callbacks_call, RETURNS},
@@ -403,5 +435,6 @@ const struct test mtl_message_tests[] = {
     {"mtl truncated", truncated, RETURNS},
     {"mtl pieces", pieces, RETURNS},
     {"mtl communicators", communicators, RETURNS},
+    {"mtl forged source", forged_source, RETURNS},
     {0},
 };

@@ -124,8 +124,13 @@ impl<A: Abi> mtl::Communicator for Comm<A> {
 
     #[inline]
     fn peer(self, rank: i32) -> Result<Proc<A>> {
-        let procs = field!(self.remote_group(), procs);
-        // SAFETY: the host has checked the rank against the group's size.
+        let group = self.remote_group();
+        // Whom an answer goes to, a message says; what is on the wire is not to be trusted.
+        if rank.cast_unsigned() >= field!(group, size).cast_unsigned() {
+            return Err(Error::Unreachable);
+        }
+        let procs = field!(group, procs);
+        // SAFETY: below the group's size, which is the number of its slots.
         let slot = unsafe { procs.add(rank as usize) };
         // SAFETY: a live slot; other threads of the host may replace its sentinel.
         let slot = unsafe { AtomicPtr::from_ptr(slot) };

@@ -159,7 +159,9 @@ impl<M: Memory> Engine<M> {
             let (seq, body) = match notice {
                 Notice::Close if phase == Phase::Closing => (next, Body::Close),
                 Notice::CloseAck if phase != Phase::Dead => (next, Body::CloseAck),
-                Notice::Ack if phase == Phase::Lingering => (above, Body::Ack(endpoint.received.bitmap(above))),
+                Notice::Ack if phase == Phase::Lingering => {
+                    (above, Body::Ack(endpoint.received.bitmap(above)))
+                }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
                 _ => continue,
             };

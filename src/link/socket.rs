@@ -85,7 +85,8 @@ impl Socket {
             offload &= udp.can_segment();
             // The priority channel has no time for control messages.
             let joins = channel == Channel::Data && options.offload && udp.join();
-            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins));
+            let stamps = udp.stamp();
+            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins, stamps));
             Ok(Lane { udp, sender, receiver })
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
@@ -243,7 +244,13 @@ impl Link for Socket {
     #[inline]
     fn poll(&mut self, channel: Channel, into: &mut Inbox) -> usize {
         let lane = &mut self.lanes[channel as usize];
-        lane.receiver.poll(&lane.udp, &mut self.shared, into)
+        lane.receiver.poll(&lane.udp, &mut self.shared, into, false)
+    }
+
+    #[inline]
+    fn poll_stamped(&mut self, channel: Channel, into: &mut Inbox) -> usize {
+        let lane = &mut self.lanes[channel as usize];
+        lane.receiver.poll(&lane.udp, &mut self.shared, into, true)
     }
 
     fn poll_refused(&mut self) -> Option<AddressId> {

@@ -493,7 +493,8 @@ fn a_put_to_who_has_closed_is_done_or_has_failed() {
         run(&mut network, SECOND);
         let seen = story(&mut network);
         let written = target.to_vec();
-        let there = |cookie: usize| written[cookie * LEN..][..LEN].iter().all(|byte| *byte == cookie as u8 + 1);
+        let there =
+            |cookie: usize| written[cookie * LEN..][..LEN].iter().all(|byte| *byte == cookie as u8 + 1);
         let done: Vec<usize> =
             (0..50).filter(|cookie| seen.contains(&format!("0 done {cookie} Ok(())"))).collect();
         assert!(done.iter().all(|cookie| there(*cookie)), "{done:?} of {seen:?}");

@@ -290,7 +290,9 @@ impl<M: Memory> Engine<M> {
             && let trip = u64::from(sample) * MICRO
             && at.since(woken) >= trip
         {
-            if endpoint.rtt.sample(trip, at) {
+            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| !oldest.again);
+            let answer = oldest.filter(|_| heard.ack > endpoint.window.base());
+            if endpoint.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
                 endpoint.congestion.run_dry();
             }
             endpoint.congestion.note_round_trip(trip.max(MICRO), heard.read_late(at));

@@ -62,8 +62,7 @@ impl Ancillary {
     #[inline]
     pub(super) fn said(&self, len: usize) -> Said {
         let mut said = Said::default();
-        let mut rest = self.0.get(..len).unwrap_or_default();
-        while let Some((level, kind, data)) = first_control(rest) {
+        for (level, kind, data) in controls(self.0.get(..len).unwrap_or_default()) {
             match (level, kind) {
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let size = data.first_chunk().map_or(0, |size| i32::from_ne_bytes(*size));
@@ -72,9 +71,6 @@ impl Ancillary {
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => said.stamp = stamp(data).unwrap_or(0),
                 _ => {}
             }
-            // The next one is aligned; what is left of a broken one is nothing.
-            let whole = (HEAD + data.len()).next_multiple_of(8);
-            rest = rest.get(whole..).unwrap_or_default();
         }
         said
     }
@@ -89,6 +85,16 @@ fn stamp(data: &[u8]) -> Option<u64> {
 
 /// Bytes before the data of a control message.
 const HEAD: usize = size_of::<libc::cmsghdr>();
+
+/// Level, type and data of each control message.
+fn controls(mut bytes: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
+    std::iter::from_fn(move || {
+        let first = first_control(bytes)?;
+        // The next one is aligned; behind a broken one there is nothing.
+        bytes = bytes.get((HEAD + first.2.len()).next_multiple_of(8)..).unwrap_or_default();
+        Some(first)
+    })
+}
 
 /// Level, type and data of the first control message.
 fn first_control(bytes: &[u8]) -> Option<(i32, i32, &[u8])> {
@@ -347,7 +353,14 @@ impl Udp {
             return None;
         }
         let written = message.msg_controllen.min(control.0.len());
-        let (_, _, error) = first_control(&control.0[..written])?;
+        // Before it stands when the report came, if the socket's messages are stamped.
+        let is_error = |(level, kind, _): &(i32, i32, &[u8])| {
+            matches!(
+                (*level, *kind),
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            )
+        };
+        let (_, _, error) = controls(&control.0[..written]).find(is_error)?;
         // `sock_extended_err`: u32 errno, u8 origin, type, code, pad, u32 info.
         let errno = u32::from_ne_bytes(*error.first_chunk()?) as Errno;
         let mtu = u32::from_ne_bytes(*error.get(8..)?.first_chunk()?);

@@ -30,7 +30,7 @@ impl Upcalls for Host {
     }
     fn lost(&self, _: EndpointId, _: u64) {}
     fn unreached(&self, _: u64, _: &Finding) {}
-    fn card(&self, _: u64) -> Result<Vec<u8>> {
+    fn modex_record(&self, _: u64) -> Result<Vec<u8>> {
         Err(Error::NotFound)
     }
 }

@@ -54,7 +54,7 @@ fn no_bytes_make_the_agents_parser_panic() {
 
 #[test]
 fn no_card_makes_its_parser_panic() {
-    replay("card", fuzz::card, 200_000);
+    replay("modex", fuzz::modex, 200_000);
 }
 
 #[test]

@@ -4,14 +4,16 @@
 //! One interface with several addresses is several entries. Speed and NUMA node come from sysfs,
 //! which may show another network namespace than ours: it is believed only where the index agrees.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::ptr::NonNull;
 use std::{fs, io, net};
+
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::SockaddrStorage;
 
 use super::name::same_subnet;
 use crate::error::{Error, Result};
@@ -50,44 +52,33 @@ pub struct Interface {
 impl Interface {
     /// All of them, in the kernel's order.
     pub fn all() -> Result<Vec<Self>> {
-        let list = List::read()?;
         let probe = net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
             .or_else(|_| net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))
             .map_err(|error| system(&error))?;
-        let mut found = Vec::new();
-        let mut next = list.0;
-        while let Some(entry) = next {
-            // SAFETY: a live member of the list, which `list` owns.
-            let entry = unsafe { entry.as_ref() };
-            next = NonNull::new(entry.ifa_next);
-            found.extend(Self::read(entry, &probe));
-        }
-        Ok(found)
+        let list = getifaddrs().map_err(|errno| Error::System(errno as i32))?;
+        Ok(list.filter_map(|entry| Self::read(entry, &probe)).collect())
     }
 
-    fn read(entry: &libc::ifaddrs, probe: &net::UdpSocket) -> Option<Self> {
-        let address = address(entry.ifa_addr)?;
-        let prefix = match address_of_family(entry.ifa_netmask, address.is_ipv4()) {
+    fn read(entry: InterfaceAddress, probe: &net::UdpSocket) -> Option<Self> {
+        let address = ip(entry.address.as_ref()?)?;
+        let prefix = match entry.netmask.as_ref().and_then(ip) {
             Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
             Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
             None if address.is_ipv4() => 32,
             None => 128,
         };
-        // SAFETY: the kernel's name of the interface, a string that lives as long as the entry.
-        let c_name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        let name = c_name.to_str().ok()?.to_owned();
-        // SAFETY: a string.
-        let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        let has = |flag: i32| entry.ifa_flags & flag as u32 != 0;
-        let is_loopback = has(libc::IFF_LOOPBACK);
+        let name = entry.interface_name;
+        let index = if_nametoindex(name.as_str()).unwrap_or(0);
+        let has = |flags| entry.flags.contains(flags);
+        let is_loopback = has(InterfaceFlags::IFF_LOOPBACK);
         let facts = Facts::read(&name, index);
         let usual = if is_loopback { LOOPBACK_MBPS } else { USUAL_MBPS };
         Some(Self {
             index,
             address,
             prefix: prefix as u8,
-            mtu: mtu(probe, c_name)?,
-            is_up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+            mtu: mtu(probe, &name)?,
+            is_up: has(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             is_loopback,
             is_device: facts.is_device,
             speed_mbps: facts.speed_mbps.unwrap_or(usual),
@@ -107,57 +98,14 @@ fn system(error: &io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The list that `getifaddrs(3)` makes.
-struct List(Option<NonNull<libc::ifaddrs>>);
-
-impl List {
-    fn read() -> Result<Self> {
-        let mut first = std::ptr::null_mut();
-        // SAFETY: the callee writes one owned list.
-        if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-            return Err(system(&io::Error::last_os_error()));
-        }
-        Ok(Self(NonNull::new(first)))
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        if let Some(first) = self.0 {
-            // SAFETY: owned, freed once.
-            unsafe { libc::freeifaddrs(first.as_ptr()) };
-        }
-    }
-}
-
 /// The IP address in a socket address, if it is one.
-fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: null, or a socket address of the length that its family has.
-    let family = i32::from(unsafe { at.as_ref() }?.sa_family);
-    match family {
-        libc::AF_INET => address_of_family(at, true),
-        libc::AF_INET6 => address_of_family(at, false),
-        _ => None,
-    }
-}
-
-/// The same where the family is known: the kernel leaves that of a mask out at times.
-fn address_of_family(at: *const libc::sockaddr, v4: bool) -> Option<IpAddr> {
-    if at.is_null() {
-        return None;
-    }
-    if v4 {
-        // SAFETY: an address of this family is that long, and sufficiently aligned in the list.
-        let octets = unsafe { at.cast::<libc::sockaddr_in>().read_unaligned() }.sin_addr.s_addr;
-        return Some(Ipv4Addr::from(octets.to_ne_bytes()).into());
-    }
-    // SAFETY: as above.
-    let octets = unsafe { at.cast::<libc::sockaddr_in6>().read_unaligned() }.sin6_addr.s6_addr;
-    Some(Ipv6Addr::from(octets).into())
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
 }
 
 /// `SIOCGIFMTU` of `netdevice(7)`: unlike sysfs, it always speaks of our own namespace.
-fn mtu(probe: &net::UdpSocket, name: &CStr) -> Option<usize> {
+fn mtu(probe: &net::UdpSocket, name: &str) -> Option<usize> {
     #[repr(C)]
     struct Request {
         name: [u8; libc::IFNAMSIZ],
@@ -166,8 +114,7 @@ fn mtu(probe: &net::UdpSocket, name: &CStr) -> Option<usize> {
     }
     const { assert!(size_of::<Request>() == size_of::<libc::ifreq>()) };
     let mut request = Request { name: [0; libc::IFNAMSIZ], mtu: 0, rest: [0; 20] };
-    let name = name.to_bytes();
-    request.name.get_mut(..name.len())?.copy_from_slice(name);
+    request.name.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
     // SAFETY: an open socket; the callee reads the name and writes the number.
     let code = unsafe { libc::ioctl(probe.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if code == 0 { usize::try_from(request.mtu).ok() } else { None }

@@ -12,7 +12,8 @@ pub struct Lent {
 
 // SAFETY: an address and a length; the promise of `new` holds on every thread.
 unsafe impl Send for Lent {}
-// SAFETY: as above; the bytes are only ever copied, and whoever lends them orders the accesses.
+// SAFETY: a shared `Lent` only tells its two numbers; the bytes are only ever copied, by calls whose order
+// whoever lends them sees to.
 unsafe impl Sync for Lent {}
 
 impl Lent {

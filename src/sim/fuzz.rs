@@ -6,7 +6,7 @@ use crate::engine::time::Instant;
 use crate::engine::{Access, Engine, Event, Fragment, Identity, Peer, Received, Registration};
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
-use crate::wire::card;
+use crate::wire::modex;
 use crate::wire::probe;
 use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
 
@@ -35,12 +35,12 @@ pub fn probe(bytes: &[u8]) {
 }
 
 /// Parses what a process publishes of itself; what is parsed must be written again as it was.
-pub fn card(bytes: &[u8]) {
-    let Some(addresses) = card::parse(bytes) else { return };
+pub fn modex(bytes: &[u8]) {
+    let Some(addresses) = modex::parse(bytes) else { return };
     assert!(addresses.len() <= 255);
     // Names that no link writes are cut.
     if addresses.iter().all(|address| address.name.len() < 60_000) {
-        assert_eq!(card::parse(&card::write(&addresses)), Some(addresses));
+        assert_eq!(modex::parse(&modex::write(&addresses)), Some(addresses));
     }
 }
 

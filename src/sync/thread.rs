@@ -3,24 +3,18 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
+use nix::sys::signal::{SigSet, SigmaskHow};
+
 /// Starts a thread with a stack of so many bytes. Signals go to the threads of the process's own, as
 /// if this one were not there.
 ///
 /// # Errors
-/// Of `pthread_create(3)`.
+/// Of `pthread_create(3)` and `pthread_sigmask(3)`.
 pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    // SAFETY: plain bits; zero is a value of each.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set to fill.
-    unsafe { libc::sigfillset(&raw mut all) };
     // The new thread inherits what is blocked here: there is no moment at which it takes a signal.
-    // SAFETY: two sets; only this thread's mask changes.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = Builder::new().name(name.to_owned()).stack_size(stack).spawn(body);
-    // SAFETY: the set that was in force before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    before.thread_set_mask()?;
     thread
 }
 

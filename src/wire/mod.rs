@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod announcement;
-pub mod card;
+pub mod modex;
 pub mod probe;
 pub mod tag;
 pub mod usnic;

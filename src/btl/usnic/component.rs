@@ -17,7 +17,7 @@ use crate::btl::{
 };
 use crate::config;
 use crate::error::Result;
-use crate::wire::card;
+use crate::wire::modex;
 use crate::wire::probe::Process;
 
 /// The key of the modex record. Not the C component's, which publishes another one.
@@ -60,7 +60,7 @@ impl<U: Upcalls> super::Upcalls for Callbacks<'_, U> {
         tell_unreached(name, finding, self.0);
     }
 
-    fn card(&self, name: u64) -> Result<Vec<u8>> {
+    fn modex_record(&self, name: u64) -> Result<Vec<u8>> {
         self.0.host().published(KEY, name)
     }
 }
@@ -163,7 +163,7 @@ impl Transport for Usnic {
             cores.push((Module::open(link, name, incarnation, key, &config.engine, watch), interface));
         }
         let addresses: Vec<_> = cores.iter().map(|(core, _)| core.address().clone()).collect();
-        host.publish(KEY, &card::write(&addresses)).map_err(|error| {
+        host.publish(KEY, &modex::write(&addresses)).map_err(|error| {
             failed(&format!("its addresses cannot be published to the job ({error})"), host)
         })?;
         let map = Map::new(config.map.as_deref(), host);

@@ -10,7 +10,7 @@ use super::reports::title;
 use super::{EndpointId, KEY, Place, Side, pair, parameters, place, same_kind};
 use crate::btl::{Host, Peer};
 use crate::error::Error;
-use crate::wire::card::{self, Address};
+use crate::wire::modex::{self, Address};
 
 /// What was found out about a peer.
 struct Pairing {
@@ -75,7 +75,7 @@ fn pair_with(all: &[&Usnic], peer: &impl Peer, host: &impl Host) -> Vec<Option<A
     let Ok(record) = host.published(KEY, name) else { return Vec::new() };
     let ours: Vec<_> = all.iter().map(|shell| shell.core.address().clone()).collect();
     let node = peer.node();
-    let Some(theirs) = card::parse(&record) else {
+    let Some(theirs) = modex::parse(&record) else {
         mismatch(name, node.as_deref(), "published addresses of another version", host);
         return Vec::new();
     };

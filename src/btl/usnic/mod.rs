@@ -49,5 +49,5 @@ pub trait Upcalls {
     /// [`Self::lost`] follows.
     fn unreached(&self, name: u64, finding: &agent::Finding);
     /// The modex record of a process.
-    fn card(&self, name: u64) -> Result<Vec<u8>>;
+    fn modex_record(&self, name: u64) -> Result<Vec<u8>>;
 }

@@ -18,7 +18,7 @@ use crate::engine::{
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
-use crate::wire::card::{self, Address};
+use crate::wire::modex::{self, Address};
 use crate::wire::probe::Process;
 
 /// One module. All calls may come from any thread.
@@ -396,12 +396,12 @@ impl Module {
         }
     }
 
-    /// A process that is not connected has sent something authentic: it has a card.
+    /// A process that is not connected has sent something authentic: it has published a modex record.
     #[cold]
     fn admit(&self, name: u64, incarnation: u32, up: &impl Upcalls) -> Result<EndpointId> {
-        let card = card::parse(&up.card(name)?).ok_or(Error::Unreachable)?;
+        let record = modex::parse(&up.modex_record(name)?).ok_or(Error::Unreachable)?;
         let address =
-            card.iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)?;
+            record.iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)?;
         self.connect(name, address)
     }
 }

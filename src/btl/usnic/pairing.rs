@@ -6,7 +6,7 @@
 //! straightest, so that equal rails are spread alike by all. It is found by the Hungarian method
 //! (Kuhn 1955) in the form of Jonker and Volgenant, in time cubic in the number of addresses.
 
-use crate::wire::card::Address;
+use crate::wire::modex::Address;
 
 /// Which of the two processes comes first where both have the same choice. Given by something on
 /// which both agree, such as their names, it makes both come to the same pairs.

@@ -11,13 +11,13 @@ use crate::btl::Lent;
 use crate::config;
 use crate::error::{Error, Result};
 use crate::link::{Interface, Options, Socket};
-use crate::wire::card;
+use crate::wire::modex;
 
 /// One process.
 struct Node {
     module: Module,
     name: u64,
-    cards: RefCell<HashMap<u64, Vec<u8>>>,
+    records: RefCell<HashMap<u64, Vec<u8>>>,
     received: RefCell<Vec<(u64, u8, Vec<u8>)>>,
     done: RefCell<HashMap<u64, Result<()>>>,
     lost: RefCell<Vec<u64>>,
@@ -57,8 +57,8 @@ impl Upcalls for Node {
         self.findings.borrow_mut().push(finding.clone());
     }
 
-    fn card(&self, name: u64) -> Result<Vec<u8>> {
-        self.cards.borrow().get(&name).cloned().ok_or(Error::NotFound)
+    fn modex_record(&self, name: u64) -> Result<Vec<u8>> {
+        self.records.borrow().get(&name).cloned().ok_or(Error::NotFound)
     }
 }
 
@@ -83,7 +83,7 @@ impl Node {
         Self {
             module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind()),
             name,
-            cards: RefCell::default(),
+            records: RefCell::default(),
             received: RefCell::default(),
             done: RefCell::default(),
             lost: RefCell::default(),
@@ -99,10 +99,10 @@ impl Node {
         self.module.connect(peer.name, peer.module.address()).expect("reachable")
     }
 
-    /// Knows the peer's card, but has not connected.
+    /// Knows the peer's modex record, but has not connected.
     fn hears_of(&self, peer: &Self) {
-        let card = card::write(std::slice::from_ref(peer.module.address()));
-        self.cards.borrow_mut().insert(peer.name, card);
+        let record = modex::write(std::slice::from_ref(peer.module.address()));
+        self.records.borrow_mut().insert(peer.name, record);
     }
 
     fn lend(&self, bytes: Vec<u8>) -> (u64, Lent) {

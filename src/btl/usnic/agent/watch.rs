@@ -16,7 +16,7 @@ use super::{Agent, Node};
 use crate::config;
 use crate::engine::{EndpointId, Engine, Instant, Memory, PeerFacts};
 use crate::link::{Held, Local};
-use crate::wire::card::AgentAddress;
+use crate::wire::modex::AgentAddress;
 use crate::wire::probe::{Key, Process};
 
 /// How long a module waits for the thread when it is made; later never.
@@ -49,7 +49,7 @@ struct Checks {
 /// A module's end of the connection.
 pub struct Watch {
     local: Option<Local>,
-    /// The module's own entry in its card.
+    /// The module's own address in its modex record.
     own: Option<AgentAddress>,
     check: Option<config::Check>,
     contacts: HashMap<EndpointId, Contact>,

@@ -1,4 +1,5 @@
-//! The business card: what a process publishes so that its peers can reach it.
+//! The modex record of the usnic BTL: what a process publishes through the host's module exchange so that
+//! its peers can reach it.
 //!
 //! Little-endian. One byte of version, one byte of how many addresses follow; each address is
 //! preceded by its length in two bytes:
@@ -50,7 +51,7 @@ pub struct AgentAddress {
     pub interface: String,
 }
 
-/// Version of the card.
+/// Version of the record.
 const VERSION: u8 = 2;
 
 /// Bytes before what is of any length.
@@ -58,22 +59,22 @@ const HEAD: usize = 28;
 /// Most bytes of what stands between them and the name: agent, host and interface.
 const MIDDLE: usize = 2 + 32 + 2 * 256;
 
-/// Writes a card. More than 255 addresses are not published.
+/// Writes a record. More than 255 addresses are not published.
 pub fn write(addresses: &[Address]) -> Vec<u8> {
     let addresses = &addresses[..addresses.len().min(255)];
-    let mut card = vec![VERSION, addresses.len() as u8];
+    let mut record = vec![VERSION, addresses.len() as u8];
     for address in addresses {
         let name = &address.name[..address.name.len().min(usize::from(u16::MAX) - HEAD - MIDDLE)];
         let agent = agent_bytes(address.agent.as_ref());
-        card.extend(((HEAD + agent.len() + name.len()) as u16).to_le_bytes());
-        card.extend(address.incarnation.to_le_bytes());
-        card.extend(address.key);
-        card.extend(address.max_datagram.to_le_bytes());
-        card.extend(address.speed.to_le_bytes());
-        card.extend(agent);
-        card.extend(name);
+        record.extend(((HEAD + agent.len() + name.len()) as u16).to_le_bytes());
+        record.extend(address.incarnation.to_le_bytes());
+        record.extend(address.key);
+        record.extend(address.max_datagram.to_le_bytes());
+        record.extend(address.speed.to_le_bytes());
+        record.extend(agent);
+        record.extend(name);
     }
-    card
+    record
 }
 
 fn agent_bytes(agent: Option<&AgentAddress>) -> Vec<u8> {
@@ -116,9 +117,9 @@ fn parse_text(bytes: &[u8]) -> Option<(String, &[u8])> {
     Some((text.iter().map(plain).collect(), rest))
 }
 
-/// Reads a card; `None` when it is of another version or damaged.
-pub fn parse(card: &[u8]) -> Option<Vec<Address>> {
-    let (&[VERSION, count], mut rest) = card.split_first_chunk::<2>()? else { return None };
+/// Reads a record; `None` when it is of another version or damaged.
+pub fn parse(record: &[u8]) -> Option<Vec<Address>> {
+    let (&[VERSION, count], mut rest) = record.split_first_chunk::<2>()? else { return None };
     let mut addresses = Vec::new();
     for _ in 0..count {
         let (len, tail) = rest.split_first_chunk::<2>()?;
@@ -167,24 +168,24 @@ mod tests {
     }
 
     #[test]
-    fn a_card_survives_the_journey() {
+    fn a_record_survives_the_journey() {
         assert_eq!(parse(&write(&sample())), Some(sample()));
         assert_eq!(parse(&write(&[])), Some(vec![]));
     }
 
     #[test]
-    fn a_shortened_card_is_refused() {
-        let card = write(&sample());
-        for len in 0..card.len() {
-            assert_eq!(parse(&card[..len]), None, "{len} bytes");
+    fn a_shortened_record_is_refused() {
+        let record = write(&sample());
+        for len in 0..record.len() {
+            assert_eq!(parse(&record[..len]), None, "{len} bytes");
         }
     }
 
     #[test]
     fn another_version_is_refused() {
-        let mut card = write(&sample());
-        card[0] = 1;
-        assert_eq!(parse(&card), None);
+        let mut record = write(&sample());
+        record[0] = 1;
+        assert_eq!(parse(&record), None);
     }
 
     #[test]
@@ -192,16 +193,16 @@ mod tests {
         let mut all = sample();
         let agent = all[1].agent.as_mut().expect("an agent");
         agent.host = "a\x1B[2J\n%s b".to_owned();
-        let parsed = parse(&write(&all)).expect("a card");
+        let parsed = parse(&write(&all)).expect("a record");
         assert_eq!(parsed[1].agent.as_ref().expect("an agent").host, "a?[2J?%s?b");
     }
 
     #[test]
     fn no_bytes_make_the_parser_panic() {
-        let card = write(&sample());
-        for at in 0..card.len() {
+        let record = write(&sample());
+        for at in 0..record.len() {
             for value in 0..=255 {
-                let mut bytes = card.clone();
+                let mut bytes = record.clone();
                 bytes[at] = value;
                 let _ = parse(&bytes);
             }

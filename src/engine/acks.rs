@@ -14,6 +14,7 @@
 use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
+use super::delay_bound::leaves_host;
 use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
 use super::interface::{Channel, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
@@ -162,8 +163,9 @@ impl<M: Memory> Engine<M> {
             let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
             owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY)
         };
-        // Its sender may be waiting since it came.
-        let waited = heard.read_late(at).is_some_and(|late| late > WAITED);
+        // Its sender may be waiting since it came, and has no other to tell it how the network is.
+        let waited =
+            leaves_host(endpoint.peer.max_datagram) && heard.read_late(at).is_some_and(|late| late > WAITED);
         if !new || gap || was_gapped || many || waited || heard.flags.has(Flags::ASKS) {
             self.owe_now(index);
         } else if owed.due.is_none() && !owed.now {

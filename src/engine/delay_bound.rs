@@ -150,6 +150,11 @@ pub(super) struct DelayBound {
     empty: u32,
 }
 
+/// Whether datagrams of at most this length may be those of a network.
+pub(super) const fn leaves_host(longest: usize) -> bool {
+    longest <= LONGEST_FRAME
+}
+
 /// The longest queue that is wanted, in time; on a short path it is `queue`. `rate` is in [`UNIT`]s a millisecond, `usual` are the
 /// usual losses in 1024ths: what is lost takes round trips to repair, and the wire needs work
 /// meanwhile.
@@ -163,7 +168,7 @@ impl DelayBound {
     /// At most `most` segments, in datagrams of at most `longest` bytes.
     pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
         let (queue, least_window, initial) =
-            if longest > LONGEST_FRAME { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) } else { (QUEUE, LEAST, INITIAL) };
+            if leaves_host(longest) { (QUEUE, LEAST, INITIAL) } else { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) };
         Self {
             window: initial.min(most * UNIT),
             least_window: least_window.min(most * UNIT),

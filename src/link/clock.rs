@@ -58,6 +58,12 @@ impl Arrivals {
         Self { clock, distance: 0, looked: None, believed: false }
     }
 
+    /// What time it is by the clock.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.clock.nanos()
+    }
+
     /// When a datagram came with this stamp that is handled at `now`, in nanoseconds of the clock; `None`
     /// where that cannot be told.
     #[inline]

@@ -109,6 +109,10 @@ const QUIET_TURNS: u32 = 16;
 /// So many datagrams are handled in no time.
 const FEW: u32 = 4;
 
+/// Bytes that are handed to the network at once: as many as one offloaded message carries (an IPv6 packet less
+/// its headers). What is sealed later says when it left, and the peer has something to do meanwhile.
+const AT_ONCE: usize = 65_487;
+
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;
 
@@ -559,17 +563,26 @@ impl State {
     }
 
     /// Hands to the link what the engine wants sent.
-    fn transmit(&mut self, now: Instant) {
-        let mut posted = false;
+    fn transmit(&mut self, mut now: Instant) {
+        let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit(now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
             if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
+                // That took time; what leaves after it says when it left.
+                now = Instant::from_nanos(self.arrivals.now());
                 // A datagram that finds no room now is as good as lost, and is sent again as such.
                 self.link.post(datagram.channel, to, &datagram.header, pieces);
             }
             posted = true;
+            let len = datagram.header.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+            bytes += len;
+            // Another one like this would need a message of its own.
+            if bytes + len > AT_ONCE {
+                self.link.flush();
+                (bytes, now) = (0, Instant::from_nanos(self.arrivals.now()));
+            }
         }
         if posted {
             self.note_use(now);

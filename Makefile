@@ -19,7 +19,7 @@ stage:
 	$(CARGO) build --release
 	@mkdir -p target/mca
 	@cp -f target/release/libhawser.so target/mca/libhawser.so.new && mv -f target/mca/libhawser.so.new target/mca/libhawser.so
-	@for name in $$(pkgconfig/components.sh); do ln -sf libhawser.so target/mca/mca_$$name.so; done
+	@names=$$(pkgconfig/components.sh) && for name in $$names; do ln -sf libhawser.so target/mca/mca_$$name.so; done
 	@cp -f docs/help-hawser.txt target/mca/
 
 setup: ## install the Debian packages that the build and the tests need

@@ -11,10 +11,10 @@ check() { # check TEXT STATUS
 }
 
 symbols=$(nm -D --defined-only "$library" | awk '{print $3}')
-strangers=$(grep -vE '^(mca_[a-z]+_[a-z]+_component|fi_prov_ini|hawser_[a-z0-9_]+)$' <<<"$symbols")
+strangers=$(grep -vE '^(mca_[a-z0-9]+_[a-z0-9_]+_component|fi_prov_ini|hawser_[a-z0-9_]+)$' <<<"$symbols")
 check "exports nothing else${strangers:+: found $(tr '\n' ' ' <<<"$strangers")}" "$([ -z "$strangers" ]; echo $?)"
 components=$(pkgconfig/components.sh | sed 's/.*/mca_&_component/' | sort)
-found=$(grep -E '^mca_[a-z]+_[a-z]+_component$' <<<"$symbols" | sort)
+found=$(grep -E '^mca_[a-z0-9]+_[a-z0-9_]+_component$' <<<"$symbols" | sort)
 [ -n "$components" ] && diff <(echo "$components") <(echo "$found")
 check "exports the component structures of the list, and no other" $?
 for name in hawser_version hawser_refusal; do

@@ -24,12 +24,13 @@ mkdir -p "$work/mca" || exit 2
 
 "${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with provoked panics"
 cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
-for name in $(pkgconfig/components.sh); do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
+components=$(pkgconfig/components.sh 2>"$log") || give_up "the list of components is read"
+for name in $components; do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 
 headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include/openmpi -Ic-tests/layout/stubs -isystem $libraries/pmix2/include"
 [ "$host" = debian13 ] || headers=${headers/-Ic-tests\/layout\/stubs/}
 # shellcheck disable=SC2086 # a list of words
-"${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror $headers -o "$work/visit" c-tests/guard/visit.c >"$log" 2>&1 || give_up "visit.c compiles"
+"${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror $headers -o "$work/visit" c-tests/guard/visit.c -lopen-pal >"$log" 2>&1 || give_up "visit.c compiles"
 
 # provoked ENTRY WORD…: a job in which this entry panics; fills `log` and `status`.
 provoked() {
@@ -91,9 +92,8 @@ ends mtl --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include $own --
 # Not asked for by name: the host ends a job that asks for a component which declines.
 declines btl_usnic --mca pml ob1 -- register open init close
 ends btl_usnic --mca pml ob1 --mca btl usnic,self -- \
-    progress add_procs register_error alloc prepare_src send sendi get register_mem deregister_mem \
+    progress add_procs register_error alloc free prepare_src send sendi get register_mem deregister_mem flush \
     "pvar bound" "pvar value" "pvar device" dump del_procs finalize
-# `free` and `flush` are not called in such a job: the PML gives its descriptors away with the send.
 # Without GET the PML writes long messages by PUT.
 ends btl_usnic --mca pml ob1 --mca btl usnic,self --mca btl_usnic_flags 3 -- put
 

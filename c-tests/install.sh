@@ -35,6 +35,35 @@ rm -f "$root/opt/components/mca_mtl_ofi.so"
 pkgconfig/install.sh uninstall >>"$root.log" 2>&1
 left=$(find "$root/opt" -type f -o -type l)
 check "make uninstall leaves no file${left:+: $left}" "$([ -z "$left" ]; echo $?)"
+
+# The list of components, in a copy of what the scripts read.
+tree=$root/tree
+mkdir -p "$tree/src/host" "$tree/target"
+cp -r pkgconfig include docs Cargo.toml "$tree/"
+ln -s "$PWD/target/release" "$tree/target/release"
+list() { # list LINE…: the byte transports
+    {
+        printf '%s\n' 'macro_rules! byte_transports {' '    ($($slot:ident,)*) => {};' '}' '' 'matching_transports! {' '    AsOfi => mca_mtl_ofi_component,' '}' '' 'byte_transports! {'
+        printf '    %s\n' "$@"
+        printf '}\n'
+    } >"$tree/src/host/components.rs"
+}
+named() { "$tree/pkgconfig/components.sh" "$@" 2>>"$root.log" | tr '\n' ' '; }
+list 'a::B => mca_btl_b2_component,' '// Words.' 'a::C => mca_btl_shared_memory_component,'
+check "a name may have digits and underscores" "$([ "$(named)" = "mtl_ofi btl_b2 btl_shared_memory " ]; echo $?)"
+list '#[cfg(feature = "shared-x2")]' 'a::B => mca_btl_b_component,' 'a::C => mca_btl_c_component,'
+check "a feature may, too: without it its component is not there" "$([ "$(named)" = "mtl_ofi btl_c " ]; echo $?)"
+check "and with it, it is" "$([ "$(named shared-x2)" = "mtl_ofi btl_b btl_c " ]; echo $?)"
+for line in '#[cfg(not(feature = "x"))]' '#[cfg(all(feature = "x", unix))]' '#[path = "x"]' 'a::B => mca_btl_B_component,' 'a::B => btl_b,'; do
+    list "$line" 'a::C => mca_btl_c_component,'
+    ! "$tree/pkgconfig/components.sh" >/dev/null 2>>"$root.log"
+    check "an error: $line" $?
+done
+rm "$tree/src/host/components.rs"
+for verb in install uninstall; do
+    ! DESTDIR=$root/without "$tree/pkgconfig/install.sh" $verb >>"$root.log" 2>&1 && [ ! -e "$root/without" ]
+    check "without the list, $verb fails and touches nothing" $?
+done
 [ "$failed" = 0 ] || cat "$root.log"
 rm -f "$root.log"
 

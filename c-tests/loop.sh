@@ -18,7 +18,8 @@ mkdir -p "$work/mca" "$work/logs" || exit 2
 
 "${CARGO:-cargo}" build --quiet --profile probe --lib --features provoke,loop >"$log" 2>&1 || give_up "the library builds with the component"
 cp -f target/probe/libhawser.so "$work/mca/libhawser.so"
-for name in $(pkgconfig/components.sh loop); do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
+components=$(pkgconfig/components.sh loop 2>"$log") || give_up "the list of components is read"
+for name in $components; do ln -sf libhawser.so "$work/mca/mca_$name.so"; done
 "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$work/itself" c-tests/loop/itself.c >"$log" 2>&1 || give_up "itself.c compiles"
 
 # job WORD…: a job of one rank; fills `log` and `status`.

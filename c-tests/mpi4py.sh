@@ -6,7 +6,8 @@
 # hawser (what runs when nothing is asked for) is target/mca (`make stage`), stock the host's own OFI
 # MTL, ob1 Open MPI's shared memory: the measure of what the host itself can do. PROVIDER in the
 # environment is the libfabric provider (net on debian12, tcp on debian13). What follows -- goes to
-# the suite: `-- -i test_rma` runs one module. debian12 is this machine, debian13 the chroot that
+# the suite: `-- -i test_rma` runs one module; without it, and over hawser, the processes that a Python
+# rank makes (mpi4py/processes.py) come first, over the MTL and over the usnic BTL. debian12 is this machine, debian13 the chroot that
 # tests/hosts/debian13.sh keeps. mpi4py and what compiles it come from pip's index once, and each host
 # compiles it with its own mpicc once, into the user's cache.
 #
@@ -337,7 +338,39 @@ run() {
     echo "$host $with: $good passed, $bad failed, $skipped skipped, $((SECONDS - begin)) s"
 }
 
+# processes NAME OPTION…: the processes that Python ranks make (c-tests/mpi4py/processes.py), over these.
+processes() {
+    local name=$1 folder=$work/processes-$1 log=$work/processes-$1/log status line count=0 mark marks=
+    shift
+    rm -rf "$folder" && mkdir -p "$folder" && mkfifo "$folder/word" || return
+    # What is left running lives until this is closed; the ranks do not have it.
+    exec 9<>"$folder/word"
+    c-tests/patience.sh 300 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" "$@" "$python" "$root/c-tests/mpi4py/processes.py" "$root/$folder" >"$log" 2>&1 </dev/null 9>&-
+    status=$?
+    [ "$status" != 0 ] || touch "$folder/over"
+    exec 9>&-
+    while read -r line; do
+        ok "$host $name, a rank's processes: $line"
+        count=$((count + 1))
+    done < <(sed -n 's/^ok //p' "$log")
+    [ "$status" = 0 ] && [ "$count" -gt 0 ] && grep -qx over "$log"
+    check "$host $name, a rank's processes: the job ends; MPI_Finalize waits for none" $?
+    for mark in popen popen-all fork system; do marks="$marks $folder/0.$mark $folder/1.$mark"; done
+    # shellcheck disable=SC2086 # a list of words
+    c-tests/patience.sh 60 sh -c 'for mark; do until [ -e "$mark" ]; do sleep 0.1; done; done' sh $marks
+    check "$host $name, a rank's processes: those left running outlive the job" $?
+}
+
 build
+case " ${withs[*]} " in
+*" hawser "*)
+    if [ ${#extra[@]} = 0 ]; then
+        processes usnic --mca pml ob1 --mca btl usnic,self
+        processes mtl --mca pml cm --mca mtl $mtl --mca mtl_${mtl}_provider_include "$provider"
+    fi
+    ;;
+esac
 for with in "${withs[@]}"; do
     run "$with"
     passed=$((passed + good)) failed=$((failed + bad))

@@ -22,6 +22,8 @@ host_directory() {
 
 components=${COMPONENTDIR:-$(host_directory)}
 library=$prefix/lib/libhawser.so
+# Asked first: without the list nothing is touched.
+names=$(pkgconfig/components.sh)
 
 # Ours is a link that points at our library.
 ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
@@ -41,7 +43,7 @@ install_all() {
         return
     fi
     install -d "$destdir$components"
-    for name in $(pkgconfig/components.sh); do
+    for name in $names; do
         link=$destdir$components/mca_$name.so
         if [ -e "$link" ] || [ -L "$link" ]; then
             if ! ours "$link"; then
@@ -56,7 +58,7 @@ install_all() {
 
 uninstall_all() {
     if [ -n "$components" ]; then
-        for name in $(pkgconfig/components.sh); do
+        for name in $names; do
             link=$destdir$components/mca_$name.so
             if ours "$link"; then rm -f "$link"; fi
         done

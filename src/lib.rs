@@ -24,9 +24,10 @@
 //! ```text
 //! usnic BTL                                        OFI MTL
 //!   pml/ob1 calls the module's table                 pml/cm calls the module's table
-//!   host/btl/entry     C values to Rust ones         host/mtl          C values to Rust ones
-//!   host/btl/descriptor  the fragment's memory       host/handles      convertor: where the bytes lie
-//!   btl::Transport     what every byte transport is  mtl/ofi/send      copy, inject or send from there
+//!   host/btl/entry     C values to Rust ones         host/mtl/entry    C values to Rust ones
+//!   host/btl/descriptor  the fragment's memory       host/mtl/handles  convertor: where the bytes lie
+//!   btl::Transport     what every byte transport is  mtl::Matcher      what every matching transport is
+//!                                                    mtl/ofi/send      copy, inject or send from there
 //!   btl/usnic/module   engine and link, in one cell  wire/tag          communicator, source, tag: 64 bits
 //!   engine             sequence, window, credit      fabric/context    fi_tinject, fi_tsend
 //!   wire/usnic         header, keyed tag             libfabric
@@ -35,7 +36,7 @@
 //!   link               recvmmsg                      fabric/context    reads the completion queue
 //!   engine             order, acknowledgement        mtl/ofi/receive   truncation, unpacking
 //!   btl::Upcalls       deliver                       mtl::Request      received
-//!   host/btl/module    the host's receive callback   host/handles      status, the host's completion
+//!   host/btl/module    the host's receive callback   host/mtl/handles  status, the host's completion
 //!   pml/ob1 matches                                  the receive is over
 //! ```
 //!

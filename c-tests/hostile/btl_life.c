@@ -134,6 +134,53 @@ static void peers_announced_again(void)
     btl_end(&btl);
 }
 
+/* Modules are asked for again while there are some: these stay, and there are no others. */
+static void opened_twice(void)
+{
+    struct btl btl;
+
+    btl_begin(&btl, btl_parameters, false);
+    for (int turn = 0; turn < 2; turn++) {
+        int count = 7;
+        CHECK(btl.component->btl_init(&count, false, false) == NULL && count == 0, "%d", count);
+        for (int number = 0; number < 50; number++)
+            btl_post(&btl, turn * 50 + number, HEADER + number * 20, MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+        btl_settle(&btl);
+    }
+    btl_part(&btl);
+    btl_meet(&btl);
+    btl_end(&btl);
+}
+
+/* The modex fails, or does worse: a peer of whom nothing is known is not reached, until it is. */
+static void modex_fails(void)
+{
+    opal_proc_t *procs[RANKS];
+    struct btl btl;
+
+    host_begin(btl_parameters);
+    btl_load(&btl);
+    btl_init(&btl, false);
+    fence();
+    for (int rank = 0; rank < RANKS; rank++)
+        procs[rank] = &host_proc[rank]->super;
+    for (host_modex = KNOWS_NOBODY; host_modex <= GIVES_NOTHING; host_modex++) {
+        uint64_t bits[1] = {0};
+        opal_bitmap_t reachable = {.bitmap = bits, .array_size = 1, .max_size = 64};
+        endpoint_t found[RANKS] = {(endpoint_t)1, (endpoint_t)1};
+        CHECK(btl.module->btl_add_procs(btl.module, RANKS, procs, found, &reachable) == OPAL_SUCCESS);
+        CHECK(found[self] == NULL && found[other] == NULL && bits[0] == 0);
+    }
+    host_modex = ANSWERS;
+    btl_meet(&btl);
+    btl_listen(&btl);
+    fence();
+    for (int number = 0; number < 50; number++)
+        btl_post(&btl, number, HEADER + number, MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+    btl_settle(&btl);
+    btl_end(&btl);
+}
+
 /* Performance variables, with modules and after them. */
 static void counters_outlive_modules(void)
 {
@@ -159,6 +206,8 @@ const struct test btl_life_tests[] = {
     {"btl registered again", registered_again, RETURNS},
     {"btl peers left to finalize", peers_left_to_finalize, RETURNS},
     {"btl peers announced again", peers_announced_again, RETURNS},
+    {"btl opened twice", opened_twice, RETURNS},
+    {"btl modex fails", modex_fails, RETURNS},
     {"btl counters outlive modules", counters_outlive_modules, RETURNS},
     {0},
 };

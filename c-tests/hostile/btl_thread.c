@@ -228,6 +228,43 @@ static void counters_are_read_by_others(void)
     btl_end(&btl);
 }
 
+/* MPI_T may be called while MPI_Finalize runs, and between sessions: a thread that does nothing but read. */
+static void *counter;
+static _Atomic unsigned long reads;
+
+static void *read_on(void *unused)
+{
+    unsigned long long values[8];
+
+    (void)unused;
+    for (; !stop; reads++)
+        CHECK(host_read_counter(counter, values, 8) == 1);
+    return NULL;
+}
+
+static void counters_are_read_beside_finalize(void)
+{
+    pthread_t reader;
+
+    host_begin(btl_parameters);
+    for (int turn = 0; turn < (is_slow ? 25 : 200); turn++) {
+        unsigned long seen = reads;
+
+        books.closed = false;
+        btl_load(&btl);
+        btl_init(&btl, false);
+        if (turn == 0) {
+            counter = host_find_counter("btl_usnic_num_total_sends");
+            CHECK(counter != NULL && pthread_create(&reader, NULL, read_on, NULL) == 0);
+        }
+        while (reads < seen + 20)
+            sched_yield();
+        btl_finalize(&btl);
+    }
+    stop = true;
+    CHECK(pthread_join(reader, NULL) == 0);
+}
+
 const struct test btl_thread_tests[] = {
     {"btl threads send", sends, RETURNS},
     {"btl threads come later", threads_come_later, RETURNS},
@@ -235,5 +272,6 @@ const struct test btl_thread_tests[] = {
     {"btl everything at once", everything_at_once, RETURNS},
     {"btl given up by one thread", given_up_by_one_thread, RETURNS},
     {"btl counters are read by others", counters_are_read_by_others, RETURNS},
+    {"btl counters are read beside finalize", counters_are_read_beside_finalize, RETURNS},
     {0},
 };

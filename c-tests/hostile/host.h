@@ -47,6 +47,9 @@ extern _Atomic unsigned host_help, host_lines;
 extern char host_topic[64];
 /* Values of the modex that hawser was handed and has not given back. */
 extern _Atomic int host_values;
+/* What it does with questions: answers; does not know the process, although it has written its name (5.0);
+ * says that all is well, and gives nothing. */
+extern enum host_modex { ANSWERS, KNOWS_NOBODY, GIVES_NOTHING } host_modex;
 
 /* Runs before each pack and unpack, where it is not null; what it returns, if not 0, is the result. */
 extern int (*host_on_convert)(opal_convertor_t *convertor);
@@ -59,6 +62,9 @@ void host_strided(opal_convertor_t *convertor, opal_datatype_t *type, const void
 
 /* The performance variables that were registered: the values of one, by module; their number. */
 int host_counter(const char *name, unsigned long long *values, int room);
+/* The same in two steps; the second may be done by any thread, at any time after the first. */
+void *host_find_counter(const char *name);
+int host_read_counter(void *found, unsigned long long *values, int room);
 
 /* What each version does in its own way. */
 void version_begin(void);

@@ -48,6 +48,60 @@ static void one_of_two_names(void)
     CHECK(first.component->mtl_version.mca_close_component() == OMPI_SUCCESS);
 }
 
+/* One message from each to the other. */
+static void exchange(struct mtl *mtl, uint64_t number)
+{
+    struct request *in = request_new(mtl, 5000, true), *out = request_new(mtl, HEADER + number * 90, false);
+
+    CHECK(mtl_irecv(in, mtl->world, other, (int)number) == OMPI_SUCCESS);
+    CHECK(mtl_isend(out, mtl->world, (int)number, number, number % 2) == OMPI_SUCCESS);
+    request_wait(in);
+    request_wait(out);
+    CHECK(request_check(in) == number);
+    request_free(in);
+    request_free(out);
+}
+
+/* A module is asked for again, under both names, while there is one: it stays the only one, and works. */
+static void opened_twice(void)
+{
+    static const char *const names[] = {"hawser", "ofi"};
+    struct mtl mtl, again;
+
+    mtl_begin(&mtl, "hawser", false);
+    for (uint64_t turn = 0; turn < 4; turn++) {
+        mca_base_module_t *module = (mca_base_module_t *)1;
+        int priority = -1;
+
+        mtl_load(&again, names[turn % 2]);
+        CHECK(again.component->mtl_version.mca_query_component(&module, &priority) < 0 && module == NULL);
+        CHECK(version_init_mtl(again.component, false) == NULL);
+        exchange(&mtl, turn);
+    }
+    mtl_end(&mtl);
+}
+
+/* The modex fails, or does worse: that is no success. */
+static void modex_fails(void)
+{
+    struct mtl mtl;
+
+    host_begin(mtl_parameters());
+    mtl_load(&mtl, "hawser");
+    mtl_init(&mtl, false);
+    fence();
+    for (host_modex = KNOWS_NOBODY; host_modex <= GIVES_NOTHING; host_modex++) {
+        unsigned told = host_help + host_lines;
+        CHECK(mtl.module->mtl_add_procs(mtl.module, RANKS, host_proc) < 0);
+        CHECK(host_help + host_lines > told, "and the user hears of it");
+    }
+    host_modex = ANSWERS;
+    mtl_meet(&mtl);
+    fence();
+    exchange(&mtl, 1);
+    mtl_end(&mtl);
+}
+
 static void no_such_provider(void)
 {
     const char *const parameters[] = {"mtl=hawser", "opal_common_ofi_provider_include=nothing", NULL};
@@ -74,16 +128,8 @@ static void sessions(void)
         fence();
         mtl_meet(&mtl);
         fence();
-        for (uint64_t number = 0; number < 50; number++) {
-            struct request *in = request_new(&mtl, 5000, true), *out = request_new(&mtl, HEADER + number * 90, false);
-            CHECK(mtl_irecv(in, mtl.world, other, (int)number) == OMPI_SUCCESS);
-            CHECK(mtl_isend(out, mtl.world, (int)number, number, number % 2) == OMPI_SUCCESS);
-            request_wait(in);
-            request_wait(out);
-            CHECK(request_check(in) == number);
-            request_free(in);
-            request_free(out);
-        }
+        for (uint64_t number = 0; number < 50; number++)
+            exchange(&mtl, number);
         mtl_end(&mtl);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK(host_proc[rank]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] == NULL);
@@ -151,6 +197,8 @@ static void beside_the_btl(void)
 const struct test mtl_life_tests[] = {
     {"mtl offered and closed", offered_and_closed, RETURNS},
     {"mtl one of two names", one_of_two_names, RETURNS},
+    {"mtl opened twice", opened_twice, RETURNS},
+    {"mtl modex fails", modex_fails, RETURNS},
     {"mtl no such provider", no_such_provider, RETURNS},
     {"mtl sessions", sessions, RETURNS},
     {"mtl unused", unused, RETURNS},

@@ -62,7 +62,9 @@ static int get(const opal_process_name_t *proc, const char *key, opal_list_t *di
     opal_value_t *value;
 
     CHECK(directives == NULL);
-    if (proc->jobid != job || !look_up(proc->vpid, key, &bytes, &size))
+    if (host_modex == GIVES_NOTHING)
+        return OPAL_SUCCESS;
+    if (host_modex == KNOWS_NOBODY || proc->jobid != job || !look_up(proc->vpid, key, &bytes, &size))
         return OPAL_ERR_NOT_FOUND;
     value = calloc(1, sizeof *value);
     value->super.super.obj_class = &opal_value_t_class;

@@ -50,7 +50,7 @@ pmix_status_t PMIx_Put(pmix_scope_t scope, const char key[], pmix_value_t *value
 int opal_pmix_convert_jobid(pmix_nspace_t nspace, opal_jobid_t jobid)
 {
     snprintf(nspace, PMIX_MAX_NSLEN, "job-%u", jobid);
-    return OPAL_SUCCESS;
+    return host_modex == KNOWS_NOBODY ? OPAL_ERR_NOT_FOUND : OPAL_SUCCESS;
 }
 
 pmix_status_t PMIx_Get(const pmix_proc_t *proc, const char key[], const pmix_info_t info[], size_t count,
@@ -62,6 +62,8 @@ pmix_status_t PMIx_Get(const pmix_proc_t *proc, const char key[], const pmix_inf
     char own[PMIX_MAX_NSLEN + 1] = "";
 
     CHECK(info == NULL && count == 0);
+    if (host_modex == GIVES_NOTHING)
+        return PMIX_SUCCESS;
     opal_pmix_convert_jobid(own, job);
     if (strcmp(own, proc->nspace) != 0 || !look_up(proc->rank, key, &bytes, &size))
         return PMIX_ERR_NOT_FOUND;

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::cushion::Cushion;
 use super::loan::{Memory, Payload, Piece, Source};
@@ -66,6 +66,43 @@ pub enum Trouble<W: Work> {
     Operation(Failure<W>),
     /// The queue itself failed, with a positive code: nothing more will come from it.
     Queue(i32),
+}
+
+/// What came of a peek in one call ([`Context::peek_at_once`]).
+pub enum Peek<W: Work> {
+    /// No message is there.
+    Nothing,
+    /// One is: what was asked for is filled in.
+    Found,
+    /// It was not asked: [`peek`](Context::peek) it is.
+    Unasked,
+    /// The provider has failed, with a positive code.
+    Failed(i32),
+    /// The answer will come later. It counts among the pending, and that is the caller's now.
+    Pending(Box<Late<W>>),
+}
+
+/// A message that a peek is for, and what it learns of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The sender, or any.
+    pub from: Address,
+    /// The tag bits asked for, then the message's.
+    pub bits: u64,
+    /// The tag bits that are not looked at.
+    pub ignore: u64,
+    /// Bytes of the message.
+    pub len: usize,
+    /// Data that travelled outside the tag.
+    pub data: u64,
+}
+
+/// A peek that is not answered at once.
+pub struct Late<W: Work> {
+    /// The answer will be this operation's completion.
+    pub which: Id,
+    /// What came instead.
+    pub trouble: Option<Trouble<W>>,
 }
 
 /// What the provider did not take, and why.
@@ -160,8 +197,20 @@ struct Entries {
 #[derive(Default)]
 pub(super) struct Inbox {
     entries: Box<[MaybeUninit<sys::fi_cq_tagged_entry>]>,
+    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: 0.
+    alone: isize,
     next: usize,
     filled: usize,
+    asker: Option<Asker>,
+}
+
+/// An operation that is ready to be a peek.
+///
+/// INVARIANT: from `posted` of a lease of the context that has this inbox, and not with the provider.
+#[derive(Clone, Copy)]
+struct Asker {
+    context: NonNull<c_void>,
+    id: Id,
 }
 
 /// The completions of a context; also the right to call, where a domain takes one call at a time
@@ -240,8 +289,11 @@ impl<W: Work> Context<W> {
             read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
             cancel: rx_ops.cancel,
         };
-        let inbox =
-            Inbox { entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(), next: 0, filled: 0 };
+        let inbox = Inbox {
+            entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(),
+            alone: isize::from(ready.batch > 1),
+            ..Inbox::default()
+        };
         let inbox = match domain.turn() {
             None => Arc::new(Turn::new(inbox)),
             Some(turn) => {
@@ -268,8 +320,9 @@ impl<W: Work> Context<W> {
     }
 
     /// The same, safe from messages that are longer than their receive.
-    pub(super) fn cushioned(self, cushion: Option<Cushion>) -> Self {
-        Self { cushion: cushion.zip(table!(self.rx, tagged).recvv), ..self }
+    pub(super) fn cushioned(mut self, cushion: Option<Cushion>) -> Self {
+        self.cushion = cushion.zip(table!(self.rx, tagged).recvv);
+        self
     }
 
     /// Whether messages can be probed for (`FI_PEEK`); some layered providers cannot.
@@ -313,9 +366,12 @@ impl<W: Work> Context<W> {
         lease: Lease<W>,
     ) -> std::result::Result<(), Lease<W>> {
         let Some(to) = lease.lent_landing() else { return Err(lease) };
-        let given = if let Some(cushion) = &self.cushion {
-            // SAFETY: the memory is that of the loan, which the operation holds.
-            unsafe { self.recv_cushioned(cushion, barred, to, from, bits, ignore, lease) }
+        let given = if let Some((cushion, receive)) = &self.cushion {
+            if to.len == 0 {
+                return self.recv_nothing(barred, from, bits, ignore, lease);
+            }
+            // SAFETY: the memory is that of the loan, which the operation holds, and the context's cushion.
+            unsafe { self.recv_pieces(*receive, barred, &cushion.behind(to), from, bits, ignore, lease) }
         } else {
             let (start, none) = (to.start.cast(), ptr::null_mut());
             // SAFETY: the endpoint is open. The memory is lent until the loan's request is completed, which
@@ -330,27 +386,42 @@ impl<W: Work> Context<W> {
         given.map_err(|unposted| unposted.given)
     }
 
-    /// Posts a receive with the cushion behind it.
+    /// As [`recv_in_place`](Self::recv_in_place), of a message without bytes, into the cushion alone.
+    #[inline(never)]
+    fn recv_nothing(
+        &self,
+        barred: &AtomicBool,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<W>,
+    ) -> std::result::Result<(), Lease<W>> {
+        let Some((cushion, receive)) = &self.cushion else { return Err(lease) };
+        let pieces = &cushion.behind(Piece::EMPTY)[1..];
+        // SAFETY: the memory is the context's cushion.
+        let given = unsafe { self.recv_pieces(*receive, barred, pieces, from, bits, ignore, lease) };
+        given.map_err(|unposted| unposted.given)
+    }
+
+    /// Posts a receive into several pieces of memory (`fi_trecvv(3)`).
     ///
     /// # Safety
-    /// `to` is memory that the operation holds.
+    /// Each piece is memory that the operation or the context holds.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecv(3)`")]
-    unsafe fn recv_cushioned(
+    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecvv(3)`")]
+    unsafe fn recv_pieces(
         &self,
-        (cushion, receive): &(Cushion, RecvPieces),
+        receive: RecvPieces,
         barred: &AtomicBool,
-        to: Piece,
+        pieces: &[libc::iovec],
         from: Address,
         bits: u64,
         ignore: u64,
         lease: Lease<W>,
     ) -> Post<W> {
-        let pieces = cushion.behind(to);
-        let pieces = if to.len == 0 { &pieces[1..] } else { &pieces[..] };
         let (first, count) = (pieces.as_ptr(), pieces.len());
         // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
-        // completion: the operation holds its own by the promise above, the context its cushion.
+        // completion, by the promise above: the context closes its endpoint before its own memory goes.
         self.give(lease, |context| unsafe {
             if barred.load(Ordering::Relaxed) {
                 return BARRED;
@@ -363,9 +434,11 @@ impl<W: Work> Context<W> {
     #[inline]
     pub fn recv(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
         let Memory { piece: to, descriptor } = lease.landing();
-        if let Some(cushion) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
-            // SAFETY: the memory is what the operation says that it holds.
-            return unsafe { self.recv_cushioned(cushion, &NEVER, to, from, bits, ignore, lease) };
+        if let Some((cushion, receive)) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
+            let pieces = cushion.behind(to);
+            let pieces = if to.len == 0 { &pieces[1..] } else { &pieces[..] };
+            // SAFETY: the memory is what the operation says that it holds, and the context's cushion.
+            return unsafe { self.recv_pieces(*receive, &NEVER, pieces, from, bits, ignore, lease) };
         }
         let start = to.start.cast();
         // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
@@ -470,6 +543,104 @@ impl<W: Work> Context<W> {
         self.receive_message(&[Piece::EMPTY.into()], ptr::null_mut(), from, bits, ignore, flags, lease)
     }
 
+    /// Asks whether a message is there, and reads the answer, in one turn, unless `barred`, which is looked at
+    /// when it is our turn. An answer that does not come at once adds to `pending` within the turn.
+    #[inline(never)]
+    pub fn peek_at_once(&self, barred: &AtomicBool, pending: &AtomicU32, wanted: &mut Wanted) -> Peek<W> {
+        let Some(ask) = self.entries.recv_message else { return Peek::Unasked };
+        let flags = u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION);
+        let nowhere = libc::iovec::from(Piece::EMPTY);
+        let asked = self.inbox.try_with(|inbox| {
+            let Some(asker) = inbox.asker else { return Peek::Unasked };
+            if inbox.next != inbox.filled || barred.load(Ordering::Relaxed) {
+                return Peek::Unasked;
+            }
+            let message = sys::fi_msg_tagged {
+                msg_iov: (&raw const nowhere).cast(),
+                desc: ptr::null_mut(),
+                iov_count: 1,
+                addr: wanted.from.0,
+                tag: wanted.bits,
+                ignore: wanted.ignore,
+                context: asker.context.as_ptr(),
+                data: 0,
+            };
+            // SAFETY: the endpoint is open; the message is read during the call, and names no memory; the asker
+            // is not with the provider, and stays: it is taken out of the inbox below where it is posted longer.
+            let code = unsafe { ask(self.rx, &raw const message, flags) };
+            match posted(code) {
+                Ok(()) => self.answer_at_once(inbox, asker, pending, wanted),
+                Err(PostError::TryAgain) => Peek::Unasked,
+                Err(PostError::Refused(code)) => missed(code),
+            }
+        });
+        asked.unwrap_or(Peek::Unasked)
+    }
+
+    /// The answer to a peek that was posted with the inbox's asker, while the inbox was empty.
+    #[inline(always)]
+    fn answer_at_once(
+        &self,
+        inbox: &mut Inbox,
+        asker: Asker,
+        pending: &AtomicU32,
+        wanted: &mut Wanted,
+    ) -> Peek<W> {
+        let read = self.read(inbox);
+        if read == -(sys::FI_EAVAIL as isize) {
+            let mut room = ErrorEntry::default();
+            let found = self.read_error(&mut room);
+            if found == 1 && room.entry.op_context == asker.context.as_ptr() {
+                return missed(room.entry.err);
+            }
+            return self.not_at_once(inbox, asker, pending, Some(self.trouble(found, &room)));
+        }
+        if read == 1
+            // SAFETY: the provider has just written one entry.
+            && let entry = unsafe { inbox.entries[0].assume_init_ref() }
+            && entry.op_context == asker.context.as_ptr()
+        {
+            (wanted.bits, wanted.len, wanted.data) = (entry.tag, entry.len, entry.data);
+            return Peek::Found;
+        }
+        if let Ok(read @ 1..) = usize::try_from(read) {
+            (inbox.next, inbox.filled) = (0, read);
+        }
+        self.not_at_once(inbox, asker, pending, None)
+    }
+
+    /// The peek is still posted.
+    #[cold]
+    fn not_at_once(
+        &self,
+        inbox: &mut Inbox,
+        asker: Asker,
+        pending: &AtomicU32,
+        trouble: Option<Trouble<W>>,
+    ) -> Peek<W> {
+        inbox.asker = None;
+        pending.fetch_add(1, Ordering::SeqCst);
+        Peek::Pending(Box::new(Late { which: asker.id, trouble }))
+    }
+
+    /// Looks at something while no [`peek_at_once`](Self::peek_at_once) is under way.
+    pub fn in_turn<R>(&self, look: impl FnOnce() -> R) -> R {
+        self.inbox.with(|_| look())
+    }
+
+    /// Keeps an operation ready for [`peek_at_once`](Self::peek_at_once), where none is.
+    pub fn keep_asker(&self, lease: Lease<W>) {
+        let surplus = self.inbox.with(|inbox| {
+            if inbox.asker.is_some() {
+                return Some(lease);
+            }
+            let id = lease.id();
+            inbox.asker = Some(Asker { context: lease.posted(0), id });
+            None
+        });
+        drop(surplus);
+    }
+
     /// Receives the message that [`peek`](Self::peek) claimed with this operation, into what it holds.
     pub fn take(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
         let Memory { piece: to, mut descriptor } = lease.landing();
@@ -548,11 +719,15 @@ impl<W: Work> Context<W> {
     /// Asks the provider to give an operation up, if it is posted here; it then fails with `FI_ECANCELED`, or
     /// completes.
     pub fn cancel(&self, operation: &Standing<'_, W>) {
-        if let (Some(cancel), Some(context)) = (self.entries.cancel, operation.context(self.rx.addr())) {
-            // SAFETY: the endpoint is open, and the operation was posted there; one that has completed in the
-            // meantime is ignored (`fi_cancel(3)`).
-            self.call(|| unsafe { cancel(self.rx.cast(), context) });
-        }
+        let Some(cancel) = self.entries.cancel else { return };
+        // While somebody has the inbox no operation ends, so that none can take the place of this one.
+        self.inbox.with(|_| {
+            if let Some(context) = operation.context(self.rx.addr()) {
+                // SAFETY: the endpoint is open, and the operation is posted there; one whose completion is already
+                // in the queue is ignored (`fi_cancel(3)`).
+                unsafe { cancel(self.rx.cast(), context) };
+            }
+        });
     }
 
     /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
@@ -561,10 +736,7 @@ impl<W: Work> Context<W> {
     pub fn poll(&self) -> std::result::Result<(Completion<W>, bool), Pause> {
         let found = self.inbox.try_with(|inbox| {
             let (at, more) = if inbox.next == inbox.filled {
-                // SAFETY: the queue is open; the buffer has room for as many entries of its format.
-                let read = unsafe {
-                    (self.entries.read)(self.cq, inbox.entries.as_mut_ptr().cast(), inbox.entries.len())
-                };
+                let read = self.read(inbox);
                 if read <= 0 {
                     return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 {
                         Pause::Empty
@@ -573,7 +745,7 @@ impl<W: Work> Context<W> {
                     });
                 }
                 // A batch that was not full has drained the queue; one alone leaves nothing to come back for.
-                if read == 1 && inbox.entries.len() > 1 {
+                if read == inbox.alone {
                     (0, false)
                 } else {
                     (inbox.next, inbox.filled) = (1, read as usize);
@@ -599,6 +771,21 @@ impl<W: Work> Context<W> {
         found.unwrap_or(Err(Pause::Empty))
     }
 
+    /// Reads completions into the inbox, over what is there (`fi_cq_read(3)`). Only in our turn.
+    #[inline(always)]
+    fn read(&self, inbox: &mut Inbox) -> isize {
+        let (room, count) = (inbox.entries.as_mut_ptr(), inbox.entries.len());
+        // SAFETY: the queue is open; the buffer has room for as many entries of its format.
+        unsafe { (self.entries.read)(self.cq, room.cast(), count) }
+    }
+
+    /// Reads the error that is next in the queue (`fi_cq_readerr(3)`). Only in our turn.
+    #[inline(always)]
+    fn read_error(&self, room: &mut ErrorEntry) -> isize {
+        // SAFETY: the queue is open; the entry has room for what any known version writes.
+        unsafe { (self.entries.read_error)(self.cq, ptr::from_mut(room).cast(), 0) }
+    }
+
     /// The error behind [`Pause::Error`].
     #[cold]
     pub fn failure(&self, code: isize) -> Trouble<W> {
@@ -606,10 +793,16 @@ impl<W: Work> Context<W> {
             return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
         }
         let mut room = ErrorEntry::default();
-        // SAFETY: the queue is open; the entry has room for what any known version writes.
-        let read = self.call(|| unsafe { (self.entries.read_error)(self.cq, (&raw mut room).cast(), 0) });
+        // In turn: nothing ends while somebody has the inbox.
+        let found = self.inbox.with(|_| self.read_error(&mut room));
+        self.trouble(found, &room)
+    }
+
+    /// What was read of the queue's errors.
+    #[cold]
+    fn trouble(&self, found: isize, room: &ErrorEntry) -> Trouble<W> {
         let _ = room.appended;
-        match read {
+        match found {
             1.. => Trouble::Operation(Failure {
                 // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once.
                 lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::back(context) }),
@@ -618,10 +811,25 @@ impl<W: Work> Context<W> {
                 data: room.entry.data,
                 tag: room.entry.tag,
             }),
-            _ if read == 0 || read == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
-            _ => Trouble::Queue(i32::try_from(-read).unwrap_or(i32::MAX)),
+            _ if found == 0 || found == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
+            _ => Trouble::Queue(i32::try_from(-found).unwrap_or(i32::MAX)),
         }
     }
+}
+
+impl<W: Work> Drop for Context<W> {
+    fn drop(&mut self) {
+        if let Some(asker) = self.inbox.with(|inbox| inbox.asker.take()) {
+            // SAFETY: from `posted` of a lease of this `W`, and not with the provider, by the invariant.
+            drop(unsafe { Lease::<W>::back(asker.context) });
+        }
+    }
+}
+
+/// What a peek without a message comes to.
+#[inline(always)]
+fn missed<W: Work>(code: i32) -> Peek<W> {
+    if code == sys::FI_ENOMSG as i32 { Peek::Nothing } else { Peek::Failed(code) }
 }
 
 /// Ends the process when dropped: bytes that are lent for the span of a call are still with the provider.

@@ -106,7 +106,7 @@ pub(crate) fn receive<W: Work<Convertor = Buffer, Request = Request>>(len: usize
 pub(crate) fn place<W: Work<Convertor = Buffer, Request = Request>>(buffer: Buffer) -> (Place<W>, Host<W>) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    let memory = Box::leak(Box::<Operation<W>>::new_uninit());
+    let memory = Box::leak(Box::<Operation<W>>::new_zeroed());
     let at = NonNull::from(memory).cast();
     // SAFETY: buffer and request live for ever.
     let loan = unsafe { Loan::new(buffer, Route::Prepared, Request { number }) };

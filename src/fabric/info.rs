@@ -157,6 +157,11 @@ pub struct InfoList {
     raw: NonNull<sys::fi_info>,
 }
 
+// SAFETY: an owned list, which libfabric frees in any thread.
+unsafe impl Send for InfoList {}
+// SAFETY: nothing writes to the list once it is there.
+unsafe impl Sync for InfoList {}
+
 impl InfoList {
     pub(super) fn own(library: &'static Library, raw: NonNull<sys::fi_info>) -> Self {
         Self { library, raw }

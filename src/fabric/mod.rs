@@ -18,17 +18,19 @@ mod loan;
 mod locality;
 mod objects;
 mod operation;
+mod pool;
 mod registration;
 pub mod usnic;
 
-pub use context::{Completion, Context, Failure, Pause, Post, Trouble, Unposted};
+pub use context::{Completion, Context, Failure, Late, Pause, Peek, Post, Trouble, Unposted, Wanted};
 pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
 pub use loan::{Convertor, Loan, Payload, Piece, Route, Source, View};
 pub use locality::{Locality, Pci, take_turn};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};
-pub use operation::{Ended, Id, Lease, LoanOf, Operation, Place, Pool, Standing, Work};
+pub use operation::{Ended, Id, Lease, LoanOf, Operation, Place, Standing, Work};
+pub use pool::Pool;
 pub use registration::{Device, Interface, Registration};
 
 pub use libfabric_sys::bindgen as sys;

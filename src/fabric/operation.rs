@@ -2,7 +2,7 @@
 //!
 //! libfabric keeps a pointer to the first 64 bytes (`fi_context2`) from the posting call until the
 //! completion is read, and gives it back then. Behind them lies what the operation needs meanwhile, and
-//! the transport's own state. Operations live in memory that the host lends ([`Place`]) or in a [`Pool`].
+//! the transport's own state. Operations live in memory that the host lends ([`Place`]) or in a [`Pool`](super::Pool).
 //!
 //! A lease is not `Copy`. Posting consumes it, and only the completion brings it back: what is posted
 //! cannot be posted again, given back to its pool, or looked at.
@@ -13,14 +13,14 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::loan::{Convertor, Loan, Memory, Payload, Piece, View};
 use super::objects::Domain;
+use super::pool::Home;
 use super::registration::Registration;
 use super::sys::fi_context2;
 use crate::error::Result;
-use crate::sync::EngineCell;
 
 /// The state of a transport's operations, and what their loans are made of.
 pub trait Work: Send + Sized {
@@ -38,26 +38,33 @@ pub type LoanOf<W> = Loan<<W as Work>::Convertor, <W as Work>::Request>;
 pub struct Operation<W: Work> {
     scratch: MaybeUninit<fi_context2>,
     watched: Watched,
-    state: State<W>,
+    state: MaybeUninit<State<W>>,
 }
 
-/// What a [`Standing`] sees.
+/// What a [`Standing`] sees, whenever it looks: all of it is read and written as one does what others may
+/// look at.
 struct Watched {
     /// Where the operation is posted: the address of the provider's object; 0 when it is not.
     posted_at: AtomicUsize,
-    given_up: AtomicBool,
+    /// `GIVEN_UP` or not, and how often this memory of a pool was an operation, counted in `ONE_MORE`; memory of the
+    /// host's always counts 0.
+    marks: AtomicUsize,
 }
 
+/// The host gave the operation up.
+const GIVEN_UP: usize = 1;
+const ONE_MORE: usize = 2;
+
 impl Watched {
-    const fn new() -> Self {
-        Self { posted_at: AtomicUsize::new(0), given_up: AtomicBool::new(false) }
+    fn generation(&self) -> usize {
+        self.marks.load(Ordering::Relaxed) & !GIVEN_UP
     }
 }
 
 /// What the operation needs as long as it is posted, and the transport's own state.
 struct State<W: Work> {
-    /// The pool that it belongs to; null for memory of the host's.
-    home: *const Shelf<W>,
+    /// The pool that it belongs to; none for memory of the host's.
+    home: Option<Home<W>>,
     loan: Option<LoanOf<W>>,
     held: Held,
     body: W,
@@ -65,6 +72,10 @@ struct State<W: Work> {
 
 /// The memory of the message of an operation.
 enum Held {
+    /// What the loan describes, in one piece of host memory.
+    ///
+    /// INVARIANT: there is a loan and no home; nothing but the body needs a drop.
+    InPlace,
     /// None: the message is empty.
     Nothing,
     /// What the loan describes, in one piece of host memory.
@@ -75,21 +86,104 @@ enum Held {
     Bytes(Box<[u8]>),
 }
 
+/// Where an operation lies or may lie.
+///
+/// INVARIANT: memory of an `Operation<W>`, aligned, whose bytes are initialised, whatever they are; it
+/// stays as long as this is used. What is watched may be read and written by anybody, the state by whom the lease
+/// says.
+pub(super) struct Slot<W: Work>(NonNull<Operation<W>>);
+
+impl<W: Work> Clone for Slot<W> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<W: Work> Copy for Slot<W> {}
+
+impl<W: Work> Slot<W> {
+    /// # Safety
+    /// The invariant.
+    #[inline(always)]
+    pub(super) unsafe fn new(at: NonNull<Operation<W>>) -> Self {
+        const { assert!(align_of::<Operation<W>>() == 8) };
+        Self(at)
+    }
+
+    #[inline(always)]
+    fn addr(self) -> usize {
+        self.0.addr().get()
+    }
+
+    #[inline(always)]
+    fn watched(&self) -> &Watched {
+        // SAFETY: memory that stays, initialised and aligned, by the invariant; atomics take any bytes, and
+        // nothing around them is named.
+        unsafe { &(*self.0.as_ptr()).watched }
+    }
+
+    #[inline(always)]
+    fn state(self) -> *mut State<W> {
+        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
+        unsafe { (&raw mut (*self.0.as_ptr()).state).cast() }
+    }
+
+    #[inline(always)]
+    fn body(self) -> *mut W {
+        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
+        unsafe { &raw mut (*self.state()).body }
+    }
+
+    /// Notes that nothing is posted here, and nothing given up, in memory of the host's.
+    #[inline(always)]
+    fn vacate(self) {
+        self.watched().posted_at.store(0, Ordering::Relaxed);
+        self.watched().marks.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes an operation of memory of a pool's.
+    ///
+    /// # Safety
+    /// Nobody has a lease of it.
+    #[inline]
+    pub(super) unsafe fn fill(self, home: Home<W>, body: W) -> Lease<W> {
+        // Nothing is posted where no lease is, since a lease that came back said so.
+        let watched = self.watched();
+        watched.marks.store(watched.generation().wrapping_add(ONE_MORE), Ordering::Relaxed);
+        let state = State { home: Some(home), loan: None, held: Held::Nothing, body };
+        // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
+        // there before needs no drop, since a lease that ends moves everything out.
+        unsafe { self.state().write(state) };
+        Lease(self)
+    }
+
+    /// What may be asked while it is posted.
+    pub(super) fn standing<'a>(self) -> Standing<'a, W> {
+        Standing { slot: self, generation: self.watched().generation(), alive: PhantomData }
+    }
+
+    /// The same, if this is the operation of that name.
+    pub(super) fn standing_as<'a>(self, which: Id) -> Option<Standing<'a, W>> {
+        let generation = which.generation;
+        (self.addr() == which.at).then_some(Standing { slot: self, generation, alive: PhantomData })
+    }
+}
+
 /// Memory of the host's for one operation, and the loan that it is for.
 pub struct Place<W: Work> {
-    at: NonNull<Operation<W>>,
+    slot: Slot<W>,
     loan: LoanOf<W>,
 }
 
 impl<W: Work> Place<W> {
     /// # Safety
-    /// `at` is valid for writes of an `Operation<W>`, aligned to 8 bytes, and stays so and unmoved until
-    /// the loan's request is completed, or the loan is dropped without that. Nobody else uses it, but
-    /// for [`Standing::at`].
+    /// `at` is memory of an `Operation<W>`, initialised with whatever bytes, aligned to 8 of them, and stays so
+    /// and unmoved until the loan's request is completed, or the loan is dropped without that. Nobody else
+    /// uses it, but for [`Standing::at`].
     #[inline]
     pub unsafe fn new(at: NonNull<Operation<W>>, loan: LoanOf<W>) -> Self {
-        const { assert!(align_of::<Operation<W>>() == 8) };
-        Self { at, loan }
+        // SAFETY: such memory, for as long as the operation may be in it.
+        Self { slot: unsafe { Slot::new(at) }, loan }
     }
 
     /// What is lent.
@@ -101,8 +195,7 @@ impl<W: Work> Place<W> {
     /// The loan alone: another operation serves the request. What is asked of the [`Standing`] here is
     /// answered with "not posted".
     pub fn vacate(self) -> LoanOf<W> {
-        // SAFETY: valid for writes by the promise of `new`.
-        unsafe { Operation::vacate(self.at) };
+        self.slot.vacate();
         self.loan
     }
 
@@ -115,55 +208,32 @@ impl<W: Work> Place<W> {
     /// Makes the operation, of the memory that the loan describes.
     #[inline(always)]
     pub fn install(self, body: W) -> Lease<W> {
-        let state = State { home: ptr::null(), loan: Some(self.loan), held: Held::Loan, body };
-        // SAFETY: valid for this write by the promise of `new`. What was there before needs no drop: a
-        // lease that ends moves everything out.
-        unsafe { Operation::write(self.at, state) };
-        Lease(self.at)
-    }
-}
-
-impl<W: Work> Operation<W> {
-    /// Writes everything but the scratch.
-    ///
-    /// # Safety
-    /// `at` is valid for writes of an operation, and aligned.
-    #[inline(always)]
-    unsafe fn write(at: NonNull<Self>, state: State<W>) {
-        // SAFETY: the caller's promise.
-        unsafe { Self::vacate(at) };
-        // SAFETY: a field of what the caller says is valid.
-        let slot = unsafe { &raw mut (*at.as_ptr()).state };
-        // SAFETY: valid and aligned, for the same reason; what was there before needs no drop.
-        unsafe { slot.write(state) };
-    }
-
-    /// Notes that nothing is posted in memory where no operation is.
-    ///
-    /// # Safety
-    /// `at` is valid for writes of an operation, and aligned.
-    #[inline(always)]
-    unsafe fn vacate(at: NonNull<Self>) {
-        // SAFETY: a field of what the caller says is valid.
-        let watched = unsafe { &raw mut (*at.as_ptr()).watched };
-        // SAFETY: valid and aligned, for the same reason; what was there before needs no drop.
-        unsafe { watched.write(Watched::new()) };
+        let state = State { home: None, loan: Some(self.loan), held: Held::InPlace, body };
+        self.slot.vacate();
+        // SAFETY: aligned memory that stays, and that nobody else writes, by the promise of `new`. What was there
+        // before needs no drop: a lease that ends moves everything out.
+        unsafe { self.slot.state().write(state) };
+        Lease(self.slot)
     }
 }
 
 /// Which operation: to be compared, and to ask for its cancellation. It gives no right to the memory.
+/// No two operations of a pool have the same, unless 2^63 came between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Id(pub(super) usize);
+pub struct Id {
+    pub(super) at: usize,
+    generation: usize,
+}
 
 /// The only right to an operation that is not posted.
 ///
 /// INVARIANT: everything but the scratch is initialised; nobody else reads or writes the state, and only
 /// a [`Standing`] what is watched.
-pub struct Lease<W: Work>(NonNull<Operation<W>>);
+pub struct Lease<W: Work>(Slot<W>);
 
 // SAFETY: the only right to the operation goes with it; what lies there may go to another thread: the
 // state and the request by the bounds of `Work`, the convertor by those of `Convertor`, buffers and
-// registrations are `Send`, and a pool's shelf is reached through its cell.
+// registrations are `Send`, and a pool is reached through its cell.
 unsafe impl<W: Work> Send for Lease<W> {}
 
 impl<W: Work> Deref for Lease<W> {
@@ -185,25 +255,19 @@ impl<W: Work> Lease<W> {
     /// Which operation.
     #[inline]
     pub fn id(&self) -> Id {
-        Id(self.0.addr().get())
+        Id { at: self.0.addr(), generation: self.0.watched().generation() }
     }
 
     #[inline(always)]
     fn state(&self) -> &State<W> {
         // SAFETY: initialised, and ours alone, by the invariant.
-        unsafe { &(*self.0.as_ptr()).state }
+        unsafe { &*self.0.state() }
     }
 
     #[inline(always)]
     fn state_mut(&mut self) -> &mut State<W> {
         // SAFETY: initialised, and ours alone, by the invariant.
-        unsafe { &mut (*self.0.as_ptr()).state }
-    }
-
-    #[inline(always)]
-    fn watched(&self) -> &Watched {
-        // SAFETY: initialised by the invariant; all its fields are atomic.
-        unsafe { &(*self.0.as_ptr()).watched }
+        unsafe { &mut *self.0.state() }
     }
 
     #[inline(always)]
@@ -225,7 +289,7 @@ impl<W: Work> Lease<W> {
     #[inline]
     pub fn room(&self) -> usize {
         match &self.state().held {
-            Held::Loan | Held::Device(_) => self.loan().map_or(0, Loan::size),
+            Held::InPlace | Held::Loan | Held::Device(_) => self.loan().map_or(0, Loan::size),
             Held::Bytes(bytes) => bytes.len(),
             Held::Nothing => 0,
         }
@@ -282,18 +346,17 @@ impl<W: Work> Lease<W> {
 
     /// Whether the host gave it up.
     pub fn is_given_up(&self) -> bool {
-        self.watched().given_up.load(Ordering::Relaxed)
+        self.0.watched().marks.load(Ordering::Relaxed) & GIVEN_UP != 0
     }
 
     /// Ends the operation: its memory goes back to where it came from, a registration is given up.
     pub fn end(self) -> Ended<W> {
-        let at = ManuallyDrop::new(self).0;
-        // SAFETY: initialised but for the scratch, which may be anything, and moved out of once: the lease
-        // is gone, and what is written next does not drop what was there.
-        let State { home, loan, held, body } = unsafe { at.read() }.state;
-        // SAFETY: null, or the pool's shelf, which stays as long as one of its operations is out.
-        if let Some(home) = unsafe { home.as_ref() } {
-            home.state.with(|state| state.free.push(at));
+        let slot = ManuallyDrop::new(self).0;
+        // SAFETY: initialised, and moved out once: the lease is gone, and what is written here next does not
+        // drop what was there.
+        let State { home, loan, held, body } = unsafe { slot.state().read() };
+        if let Some(home) = home {
+            home.take_back(slot);
         }
         let bytes = if let Held::Bytes(bytes) = held { Some(bytes) } else { None };
         Ended { body, loan, bytes }
@@ -304,7 +367,9 @@ impl<W: Work> Lease<W> {
         let view = self.view();
         match &self.state().held {
             Held::Nothing => Memory::EMPTY,
-            Held::Loan => Memory::of(view.and_then(|view| view.convertor.payload(view.route)), None),
+            Held::InPlace | Held::Loan => {
+                Memory::of(view.and_then(|view| view.convertor.payload(view.route)), None)
+            }
             Held::Device(right) => {
                 Memory::of(view.and_then(|view| view.convertor.device_payload(view.route)), right.as_ref())
             }
@@ -317,7 +382,7 @@ impl<W: Work> Lease<W> {
         let convertor = self.loan().map(Loan::convertor);
         match &mut self.state_mut().held {
             Held::Nothing => Memory::EMPTY,
-            Held::Loan => Memory::of(convertor.and_then(Convertor::landing), None),
+            Held::InPlace | Held::Loan => Memory::of(convertor.and_then(Convertor::landing), None),
             Held::Device(right) => Memory::of(convertor.and_then(Convertor::device_landing), right.as_ref()),
             Held::Bytes(bytes) => {
                 let piece = Piece { start: bytes.as_mut_ptr(), len: bytes.len() };
@@ -332,31 +397,31 @@ impl<W: Work> Lease<W> {
         self.loan()?.convertor().landing()
     }
 
-    /// If the operation is the host's and its message lies in the loan's memory, ends it.
+    /// Ends an operation of the host's whose message of so many bytes lies in the loan's memory, and fits.
     ///
     /// # Errors
     /// The operation itself, if it is another.
     #[inline(always)]
-    pub fn end_in_place(self) -> std::result::Result<LoanOf<W>, Self> {
+    pub fn end_in_place(self, len: usize) -> std::result::Result<LoanOf<W>, Self> {
         let state = self.state();
-        if !state.home.is_null() || !matches!(state.held, Held::Loan) || state.loan.is_none() {
+        let (Held::InPlace, Some(loan)) = (&state.held, &state.loan) else { return Err(self) };
+        if len > loan.size() {
             return Err(self);
         }
-        let at = ManuallyDrop::new(self).0;
-        // SAFETY: initialised but for the scratch, which may be anything, and moved out of once: the lease
-        // is gone, and what is written next does not drop what was there.
-        let State { loan, held, body, .. } = unsafe { at.read() }.state;
-        // What lies in the loan's memory holds nothing else, and host memory goes back with the request.
-        std::mem::forget(held);
-        drop(body);
-        loan.ok_or_else(|| unreachable!("looked at above"))
+        let (loan, body) = (ptr::from_ref(loan), self.0.body());
+        let _ended = ManuallyDrop::new(self);
+        // SAFETY: initialised and ours, as the lease said, which is gone: dropped here once.
+        unsafe { body.drop_in_place() };
+        // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
+        // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
+        Ok(unsafe { loan.read() })
     }
 
     /// Gives the operation to the provider, at the object of this address: what libfabric gets as its context.
     #[inline(always)]
     pub(super) fn posted(self, at: usize) -> NonNull<c_void> {
-        self.watched().posted_at.store(at, Ordering::Relaxed);
-        ManuallyDrop::new(self).0.cast()
+        self.0.watched().posted_at.store(at, Ordering::Relaxed);
+        ManuallyDrop::new(self).0.0.cast()
     }
 
     /// The lease whose context libfabric gives back, or has not taken.
@@ -366,16 +431,21 @@ impl<W: Work> Lease<W> {
     /// that it comes back.
     #[inline(always)]
     pub(super) unsafe fn back(context: NonNull<c_void>) -> Self {
-        let lease = Self(context.cast());
-        lease.watched().posted_at.store(0, Ordering::Relaxed);
+        // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
+        let lease = Self(unsafe { Slot::new(context.cast()) });
+        lease.0.watched().posted_at.store(0, Ordering::Relaxed);
         lease
     }
 }
 
 impl<W: Work> Drop for Lease<W> {
     fn drop(&mut self) {
-        // SAFETY: the right to the operation, once more; the one that is dropped here is not used again.
-        drop(Self(self.0).end());
+        let home = self.state().home;
+        // SAFETY: initialised and ours, by the invariant, and not used again: dropped here once.
+        unsafe { self.0.state().drop_in_place() };
+        if let Some(home) = home {
+            home.take_back(self.0);
+        }
     }
 }
 
@@ -389,160 +459,42 @@ pub struct Ended<W: Work> {
     pub bytes: Option<Box<[u8]>>,
 }
 
-/// The place of an operation that may be posted, to be cancelled.
+/// An operation that may be posted, to be cancelled.
 pub struct Standing<'a, W: Work> {
-    at: NonNull<Operation<W>>,
+    slot: Slot<W>,
+    generation: usize,
     alive: PhantomData<&'a ()>,
 }
 
 impl<W: Work> Standing<'_, W> {
+    /// The one in memory of the host's.
+    ///
     /// # Safety
-    /// A [`Place`] of this memory was [installed](Place::install) or [vacated](Place::vacate), or
-    /// `Operation::vacate` was called for it, and the memory stays for the lifetime.
+    /// A [`Place`] of this memory was [installed](Place::install) or [vacated](Place::vacate), and the memory
+    /// stays for the lifetime.
     pub unsafe fn at(at: NonNull<Operation<W>>) -> Self {
-        Self { at, alive: PhantomData }
+        // SAFETY: the memory of a place, which stays.
+        Self { slot: unsafe { Slot::new(at) }, generation: 0, alive: PhantomData }
     }
 
     /// Which operation.
     pub fn id(&self) -> Id {
-        Id(self.at.addr().get())
-    }
-
-    fn watched(&self) -> &Watched {
-        // SAFETY: initialised memory by the promise of `at`, all of it atomic; nothing around it is named.
-        unsafe { &(*self.at.as_ptr()).watched }
+        Id { at: self.slot.addr(), generation: self.generation }
     }
 
     /// Notes that the host gave it up.
     pub fn give_up(&self) {
-        self.watched().given_up.store(true, Ordering::Relaxed);
+        self.slot.watched().marks.fetch_or(GIVEN_UP, Ordering::Relaxed);
     }
 
-    /// What the provider knows the operation by, if it is posted at the object of this address.
+    /// What the provider knows the operation by, if it is posted at the object of this address, and it is still
+    /// the same.
     pub(super) fn context(&self, at: usize) -> Option<*mut c_void> {
-        let posted_at = self.watched().posted_at.load(Ordering::Relaxed);
-        (at != 0 && posted_at == at).then(|| self.at.as_ptr().cast())
-    }
-}
-
-/// Operations of our own: answers, probes, blocking sends.
-///
-/// Memory grows in blocks. It is given back when the pool ends, unless an operation is out then: its
-/// lease keeps what it needs.
-pub struct Pool<W: Work> {
-    shelf: NonNull<Shelf<W>>,
-}
-
-struct Shelf<W: Work> {
-    state: EngineCell<Free<W>>,
-}
-
-struct Free<W: Work> {
-    free: Vec<NonNull<Operation<W>>>,
-    blocks: Vec<NonNull<[MaybeUninit<Operation<W>>]>>,
-}
-
-// SAFETY: the pointers are to memory that the pool owns; each is handed out to one lease at a time.
-unsafe impl<W: Work> Send for Free<W> {}
-// SAFETY: a pool owns its shelf, which is reached through a cell.
-unsafe impl<W: Work> Send for Pool<W> {}
-// SAFETY: the shelf is reached through a cell, which lends it to one thread at a time.
-unsafe impl<W: Work> Sync for Pool<W> {}
-
-const BLOCK: usize = 64;
-
-impl<W: Work> Default for Pool<W> {
-    /// An empty pool.
-    fn default() -> Self {
-        let state = EngineCell::new(Free { free: Vec::new(), blocks: Vec::new() });
-        Self { shelf: NonNull::from(Box::leak(Box::new(Shelf { state }))) }
-    }
-}
-
-impl<W: Work> Pool<W> {
-    #[inline]
-    fn shelf(&self) -> &Shelf<W> {
-        // SAFETY: made in `default` and given up in `drop` only.
-        unsafe { self.shelf.as_ref() }
-    }
-
-    /// An operation with the given state and an empty message.
-    #[inline]
-    pub fn take(&self, body: W) -> Lease<W> {
-        let at = self.shelf().state.with(|state| {
-            if state.free.is_empty() {
-                state.grow();
-            }
-            state.free.pop()
-        });
-        let at = at.expect("a pool that has grown has a free operation");
-        let state = State { home: self.shelf.as_ptr(), loan: None, held: Held::Nothing, body };
-        // SAFETY: memory of a block, which stays as long as this operation is out; it was free.
-        unsafe { Operation::write(at, state) };
-        Lease(at)
-    }
-
-    /// The operation of this name, if it is one of this pool's.
-    pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
-        self.all().find(|operation| operation.id() == which)
-    }
-
-    /// Every operation of this pool, wherever it is.
-    pub fn all(&self) -> impl Iterator<Item = Standing<'_, W>> {
-        let blocks = self.shelf().state.with(|state| state.blocks.clone());
-        blocks.into_iter().flat_map(|block| {
-            let first = block.cast::<Operation<W>>();
-            (0..BLOCK).map(move |place| {
-                // SAFETY: in bounds of the block.
-                let at = unsafe { first.add(place) };
-                // SAFETY: `grow` made it say that it is not posted; blocks stay as long as the pool.
-                unsafe { Standing::at(at) }
-            })
-        })
-    }
-
-    /// Operations that are out.
-    pub fn out(&self) -> usize {
-        self.shelf().state.with(|state| state.out())
-    }
-}
-
-impl<W: Work> Drop for Pool<W> {
-    fn drop(&mut self) {
-        // What is out points to the shelf and lies in its blocks: both stay then.
-        let Some(blocks) =
-            self.shelf().state.with(|state| (state.out() == 0).then(|| std::mem::take(&mut state.blocks)))
-        else {
-            return;
-        };
-        for block in blocks {
-            // SAFETY: leaked in `grow`, and nothing in it is in use.
-            drop(unsafe { Box::from_raw(block.as_ptr()) });
-        }
-        // SAFETY: leaked in `default`; no operation is out that could point to it.
-        drop(unsafe { Box::from_raw(self.shelf.as_ptr()) });
-    }
-}
-
-impl<W: Work> Free<W> {
-    fn out(&self) -> usize {
-        self.blocks.len() * BLOCK - self.free.len()
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let block: Box<[MaybeUninit<Operation<W>>]> = (0..BLOCK).map(|_| MaybeUninit::uninit()).collect();
-        let block = NonNull::from(Box::leak(block));
-        self.blocks.push(block);
-        self.free.reserve(BLOCK * self.blocks.len());
-        let first = block.cast::<Operation<W>>();
-        for place in (0..BLOCK).rev() {
-            // SAFETY: in bounds of the block.
-            let at = unsafe { first.add(place) };
-            // SAFETY: memory of an operation that nobody uses yet.
-            unsafe { Operation::vacate(at) };
-            self.free.push(at);
-        }
+        let watched = self.slot.watched();
+        let is_there = at != 0
+            && watched.posted_at.load(Ordering::Relaxed) == at
+            && watched.generation() == self.generation;
+        is_there.then(|| self.slot.0.as_ptr().cast())
     }
 }
 
@@ -551,82 +503,36 @@ mod tests {
     use super::super::fake::{self, Buffer, Request};
     use super::*;
 
-    struct Count {
-        count: u64,
-    }
+    struct Plain;
 
-    impl Work for Count {
+    impl Work for Plain {
         type Convertor = Buffer;
         type Request = Request;
     }
 
     #[test]
-    fn operations_come_back_and_are_used_again() {
-        let pool: Pool<Count> = Pool::default();
-        let first = pool.take(Count { count: 7 });
-        let which = first.id();
-        assert_eq!((first.count, first.room(), pool.out()), (7, 0, 1));
-        assert_eq!(first.end().body.count, 7);
-        let second = pool.take(Count { count: 8 });
-        assert!(second.id() == which && second.count == 8);
-        let many: Vec<_> = (0..200).map(|n| pool.take(Count { count: n })).collect();
-        assert!(many.iter().enumerate().all(|(n, operation)| operation.count == n as u64));
-        assert_eq!(pool.out(), 201);
-        drop(many);
-        assert_eq!(pool.out(), 1);
-    }
-
-    #[test]
-    fn an_operation_outlives_its_pool() {
-        let pool: Pool<Count> = Pool::default();
-        let mut operation = pool.take(Count { count: 7 });
-        operation.hold_bytes(vec![1, 2, 3].into());
-        drop(pool);
-        assert_eq!(operation.count, 7);
-        let Ended { body, bytes, .. } = operation.end();
-        assert_eq!((body.count, bytes.as_deref()), (7, Some(&[1, 2, 3][..])));
-    }
-
-    #[test]
-    fn the_memory_of_a_posted_operation_is_its_own() {
-        let pool: Pool<Count> = Pool::default();
-        let mut operation = pool.take(Count { count: 7 });
-        operation.hold_bytes(vec![0; 3].into());
-        let (which, Memory { piece, .. }) = (operation.id(), operation.landing());
-        let context = operation.posted(5);
-        let standing = pool.standing(which).expect("one of the pool's");
-        assert_eq!(standing.context(6), None, "posted elsewhere");
-        assert_eq!(standing.context(5), Some(context.as_ptr()));
-        // SAFETY: as the provider would: the buffer is the operation's, and that is posted.
-        unsafe { piece.start.write_bytes(9, piece.len) };
-        // SAFETY: posted above, and back this once.
-        let operation = unsafe { Lease::<Count>::back(context) };
-        assert_eq!((standing.context(5), pool.out()), (None, 1));
-        assert_eq!(operation.bytes(), Some(&[9; 3][..]));
-    }
-
-    #[test]
     fn a_request_is_free_when_its_operation_has_ended() {
-        let (place, host) = fake::receive::<Count>(16);
-        let operation = place.install(Count { count: 1 });
+        let (place, host) = fake::receive::<Plain>(16);
+        let operation = place.install(Plain);
         assert!(operation.lands_in_place() && operation.room() == 16);
         let standing = host.standing();
         assert!(!operation.is_given_up() && standing.id() == operation.id());
         standing.give_up();
         assert!(operation.is_given_up());
-        let Ok(loan) = operation.end_in_place() else { panic!("it lands in place") };
+        let Err(operation) = operation.end_in_place(17) else { panic!("it is too long") };
+        let Ok(loan) = operation.end_in_place(16) else { panic!("it lands in place") };
         assert_eq!(loan.end().number, host.number);
-        let (place, host) = fake::receive::<Count>(16);
+        let (place, host) = fake::receive::<Plain>(16);
         assert_eq!(place.vacate().end().number, host.number);
         assert_eq!(host.standing().context(0), None);
     }
 
     #[test]
     fn an_operation_with_a_buffer_of_its_own_does_not_end_in_place() {
-        let (place, _host) = fake::receive::<Count>(16);
-        let mut operation = place.install(Count { count: 1 });
+        let (place, _host) = fake::receive::<Plain>(16);
+        let mut operation = place.install(Plain);
         operation.hold_bytes(vec![3; 16].into());
-        let Err(operation) = operation.end_in_place() else { panic!("the bytes are elsewhere") };
+        let Err(operation) = operation.end_in_place(16) else { panic!("the bytes are elsewhere") };
         let Ended { loan, bytes, .. } = operation.end();
         assert!(loan.is_some() && bytes.is_some_and(|bytes| *bytes == [3; 16]));
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use super::handles::Comm;
-use super::sys::{MtlRequest, ProcessName};
+use super::mtl::{Comm, Req};
+use super::sys::ProcessName;
 use crate::error::Result;
 use crate::fabric::Device;
 use crate::mtl::Route;
@@ -77,8 +77,5 @@ pub unsafe trait Abi: Copy + Send + Sync + 'static {
     fn note<'a>(comm: Comm<Self>) -> Option<&'a AtomicUsize>;
 
     /// How the host prepared the convertor of a send with this request; `None` for a blocking one.
-    ///
-    /// # Safety
-    /// A live request head of a send, if any.
-    unsafe fn route(request: Option<*mut MtlRequest>) -> Route;
+    fn route(request: Option<&Req>) -> Route;
 }

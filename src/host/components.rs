@@ -2,9 +2,11 @@
 //! the links that `make` and `make install` set, and what the export test expects: the scripts read the
 //! lines of the two lists below (`tests/components.sh`).
 
+use std::ffi::CStr;
+
 use super::btl::{self, BtlAbi, Listed, Registry};
 use super::construct::Slot;
-use super::tables::{AsHawser, AsOfi, Table};
+use super::mtl::{self, MtlAbi, Named};
 
 /// Byte transports: each its type and the name of its exported structure.
 macro_rules! byte_transports {
@@ -34,25 +36,34 @@ macro_rules! byte_transports {
     };
 }
 
-/// Matching transports: the OFI MTL under each of its names.
+/// Matching transports: each its type, and a name for it as a type with the name of its exported structure.
 macro_rules! matching_transports {
-    ($($(#[$attribute:meta])* $name:path => $slot:ident,)*) => {
+    ($($(#[$attribute:meta])* $transport:path as $type:ident $name:literal => $slot:ident,)*) => {
         $(
             $(#[$attribute])*
-            #[doc = concat!("The OFI MTL as `", stringify!($name), "`.")]
+            #[doc = concat!("The matching transport `", stringify!($transport), "` as `", stringify!($type), "`.")]
             #[unsafe(no_mangle)]
             pub static $slot: Slot = Slot::empty();
+
+            $(#[$attribute])*
+            struct $type;
+
+            $(#[$attribute])*
+            impl Named for $type {
+                type Component = $transport;
+                const NAME: &'static CStr = $name;
+            }
         )*
 
-        fn fill_matching_transports<A: Table>() {
-            $($(#[$attribute])* $slot.fill(A::component::<$name>());)*
+        fn fill_matching_transports<A: MtlAbi>() {
+            $($(#[$attribute])* $slot.fill(mtl::component::<A, $type>());)*
         }
     };
 }
 
 matching_transports! {
-    AsOfi => mca_mtl_ofi_component,
-    AsHawser => mca_mtl_hawser_component,
+    crate::mtl::ofi::Component as Ofi c"ofi" => mca_mtl_ofi_component,
+    crate::mtl::ofi::Component as Hawser c"hawser" => mca_mtl_hawser_component,
 }
 
 byte_transports! {
@@ -62,7 +73,7 @@ byte_transports! {
 }
 
 /// Fills in all structures for a recognised version.
-pub(super) fn fill<A: BtlAbi + Table>() {
+pub(super) fn fill<A: BtlAbi + MtlAbi>() {
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
 }

@@ -8,9 +8,9 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
 use super::btl::{self, BtlAbi};
+use super::mtl::MtlAbi;
 use super::services::{Relay, Services};
 use super::symbols::Loaded;
-use super::tables::Table;
 use super::{components, sys, v4_1, v5_0};
 
 /// Room for a component structure of any version.
@@ -82,7 +82,7 @@ fn recognise() -> Result<(), String> {
 }
 
 /// A version of the host, as the constructor needs it.
-pub(super) trait Version: BtlAbi + Table {
+pub(super) trait Version: BtlAbi + MtlAbi {
     /// Major and minor number: one form of the tables.
     const NUMBER: (i32, i32);
     /// Releases that hawser has run under. Others of the number are accepted if everything that can be

@@ -1,9 +1,9 @@
 //! The only folder that knows Open MPI.
 //!
 //! [`construct`] recognises the host when the library is loaded and fills in the exported component
-//! structures, or leaves them empty, and the host then declines us itself. `mtl` holds the entry
-//! points, written once for every [`Abi`]; `sys` holds the layouts that all versions share, `v4_1` and
-//! `v5_0` what differs.
+//! structures, or leaves them empty, and the host then declines us itself. `mtl` and `btl` hold the entry
+//! points, written once for every [`Abi`] and every transport; `sys` holds the layouts that all versions
+//! share, `v4_1` and `v5_0` what differs; `params`, `pvars` and `services` are the host's services.
 
 mod abi;
 pub mod btl;
@@ -12,15 +12,12 @@ pub mod components;
 pub mod construct;
 mod foreign;
 mod guard;
-mod handles;
-mod messages;
 mod mtl;
 mod params;
 mod pvars;
 mod services;
 mod symbols;
 pub mod sys;
-mod tables;
 pub mod v4_1;
 pub mod v5_0;
 

@@ -79,6 +79,25 @@ pub struct Component {
 
 const _: () = assert!(size_of::<Component>() == 224);
 
+impl Component {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        mca_version: [0; 3],
+        project: [0; 16],
+        project_version: [0; 3],
+        type_name: [0; 32],
+        type_version: [0; 3],
+        name: [0; 64],
+        version: [0; 3],
+        open: None,
+        close: None,
+        query: None,
+        register: None,
+        flags: 0,
+        _pad0: [0; 28],
+    };
+}
+
 /// The table of a matching transport that `pml/cm` calls.
 ///
 /// C: `mca_mtl_base_module_t`.
@@ -163,6 +182,29 @@ pub struct MtlModule {
 }
 
 const _: () = assert!(size_of::<MtlModule>() == 120);
+
+impl MtlModule {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        max_contextid: 0,
+        max_tag: 0,
+        request_size: 0,
+        flags: 0,
+        _pad0: [0; 4],
+        add_procs: None,
+        del_procs: None,
+        finalize: None,
+        send: None,
+        isend: None,
+        irecv: None,
+        iprobe: None,
+        imrecv: None,
+        improbe: None,
+        cancel: None,
+        add_comm: None,
+        del_comm: None,
+    };
+}
 
 /// `MPI_Status`.
 ///

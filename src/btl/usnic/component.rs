@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::agent::{Finding, Node, Watch};
 use super::mapping::Map;
-use super::meeting::{Pairings, meet};
+use super::meeting::{Pairings, Rail, meet};
 use super::reports::{tell_loss, tell_unreached, title};
 use super::{
     Absent, COUNTERS, Cause, Links, Module, Named, Statistics, Trouble, farther, links, parameters, place,
@@ -28,6 +28,8 @@ pub struct Usnic {
     pub(super) core: Module,
     /// Name of its network interface.
     pub(super) device: String,
+    /// Which of those opened together it is.
+    pub(super) rail: Rail,
     pub(super) shared: Arc<Shared>,
     limits: Limits,
 }
@@ -168,13 +170,13 @@ impl Transport for Usnic {
         })?;
         let map = Map::new(config.map.as_deref(), host);
         let shared = Arc::new(Shared { pairings: Pairings::default(), map });
-        let modules = cores.into_iter().zip(far).map(|((core, device), is_far)| {
+        let modules = cores.into_iter().zip(far).enumerate().map(|(rail, ((core, device), is_far))| {
             if !config.statistics.is_zero() {
                 let title = format!("{}, {device}", title(name));
                 core.print(Statistics::new(title, config.statistics, config.relative));
             }
             let limits = limits(&config, core.facts().speed, rails, is_far);
-            Self { core, device, shared: Arc::clone(&shared), limits }
+            Self { core, device, rail, shared: Arc::clone(&shared), limits }
         });
         Ok(modules.collect())
     }

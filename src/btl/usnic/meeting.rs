@@ -12,15 +12,14 @@ use crate::btl::{Host, Peer};
 use crate::error::Error;
 use crate::wire::modex::{self, Address};
 
-/// What was found out about a peer.
-struct Pairing {
-    /// For each module the address that it talks to.
-    to: Vec<Option<Address>>,
-    /// Modules that have not asked yet.
-    waiting: usize,
-}
+/// Which of the modules that were opened together a module is: what stays when others end.
+pub(super) type Rail = usize;
 
-/// Peers of which not every module has been told.
+/// What was found out about a peer, for modules that have not asked yet: for each the address that it talks
+/// to, if any.
+type Pairing = HashMap<Rail, Option<Address>>;
+
+/// Peers of which not every module has been told, by name.
 #[derive(Default)]
 pub(super) struct Pairings(Mutex<HashMap<u64, Pairing>>);
 
@@ -32,15 +31,10 @@ pub(super) fn meet(all: &[&Usnic], own: usize, peer: &impl Peer, host: &impl Hos
     }
     let module = *all.get(own)?;
     let pairings = &module.shared.pairings;
-    let address = pairings.known(name, own).unwrap_or_else(|| {
+    let address = pairings.take(name, module.rail).unwrap_or_else(|| {
         // The host is asked, which may call us again: nothing is locked meanwhile.
-        let to = pair_with(all, peer, host);
-        let address = to.get(own).cloned().flatten();
-        let waiting = all.len() - 1;
-        if waiting > 0 {
-            pairings.0.lock().insert(name, Pairing { to, waiting });
-        }
-        address
+        let found = all.iter().map(|module| module.rail).zip(pair_with(all, peer, host));
+        pairings.keep(name, module.rail, found.collect())
     })?;
     match module.core.connect(name, &address) {
         Ok(endpoint) => {
@@ -55,29 +49,37 @@ pub(super) fn meet(all: &[&Usnic], own: usize, peer: &impl Peer, host: &impl Hos
 }
 
 impl Pairings {
-    /// What is known already, once for each module.
-    fn known(&self, name: u64, module: usize) -> Option<Option<Address>> {
+    /// What was found out for a module before, once.
+    fn take(&self, name: u64, rail: Rail) -> Option<Option<Address>> {
         let mut pairings = self.0.lock();
         let pairing = pairings.get_mut(&name)?;
-        let address = pairing.to.get(module).cloned().flatten();
-        pairing.waiting -= 1;
-        if pairing.waiting == 0 {
+        let found = pairing.remove(&rail);
+        if pairing.is_empty() {
             pairings.remove(&name);
         }
-        Some(address)
+        found
+    }
+
+    /// Keeps for the other modules what has been found out, and says what it is for this one.
+    fn keep(&self, name: u64, rail: Rail, mut pairing: Pairing) -> Option<Address> {
+        let own = pairing.remove(&rail).flatten();
+        if !pairing.is_empty() {
+            self.0.lock().insert(name, pairing);
+        }
+        own
     }
 }
 
-/// Pairs our modules with a peer's addresses; tells the user where that is not possible.
+/// Pairs our modules with a peer's addresses, for each one or none; tells the user where that is not possible.
 fn pair_with(all: &[&Usnic], peer: &impl Peer, host: &impl Host) -> Vec<Option<Address>> {
     let name = peer.name();
     // Who has no modex record does not use this transport.
-    let Ok(record) = host.published(KEY, name) else { return Vec::new() };
+    let Ok(record) = host.published(KEY, name) else { return vec![None; all.len()] };
     let ours: Vec<_> = all.iter().map(|shell| shell.core.address().clone()).collect();
     let node = peer.node();
     let Some(theirs) = modex::parse(&record) else {
         mismatch(name, node.as_deref(), "published addresses of another version", host);
-        return Vec::new();
+        return vec![None; all.len()];
     };
     let places: Vec<Place> = theirs.iter().filter_map(|address| place(&address.name)).collect();
     let node = node.unwrap_or_else(|| places.first().map_or_else(String::new, Place::to_string));
@@ -136,5 +138,40 @@ fn complain(module: &Usnic, name: u64, address: &Address, error: Error, host: &i
             "internal error after init",
             &format!("btl_usnic: {from} cannot connect to {whom}{to}: {error}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(name: u8) -> Option<Address> {
+        let name = vec![name];
+        Some(Address { incarnation: 1, key: [0; 16], max_datagram: 1472, speed: 10, name, agent: None })
+    }
+
+    const PEER: u64 = 7;
+
+    /// A module that has ended moves the others up in the host's list, but not here.
+    #[test]
+    fn a_module_finds_its_own_address_after_another_has_ended() {
+        let pairings = Pairings::default();
+        let found = [(0, address(10)), (1, address(11)), (2, None)].into_iter().collect();
+        assert_eq!(pairings.keep(PEER, 0, found), address(10));
+        assert_eq!(pairings.take(PEER, 1), Some(address(11)));
+        assert_eq!(pairings.take(PEER, 2), Some(None), "there is none");
+        assert_eq!(pairings.take(PEER, 2), None, "not known, so asked again");
+        assert!(pairings.0.lock().is_empty());
+    }
+
+    /// A module that is told of a peer again does not use up what is there for another.
+    #[test]
+    fn a_module_that_asks_twice_leaves_the_others_theirs() {
+        let pairings = Pairings::default();
+        let found = [(0, address(10)), (1, address(11))].into_iter().collect();
+        assert_eq!(pairings.keep(PEER, 0, found), address(10));
+        assert_eq!(pairings.take(PEER, 0), None);
+        assert_eq!(pairings.take(PEER, 0), None);
+        assert_eq!(pairings.take(PEER, 1), Some(address(11)));
     }
 }

@@ -1,6 +1,7 @@
 //! What the host does with a component before it has a module, and what all modules of one share.
 
-use std::ffi::{c_int, c_void};
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -11,7 +12,7 @@ use super::services::Runtime;
 use super::sys::{BtlComponent, BtlModule};
 use super::{BtlAbi, Listed, params, pvars};
 use crate::btl::{Declined, Host};
-use crate::host::component::{hawser_version, text_into};
+use crate::host::component::{self, Framework};
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
 
@@ -27,8 +28,6 @@ pub(in crate::host) struct Registry {
     /// Values of each performance variable: fixed by the first session that has modules, because a bound
     /// handle of the host's has room for so many, however many modules a later session has. 0 before.
     pub(super) values: AtomicUsize,
-    /// The names of the modules, as the host keeps them.
-    pub(super) names: AtomicPtr<c_void>,
     /// Held by who reads modules beside the host's own calls.
     reading: Mutex<()>,
 }
@@ -38,7 +37,6 @@ impl Registry {
         Self {
             modules: AtomicPtr::new(ptr::null_mut()),
             values: AtomicUsize::new(0),
-            names: AtomicPtr::new(ptr::null_mut()),
             reading: Mutex::new(()),
         }
     }
@@ -106,52 +104,77 @@ unsafe extern "C" fn init<A: BtlAbi, T: Listed>(
     guard_early(T::COMPONENT, "init", ptr::null_mut(), || {
         // SAFETY: the host's variable, by the type of this entry.
         unsafe { foreign::write(count, 0) };
-        let host = Runtime::<A, T>::new();
-        let made = match T::open(&host) {
-            Ok(made) => made,
-            Err(Declined::Told) => return ptr::null_mut(),
-            Err(Declined::Silently(why)) => {
-                if host.is_verbose() {
-                    host.say(&format!("btl:{}: not used: {why}", T::name()));
-                }
-                return ptr::null_mut();
-            }
-        };
-        let bytes = size_of::<*mut BtlModule>() * made.len();
-        // SAFETY: takes any size.
-        let list = unsafe { libc::malloc(bytes) }.cast::<*mut BtlModule>();
-        if list.is_null() {
+        let made = opened::<A, T>();
+        let names: Vec<String> = made.iter().map(|shell| shell.core.device().to_owned()).collect();
+        // What may fail comes before anybody can reach the modules.
+        pvars::register::<A, T>(&names);
+        let modules: Vec<_> = made.into_iter().map(Shell::into_raw).collect();
+        if modules.is_empty() {
             return ptr::null_mut();
         }
-        let names: Vec<String> = made.iter().map(|core| core.device().to_owned()).collect();
-        let modules: Vec<_> = made.into_iter().map(Shell::<A, T>::boxed).collect();
+        // SAFETY: takes any size.
+        let list = unsafe { libc::malloc(size_of_val(&*modules)) }.cast::<*mut BtlModule>();
+        if list.is_null() {
+            handle_alloc_error(Layout::for_value(&*modules));
+        }
         // SAFETY: fresh memory for as many pointers as there are modules.
         unsafe { foreign::write_all(list, modules.iter().copied()) };
         // SAFETY: the host's variable, by the type of this entry.
         unsafe { foreign::write(count, modules.len() as c_int) };
         T::registry().install(modules);
-        pvars::register::<A, T>(&names);
         list
     })
 }
 
+/// Opens the transport's modules; none where the host has some: it could not tell whose peers are whose.
+fn opened<A: BtlAbi, T: Listed>() -> Vec<Box<Shell<A, T>>> {
+    let host = Runtime::<A, T>::new();
+    let found = if T::registry().modules().is_empty() {
+        T::open(&host)
+    } else {
+        Err(Declined::Silently("its modules are in use".to_owned()))
+    };
+    match found {
+        Ok(made) => made.into_iter().map(|core| Box::new(Shell::new(core))).collect(),
+        Err(Declined::Told) => Vec::new(),
+        Err(Declined::Silently(why)) => {
+            if host.is_verbose() {
+                host.say(&format!("btl:{}: not used: {why}", T::name()));
+            }
+            Vec::new()
+        }
+    }
+}
+
 /// The component structure of a transport, for a version.
 pub(in crate::host) fn component<A: BtlAbi, T: Listed>() -> BtlComponent {
-    // SAFETY: plain numbers, padding and optional functions; zero is a value of each.
-    let mut component: BtlComponent = unsafe { std::mem::zeroed() };
-    let (major, minor, release) = A::version();
+    let framework = Framework { project: "opal", name: "btl", version: A::TYPE_VERSION };
+    let name = CString::new(T::name()).unwrap_or_default();
+    let mut component = BtlComponent::EMPTY;
     let base = &mut component.base;
-    base.mca_version = [2, 1, 0];
-    text_into(&mut base.project, "opal");
-    base.project_version = [major, minor, release];
-    text_into(&mut base.type_name, "btl");
-    base.type_version = A::TYPE_VERSION;
-    text_into(&mut base.name, T::name());
-    base.version = hawser_version();
+    *base = component::base::<A>(&framework, &name);
     base.open = Some(open::<T>);
     base.close = Some(close::<T>);
     base.register = Some(register::<T>);
     component.init = Some(init::<A, T>);
     component.progress = Some(progress::<A, T>);
     component
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::btl::fake::{ALIVE, Fake};
+    use crate::host::v4_1::V4_1;
+
+    /// A panic after the modules were opened: here the host whose counters are registered is missing.
+    #[test]
+    fn a_component_that_declines_late_leaves_no_module() {
+        let mut count = 7;
+        // SAFETY: a variable for the number.
+        let list = unsafe { init::<V4_1, Fake>(&raw mut count, false, false) };
+        assert!(list.is_null() && count == 0, "{count} modules");
+        assert!(Fake::registry().modules().is_empty());
+        assert_eq!(ALIVE.get(), 0, "what was opened is closed");
+    }
 }

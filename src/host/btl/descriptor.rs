@@ -1,10 +1,10 @@
 //! Fragments: the descriptors that the host fills and sends, with their memory.
 //!
 //! A fragment is one allocation that never moves: the host's descriptor first, so that its address is
-//! the descriptor's, then our notes, then a block of memory. It has up to two owners at once: the
-//! host, from the moment it is handed out until it is freed (or sent, when the host gave ownership
-//! away with it), and the transport, from `send` until the last byte is acknowledged. It returns to the
-//! pool when both have let go; when the pool ends, so do all that it ever made.
+//! the descriptor's, then our notes, then a block of memory. It is the host's from the moment it is handed
+//! out until the host frees it, which it may not do while it is being sent, or until its send has ended,
+//! when the host gave it away with that. Then it is the pool's again, at once; nobody counts owners. When
+//! the pool ends, so do all that it ever made.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -62,7 +62,7 @@ struct State {
     made: Vec<FragRef>,
 }
 
-// SAFETY: an address; who may touch what is behind it follows from its owners, as the module says.
+// SAFETY: an address; who may touch what is behind it is whoever has the fragment: the host, or the pool.
 unsafe impl Send for FragRef {}
 
 fn layout(class: usize) -> Layout {
@@ -203,10 +203,8 @@ impl Pool {
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Frag>()) else {
             handle_alloc_error(layout)
         };
-        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
-        let descriptor = unsafe { std::mem::zeroed() };
         let fresh = Frag {
-            descriptor: Opaque::new(descriptor),
+            descriptor: Opaque::new(Descriptor::EMPTY),
             segments: Opaque::new([Segment::EMPTY; 2]),
             endpoint: Cell::new(ptr::null_mut()),
             ending: Cell::new(Ending::Silent),

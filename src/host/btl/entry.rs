@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn finalize<A: BtlAbi, T: Listed>(module: *mut BtlM
         T::registry().retire(module);
         // SAFETY: called through the module's own table, for the last time; nobody finds it in the
         // registry any more.
-        let shell = unsafe { Shell::<A, T>::unboxed(module) };
+        let shell = unsafe { Shell::<A, T>::from_raw(module) };
         shell.core.end_module();
         drop(shell);
         code::SUCCESS

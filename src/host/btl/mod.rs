@@ -9,6 +9,8 @@
 mod component;
 mod descriptor;
 mod entry;
+#[cfg(test)]
+mod fake;
 mod module;
 mod params;
 mod pvars;

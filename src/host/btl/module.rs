@@ -102,9 +102,9 @@ pub(super) fn status(outcome: Result<()>) -> c_int {
 }
 
 impl<A: BtlAbi, T: Listed> Shell<A, T> {
-    /// Makes a module of a transport, for the host, which gives it back to `finalize`.
-    pub(super) fn boxed(core: T) -> *mut BtlModule {
-        let shell = Self {
+    /// A module of a transport.
+    pub(super) fn new(core: T) -> Self {
+        Self {
             table: Opaque::new(table::<A, T>(&core)),
             pool: Pool::new(),
             peers: EngineCell::new(Peers::default()),
@@ -113,14 +113,18 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
             copy_limit: core.limits().copy,
             core,
             abi: PhantomData,
-        };
-        Box::into_raw(Box::new(shell)).cast()
+        }
+    }
+
+    /// Hands the module over to the host, which gives it back to `finalize`.
+    pub(super) fn into_raw(self: Box<Self>) -> *mut BtlModule {
+        Box::into_raw(self).cast()
     }
 
     /// The module behind a table.
     ///
     /// # Safety
-    /// `module` was made by [`boxed`](Self::boxed) of the same `A` and `T`, and lives for `'a`.
+    /// `module` came from [`into_raw`](Self::into_raw) of the same `A` and `T`, and lives for `'a`.
     #[inline]
     pub(super) unsafe fn at<'a>(module: *mut BtlModule) -> &'a Self {
         // SAFETY: the address of a shell that the caller knows to live for `'a`: the table is its first field. What the
@@ -132,8 +136,8 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     ///
     /// # Safety
     /// As for [`at`](Self::at), and nobody uses the module any more.
-    pub(super) unsafe fn unboxed(module: *mut BtlModule) -> Box<Self> {
-        // SAFETY: `boxed` made it from a box of this type, and the caller says that nobody uses it any more.
+    pub(super) unsafe fn from_raw(module: *mut BtlModule) -> Box<Self> {
+        // SAFETY: `into_raw` made it from a box of this type, and the caller says that nobody uses it any more.
         unsafe { Box::from_raw(module.cast::<Self>()) }
     }
 
@@ -212,8 +216,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 /// The table of a module.
 fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     let limits = core.limits();
-    // SAFETY: plain numbers, pointers and optional functions; zero is a value of each.
-    let mut table: BtlModule = unsafe { std::mem::zeroed() };
+    let mut table = BtlModule::EMPTY;
     table.component = ptr::from_ref(T::slot()).cast();
     table.eager_limit = limits.eager.min(LONGEST);
     table.rndv_eager_limit = limits.rndv_eager.min(LONGEST);
@@ -296,5 +299,48 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
         if A::LOSS == 0 {
             self.run_error_callback(endpoint, name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::host::btl::fake::Fake;
+    use crate::host::btl::sys::BtlProc;
+    use crate::host::v4_1::V4_1;
+
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    static TOLD: AtomicPtr<BtlProc> = AtomicPtr::new(ptr::null_mut());
+
+    unsafe extern "C" fn failed(_: *mut BtlModule, _: i32, proc: *mut BtlProc, _: *mut std::ffi::c_char) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        TOLD.store(proc, Ordering::Relaxed);
+    }
+
+    /// `del_procs` makes progress for all peers: what happens to others meanwhile is news.
+    #[test]
+    fn a_loss_beside_the_peers_that_are_deleted_is_told() {
+        let [deleted, lost] = [1, 2].map(|number| EndpointId::from_raw(1 << 32 | number));
+        let procs = [[0_u64; 16]; 2];
+        let [of_deleted, of_lost] = procs.each_ref().map(|proc| ptr::from_ref(proc).cast_mut().cast());
+        let module = Box::new(Shell::<V4_1, Fake>::new(Fake::new(&[lost]))).into_raw();
+        // SAFETY: made for these types, and alive.
+        let shell = unsafe { Shell::<V4_1, Fake>::at(module) };
+        for (endpoint, proc) in [(deleted, of_deleted), (lost, of_lost)] {
+            // SAFETY: kept to the end of the test.
+            let proc = unsafe { ProcRef::new(proc) };
+            shell.peers.with(|peers| peers.add(endpoint, proc));
+        }
+        // SAFETY: a module of these types, and a function.
+        unsafe { entry::register_error::<V4_1, Fake>(module, Some(failed)) };
+        let mut endpoints = [handle(deleted)];
+        // SAFETY: a module of these types, and one endpoint; the processes are not looked at.
+        unsafe { entry::del_procs::<V4_1, Fake>(module, 1, ptr::null_mut(), endpoints.as_mut_ptr()) };
+        assert_eq!(CALLS.load(Ordering::Relaxed), 1, "of the one that was not deleted");
+        assert_eq!(TOLD.load(Ordering::Relaxed), of_lost);
+        // SAFETY: nobody uses it any more.
+        drop(unsafe { Shell::<V4_1, Fake>::from_raw(module) });
     }
 }

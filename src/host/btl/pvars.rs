@@ -2,28 +2,15 @@
 //! which says how many modules there are and what they are called.
 
 use std::ffi::{CString, c_int, c_void};
-use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::component::shells;
 use super::sys::BtlPvar;
-use super::{BtlAbi, Listed};
+use super::{BtlAbi, Listed, params};
 use crate::host::foreign;
 use crate::host::guard::guard;
-use crate::host::services::{EnumValue, Services};
-
-/// Values of `opal/mca/base/mca_base_pvar.h` and `mca_base_var.h`.
-mod kind {
-    pub(super) const STATE: i32 = 0;
-    pub(super) const HIGH_WATERMARK: i32 = 4;
-    pub(super) const COUNTER: i32 = 6;
-    pub(super) const INT: i32 = 0;
-    pub(super) const UNSIGNED_LONG_LONG: i32 = 3;
-    pub(super) const READONLY: i32 = 0x080;
-    pub(super) const CONTINUOUS: i32 = 0x100;
-    /// `OPAL_INFO_LVL_4`
-    pub(super) const LEVEL: i32 = 3;
-}
+use crate::host::params::Names;
+use crate::host::pvars::{self, Class, Functions, Source, Variable};
 
 /// Registers everything, once there are modules.
 pub(super) fn register<A: BtlAbi, T: Listed>(names: &[String]) {
@@ -32,74 +19,27 @@ pub(super) fn register<A: BtlAbi, T: Listed>(names: &[String]) {
     }
     let registry = T::registry();
     let _ = registry.values.compare_exchange(0, names.len(), Ordering::AcqRel, Ordering::Acquire);
-    let texts: Vec<CString> =
-        names.iter().map(|name| CString::new(name.as_str()).unwrap_or_default()).collect();
-    let mut values: Vec<EnumValue> = texts
-        .iter()
-        .enumerate()
-        .map(|(index, text)| EnumValue { value: index as c_int, name: text.as_ptr() })
-        .collect();
-    values.push(EnumValue { value: 0, name: ptr::null() });
-    let title = CString::new(T::COMPONENT).unwrap_or_default();
-    let mut devices = ptr::null_mut();
-    // SAFETY: a table ended by a null name, and a variable of ours; the host keeps a copy of the texts.
-    unsafe { (Services::host().enum_create)(title.as_ptr(), values.as_ptr(), &raw mut devices) };
-    registry.names.store(devices, Ordering::Release);
-    let variable = |name: &str, help: &str, class, kind, values, read, index| {
-        add::<T>(&Variable { name, help, class, kind, values, read, index });
+    let text = |text: &str| CString::new(text).unwrap_or_default();
+    let names: Vec<CString> = names.iter().map(|name| text(name)).collect();
+    let values: Vec<_> = (0..).zip(names.iter().map(CString::as_c_str)).collect();
+    let component = text(T::name());
+    let add = |name: &str, help: &str, class, names, functions| {
+        let (name, help, source) = (text(name), text(help), Source::Functions(functions));
+        pvars::register(
+            params::owner(&component),
+            &Variable { name: &name, help: &help, class, names, source },
+        );
     };
-    variable(
-        "devices",
-        "Modules (network interfaces) in use",
-        kind::STATE,
-        kind::INT,
-        devices,
-        device::<T> as *mut c_void,
-        0,
-    );
+    let devices = Names::new(&text(T::COMPONENT), &values);
+    // SAFETY: `device` writes `int`s, the value of a state, as many as `bound` says.
+    let functions = unsafe { Functions::new(device::<T>, bound::<T>, 0) };
+    add("devices", "Modules (network interfaces) in use", Class::State, devices, functions);
     for (index, &(name, help)) in T::COUNTERS.iter().enumerate() {
-        let class = if name.starts_with("max_") { kind::HIGH_WATERMARK } else { kind::COUNTER };
-        let read = value::<A, T> as *mut c_void;
-        variable(name, help.trim(), class, kind::UNSIGNED_LONG_LONG, ptr::null_mut(), read, index);
+        let class = if name.starts_with("max_") { Class::HighWatermark } else { Class::Counter };
+        // SAFETY: `value` writes `unsigned long long`s, the value of these, as many as `bound` says.
+        let functions = unsafe { Functions::new(value::<A, T>, bound::<T>, index) };
+        add(name, help.trim(), class, Names::NONE, functions);
     }
-}
-
-struct Variable<'a> {
-    name: &'a str,
-    help: &'a str,
-    class: c_int,
-    kind: c_int,
-    values: *mut c_void,
-    /// A function of the host's type `mca_base_get_value_fn_t`.
-    read: *mut c_void,
-    /// For that function.
-    index: usize,
-}
-
-fn add<T: Listed>(variable: &Variable<'_>) {
-    let (Ok(name), Ok(help)) = (CString::new(variable.name), CString::new(variable.help)) else { return };
-    let component = CString::new(T::name()).unwrap_or_default();
-    // SAFETY: the host copies the texts; `read` and `bound` have the types that it expects of them, and
-    // the last argument is only a number for them.
-    unsafe {
-        (Services::host().pvar_register)(
-            c"opal".as_ptr(),
-            c"btl".as_ptr(),
-            component.as_ptr(),
-            name.as_ptr(),
-            help.as_ptr(),
-            kind::LEVEL,
-            variable.class,
-            variable.kind,
-            variable.values,
-            0,
-            kind::READONLY | kind::CONTINUOUS,
-            variable.read,
-            ptr::null_mut(),
-            bound::<T> as *mut c_void,
-            ptr::without_provenance_mut(variable.index),
-        )
-    };
 }
 
 /// How many values a variable has, when it is bound (`mca_base_notify_fn_t`).

@@ -2,15 +2,15 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::marker::PhantomData;
-use std::ptr;
 use std::sync::OnceLock;
 
+use super::params::owner;
 use super::sys::{ActiveMessage, BtlProc};
 use super::{BtlAbi, Listed};
 use crate::btl::{Host, Peer};
 use crate::error::Result;
-use crate::host::params;
-use crate::host::services::{Services, say, show_help};
+use crate::host::params::{self, Names};
+use crate::host::services::{say, show_help};
 use crate::host::symbols::symbols;
 
 symbols! {
@@ -39,10 +39,10 @@ impl Own {
     }
 
     /// The host's names of what a byte transport can do.
-    pub(super) fn flag_names() -> *mut c_void {
+    pub(super) fn flag_names() -> Names {
         // SAFETY: the address of the host's own variable, which it fills in when it opens the
         // framework, before any component registers parameters.
-        unsafe { Self::host().flag_names.read() }
+        Names::from_raw(unsafe { Self::host().flag_names.read() })
     }
 
     /// This process.
@@ -157,34 +157,17 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
 
     fn text(&self, parameter: &CStr) -> Option<String> {
         let own = CString::new(T::name()).unwrap_or_default();
-        // SAFETY: zero-ended strings.
-        let index = unsafe {
-            (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), own.as_ptr(), parameter.as_ptr())
-        };
-        params::text(index)
+        params::find(owner(&own), parameter)?.text()
     }
 
     fn is_asked_for(&self) -> bool {
-        // SAFETY: literals; the parameter that selects components has no name of its own.
-        let selection = unsafe {
-            (Services::host().var_find)(c"opal".as_ptr(), c"btl".as_ptr(), ptr::null(), ptr::null())
-        };
-        params::text(selection).is_some_and(|list| {
+        params::selection(owner(c"base")).is_some_and(|list| {
             !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == T::name())
         })
     }
 
     fn is_verbose(&self) -> bool {
-        // SAFETY: literals.
-        let index = unsafe {
-            (Services::host().var_find)(
-                c"opal".as_ptr(),
-                c"btl".as_ptr(),
-                c"base".as_ptr(),
-                c"verbose".as_ptr(),
-            )
-        };
-        params::number(index) > 0
+        params::verbosity(owner(c"base")) > 0
     }
 
     fn notice(&self, topic: &str, line: &str) {

@@ -27,6 +27,12 @@ pub struct BtlComponent {
 
 const _: () = assert!(size_of::<BtlComponent>() == 280);
 
+impl BtlComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, progress: None };
+}
+
 /// What the transport tells when a PUT or GET has ended.
 ///
 /// C: `mca_btl_base_rdma_completion_fn_t`.
@@ -202,6 +208,54 @@ pub struct BtlModule {
 
 const _: () = assert!(size_of::<BtlModule>() == 560);
 
+impl BtlModule {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        component: std::ptr::null(),
+        eager_limit: 0,
+        rndv_eager_limit: 0,
+        max_send_size: 0,
+        rdma_pipeline_send_length: 0,
+        rdma_pipeline_frag_size: 0,
+        min_rdma_pipeline_size: 0,
+        exclusivity: 0,
+        latency: 0,
+        bandwidth: 0,
+        flags: 0,
+        atomic_flags: 0,
+        _pad0: [0; 4],
+        registration_handle_size: 0,
+        get_limit: 0,
+        get_alignment: 0,
+        put_limit: 0,
+        put_alignment: 0,
+        get_local_registration_threshold: 0,
+        put_local_registration_threshold: 0,
+        add_procs: None,
+        del_procs: None,
+        register: None,
+        finalize: None,
+        alloc: None,
+        free: None,
+        prepare_src: None,
+        send: None,
+        sendi: None,
+        put: None,
+        get: None,
+        dump: None,
+        atomic_op: None,
+        atomic_fop: None,
+        atomic_cswap: None,
+        register_mem: None,
+        deregister_mem: None,
+        mpool: std::ptr::null_mut(),
+        register_error: None,
+        ft_event_or_accelerator_max_send_size: 0,
+        flush: None,
+        reserved: [0; 256],
+    };
+}
+
 /// A piece of memory of a descriptor.
 ///
 /// C: `mca_btl_base_segment_t`.
@@ -250,6 +304,21 @@ pub struct Descriptor {
 }
 
 const _: () = assert!(size_of::<Descriptor>() == 104);
+
+impl Descriptor {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        _pad0: [0; 56],
+        segments: std::ptr::null_mut(),
+        segment_count: 0,
+        sent: None,
+        callback_data: std::ptr::null_mut(),
+        context: std::ptr::null_mut(),
+        flags: 0,
+        order: 0,
+        _pad1: [0; 3],
+    };
+}
 
 /// A registered receive callback; its type differs by version.
 ///

@@ -11,14 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
-use super::component;
 use super::construct::Version;
 use super::foreign;
-use super::handles::Comm;
+use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
 use super::symbols::{Loaded, symbols};
-use super::sys::{CmRequest, MtlModule, MtlRequest, Object, ProcessName};
-use super::tables::{self, Named, Table};
+use super::sys::{self as shared, MtlModule, Object, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 use crate::mtl::{Communicator, Route};
@@ -170,16 +168,10 @@ unsafe impl Abi for V4_1 {
     }
 
     #[inline]
-    unsafe fn route(request: Option<*mut MtlRequest>) -> Route {
+    fn route(request: Option<&Req>) -> Route {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
-        let thin = request.is_none_or(|request| {
-            // SAFETY: a live request head.
-            let request = unsafe { (*request).request };
-            // SAFETY: its host request is alive, and is one of pml/cm's.
-            let kind = unsafe { (*request.cast::<CmRequest>()).kind };
-            kind == 1
-        });
+        let thin = request.is_none_or(Req::is_thin_send);
         if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
     }
 }
@@ -198,8 +190,7 @@ unsafe impl BtlAbi for V4_1 {
         message: ActiveMessage,
         mut segment: Segment,
     ) {
-        // SAFETY: plain numbers, pointers and an optional function; zero is a value of each.
-        let mut descriptor: Descriptor = unsafe { std::mem::zeroed() };
+        let mut descriptor = Descriptor::EMPTY;
         descriptor.segments = &raw mut segment;
         descriptor.segment_count = 1;
         // SAFETY: registered, hence a function of this version's type.
@@ -245,20 +236,18 @@ impl Version for V4_1 {
     }
 }
 
-impl Table for V4_1 {
+impl MtlAbi for V4_1 {
     type Component = sys::MtlComponent;
     const FLAGS: u32 = 0;
 
-    fn component<N: Named>() -> sys::MtlComponent {
-        // SAFETY: all fields are plain numbers, padding or optional functions; zero is a value of each.
-        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
-        component.base = tables::base::<Self, N>();
+    fn component<N: Named>(base: shared::Component) -> sys::MtlComponent {
+        let mut component = sys::MtlComponent::EMPTY;
+        component.base = base;
         component.init = Some(init::<N>);
         component
     }
 }
 
 unsafe extern "C" fn init<N: Named>(_progress_threads: bool, _mpi_threads: bool) -> *mut MtlModule {
-    // SAFETY: null: this version does not ask about device memory.
-    unsafe { component::init::<V4_1>(N::NAME, ptr::null_mut()) }
+    mtl::init::<V4_1, N>().0
 }

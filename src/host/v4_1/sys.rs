@@ -24,6 +24,12 @@ pub struct MtlComponent {
 
 const _: () = assert!(size_of::<MtlComponent>() == 272);
 
+impl MtlComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None };
+}
+
 /// Packs and unpacks one (buffer, count, datatype).
 ///
 /// C: `opal_convertor_t`.

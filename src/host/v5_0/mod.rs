@@ -12,14 +12,12 @@ use std::sync::atomic::AtomicUsize;
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
-use super::component;
 use super::construct::Version;
 use super::foreign;
-use super::handles::Comm;
+use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
 use super::symbols::{Loaded, symbols};
-use super::sys::{Component, MtlModule, MtlRequest, ProcessName};
-use super::tables::{self, Named, Table};
+use super::sys::{Component, MtlModule, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 use crate::mtl::Route;
@@ -174,7 +172,7 @@ unsafe impl Abi for V5_0 {
     }
 
     #[inline]
-    unsafe fn route(_request: Option<*mut MtlRequest>) -> Route {
+    fn route(_request: Option<&Req>) -> Route {
         Route::Prepared
     }
 }
@@ -248,14 +246,13 @@ impl Version for V5_0 {
     }
 }
 
-impl Table for V5_0 {
+impl MtlAbi for V5_0 {
     type Component = sys::MtlComponent;
     const FLAGS: u32 = EXTENDED_IDS;
 
-    fn component<N: Named>() -> sys::MtlComponent {
-        // SAFETY: all fields are plain numbers, flags, padding or optional functions; zero is a value of each.
-        let mut component: sys::MtlComponent = unsafe { std::mem::zeroed() };
-        component.base = tables::base::<Self, N>();
+    fn component<N: Named>(base: Component) -> sys::MtlComponent {
+        let mut component = sys::MtlComponent::EMPTY;
+        component.base = base;
         component.init = Some(init::<N>);
         component
     }
@@ -266,6 +263,11 @@ unsafe extern "C" fn init<N: Named>(
     _mpi_threads: bool,
     accelerator: *mut bool,
 ) -> *mut MtlModule {
-    // SAFETY: null, or a variable on the stack of the framework, which reads it when this has returned.
-    unsafe { component::init::<V5_0>(N::NAME, accelerator) }
+    let (module, reaches_devices) = mtl::init::<V5_0, N>();
+    if !module.is_null() {
+        // SAFETY: null, or a variable on the stack of the framework, which its own transports read when this
+        // has returned (`ompi/mca/mtl/base`).
+        unsafe { foreign::write(accelerator, reaches_devices) };
+    }
+    module
 }

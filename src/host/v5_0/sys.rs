@@ -28,6 +28,18 @@ pub struct MtlComponent {
 
 const _: () = assert!(size_of::<MtlComponent>() == 280);
 
+impl MtlComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self = Self {
+        base: Component::EMPTY,
+        param_field: 0,
+        _pad0: [0; 36],
+        init: None,
+        accelerator_support: false,
+        _pad1: [0; 7],
+    };
+}
+
 /// The functions of the machine's devices, as far as they are needed.
 ///
 /// C: `opal_accelerator_base_module_t`.

@@ -10,7 +10,8 @@ use crate::mtl::{Envelope, Outcome, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::Layout;
 
-/// The transport's state of one operation.
+/// The transport's state of one operation. Every completion looks at its kind, which is a number of its own.
+#[repr(u32)]
 pub enum Body<H: Upcalls> {
     /// A receive of the host's.
     Receive {

@@ -1,27 +1,6 @@
 //! What the OFI MTL counts, off the short path. The host shows it as performance variables.
 
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// One thing that is counted since the process began.
-pub struct Counter {
-    /// Its name.
-    pub name: &'static CStr,
-    /// What it counts, and in what unit.
-    pub help: &'static CStr,
-    /// How many so far.
-    pub count: AtomicU64,
-}
-
-impl Counter {
-    const fn new(name: &'static CStr, help: &'static CStr) -> Self {
-        Self { name, help, count: AtomicU64::new(0) }
-    }
-
-    pub(super) fn add(&self, more: u64) {
-        self.count.fetch_add(more, Ordering::Relaxed);
-    }
-}
+use crate::mtl::Counter;
 
 pub(super) static RETRIES: Counter = Counter::new(
     c"retries",
@@ -61,7 +40,7 @@ pub(super) static FAILED: Counter = Counter::new(
 );
 
 /// All of them.
-pub static COUNTERS: [&Counter; 11] = [
+pub(super) static COUNTERS: [&Counter; 11] = [
     &RETRIES,
     &COPIED_SENDS,
     &COPIED_RECEIVES,

@@ -8,10 +8,10 @@
 //! got it back. It holds the loan of the host's request, and ends before that is completed, once.
 //! Nothing is borrowed while the host runs.
 //!
-//! Seams: `body` the state of an operation; `select` which provider; `send`, `receive`, `probe` the
-//! three verbs; `answer` what synchronous sends wait for; `device` messages in device memory;
-//! `unexpected` messages that the provider cannot keep, `waiting` receives that it has no room for;
-//! `exchange` communicators without a common short id.
+//! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees;
+//! `send`, `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device`
+//! messages in device memory; `unexpected` messages that the provider cannot keep, `waiting` receives
+//! that it has no room for; `exchange` communicators without a common short id.
 
 mod answer;
 mod body;
@@ -20,6 +20,7 @@ mod device;
 mod exchange;
 #[cfg(test)]
 mod fake;
+mod matcher;
 mod probe;
 mod receive;
 mod select;
@@ -31,10 +32,9 @@ mod waiting;
 
 pub use answer::AnswerKey;
 pub use body::{Body, Seen};
-pub use counters::{COUNTERS, Counter};
 pub use exchange::CommKey;
-pub use probe::Claim;
-pub use select::{Needs, Offer, Refusal, allowed, candidates, reaching_devices, select};
+pub use matcher::Component;
+pub use select::{Needs, Offer, allowed, candidates, reaching_devices, select};
 pub use unexpected::MessageKey;
 
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
-    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList, Operation,
-    Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
+    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList, Pause,
+    Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
 use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
 use crate::sync::EngineCell;
@@ -54,11 +54,6 @@ use body::{Failed, Op};
 use device::Reach;
 use exchange::Exchange;
 use unexpected::Unexpected;
-
-/// Memory that the host must provide behind its request head, bytes.
-pub const fn operation_size<H: Upcalls>() -> usize {
-    size_of::<Operation<Body<H>>>()
-}
 
 /// An open endpoint and all that hangs on it.
 pub struct Ofi<H: Upcalls> {
@@ -300,7 +295,8 @@ impl<H: Upcalls> Ofi<H> {
             Body::Fetch { .. } => self.fetched::<L>(operation, true),
             Body::Answer { answer } => self.answered(operation, answer, Outcome::Success),
             Body::Listen => self.heard::<L>(operation, len),
-            Body::Announce { .. } | Body::Reserve => drop(operation),
+            Body::Announce { .. } => drop(operation),
+            Body::Reserve => self.reserve_ended(operation),
             Body::Receive { comm } => self.received::<L>(context, operation, comm, bits, data, len),
             Body::Send => self.sent(operation, Outcome::Success),
         }
@@ -338,7 +334,8 @@ impl<H: Upcalls> Ofi<H> {
             Body::Answer { answer } => self.answered(operation, answer, outcome),
             // Too long for an announcement, so it was none. A cancelled one is not awaited any more.
             Body::Listen if outcome == Outcome::Truncated => self.heard::<L>(operation, usize::MAX),
-            Body::Listen | Body::Reserve => drop(operation),
+            Body::Listen => drop(operation),
+            Body::Reserve => self.reserve_ended(operation),
             Body::Announce { comm, dest } => {
                 drop(operation);
                 self.announcement_failed(comm, dest);

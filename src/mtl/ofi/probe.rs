@@ -3,21 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
-use super::unexpected::{MessageKey, Peeked, Sight};
-use super::{Body, Ofi, counters};
+use super::unexpected::{Peeked, Sight};
+use super::{Body, Ofi, counters, envelope};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Completion, Failure, Id, Pause, PostError, Trouble, Unposted, sys};
-use crate::mtl::{Communicator, Envelope, Upcalls};
+use crate::fabric::{
+    Address, Completion, Failure, Id, Late, Pause, Peek, PostError, Trouble, Unposted, Wanted, sys,
+};
+use crate::mtl::{Claim, Communicator, Envelope, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
-
-/// A message that a matched probe took out of matching. It must be received.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// Which.
-    pub message: MessageKey,
-    /// What is known of it.
-    pub envelope: Envelope,
-}
 
 /// So many probes are answered before the queue is read for the sake of everything else.
 const PROBES_IN_A_ROW: u32 = 8;
@@ -27,7 +20,7 @@ impl<H: Upcalls> Ofi<H> {
     ///
     /// # Errors
     /// The provider cannot be asked, or its answer is an error; or the peer is unknown.
-    #[inline]
+    #[inline(always)]
     pub fn iprobe<L: Layout>(
         &self,
         comm: H::Comm,
@@ -35,24 +28,122 @@ impl<H: Upcalls> Ofi<H> {
         tag: Selector,
     ) -> Result<Option<Envelope>> {
         let want = L::receive(comm.context_id(), source, tag);
-        if !self.unexpected.watch.load(Ordering::Relaxed) {
-            let peeked = self.peek_provider::<L>(comm, source, want, false)?;
-            return Ok(peeked.map(|peeked| peeked.seen.envelope::<L>()));
+        let mut wanted = Self::wanted(want);
+        match self.probe_at_once::<L>(comm, source, &mut wanted) {
+            Peek::Nothing => Ok(None),
+            peek => self.iprobe_slowly::<L>(comm, source, want, peek, wanted),
         }
-        if self.unexpected.begin_probe() {
+    }
+
+    #[inline(always)]
+    fn wanted(want: Pattern) -> Wanted {
+        Wanted { from: Address::ANY, bits: want.bits, ignore: want.ignore, len: 0, data: 0 }
+    }
+
+    /// The short path: the provider answers at once, and nothing lies here.
+    #[inline(always)]
+    fn probe_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        wanted: &mut Wanted,
+    ) -> Peek<Body<H>> {
+        if L::DIRECTED && !source.is_any() {
+            let Some(from) = self.known(comm, source.0) else { return Peek::Unasked };
+            wanted.from = from;
+        }
+        if !self.is_probe_ready::<L>() {
+            return Peek::Unasked;
+        }
+        let (barred, pending) = (&self.unexpected.long_way, &self.unexpected.probes);
+        let peek = self.endpoint.first().peek_at_once(barred, pending, wanted);
+        if !matches!(peek, Peek::Unasked) {
+            counters::PROBES.add(1);
+        }
+        peek
+    }
+
+    /// A program may do nothing but probe. Its answers come as errors, which hide completions: these are read,
+    /// and what is owed to others leaves, all the same.
+    #[inline(always)]
+    fn advance_now_and_then<L: Layout>(&self) {
+        // Other threads may count over it: that only changes when.
+        let probes = self.probes.load(Ordering::Relaxed).wrapping_add(1);
+        self.probes.store(probes, Ordering::Relaxed);
+        if probes.is_multiple_of(PROBES_IN_A_ROW) {
+            self.progress::<L>();
+        }
+    }
+
+    /// Counts a probe. False when it is time to look for unexpected messages.
+    #[inline(always)]
+    fn is_probe_ready<L: Layout>(&self) -> bool {
+        self.advance_now_and_then::<L>();
+        !(self.unexpected.watch.load(Ordering::Relaxed) && self.unexpected.is_time())
+    }
+
+    /// The answer to a probe that did not come at once.
+    #[cold]
+    fn late_answer<L: Layout>(&self, late: Late<Body<H>>) -> Result<Option<Envelope>> {
+        let Late { which, trouble } = late;
+        if let Some(trouble) = trouble {
+            self.trouble::<L>(0, trouble);
+        }
+        let operation = self.wait::<L>(which);
+        self.unexpected.end_probe();
+        let Body::Wait(seen) = *operation else { return Err(Error::NotFound) };
+        self.keep_asker(0, operation);
+        match seen.ended {
+            Ok(()) => Ok(Some(seen.envelope::<L>())),
+            Err(code) if code == sys::FI_ENOMSG as i32 => Ok(None),
+            Err(code) => Err(Error::Fabric(code)),
+        }
+    }
+
+    /// The operation of a probe has ended, and can be that of the next.
+    fn keep_asker(&self, context: usize, mut operation: Op<H>) {
+        *operation = Body::Wait(Seen::NOTHING);
+        self.context(context).keep_asker(operation);
+    }
+
+    /// What came of a probe that did not find nothing at once.
+    #[inline(never)]
+    fn iprobe_slowly<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        want: Pattern,
+        peek: Peek<Body<H>>,
+        wanted: Wanted,
+    ) -> Result<Option<Envelope>> {
+        match peek {
+            Peek::Unasked => {}
+            Peek::Nothing => return Ok(None),
+            Peek::Found => return Ok(Some(envelope::<L>(wanted.bits, wanted.data, wanted.len))),
+            Peek::Failed(code) => return Err(Error::Fabric(code)),
+            Peek::Pending(late) => return self.late_answer::<L>(*late),
+        }
+        let peeked = if !self.unexpected.watch.load(Ordering::Relaxed) {
+            self.peek_provider::<L>(comm, source, want, false)
+        } else if self.unexpected.begin_probe() {
             let peeked = self.peek_provider::<L>(comm, source, want, false);
             self.unexpected.end_probe();
-            return Ok(peeked?.map(|peeked| peeked.seen.envelope::<L>()));
-        }
-        match self.look_first::<L>(comm, source, want, false) {
-            Sight::Later => Ok(None),
-            Sight::AskProvider => {
-                let peeked = self.peek_past_waiting::<L>(comm, source, want, false);
-                self.looked(None, comm);
-                Ok(peeked?.map(|peeked| peeked.seen.envelope::<L>()))
+            peeked
+        } else {
+            match self.look_first::<L>(comm, source, want, false) {
+                Sight::Later => return Ok(None),
+                Sight::AskProvider => {
+                    let peeked = self.peek_past_waiting::<L>(comm, source, want, false);
+                    self.looked(None, comm);
+                    peeked
+                }
+                Sight::Seen(envelope, _) => return Ok(Some(envelope)),
             }
-            Sight::Seen(envelope, _) => Ok(Some(envelope)),
-        }
+        };
+        Ok(peeked?.map(|Peeked { operation, context, seen }| {
+            self.keep_asker(context, operation);
+            seen.envelope::<L>()
+        }))
     }
 
     /// As [`iprobe`](Self::iprobe), and nobody else will match the message.
@@ -66,6 +157,27 @@ impl<H: Upcalls> Ofi<H> {
         tag: Selector,
     ) -> Result<Option<Claim>> {
         let want = L::receive(comm.context_id(), source, tag);
+        // Most probes find nothing, and a claim needs an operation that stays.
+        match self.probe_at_once::<L>(comm, source, &mut Self::wanted(want)) {
+            Peek::Nothing => return Ok(None),
+            Peek::Found | Peek::Unasked => {}
+            Peek::Failed(code) => return Err(Error::Fabric(code)),
+            Peek::Pending(late) => {
+                if self.late_answer::<L>(*late)?.is_none() {
+                    return Ok(None);
+                }
+            }
+        }
+        self.improbe_slowly::<L>(comm, source, want)
+    }
+
+    #[inline(never)]
+    fn improbe_slowly<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        want: Pattern,
+    ) -> Result<Option<Claim>> {
         if !self.unexpected.watch.load(Ordering::Relaxed) {
             let Some(peeked) = self.peek_provider::<L>(comm, source, want, true)? else { return Ok(None) };
             let envelope = peeked.seen.envelope::<L>();
@@ -132,18 +244,6 @@ impl<H: Upcalls> Ofi<H> {
         self.ask::<L>(context, from, want, claim, self.pool.take(Body::Wait(Seen::NOTHING)))
     }
 
-    /// A program may do nothing but probe. Its answers come as errors, which hide completions: these are read,
-    /// and what is owed to others leaves, all the same.
-    #[inline(always)]
-    fn advance_now_and_then<L: Layout>(&self) {
-        // Other threads may count over it: that only changes when.
-        let probes = self.probes.load(Ordering::Relaxed).wrapping_add(1);
-        self.probes.store(probes, Ordering::Relaxed);
-        if probes.is_multiple_of(PROBES_IN_A_ROW) {
-            self.advance::<L>();
-        }
-    }
-
     /// Asks the provider, and waits for its answer.
     #[inline]
     pub(super) fn ask<L: Layout>(
@@ -162,14 +262,20 @@ impl<H: Upcalls> Ofi<H> {
             operation = given;
             match error {
                 PostError::TryAgain => self.turn::<L>(&mut spins),
-                PostError::Refused(code) if code == sys::FI_ENOMSG as i32 => return Ok(None),
+                PostError::Refused(code) if code == sys::FI_ENOMSG as i32 => {
+                    self.keep_asker(context, operation);
+                    return Ok(None);
+                }
                 error => return Err(Error::from(error)),
             }
         }
         let (operation, seen) = self.answer_to::<L>(context, which)?;
         match seen.ended {
             Ok(()) => Ok(Some(Peeked { operation, context, seen })),
-            Err(code) if code == sys::FI_ENOMSG as i32 => Ok(None),
+            Err(code) if code == sys::FI_ENOMSG as i32 => {
+                self.keep_asker(context, operation);
+                Ok(None)
+            }
             Err(code) => Err(Error::Fabric(code)),
         }
     }

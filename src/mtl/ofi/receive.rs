@@ -22,18 +22,29 @@ impl<H: Upcalls> Ofi<H> {
         tag: Selector,
         place: Place<Body<H>>,
     ) -> Result<()> {
+        let operation = place.install(Body::Receive { comm });
+        match self.irecv_at_once::<L>(comm, source, tag, operation) {
+            Ok(()) => Ok(()),
+            Err(operation) => self.irecv_slowly::<L>(comm, source, tag, operation),
+        }
+    }
+
+    /// The short path: from a known peer, into one piece of memory, at the first try. Else the operation comes back.
+    #[inline(always)]
+    fn irecv_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        operation: Op<H>,
+    ) -> std::result::Result<(), Op<H>> {
+        let want = L::receive(comm.context_id(), source, tag);
         // Where the source is in the tag the address need not match too.
         let from =
             if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
-        let mut operation = place.install(Body::Receive { comm });
-        if let Some(from) = from {
-            let (want, barred) = (L::receive(comm.context_id(), source, tag), &self.unexpected.long_way);
-            match self.endpoint.first().recv_in_place(barred, from, want.bits, want.ignore, operation) {
-                Ok(()) => return Ok(()),
-                Err(back) => operation = back,
-            }
-        }
-        self.irecv_slowly::<L>(comm, source, tag, operation)
+        let Some(from) = from else { return Err(operation) };
+        let barred = &self.unexpected.long_way;
+        self.endpoint.first().recv_in_place(barred, from, want.bits, want.ignore, operation)
     }
 
     /// Makes a receive hold its room: the user's buffer as it lies, on a device with a registration, or
@@ -63,10 +74,7 @@ impl<H: Upcalls> Ofi<H> {
         if bits & L::SYNC != 0 {
             self.answer::<L>(context, comm, bits, envelope.source);
         }
-        if len > operation.room() {
-            return self.deliver(context, operation, envelope);
-        }
-        match operation.end_in_place() {
+        match operation.end_in_place(len) {
             Ok(loan) => loan.end().received(envelope, Outcome::Success),
             Err(operation) => self.deliver(context, operation, envelope),
         }

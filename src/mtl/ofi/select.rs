@@ -3,6 +3,7 @@
 use crate::config::{self, ProgressMode, TagMode};
 use crate::error::Error;
 use crate::fabric::{Info, InfoList, Library, Locality, Progress, Wishes, sys, take_turn};
+use crate::mtl::Refusal;
 use crate::wire::tag::{Full, Layout, One, Two, max_context};
 
 /// The endpoint to open, and the tag layout that fits it.
@@ -25,23 +26,6 @@ impl Offer<'_> {
         let info = found.iter().next()?;
         let &Self { layout, max_context, max_tag, .. } = self;
         Some(Offer { info, layout, max_context, max_tag, reaches_devices: true })
-    }
-}
-
-/// Why no provider was chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Nothing here is fit for the job, and nobody asked for more: stay silent.
-    NoneSuitable(String),
-    /// The user's wish cannot be met: say so.
-    Wish(String),
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoneSuitable(why) | Self::Wish(why) => f.write_str(why),
-        }
     }
 }
 

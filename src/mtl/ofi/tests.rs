@@ -207,3 +207,71 @@ fn a_receive_that_waits_is_ended_with_what_it_asked_for() {
     ofi.cancel::<One>(&host.standing());
     assert_eq!(received(&host), Some((Envelope { source: 1, tag: 44, len: 0 }, Outcome::Cancelled)));
 }
+
+/// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used
+/// for next is not taken back in its stead, and a new place can be kept.
+#[test]
+fn a_reserve_that_fails_is_forgotten() {
+    let Some(ofi) = open() else { return };
+    let kept = || ofi.unexpected.queue.with(|queue| queue.reserve);
+    let first = kept().expect("a provider that keeps few receives");
+    // As if the provider failed it: taken back, but not by us.
+    ofi.cancel_own(0, first);
+    until(&ofi, || kept().is_none());
+    let next = ofi.pool.take(Body::Wait(Seen::NOTHING));
+    assert_ne!(next.id(), first);
+    ofi.post_waiting();
+    assert!(kept().is_some_and(|second| second != first), "another place is kept");
+}
+
+/// Who cancels by a name that is out of date cancels nothing.
+#[test]
+fn a_late_cancel_does_not_meet_the_next_operation() {
+    let Some(ofi) = open() else { return };
+    let late = ofi.pool.take(Body::Reserve).id();
+    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let own = receive.id();
+    let bits = One::ack(One::send(WORLD.id, 0, 9), 0);
+    ofi.endpoint.first().recv(Address::ANY, bits, 0, receive).map_err(|_| ()).expect("posted");
+    ofi.cancel_own(0, late);
+    let host = irecv(&ofi, 8, Selector(3), true);
+    isend(&ofi, &[1; 8], 3, false);
+    until(&ofi, || received(&host).is_some());
+    assert_eq!(ofi.answers.take(answer), None, "it is still awaited");
+    ofi.cancel_own(0, own);
+    until(&ofi, || ofi.answers.take(answer) == Some(Outcome::Failed));
+}
+
+/// A probe that finds nothing needs no operation but the one that is kept for it.
+#[test]
+fn probes_share_one_operation_and_find_what_comes() {
+    let Some(ofi) = open() else { return };
+    let probe = || ofi.iprobe::<One>(WORLD, ANYBODY, Selector(6)).expect("asked");
+    assert_eq!(probe(), None);
+    let standing = ofi.pool.out();
+    for _ in 0..100 {
+        assert_eq!(probe(), None);
+        assert_eq!(ofi.improbe::<One>(WORLD, ANYBODY, Selector(6)).expect("asked").map(|_| ()), None);
+    }
+    assert_eq!(ofi.pool.out(), standing);
+    isend(&ofi, &[4; 24], 6, false);
+    until(&ofi, || probe() == Some(Envelope { source: 0, tag: 6, len: 24 }));
+    let host = irecv(&ofi, 24, Selector(6), true);
+    until(&ofi, || received(&host).is_some());
+    assert_eq!((probe(), ofi.pool.out()), (None, standing));
+}
+
+/// A program that does nothing but probe still sends what it owes and completes what it has begun.
+#[test]
+fn probes_alone_make_progress() {
+    let Some(ofi) = open() else { return };
+    let host = irecv(&ofi, 8, Selector(5), true);
+    let send = isend(&ofi, &[2; 8], 5, true);
+    for _ in 0..50_000_000_u64 {
+        assert_eq!(ofi.iprobe::<One>(WORLD, ANYBODY, Selector(99)), Ok(None));
+        if received(&host).is_some() && sent(send).is_some() {
+            return;
+        }
+    }
+    panic!("a loop of probes starves everything else");
+}

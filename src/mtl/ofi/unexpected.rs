@@ -52,7 +52,7 @@ pub(super) struct Unexpected<H: Upcalls> {
     idle: AtomicU32,
     patience: AtomicU32,
     /// Probes that the provider is answering: nothing is taken over meanwhile.
-    probes: AtomicU32,
+    pub(super) probes: AtomicU32,
     pub(super) queue: EngineCell<Queue<H>>,
 }
 
@@ -327,7 +327,8 @@ impl<H: Upcalls> Ofi<H> {
             }
             // SYNC POINT: probes (the other half is in `begin_probe`)
             unexpected.long_way.store(true, Ordering::SeqCst);
-            if unexpected.probes.load(Ordering::SeqCst) != 0 {
+            // A probe of the short path looks at the one and counts in the other within one turn.
+            if self.endpoint.first().in_turn(|| unexpected.probes.load(Ordering::SeqCst)) != 0 {
                 queue.show(unexpected);
                 return false;
             }

@@ -161,6 +161,17 @@ impl<H: Upcalls> Ofi<H> {
         true
     }
 
+    /// The receive that kept a place has ended: we took it back, or the provider failed it. Then no place is
+    /// kept until waiting receives are looked at again.
+    pub(super) fn reserve_ended(&self, operation: Op<H>) {
+        let which = operation.id();
+        self.unexpected.queue.with(|queue| {
+            if queue.reserve == Some(which) {
+                queue.reserve = None;
+            }
+        });
+    }
+
     /// Posts receives that wait, as far as there is room.
     pub(super) fn post_waiting(&self) {
         let unexpected = &self.unexpected;

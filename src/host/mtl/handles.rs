@@ -5,14 +5,15 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use super::abi::{self, Abi};
-use super::services::Services;
-use super::sys;
 use crate::error::{Error, Result};
 use crate::fabric::{Device, Piece};
+use crate::host::abi::{self, Abi};
+use crate::host::services::{self, Services};
+use crate::host::sys;
 use crate::mtl::{self, Envelope, Outcome, Route};
 
 /// A communicator.
@@ -59,7 +60,7 @@ impl<A: Abi> Comm<A> {
     }
 
     /// Its address.
-    pub(super) const fn as_ptr(self) -> *mut abi::Communicator {
+    pub(in crate::host) const fn as_ptr(self) -> *mut abi::Communicator {
         self.0.as_ptr()
     }
 
@@ -332,22 +333,52 @@ unsafe impl<A: Abi> mtl::Convertor for Conv<A> {
     }
 }
 
+/// What `pml/cm` calls its requests.
+mod kind {
+    pub(super) const THIN_SEND: i32 = 1;
+    pub(super) const HEAVY_RECEIVE: i32 = 2;
+}
+
 impl Req {
     /// # Safety
-    /// A live request head, for as long as the handle is used.
+    /// A live request head of `pml/cm`'s, with the memory behind it that the module's table asks for, for as
+    /// long as the handle is used.
     #[inline]
     pub(super) unsafe fn new(raw: *mut sys::MtlRequest) -> Self {
         // SAFETY: live, hence not null.
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
+    /// The transport's memory.
+    #[inline]
+    pub(super) fn behind<T>(&self) -> NonNull<T> {
+        // SAFETY: the head and what lies behind it are one allocation, by the promise of `new`.
+        unsafe { self.0.add(1) }.cast()
+    }
+
+    /// The host's request, which the head names from the start.
+    #[inline]
+    fn request(&self) -> NonNull<sys::CmRequest> {
+        let request = field!(self.0, request).cast();
+        // SAFETY: the host set the pointer to its live request, not null, before it called us.
+        unsafe { NonNull::new_unchecked(request) }
+    }
+
+    /// Whether the host made it without a request that users see whole (`MCA_PML_REQUEST_SEND_THIN`).
+    #[inline]
+    pub(in crate::host) fn is_thin_send(&self) -> bool {
+        field!(self.request(), kind) == kind::THIN_SEND
+    }
+
+    /// Whether it is a receive's.
+    pub(super) fn is_receive(&self) -> bool {
+        field!(self.request(), kind) >= kind::HEAVY_RECEIVE
+    }
+
     #[inline]
     fn status(&self) -> NonNull<sys::Status> {
-        let request = field!(self.0, request);
-        // SAFETY: the host set the pointer to its live request before it called us.
-        let status = unsafe { &raw mut (*request).status };
-        // SAFETY: a field of a live request does not lie at null.
-        unsafe { NonNull::new_unchecked(status) }
+        // SAFETY: a field lies within the live request, whose first part is `sys::Request`.
+        unsafe { self.request().byte_add(offset_of!(sys::Request, status)) }.cast()
     }
 
     #[inline]
@@ -400,18 +431,6 @@ impl mtl::Request for Req {
     }
 }
 
-/// Whether a request is a receive's.
-///
-/// # Safety
-/// A live request head of `pml/cm`'s.
-pub(super) unsafe fn is_receive(request: *mut sys::MtlRequest) -> bool {
-    // SAFETY: a live request head.
-    let request = unsafe { (*request).request };
-    // SAFETY: the host request that a live head names is alive, and is one of `pml/cm`'s.
-    let kind = unsafe { (*request.cast::<sys::CmRequest>()).kind };
-    kind >= 2
-}
-
 impl<A: Abi> mtl::Upcalls for A {
     type Comm = Comm<A>;
     type Proc = Proc<A>;
@@ -424,10 +443,10 @@ impl<A: Abi> mtl::Upcalls for A {
     }
 
     fn notice(topic: &str, text: &str) {
-        super::services::show_help(topic, text);
+        services::show_help(topic, text);
     }
 
     fn last_words(text: &str) {
-        super::services::say(text);
+        services::say(text);
     }
 }

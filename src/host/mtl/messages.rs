@@ -4,10 +4,10 @@ use std::ptr::{self, NonNull};
 
 use parking_lot::Mutex;
 
-use super::abi::Communicator;
-use super::services::Services;
-use super::sys::{Message, Status};
-use crate::mtl::Envelope;
+use crate::host::abi::Communicator;
+use crate::host::services::Services;
+use crate::host::sys::{Message, Status};
+use crate::mtl::{Claim, Envelope};
 
 /// Messages that are free for use again.
 static FREE: Mutex<Vec<Free>> = Mutex::new(Vec::new());
@@ -21,7 +21,7 @@ unsafe impl Send for Free {}
 const NO_FORTRAN_HANDLE: i32 = -32766;
 
 /// Makes the message of a matched probe, which the transport knows by a number.
-pub(super) fn new(comm: *mut Communicator, envelope: Envelope, claim: u64) -> *mut Message {
+pub(super) fn new(comm: *mut Communicator, claim: Claim) -> *mut Message {
     let free = FREE.lock().pop();
     let message = free.map_or_else(
         || {
@@ -36,9 +36,9 @@ pub(super) fn new(comm: *mut Communicator, envelope: Envelope, claim: u64) -> *m
     let fields = unsafe { &mut *raw };
     fields.fortran = NO_FORTRAN_HANDLE;
     fields.comm = comm;
-    fields.request = ptr::without_provenance_mut(claim as usize);
-    fields.peer = envelope.source;
-    fields.count = envelope.len;
+    fields.request = ptr::without_provenance_mut(claim.message as usize);
+    fields.peer = claim.envelope.source;
+    fields.count = claim.envelope.len;
     raw
 }
 
@@ -67,13 +67,7 @@ pub(super) fn null() -> *mut Message {
 }
 
 /// Writes the outcome of a probe.
-///
-/// # Safety
-/// Null, or a status that the caller may write.
-pub(super) unsafe fn write_status(status: *mut Status, envelope: Envelope) {
-    let Some(mut status) = NonNull::new(status) else { return };
-    // SAFETY: a status that the caller may write, and nobody else looks at while the probe runs.
-    let status = unsafe { status.as_mut() };
+pub(super) fn write_status(status: &mut Status, envelope: Envelope) {
     status.source = envelope.source;
     status.tag = envelope.tag;
     status.count = envelope.len;

@@ -1,0 +1,249 @@
+//! [`Pool`]: operations of our own: answers, probes, blocking sends.
+
+use std::ptr::NonNull;
+
+use super::operation::{Id, Lease, Operation, Slot, Standing, Work};
+use crate::sync::EngineCell;
+
+/// Operations of our own: answers, probes, blocking sends.
+///
+/// Memory grows in blocks. It is given back when the pool ends, unless an operation is out then: its
+/// lease keeps what it needs.
+pub struct Pool<W: Work> {
+    home: Home<W>,
+}
+
+/// Where the operations of a pool go back to.
+///
+/// INVARIANT: the shelf stays as long as the pool, and as long as one of its operations is out.
+pub(super) struct Home<W: Work>(NonNull<EngineCell<Shelf<W>>>);
+
+impl<W: Work> Clone for Home<W> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<W: Work> Copy for Home<W> {}
+
+struct Shelf<W: Work> {
+    free: Vec<Slot<W>>,
+    blocks: Vec<Block<W>>,
+}
+
+/// Memory of `BLOCK` operations, all bytes of which were 0 at first: not posted, and the first of their kind.
+struct Block<W: Work>(NonNull<[Operation<W>; BLOCK]>);
+
+// SAFETY: the slots and blocks are memory that the pool owns; each is handed out to one lease at a time.
+unsafe impl<W: Work> Send for Shelf<W> {}
+// SAFETY: a pool owns its shelf, which is reached through a cell.
+unsafe impl<W: Work> Send for Pool<W> {}
+// SAFETY: the shelf is reached through a cell, which lends it to one thread at a time.
+unsafe impl<W: Work> Sync for Pool<W> {}
+
+const BLOCK: usize = 64;
+
+impl<W: Work> Home<W> {
+    #[inline]
+    fn with<R>(self, look: impl FnOnce(&mut Shelf<W>) -> R) -> R {
+        // SAFETY: the shelf is there, by the invariant: whoever calls has the pool, or an operation that is out.
+        unsafe { self.0.as_ref() }.with(look)
+    }
+
+    /// Takes a slot back that no lease is of any more.
+    #[inline]
+    pub(super) fn take_back(self, slot: Slot<W>) {
+        self.with(|shelf| shelf.free.push(slot));
+    }
+}
+
+impl<W: Work> Default for Pool<W> {
+    /// An empty pool.
+    fn default() -> Self {
+        let shelf = EngineCell::new(Shelf { free: Vec::new(), blocks: Vec::new() });
+        Self { home: Home(NonNull::from(Box::leak(Box::new(shelf)))) }
+    }
+}
+
+impl<W: Work> Pool<W> {
+    /// An operation with the given state and an empty message.
+    #[inline]
+    pub fn take(&self, body: W) -> Lease<W> {
+        let slot = self.home.with(|shelf| {
+            if shelf.free.is_empty() {
+                shelf.grow();
+            }
+            shelf.free.pop()
+        });
+        let slot = slot.expect("a pool that has grown has a free operation");
+        // SAFETY: it was free, and is not any more.
+        unsafe { slot.fill(self.home, body) }
+    }
+
+    /// The operation of this name, if it is in this pool; it may have ended.
+    pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
+        self.slots().into_iter().find_map(|slot| slot.standing_as(which))
+    }
+
+    /// Every operation of this pool, wherever it is.
+    pub fn all(&self) -> impl Iterator<Item = Standing<'_, W>> {
+        self.slots().into_iter().map(Slot::standing)
+    }
+
+    fn slots(&self) -> Vec<Slot<W>> {
+        self.home.with(|shelf| shelf.blocks.iter().flat_map(Block::slots).collect())
+    }
+
+    /// Operations that are out.
+    pub fn out(&self) -> usize {
+        self.home.with(|shelf| shelf.out())
+    }
+}
+
+impl<W: Work> Drop for Pool<W> {
+    fn drop(&mut self) {
+        // What is out points to the shelf and lies in its blocks: both stay then.
+        let Some(blocks) =
+            self.home.with(|shelf| (shelf.out() == 0).then(|| std::mem::take(&mut shelf.blocks)))
+        else {
+            return;
+        };
+        for block in blocks {
+            // SAFETY: leaked in `grow`, and nothing in it is in use.
+            drop(unsafe { Box::from_raw(block.0.as_ptr()) });
+        }
+        // SAFETY: leaked in `default`; no operation is out that could point to it.
+        drop(unsafe { Box::from_raw(self.home.0.as_ptr()) });
+    }
+}
+
+impl<W: Work> Block<W> {
+    fn slots(&self) -> impl DoubleEndedIterator<Item = Slot<W>> {
+        let first = self.0.cast::<Operation<W>>();
+        (0..BLOCK).map(move |place| {
+            // SAFETY: in bounds of the block.
+            let at = unsafe { first.add(place) };
+            // SAFETY: initialised, and stays as long as the pool or any of its operations.
+            unsafe { Slot::new(at) }
+        })
+    }
+}
+
+impl<W: Work> Shelf<W> {
+    fn out(&self) -> usize {
+        self.blocks.len() * BLOCK - self.free.len()
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let memory = Box::<[Operation<W>; BLOCK]>::new_zeroed();
+        // SAFETY: an operation is two atomic numbers, for which 0 is a value, and what may be anything.
+        let block = Block(NonNull::from(Box::leak(unsafe { memory.assume_init() })));
+        self.free.reserve(BLOCK * (self.blocks.len() + 1));
+        self.free.extend(block.slots().rev());
+        self.blocks.push(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Buffer, Request};
+    use super::super::loan::Memory;
+    use super::super::operation::Ended;
+    use super::*;
+
+    struct Count {
+        count: u64,
+    }
+
+    impl Work for Count {
+        type Convertor = Buffer;
+        type Request = Request;
+    }
+
+    #[test]
+    fn operations_come_back_and_are_used_again() {
+        let pool: Pool<Count> = Pool::default();
+        let first = pool.take(Count { count: 7 });
+        let which = first.id();
+        assert_eq!((first.count, first.room(), pool.out()), (7, 0, 1));
+        assert_eq!(first.end().body.count, 7);
+        let second = pool.take(Count { count: 8 });
+        assert!(second.id().at == which.at && second.count == 8);
+        let many: Vec<_> = (0..200).map(|n| pool.take(Count { count: n })).collect();
+        assert!(many.iter().enumerate().all(|(n, operation)| operation.count == n as u64));
+        assert_eq!(pool.out(), 201);
+        drop(many);
+        assert_eq!(pool.out(), 1);
+    }
+
+    #[test]
+    fn an_operation_outlives_its_pool() {
+        let pool: Pool<Count> = Pool::default();
+        let mut operation = pool.take(Count { count: 7 });
+        operation.hold_bytes(vec![1, 2, 3].into());
+        drop(pool);
+        assert_eq!(operation.count, 7);
+        let Ended { body, bytes, .. } = operation.end();
+        assert_eq!((body.count, bytes.as_deref()), (7, Some(&[1, 2, 3][..])));
+    }
+
+    #[test]
+    fn the_memory_of_a_posted_operation_is_its_own() {
+        let pool: Pool<Count> = Pool::default();
+        let mut operation = pool.take(Count { count: 7 });
+        operation.hold_bytes(vec![0; 3].into());
+        let (which, Memory { piece, .. }) = (operation.id(), operation.landing());
+        let context = operation.posted(5);
+        let standing = pool.standing(which).expect("one of the pool's");
+        assert_eq!(standing.context(6), None, "posted elsewhere");
+        assert_eq!(standing.context(5), Some(context.as_ptr()));
+        // SAFETY: as the provider would: the buffer is the operation's, and that is posted.
+        unsafe { piece.start.write_bytes(9, piece.len) };
+        // SAFETY: posted above, and back this once.
+        let operation = unsafe { Lease::<Count>::back(context) };
+        assert_eq!((standing.context(5), pool.out()), (None, 1));
+        assert_eq!(operation.bytes(), Some(&[9; 3][..]));
+    }
+
+    /// A name is of one operation, also when its memory is another's: whoever asks for it late finds that nothing is
+    /// posted.
+    #[test]
+    fn a_name_outlives_its_operation_and_is_not_the_next_ones() {
+        let pool: Pool<Count> = Pool::default();
+        let first = pool.take(Count { count: 1 });
+        let which = first.id();
+        let standing = pool.standing(which).expect("one of the pool's");
+        drop(first);
+        let second = pool.take(Count { count: 2 });
+        assert_ne!(second.id(), which, "the memory is the same, the operation is not");
+        let later = second.id();
+        let context = second.posted(5);
+        assert_eq!(standing.context(5), None, "another operation is posted there");
+        assert_eq!(pool.standing(which).and_then(|old| old.context(5)), None);
+        assert_eq!(pool.standing(later).and_then(|new| new.context(5)), Some(context.as_ptr()));
+        // SAFETY: posted above, and back this once.
+        drop(unsafe { Lease::<Count>::back(context) });
+    }
+
+    /// What is watched may be looked at while the memory goes from one operation to the next.
+    #[test]
+    fn others_may_look_while_operations_come_and_go() {
+        let pool: Pool<Count> = Pool::default();
+        let which = pool.take(Count { count: 0 }).id();
+        let most = if cfg!(miri) { 20 } else { 20_000 };
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for _ in 0..most {
+                    let standing = pool.standing(which).expect("one of the pool's");
+                    assert_eq!(standing.context(5), None, "it has ended");
+                    standing.give_up();
+                }
+            });
+            for count in 0..most {
+                let operation = pool.take(Count { count });
+                assert_eq!(operation.end().body.count, count);
+            }
+        });
+    }
+}

@@ -208,7 +208,7 @@ fn narrow_path(gates: &mut Vec<Gate>) {
         let times = flows.times(0);
         let figure = if over { describe(times) } else { format!("{} of 20 arrive", times.count()) };
         let reached = over && times.median() <= 2 * MILLI && times.worst() <= SECOND;
-        gates.push(Gate { what, figure, goal: "median 2 ms, worst 1 s", reached, asserted: false });
+        gates.push(Gate { what, figure, goal: "median 2 ms, worst 1 s", reached, asserted: true });
     }
 }
 

@@ -370,8 +370,14 @@ impl<M> Ledger<'_, M> {
         }
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
-            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
-            endpoint.path.note_arrived(header_len(segment.kind) + segment.len as usize, segment.sent);
+            endpoint.took_longest |=
+                !segment.split && segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
+            let len = header_len(segment.kind) + segment.len as usize;
+            if segment.split {
+                endpoint.path.note_split_arrived(len, at);
+            } else {
+                endpoint.path.note_arrived(len, segment.sent);
+            }
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);

@@ -254,6 +254,12 @@ impl Udp {
             (true, true) => (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
         };
         self.set(IPPROTO[usize::from(self.v6)], option, value);
+        if self.v6 {
+            // No router cuts packets: they are cut here, for what every path carries (RFC 8200, 5). 0: as
+            // the route says.
+            let least = if allowed { 1280 } else { 0 };
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU, least);
+        }
     }
 
     /// Sends one datagram.

@@ -109,10 +109,8 @@ fn rust(path: &str) -> Vec<(String, Shape)> {
             let (_, rest) = declaration.split_once(':').expect("a name");
             let (kind, symbol) = rest.rsplit_once('=').expect("a symbol");
             let kind = kind.trim();
-            let (star, bare) = match kind.strip_prefix("*const ") {
-                Some(bare) => (true, bare),
-                None => (false, kind),
-            };
+            let variable = kind.strip_prefix("Variable<").and_then(|kind| kind.strip_suffix('>'));
+            let (star, bare) = variable.map_or((false, kind), |bare| (true, bare));
             let whole = alias(bare).unwrap_or_else(|| bare.to_owned());
             let shape = if whole.starts_with("unsafe extern") {
                 let (arguments, result) = rust_function(&whole);

@@ -48,7 +48,8 @@ if ! why=$(. c-tests/net/bed.sh && bed_able); then
     [ -n "${CI:-}" ] || { network= not_run="$not_run networks"; }
 fi
 
-# --- the steps: NAME AFTER COMMAND…; the long ones first
+# --- the steps: NAME AFTER COMMAND…; what takes longest first, so that no lane is left with a long one at
+# the end.
 
 datagrams=5000000 forged=100000 inputs=200000
 if [ -n "$whole" ]; then
@@ -63,32 +64,40 @@ for host in $hosts; do
     [ "$host" = debian12 ] || there=second-host
     step "programs-$host" $there c-tests/programs.sh "$host"
 done
-step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" cargo test --profile checked
+step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" tests/rust.sh
+# on HOST STEP COMMAND…: a step that runs the host's programs.
+on() { step "$2-$1" "programs-$1" "${@:3}"; }
+# each STEP COMMAND…: on each host, named as the last argument.
+each() { for host in $hosts; do on "$host" "$1" "${@:2}" "$host"; done; }
+# net_each STEP COMMAND…: those that make networks.
+net_each() { [ -z "$network" ] || each "$@"; }
+
+each mpi c-tests/run-mpi.sh
 for host in $hosts; do
-    step "mpi-$host" "programs-$host" c-tests/run-mpi.sh "$host"
-    step "mpi4py-$host" "programs-$host" c-tests/mpi4py.sh "$host"
-    step "selection-$host" "programs-$host" c-tests/selection.sh "$host"
-    step "faults-$host" "programs-$host" c-tests/faults.sh "$host"
-    [ -z "$network" ] || step "net-faults-$host" "programs-$host" env "HAWSER_FORGED=${HAWSER_FORGED:-$forged}" c-tests/net-faults.sh "$host"
-    [ -z "$network" ] || step "net-$host" "programs-$host" c-tests/net.sh "$host"
-    step "btl-$host" "programs-$host" c-tests/btl.sh "$host"
-    step "btl-reports-$host" "programs-$host" c-tests/btl-reports.sh "$host"
-    [ -z "$network" ] || step "net-reports-$host" "programs-$host" c-tests/net-reports.sh "$host"
-    step "provider-$host" "programs-$host" c-tests/provider.sh "$host"
-    step "layout-$host" "programs-$host" c-tests/layout.sh "$host"
-    step "guard-$host" "programs-$host" c-tests/guard.sh "$host"
-    step "loop-$host" "programs-$host" c-tests/loop.sh "$host"
     ways="plain asan valgrind"
     [ "$host" = debian12 ] || [ -n "$whole" ] || ways="plain asan"
-    step "hostile-$host" "programs-$host" env "HAWSER_HOSTILE_WAYS=${HAWSER_HOSTILE_WAYS:-$ways}" c-tests/hostile.sh "$host"
+    on "$host" hostile env "HAWSER_HOSTILE_WAYS=${HAWSER_HOSTILE_WAYS:-$ways}" c-tests/hostile.sh "$host"
 done
-case $hosts in *debian13*) step device-debian13 programs-debian13 c-tests/device.sh debian13 ;; esac
+net_each net-faults env "HAWSER_FORGED=${HAWSER_FORGED:-$forged}" c-tests/net-faults.sh
+net_each net c-tests/net.sh
+case $hosts in *debian13*) on debian13 device c-tests/device.sh debian13 ;; esac
+each guard c-tests/guard.sh
 step fuzz - tests/fuzz.sh $inputs
+each mpi4py c-tests/mpi4py.sh
+each btl c-tests/btl.sh
+each selection c-tests/selection.sh
+each faults c-tests/faults.sh
+each btl-reports c-tests/btl-reports.sh
+net_each net-reports c-tests/net-reports.sh
+each provider c-tests/provider.sh
+each layout c-tests/layout.sh
+each loop c-tests/loop.sh
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
 if [ -n "$whole" ]; then
+    step versions - c-tests/versions.sh
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
     [ "$(id -u)" = 0 ] && step empty-machine - tests/hosts/empty.sh demo

@@ -1,109 +1,26 @@
 //! [`Context`]: the short path. Tagged sends and receives, and the completions they end in.
 //!
-//! The entry points are copied out of the provider's tables once, so that a post is one indirect
-//! call. Completions are read in batches into a queue of our own and handed out one at a time, with
-//! nothing borrowed while the host runs: progress may nest, and the inner one goes on where the
-//! outer one was.
+//! Here is what is posted; `completion` reads how it ended, `peek` probes, and `entries` is what the provider
+//! is called by.
 //!
 //! Where the domain takes one call at a time, [`Turn`] makes them so: it is the cell of the completions that
 //! were read, so that a poll takes one cell and not two.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::completion::{Inbox, Turn};
 use super::cushion::Cushion;
-use super::loan::{Memory, Payload, Piece, Source};
+use super::entries::{Entries, RecvPieces, Untagged};
+use super::loan::{Memory, Payload, Source};
 use super::objects::{Domain, Object, Ready, table};
-use super::operation::{Id, Lease, Standing, Work};
+use super::operation::{Id, Lease, Work};
+use super::standing::Standing;
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
-use crate::sync::EngineCell;
-
-/// An operation that ended well.
-pub struct Completion<W: Work> {
-    /// The operation.
-    pub lease: Lease<W>,
-    /// Bytes received.
-    pub len: usize,
-    /// Data that travelled outside the tag.
-    pub data: u64,
-    /// The message's tag bits.
-    pub tag: u64,
-}
-
-/// An operation that failed.
-pub struct Failure<W: Work> {
-    /// The operation; `None` when the provider names none.
-    pub lease: Option<Lease<W>>,
-    /// Positive `fi_errno(3)` code.
-    pub code: i32,
-    /// Bytes received all the same.
-    pub len: usize,
-    /// Data that travelled outside the tag.
-    pub data: u64,
-    /// The message's tag bits.
-    pub tag: u64,
-}
-
-/// Why [`Context::poll`] has no completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// Nothing more for now.
-    Empty,
-    /// The queue reports an error: [`Context::failure`] says which.
-    Error(isize),
-}
-
-/// What [`Context::failure`] found.
-pub enum Trouble<W: Work> {
-    /// Another thread took it.
-    Gone,
-    /// An operation failed.
-    Operation(Failure<W>),
-    /// The queue itself failed, with a positive code: nothing more will come from it.
-    Queue(i32),
-}
-
-/// What came of a peek in one call ([`Context::peek_at_once`]).
-pub enum Peek<W: Work> {
-    /// No message is there.
-    Nothing,
-    /// One is: what was asked for is filled in.
-    Found,
-    /// It was not asked: [`peek`](Context::peek) it is.
-    Unasked,
-    /// The provider has failed, with a positive code.
-    Failed(i32),
-    /// The answer will come later. It counts among the pending, and that is the caller's now.
-    Pending(Box<Late<W>>),
-}
-
-/// A message that a peek is for, and what it learns of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// The sender, or any.
-    pub from: Address,
-    /// The tag bits asked for, then the message's.
-    pub bits: u64,
-    /// The tag bits that are not looked at.
-    pub ignore: u64,
-    /// Bytes of the message.
-    pub len: usize,
-    /// Data that travelled outside the tag.
-    pub data: u64,
-}
-
-/// A peek that is not answered at once.
-pub struct Late<W: Work> {
-    /// The answer will be this operation's completion.
-    pub which: Id,
-    /// What came instead.
-    pub trouble: Option<Trouble<W>>,
-}
 
 /// What the provider did not take, and why.
 pub struct Unposted<T> {
@@ -116,110 +33,6 @@ pub struct Unposted<T> {
 /// How posting went; an operation that is not taken comes back.
 pub type Post<W> = std::result::Result<(), Unposted<Lease<W>>>;
 
-type Recv = unsafe extern "C" fn(
-    *mut sys::fid_ep,
-    *mut c_void,
-    usize,
-    *mut c_void,
-    u64,
-    u64,
-    u64,
-    *mut c_void,
-) -> isize;
-type Send =
-    unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize;
-type SendData = unsafe extern "C" fn(
-    *mut sys::fid_ep,
-    *const c_void,
-    usize,
-    *mut c_void,
-    u64,
-    u64,
-    u64,
-    *mut c_void,
-) -> isize;
-type Inject = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64) -> isize;
-type InjectData = unsafe extern "C" fn(*mut sys::fid_ep, *const c_void, usize, u64, u64, u64) -> isize;
-type RecvPieces = unsafe extern "C" fn(
-    *mut sys::fid_ep,
-    *const libc::iovec,
-    *mut *mut c_void,
-    usize,
-    u64,
-    u64,
-    u64,
-    *mut c_void,
-) -> isize;
-type Message = unsafe extern "C" fn(*mut sys::fid_ep, *const sys::fi_msg_tagged, u64) -> isize;
-type Read = unsafe extern "C" fn(*mut sys::fid_cq, *mut c_void, usize) -> isize;
-type ReadError = unsafe extern "C" fn(*mut sys::fid_cq, *mut sys::fi_cq_err_entry, u64) -> isize;
-type Cancel = unsafe extern "C" fn(*mut sys::fid, *mut c_void) -> isize;
-
-// Stand-ins for entries that a provider leaves out, so that the short path need not ask.
-unsafe extern "C" fn no_send_data(
-    _: *mut sys::fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: *mut c_void,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut c_void,
-) -> isize {
-    -(sys::FI_ENOSYS as isize)
-}
-
-unsafe extern "C" fn no_inject_data(
-    _: *mut sys::fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: u64,
-    _: u64,
-    _: u64,
-) -> isize {
-    -(sys::FI_ENOSYS as isize)
-}
-
-#[derive(Clone, Copy)]
-struct Entries {
-    recv: Recv,
-    send: Send,
-    send_data: SendData,
-    inject: Inject,
-    inject_data: InjectData,
-    recv_message: Option<Message>,
-    read: Read,
-    read_error: ReadError,
-    cancel: Option<Cancel>,
-}
-
-/// Completions that were read and not yet handed out.
-#[derive(Default)]
-pub(super) struct Inbox {
-    entries: Box<[MaybeUninit<sys::fi_cq_tagged_entry>]>,
-    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: 0.
-    alone: isize,
-    next: usize,
-    filled: usize,
-    asker: Option<Asker>,
-}
-
-/// An operation that is ready to be a peek.
-///
-/// INVARIANT: from `posted` of a lease of the context that has this inbox, and not with the provider.
-#[derive(Clone, Copy)]
-struct Asker {
-    context: NonNull<c_void>,
-    id: Id,
-}
-
-/// The completions of a context; also the right to call, where a domain takes one call at a time
-/// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
-pub(super) type Turn = EngineCell<Inbox>;
-
-// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
-unsafe impl std::marker::Send for Inbox {}
-
 /// What a call that is not made comes to: the operation goes back to who gave it.
 const BARRED: isize = -(sys::FI_EAGAIN as isize);
 
@@ -229,10 +42,10 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 /// One transmit and one receive queue with the completion queue of both.
 pub struct Context<W: Work> {
     tx: *mut sys::fid_ep,
-    rx: *mut sys::fid_ep,
-    cq: *mut sys::fid_cq,
-    entries: Entries,
-    inbox: Arc<Turn>,
+    pub(super) rx: *mut sys::fid_ep,
+    pub(super) cq: *mut sys::fid_cq,
+    pub(super) entries: Entries,
+    pub(super) inbox: Arc<Turn>,
     /// The inbox is also the right to call.
     takes_turns: bool,
     // Closed in this order: endpoints before their queue, contexts before their endpoint.
@@ -241,7 +54,7 @@ pub struct Context<W: Work> {
     _queue: Object,
     _parent: Option<Arc<Object>>,
     /// Behind what is received into it, in the order of closing.
-    cushion: Option<(Cushion, RecvPieces)>,
+    pub(super) cushion: Option<(Cushion, RecvPieces)>,
     _state: PhantomData<Lease<W>>,
 }
 
@@ -252,14 +65,6 @@ unsafe impl<W: Work> std::marker::Send for Context<W> {}
 // `FI_THREAD_SAFE` (`fi_domain(3)`), and are called in turn otherwise; a lease comes out once, in whichever
 // thread, and is `Send`; the inbox is reached through its cell.
 unsafe impl<W: Work> Sync for Context<W> {}
-
-/// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
-#[derive(Default)]
-#[repr(C)]
-pub(super) struct ErrorEntry {
-    pub(super) entry: sys::fi_cq_err_entry,
-    appended: [u64; 4],
-}
 
 impl<W: Work> Context<W> {
     pub(super) fn new(
@@ -272,33 +77,14 @@ impl<W: Work> Context<W> {
     ) -> Result<Self> {
         let (tx_ep, rx_ep): (*mut sys::fid_ep, *mut sys::fid_ep) = (tx.as_ptr(), rx.as_ptr());
         let cq: *mut sys::fid_cq = queue.as_ptr();
-        let (send, recv) = (table!(tx_ep, tagged), table!(rx_ep, tagged));
-        let (queue_ops, rx_ops) = (table!(cq, ops), table!(rx_ep, ops));
-        // Tables only grow at their end; `size` says how much of one the provider filled in.
-        if send.size.min(recv.size) < size_of::<sys::fi_ops_tagged>() {
-            return Err(Error::Unsupported);
-        }
-        let entries = Entries {
-            recv: recv.recv.ok_or(Error::Unsupported)?,
-            send: send.send.ok_or(Error::Unsupported)?,
-            send_data: send.senddata.unwrap_or(no_send_data),
-            inject: send.inject.ok_or(Error::Unsupported)?,
-            inject_data: send.injectdata.unwrap_or(no_inject_data),
-            recv_message: recv.recvmsg,
-            read: queue_ops.read.ok_or(Error::Unsupported)?,
-            read_error: queue_ops.readerr.ok_or(Error::Unsupported)?,
-            cancel: rx_ops.cancel,
-        };
-        let inbox = Inbox {
-            entries: (0..ready.batch).map(|_| MaybeUninit::uninit()).collect(),
-            alone: isize::from(ready.batch > 1),
-            ..Inbox::default()
-        };
+        let (halves, queue_ops) = ((table!(tx_ep, tagged), table!(rx_ep, tagged)), table!(cq, ops));
+        let entries = Entries::of(halves.0, halves.1, queue_ops, table!(rx_ep, ops))?;
+        let inbox = Inbox::new(ready.batch);
         let inbox = match domain.turn() {
             None => Arc::new(Turn::new(inbox)),
             Some(turn) => {
                 // One inbox, one context.
-                let before = turn.with(|kept| kept.entries.is_empty().then(|| *kept = inbox));
+                let before = turn.with(|kept| kept.is_free().then(|| *kept = inbox));
                 before.ok_or(Error::Unsupported)?;
                 Arc::clone(turn)
             }
@@ -344,7 +130,7 @@ impl<W: Work> Context<W> {
 
     /// Gives an operation to the provider with `call`; back it comes if that is refused.
     #[inline(always)]
-    fn give(&self, lease: Lease<W>, call: impl FnOnce(*mut c_void) -> isize) -> Post<W> {
+    pub(super) fn give(&self, lease: Lease<W>, call: impl FnOnce(*mut c_void) -> isize) -> Post<W> {
         let context = lease.posted(self.rx.addr());
         posted(self.call(|| call(context.as_ptr()))).map_err(|error| {
             // SAFETY: just given, and not taken: a provider that refuses keeps nothing.
@@ -365,28 +151,19 @@ impl<W: Work> Context<W> {
         ignore: u64,
         lease: Lease<W>,
     ) -> std::result::Result<(), Lease<W>> {
-        let Some(to) = lease.lent_landing() else { return Err(lease) };
-        let given = if let Some((cushion, receive)) = &self.cushion {
-            if to.len == 0 {
-                return self.recv_nothing(barred, from, bits, ignore, lease);
+        match lease.lent_landing() {
+            None => Err(lease),
+            Some(to) if to.len == 0 => self.recv_nothing(barred, from, bits, ignore, lease),
+            Some(to) => {
+                // SAFETY: the memory is lent until the loan's request is completed, which takes the loan, which the
+                // operation holds until it completes.
+                let given = unsafe { self.recv_into(&to.into(), barred, from, bits, ignore, lease) };
+                given.map_err(|unposted| unposted.given)
             }
-            // SAFETY: the memory is that of the loan, which the operation holds, and the context's cushion.
-            unsafe { self.recv_pieces(*receive, barred, &cushion.behind(to), from, bits, ignore, lease) }
-        } else {
-            let (start, none) = (to.start.cast(), ptr::null_mut());
-            // SAFETY: the endpoint is open. The memory is lent until the loan's request is completed, which
-            // takes the loan, which the operation holds until it completes.
-            self.give(lease, |context| unsafe {
-                if barred.load(Ordering::Relaxed) {
-                    return BARRED;
-                }
-                (self.entries.recv)(self.rx, start, to.len, none, from.0, bits, ignore, context)
-            })
-        };
-        given.map_err(|unposted| unposted.given)
+        }
     }
 
-    /// As [`recv_in_place`](Self::recv_in_place), of a message without bytes, into the cushion alone.
+    /// As [`recv_in_place`](Self::recv_in_place), of a message without bytes.
     #[inline(never)]
     fn recv_nothing(
         &self,
@@ -396,55 +173,57 @@ impl<W: Work> Context<W> {
         ignore: u64,
         lease: Lease<W>,
     ) -> std::result::Result<(), Lease<W>> {
-        let Some((cushion, receive)) = &self.cushion else { return Err(lease) };
-        let pieces = &cushion.behind(Piece::EMPTY)[1..];
-        // SAFETY: the memory is the context's cushion.
-        let given = unsafe { self.recv_pieces(*receive, barred, pieces, from, bits, ignore, lease) };
+        // SAFETY: no memory at all.
+        let given = unsafe { self.recv_into(&Memory::EMPTY, barred, from, bits, ignore, lease) };
         given.map_err(|unposted| unposted.given)
-    }
-
-    /// Posts a receive into several pieces of memory (`fi_trecvv(3)`).
-    ///
-    /// # Safety
-    /// Each piece is memory that the operation or the context holds.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "those of `fi_trecvv(3)`")]
-    unsafe fn recv_pieces(
-        &self,
-        receive: RecvPieces,
-        barred: &AtomicBool,
-        pieces: &[libc::iovec],
-        from: Address,
-        bits: u64,
-        ignore: u64,
-        lease: Lease<W>,
-    ) -> Post<W> {
-        let (first, count) = (pieces.as_ptr(), pieces.len());
-        // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
-        // completion, by the promise above: the context closes its endpoint before its own memory goes.
-        self.give(lease, |context| unsafe {
-            if barred.load(Ordering::Relaxed) {
-                return BARRED;
-            }
-            receive(self.rx, first, ptr::null_mut(), count, from.0, bits, ignore, context)
-        })
     }
 
     /// Posts a receive into the memory that the operation holds (`fi_trecv(3)`).
     #[inline]
     pub fn recv(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
-        let Memory { piece: to, descriptor } = lease.landing();
+        let to = lease.landing();
+        // SAFETY: the operation holds the memory, and the registration that a descriptor is of, until it
+        // completes.
+        unsafe { self.recv_into(&to, &NEVER, from, bits, ignore, lease) }
+    }
+
+    /// Posts a receive, with the cushion behind it where there is one.
+    ///
+    /// # Safety
+    /// The memory, and what its descriptor is of, stay until the operation completes.
+    #[inline(always)]
+    unsafe fn recv_into(
+        &self,
+        to: &Memory,
+        barred: &AtomicBool,
+        from: Address,
+        bits: u64,
+        ignore: u64,
+        lease: Lease<W>,
+    ) -> Post<W> {
+        let is_barred = || barred.load(Ordering::Relaxed);
+        let Memory { piece, descriptor } = *to;
         if let Some((cushion, receive)) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
-            let pieces = cushion.behind(to);
-            let pieces = if to.len == 0 { &pieces[1..] } else { &pieces[..] };
-            // SAFETY: the memory is what the operation says that it holds, and the context's cushion.
-            return unsafe { self.recv_pieces(*receive, &NEVER, pieces, from, bits, ignore, lease) };
+            let both = cushion.behind(piece);
+            let pieces = if piece.len == 0 { &both[1..] } else { &both[..] };
+            let (first, count, none) = (pieces.as_ptr(), pieces.len(), ptr::null_mut());
+            // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
+            // completion: the one by the promise above, the cushion because the endpoint closes before it goes.
+            return self.give(lease, |context| unsafe {
+                if is_barred() {
+                    BARRED
+                } else {
+                    receive(self.rx, first, none, count, from.0, bits, ignore, context)
+                }
+            });
         }
-        let start = to.start.cast();
-        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
-        // descriptor is of, until it completes.
+        let (start, len) = (piece.start.cast(), piece.len);
+        // SAFETY: the endpoint is open; the memory, and what its descriptor is of, stay by the promise above.
         self.give(lease, |context| unsafe {
-            (self.entries.recv)(self.rx, start, to.len, descriptor, from.0, bits, ignore, context)
+            if is_barred() {
+                return BARRED;
+            }
+            (self.entries.recv)(self.rx, start, len, descriptor, from.0, bits, ignore, context)
         })
     }
 
@@ -535,185 +314,43 @@ impl<W: Work> Context<W> {
         }))
     }
 
-    /// Asks whether a message is there (`FI_PEEK`); `claim` takes it out of matching for [`take`](Self::take).
-    #[inline]
-    pub fn peek(&self, from: Address, bits: u64, ignore: u64, claim: bool, lease: Lease<W>) -> Post<W> {
-        let flags =
-            u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION) | if claim { sys::FI_CLAIM } else { 0 };
-        self.receive_message(&[Piece::EMPTY.into()], ptr::null_mut(), from, bits, ignore, flags, lease)
-    }
-
-    /// Asks whether a message is there, and reads the answer, in one turn, unless `barred`, which is looked at
-    /// when it is our turn. An answer that does not come at once adds to `pending` within the turn.
-    #[inline(never)]
-    pub fn peek_at_once(&self, barred: &AtomicBool, pending: &AtomicU32, wanted: &mut Wanted) -> Peek<W> {
-        let Some(ask) = self.entries.recv_message else { return Peek::Unasked };
-        let flags = u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION);
-        let nowhere = libc::iovec::from(Piece::EMPTY);
-        let asked = self.inbox.try_with(|inbox| {
-            let Some(asker) = inbox.asker else { return Peek::Unasked };
-            if inbox.next != inbox.filled || barred.load(Ordering::Relaxed) {
-                return Peek::Unasked;
-            }
-            let message = sys::fi_msg_tagged {
-                msg_iov: (&raw const nowhere).cast(),
-                desc: ptr::null_mut(),
-                iov_count: 1,
-                addr: wanted.from.0,
-                tag: wanted.bits,
-                ignore: wanted.ignore,
-                context: asker.context.as_ptr(),
-                data: 0,
-            };
-            // SAFETY: the endpoint is open; the message is read during the call, and names no memory; the asker
-            // is not with the provider, and stays: it is taken out of the inbox below where it is posted longer.
-            let code = unsafe { ask(self.rx, &raw const message, flags) };
-            match posted(code) {
-                Ok(()) => self.answer_at_once(inbox, asker, pending, wanted),
-                Err(PostError::TryAgain) => Peek::Unasked,
-                Err(PostError::Refused(code)) => missed(code),
-            }
-        });
-        asked.unwrap_or(Peek::Unasked)
-    }
-
-    /// The answer to a peek that was posted with the inbox's asker, while the inbox was empty.
-    #[inline(always)]
-    fn answer_at_once(
-        &self,
-        inbox: &mut Inbox,
-        asker: Asker,
-        pending: &AtomicU32,
-        wanted: &mut Wanted,
-    ) -> Peek<W> {
-        let read = self.read(inbox);
-        if read == -(sys::FI_EAVAIL as isize) {
-            let mut room = ErrorEntry::default();
-            let found = self.read_error(&mut room);
-            if found == 1 && room.entry.op_context == asker.context.as_ptr() {
-                return missed(room.entry.err);
-            }
-            return self.not_at_once(inbox, asker, pending, Some(self.trouble(found, &room)));
-        }
-        if read == 1
-            // SAFETY: the provider has just written one entry.
-            && let entry = unsafe { inbox.entries[0].assume_init_ref() }
-            && entry.op_context == asker.context.as_ptr()
-        {
-            (wanted.bits, wanted.len, wanted.data) = (entry.tag, entry.len, entry.data);
-            return Peek::Found;
-        }
-        if let Ok(read @ 1..) = usize::try_from(read) {
-            (inbox.next, inbox.filled) = (0, read);
-        }
-        self.not_at_once(inbox, asker, pending, None)
-    }
-
-    /// The peek is still posted.
-    #[cold]
-    fn not_at_once(
-        &self,
-        inbox: &mut Inbox,
-        asker: Asker,
-        pending: &AtomicU32,
-        trouble: Option<Trouble<W>>,
-    ) -> Peek<W> {
-        inbox.asker = None;
-        pending.fetch_add(1, Ordering::SeqCst);
-        Peek::Pending(Box::new(Late { which: asker.id, trouble }))
-    }
-
-    /// Looks at something while no [`peek_at_once`](Self::peek_at_once) is under way.
-    pub fn in_turn<R>(&self, look: impl FnOnce() -> R) -> R {
-        self.inbox.with(|_| look())
-    }
-
-    /// Keeps an operation ready for [`peek_at_once`](Self::peek_at_once), where none is.
-    pub fn keep_asker(&self, lease: Lease<W>) {
-        let surplus = self.inbox.with(|inbox| {
-            if inbox.asker.is_some() {
-                return Some(lease);
-            }
-            let id = lease.id();
-            inbox.asker = Some(Asker { context: lease.posted(0), id });
-            None
-        });
-        drop(surplus);
-    }
-
-    /// Receives the message that [`peek`](Self::peek) claimed with this operation, into what it holds.
-    pub fn take(&self, from: Address, bits: u64, ignore: u64, mut lease: Lease<W>) -> Post<W> {
-        let Memory { piece: to, mut descriptor } = lease.landing();
-        let descriptors = if descriptor.is_null() { ptr::null_mut() } else { &raw mut descriptor };
-        let cushion = self.cushion.as_ref().filter(|_| descriptors.is_null());
-        let pieces = cushion.map(|(cushion, _)| cushion.behind(to));
-        let pieces = match &pieces {
-            None => &[to.into()],
-            Some(both) if to.len == 0 => &both[1..],
-            Some(both) => &both[..],
-        };
-        let flags = sys::FI_CLAIM | u64::from(sys::FI_COMPLETION);
-        self.receive_message(pieces, descriptors, from, bits, ignore, flags, lease)
-    }
-
     /// Posts a send of the buffer that the operation holds, outside tag matching (`fi_send(3)`).
     pub fn send_untagged(&self, to: Address, lease: Lease<W>) -> Post<W> {
-        let Some(send) = table!(self.tx, msg).send else {
-            return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
-        };
-        let Memory { piece, descriptor } = lease.source();
-        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
-        // descriptor is of, until it completes.
-        self.give(lease, |context| unsafe {
-            send(self.tx, piece.start.cast(), piece.len, descriptor, to.0, context)
-        })
+        let memory = lease.source();
+        self.untagged(
+            &table!(self.tx, msg).send,
+            self.tx,
+            memory.piece.start.cast_const().cast(),
+            &memory,
+            to,
+            lease,
+        )
     }
 
     /// Posts a receive into the buffer that the operation holds, outside tag matching, from anybody (`fi_recv(3)`).
     pub fn recv_untagged(&self, mut lease: Lease<W>) -> Post<W> {
-        let Some(recv) = table!(self.rx, msg).recv else {
-            return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
-        };
-        let Memory { piece, descriptor } = lease.landing();
-        let from = Address::ANY.0;
-        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
-        // descriptor is of, until it completes.
-        self.give(lease, |context| unsafe {
-            recv(self.rx, piece.start.cast(), piece.len, descriptor, from, context)
-        })
+        let memory = lease.landing();
+        let start = memory.piece.start.cast();
+        self.untagged(&table!(self.rx, msg).recv, self.rx, start, &memory, Address::ANY, lease)
     }
 
-    #[inline]
-    #[expect(clippy::too_many_arguments, reason = "the fields of one structure")]
-    fn receive_message(
+    /// Makes one of those two calls, which is of the endpoint's table, with what the operation holds.
+    fn untagged<P>(
         &self,
-        pieces: &[libc::iovec],
-        descriptors: *mut *mut c_void,
+        entry: &Option<Untagged<P>>,
+        at: *mut sys::fid_ep,
+        start: P,
+        memory: &Memory,
         peer: Address,
-        tag: u64,
-        ignore: u64,
-        flags: u64,
         lease: Lease<W>,
     ) -> Post<W> {
-        let Some(receive) = self.entries.recv_message else {
+        let Some(call) = *entry else {
             return Err(Unposted { given: lease, error: PostError::Refused(sys::FI_ENOSYS as i32) });
         };
-        let mut message = sys::fi_msg_tagged {
-            msg_iov: pieces.as_ptr().cast(),
-            desc: descriptors,
-            iov_count: pieces.len(),
-            addr: peer.0,
-            tag,
-            ignore,
-            context: ptr::null_mut(),
-            data: 0,
-        };
-        self.give(lease, |context| {
-            message.context = context;
-            // SAFETY: the endpoint is open; the message is read during the call; the memory that its pieces
-            // name is the operation's, which holds it until it completes, or the cushion's.
-            unsafe { receive(self.rx, &raw const message, flags) }
-        })
+        let (len, descriptor) = (memory.piece.len, memory.descriptor);
+        // SAFETY: the endpoint is open; the operation holds the memory, and the registration that a
+        // descriptor is of, until it completes.
+        self.give(lease, |context| unsafe { call(at, start, len, descriptor, peer.0, context) })
     }
 
     /// Asks the provider to give an operation up, if it is posted here; it then fails with `FI_ECANCELED`, or
@@ -729,107 +366,6 @@ impl<W: Work> Context<W> {
             }
         });
     }
-
-    /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
-    /// the caller may run the host, which may poll again and goes on where this left off.
-    #[inline(always)]
-    pub fn poll(&self) -> std::result::Result<(Completion<W>, bool), Pause> {
-        let found = self.inbox.try_with(|inbox| {
-            let (at, more) = if inbox.next == inbox.filled {
-                let read = self.read(inbox);
-                if read <= 0 {
-                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 {
-                        Pause::Empty
-                    } else {
-                        Pause::Error(read)
-                    });
-                }
-                // A batch that was not full has drained the queue; one alone leaves nothing to come back for.
-                if read == inbox.alone {
-                    (0, false)
-                } else {
-                    (inbox.next, inbox.filled) = (1, read as usize);
-                    (0, true)
-                }
-            } else {
-                inbox.next += 1;
-                let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
-                (inbox.next - 1, more)
-            };
-            // INVARIANT: `at` < what the provider wrote last <= entries.len().
-            // SAFETY: by the invariant, in bounds.
-            let entry = unsafe { inbox.entries.get_unchecked(at) };
-            // SAFETY: by the invariant, written.
-            let entry = unsafe { entry.assume_init_ref() };
-            // A completion without a context belongs to nobody; no provider makes one, since every
-            // operation that completes was posted with one.
-            let context = NonNull::new(entry.op_context).ok_or(Pause::Empty)?;
-            // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once.
-            let lease = unsafe { Lease::back(context) };
-            Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
-        });
-        found.unwrap_or(Err(Pause::Empty))
-    }
-
-    /// Reads completions into the inbox, over what is there (`fi_cq_read(3)`). Only in our turn.
-    #[inline(always)]
-    fn read(&self, inbox: &mut Inbox) -> isize {
-        let (room, count) = (inbox.entries.as_mut_ptr(), inbox.entries.len());
-        // SAFETY: the queue is open; the buffer has room for as many entries of its format.
-        unsafe { (self.entries.read)(self.cq, room.cast(), count) }
-    }
-
-    /// Reads the error that is next in the queue (`fi_cq_readerr(3)`). Only in our turn.
-    #[inline(always)]
-    fn read_error(&self, room: &mut ErrorEntry) -> isize {
-        // SAFETY: the queue is open; the entry has room for what any known version writes.
-        unsafe { (self.entries.read_error)(self.cq, ptr::from_mut(room).cast(), 0) }
-    }
-
-    /// The error behind [`Pause::Error`].
-    #[cold]
-    pub fn failure(&self, code: isize) -> Trouble<W> {
-        if code != -(sys::FI_EAVAIL as isize) {
-            return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
-        }
-        let mut room = ErrorEntry::default();
-        // In turn: nothing ends while somebody has the inbox.
-        let found = self.inbox.with(|_| self.read_error(&mut room));
-        self.trouble(found, &room)
-    }
-
-    /// What was read of the queue's errors.
-    #[cold]
-    fn trouble(&self, found: isize, room: &ErrorEntry) -> Trouble<W> {
-        let _ = room.appended;
-        match found {
-            1.. => Trouble::Operation(Failure {
-                // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once.
-                lease: NonNull::new(room.entry.op_context).map(|context| unsafe { Lease::back(context) }),
-                code: room.entry.err,
-                len: room.entry.len,
-                data: room.entry.data,
-                tag: room.entry.tag,
-            }),
-            _ if found == 0 || found == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
-            _ => Trouble::Queue(i32::try_from(-found).unwrap_or(i32::MAX)),
-        }
-    }
-}
-
-impl<W: Work> Drop for Context<W> {
-    fn drop(&mut self) {
-        if let Some(asker) = self.inbox.with(|inbox| inbox.asker.take()) {
-            // SAFETY: from `posted` of a lease of this `W`, and not with the provider, by the invariant.
-            drop(unsafe { Lease::<W>::back(asker.context) });
-        }
-    }
-}
-
-/// What a peek without a message comes to.
-#[inline(always)]
-fn missed<W: Work>(code: i32) -> Peek<W> {
-    if code == sys::FI_ENOMSG as i32 { Peek::Nothing } else { Peek::Failed(code) }
 }
 
 /// Ends the process when dropped: bytes that are lent for the span of a call are still with the provider.

@@ -8,12 +8,13 @@
 //!
 //! Answers to `fi_endpoint(3)`, `fi_msg(3)`, `fi_cq(3)`, `fi_mr(3)`.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 
-use super::context::ErrorEntry;
+use memmap2::MmapMut;
+
+use super::completion::ErrorEntry;
 use super::info::Info;
 use super::objects::{AddressVector, Domain, Object, name_of, table};
 use super::{Address, PostError, done, posted, sys};
@@ -80,31 +81,21 @@ pub struct Slots {
 
 /// A block of slots.
 struct Block {
-    start: NonNull<u8>,
-    layout: Layout,
+    memory: MmapMut,
     stride: usize,
 }
 
 impl Block {
     fn new(slots: usize, stride: usize) -> Result<Self> {
         let size = slots.checked_mul(stride).ok_or(Error::OutOfResource)?;
-        let layout = Layout::from_size_align(size, 4096).map_err(|_| Error::OutOfResource)?;
-        // SAFETY: the layout is not empty: a slot is longer than its margin.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::OutOfResource)?;
-        Ok(Self { start, layout, stride })
+        let memory = MmapMut::map_anon(size).map_err(|_| Error::OutOfResource)?;
+        Ok(Self { memory, stride })
     }
 
     /// Where a slot begins. `slot` is one of ours.
     #[inline]
     fn at(&self, slot: usize) -> *mut u8 {
-        self.start.as_ptr().wrapping_add(slot * self.stride)
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout; nobody uses it, for the endpoint is closed first.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        self.memory.as_ptr().cast_mut().wrapping_add(slot * self.stride)
     }
 }
 
@@ -169,7 +160,7 @@ impl DatagramPort {
         if info.wants_registration() {
             let access = u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
             // SAFETY: the block outlives the region, which is closed before it.
-            let registered = unsafe { domain.register(block.start.as_ptr(), block.layout.size(), access) }?;
+            let registered = unsafe { domain.register(block.at(0), block.memory.len(), access) }?;
             desc = registered.1;
             region = Some(registered.0);
         }
@@ -232,10 +223,11 @@ impl DatagramPort {
         let slot = *self.free.last().ok_or(PostError::TryAgain)?;
         let start = self.block.at(slot);
         // SAFETY: inside the slot, which nobody else uses: it is free.
-        fill(unsafe { std::slice::from_raw_parts_mut(start.wrapping_add(self.prefix), len) });
-        if let Some(inject) = self.inject.filter(|_| len <= self.inject_size) {
-            // SAFETY: the endpoint is open; the bytes are read during the call only.
-            return posted(unsafe { inject(self.ep, start.cast(), len, to.0) });
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start.wrapping_add(self.prefix), len) };
+        fill(bytes);
+        // Where a provider has a prefix it does not inject.
+        if let Some(sent) = self.send_at_once(to, bytes) {
+            return sent;
         }
         let context = self.context(slot);
         // SAFETY: the endpoint is open; slot and context are not touched until the completion.

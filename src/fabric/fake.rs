@@ -4,8 +4,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::loan::{Convertor, Loan, Piece, Route, View};
-use super::operation::{Operation, Place, Standing, Work};
+use super::operation::{Operation, Work};
+use super::place::Place;
 use super::registration::Device;
+use super::standing::Standing;
 use crate::error::{Error, Result};
 
 /// A buffer, which may have to be packed.

@@ -78,18 +78,19 @@ impl Hints {
     }
 
     fn parts(&mut self) -> Result<Parts<'_>> {
+        /// A part of our own hints; null is none.
+        macro_rules! part {
+            ($info:expr, $name:ident) => {{
+                let raw = $info.$name;
+                // SAFETY: null, or allocated with the hints (`fi_dupinfo(null)`): ours alone, no other part, and alive
+                // as long as they are borrowed.
+                unsafe { raw.as_mut() }
+            }};
+        }
         // SAFETY: ours alone, and alive as long as `self`.
         let info = unsafe { self.raw.as_mut() };
-        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
-        let tx = unsafe { info.tx_attr.as_mut() };
-        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
-        let rx = unsafe { info.rx_attr.as_mut() };
-        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
-        let ep = unsafe { info.ep_attr.as_mut() };
-        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
-        let domain = unsafe { info.domain_attr.as_mut() };
-        // SAFETY: null or allocated with `info` (`fi_dupinfo(null)`), ours alone, and alive as long.
-        let fabric = unsafe { info.fabric_attr.as_mut() };
+        let (tx, rx, ep) = (part!(info, tx_attr), part!(info, rx_attr), part!(info, ep_attr));
+        let (domain, fabric) = (part!(info, domain_attr), part!(info, fabric_attr));
         match (tx, rx, ep, domain, fabric) {
             (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) => {
                 Ok(Parts { info, tx, rx, ep, domain, fabric })
@@ -202,30 +203,35 @@ fn text<'a>(raw: *const c_char) -> &'a str {
     unsafe { CStr::from_ptr(raw) }.to_str().unwrap_or("")
 }
 
+/// A part of an offer, as long as the offer.
+macro_rules! part {
+    ($offer:expr, $name:ident) => {{
+        let raw: *const _ = $offer.raw.$name;
+        // SAFETY: every info that `fi_getinfo` or `fi_dupinfo` returns has all its parts, which nobody changes while
+        // it is borrowed.
+        unsafe { &*raw }
+    }};
+}
+
 impl<'a> Info<'a> {
     fn domain_attr(&self) -> &'a sys::fi_domain_attr {
-        // SAFETY: every info that `fi_getinfo` returns has all its parts.
-        unsafe { &*self.raw.domain_attr }
+        part!(self, domain_attr)
     }
 
     fn fabric_attr(&self) -> &'a sys::fi_fabric_attr {
-        // SAFETY: every info that `fi_getinfo` returns has all its parts.
-        unsafe { &*self.raw.fabric_attr }
+        part!(self, fabric_attr)
     }
 
     fn endpoint_attr(&self) -> &'a sys::fi_ep_attr {
-        // SAFETY: every info that `fi_getinfo` returns has all its parts.
-        unsafe { &*self.raw.ep_attr }
+        part!(self, ep_attr)
     }
 
     fn transmit_attr(&self) -> &'a sys::fi_tx_attr {
-        // SAFETY: every info that `fi_getinfo` returns has all its parts.
-        unsafe { &*self.raw.tx_attr }
+        part!(self, tx_attr)
     }
 
     fn receive_attr(&self) -> &'a sys::fi_rx_attr {
-        // SAFETY: every info that `fi_getinfo` returns has all its parts.
-        unsafe { &*self.raw.rx_attr }
+        part!(self, rx_attr)
     }
 
     /// The provider's name, layered ones joined by `;`.

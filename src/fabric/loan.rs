@@ -183,6 +183,14 @@ pub(super) struct Memory {
     pub(super) descriptor: *mut c_void,
 }
 
+impl From<Piece> for Memory {
+    /// Memory that needs no descriptor.
+    #[inline(always)]
+    fn from(piece: Piece) -> Self {
+        Self { piece, descriptor: ptr::null_mut() }
+    }
+}
+
 impl Memory {
     /// None.
     pub(super) const EMPTY: Self = Self { piece: Piece::EMPTY, descriptor: ptr::null_mut() };

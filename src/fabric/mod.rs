@@ -7,9 +7,11 @@
 //! Answers to `fi_getinfo(3)`, `fi_domain(3)`, `fi_endpoint(3)`, `fi_tagged(3)`, `fi_msg(3)`, `fi_cq(3)`,
 //! `fi_av(3)`, `fi_mr(3)`.
 
+mod completion;
 mod context;
 mod cushion;
 mod datagram;
+mod entries;
 #[cfg(test)]
 pub(crate) mod fake;
 mod info;
@@ -18,20 +20,27 @@ mod loan;
 mod locality;
 mod objects;
 mod operation;
+mod peek;
+mod place;
 mod pool;
 mod registration;
+mod standing;
 pub mod usnic;
 
-pub use context::{Completion, Context, Failure, Late, Pause, Peek, Post, Trouble, Unposted, Wanted};
+pub use completion::{Completion, Failure, Pause, Trouble};
+pub use context::{Context, Post, Unposted};
 pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};
 pub use loan::{Convertor, Loan, Payload, Piece, Route, Source, View};
 pub use locality::{Locality, Pci, take_turn};
 pub use objects::{AddressVector, Domain, Endpoint, Fabric, Ready};
-pub use operation::{Ended, Id, Lease, LoanOf, Operation, Place, Standing, Work};
+pub use operation::{Ended, Id, Lease, LoanOf, Operation, Work};
+pub use peek::{Late, Peek, Wanted};
+pub use place::Place;
 pub use pool::Pool;
 pub use registration::{Device, Interface, Registration};
+pub use standing::Standing;
 
 pub use libfabric_sys::bindgen as sys;
 

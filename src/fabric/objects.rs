@@ -5,7 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::context::{Context, Inbox, Turn};
+use super::completion::{Inbox, Turn};
+use super::context::Context;
 use super::cushion::Cushion;
 use super::info::{Info, InfoList};
 use super::operation::Work;
@@ -70,6 +71,39 @@ impl Drop for Object {
     }
 }
 
+/// An entry of an object's table that opens another one: it reads the attributes, and writes one object that is the
+/// caller's (`fi_domain(3)`, `fi_endpoint(3)`, `fi_cq(3)`, `fi_av(3)`).
+type Open<P, A, C> = unsafe extern "C" fn(*mut P, *mut A, *mut *mut C, *mut c_void) -> c_int;
+/// As [`Open`], by number, with the parent's attributes where none are given (`fi_endpoint(3)`, scalable endpoints).
+type OpenNumbered<P, A, C> = unsafe extern "C" fn(*mut P, c_int, *mut A, *mut *mut C, *mut c_void) -> c_int;
+
+/// Opens what belongs to an object, with an entry of that object's own table.
+fn open_child<P, A, C>(parent: &Object, entry: &Option<Open<P, A, C>>, attributes: &A) -> Result<Object> {
+    let open = entry.ok_or(Error::Unsupported)?;
+    let mut raw = ptr::null_mut();
+    let attributes = ptr::from_ref(attributes).cast_mut();
+    // SAFETY: the parent is open, and the entry is of its table, as nothing else in this file gives one; the
+    // attributes are read during the call; one owned object is written.
+    done(unsafe { open(parent.as_ptr(), attributes, &raw mut raw, ptr::null_mut()) })?;
+    // SAFETY: just opened, ours.
+    unsafe { Object::own(raw) }
+}
+
+/// Opens one of several that an object has by number, with an entry of that object's own table.
+fn open_numbered<P, A, C>(
+    parent: &Object,
+    entry: &Option<OpenNumbered<P, A, C>>,
+    index: c_int,
+) -> Result<Object> {
+    let open = entry.ok_or(Error::Unsupported)?;
+    let mut raw = ptr::null_mut();
+    // SAFETY: the parent is open, and the entry is of its table, as nothing else in this file gives one; null
+    // attributes mean the parent's own; one owned object is written.
+    done(unsafe { open(parent.as_ptr(), index, ptr::null_mut(), &raw mut raw, ptr::null_mut()) })?;
+    // SAFETY: just opened, ours.
+    unsafe { Object::own(raw) }
+}
+
 /// The entries that contexts read.
 const TAGGED: sys::fi_cq_format = sys::fi_cq_format_FI_CQ_FORMAT_TAGGED;
 
@@ -106,12 +140,7 @@ impl Domain {
     /// Opens the domain of an offer.
     pub fn open(fabric: &Arc<Fabric>, info: &Info<'_>) -> Result<Arc<Self>> {
         let fid: *mut sys::fid_fabric = fabric.0.as_ptr();
-        let open = table!(fid, ops).domain.ok_or(Error::Unsupported)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the fabric is open; the callee reads the info and writes one owned object.
-        done(unsafe { open(fid, ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut()) })?;
-        // SAFETY: just opened, ours.
-        let object = unsafe { Object::own(raw) }?;
+        let object = open_child(&fabric.0, &table!(fid, ops).domain, info.raw)?;
         let key_bits = info.registration_key_bits();
         let turn = (!info.is_thread_safe()).then(|| Arc::new(Turn::new(Inbox::default())));
         let fabric = Arc::clone(fabric);
@@ -147,24 +176,12 @@ impl Domain {
 
     /// An ordinary endpoint of an offer, neither bound nor enabled.
     pub(super) fn endpoint(&self, info: &Info<'_>) -> Result<Object> {
-        let open = self.ops().endpoint.ok_or(Error::Unsupported)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the domain is open; the callee reads the info and writes one owned object.
-        done(unsafe {
-            open(self.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut())
-        })?;
-        // SAFETY: just opened, ours.
-        unsafe { Object::own(raw) }
+        open_child(&self.object, &self.ops().endpoint, info.raw)
     }
 
     pub(super) fn completion_queue(&self, size: usize, format: sys::fi_cq_format) -> Result<Object> {
-        let open = self.ops().cq_open.ok_or(Error::Unsupported)?;
-        let mut attr = sys::fi_cq_attr { size, format, ..Default::default() };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
-        done(unsafe { open(self.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
-        // SAFETY: just opened, ours.
-        unsafe { Object::own(raw) }
+        let attributes = sys::fi_cq_attr { size, format, ..Default::default() };
+        open_child(&self.object, &self.ops().cq_open, &attributes)
     }
 }
 
@@ -177,18 +194,13 @@ pub struct AddressVector {
 impl AddressVector {
     /// Opens a vector for about `count` peers with up to `contexts` receive contexts each.
     pub fn open(domain: &Arc<Domain>, table: bool, count: usize, context_bits: u32) -> Result<Arc<Self>> {
-        let open = domain.ops().av_open.ok_or(Error::Unsupported)?;
-        let mut attr = sys::fi_av_attr {
+        let attributes = sys::fi_av_attr {
             type_: if table { sys::fi_av_type_FI_AV_TABLE } else { sys::fi_av_type_FI_AV_MAP },
             rx_ctx_bits: context_bits as c_int,
             count,
             ..Default::default()
         };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the domain is open; the callee reads the attributes and writes one owned object.
-        done(unsafe { open(domain.object.as_ptr(), &raw mut attr, &raw mut raw, ptr::null_mut()) })?;
-        // SAFETY: just opened, ours.
-        let object = unsafe { Object::own(raw) }?;
+        let object = open_child(&domain.object, &domain.ops().av_open, &attributes)?;
         Ok(Arc::new(Self { object, domain: Arc::clone(domain) }))
     }
 
@@ -259,17 +271,10 @@ impl<W: Work> Endpoint<W> {
             return Err(Error::Unsupported);
         }
         let open = match ready.contexts {
-            Some(_) => domain.ops().scalable_ep,
-            None => domain.ops().endpoint,
+            Some(_) => &domain.ops().scalable_ep,
+            None => &domain.ops().endpoint,
         };
-        let open = open.ok_or(Error::Unsupported)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the domain is open; the callee reads the info and writes one owned object.
-        done(unsafe {
-            open(domain.object.as_ptr(), ptr::from_ref(info.raw).cast_mut(), &raw mut raw, ptr::null_mut())
-        })?;
-        // SAFETY: just opened, ours.
-        let object = Arc::new(unsafe { Object::own(raw) }?);
+        let object = Arc::new(open_child(&domain.object, open, info.raw)?);
         object.bind(&addresses.object, 0)?;
         let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION;
         let (first, others) = match ready.contexts {
@@ -298,18 +303,9 @@ impl<W: Work> Endpoint<W> {
     ) -> Result<Context<W>> {
         let fid: *mut sys::fid_ep = object.as_ptr();
         let ops = table!(fid, ops);
-        let (open_tx, open_rx) =
-            (ops.tx_ctx.ok_or(Error::Unsupported)?, ops.rx_ctx.ok_or(Error::Unsupported)?);
         let index = index as c_int;
-        let (mut tx, mut rx) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the endpoint is open; null attributes mean the endpoint's own.
-        done(unsafe { open_tx(fid, index, ptr::null_mut(), &raw mut tx, ptr::null_mut()) })?;
-        // SAFETY: just opened, ours.
-        let tx = Arc::new(unsafe { Object::own(tx) }?);
-        // SAFETY: the endpoint is open; null attributes mean the endpoint's own.
-        done(unsafe { open_rx(fid, index, ptr::null_mut(), &raw mut rx, ptr::null_mut()) })?;
-        // SAFETY: just opened, ours.
-        let rx = Arc::new(unsafe { Object::own(rx) }?);
+        let tx = Arc::new(open_numbered(object, &ops.tx_ctx, index)?);
+        let rx = Arc::new(open_numbered(object, &ops.rx_ctx, index)?);
         let queue = domain.completion_queue(ready.queue_size, TAGGED)?;
         tx.bind(&queue, u64::from(sys::FI_TRANSMIT) | sys::FI_SELECTIVE_COMPLETION)?;
         rx.bind(&queue, u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION)?;

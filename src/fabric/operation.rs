@@ -2,13 +2,13 @@
 //!
 //! libfabric keeps a pointer to the first 64 bytes (`fi_context2`) from the posting call until the
 //! completion is read, and gives it back then. Behind them lies what the operation needs meanwhile, and
-//! the transport's own state. Operations live in memory that the host lends ([`Place`]) or in a [`Pool`](super::Pool).
+//! the transport's own state. Operations live in memory that the host lends ([`Place`](super::Place)) or in a [`Pool`](super::Pool).
 //!
 //! A lease is not `Copy`. Posting consumes it, and only the completion brings it back: what is posted
 //! cannot be posted again, given back to its pool, or looked at.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
@@ -23,7 +23,7 @@ use super::sys::fi_context2;
 use crate::error::Result;
 
 /// The state of a transport's operations, and what their loans are made of.
-pub trait Work: Send + Sized {
+pub trait Work: Copy + Send {
     /// The host's (buffer, count, datatype).
     type Convertor: Convertor;
     /// The host's request.
@@ -36,12 +36,12 @@ pub type LoanOf<W> = Loan<<W as Work>::Convertor, <W as Work>::Request>;
 /// One operation: the provider's scratch, what others may ask while it is posted, and the rest.
 #[repr(C)]
 pub struct Operation<W: Work> {
-    scratch: MaybeUninit<fi_context2>,
+    scratch: UnsafeCell<MaybeUninit<fi_context2>>,
     watched: Watched,
-    state: MaybeUninit<State<W>>,
+    state: UnsafeCell<MaybeUninit<State<W>>>,
 }
 
-/// What a [`Standing`] sees, whenever it looks: all of it is read and written as one does what others may
+/// What a [`Standing`](super::Standing) sees, whenever it looks: all of it is read and written as one does what others may
 /// look at.
 struct Watched {
     /// Where the operation is posted: the address of the provider's object; 0 when it is not.
@@ -74,7 +74,7 @@ struct State<W: Work> {
 enum Held {
     /// What the loan describes, in one piece of host memory.
     ///
-    /// INVARIANT: there is a loan and no home; nothing but the body needs a drop.
+    /// INVARIANT: there is a loan and no home; nothing but the loan needs a drop.
     InPlace,
     /// None: the message is empty.
     Nothing,
@@ -84,6 +84,17 @@ enum Held {
     Device(Option<Registration>),
     /// A buffer of our own.
     Bytes(Box<[u8]>),
+}
+
+impl<W: Work> Operation<W> {
+    /// Memory where no operation has been.
+    pub(super) const fn empty() -> Self {
+        Self {
+            scratch: UnsafeCell::new(MaybeUninit::uninit()),
+            watched: Watched { posted_at: AtomicUsize::new(0), marks: AtomicUsize::new(0) },
+            state: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
 }
 
 /// Where an operation lies or may lie.
@@ -115,30 +126,42 @@ impl<W: Work> Slot<W> {
         self.0.addr().get()
     }
 
+    /// All of it: atomic, or cells of what may be anything.
+    #[inline(always)]
+    fn shared(&self) -> &Operation<W> {
+        // SAFETY: memory that stays, initialised and aligned, by the invariant; what others write is in cells.
+        unsafe { self.0.as_ref() }
+    }
+
     #[inline(always)]
     fn watched(&self) -> &Watched {
-        // SAFETY: memory that stays, initialised and aligned, by the invariant; atomics take any bytes, and
-        // nothing around them is named.
-        unsafe { &(*self.0.as_ptr()).watched }
+        &self.shared().watched
     }
 
     #[inline(always)]
     fn state(self) -> *mut State<W> {
-        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
-        unsafe { (&raw mut (*self.0.as_ptr()).state).cast() }
-    }
-
-    #[inline(always)]
-    fn body(self) -> *mut W {
-        // SAFETY: a field of memory that stays, by the invariant; only its address is taken.
-        unsafe { &raw mut (*self.state()).body }
+        self.shared().state.get().cast()
     }
 
     /// Notes that nothing is posted here, and nothing given up, in memory of the host's.
     #[inline(always)]
-    fn vacate(self) {
+    pub(super) fn vacate(self) {
         self.watched().posted_at.store(0, Ordering::Relaxed);
         self.watched().marks.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes an operation of memory of the host's, and of what the loan describes.
+    ///
+    /// # Safety
+    /// Nobody has a lease of it.
+    #[inline(always)]
+    pub(super) unsafe fn install(self, loan: LoanOf<W>, body: W) -> Lease<W> {
+        let state = State { home: None, loan: Some(loan), held: Held::InPlace, body };
+        self.vacate();
+        // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
+        // there before needs no drop, since a lease that ends moves everything out.
+        unsafe { self.state().write(state) };
+        Lease(self)
     }
 
     /// Makes an operation of memory of a pool's.
@@ -157,63 +180,27 @@ impl<W: Work> Slot<W> {
         Lease(self)
     }
 
-    /// What may be asked while it is posted.
-    pub(super) fn standing<'a>(self) -> Standing<'a, W> {
-        Standing { slot: self, generation: self.watched().generation(), alive: PhantomData }
-    }
-
-    /// The same, if this is the operation of that name.
-    pub(super) fn standing_as<'a>(self, which: Id) -> Option<Standing<'a, W>> {
-        let generation = which.generation;
-        (self.addr() == which.at).then_some(Standing { slot: self, generation, alive: PhantomData })
-    }
-}
-
-/// Memory of the host's for one operation, and the loan that it is for.
-pub struct Place<W: Work> {
-    slot: Slot<W>,
-    loan: LoanOf<W>,
-}
-
-impl<W: Work> Place<W> {
-    /// # Safety
-    /// `at` is memory of an `Operation<W>`, initialised with whatever bytes, aligned to 8 of them, and stays so
-    /// and unmoved until the loan's request is completed, or the loan is dropped without that. Nobody else
-    /// uses it, but for [`Standing::at`].
+    /// Which operation lies here, or was the last to.
     #[inline]
-    pub unsafe fn new(at: NonNull<Operation<W>>, loan: LoanOf<W>) -> Self {
-        // SAFETY: such memory, for as long as the operation may be in it.
-        Self { slot: unsafe { Slot::new(at) }, loan }
+    pub(super) fn id(self) -> Id {
+        Id { at: self.addr(), generation: self.watched().generation() }
     }
 
-    /// What is lent.
-    #[inline]
-    pub fn loan(&self) -> &LoanOf<W> {
-        &self.loan
+    /// The operation of the host's that lies here.
+    pub(super) fn host_id(self) -> Id {
+        Id { at: self.addr(), generation: 0 }
     }
 
-    /// The loan alone: another operation serves the request. What is asked of the [`Standing`] here is
-    /// answered with "not posted".
-    pub fn vacate(self) -> LoanOf<W> {
-        self.slot.vacate();
-        self.loan
+    /// Notes that the host gave up what lies here.
+    pub(super) fn give_up(self) {
+        self.watched().marks.fetch_or(GIVEN_UP, Ordering::Relaxed);
     }
 
-    /// The loan alone: no operation is needed.
-    #[inline]
-    pub fn into_loan(self) -> LoanOf<W> {
-        self.loan
-    }
-
-    /// Makes the operation, of the memory that the loan describes.
-    #[inline(always)]
-    pub fn install(self, body: W) -> Lease<W> {
-        let state = State { home: None, loan: Some(self.loan), held: Held::InPlace, body };
-        self.slot.vacate();
-        // SAFETY: aligned memory that stays, and that nobody else writes, by the promise of `new`. What was there
-        // before needs no drop: a lease that ends moves everything out.
-        unsafe { self.slot.state().write(state) };
-        Lease(self.slot)
+    /// What the provider knows this operation by, if it lies here, and is posted at the object of this address.
+    pub(super) fn posted_as(self, which: Id, at: usize) -> Option<*mut c_void> {
+        let is_there =
+            at != 0 && self.watched().posted_at.load(Ordering::Relaxed) == at && self.id() == which;
+        is_there.then(|| self.0.as_ptr().cast())
     }
 }
 
@@ -228,7 +215,7 @@ pub struct Id {
 /// The only right to an operation that is not posted.
 ///
 /// INVARIANT: everything but the scratch is initialised; nobody else reads or writes the state, and only
-/// a [`Standing`] what is watched.
+/// a [`Standing`](super::Standing) what is watched.
 pub struct Lease<W: Work>(Slot<W>);
 
 // SAFETY: the only right to the operation goes with it; what lies there may go to another thread: the
@@ -255,7 +242,7 @@ impl<W: Work> Lease<W> {
     /// Which operation.
     #[inline]
     pub fn id(&self) -> Id {
-        Id { at: self.0.addr(), generation: self.0.watched().generation() }
+        self.0.id()
     }
 
     #[inline(always)]
@@ -408,10 +395,8 @@ impl<W: Work> Lease<W> {
         if len > loan.size() {
             return Err(self);
         }
-        let (loan, body) = (ptr::from_ref(loan), self.0.body());
+        let loan = ptr::from_ref(loan);
         let _ended = ManuallyDrop::new(self);
-        // SAFETY: initialised and ours, as the lease said, which is gone: dropped here once.
-        unsafe { body.drop_in_place() };
         // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
         // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
         Ok(unsafe { loan.read() })
@@ -459,50 +444,12 @@ pub struct Ended<W: Work> {
     pub bytes: Option<Box<[u8]>>,
 }
 
-/// An operation that may be posted, to be cancelled.
-pub struct Standing<'a, W: Work> {
-    slot: Slot<W>,
-    generation: usize,
-    alive: PhantomData<&'a ()>,
-}
-
-impl<W: Work> Standing<'_, W> {
-    /// The one in memory of the host's.
-    ///
-    /// # Safety
-    /// A [`Place`] of this memory was [installed](Place::install) or [vacated](Place::vacate), and the memory
-    /// stays for the lifetime.
-    pub unsafe fn at(at: NonNull<Operation<W>>) -> Self {
-        // SAFETY: the memory of a place, which stays.
-        Self { slot: unsafe { Slot::new(at) }, generation: 0, alive: PhantomData }
-    }
-
-    /// Which operation.
-    pub fn id(&self) -> Id {
-        Id { at: self.slot.addr(), generation: self.generation }
-    }
-
-    /// Notes that the host gave it up.
-    pub fn give_up(&self) {
-        self.slot.watched().marks.fetch_or(GIVEN_UP, Ordering::Relaxed);
-    }
-
-    /// What the provider knows the operation by, if it is posted at the object of this address, and it is still
-    /// the same.
-    pub(super) fn context(&self, at: usize) -> Option<*mut c_void> {
-        let watched = self.slot.watched();
-        let is_there = at != 0
-            && watched.posted_at.load(Ordering::Relaxed) == at
-            && watched.generation() == self.generation;
-        is_there.then(|| self.slot.0.as_ptr().cast())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fake::{self, Buffer, Request};
     use super::*;
 
+    #[derive(Clone, Copy)]
     struct Plain;
 
     impl Work for Plain {

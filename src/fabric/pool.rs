@@ -2,7 +2,8 @@
 
 use std::ptr::NonNull;
 
-use super::operation::{Id, Lease, Operation, Slot, Standing, Work};
+use super::operation::{Id, Lease, Operation, Slot, Work};
+use super::standing::Standing;
 use crate::sync::EngineCell;
 
 /// Operations of our own: answers, probes, blocking sends.
@@ -31,8 +32,8 @@ struct Shelf<W: Work> {
     blocks: Vec<Block<W>>,
 }
 
-/// Memory of `BLOCK` operations, all bytes of which were 0 at first: not posted, and the first of their kind.
-struct Block<W: Work>(NonNull<[Operation<W>; BLOCK]>);
+/// Memory of `BLOCK` operations.
+type Block<W> = NonNull<[Operation<W>]>;
 
 // SAFETY: the slots and blocks are memory that the pool owns; each is handed out to one lease at a time.
 unsafe impl<W: Work> Send for Shelf<W> {}
@@ -82,16 +83,16 @@ impl<W: Work> Pool<W> {
 
     /// The operation of this name, if it is in this pool; it may have ended.
     pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
-        self.slots().into_iter().find_map(|slot| slot.standing_as(which))
+        self.slots().into_iter().find(|slot| slot.id().at == which.at).map(|slot| Standing::of(slot, which))
     }
 
     /// Every operation of this pool, wherever it is.
     pub fn all(&self) -> impl Iterator<Item = Standing<'_, W>> {
-        self.slots().into_iter().map(Slot::standing)
+        self.slots().into_iter().map(|slot| Standing::of(slot, slot.id()))
     }
 
     fn slots(&self) -> Vec<Slot<W>> {
-        self.home.with(|shelf| shelf.blocks.iter().flat_map(Block::slots).collect())
+        self.home.with(|shelf| shelf.blocks.iter().copied().flat_map(slots).collect())
     }
 
     /// Operations that are out.
@@ -110,23 +111,21 @@ impl<W: Work> Drop for Pool<W> {
         };
         for block in blocks {
             // SAFETY: leaked in `grow`, and nothing in it is in use.
-            drop(unsafe { Box::from_raw(block.0.as_ptr()) });
+            drop(unsafe { Box::from_raw(block.as_ptr()) });
         }
         // SAFETY: leaked in `default`; no operation is out that could point to it.
         drop(unsafe { Box::from_raw(self.home.0.as_ptr()) });
     }
 }
 
-impl<W: Work> Block<W> {
-    fn slots(&self) -> impl DoubleEndedIterator<Item = Slot<W>> {
-        let first = self.0.cast::<Operation<W>>();
-        (0..BLOCK).map(move |place| {
-            // SAFETY: in bounds of the block.
-            let at = unsafe { first.add(place) };
-            // SAFETY: initialised, and stays as long as the pool or any of its operations.
-            unsafe { Slot::new(at) }
-        })
-    }
+/// The slots of a block of a shelf's.
+fn slots<W: Work>(block: Block<W>) -> impl DoubleEndedIterator<Item = Slot<W>> {
+    let first = block.cast::<Operation<W>>().as_ptr();
+    (0..BLOCK).filter_map(move |place| {
+        let at = NonNull::new(first.wrapping_add(place))?;
+        // SAFETY: one of the block's operations, which stay as long as the pool or any of its operations.
+        Some(unsafe { Slot::new(at) })
+    })
 }
 
 impl<W: Work> Shelf<W> {
@@ -136,11 +135,10 @@ impl<W: Work> Shelf<W> {
 
     #[cold]
     fn grow(&mut self) {
-        let memory = Box::<[Operation<W>; BLOCK]>::new_zeroed();
-        // SAFETY: an operation is two atomic numbers, for which 0 is a value, and what may be anything.
-        let block = Block(NonNull::from(Box::leak(unsafe { memory.assume_init() })));
+        let memory: Box<[_]> = (0..BLOCK).map(|_| Operation::empty()).collect();
+        let block = NonNull::from(Box::leak(memory));
         self.free.reserve(BLOCK * (self.blocks.len() + 1));
-        self.free.extend(block.slots().rev());
+        self.free.extend(slots(block).rev());
         self.blocks.push(block);
     }
 }
@@ -152,6 +150,7 @@ mod tests {
     use super::super::operation::Ended;
     use super::*;
 
+    #[derive(Clone, Copy)]
     struct Count {
         count: u64,
     }
@@ -159,6 +158,12 @@ mod tests {
     impl Work for Count {
         type Convertor = Buffer;
         type Request = Request;
+    }
+
+    /// What the provider gives back, this once, after `posted`.
+    fn back(context: NonNull<std::ffi::c_void>) -> Lease<Count> {
+        // SAFETY: tests call this once for what they have posted.
+        unsafe { Lease::back(context) }
     }
 
     #[test]
@@ -200,8 +205,7 @@ mod tests {
         assert_eq!(standing.context(5), Some(context.as_ptr()));
         // SAFETY: as the provider would: the buffer is the operation's, and that is posted.
         unsafe { piece.start.write_bytes(9, piece.len) };
-        // SAFETY: posted above, and back this once.
-        let operation = unsafe { Lease::<Count>::back(context) };
+        let operation = back(context);
         assert_eq!((standing.context(5), pool.out()), (None, 1));
         assert_eq!(operation.bytes(), Some(&[9; 3][..]));
     }
@@ -222,8 +226,7 @@ mod tests {
         assert_eq!(standing.context(5), None, "another operation is posted there");
         assert_eq!(pool.standing(which).and_then(|old| old.context(5)), None);
         assert_eq!(pool.standing(later).and_then(|new| new.context(5)), Some(context.as_ptr()));
-        // SAFETY: posted above, and back this once.
-        drop(unsafe { Lease::<Count>::back(context) });
+        drop(back(context));
     }
 
     /// What is watched may be looked at while the memory goes from one operation to the next.

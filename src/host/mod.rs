@@ -10,6 +10,7 @@ pub mod btl;
 mod component;
 pub mod components;
 pub mod construct;
+mod entry;
 mod foreign;
 mod guard;
 mod mtl;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::symbols::symbols;
+use super::symbols::{Variable, symbols};
 
 type Progress = unsafe extern "C" fn() -> c_int;
 /// File, topic, whether to frame it, arguments. The host replaces it while it starts up.
@@ -30,7 +30,7 @@ symbols! {
         var_get_value: unsafe extern "C" fn(c_int, *mut *const c_void, *mut c_int, *mut *const c_char) -> c_int = c"mca_base_var_get_value",
         var_synonym: unsafe extern "C" fn(c_int, *const c_char, *const c_char, *const c_char, *const c_char, c_int) -> c_int = c"mca_base_var_register_synonym",
         enum_create: unsafe extern "C" fn(*const c_char, *const EnumValue, *mut *mut c_void) -> c_int = c"mca_base_var_enum_create",
-        show_help: *const ShowHelp = c"opal_show_help",
+        show_help: Variable<ShowHelp> = c"opal_show_help",
         show_help_string: ShowHelpString = c"opal_show_help_string",
         show_help_add_dir: unsafe extern "C" fn(*const c_char) -> c_int = c"opal_show_help_add_dir",
         pvar_register: unsafe extern "C" fn(
@@ -53,7 +53,7 @@ symbols! {
         output: unsafe extern "C" fn(c_int, *const c_char, ...) = c"opal_output",
         proc_for_name: unsafe extern "C" fn(u64) -> *mut c_void = c"ompi_proc_for_name",
         message_null: *mut c_void = c"ompi_message_null",
-        thread_multiple: *const bool = c"ompi_mpi_thread_multiple",
+        thread_multiple: Variable<bool> = c"ompi_mpi_thread_multiple",
     }
 }
 
@@ -85,8 +85,7 @@ impl Services {
 /// Whether the user has asked for `MPI_THREAD_MULTIPLE` so far: what to expect, and no promise. Sessions
 /// do not show here, and more may be asked for later, or less by `MPI_T_init_thread`.
 pub(super) fn threads() -> bool {
-    // SAFETY: a variable of the host, a `bool` that it sets before any component is opened.
-    unsafe { Services::host().thread_multiple.read() }
+    Services::host().thread_multiple.get()
 }
 
 /// Registers a progress function.
@@ -153,8 +152,7 @@ pub(super) fn show_help(topic: &str, line: &str) {
         }
         return;
     }
-    // SAFETY: a variable of the host that always holds a function.
-    let show = unsafe { Services::host().show_help.read() };
+    let show = Services::host().show_help.get();
     // SAFETY: zero-ended strings; every topic of the file takes one string, which follows.
     unsafe { show(HELP_FILE.as_ptr(), topic.as_ptr(), 1, line.as_ptr()) };
 }

@@ -33,6 +33,38 @@ impl Loaded {
     }
 }
 
+/// A variable of the host's, which it has filled in before it opens any component.
+///
+/// INVARIANT: the address of an object of this type, which is there as long as the process is: only
+/// `symbols!` makes one, of an object that the host's library exports.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Variable<T>(*const T);
+
+impl<T: Copy> Variable<T> {
+    /// Its value now.
+    #[inline]
+    pub(super) fn get(self) -> T {
+        // SAFETY: an object of this type, by the invariant. The host does not write it beside our calls, but for
+        // single bytes and words that are whole at any time.
+        unsafe { self.0.read() }
+    }
+}
+
+impl<T: Copy, const N: usize> Variable<[T; N]> {
+    /// The value of one element now; none beyond the last.
+    #[inline]
+    pub(super) fn at(self, index: usize) -> Option<T> {
+        if index >= N {
+            return None;
+        }
+        let element = self.0.cast::<T>().wrapping_add(index);
+        // SAFETY: an element of an array, by the invariant, for the index is below its length. The host writes it
+        // before anything asks for it.
+        Some(unsafe { element.read() })
+    }
+}
+
 /// Declares a structure of host symbols and the function that looks all of them up.
 macro_rules! symbols {
     ($(#[$doc:meta])* $vis:vis struct $name:ident { $($field:ident: $type:ty = $symbol:literal,)* }) => {
@@ -47,7 +79,7 @@ macro_rules! symbols {
                     $($field: {
                         let address = host.symbol($symbol)?;
                         // SAFETY: the host's symbol of this name is a function or an object of this type, and
-                        // both are pointers: `c-tests/layout` compares each with the host's headers, and
+                        // what stands for either is a pointer: `c-tests/layout` compares each with the host's headers, and
                         // `tests/prototypes.rs` each of these declarations with those prototypes.
                         unsafe { std::mem::transmute_copy::<std::ptr::NonNull<std::ffi::c_void>, $type>(&address) }
                     },)*

@@ -49,6 +49,7 @@ const _: () = assert!(size_of::<Class>() == 64);
 ///
 /// C: `mca_base_component_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Component {
     /// version of the component architecture: 2.1.0
     pub mca_version: [c_int; 3],
@@ -342,6 +343,7 @@ const _: () = assert!(size_of::<GroupHead>() == 40);
 ///
 /// C: `opal_process_name_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessName {
     /// job
     pub jobid: u32,

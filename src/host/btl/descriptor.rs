@@ -8,10 +8,12 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
-use super::sys::{BtlEndpoint, Descriptor, Segment};
-use crate::host::foreign::Opaque;
+use super::sys::{BtlEndpoint, Descriptor, Segment, Sent};
+use crate::btl::Lent;
 use crate::sync::EngineCell;
 
 /// What the transport's end of a send means for the host.
@@ -25,11 +27,49 @@ pub(super) enum Ending {
     CallbackAndFree,
 }
 
+/// The host's descriptor as cells, since it writes there whenever the descriptor is its own.
+#[repr(C)]
+struct Cells {
+    _head: Cell<[u8; offset_of!(Descriptor, segments)]>,
+    segments: Cell<*mut Segment>,
+    segment_count: Cell<usize>,
+    sent: Cell<Sent>,
+    _callback_data: Cell<[*mut c_void; 2]>,
+    flags: Cell<u32>,
+    order: Cell<u8>,
+    _tail: Cell<[u8; 3]>,
+}
+
+const _: () = {
+    assert!(size_of::<Cells>() == size_of::<Descriptor>());
+    assert!(offset_of!(Cells, segments) == offset_of!(Descriptor, segments));
+    assert!(offset_of!(Cells, segment_count) == offset_of!(Descriptor, segment_count));
+    assert!(offset_of!(Cells, sent) == offset_of!(Descriptor, sent));
+    assert!(offset_of!(Cells, flags) == offset_of!(Descriptor, flags));
+    assert!(offset_of!(Cells, order) == offset_of!(Descriptor, order));
+};
+
+impl Cells {
+    /// Nothing filled in.
+    fn empty() -> Self {
+        Self {
+            _head: Cell::new([0; offset_of!(Descriptor, segments)]),
+            segments: Cell::new(ptr::null_mut()),
+            segment_count: Cell::new(0),
+            sent: Cell::new(None),
+            _callback_data: Cell::new([ptr::null_mut(); 2]),
+            flags: Cell::new(0),
+            order: Cell::new(0),
+            _tail: Cell::new([0; 3]),
+        }
+    }
+}
+
 /// A descriptor of the host with what belongs to it.
 #[repr(C, align(64))]
 struct Frag {
-    descriptor: Opaque<Descriptor>,
-    segments: Opaque<[Segment; 2]>,
+    descriptor: Cells,
+    segments: Cell<[Segment; 2]>,
     /// Where it was sent to.
     endpoint: Cell<*mut BtlEndpoint>,
     ending: Cell<Ending>,
@@ -120,18 +160,27 @@ impl FragRef {
         unsafe { self.0.as_ptr().add(1).cast() }
     }
 
-    /// What the host wishes: the descriptor's flags, and its pieces of memory.
+    /// What the host wishes: the descriptor's flags.
     #[inline]
-    pub(super) fn wishes(self) -> (u32, [Segment; 2]) {
-        let descriptor = self.frag().descriptor.get();
-        // SAFETY: a live descriptor, which the host leaves alone while it is being sent.
-        let flags = unsafe { (*descriptor).flags };
-        // SAFETY: a live descriptor, which the host leaves alone while it is being sent.
-        let count = unsafe { (*descriptor).segment_count };
-        // SAFETY: live segments, which the host leaves alone while they are being sent.
-        let [first, second] = unsafe { self.frag().segments.get().read() };
+    pub(super) fn flags(self) -> u32 {
+        self.frag().descriptor.flags.get()
+    }
+
+    /// The pieces of memory that it is made of.
+    #[inline]
+    fn segments(self) -> [Segment; 2] {
+        let [first, second] = self.frag().segments.get();
         // The second is only there when the count says so.
-        (flags, [first, if count > 1 { second } else { Segment::EMPTY }])
+        [first, if self.frag().descriptor.segment_count.get() > 1 { second } else { Segment::EMPTY }]
+    }
+
+    /// The same, lent to the transport for a send; none for those that are empty.
+    #[inline]
+    pub(super) fn pieces(self) -> [Option<Lent>; 2] {
+        // SAFETY: the block is the fragment's; other memory is the host's, which leaves it alone from the send
+        // to its end, as everything that a descriptor names (`btl_send`).
+        let lend = |segment: Segment| unsafe { Lent::new(segment.start, segment.len as usize) };
+        self.segments().map(|segment| (segment.len != 0).then(|| lend(segment)))
     }
 
     /// Says which pieces of memory it is made of.
@@ -139,11 +188,8 @@ impl FragRef {
     pub(super) fn set_segments(self, segments: &[Segment]) {
         let mut all = [Segment::EMPTY; 2];
         all[..segments.len()].copy_from_slice(segments);
-        let frag = self.frag();
-        // SAFETY: live segments, in nobody's hands yet.
-        unsafe { frag.segments.get().write(all) };
-        // SAFETY: a live descriptor, in nobody's hands yet.
-        unsafe { (*frag.descriptor.get()).segment_count = segments.len() };
+        self.frag().segments.set(all);
+        self.frag().descriptor.segment_count.set(segments.len());
     }
 
     /// Notes what the end of a send to this endpoint will mean.
@@ -159,11 +205,10 @@ impl FragRef {
         (self.frag().endpoint.get(), self.frag().ending.get())
     }
 
-    /// The host's callback for the end of a send.
+    /// The host's callback for the end of a send, which it has set before.
     #[inline]
-    pub(super) fn callback(self) -> super::sys::Sent {
-        // SAFETY: a live descriptor; the host set the callback before it sent it.
-        unsafe { (*self.frag().descriptor.get()).sent }
+    pub(super) fn callback(self) -> Sent {
+        self.frag().descriptor.sent.get()
     }
 }
 
@@ -179,13 +224,10 @@ impl Pool {
         let class = CLASSES.iter().position(|&size| len <= size)?;
         let frag = self.state.with(|state| state.free[class].pop()).unwrap_or_else(|| self.make(class));
         frag.set_segments(&[Segment { start: frag.block(), len: len as u64 }]);
-        let descriptor = frag.frag().descriptor.get();
-        // SAFETY: a live descriptor, in nobody's hands yet.
-        unsafe { (*descriptor).sent = None };
-        // SAFETY: a live descriptor, in nobody's hands yet.
-        unsafe { (*descriptor).flags = flags };
-        // SAFETY: a live descriptor, in nobody's hands yet.
-        unsafe { (*descriptor).order = u8::MAX };
+        let descriptor = &frag.frag().descriptor;
+        descriptor.sent.set(None);
+        descriptor.flags.set(flags);
+        descriptor.order.set(u8::MAX);
         Some(frag)
     }
 
@@ -204,19 +246,17 @@ impl Pool {
             handle_alloc_error(layout)
         };
         let fresh = Frag {
-            descriptor: Opaque::new(Descriptor::EMPTY),
-            segments: Opaque::new([Segment::EMPTY; 2]),
+            descriptor: Cells::empty(),
+            segments: Cell::new([Segment::EMPTY; 2]),
             endpoint: Cell::new(ptr::null_mut()),
             ending: Cell::new(Ending::Silent),
             class,
         };
         // SAFETY: fresh memory of the right layout.
         unsafe { memory.write(fresh) };
-        // INVARIANT: a fragment never moves, so the address of its segments stays right.
         let frag = FragRef(memory);
-        let segments = frag.frag().segments.get().cast();
-        // SAFETY: a live descriptor, in nobody's hands yet.
-        unsafe { (*frag.frag().descriptor.get()).segments = segments };
+        // INVARIANT: a fragment never moves, so the address of its segments stays right.
+        frag.frag().descriptor.segments.set(frag.frag().segments.as_ptr().cast());
         self.state.with(|state| state.made.push(frag));
         frag
     }
@@ -242,8 +282,8 @@ mod tests {
         let pool = Pool::new();
         for len in [0, 1, 1024, 1025, 1 << 16, LONGEST] {
             let frag = pool.take(len, 5).expect("fits a class");
-            let (flags, [first, second]) = frag.wishes();
-            assert_eq!((flags, first.len, second.len), (5, len as u64, 0));
+            let [first, second] = frag.segments();
+            assert_eq!((frag.flags(), first.len, second.len), (5, len as u64, 0));
             // SAFETY: the block has room for `len` bytes.
             unsafe { first.start.write_bytes(7, len) };
             pool.give(frag);

@@ -1,12 +1,15 @@
 //! Byte transports behind the host's tables, written once for every version and every transport.
 //!
-//! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table,
-//! `transfer` those for registered memory, `descriptor` the descriptors, `module` a module with what
+//! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table, `transfer`
+//! those for registered memory, `argument` what they are passed, as Rust values; `descriptor` the
+//! descriptors, `convertor` the host's convertors, `module` a module with what
 //! belongs to it and what its transport tells the host, `component` what happens before there is a
 //! module, `services` what a transport may ask at any time, `params` and `pvars` what users set and see.
 //! Nothing here knows any one transport.
 
+mod argument;
 mod component;
+mod convertor;
 mod descriptor;
 mod entry;
 #[cfg(test)]

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::descriptor::{Ending, FragRef, LONGEST, Pool};
 use super::services::{Own, ProcRef, Runtime};
 use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
-use super::transfer::{self, Handle, Transfers};
+use super::transfer::{self, Get, Handle, Put, Transfers};
 use super::{BtlAbi, Listed, entry};
 use crate::btl::{Cookie, EndpointId, Host, Upcalls};
 use crate::error::{Error, Result};
+use crate::host::entry::Module;
 use crate::host::foreign::Opaque;
 use crate::host::v5_0::sys::BtlModuleGdr;
 use crate::sync::EngineCell;
@@ -99,6 +100,12 @@ pub(super) fn status(outcome: Result<()>) -> c_int {
         Err(Error::OutOfResource) => code::OUT_OF_RESOURCE,
         Err(_) => code::ERROR,
     }
+}
+
+// SAFETY: the table is the first field, opaque, and a module is boxed before the host gets its address.
+unsafe impl<A: BtlAbi, T: Listed> Module for Shell<A, T> {
+    type Table = BtlModule;
+    const NAME: &'static str = T::COMPONENT;
 }
 
 impl<A: BtlAbi, T: Listed> Shell<A, T> {
@@ -246,8 +253,8 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
         table.put_limit = usize::MAX >> 1;
         table.get_local_registration_threshold = usize::MAX;
         table.put_local_registration_threshold = usize::MAX;
-        table.put = Some(transfer::put::<A, T>);
-        table.get = Some(transfer::get::<A, T>);
+        table.put = Some(transfer::transfer::<A, T, Put>);
+        table.get = Some(transfer::transfer::<A, T, Get>);
         table.register_mem = Some(transfer::register_mem::<A, T>);
         table.deregister_mem = Some(transfer::deregister_mem::<A, T>);
         table.flush = Some(transfer::flush::<A, T>);

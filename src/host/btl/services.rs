@@ -11,23 +11,20 @@ use crate::btl::{Host, Peer};
 use crate::error::Result;
 use crate::host::params::{self, Names};
 use crate::host::services::{say, show_help};
-use crate::host::symbols::symbols;
+use crate::host::symbols::{Variable, symbols};
 
 symbols! {
     /// What only byte transports need of the host, the same in every version.
     pub(in crate::host) struct Own {
-        triggers: *const ActiveMessage = c"mca_btl_base_active_message_trigger",
+        triggers: Variable<[ActiveMessage; 255]> = c"mca_btl_base_active_message_trigger",
         bitmap_set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"opal_bitmap_set_bit",
         proc_local: unsafe extern "C" fn() -> *const BtlProc = c"opal_proc_local_get",
-        proc_for_name: *const unsafe extern "C" fn(u64) -> *mut BtlProc = c"opal_proc_for_name",
-        flag_names: *const *mut c_void = c"mca_btl_base_flag_enum",
+        proc_for_name: Variable<unsafe extern "C" fn(u64) -> *mut BtlProc> = c"opal_proc_for_name",
+        flag_names: Variable<*mut c_void> = c"mca_btl_base_flag_enum",
     }
 }
 
 static OWN: OnceLock<Own> = OnceLock::new();
-
-/// Tags that a callback can be registered for.
-const TAGS: usize = 255;
 
 impl Own {
     pub(in crate::host) fn install(self) {
@@ -40,9 +37,7 @@ impl Own {
 
     /// The host's names of what a byte transport can do.
     pub(super) fn flag_names() -> Names {
-        // SAFETY: the address of the host's own variable, which it fills in when it opens the
-        // framework, before any component registers parameters.
-        Names::from_raw(unsafe { Self::host().flag_names.read() })
+        Names::from_raw(Self::host().flag_names.get())
     }
 
     /// This process.
@@ -53,34 +48,37 @@ impl Own {
 
     /// The host's object for a process, made if there is none yet; null for a name of nobody.
     pub(super) fn proc_for_name(name: u64) -> *mut BtlProc {
-        // SAFETY: the address of the host's own variable, which holds a function from start to end.
-        let find = unsafe { Self::host().proc_for_name.read() };
+        let find = Self::host().proc_for_name.get();
         // SAFETY: the name is passed by value as the host passes it, in one register.
         unsafe { find(name) }
-    }
-
-    /// Marks a process as reachable, if the host wants to know.
-    ///
-    /// # Safety
-    /// Null, or the bitmap that the host passed to the running call, with a bit for the index.
-    pub(super) unsafe fn mark(bitmap: *mut c_void, index: usize) {
-        if let (false, Ok(index)) = (bitmap.is_null(), c_int::try_from(index)) {
-            // SAFETY: not null, hence the bitmap of the call that is running, which has a bit for the index.
-            unsafe { (Self::host().bitmap_set)(bitmap, index) };
-        }
     }
 
     /// The callback that is registered for a tag, if there is one.
     #[inline]
     pub(super) fn receiver(tag: u8) -> Option<ActiveMessage> {
-        if usize::from(tag) >= TAGS {
-            return None;
-        }
-        // SAFETY: the host's table has `TAGS` entries.
-        let entry = unsafe { Self::host().triggers.add(usize::from(tag)) };
-        // SAFETY: an entry of that table; it is written before messages of its tag are sent.
-        let message: ActiveMessage = unsafe { entry.read() };
+        let message = Self::host().triggers.at(usize::from(tag))?;
         (!message.callback.is_null()).then_some(message)
+    }
+}
+
+/// The host's bitmap of the processes that are reached.
+///
+/// INVARIANT: null, or a bitmap with so many bits, for `'a`, and nobody else's.
+pub(super) struct Bitmap<'a>(*mut c_void, usize, PhantomData<&'a mut ()>);
+
+impl Bitmap<'_> {
+    /// # Safety
+    /// What the invariant says.
+    pub(super) unsafe fn new(raw: *mut c_void, bits: usize) -> Self {
+        Self(raw, bits, PhantomData)
+    }
+
+    /// Sets a bit, if the host wants to know and there is one.
+    pub(super) fn set(&mut self, index: usize) {
+        if let (false, true, Ok(bit)) = (self.0.is_null(), index < self.1, c_int::try_from(index)) {
+            // SAFETY: not null, hence a bitmap that has this bit.
+            unsafe { (Own::host().bitmap_set)(self.0, bit) };
+        }
     }
 }
 

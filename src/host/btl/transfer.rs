@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_void};
 
 use super::entry::Entry;
-use super::module::{code, endpoint, status};
+use super::module::{self, code, endpoint, status};
 use super::sys::{BtlEndpoint, BtlModule, BtlRegistration, Transferred};
 use super::{BtlAbi, Listed};
 use crate::btl::{Access, Cookie, EndpointId, Lent, Registration};
 use crate::error::Result;
+use crate::host::entry::Arguments;
 use crate::sync::EngineCell;
 
 /// A registration handle, as its bytes travel through the host.
@@ -102,80 +103,110 @@ impl Transfers {
     }
 }
 
-/// What a PUT and a GET have in common: starts `start` with the local memory, the registration and the
-/// offset in it, and the cookie.
-///
-/// # Safety
-/// As for [`Entry::of`]; `remote` is the handle that the peer's `register_mem` made, as its bytes have come;
-/// the host leaves `size` bytes of local memory to us until the callback has run.
-unsafe fn transfer<A: BtlAbi, T: Listed>(
+/// What the host calls through one type of function.
+pub(super) trait Direction {
+    /// The name of the entry.
+    const ENTRY: &'static str;
+    /// Starts it.
+    fn start<T: Listed>(
+        core: &T,
+        to: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()>;
+}
+
+/// To a peer's memory.
+pub(super) struct Put;
+/// From there.
+pub(super) struct Get;
+
+impl Direction for Put {
+    const ENTRY: &'static str = "put";
+
+    fn start<T: Listed>(
+        core: &T,
+        to: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
+        core.put(to, local, remote, cookie)
+    }
+}
+
+impl Direction for Get {
+    const ENTRY: &'static str = "get";
+
+    fn start<T: Listed>(
+        core: &T,
+        to: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
+        core.get(to, local, remote, cookie)
+    }
+}
+
+/// The bytes of a handle that the peer's `register_mem` made, at any address.
+struct Copied(*const BtlRegistration);
+
+impl<S> Arguments<S> for Copied {
+    type Values<'a> = Handle;
+
+    unsafe fn values<'a>(self) -> Self::Values<'a> {
+        // SAFETY: the bytes of a handle, readable for the time of the call; any bytes are one.
+        unsafe { self.0.cast::<Handle>().read_unaligned() }
+    }
+}
+
+/// Memory that the host leaves to us until an operation's callback has run, or a registration has ended.
+struct Left(*mut c_void, usize);
+
+impl<S> Arguments<S> for Left {
+    type Values<'a> = Lent;
+
+    unsafe fn values<'a>(self) -> Self::Values<'a> {
+        // SAFETY: left to us for as long as the transport has it.
+        unsafe { Lent::new(self.0.cast(), self.1) }
+    }
+}
+
+/// PUT or GET.
+pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     module: *mut BtlModule,
-    entry: &str,
-    operation: Operation,
-    remote: (u64, *const BtlRegistration),
+    endpoint: *mut BtlEndpoint,
+    local: *mut c_void,
+    remote_address: u64,
+    handle: *mut BtlRegistration,
+    remote: *mut BtlRegistration,
     size: usize,
-    start: impl FnOnce(&T, EndpointId, Lent, (Registration, u64), Cookie) -> Result<()>,
+    _flags: c_int,
+    _order: c_int,
+    callback: Transferred,
+    context: *mut c_void,
+    data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller says of `module` what `of` asks for.
-    let own = unsafe { Entry::<A, T>::of(module) };
-    own.run(entry, |shell| {
-        // SAFETY: the bytes of a handle, which the caller may read for the time of the call, at any address.
-        let handle = unsafe { remote.1.cast::<Handle>().read_unaligned() };
+    let operation = Operation { endpoint, local, handle, callback, context, data };
+    // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, with a handle of the
+    // peer's, as its bytes have come, and memory that is ours until the callback has run.
+    let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote), Left(local, size))) };
+    entry.run(D::ENTRY, |shell, (remote, local)| {
         let (Some(registration), Some(offset)) =
-            (Registration::from_bytes(&handle.token), remote.0.checked_sub(handle.base))
+            (Registration::from_bytes(&remote.token), remote_address.checked_sub(remote.base))
         else {
             return code::ERROR;
         };
-        let to = endpoint(operation.endpoint);
-        // SAFETY: the host leaves the memory to us until the completion callback has run.
-        let local = unsafe { Lent::new(operation.local.cast(), size) };
+        let to = module::endpoint(operation.endpoint);
         let cookie = shell.transfers.put(operation);
-        let outcome = start(&shell.core, to, local, (registration, offset), cookie);
+        let outcome = D::start(&shell.core, to, local, (registration, offset), cookie);
         if outcome.is_err() {
             shell.transfers.take(cookie);
         }
         status(outcome)
     })
-}
-
-pub(super) unsafe extern "C" fn put<A: BtlAbi, T: Listed>(
-    module: *mut BtlModule,
-    endpoint: *mut BtlEndpoint,
-    local: *mut c_void,
-    remote_address: u64,
-    handle: *mut BtlRegistration,
-    remote: *mut BtlRegistration,
-    size: usize,
-    _flags: c_int,
-    _order: c_int,
-    callback: Transferred,
-    context: *mut c_void,
-    data: *mut c_void,
-) -> c_int {
-    let operation = Operation { endpoint, local, handle, callback, context, data };
-    // SAFETY: the contract of `btl_put`: its own module, a handle of the peer's, and memory that is ours
-    // until the callback.
-    unsafe { transfer::<A, T>(module, "put", operation, (remote_address, remote), size, T::put) }
-}
-
-pub(super) unsafe extern "C" fn get<A: BtlAbi, T: Listed>(
-    module: *mut BtlModule,
-    endpoint: *mut BtlEndpoint,
-    local: *mut c_void,
-    remote_address: u64,
-    handle: *mut BtlRegistration,
-    remote: *mut BtlRegistration,
-    size: usize,
-    _flags: c_int,
-    _order: c_int,
-    callback: Transferred,
-    context: *mut c_void,
-    data: *mut c_void,
-) -> c_int {
-    let operation = Operation { endpoint, local, handle, callback, context, data };
-    // SAFETY: the contract of `btl_get`: its own module, a handle of the peer's, and memory that is ours
-    // until the callback.
-    unsafe { transfer::<A, T>(module, "get", operation, (remote_address, remote), size, T::get) }
 }
 
 /// What a peer may do with registered memory (`MCA_BTL_REG_FLAG_*`); `None`: nothing.
@@ -197,28 +228,36 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     size: usize,
     flags: u32,
 ) -> *mut BtlRegistration {
-    let register = |core: &T, access| {
-        // SAFETY: the contract of `btl_register_mem`: the host keeps the memory until `deregister_mem`.
-        let memory = unsafe { Lent::new(base.cast(), size) };
-        core.register(memory, access).map_or(PRIVATE, |registration| registration.to_bytes())
-    };
-    // SAFETY: called through the module's own table.
-    let own = unsafe { Entry::<A, T>::of(module) };
-    own.run("register_mem", |shell| {
-        let token = access(flags).map_or(PRIVATE, |access| register(&shell.core, access));
+    // SAFETY: the contract of `btl_register_mem`: through the module's own table, with memory that the host
+    // keeps until `deregister_mem`.
+    let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
+    entry.run("register_mem", |shell, (memory,)| {
+        let registration = access(flags).and_then(|access| shell.core.register(memory, access));
+        let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         Box::into_raw(Box::new(Handle { token, base: base.addr() as u64 })).cast()
     })
+}
+
+/// What `register_mem` has made, coming back once.
+struct Returned(*mut BtlRegistration);
+
+impl<S> Arguments<S> for Returned {
+    type Values<'a> = Box<Handle>;
+
+    unsafe fn values<'a>(self) -> Self::Values<'a> {
+        // SAFETY: boxed by `register_mem`, and never used again.
+        unsafe { Box::from_raw(self.0.cast::<Handle>()) }
+    }
 }
 
 pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     registration: *mut BtlRegistration,
 ) -> c_int {
-    // SAFETY: the contract of `btl_deregister_mem`: what `register_mem` boxed comes back once.
-    let handle = unsafe { Box::from_raw(registration.cast::<Handle>()) };
-    // SAFETY: called through the module's own table.
-    let own = unsafe { Entry::<A, T>::of(module) };
-    own.run("deregister_mem", |shell| {
+    // SAFETY: the contract of `btl_deregister_mem`: through the module's own table, with what its `register_mem`
+    // has made, for the last time.
+    let entry = unsafe { Entry::<A, T, _>::of(module, (Returned(registration),)) };
+    entry.run("deregister_mem", |shell, (handle,)| {
         if handle.token != PRIVATE
             && let Some(registration) = Registration::from_bytes(&handle.token)
         {
@@ -233,9 +272,9 @@ pub(super) unsafe extern "C" fn flush<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     target: *mut BtlEndpoint,
 ) -> c_int {
-    // SAFETY: called through the module's own table.
-    let own = unsafe { Entry::<A, T>::of(module) };
-    own.run("flush", |shell| {
+    // SAFETY: the contract of `btl_flush`: through the module's own table.
+    let entry = unsafe { Entry::<A, T, _>::of(module, ()) };
+    entry.run("flush", |shell, ()| {
         let to = (!target.is_null()).then(|| endpoint(target));
         while shell.transfers.any(to) {
             shell.core.progress(shell);

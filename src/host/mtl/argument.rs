@@ -1,53 +1,17 @@
-//! What the host passes to an entry, made into Rust values: one proof for each kind of argument.
-//!
-//! An entry names the contract that its arguments keep (`ompi/mca/mtl/mtl.h`) when it makes its
-//! `Entry`; from then on all is safe code.
-
-use std::ffi::c_int;
-use std::mem::MaybeUninit;
+//! What the host passes to an entry of a matching transport (`ompi/mca/mtl/mtl.h`), made into Rust values:
+//! one proof for each kind of argument.
 
 use super::handles::{Comm, Conv, Proc, Req};
+use super::module::Shell;
 use super::{MtlAbi, messages};
 use crate::fabric::{Loan, Place, Route, Standing, View};
 use crate::host::abi::{Communicator, Convertor};
-use crate::host::foreign;
-use crate::host::sys::{self, Message, MtlRequest, Status};
+use crate::host::entry::{Arguments, Array};
+use crate::host::sys::{self, Message, MtlRequest};
 use crate::mtl::Matcher;
 
-/// Arguments of an entry of a module of the version `A` and the transport `M`.
-pub(super) trait Arguments<A: MtlAbi, M: Matcher<A>> {
-    /// As Rust values, for the time of the call.
-    type Values<'a>;
-
-    /// Makes the values.
-    ///
-    /// # Safety
-    /// Each argument is what its type here says, as the host's contract of the entry has it.
-    unsafe fn values<'a>(self) -> Self::Values<'a>;
-}
-
-macro_rules! tuples {
-    ($($name:ident),*) => {
-        impl<A: MtlAbi, M: Matcher<A>, $($name: Arguments<A, M>),*> Arguments<A, M> for ($($name,)*) {
-            type Values<'a> = ($($name::Values<'a>,)*);
-
-            #[inline(always)]
-            #[expect(non_snake_case, reason = "a value is called as its type")]
-            unsafe fn values<'a>(self) -> Self::Values<'a> {
-                let ($($name,)*) = self;
-                // SAFETY: the caller says it of all arguments, hence of each.
-                ($(unsafe { $name.values() },)*)
-            }
-        }
-    };
-}
-tuples!(T1);
-tuples!(T1, T2);
-tuples!(T1, T2, T3);
-tuples!(T1, T2, T3, T4);
-
 /// A communicator, alive for the time of the call, and from its `add_comm` to its `del_comm`.
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for *mut Communicator {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for *mut Communicator {
     type Values<'a> = Comm<A>;
 
     #[inline(always)]
@@ -60,7 +24,7 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for *mut Communicator {
 /// The convertor of a blocking send: alive and prepared, its memory lent until the entry returns.
 pub(super) struct Blocking(pub(super) *mut Convertor);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Blocking {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Blocking {
     type Values<'a> = View<'a, Conv<A>>;
 
     #[inline(always)]
@@ -102,7 +66,7 @@ impl Posted {
 /// What a send is posted with.
 pub(super) struct Sent(pub(super) Posted);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Sent {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Sent {
     type Values<'a> = Place<M::Work>;
 
     #[inline(always)]
@@ -115,7 +79,7 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Sent {
 /// What a receive is posted with.
 pub(super) struct Received(pub(super) Posted);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Received {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Received {
     type Values<'a> = Place<M::Work>;
 
     #[inline(always)]
@@ -128,7 +92,7 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Received {
 /// The head of an open request of `pml/cm`, to be cancelled; a receive's was passed to a receive entry before.
 pub(super) struct Cancelled(pub(super) *mut MtlRequest);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Cancelled {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Cancelled {
     /// None for a send.
     type Values<'a> = Option<Standing<'a, M::Work>>;
 
@@ -141,45 +105,11 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Cancelled {
     }
 }
 
-/// A variable of the host's that the entry writes; nobody else looks at it meanwhile.
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for *mut c_int {
-    type Values<'a> = &'a mut MaybeUninit<c_int>;
-
-    #[inline(always)]
-    unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: valid for writes, and nobody else's, for the time of the call.
-        unsafe { &mut *self.cast() }
-    }
-}
-
-/// A status of the host's that the entry writes; nobody else looks at it meanwhile. Null where nobody wants to know.
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for *mut Status {
-    type Values<'a> = Option<&'a mut Status>;
-
-    #[inline(always)]
-    unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: null, or numbers, valid for reads and writes and nobody else's, for the time of the call.
-        unsafe { self.as_mut() }
-    }
-}
-
-/// A variable of the host's for the message that the entry makes.
-pub(super) struct NewMessage(pub(super) *mut *mut Message);
-
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for NewMessage {
-    type Values<'a> = &'a mut MaybeUninit<*mut Message>;
-
-    unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: valid for writes, and nobody else's, for the time of the call.
-        unsafe { &mut *self.0.cast() }
-    }
-}
-
 /// A variable of the host's with a message that `improbe` made, or one that stands for none, which the entry
 /// takes.
 pub(super) struct ClaimedMessage(pub(super) *mut *mut Message);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for ClaimedMessage {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for ClaimedMessage {
     /// The number of the message; none for none.
     type Values<'a> = Option<u64>;
 
@@ -189,19 +119,15 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for ClaimedMessage {
     }
 }
 
-/// An array of `count` processes that the host keeps until `del_procs` for them has ended; null pointers
-/// are none.
-pub(super) struct Procs {
-    pub(super) start: *mut *mut sys::Proc,
-    pub(super) count: usize,
-}
+/// So many processes, which the host keeps until `del_procs` for them has ended; null pointers are none.
+pub(super) struct Procs(pub(super) Array<*mut sys::Proc>);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<A, M> for Procs {
+impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Procs {
     type Values<'a> = Vec<Proc<A>>;
 
     unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: `count` pointers, which the host leaves alone for the time of the call.
-        let procs = unsafe { foreign::copied(self.start, self.count) };
+        // SAFETY: an array of the host's.
+        let procs = unsafe { Arguments::<Shell<A, M>>::values(self.0) };
         // SAFETY: not null, hence a process that the host keeps.
         procs.into_iter().filter(|proc| !proc.is_null()).map(|proc| unsafe { Proc::new(proc) }).collect()
     }

@@ -2,51 +2,20 @@
 //! which contract its arguments keep, and then calls safe code.
 
 use std::ffi::c_int;
-use std::marker::PhantomData;
 
 use super::MtlAbi;
-use super::argument::{
-    Arguments, Blocking, Cancelled, ClaimedMessage, NewMessage, Posted, Procs, Received, Sent,
-};
+use super::argument::{Blocking, Cancelled, ClaimedMessage, Posted, Procs, Received, Sent};
 use super::messages;
 use super::module::Shell;
 use crate::error::{Error, Result};
 use crate::host::abi::{Communicator, Convertor};
+use crate::host::entry::{self, Array, InOut, Module, Out};
 use crate::host::guard::guard;
 use crate::host::sys::{self, Message, MtlModule, MtlRequest, Status};
 use crate::mtl::{Matcher, Selector, Upcalls};
 
-/// What the user reads of these entries.
-const MTL: &str = "mtl";
-
-/// The module of an entry with the other arguments.
-struct Entry<A, M, T> {
-    module: *mut MtlModule,
-    arguments: T,
-    made_for: PhantomData<fn() -> (A, M)>,
-}
-
-impl<A: MtlAbi, M: Matcher<A>, T: Arguments<A, M>> Entry<A, M, T> {
-    /// # Safety
-    /// `module` was made for this version and transport, and is alive until the entry returns: the host
-    /// calls these functions only through the table of the module that it passes, and none after
-    /// `finalize`. The arguments are what their types say.
-    #[inline(always)]
-    unsafe fn of(module: *mut MtlModule, arguments: T) -> Self {
-        Self { module, arguments, made_for: PhantomData }
-    }
-
-    /// Runs the body of the entry, and stops panics.
-    #[inline(always)]
-    fn run(self, entry: &str, body: impl for<'a> FnOnce(&'a Shell<A, M>, T::Values<'a>) -> c_int) -> c_int {
-        guard(MTL, entry, || {
-            // SAFETY: made for `A` and `M` and alive, by the promise of `of`.
-            let shell = unsafe { Shell::at(self.module) };
-            // SAFETY: what their types say, by the promise of `of`.
-            body(shell, unsafe { self.arguments.values() })
-        })
-    }
-}
+/// The module of an entry with its arguments.
+type Entry<A, M, T> = entry::Entry<Shell<A, M>, T>;
 
 const SUCCESS: c_int = 0;
 
@@ -132,7 +101,7 @@ pub(super) unsafe extern "C" fn iprobe<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_iprobe`: through the module's own table, with a communicator, a flag to
     // be written, and a status if one is wanted.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, flag, status)) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Out(flag), InOut(status))) };
     entry.run("iprobe", |shell, (comm, flag, status)| {
         let found = match shell.matcher.iprobe(comm, Selector(source), Selector(tag)) {
             Ok(found) => found,
@@ -157,19 +126,20 @@ pub(super) unsafe extern "C" fn improbe<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_improbe`: through the module's own table, with a communicator, a flag and
     // a message handle to be written, and a status if one is wanted.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, matched, NewMessage(message), status)) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Out(matched), Out(message), InOut(status))) };
     entry.run("improbe", |shell, (comm, matched, message, status)| {
         let found = match shell.matcher.improbe(comm, Selector(source), Selector(tag)) {
             Ok(found) => found,
             Err(error) => return code(error),
         };
         matched.write(c_int::from(found.is_some()));
-        message.write(found.map_or_else(messages::null, |claim| {
+        let made = found.map_or_else(messages::null, |claim| {
             if let Some(status) = status {
                 messages::write_status(status, claim.envelope);
             }
             messages::new(comm.as_ptr(), claim)
-        }));
+        });
+        message.write(made);
         SUCCESS
     })
 }
@@ -214,7 +184,7 @@ pub(super) unsafe extern "C" fn add_procs<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_add_procs`: through the module's own table, with `count` processes that the
     // host keeps until it takes them away with `del_procs`.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (Procs { start: procs, count },)) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (Procs(Array(procs, count)),)) };
     entry.run("add_procs", |shell, (procs,)| {
         for proc in procs {
             if let Err(error) = shell.matcher.add_peer(proc) {
@@ -238,7 +208,7 @@ pub(super) unsafe extern "C" fn del_procs<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_del_procs`: through the module's own table, with `count` processes, which
     // the host keeps until this has returned.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (Procs { start: procs, count },)) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (Procs(Array(procs, count)),)) };
     entry.run("del_procs", |shell, (procs,)| {
         procs.into_iter().for_each(|proc| shell.matcher.remove_peer(proc));
         SUCCESS
@@ -272,7 +242,7 @@ pub(super) unsafe extern "C" fn del_comm<A: MtlAbi, M: Matcher<A>>(
 }
 
 pub(super) unsafe extern "C" fn finalize<A: MtlAbi, M: Matcher<A>>(module: *mut MtlModule) -> c_int {
-    guard(MTL, "finalize", || {
+    guard(Shell::<A, M>::NAME, "finalize", || {
         // SAFETY: through the module's own table, for the last time: `init` has handed it out, and now it
         // comes back.
         let shell = unsafe { Shell::<A, M>::from_raw(module) };
@@ -282,7 +252,7 @@ pub(super) unsafe extern "C" fn finalize<A: MtlAbi, M: Matcher<A>>(module: *mut 
 }
 
 pub(super) unsafe extern "C" fn progress<A: MtlAbi, M: Matcher<A>>() -> c_int {
-    guard(MTL, "progress", || {
+    guard(Shell::<A, M>::NAME, "progress", || {
         // SAFETY: the host calls it from `add_comm` of a module of this type until that module's `finalize`,
         // and only one is in use.
         let active = unsafe { Shell::<A, M>::active() };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::{MtlAbi, entry};
 use crate::fabric::Operation;
+use crate::host::entry::Module;
 use crate::host::foreign::Opaque;
 use crate::host::services;
 use crate::host::sys::MtlModule;
@@ -32,6 +33,12 @@ static ACTIVE: AtomicPtr<MtlModule> = AtomicPtr::new(ptr::null_mut());
 /// Whether the host has a module.
 pub(super) fn is_in_use() -> bool {
     !ACTIVE.load(Ordering::Relaxed).is_null()
+}
+
+// SAFETY: the table is the first field, opaque, and a module is boxed before the host gets its address.
+unsafe impl<A: MtlAbi, M: Matcher<A>> Module for Shell<A, M> {
+    type Table = MtlModule;
+    const NAME: &'static str = "mtl";
 }
 
 impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
@@ -69,17 +76,6 @@ impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
         }
     }
 
-    /// The module behind a table.
-    ///
-    /// # Safety
-    /// `module` is the table of a module of this version and transport, which lives for `'a`.
-    #[inline]
-    pub(super) unsafe fn at<'a>(module: *mut MtlModule) -> &'a Self {
-        // SAFETY: the caller has the table of such a module, whose address is the module's. What the host
-        // writes is opaque, so that sharing the rest is right.
-        unsafe { &*module.cast::<Self>() }
-    }
-
     /// Hands the module over to the host, which gives it back to `finalize`; null if it has one already.
     pub(super) fn into_raw(self: Box<Self>) -> *mut MtlModule {
         let module = self.table.get();
@@ -94,7 +90,7 @@ impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
     /// Takes a module back from the host.
     ///
     /// # Safety
-    /// As for [`at`](Self::at); [`into_raw`](Self::into_raw) has handed it out, and nobody uses it any more.
+    /// [`into_raw`](Self::into_raw) of this type has handed it out, and nobody uses it any more.
     pub(super) unsafe fn from_raw(module: *mut MtlModule) -> Box<Self> {
         ACTIVE.store(ptr::null_mut(), Ordering::Release);
         // SAFETY: `into_raw` made it from a box of this type, and the caller says that nobody uses it.

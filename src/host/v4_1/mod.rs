@@ -15,7 +15,7 @@ use super::construct::Version;
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
-use super::symbols::{Loaded, symbols};
+use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{self as shared, MtlModule, Object, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
@@ -28,8 +28,8 @@ pub struct V4_1;
 symbols! {
     /// What only this version has.
     pub(super) struct Own {
-        pmix: *const sys::Pmix = c"opal_pmix",
-        process: *const sys::ProcessInfo = c"orte_process_info",
+        pmix: Variable<sys::Pmix> = c"opal_pmix",
+        process: Variable<sys::ProcessInfo> = c"orte_process_info",
         host_name: unsafe extern "C" fn(*const BtlProc) -> *const c_char = c"opal_get_proc_hostname",
     }
 }
@@ -58,8 +58,7 @@ const BYTE_OBJECT: u8 = 20;
 const GLOBAL: c_int = 3;
 
 fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
-    // SAFETY: the host fills the table in before it opens any transport.
-    let get = unsafe { (*Own::host().pmix).get }.ok_or(Error::Unsupported)?;
+    let get = Own::host().pmix.get().get.ok_or(Error::Unsupported)?;
     let mut value = ptr::null_mut::<sys::Value>();
     // SAFETY: a process name, a key, no directives; the callee hands over one value.
     let code = unsafe { get(&raw const name, key.as_ptr(), ptr::null_mut(), &raw mut value) };
@@ -77,8 +76,7 @@ fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
 }
 
 fn publish(key: &CStr, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the host fills the table in before it opens any transport.
-    let put = unsafe { (*Own::host().pmix).put }.ok_or(Error::Unsupported)?;
+    let put = Own::host().pmix.get().put.ok_or(Error::Unsupported)?;
     // SAFETY: all fields are plain numbers and pointers; zero is a value of each.
     let mut value: sys::Value = unsafe { std::mem::zeroed() };
     value.key = key.as_ptr().cast_mut().cast::<c_char>();
@@ -136,8 +134,7 @@ unsafe impl Abi for V4_1 {
     }
 
     fn facts() -> ProcessFacts {
-        // SAFETY: a global of the host, filled in before any component is opened.
-        let process = unsafe { &*Own::host().process };
+        let process = Own::host().process.get();
         ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.processes as usize }
     }
 

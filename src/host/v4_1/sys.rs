@@ -78,6 +78,7 @@ const _: () = assert!(size_of::<Group>() == 72);
 ///
 /// C: `orte_proc_info_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessInfo {
     _pad0: [u8; 72],
     /// its name
@@ -127,6 +128,7 @@ const _: () = assert!(size_of::<Value>() == 136);
 ///
 /// C: `opal_pmix_base_module_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Pmix {
     _pad0: [u8; 64],
     /// publishes a value

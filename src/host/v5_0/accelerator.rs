@@ -6,34 +6,32 @@ use super::Own;
 use crate::fabric::{Device, Interface};
 use crate::host::sys::Component;
 
-/// The name of the component that the host has selected, without its zeros.
-fn selected() -> &'static [u8] {
-    // SAFETY: a global of the host, written before any transport is opened and not afterwards.
-    let component: &'static Component = unsafe { &*Own::host().accelerator_component };
-    component.name.split(|byte| *byte == 0).next().unwrap_or_default()
+/// What the component that the host has selected is called.
+fn with_selected<R>(look: impl FnOnce(&[u8]) -> R) -> R {
+    let component: Component = Own::host().accelerator_component.get();
+    look(component.name.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
 /// Whether buffers may be in device memory: the host always selects a component, and `null` where
 /// there is no device.
 pub(super) fn is_there() -> bool {
-    !matches!(selected(), b"" | b"null")
+    with_selected(|name| !matches!(name, b"" | b"null"))
 }
 
 /// The device that an address is on; `None` when libfabric has no name for it.
 pub(super) fn device_of(address: *const u8) -> Option<Device> {
-    let interface = match selected() {
-        b"cuda" => Interface::Cuda,
-        b"rocm" => Interface::Rocr,
-        b"ze" => Interface::Ze,
-        _ => return None,
-    };
+    let interface = with_selected(|name| match name {
+        b"cuda" => Some(Interface::Cuda),
+        b"rocm" => Some(Interface::Rocr),
+        b"ze" => Some(Interface::Ze),
+        _ => None,
+    })?;
     number_of(address.cast()).map(|number| Device { interface, number })
 }
 
 /// The number of the device that holds the memory, or of the one in use where the host does not know.
 fn number_of(address: *const c_void) -> Option<i32> {
-    // SAFETY: a global of the host, which it fills in before any transport is opened and leaves alone then.
-    let functions = unsafe { &*Own::host().accelerator };
+    let functions = Own::host().accelerator.get();
     let mut number: c_int = -1;
     let mut flags = 0_u64;
     // SAFETY: takes any address; the callee writes both numbers.

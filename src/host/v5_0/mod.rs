@@ -16,7 +16,7 @@ use super::construct::Version;
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named, Req};
 use super::services::Relay;
-use super::symbols::{Loaded, symbols};
+use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{Component, MtlModule, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
@@ -33,11 +33,11 @@ symbols! {
         get: unsafe extern "C" fn(*const sys::PmixProc, *const c_char, *const c_void, usize, *mut *mut sys::PmixValue) -> c_int = c"PMIx_Get",
         free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
-        process: *const sys::ProcessInfo = c"opal_process_info",
-        host_name: *const unsafe extern "C" fn(*const BtlProc) -> *mut c_char = c"opal_get_proc_hostname",
-        accelerator: *const sys::Accelerator = c"opal_accelerator",
-        cuda: *const u8 = c"opal_built_with_cuda_support",
-        accelerator_component: *const Component = c"opal_accelerator_base_selected_component",
+        process: Variable<sys::ProcessInfo> = c"opal_process_info",
+        host_name: Variable<unsafe extern "C" fn(*const BtlProc) -> *mut c_char> = c"opal_get_proc_hostname",
+        accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
+        cuda: Variable<u8> = c"opal_built_with_cuda_support",
+        accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
     }
 }
 
@@ -131,8 +131,7 @@ unsafe impl Abi for V5_0 {
     }
 
     fn facts() -> ProcessFacts {
-        // SAFETY: a global of the host, filled in before any component is opened.
-        let process = unsafe { &*Own::host().process };
+        let process = Own::host().process.get();
         ProcessFacts { local_rank: usize::from(process.local_rank), universe: process.universe_size as usize }
     }
 
@@ -185,8 +184,7 @@ unsafe impl BtlAbi for V5_0 {
 
     fn has_gdr_fields() -> bool {
         // Every CUDA that 5.0 can be built with has GPU direct, so the one says the other.
-        // SAFETY: the host's own variable, a `bool` that it writes before it opens any component.
-        unsafe { Own::host().cuda.read() != 0 }
+        Own::host().cuda.get() != 0
     }
 
     #[inline]
@@ -213,8 +211,7 @@ unsafe impl BtlAbi for V5_0 {
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {
-        // SAFETY: a variable of the host that always holds a function.
-        let find = unsafe { Own::host().host_name.read() };
+        let find = Own::host().host_name.get();
         // SAFETY: a live process; the callee gives null or a string that becomes ours.
         let text = unsafe { find(proc) };
         // SAFETY: null, or a zero-ended text that is ours.

@@ -44,6 +44,7 @@ impl MtlComponent {
 ///
 /// C: `opal_accelerator_base_module_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Accelerator {
     /// whether an address is on a device, and on which
     pub check_addr: Option<unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int>,
@@ -110,6 +111,7 @@ const _: () = assert!(size_of::<Group>() == 80);
 ///
 /// C: `opal_process_info_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ProcessInfo {
     /// its name
     pub name: ProcessName,

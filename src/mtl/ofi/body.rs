@@ -57,6 +57,13 @@ pub enum Body<H: Upcalls> {
     Reserve,
 }
 
+impl<H: Upcalls> Clone for Body<H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<H: Upcalls> Copy for Body<H> {}
+
 impl<H: Upcalls> Work for Body<H> {
     type Convertor = H::Conv;
     type Request = H::Req;

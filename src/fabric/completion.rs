@@ -1,0 +1,193 @@
+//! Completions: read in batches into a queue of our own, the [`Inbox`], and handed out one at a time, with
+//! nothing borrowed while the host runs: progress may nest, and the inner one goes on where the outer one
+//! was.
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+
+use super::context::Context;
+use super::operation::{Id, Lease, Work};
+use super::sys;
+use crate::sync::EngineCell;
+
+/// An operation that ended well.
+pub struct Completion<W: Work> {
+    /// The operation.
+    pub lease: Lease<W>,
+    /// Bytes received.
+    pub len: usize,
+    /// Data that travelled outside the tag.
+    pub data: u64,
+    /// The message's tag bits.
+    pub tag: u64,
+}
+
+/// An operation that failed.
+pub struct Failure<W: Work> {
+    /// The operation; `None` when the provider names none.
+    pub lease: Option<Lease<W>>,
+    /// Positive `fi_errno(3)` code.
+    pub code: i32,
+    /// Bytes received all the same.
+    pub len: usize,
+    /// Data that travelled outside the tag.
+    pub data: u64,
+    /// The message's tag bits.
+    pub tag: u64,
+}
+
+/// Why [`Context::poll`] has no completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Nothing more for now.
+    Empty,
+    /// The queue reports an error: [`Context::failure`] says which.
+    Error(isize),
+}
+
+/// What [`Context::failure`] found.
+pub enum Trouble<W: Work> {
+    /// Another thread took it.
+    Gone,
+    /// An operation failed.
+    Operation(Failure<W>),
+    /// The queue itself failed, with a positive code: nothing more will come from it.
+    Queue(i32),
+}
+
+/// Completions that were read and not yet handed out.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) entries: Box<[sys::fi_cq_tagged_entry]>,
+    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: 0.
+    alone: isize,
+    pub(super) next: usize,
+    pub(super) filled: usize,
+    pub(super) asker: Option<Asker>,
+}
+
+/// An operation that is ready to be a peek.
+///
+/// INVARIANT: from `posted` of a lease of the context that has this inbox, and not with the provider.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) context: NonNull<c_void>,
+    pub(super) id: Id,
+}
+
+impl Inbox {
+    /// Room for so many completions at once.
+    pub(super) fn new(batch: usize) -> Self {
+        let entries = vec![sys::fi_cq_tagged_entry::default(); batch].into_boxed_slice();
+        Self { entries, alone: isize::from(batch > 1), next: 0, filled: 0, asker: None }
+    }
+
+    /// Whether no context has it.
+    pub(super) fn is_free(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// The completions of a context; also the right to call, where a domain takes one call at a time
+/// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
+pub(super) type Turn = EngineCell<Inbox>;
+
+// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
+unsafe impl std::marker::Send for Inbox {}
+
+/// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct ErrorEntry {
+    pub(super) entry: sys::fi_cq_err_entry,
+    appended: [u64; 4],
+}
+
+impl<W: Work> Context<W> {
+    /// The next completion, and whether there may be more. Nothing is borrowed once it returns, so
+    /// the caller may run the host, which may poll again and goes on where this left off.
+    #[inline(always)]
+    pub fn poll(&self) -> std::result::Result<(Completion<W>, bool), Pause> {
+        let found = self.inbox.try_with(|inbox| {
+            let (at, more) = if inbox.next == inbox.filled {
+                let read = self.read(inbox);
+                if read <= 0 {
+                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 {
+                        Pause::Empty
+                    } else {
+                        Pause::Error(read)
+                    });
+                }
+                // A batch that was not full has drained the queue; one alone leaves nothing to come back for.
+                if read == inbox.alone {
+                    (0, false)
+                } else {
+                    (inbox.next, inbox.filled) = (1, read as usize);
+                    (0, true)
+                }
+            } else {
+                inbox.next += 1;
+                let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
+                (inbox.next - 1, more)
+            };
+            let Some(entry) = inbox.entries.get(at) else { return Err(Pause::Empty) };
+            // A completion without a context belongs to nobody; no provider makes one, since every
+            // operation that completes was posted with one.
+            let lease = self.came_back(entry.op_context).ok_or(Pause::Empty)?;
+            Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
+        });
+        found.unwrap_or(Err(Pause::Empty))
+    }
+
+    /// The operation behind the context of a completion, if it has one.
+    #[inline(always)]
+    fn came_back(&self, context: *mut c_void) -> Option<Lease<W>> {
+        // SAFETY: every operation posted here was posted with a lease of this `W`, and completes once: this is only
+        // asked of what the queue has just given.
+        NonNull::new(context).map(|context| unsafe { Lease::back(context) })
+    }
+
+    /// Reads completions into the inbox, over what is there (`fi_cq_read(3)`). Only in our turn.
+    #[inline(always)]
+    pub(super) fn read(&self, inbox: &mut Inbox) -> isize {
+        let (room, count) = (inbox.entries.as_mut_ptr(), inbox.entries.len());
+        // SAFETY: the queue is open; the buffer has room for as many entries of its format.
+        unsafe { (self.entries.read)(self.cq, room.cast(), count) }
+    }
+
+    /// Reads the error that is next in the queue (`fi_cq_readerr(3)`). Only in our turn.
+    #[inline(always)]
+    pub(super) fn read_error(&self, room: &mut ErrorEntry) -> isize {
+        // SAFETY: the queue is open; the entry has room for what any known version writes.
+        unsafe { (self.entries.read_error)(self.cq, ptr::from_mut(room).cast(), 0) }
+    }
+
+    /// The error behind [`Pause::Error`].
+    #[cold]
+    pub fn failure(&self, code: isize) -> Trouble<W> {
+        if code != -(sys::FI_EAVAIL as isize) {
+            return Trouble::Queue(i32::try_from(-code).unwrap_or(i32::MAX));
+        }
+        let mut room = ErrorEntry::default();
+        // In turn: nothing ends while somebody has the inbox.
+        let found = self.inbox.with(|_| self.read_error(&mut room));
+        self.trouble(found, &room)
+    }
+
+    /// What was read of the queue's errors.
+    #[cold]
+    pub(super) fn trouble(&self, found: isize, room: &ErrorEntry) -> Trouble<W> {
+        let _ = room.appended;
+        match found {
+            1.. => Trouble::Operation(Failure {
+                lease: self.came_back(room.entry.op_context),
+                code: room.entry.err,
+                len: room.entry.len,
+                data: room.entry.data,
+                tag: room.entry.tag,
+            }),
+            _ if found == 0 || found == -(sys::FI_EAGAIN as isize) => Trouble::Gone,
+            _ => Trouble::Queue(i32::try_from(-found).unwrap_or(i32::MAX)),
+        }
+    }
+}

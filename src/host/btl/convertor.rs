@@ -1,0 +1,57 @@
+//! The host's convertors, as byte transports use them.
+
+use std::marker::PhantomData;
+
+use super::sys::BtlConvertor;
+use crate::error::{Error, Result};
+use crate::host::services::Services;
+
+/// A convertor that the host has prepared for a send.
+///
+/// INVARIANT: alive and prepared for `'a`, and nobody else's.
+#[derive(Clone, Copy)]
+pub(super) struct Convertor<'a>(*mut BtlConvertor, PhantomData<&'a ()>);
+
+/// Flags of a convertor (`opal/datatype/opal_convertor.h`, `opal_datatype.h`).
+mod flag {
+    pub(super) const CONTIGUOUS: u32 = 0x10;
+    pub(super) const NO_GAPS: u32 = 0x20;
+    pub(super) const HOMOGENEOUS: u32 = 0x0008_0000;
+    pub(super) const DEVICE: u32 = 0x0040_0000;
+}
+
+impl Convertor<'_> {
+    /// None for a null pointer.
+    ///
+    /// # Safety
+    /// Null, or alive and prepared for the lifetime, and nobody else's meanwhile.
+    #[inline]
+    pub(super) unsafe fn new(raw: *mut BtlConvertor) -> Option<Self> {
+        (!raw.is_null()).then_some(Self(raw, PhantomData))
+    }
+
+    /// Whether the data must be packed (`opal_convertor_need_buffers`).
+    pub(super) fn needs_packing(self) -> bool {
+        // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
+        let BtlConvertor { flags, count, .. } = unsafe { self.0.read() };
+        if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 {
+            return true;
+        }
+        !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
+    }
+
+    /// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where
+    /// and how many.
+    ///
+    /// # Safety
+    /// Null, or `len` writable bytes.
+    pub(super) unsafe fn pack(self, start: *mut u8, len: usize) -> Result<(*mut u8, usize)> {
+        let mut vector = libc::iovec { iov_base: start.cast(), iov_len: len };
+        let (mut count, mut max) = (1_u32, len);
+        // SAFETY: alive and prepared, by the invariant, with one vector of `len` bytes that the caller may
+        // write, or of none, and three variables of ours.
+        let code =
+            unsafe { (Services::host().pack)(self.0.cast(), &raw mut vector, &raw mut count, &raw mut max) };
+        if code < 0 { Err(Error::Host(code)) } else { Ok((vector.iov_base.cast(), max)) }
+    }
+}

@@ -4,7 +4,7 @@
 
 use hawser::config;
 use hawser::engine::{
-    Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, Memory, Peer, Received,
+    Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, Memory, Peer, Received,
 };
 
 /// Eight bytes that nobody looks at.
@@ -48,7 +48,7 @@ fn main() {
         bytes[..64].copy_from_slice(&transmit.header);
         now = now.plus(2_000);
         let receiver = &mut sides[1 - from].0;
-        let received = receiver.handle_datagram(Channel::Priority, &bytes, now);
+        let received = receiver.handle_datagram(&bytes, None, now);
         assert!(matches!(received, Received::Deliver { .. }));
         assert!(sides[from].0.poll_transmit(now).is_none(), "the end of the pass");
         let receiver = &mut sides[1 - from].0;

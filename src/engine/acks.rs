@@ -14,6 +14,7 @@
 use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
+use super::delay_bound::leaves_host;
 use super::endpoint::{Endpoint, IDLE, LEAST_CREDIT, Phase, Settled};
 use super::interface::{Channel, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
@@ -26,6 +27,8 @@ use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
 const MANY: u64 = 64;
+/// What has waited here for so long before it was read is acknowledged at once.
+const WAITED: u64 = 10 * MICRO;
 /// How long a promise of room counts after it has been reduced, and two round trips.
 const PROMISED: u64 = 2 * MILLI;
 /// A stamp older than this may be newer: the clock of stamps has gone round.
@@ -35,8 +38,7 @@ impl Endpoint {
     /// What a packet says besides; it settles what is owed, as far as it can.
     #[inline]
     pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
-        let held = |(stamp, at): (u32, Instant)| stamp.wrapping_add((now.since(at) / MICRO) as u32).max(1);
-        let echo = self.owed.echo.take().map_or(0, held);
+        let echo = self.owed.echo.take().map_or(0, |echo| echo.held(now));
         self.owed.due = None;
         self.owed.arrived = 0;
         // A hole takes a bitmap to describe.
@@ -161,7 +163,10 @@ impl<M: Memory> Engine<M> {
             let segments = endpoint.granted[0] / endpoint.peer.max_datagram as u64;
             owed.arrived >= (segments / 4).clamp(LEAST_CREDIT, MANY)
         };
-        if !new || gap || was_gapped || many || heard.flags.has(Flags::ASKS) {
+        // Its sender may be waiting since it came, and has no other to tell it how the network is.
+        let waited =
+            leaves_host(endpoint.peer.max_datagram) && heard.read_late(at).is_some_and(|late| late > WAITED);
+        if !new || gap || was_gapped || many || waited || heard.flags.has(Flags::ASKS) {
             self.owe_now(index);
         } else if owed.due.is_none() && !owed.now {
             let due = at.plus(self.limits.ack_delay);
@@ -280,15 +285,19 @@ impl<M: Memory> Engine<M> {
         if is_echo && endpoint.credit == credit && endpoint.phase == Phase::Open {
             return;
         }
-        let sample = at.stamp().wrapping_sub(heard.echo);
-        let sampled = heard.echo != 0 && heard.timely && newer && (sample as i32) >= 0;
-        let trip = u64::from(sample) * MICRO;
+        let arrived = heard.arrival.at().filter(|_| heard.echo != 0 && newer);
+        let sample = arrived.map(|arrived| arrived.stamp().wrapping_sub(heard.echo));
         // A packet that waited while we slept says nothing about the path.
-        if sampled && at.since(woken) >= trip {
-            if endpoint.rtt.sample(trip, at) {
+        if let Some(sample) = sample.filter(|sample| *sample as i32 >= 0)
+            && let trip = u64::from(sample) * MICRO
+            && at.since(woken) >= trip
+        {
+            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| !oldest.again);
+            let answer = oldest.filter(|_| heard.ack > endpoint.window.base());
+            if endpoint.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
                 endpoint.congestion.run_dry();
             }
-            endpoint.congestion.note_round_trip(trip.max(MICRO));
+            endpoint.congestion.note_round_trip(trip.max(MICRO), heard.read_late(at));
         }
         let heard_again = heard.flags.has(Flags::HEARD_AGAIN);
         let mut news = false;
@@ -361,8 +370,14 @@ impl<M> Ledger<'_, M> {
         }
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
-            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
-            endpoint.path.note_arrived(header_len(segment.kind) + segment.len as usize, segment.sent);
+            endpoint.took_longest |=
+                !segment.split && segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
+            let len = header_len(segment.kind) + segment.len as usize;
+            if segment.split {
+                endpoint.path.note_split_arrived(len, at);
+            } else {
+                endpoint.path.note_arrived(len, segment.sent);
+            }
         }
         let least = endpoint.rtt.least();
         let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);

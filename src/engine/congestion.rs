@@ -55,8 +55,8 @@ impl<C: Controller> Congestion<C> {
     }
 
     #[inline]
-    pub(super) fn note_round_trip(&mut self, sample: u64) {
-        self.controller.note_round_trip(sample);
+    pub(super) fn note_round_trip(&mut self, sample: u64, late: Option<u64>) {
+        self.controller.note_round_trip(sample, late);
     }
 
     #[inline]
@@ -126,7 +126,7 @@ mod tests {
             self.window
         }
         fn note_limited(&mut self) {}
-        fn note_round_trip(&mut self, _: u64) {}
+        fn note_round_trip(&mut self, _: u64, _: Option<u64>) {}
         fn note_lost(&mut self) {
             self.lossless = 0;
         }

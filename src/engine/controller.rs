@@ -18,8 +18,9 @@ pub(super) trait Controller {
     fn window(&self) -> u64;
     /// The window was used up.
     fn note_limited(&mut self);
-    /// A round trip was measured.
-    fn note_round_trip(&mut self, sample: u64);
+    /// A round trip was measured, by an acknowledgement that was read so late after it had come; `None`
+    /// where that is not known, and part of the sample.
+    fn note_round_trip(&mut self, sample: u64, late: Option<u64>);
     /// A segment was declared lost because others had overtaken it.
     fn note_lost(&mut self);
     /// A segment sent at `sent` has arrived; `shortest` is the least round trip of late.

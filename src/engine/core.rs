@@ -14,7 +14,7 @@ use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Pee
 use super::limits::Limits;
 use super::memory::Registry;
 use super::operation::Operation;
-use super::packet::Deferred;
+use super::packet::{Arrival, Deferred};
 use super::slab::{Key, Slab};
 use super::time::{Instant, MILLI};
 use super::wheel::Wheel;
@@ -77,8 +77,10 @@ pub struct Engine<M> {
     /// How long nobody called, in all.
     pub(super) slept: u64,
     pub(super) woken: Instant,
-    /// What is read before that may have come while nobody looked.
+    /// What is read before that may have come while nobody looked, where the link has not noted when.
     pub(super) backlog_until: Instant,
+    /// When the datagram came that is handled.
+    pub(super) arrival: Arrival,
     pub(super) deferred: Option<Deferred>,
     /// Chunked data under way, GETs and holes: reasons to look at the data channel.
     pub(super) expected: u64,
@@ -126,6 +128,7 @@ impl<M: Memory> Engine<M> {
             slept: 0,
             woken: Instant::ORIGIN,
             backlog_until: Instant::ORIGIN,
+            arrival: Arrival::Unknown,
             deferred: None,
             expected: 0,
             scratch: Vec::new(),
@@ -306,9 +309,12 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The link was not looked at for long before `now`. What is read from now on may have waited in it,
-    /// which says nothing about the network: it gives no samples of the round-trip time, on either side,
-    /// until [`Self::note_drained`] or, where reading never catches up, for ten milliseconds.
+    /// The link was not looked at for longer than [`AWAY`] before `now`. What is read from now on may
+    /// have waited, where the link has not noted when it came, which says nothing about the network: it gives no samples
+    /// of the round-trip time, on either side, until [`Self::note_drained`] or, where reading never catches
+    /// up, for ten milliseconds.
+    ///
+    /// [`AWAY`]: super::AWAY
     #[cold]
     pub fn note_away(&mut self, now: Instant) {
         self.backlog_until = now.plus(BACKLOG);
@@ -318,12 +324,6 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub fn note_drained(&mut self) {
         self.backlog_until = Instant::ORIGIN;
-    }
-
-    /// Whether what is read now came now.
-    #[inline(always)]
-    pub(super) fn is_timely(&self) -> bool {
-        self.now >= self.backlog_until
     }
 
     /// Moves the clock on.

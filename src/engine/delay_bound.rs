@@ -36,11 +36,16 @@ const LEAST: u64 = UNIT / 16;
 /// is still there.
 const SEEKING: u64 = 4 * UNIT;
 const SEEK: u32 = 3;
-/// The bound of the queue, in time. A process that shares its processor reads late by some hundred
-/// microseconds, which cannot be told from a queue of the network without the kernel's time stamps: with
-/// 38 µs, short messages pass beside a stream in four times their idle time in the simulator, and long
-/// messages between real hosts take twice as long.
-const QUEUE: u64 = 150 * MICRO;
+/// The bound of the queue, in time, where both ends read what comes at once. A sender that comes late to
+/// read what was acknowledged sends as much at once as the wire takes meanwhile: its queue may be longer by
+/// that, or the wire would be idle.
+const QUEUE: u64 = 38 * MICRO;
+/// How late acknowledgements may have been read where nobody knows: a process that shares its processor
+/// is often late by as much, which cannot be told from a queue of the network.
+const UNKNOWN: u64 = 112 * MICRO;
+/// What has waited longer than this between two looks at the link is no sample of the network, where it is
+/// not known when it came; in nanoseconds.
+pub const AWAY: u64 = QUEUE / 2;
 /// Where datagrams may be longer than any frame of a network, they do not leave the host: nobody else
 /// waits in the queue, and it is that of a process which does not read. There no window is smaller
 /// than this.
@@ -129,6 +134,9 @@ pub(super) struct DelayBound {
     /// The shortest round trip of the second half of this round: a window that has just grown takes
     /// a while to make a queue.
     least: u64,
+    /// How late acknowledgements were read in this round, at most.
+    /// `None`: not known.
+    late: Option<u64>,
     round: Instant,
     /// When the first half is over.
     half: Instant,
@@ -140,6 +148,11 @@ pub(super) struct DelayBound {
     lossless: u32,
     /// Rounds without a queue.
     empty: u32,
+}
+
+/// Whether datagrams of at most this length may be those of a network.
+pub(super) const fn leaves_host(longest: usize) -> bool {
+    longest <= LONGEST_FRAME
 }
 
 /// The longest queue that is wanted, in time; on a short path it is `queue`. `rate` is in [`UNIT`]s a millisecond, `usual` are the
@@ -155,7 +168,7 @@ impl DelayBound {
     /// At most `most` segments, in datagrams of at most `longest` bytes.
     pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
         let (queue, least_window, initial) =
-            if longest > LONGEST_FRAME { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) } else { (QUEUE, LEAST, INITIAL) };
+            if leaves_host(longest) { (QUEUE, LEAST, INITIAL) } else { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) };
         Self {
             window: initial.min(most * UNIT),
             least_window: least_window.min(most * UNIT),
@@ -167,6 +180,7 @@ impl DelayBound {
             delivered: 0,
             lost: 0,
             least: u64::MAX,
+            late: None,
             round: now,
             half: now,
             queue,
@@ -184,13 +198,14 @@ impl DelayBound {
         self.rates.note(self.delivered * UNIT * 1_000 * MICRO / took.max(1), u64::max);
         let rate = self.rates.values[0].max(self.rates.values[1]);
         let heavy = self.losses.note(self.lost, self.delivered);
-        let bound = bound(self.queue, shortest, rate, self.losses.usual());
+        let late = self.late.unwrap_or(UNKNOWN);
+        let bound = bound(self.queue + late, shortest, rate, self.losses.usual());
         self.lossless = if self.lost > 0 { 0 } else { self.lossless.saturating_add(1) };
         self.empty = if queue < bound / 4 { self.empty.saturating_add(1) } else { 0 };
         let before = self.window;
         if queue > bound {
             self.starting = false;
-            let filled = rate * shortest / (1_000 * MICRO);
+            let filled = rate * (shortest + late) / (1_000 * MICRO);
             let there = before * (shortest + bound) / (shortest + queue);
             self.window = there.max(before / 2).max(filled.min(before));
         }
@@ -234,8 +249,9 @@ impl Controller for DelayBound {
     }
 
     #[inline]
-    fn note_round_trip(&mut self, sample: u64) {
+    fn note_round_trip(&mut self, sample: u64, late: Option<u64>) {
         self.least = self.least.min(sample);
+        self.late = self.late.max(late);
     }
 
     #[inline]
@@ -263,7 +279,7 @@ impl Controller for DelayBound {
         } else {
             self.end_round(took, shortest)
         };
-        (self.delivered, self.lost, self.limited, self.least) = (0, 0, false, u64::MAX);
+        (self.delivered, self.lost, self.limited, self.least, self.late) = (0, 0, false, u64::MAX, None);
         outcome
     }
 
@@ -315,7 +331,7 @@ mod tests {
             self.now = self.now.plus(trip);
             let lost = window * lost_percent / 100;
             self.controller.note_limited();
-            self.controller.note_round_trip(trip);
+            self.controller.note_round_trip(trip, Some(0));
             (0..lost).for_each(|_| self.controller.note_lost());
             self.controller.delivered += window - lost - 1;
             self.controller.note_arrived(sent, self.now, self.base * MICRO)
@@ -367,7 +383,7 @@ mod tests {
             let sent = wire.now;
             wire.now = wire.now.plus(1_000 * MICRO);
             wire.controller.note_limited();
-            wire.controller.note_round_trip(1_000 * MICRO);
+            wire.controller.note_round_trip(1_000 * MICRO, Some(0));
             wire.controller.note_arrived(sent, wire.now, 100 * MICRO);
             least = least.min(wire.controller.window);
         }
@@ -384,7 +400,7 @@ mod tests {
         let sent = wire.now;
         wire.now = wire.now.plus(300_000 * MICRO);
         wire.controller.note_limited();
-        wire.controller.note_round_trip(300_000 * MICRO);
+        wire.controller.note_round_trip(300_000 * MICRO, Some(0));
         assert_eq!(wire.controller.note_arrived(sent, wire.now, 34 * MICRO), Outcome::Shrunk);
         assert!(wire.controller.window * 100 / UNIT >= 34 * 85 * 4 / 5, "the wire is still filled");
     }

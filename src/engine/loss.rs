@@ -190,7 +190,8 @@ impl<M: Memory> Engine<M> {
             endpoint.in_flight_bytes -= charge;
         }
         if let Some(segment) = endpoint.window.get_mut(seq) {
-            (segment.state, segment.fast) = (State::Lost, false);
+            // Nobody has answered: it counts as sent in vain.
+            (segment.state, segment.fast, segment.again) = (State::Lost, false, true);
         }
         self.counters.num_probes.add(u64::from(is_first));
         self.counters.num_timeout_retrans.add(1);
@@ -208,6 +209,7 @@ impl<M: Memory> Engine<M> {
             state: State::Lost,
             again: false,
             fast: false,
+            split: false,
             len: 0,
             charge: endpoint.charge(crate::wire::usnic::HEADER_LEN),
             offset: 0,

@@ -69,6 +69,7 @@ mod send;
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
 pub use counters::{COUNTERS, Counters, LiveCounters};
+pub use delay_bound::AWAY;
 pub use extents::Extents;
 pub use interface::{
     Buffer, Channel, Cookie, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece, Received,

@@ -9,8 +9,8 @@ use super::assembler::{Chunk, Placed};
 use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
 use super::endpoint::Phase;
-use super::interface::{Channel, EndpointId, Event, Memory, Received};
-use super::packet::{AckInfo, Deferred};
+use super::interface::{EndpointId, Event, Memory, Received};
+use super::packet::{AckInfo, Arrival, Deferred};
 use super::time::Instant;
 use super::window::Verdict;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
@@ -23,10 +23,17 @@ enum Stranger {
 
 impl<M: Memory> Engine<M> {
     /// Takes a datagram in. Whatever its bytes are, the worst is that it is dropped and counted.
+    ///
+    /// `arrived` is when it came to this host, by the clock of `now` and not after that, where somebody
+    /// noted it; else it counts as come when it is read, unless [`Self::note_away`] says otherwise.
     #[inline]
-    pub fn handle_datagram(&mut self, channel: Channel, bytes: &[u8], now: Instant) -> Received {
-        let _ = channel;
+    pub fn handle_datagram(&mut self, bytes: &[u8], arrived: Option<Instant>, now: Instant) -> Received {
         self.settle(now);
+        self.arrival = match arrived {
+            Some(at) => Arrival::Noted(at),
+            None if self.now >= self.backlog_until => Arrival::Read(self.now),
+            None => Arrival::Unknown,
+        };
         self.counters.num_total_recvs.add(1);
         if let Some(packet) = Packet::parse_fragment(bytes)
             && let Some(endpoint) = self.take_expected(&packet)
@@ -56,12 +63,8 @@ impl<M: Memory> Engine<M> {
         endpoint.received.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
-        self.deferred = Some(Deferred {
-            index,
-            heard: AckInfo::of(repr, self.is_timely()),
-            at: self.now,
-            answered: false,
-        });
+        self.deferred =
+            Some(Deferred { index, heard: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -105,7 +108,7 @@ impl<M: Memory> Engine<M> {
             self.counters.num_fast_recvs.add(1);
             self.deferred = Some(Deferred {
                 index,
-                heard: AckInfo::of(repr, self.is_timely()),
+                heard: AckInfo::of(repr, self.arrival),
                 at: self.now,
                 answered: false,
             });
@@ -199,7 +202,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &AckInfo::of(repr, self.is_timely());
+        let heard = &AckInfo::of(repr, self.arrival);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };

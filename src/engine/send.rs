@@ -161,6 +161,7 @@ impl<M: Memory> Engine<M> {
             state: State::InFlight,
             again: false,
             fast: false,
+            split: false,
             len,
             charge,
             offset: 0,
@@ -178,7 +179,7 @@ impl<M: Memory> Engine<M> {
         let said = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.review_next();
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split: false })
     }
 
     #[inline(never)]
@@ -315,7 +316,13 @@ impl<M: Memory> Engine<M> {
                 return None;
             }
             endpoint.handed += 1;
-            let cut = endpoint.path.poll_probe(now).map_or(cut, |len| operation.next_cut(len));
+            let cut = match endpoint.path.probe_due(now).map(|len| operation.next_cut(len)) {
+                Some(longer) if longer.len > cut.len => {
+                    endpoint.path.note_probe(now);
+                    longer
+                }
+                _ => cut,
+            };
             if let (Job::Send { fragment, .. }, Kind::Chunk, 0) =
                 (&mut operation.job, cut.kind, operation.cut)
             {
@@ -330,6 +337,7 @@ impl<M: Memory> Engine<M> {
                 state: State::Lost,
                 again: false,
                 fast: false,
+                split: false,
                 len: cut.len as u32,
                 charge,
                 offset: operation.cut,
@@ -396,12 +404,14 @@ impl<M: Memory> Engine<M> {
             (false, Kind::Chunk) => self.counters.num_chunk_sends.add(1),
             _ => {}
         }
+        let len = header_len(segment.kind) + segment.len as usize;
+        segment.split = again && endpoint.path.splits(len, segment.sent, segment.again);
         segment.again |= again;
         segment.state = State::InFlight;
         segment.sent = now;
         let channel = segment.channel;
         segment.transmission = endpoint.order[channel as usize].push(seq);
-        let (length, charge) = (segment.len as u16, segment.charge);
+        let (length, charge, split) = (segment.len as u16, segment.charge, segment.split);
         let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
@@ -411,7 +421,7 @@ impl<M: Memory> Engine<M> {
         let said = Outgoing { flags, tag, length, seq, body };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split })
     }
 
     /// A packet without a segment of ours.
@@ -427,7 +437,7 @@ impl<M: Memory> Engine<M> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split: false })
     }
 }
 

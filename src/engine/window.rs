@@ -36,6 +36,8 @@ pub(super) struct Segment {
     pub(super) again: bool,
     /// Sent again because later ones had arrived.
     pub(super) fast: bool,
+    /// Last sent so that the network may carry it in fragments.
+    pub(super) split: bool,
     /// Bytes of payload.
     pub(super) len: u32,
     /// Bytes that it takes up in the receiver's buffer.

@@ -71,6 +71,8 @@ struct Run {
     end: u32,
     size: u32,
     channel: Channel,
+    /// When the first of them came, by the time of day; 0: not known.
+    stamp: u64,
 }
 
 impl Run {
@@ -101,12 +103,12 @@ impl Inbox {
         Self::default()
     }
 
-    /// The oldest datagram, and the channel that it came by.
+    /// The oldest datagram, and when it came, in nanoseconds of the time of day; 0: not known.
     #[inline]
-    pub fn front(&self) -> Option<(&[u8], Channel)> {
+    pub fn front(&self) -> Option<(&[u8], u64)> {
         let run = self.waiting.front()?;
         let (start, end) = run.first();
-        Some((&run.buffer.0[start as usize..end as usize], run.channel))
+        Some((&run.buffer.0[start as usize..end as usize], run.stamp))
     }
 
     /// Drops the oldest datagram.
@@ -166,11 +168,11 @@ impl Inbox {
     /// Appends the datagram that fills the range of the buffer.
     #[inline]
     pub(crate) fn deliver(&mut self, channel: Channel, filled: Vacant, range: Range<usize>) {
-        self.deliver_all(channel, filled, range.len().max(1), range);
+        self.deliver_all(channel, filled, range.len().max(1), range, 0);
     }
 
     /// Appends the datagrams of `size` bytes that fill the range of the buffer; the last may be
-    /// shorter. Returns their number.
+    /// shorter. They came at `stamp`, as [`front`](Self::front) tells. Returns their number.
     #[inline]
     pub(super) fn deliver_all(
         &mut self,
@@ -178,8 +180,9 @@ impl Inbox {
         filled: Vacant,
         size: usize,
         range: Range<usize>,
+        stamp: u64,
     ) -> usize {
-        let count = self.append(channel, &filled, size, range);
+        let count = self.append(channel, &filled, size, range, stamp);
         self.lent.push(filled.0);
         count
     }
@@ -192,16 +195,23 @@ impl Inbox {
         filled: Vacant,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> usize {
-        let count = ranges.map(|range| self.append(channel, &filled, range.len(), range)).sum();
+        let count = ranges.map(|range| self.append(channel, &filled, range.len(), range, 0)).sum();
         self.lent.push(filled.0);
         count
     }
 
     #[inline]
-    fn append(&mut self, channel: Channel, filled: &Vacant, size: usize, range: Range<usize>) -> usize {
+    fn append(
+        &mut self,
+        channel: Channel,
+        filled: &Vacant,
+        size: usize,
+        range: Range<usize>,
+        stamp: u64,
+    ) -> usize {
         let (start, end) = (range.start.min(BUFFER) as u32, range.end.min(BUFFER) as u32);
         let size = size.clamp(1, BUFFER) as u32;
-        let run = Run { buffer: Arc::clone(&filled.0), start, end: end.max(start), size, channel };
+        let run = Run { buffer: Arc::clone(&filled.0), start, end: end.max(start), size, channel, stamp };
         let count = run.len();
         self.waiting.push_back(run);
         count
@@ -285,11 +295,11 @@ mod tests {
         let mut inbox = Inbox::new();
         let mut vacant = inbox.take();
         vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
-        assert_eq!((inbox.deliver_all(Channel::Data, vacant, 3, 0..7), inbox.len()), (3, 3));
-        assert_eq!(inbox.front(), Some((&b"aaa"[..], Channel::Data)));
+        assert_eq!((inbox.deliver_all(Channel::Data, vacant, 3, 0..7, 9), inbox.len()), (3, 3));
+        assert_eq!(inbox.front(), Some((&b"aaa"[..], 9)));
         inbox.skip();
         let held = inbox.pop();
-        assert_eq!((held.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], Channel::Data))));
+        assert_eq!((held.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], 9))));
         inbox.skip();
         assert!(inbox.is_empty() && inbox.front().is_none());
         inbox.skip();
@@ -305,7 +315,7 @@ mod tests {
         let mut inbox = Inbox::new();
         let mut vacant = inbox.take();
         vacant.bytes()[..10].copy_from_slice(b"aaabbbcccd");
-        assert_eq!(inbox.deliver_all(Channel::Priority, vacant, 3, 0..10), 4);
+        assert_eq!(inbox.deliver_all(Channel::Priority, vacant, 3, 0..10, 0), 4);
         let all: Vec<Vec<u8>> = std::iter::from_fn(|| inbox.pop()).map(|d| d.to_vec()).collect();
         assert_eq!(all, [b"aaa".to_vec(), b"bbb".to_vec(), b"ccc".to_vec(), b"d".to_vec()]);
         assert_eq!(inbox.buffers(), 1);

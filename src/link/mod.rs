@@ -45,7 +45,7 @@ mod network_tests;
 #[cfg(test)]
 mod socket_tests;
 
-pub use clock::Clock;
+pub use clock::{Arrivals, Clock};
 pub use device::has_usnic;
 pub use fabric::{Fabric, interface_of, offers};
 pub use folder::{Folder, Held, Turn, replace, user};
@@ -192,11 +192,23 @@ pub trait Link {
         posted
     }
 
+    /// Sends one datagram, behind what is queued, that the network may carry in fragments, where the link
+    /// can have it so.
+    fn send_split(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        self.send(channel, to, header, pieces)
+    }
+
     /// Datagrams that are queued.
     fn queued(&self) -> usize;
 
     /// Receives what is there, at most one batch, and returns the number of datagrams.
     fn poll(&mut self, channel: Channel, into: &mut Inbox) -> usize;
+
+    /// The same, where it is worth something to know when datagrams came. Only kernel sockets can tell, and
+    /// for single datagrams at the price of a longer call.
+    fn poll_stamped(&mut self, channel: Channel, into: &mut Inbox) -> usize {
+        self.poll(channel, into)
+    }
 
     /// A peer that the network says is gone; each report once.
     fn poll_refused(&mut self) -> Option<AddressId>;

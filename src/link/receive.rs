@@ -5,7 +5,7 @@
 
 use super::inbox::{BUFFER, Inbox, Vacant};
 use super::send::{Shared, hear};
-use super::udp::{Control, Errno, Udp};
+use super::udp::{Ancillary, Errno, Udp};
 use super::{Channel, Counters};
 
 /// Most messages in one call.
@@ -35,7 +35,7 @@ enum Pace {
 struct Slots {
     buffers: Vec<Vacant>,
     pieces: Vec<libc::iovec>,
-    controls: Vec<Control>,
+    controls: Vec<Ancillary>,
     messages: Vec<libc::mmsghdr>,
     /// Bytes for what the kernel says beside the data, if anything.
     control_room: usize,
@@ -48,7 +48,7 @@ unsafe impl Send for Slots {}
 /// One channel's way in.
 pub(super) struct Receiver {
     channel: Channel,
-    /// Whether the kernel joins datagrams of one size.
+    /// Whether the kernel says more of messages than their bytes: that it has joined them.
     joins: bool,
     pace: Pace,
     /// Messages to ask for when they come in numbers.
@@ -57,17 +57,20 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(channel: Channel, joins: bool) -> Self {
-        let slots = Slots::new(if joins { Control::ROOM } else { 0 });
+    /// The kernel `joins` datagrams of one size, and `stamps` them.
+    pub(super) fn new(channel: Channel, joins: bool, stamps: bool) -> Self {
+        let slots = Slots::new(if joins || stamps { Ancillary::ROOM } else { 0 });
         Self { channel, joins, pace: Pace::Silence, batch: MOST / 4, slots }
     }
 
-    /// Receives at most one batch.
+    /// Receives at most one batch. A single datagram comes by a shorter call, without a stamp, unless that
+    /// is `wanted`.
     #[inline]
-    pub(super) fn poll(&mut self, udp: &Udp, shared: &mut Shared, into: &mut Inbox) -> usize {
+    pub(super) fn poll(&mut self, udp: &Udp, shared: &mut Shared, into: &mut Inbox, wanted: bool) -> usize {
         let mut count = 0;
         if self.pace != Pace::Stream {
-            count = self.listen(udp, shared, into, if self.joins { Self::messages } else { Self::plain }, 1);
+            let one = if self.joins || wanted { Self::messages } else { Self::plain };
+            count = self.listen(udp, shared, into, one, 1);
             self.pace = match (count, self.pace) {
                 (0, _) => Pace::Silence,
                 (_, Pace::Silence) => Pace::Single,
@@ -142,7 +145,7 @@ impl Receiver {
         for at in 0..filled {
             let message = &self.slots.messages[at];
             let (flags, len) = (message.msg_hdr.msg_flags, message.msg_len as usize);
-            let joined = self.slots.controls[at].joined(message.msg_hdr.msg_controllen);
+            let said = self.slots.controls[at].said(message.msg_hdr.msg_controllen);
             if flags & libc::MSG_TRUNC != 0 {
                 counters.truncated += 1;
                 self.slots.reset(at);
@@ -151,7 +154,8 @@ impl Receiver {
                 self.slots.reset(at);
             } else {
                 let filled = self.slots.renew(at, into);
-                count += into.deliver_all(self.channel, filled, joined.unwrap_or(len), 0..len);
+                let size = said.joined.unwrap_or(len);
+                count += into.deliver_all(self.channel, filled, size, 0..len, said.stamp);
                 bytes += len;
             }
         }
@@ -192,7 +196,7 @@ impl Slots {
         let bytes = buffer.bytes();
         self.pieces.push(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
         self.buffers.push(buffer);
-        self.controls.push(Control::EMPTY);
+        self.controls.push(Ancillary::EMPTY);
         let none = std::ptr::null_mut();
         let header = libc::msghdr {
             msg_name: none,

@@ -85,7 +85,8 @@ impl Socket {
             offload &= udp.can_segment();
             // The priority channel has no time for control messages.
             let joins = channel == Channel::Data && options.offload && udp.join();
-            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins));
+            let stamps = udp.stamp();
+            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins, stamps));
             Ok(Lane { udp, sender, receiver })
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
@@ -230,6 +231,14 @@ impl Link for Socket {
         posted
     }
 
+    fn send_split(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        self.flush();
+        let posted = self.post(channel, to, header, pieces);
+        let lane = &mut self.lanes[channel as usize];
+        lane.sender.flush_split(&lane.udp, &mut self.shared, to);
+        posted
+    }
+
     #[inline]
     fn flush(&mut self) -> usize {
         self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()
@@ -243,7 +252,13 @@ impl Link for Socket {
     #[inline]
     fn poll(&mut self, channel: Channel, into: &mut Inbox) -> usize {
         let lane = &mut self.lanes[channel as usize];
-        lane.receiver.poll(&lane.udp, &mut self.shared, into)
+        lane.receiver.poll(&lane.udp, &mut self.shared, into, false)
+    }
+
+    #[inline]
+    fn poll_stamped(&mut self, channel: Channel, into: &mut Inbox) -> usize {
+        let lane = &mut self.lanes[channel as usize];
+        lane.receiver.poll(&lane.udp, &mut self.shared, into, true)
     }
 
     fn poll_refused(&mut self) -> Option<AddressId> {

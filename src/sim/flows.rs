@@ -209,13 +209,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_the_path_is_wide_never_arrives() {
-        let mut network = network(2, Path { width: 1_000, ..Path::default() });
+    fn what_is_longer_than_the_path_is_wide_arrives_in_fragments_only() {
+        let mut network = network(2, Path { width: 1_372, ..Path::default() });
         let mut flows = Flows::new(&network, [Flow::new(0, 1, 900, 5)]);
         assert!(flows.run(&mut network, 1_000_000_000));
-        let mut flows = Flows::new(&network, [Flow::new(0, 1, 1_200, 1)]);
-        assert!(!flows.run(&mut network, 1_000_000_000));
-        assert!(network.wires.fates.too_long > 0);
+        assert_eq!(network.wires.fates.too_long, 0);
+        let mut flows = Flows::new(&network, [Flow::new(0, 1, 100_000, 5)]);
+        assert!(flows.run(&mut network, 1_000_000_000), "a black hole: {}", network.describe());
+        let dropped = network.wires.fates.too_long;
+        assert!(dropped > 0);
+        let mut flows = Flows::new(&network, [Flow::new(0, 1, 100_000, 5)]);
+        assert!(flows.run(&mut network, 1_000_000_000));
+        assert_eq!(network.wires.fates.too_long, dropped, "by now it is known");
+    }
+
+    #[test]
+    fn a_path_probe_into_a_black_hole_costs_nothing_but_time() {
+        let mut network = network(2, Path { width: 1_372, ..Path::default() });
+        let (endpoint, now) = (network.endpoint(0, 1), network.now());
+        network.nodes[0].engine.handle_too_big(endpoint, 1_372, now);
+        let mut flows = Flows::new(&network, [Flow::new(0, 1, 100_000, 5)]);
+        assert!(flows.run(&mut network, 1_000_000_000));
+        assert_eq!(network.wires.fates.too_long, 0, "the network has said so");
+        let later = network.now().plus(700_000_000_000);
+        while network.step(later) {}
+        // What is short is no probe.
+        for (len, dropped) in [(64, 0), (100_000, 1), (100_000, 1)] {
+            let mut flows = Flows::new(&network, [Flow::new(0, 1, len, 5)]);
+            assert!(flows.run(&mut network, 1_000_000_000), "{}", network.describe());
+            assert_eq!(network.wires.fates.too_long, dropped);
+        }
     }
 
     #[test]

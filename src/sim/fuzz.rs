@@ -3,7 +3,7 @@
 use super::Block;
 use crate::config;
 use crate::engine::time::Instant;
-use crate::engine::{Access, Channel, Engine, Event, Fragment, Identity, Peer, Received, Registration};
+use crate::engine::{Access, Engine, Event, Fragment, Identity, Peer, Received, Registration};
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::modex;
@@ -133,7 +133,7 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
         bytes[28..36].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0]);
     }
     let Ok(packet) = Packet::parse(&bytes) else {
-        let received = engine.handle_datagram(Channel::Data, &bytes, now);
+        let received = engine.handle_datagram(&bytes, None, now);
         assert_eq!(received, Received::Nothing);
         return;
     };
@@ -141,7 +141,7 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
     let mut header = packet.repr.emit();
     header.seal(&KEY);
     let genuine = [&header[..], &bytes[payload]].concat();
-    if let Received::Deliver { payload, .. } = engine.handle_datagram(Channel::Data, &genuine, now) {
+    if let Received::Deliver { payload, .. } = engine.handle_datagram(&genuine, None, now) {
         assert!(payload.end <= genuine.len());
     }
 }

@@ -102,11 +102,11 @@ fn of_a_million_forgeries_none_is_accepted() {
         if bytes.starts_with(&sample[..76]) {
             bytes[0] = 9;
         }
-        assert_eq!(engine.handle_datagram(Channel::Data, &bytes, now), Received::Nothing);
+        assert_eq!(engine.handle_datagram(&bytes, None, now), Received::Nothing);
     }
     assert_eq!(believed(&engine), 0);
     assert!(engine.poll_event().is_none() && engine.poll_transmit(now).is_none());
-    assert_eq!(engine.handle_datagram(Channel::Data, &sample, now), Received::Nothing);
+    assert_eq!(engine.handle_datagram(&sample, None, now), Received::Nothing);
     assert_eq!((believed(&engine), engine.counters().num_chunk_recvs), (1, 1), "the genuine one is taken");
 }
 
@@ -138,7 +138,7 @@ fn what_is_replayed_does_nothing() {
     for round in 0..50 {
         for bytes in &sent {
             now = now.plus(1000);
-            if matches!(engine.handle_datagram(Channel::Priority, bytes, now), Received::Deliver { .. }) {
+            if matches!(engine.handle_datagram(bytes, None, now), Received::Deliver { .. }) {
                 delivered += 1;
             }
         }
@@ -249,7 +249,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
                 repr.connection = wild(&mut random) as u16;
             }
             let bytes = genuine(&repr, if bare { b"" } else { &payload });
-            let received = engine.handle_datagram(Channel::Data, &bytes, now);
+            let received = engine.handle_datagram(&bytes, None, now);
             if let Received::Deliver { payload, .. } = received {
                 assert!(payload.end <= bytes.len());
             }
@@ -274,7 +274,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
         }
         assert!(sent > 0, "seed {seed}");
         let answer = Repr { name: 3, ack: 1, ..plain(Body::Fragment) };
-        let received = engine.handle_datagram(Channel::Priority, &genuine(&answer, b"well"), now);
+        let received = engine.handle_datagram(&genuine(&answer, b"well"), None, now);
         assert!(matches!(received, Received::Deliver { endpoint, .. } if endpoint == honest));
         let mut done = false;
         while let Some(event) = engine.poll_event() {
@@ -298,19 +298,19 @@ fn strangers_are_reported_and_the_dead_are_not() {
     let now = Instant::from_nanos(5);
     let stranger = genuine(&Repr { incarnation: 2, ..plain(Body::Fragment) }, b"hello");
     let unknown = Received::Unknown { name: 2, incarnation: 2 };
-    assert_eq!(engine.handle_datagram(Channel::Data, &stranger, now), unknown);
+    assert_eq!(engine.handle_datagram(&stranger, None, now), unknown);
     let known = genuine(&plain(Body::Fragment), b"hello");
-    assert!(matches!(engine.handle_datagram(Channel::Data, &known, now), Received::Deliver { .. }));
+    assert!(matches!(engine.handle_datagram(&known, None, now), Received::Deliver { .. }));
     engine.forget(endpoint);
-    assert_eq!(engine.handle_datagram(Channel::Data, &known, now), Received::Nothing);
+    assert_eq!(engine.handle_datagram(&known, None, now), Received::Nothing);
     assert_eq!(engine.counters().num_stale_recvs, 1, "that connection is over");
     let anew = genuine(&Repr { connection: 2, ..plain(Body::Fragment) }, b"hello");
     let unknown = Received::Unknown { name: 2, incarnation: 1 };
-    assert_eq!(engine.handle_datagram(Channel::Data, &anew, now), unknown);
+    assert_eq!(engine.handle_datagram(&anew, None, now), unknown);
     let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
     engine.connect(peer, now).expect("connected");
-    assert_eq!(engine.handle_datagram(Channel::Data, &known, now), Received::Nothing, "a replay");
-    assert!(matches!(engine.handle_datagram(Channel::Data, &anew, now), Received::Deliver { .. }));
+    assert_eq!(engine.handle_datagram(&known, None, now), Received::Nothing, "a replay");
+    assert!(matches!(engine.handle_datagram(&anew, None, now), Received::Deliver { .. }));
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn protection_must_be_the_same_on_both_sides() {
     let mut header = Repr { length: 2, ..repr }.emit();
     header.seal_with_payload(&KEY, |feed| feed(b"hi"));
     let bytes = [&header[..], b"hi"].concat();
-    let received = engine.handle_datagram(Channel::Data, &bytes, Instant::ORIGIN);
+    let received = engine.handle_datagram(&bytes, None, Instant::ORIGIN);
     assert_eq!((received, engine.counters().num_flags_recvs), (Received::Nothing, 1));
 }
 

@@ -21,7 +21,7 @@ pub use wires::{Agenda, Arrival, Fates, Path, Wires};
 use crate::config;
 use crate::engine::time::Instant;
 use crate::engine::{
-    Channel, EndpointId, Engine, Event, Fragment, Identity, Memory, Peer, Received, Transmit,
+    AWAY, Channel, EndpointId, Engine, Event, Fragment, Identity, Memory, Peer, Received, Transmit,
 };
 use crate::error::Result;
 use std::cell::RefCell;
@@ -126,6 +126,8 @@ pub struct Setup {
     pub receive_buffer: usize,
     /// What a datagram sent or received costs a node, nanoseconds.
     pub work: u64,
+    /// Whether nodes are told when datagrams came to their buffers, not only when they read them.
+    pub stamps: bool,
 }
 
 impl Default for Setup {
@@ -138,6 +140,7 @@ impl Default for Setup {
             receive_capacity: 1 << 20,
             receive_buffer: 1 << 20,
             work: 500,
+            stamps: true,
         }
     }
 }
@@ -185,12 +188,19 @@ pub struct Node {
     free: Instant,
     turn_at: Option<Instant>,
     incarnation: u32,
+    /// It looks at its buffers only so often, nanoseconds.
+    period: u64,
 }
 
-/// A node that leaves a datagram waiting for so long though it had time was away, nanoseconds.
-const AWAY: u128 = 100_000;
-
 impl Node {
+    /// When it looks at its buffers again, having done so now.
+    fn next_look(&self, now: Instant) -> Instant {
+        match self.period {
+            0 => now,
+            period => Instant::from_nanos((now.nanos() / period + 1) * period),
+        }
+    }
+
     /// Since when something waits in its buffers.
     fn oldest(&self) -> Option<Instant> {
         self.buffers.iter().filter_map(|buffer| buffer.front()).map(|(at, _)| *at).min()
@@ -256,6 +266,7 @@ impl Network {
             free: self.now,
             turn_at: None,
             incarnation,
+            period: 0,
         }
     }
 
@@ -319,6 +330,12 @@ impl Network {
         self.turn_at(node, until);
     }
 
+    /// From now on the node looks at its buffers only every so many nanoseconds, and then until they are
+    /// empty: its program computes, and calls now and then. 0: whenever there is something to do.
+    pub fn look_every(&mut self, node: usize, nanos: u64) {
+        self.nodes[node].period = nanos;
+    }
+
     /// Lets a stopped node go on.
     pub fn wake(&mut self, node: usize) {
         self.nodes[node].stopped = false;
@@ -372,18 +389,19 @@ impl Network {
             return;
         }
         let node = &mut self.nodes[index];
-        if node.oldest().is_some_and(|oldest| (self.now - oldest.max(node.free)).as_nanos() > AWAY) {
+        // Since it had time, a datagram has waited so long for a turn.
+        if node.oldest().is_some_and(|oldest| self.now.since(oldest.max(node.free)) > AWAY) {
             node.engine.note_away(self.now);
         }
         let (mut cost, mut handed_in) = (0, 0);
         for channel in [Channel::Priority, Channel::Data] {
             for _ in 0..64 {
                 let node = &mut self.nodes[index];
-                let Some((_, bytes)) = node.buffers[channel as usize].pop_front() else { break };
+                let Some((came, bytes)) = node.buffers[channel as usize].pop_front() else { break };
                 node.filled[channel as usize] -= bytes.len();
                 cost += self.setup.work;
                 handed_in += 1;
-                self.hand_in(index, channel, &bytes);
+                self.hand_in(index, came, &bytes);
                 self.wires.discard(bytes);
             }
         }
@@ -407,8 +425,9 @@ impl Network {
             self.hand_out(index, &transmit);
         }
         let node = &mut self.nodes[index];
-        (node.busy, node.free) = (now.plus(cost), now.plus(cost));
-        let waits = node.buffers.iter().any(|buffer| !buffer.is_empty());
+        node.free = now.plus(cost);
+        let waits = node.oldest().is_some();
+        node.busy = if waits { node.free } else { node.free.max(node.next_look(now)) };
         let next = if waits { Some(node.busy) } else { node.engine.next_timeout() };
         if let Some(next) = next {
             let at = next.max(node.busy).max(now.plus(1));
@@ -436,7 +455,7 @@ impl Network {
         }
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
-            Some(to) => self.post(index, to, transmit.channel, bytes),
+            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes, transmit.split),
             // It is closed, and only lingers; the packet itself says who is meant.
             None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
         }
@@ -480,17 +499,17 @@ impl Network {
         }
     }
 
-    fn hand_in(&mut self, index: usize, channel: Channel, bytes: &[u8]) {
+    fn hand_in(&mut self, index: usize, came: Instant, bytes: &[u8]) {
         self.wires.fates.arrived += 1;
-        let now = self.now;
-        let mut received = self.nodes[index].engine.handle_datagram(channel, bytes, now);
+        let (now, arrived) = (self.now, self.setup.stamps.then_some(came));
+        let mut received = self.nodes[index].engine.handle_datagram(bytes, arrived, now);
         if let Received::Unknown { name, incarnation } = received {
             let known = self.names.get(&name).copied();
             let Some(from) = known.filter(|from| self.nodes[*from].incarnation == incarnation) else {
                 return;
             };
             let _ = self.endpoint(index, from);
-            received = self.nodes[index].engine.handle_datagram(channel, bytes, now);
+            received = self.nodes[index].engine.handle_datagram(bytes, arrived, now);
         }
         if let Received::Deliver { endpoint, tag, payload } = received {
             let from = self.node_of(index, endpoint).expect("known");
@@ -513,7 +532,11 @@ impl Network {
 
     /// Puts a datagram on its way.
     pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
-        for arrival in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
+        self.put_on_wire((from, to), channel, bytes, false);
+    }
+
+    fn put_on_wire(&mut self, (from, to): (usize, usize), channel: Channel, bytes: Vec<u8>, split: bool) {
+        for arrival in self.wires.carry(from, to, channel, bytes, split, self.now).into_iter().flatten() {
             self.enter(from, to, channel, arrival);
         }
     }

@@ -98,7 +98,7 @@ impl Pair {
 
     fn give(&mut self, to: usize, sent: &[Sent]) {
         for sent in sent {
-            let received = self.engines[to].handle_datagram(sent.channel, &sent.bytes, self.now);
+            let received = self.engines[to].handle_datagram(&sent.bytes, None, self.now);
             if let Received::Deliver { payload, .. } = received {
                 self.delivered[to].push(sent.bytes[payload].to_vec());
             }
@@ -401,7 +401,7 @@ fn an_answer_before_the_book_keeping_acknowledges_what_it_answers() {
     for cookie in 0..100 {
         let question = pair.send_at_once(0, 8, cookie).expect("nothing waits");
         pair.pass(30);
-        let received = pair.engines[1].handle_datagram(question.channel, &question.bytes, pair.now);
+        let received = pair.engines[1].handle_datagram(&question.bytes, None, pair.now);
         assert!(matches!(received, Received::Deliver { .. }) && pair.engines[1].has_deferred());
         pair.pass(20);
         let answer = pair.send_at_once(1, 8, 1000 + cookie).expect("nothing waits");
@@ -514,7 +514,7 @@ fn endpoints_are_served_in_turn() {
         };
         let mut header = greeting.emit();
         header.seal(&KEYS[0]);
-        assert_eq!(engine.handle_datagram(Channel::Priority, &header, now), Received::Nothing);
+        assert_eq!(engine.handle_datagram(&header, None, now), Received::Nothing);
         for cookie in 0..100 {
             let memory = Block::new(vec![0; 1300]);
             let fragment =

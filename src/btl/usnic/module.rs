@@ -12,11 +12,11 @@ use super::statistics::{Statistics, Told};
 use crate::btl::Lent;
 use crate::config;
 use crate::engine::{
-    self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
+    self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
     PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
-use crate::link::{AddressId, Clock, Datagram, Inbox, Link};
+use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::modex::{self, Address};
 use crate::wire::probe::Process;
@@ -43,6 +43,8 @@ struct State {
     engine: Engine<Lent>,
     link: Box<dyn Link + Send>,
     inbox: Inbox,
+    /// When they came.
+    arrivals: Arrivals,
     /// The datagram of a stranger who is connected now.
     again: Option<Datagram>,
     routes: Routes,
@@ -50,6 +52,8 @@ struct State {
     closed: VecDeque<(Instant, EndpointId)>,
     /// When the link was last looked at, as far as the clock was.
     looked: Instant,
+    /// Datagrams handled in this pass.
+    handled: u32,
     /// Turns so far.
     turns: u32,
     /// Turns in which the data channel is looked at because something came there not long before.
@@ -102,8 +106,12 @@ const DATA_TURNS: u32 = 256;
 /// both channels are.
 const QUIET_TURNS: u32 = 16;
 
-/// Whoever comes back after so long was away, in nanoseconds: what came in the meantime has waited.
-const AWAY: u64 = 100_000;
+/// So many datagrams are handled in no time.
+const FEW: u32 = 4;
+
+/// Bytes that are handed to the network at once: as many as one offloaded message carries (an IPv6 packet less
+/// its headers). What is sealed later says when it left, and the peer has something to do meanwhile.
+const AT_ONCE: usize = 65_487;
 
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;
@@ -132,14 +140,17 @@ impl Module {
         let identity = Identity { name, incarnation, key };
         let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
         let counters = engine.live_counters();
+        let clock = Clock::new();
         let state = State {
             engine,
             link,
             inbox: Inbox::new(),
+            arrivals: Arrivals::new(clock),
             again: None,
             routes: Routes::default(),
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
+            handled: 0,
             turns: 0,
             data_turns: 0,
             busy_until: Instant::ORIGIN,
@@ -147,7 +158,7 @@ impl Module {
             watch,
             statistics: None,
         };
-        Self { state: EngineCell::new(state), address, clock: Clock::new(), counters }
+        Self { state: EngineCell::new(state), address, clock, counters }
     }
 
     /// What is published so that peers reach this module.
@@ -328,6 +339,8 @@ impl Module {
             self.dispatch(work, up);
         }
         let watches = self.state.try_with(|state| {
+            // Many datagrams take time to handle, and what leaves now says when it left.
+            let now = if std::mem::take(&mut state.handled) > FEW { self.now() } else { now };
             state.tidy(now);
             state.watch.is_due(now)
         });
@@ -474,13 +487,13 @@ impl State {
                 return self.engine.poll_event().map(Work::Event);
             }
             if let Some(datagram) = self.again.take() {
-                let received = self.engine.handle_datagram(datagram.channel(), &datagram, now);
+                let received = self.engine.handle_datagram(&datagram, None, now);
                 if let Some(work) = Work::of(received, datagram) {
                     return Some(work);
                 }
                 continue;
             }
-            let Some((bytes, channel)) = self.inbox.front() else {
+            let Some((bytes, stamp)) = self.inbox.front() else {
                 // What the last datagram acknowledges, somebody may wait for: not here again, but in
                 // another layer, as soon as we return.
                 if self.engine.has_deferred() {
@@ -491,11 +504,13 @@ impl State {
                 return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
             };
             self.busy_until = now.plus(BUSY);
+            self.handled += 1;
             if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
                 self.engine.note_away(now);
             }
             self.looked = now;
-            match self.engine.handle_datagram(channel, bytes, now) {
+            let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
+            match self.engine.handle_datagram(bytes, arrived.map(Instant::from_nanos), now) {
                 Received::Nothing => self.inbox.skip(),
                 received => {
                     let datagram = self.inbox.pop()?;
@@ -526,8 +541,14 @@ impl State {
             return false;
         }
         let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
-        let tiny = self.link.poll(Channel::Priority, &mut self.inbox);
-        if is_full_turn || self.data_turns > 0 || self.engine.is_expecting() {
+        let is_expecting = self.engine.is_expecting();
+        // Acknowledgements of what is long measure the round trip.
+        let tiny = if is_expecting {
+            self.link.poll_stamped(Channel::Priority, &mut self.inbox)
+        } else {
+            self.link.poll(Channel::Priority, &mut self.inbox)
+        };
+        if is_full_turn || self.data_turns > 0 || is_expecting {
             let came = self.link.poll(Channel::Data, &mut self.inbox);
             self.data_turns = if came > 0 { DATA_TURNS } else { self.data_turns.saturating_sub(1) };
             if tiny + came == 0 {
@@ -542,17 +563,30 @@ impl State {
     }
 
     /// Hands to the link what the engine wants sent.
-    fn transmit(&mut self, now: Instant) {
-        let mut posted = false;
+    fn transmit(&mut self, mut now: Instant) {
+        let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit(now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
+            if datagram.split {
+                self.link.send_split(datagram.channel, to, &datagram.header, pieces);
+                continue;
+            }
             if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
+                // That took time; what leaves after it says when it left.
+                now = Instant::from_nanos(self.arrivals.now());
                 // A datagram that finds no room now is as good as lost, and is sent again as such.
                 self.link.post(datagram.channel, to, &datagram.header, pieces);
             }
             posted = true;
+            let len = datagram.header.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+            bytes += len;
+            // Another one like this would need a message of its own.
+            if bytes + len > AT_ONCE {
+                self.link.flush();
+                (bytes, now) = (0, Instant::from_nanos(self.arrivals.now()));
+            }
         }
         if posted {
             self.note_use(now);

@@ -92,13 +92,13 @@ impl AckInfo {
     /// the first have waited for each other: no queue was there before.
     #[inline(always)]
     pub(super) fn leave_echo(&self, read: Instant, owed: &mut PendingAck) {
+        owed.heard_again |= self.flags.has(Flags::AGAIN);
         // How long it had waited here is not the network's.
         let Some(arrived) = self.arrival.at() else { return };
         let this = Echo { stamp: self.stamp, arrived, read };
         if owed.echo.is_none_or(|other| arrived > other.read || this.is_faster(&other)) {
             owed.echo = Some(this);
         }
-        owed.heard_again |= self.flags.has(Flags::AGAIN);
     }
 }
 
@@ -224,5 +224,15 @@ mod tests {
     fn a_packet_that_came_nobody_knows_when_is_not_repeated() {
         assert_eq!(repeated(&[(500, None, 1_000)]), 0);
         assert_eq!(repeated(&[(500, Some(1_000), 1_000), (700, None, 1_001)]), 511);
+    }
+
+    #[test]
+    fn that_a_packet_was_sent_again_is_told_whenever_it_came() {
+        let mut owed = PendingAck::default();
+        let flags = Flags::AGAIN;
+        let heard =
+            AckInfo { flags, stamp: 5, echo: 0, credit: 0, seq: 0, ack: 0, arrival: Arrival::Unknown };
+        heard.leave_echo(Instant::ORIGIN, &mut owed);
+        assert!(owed.heard_again && owed.echo.is_none());
     }
 }

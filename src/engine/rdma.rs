@@ -56,7 +56,7 @@ impl<M: Memory> Engine<M> {
         now: Instant,
     ) -> Result<()> {
         let len = local.len() as u64;
-        self.begin(&remote, Access::WRITE, remote_offset, len, now)?;
+        self.begin(endpoint, &remote, Access::WRITE, remote_offset, len, now)?;
         self.counters.num_puts.add(1);
         let Registration { id: registration, generation, .. } = remote;
         let job = Job::Put { local, registration, generation, offset: remote_offset };
@@ -73,7 +73,7 @@ impl<M: Memory> Engine<M> {
         cookie: Cookie,
         now: Instant,
     ) -> Result<()> {
-        self.begin(&remote, Access::READ, remote_offset, local.len() as u64, now)?;
+        self.begin(endpoint, &remote, Access::READ, remote_offset, local.len() as u64, now)?;
         self.counters.num_gets.add(1);
         let Registration { id: registration, generation, .. } = remote;
         let arrived = Coverage::default();
@@ -87,9 +87,11 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// What is plainly wrong need not travel.
+    /// What is plainly wrong need not travel; and a peer that has closed, and whose memory is not reached any
+    /// more, may have forgotten us and never answer.
     fn begin(
         &mut self,
+        endpoint: EndpointId,
         remote: &Registration,
         wanted: Access,
         offset: u64,
@@ -98,7 +100,11 @@ impl<M: Memory> Engine<M> {
     ) -> Result<()> {
         self.settle(now);
         let inside = offset.checked_add(len).is_some_and(|end| end <= remote.length);
-        if inside && remote.access.allows(wanted) { Ok(()) } else { Err(Error::BadParameter) }
+        if !inside || !remote.access.allows(wanted) {
+            return Err(Error::BadParameter);
+        }
+        let is_over = self.endpoints.get(endpoint.0).is_some_and(|endpoint| endpoint.remote_closed);
+        if is_over { Err(Error::Unreachable) } else { Ok(()) }
     }
 
     /// A segment of a peer's PUT; whether it may be acknowledged.
@@ -139,16 +145,19 @@ impl<M: Memory> Engine<M> {
             return false;
         }
         endpoint.serving += 1;
-        self.counters.num_get_recvs.add(1);
         let job = Job::Serve { memory, registration, generation, offset, operation };
         match self.enqueue(self.id(index), job, length, None, false) {
             Ok(key) => self.registry.note_served(registration, key, &self.operations),
+            // We are about to close, and send nothing any more.
             Err(_) => {
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
                     endpoint.serving -= 1;
                 }
+                self.reject(index, operation);
+                return false;
             }
         }
+        self.counters.num_get_recvs.add(1);
         true
     }
 

@@ -96,11 +96,13 @@ impl Arrivals {
         self.distance = distance;
     }
 
-    /// What the stamp is by the clock. `now` may have been read just before the stamp was made.
+    /// What the stamp is by the clock. It is not later than `now` by more than the error of the distance, unless
+    /// `now` is an old reading, of a thread that was at something else since: a time between would be too
+    /// early by as much, which makes a path look shorter than it is for seconds.
     #[inline]
     fn place(&self, stamp: u64, now: u64) -> Option<u64> {
         let at = stamp.wrapping_sub(self.distance);
-        (self.believed && (at as i64) >= 0 && at <= now.saturating_add(GRANTED)).then_some(at.min(now))
+        (self.believed && (at as i64) >= 0 && at <= now.saturating_add(SAME)).then_some(at.min(now))
     }
 }
 
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_not_believed() {
         let arrivals = arrivals();
-        for stamp in [0, 1, DAY - 1, DAY + 3 * MILLI, u64::MAX] {
+        for stamp in [0, 1, DAY - 1, DAY + MILLI + 2 * SAME, DAY + 3 * MILLI, u64::MAX] {
             assert_eq!(arrivals.place(stamp, MILLI), None, "{stamp}");
         }
         assert_eq!(Arrivals::new(Clock { origin: 0 }).place(DAY, MILLI), None, "nothing is known yet");

@@ -501,3 +501,38 @@ fn a_put_to_who_has_closed_is_done_or_has_failed() {
         assert_eq!(seen.len(), 51, "each ends, and the connection: {seen:?}");
     }
 }
+
+#[test]
+fn what_is_asked_of_who_has_closed_ends() {
+    for loss in [0, 300_000] {
+        for (seed, after) in
+            (0..20).flat_map(|seed| [(seed, 15_000), (seed, SECOND / 1000), (seed, 3 * SECOND)])
+        {
+            let mut network = Network::new(Setup { seed, ..pair(lossy(loss), 0).setup });
+            let registration = network.nodes[1].engine.register(block(1000), Access::BOTH);
+            let (to, back, now) = (network.endpoint(0, 1), network.endpoint(1, 0), network.now());
+            network.nodes[0].engine.put(to, block(10), registration, 0, 0, now).expect("asked");
+            network.nudge(0);
+            run(&mut network, SECOND);
+            assert_eq!(story(&mut network), ["0 done 0 Ok(())"]);
+            let now = network.now();
+            network.nodes[1].engine.close(back, now);
+            network.nudge(1);
+            run(&mut network, after);
+            let now = network.now();
+            let engine = &mut network.nodes[0].engine;
+            let put = engine.put(to, block(10), registration, 0, 1, now);
+            let get = engine.get(to, Block::new(vec![0; 10]), registration, 0, 2, now);
+            network.nudge(0);
+            run(&mut network, 10 * SECOND);
+            let seen = story(&mut network);
+            for (cookie, asked) in [(1, put), (2, get)] {
+                let done = seen.iter().any(|word| word.starts_with(&format!("0 done {cookie} ")));
+                assert!(
+                    done || asked == Err(Error::Unreachable),
+                    "{cookie}, seed {seed}: {asked:?}, {seen:?}"
+                );
+            }
+        }
+    }
+}

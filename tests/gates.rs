@@ -191,6 +191,30 @@ fn late_receiver(gates: &mut Vec<Gate>) {
     }
 }
 
+/// Messages one by one beside a stream of another sender through the same port, who spins or calls MPI
+/// only now and then.
+fn beside_late_sender(gates: &mut Vec<Gate>) {
+    let rate = 10 * GIGABIT;
+    let median = |period| {
+        let (mut network, _) = switch(3, delay(10_000), rate, 1 << 20);
+        let stream = Flow { depth: 8, ..Flow::new(1, 0, 256 << 10, u32::MAX - 1) };
+        let single = Flow::new(2, 0, 16 << 10, u32::MAX - 1);
+        let mut flows = Flows::new(&network, [stream, single]);
+        assert!(!flows.run(&mut network, 3 * MILLI), "without end");
+        network.look_every(1, period);
+        assert!(!flows.run(&mut network, SECOND), "without end");
+        flows.times(1).median()
+    };
+    let [spinning, late] = [0, 95_000].map(median);
+    gates.push(Gate {
+        what: "16 KiB one by one beside a stream of another sender, who looks every 95 µs",
+        figure: format!("median {}, beside one who spins {}", micros(late), micros(spinning)),
+        goal: "3 × the time beside one who spins",
+        reached: late <= 3 * spinning,
+        asserted: true,
+    });
+}
+
 /// A path that is narrower than both ends believe, from the beginning or from some time on.
 fn narrow_path(gates: &mut Vec<Gate>) {
     for (what, before) in [
@@ -237,6 +261,7 @@ fn gates_hold() {
     let mut gates = Vec::new();
     computing_receiver(&mut gates);
     late_receiver(&mut gates);
+    beside_late_sender(&mut gates);
     narrow_path(&mut gates);
     incasts(&mut gates);
     standing_queue(&mut gates, "64 B beside a stream, 10 Gb/s, another sender", 10 * GIGABIT, 17_000, false);

@@ -52,9 +52,11 @@ pub const AWAY: u64 = QUEUE / 2;
 const LONGEST_FRAME: usize = 16 << 10;
 const OWN_QUEUE: u64 = 20_000 * MICRO;
 const OWN_LEAST: u64 = 16 * UNIT;
-/// That many segments may wait if they make the round trip at most three times as long: others
-/// overtake what is lost then.
-const FEW: u64 = 3 * UNIT;
+/// That many segments may wait if they make the round trip at most five times as long: others overtake
+/// what is lost then, and who has little of a path that others fill is not driven from it, where their
+/// bound is higher or they see less of the queue.
+const FEW: u64 = 8 * UNIT;
+const FEW_TRIPS: u64 = 4;
 /// Rounds without a queue after which the window grows faster.
 const EMPTY: u32 = 4;
 /// Segments after which losses are judged.
@@ -159,7 +161,7 @@ pub(super) const fn leaves_host(longest: usize) -> bool {
 /// usual losses in 1024ths: what is lost takes round trips to repair, and the wire needs work
 /// meanwhile.
 fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
-    let few = (FEW * 1_000 * MICRO / rate.max(1)).min(2 * shortest);
+    let few = (FEW * 1_000 * MICRO / rate.max(1)).min(FEW_TRIPS * shortest);
     let bound = queue.max(shortest / 4).max(few);
     bound + bound * usual * 4 / 1024
 }

@@ -142,7 +142,12 @@ impl<M: Memory> Engine<M> {
                 self.sharers.push_back(index);
             }
         }
+        let heard_again = endpoint.owed.heard_again;
         heard.leave_echo(at, &mut endpoint.owed);
+        if !new {
+            // An earlier transmission had arrived.
+            endpoint.owed.heard_again = heard_again;
+        }
         endpoint.last_data = at;
         let (gap, was_gapped) = (endpoint.received.has_gap(), endpoint.gapped);
         if gap != was_gapped {
@@ -368,19 +373,19 @@ impl<M> Ledger<'_, M> {
             endpoint.in_flight -= 1;
             endpoint.in_flight_bytes -= u64::from(segment.charge);
         }
+        let least = endpoint.rtt.least();
+        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
             endpoint.took_longest |=
                 !segment.split && segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
             let len = header_len(segment.kind) + segment.len as usize;
-            if segment.split {
+            if segment.split && !hasty {
                 endpoint.path.note_split_arrived(len, at);
             } else {
                 endpoint.path.note_arrived(len, segment.sent);
             }
         }
-        let least = endpoint.rtt.least();
-        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
         if hasty || segment.state == State::Lost {
             // It was the earlier transmission that arrived.
             if hasty {

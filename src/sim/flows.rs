@@ -250,4 +250,19 @@ mod tests {
         assert!((network.now() - start).as_millis() >= 90);
         assert!(flows.times(0).worst() < 1_000_000, "counted from the end of the stall");
     }
+
+    #[test]
+    fn a_receiver_that_computes_does_not_make_a_path_narrow() {
+        for stall in [0, 2_000_000, 20_000_000] {
+            let mut network = network(2, Path { delay: 10_000, ..Path::default() });
+            let mut flows = Flows::new(&network, [Flow { stall, ..Flow::new(0, 1, 1300, 10) }]);
+            assert!(flows.run(&mut network, 10_000_000_000));
+            let before = network.nodes[0].engine.counters().num_chunk_sends;
+            let mut flows = Flows::new(&network, [Flow::new(0, 1, 100_000, 1)]);
+            assert!(flows.run(&mut network, 1_000_000_000));
+            let longest = network.setup.config.max_datagram;
+            let chunks = network.nodes[0].engine.counters().num_chunk_sends - before;
+            assert!(chunks <= 100_000_u64.div_ceil(longest as u64 - 100), "{chunks} after {stall}");
+        }
+    }
 }

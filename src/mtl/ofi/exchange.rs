@@ -6,7 +6,7 @@
 //! answered then.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::body::Op;
 use super::send::Unsent;
@@ -52,7 +52,8 @@ struct Entry<H: Upcalls> {
 /// All such communicators of this process.
 pub(super) struct Exchange<H: Upcalls> {
     state: EngineCell<State<H>>,
-    listening: AtomicBool,
+    /// Receives that listen for announcements, posted or about to be.
+    listeners: AtomicUsize,
 }
 
 struct State<H: Upcalls> {
@@ -81,7 +82,7 @@ impl<H: Upcalls> State<H> {
 impl<H: Upcalls> Exchange<H> {
     pub(super) fn new() -> Self {
         let state = State { last: 0, entries: BTreeMap::new(), early: Vec::new() };
-        Self { state: EngineCell::new(state), listening: AtomicBool::new(false) }
+        Self { state: EngineCell::new(state), listeners: AtomicUsize::new(0) }
     }
 
     /// A communicator that the host has not freed yet.
@@ -99,10 +100,13 @@ impl<H: Upcalls> Ofi<H> {
         if comm.is_global() {
             return Ok(());
         }
-        if !self.exchange.listening.swap(true, Ordering::AcqRel) {
-            for _ in 0..LISTENERS {
-                self.listen::<L>(self.pool.take(Body::Listen))?;
-            }
+        let one_more = |posted: usize| (posted < LISTENERS).then_some(posted + 1);
+        let listeners = &self.exchange.listeners;
+        while listeners.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok() {
+            self.listen::<L>(self.pool.take(Body::Listen)).inspect_err(|_| {
+                // The next communicator tries again.
+                listeners.fetch_sub(1, Ordering::AcqRel);
+            })?;
         }
         let early: Vec<_> = self.exchange.state.with(|state| {
             let entry = Entry { comm, members: vec![Member::Unknown; comm.size()], waiting: VecDeque::new() };

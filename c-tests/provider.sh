@@ -26,6 +26,8 @@ log=$work/log
 flags=(-std=gnu11 -O1 -Wall -Wextra -Werror)
 "${there[@]}" cc "${flags[@]}" -fPIC -shared -fvisibility=hidden c-tests/provider/faulty.c -o "$work/lib/libfaulty-fi.so" -lfabric -lpthread >"$log" 2>&1 || give_up "faulty.c compiles"
 "${there[@]}" mpicc "${flags[@]}" c-tests/provider/rounds.c -o "$work/rounds" -lpthread >"$log" 2>&1 || give_up "rounds.c compiles"
+# Communicators from groups are MPI 4's.
+[ "$host" = debian12 ] || "${there[@]}" mpicc "${flags[@]}" c-tests/provider/groups.c -o "$work/groups" >"$log" 2>&1 || give_up "groups.c compiles"
 
 # job LINE "FAULT=VALUE …" PROGRAM ARGUMENT…: fills `log` and `status`.
 job() {
@@ -72,6 +74,20 @@ line="the completion queue fails: the job ends, and says why"
 if wanted "$line"; then
     job "$line" "$sends KIND=queue AFTER=200 TIMES=1000000 CODE=5" rounds send 0 send
     [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$status" != 137 ] && says 'completion queue failed \(libfabric error 5\)' && ! says 'watchdog|panicked'
+    check "$line" $?
+fi
+
+line="the completion queue is overrun: the job ends, and says why"
+if wanted "$line"; then
+    job "$line" "$sends KIND=overrun AFTER=200" rounds send 0 send
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$status" != 137 ] && says 'completion queue failed \(libfabric error 268\)' && ! says 'watchdog|panicked'
+    check "$line" $?
+fi
+
+line="communicators from groups: the first cannot listen, the second can"
+if [ "$host" != debian12 ] && wanted "$line"; then
+    job "$line" "KIND=listen-refused" groups
+    [ "$status" = 0 ] && says '^PASS groups$' && says 'the last fault'
     check "$line" $?
 fi
 

@@ -11,6 +11,8 @@
  *                  send-again, recv-again    they return -FI_EAGAIN
  *                  peek-error, peek-refused  the answer to a peek becomes an error entry; a peek returns -FAULTY_CODE
  *                  queue                     fi_cq_read returns -FAULTY_CODE
+ *                  overrun                   the queue says in an error entry of nobody's that completions are lost
+ *                  listen-refused            fi_recv, outside tag matching, returns -FAULTY_CODE
  *   FAULTY_CODE    the positive fi_errno(3) code; without it FI_EIO
  *   FAULTY_LEAST, FAULTY_MOST   messages of fewer bytes, or of more, go well
  *
@@ -26,6 +28,7 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/providers/fi_prov.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +44,7 @@ static int code = FI_EIO;
 static struct fi_ops_fabric fabric_ops;
 static struct fi_ops_domain domain_ops;
 static struct fi_ops_tagged tagged;
+static struct fi_ops_msg untagged;
 static struct fi_ops_cq cq_ops;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -50,6 +54,8 @@ static unsigned doomed_count;
 /* The completion that failed, until its error entry is read; and those behind it. */
 static struct fi_cq_tagged_entry failed;
 static bool is_failed;
+/* The queue has lost completions, and has not said so yet. */
+static bool is_overrun;
 static struct fi_cq_tagged_entry held[HELD];
 static size_t held_first, held_count;
 
@@ -156,6 +162,11 @@ static ssize_t do_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
     return posted(tagged.recvv(ep, iov, desc, count, from, tag, ignore, context), "recv-error", size, context);
 }
 
+static ssize_t do_listen(struct fid_ep *ep, void *to, size_t size, void *desc, fi_addr_t from, void *context)
+{
+    return strikes("listen-refused", size) ? -code : untagged.recv(ep, to, size, desc, from, context);
+}
+
 static ssize_t do_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)
 {
     if (flags & FI_PEEK) {
@@ -230,8 +241,10 @@ static ssize_t do_read(struct fid_cq *cq, void *room, size_t count)
     ssize_t found;
     if (strikes("queue", 0))
         return -code;
+    bool overruns = strikes("overrun", 0);
     pthread_mutex_lock(&lock);
-    if (is_failed) {
+    is_overrun |= overruns;
+    if (is_failed || is_overrun) {
         pthread_mutex_unlock(&lock);
         return -FI_EAVAIL;
     }
@@ -254,6 +267,13 @@ static ssize_t do_readerr(struct fid_cq *cq, struct fi_cq_err_entry *room, uint6
 {
     bool ours;
     pthread_mutex_lock(&lock);
+    if (is_overrun) {
+        is_overrun = false;
+        pthread_mutex_unlock(&lock);
+        memset(room, 0, offsetof(struct fi_cq_err_entry, err_data));
+        room->err = room->prov_errno = FI_EOVERRUN;
+        return 1;
+    }
     ours = is_failed;
     is_failed = false;
     pthread_mutex_unlock(&lock);
@@ -290,6 +310,7 @@ static struct fi_info *below(const struct fi_info *info)
 static int do_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)
 {
     static struct fi_ops_tagged ours;
+    static struct fi_ops_msg ours_untagged;
     struct fi_info *copy = below(info);
     int result = copy == NULL ? -FI_ENOMEM : domain_ops.endpoint(domain, copy, ep, context);
     fi_freeinfo(copy);
@@ -304,6 +325,9 @@ static int do_endpoint(struct fid_domain *domain, struct fi_info *info, struct f
     ours.inject = do_inject;
     ours.injectdata = do_injectdata;
     (*ep)->tagged = &ours;
+    ours_untagged = untagged = *(*ep)->msg;
+    ours_untagged.recv = do_listen;
+    (*ep)->msg = &ours_untagged;
     return 0;
 }
 

@@ -179,6 +179,8 @@ impl<W: Work> Context<W> {
     pub(super) fn trouble(&self, found: isize, room: &ErrorEntry) -> Trouble<W> {
         let _ = room.appended;
         match found {
+            // Completions were lost, nobody knows whose (`fi_cq(3)`).
+            1.. if room.entry.err == sys::FI_EOVERRUN as i32 => Trouble::Queue(room.entry.err),
             1.. => Trouble::Operation(Failure {
                 lease: self.came_back(room.entry.op_context),
                 code: room.entry.err,

@@ -16,8 +16,8 @@ pub struct Pool<W: Work> {
 
 /// Where the operations of a pool go back to.
 ///
-/// INVARIANT: the shelf stays as long as the pool, and as long as one of its operations is out.
-pub(super) struct Home<W: Work>(NonNull<EngineCell<Shelf<W>>>);
+/// INVARIANT: the free list stays as long as the pool, and as long as one of its operations is out.
+pub(super) struct Home<W: Work>(NonNull<EngineCell<FreeList<W>>>);
 
 impl<W: Work> Clone for Home<W> {
     #[inline]
@@ -27,7 +27,7 @@ impl<W: Work> Clone for Home<W> {
 }
 impl<W: Work> Copy for Home<W> {}
 
-struct Shelf<W: Work> {
+struct FreeList<W: Work> {
     free: Vec<Slot<W>>,
     blocks: Vec<Block<W>>,
 }
@@ -36,33 +36,33 @@ struct Shelf<W: Work> {
 type Block<W> = NonNull<[Operation<W>]>;
 
 // SAFETY: the slots and blocks are memory that the pool owns; each is handed out to one lease at a time.
-unsafe impl<W: Work> Send for Shelf<W> {}
-// SAFETY: a pool owns its shelf, which is reached through a cell.
+unsafe impl<W: Work> Send for FreeList<W> {}
+// SAFETY: a pool owns its free list, which is reached through a cell.
 unsafe impl<W: Work> Send for Pool<W> {}
-// SAFETY: the shelf is reached through a cell, which lends it to one thread at a time.
+// SAFETY: the free list is reached through a cell, which lends it to one thread at a time.
 unsafe impl<W: Work> Sync for Pool<W> {}
 
 const BLOCK: usize = 64;
 
 impl<W: Work> Home<W> {
     #[inline]
-    fn with<R>(self, look: impl FnOnce(&mut Shelf<W>) -> R) -> R {
-        // SAFETY: the shelf is there, by the invariant: whoever calls has the pool, or an operation that is out.
+    fn with<R>(self, look: impl FnOnce(&mut FreeList<W>) -> R) -> R {
+        // SAFETY: the free list is there, by the invariant: whoever calls has the pool, or an operation that is out.
         unsafe { self.0.as_ref() }.with(look)
     }
 
     /// Takes a slot back that no lease is of any more.
     #[inline]
     pub(super) fn take_back(self, slot: Slot<W>) {
-        self.with(|shelf| shelf.free.push(slot));
+        self.with(|list| list.free.push(slot));
     }
 }
 
 impl<W: Work> Default for Pool<W> {
     /// An empty pool.
     fn default() -> Self {
-        let shelf = EngineCell::new(Shelf { free: Vec::new(), blocks: Vec::new() });
-        Self { home: Home(NonNull::from(Box::leak(Box::new(shelf)))) }
+        let list = EngineCell::new(FreeList { free: Vec::new(), blocks: Vec::new() });
+        Self { home: Home(NonNull::from(Box::leak(Box::new(list)))) }
     }
 }
 
@@ -70,11 +70,11 @@ impl<W: Work> Pool<W> {
     /// An operation with the given state and an empty message.
     #[inline]
     pub fn take(&self, body: W) -> Lease<W> {
-        let slot = self.home.with(|shelf| {
-            if shelf.free.is_empty() {
-                shelf.grow();
+        let slot = self.home.with(|list| {
+            if list.free.is_empty() {
+                list.grow();
             }
-            shelf.free.pop()
+            list.free.pop()
         });
         let slot = slot.expect("a pool that has grown has a free operation");
         // SAFETY: it was free, and is not any more.
@@ -92,20 +92,19 @@ impl<W: Work> Pool<W> {
     }
 
     fn slots(&self) -> Vec<Slot<W>> {
-        self.home.with(|shelf| shelf.blocks.iter().copied().flat_map(slots).collect())
+        self.home.with(|list| list.blocks.iter().copied().flat_map(slots).collect())
     }
 
     /// Operations that are out.
     pub fn out(&self) -> usize {
-        self.home.with(|shelf| shelf.out())
+        self.home.with(|list| list.out())
     }
 }
 
 impl<W: Work> Drop for Pool<W> {
     fn drop(&mut self) {
-        // What is out points to the shelf and lies in its blocks: both stay then.
-        let Some(blocks) =
-            self.home.with(|shelf| (shelf.out() == 0).then(|| std::mem::take(&mut shelf.blocks)))
+        // What is out points to the free list and lies in its blocks: both stay then.
+        let Some(blocks) = self.home.with(|list| (list.out() == 0).then(|| std::mem::take(&mut list.blocks)))
         else {
             return;
         };
@@ -118,7 +117,7 @@ impl<W: Work> Drop for Pool<W> {
     }
 }
 
-/// The slots of a block of a shelf's.
+/// The slots of a block of a free list's.
 fn slots<W: Work>(block: Block<W>) -> impl DoubleEndedIterator<Item = Slot<W>> {
     let first = block.cast::<Operation<W>>().as_ptr();
     (0..BLOCK).filter_map(move |place| {
@@ -128,7 +127,7 @@ fn slots<W: Work>(block: Block<W>) -> impl DoubleEndedIterator<Item = Slot<W>> {
     })
 }
 
-impl<W: Work> Shelf<W> {
+impl<W: Work> FreeList<W> {
     fn out(&self) -> usize {
         self.blocks.len() * BLOCK - self.free.len()
     }

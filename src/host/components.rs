@@ -1,6 +1,6 @@
 //! The one list of components. From it follow the exported structures, what the constructor fills in,
 //! the links that `make` and `make install` set, and what the export test expects: the scripts read the
-//! lines of the two lists below (`tests/components.sh`).
+//! lines of the two lists below (`pkgconfig/components.sh`).
 
 use std::ffi::CStr;
 

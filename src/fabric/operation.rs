@@ -191,15 +191,18 @@ impl<W: Work> Slot<W> {
         Id { at: self.addr(), generation: 0 }
     }
 
-    /// Notes that the host gave up what lies here.
-    pub(super) fn give_up(self) {
-        self.watched().marks.fetch_or(GIVEN_UP, Ordering::Relaxed);
+    /// Notes that this operation was given up, if it still is the one that lies here.
+    pub(super) fn give_up(self, which: Id) {
+        let same = |marks| (marks & !GIVEN_UP == which.generation).then_some(marks | GIVEN_UP);
+        // Another operation is none of its business.
+        let _ = self.watched().marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, same);
     }
 
     /// What the provider knows this operation by, if it lies here, and is posted at the object of this address.
     pub(super) fn posted_as(self, which: Id, at: usize) -> Option<*mut c_void> {
-        let is_there =
-            at != 0 && self.watched().posted_at.load(Ordering::Relaxed) == at && self.id() == which;
+        // SYNC POINT: posted (released in `posted`): the marks are of the operation that is posted, or of a later.
+        let posted_at = self.watched().posted_at.load(Ordering::Acquire);
+        let is_there = at != 0 && posted_at == at && self.id() == which;
         is_there.then(|| self.0.as_ptr().cast())
     }
 }
@@ -405,7 +408,8 @@ impl<W: Work> Lease<W> {
     /// Gives the operation to the provider, at the object of this address: what libfabric gets as its context.
     #[inline(always)]
     pub(super) fn posted(self, at: usize) -> NonNull<c_void> {
-        self.0.watched().posted_at.store(at, Ordering::Relaxed);
+        // SYNC POINT: posted (acquired in `posted_as`)
+        self.0.watched().posted_at.store(at, Ordering::Release);
         ManuallyDrop::new(self).0.0.cast()
     }
 
@@ -447,6 +451,7 @@ pub struct Ended<W: Work> {
 #[cfg(test)]
 mod tests {
     use super::super::fake::{self, Buffer, Request};
+    use super::super::pool::Pool;
     use super::*;
 
     #[derive(Clone, Copy)]
@@ -472,6 +477,20 @@ mod tests {
         let (place, host) = fake::receive::<Plain>(16);
         assert_eq!(place.vacate().end().number, host.number);
         assert_eq!(host.standing().context(0), None);
+    }
+
+    #[test]
+    fn who_is_late_gives_up_nothing() {
+        let pool = Pool::<Plain>::default();
+        let first = pool.take(Plain);
+        let late = pool.standing(first.id()).expect("it is there");
+        drop(first);
+        let next = pool.take(Plain);
+        assert_eq!(next.id().at, late.id().at, "the same memory");
+        late.give_up();
+        assert!(!next.is_given_up());
+        pool.standing(next.id()).expect("it is there").give_up();
+        assert!(next.is_given_up());
     }
 
     #[test]

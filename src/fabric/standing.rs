@@ -35,9 +35,9 @@ impl<W: Work> Standing<'_, W> {
         self.which
     }
 
-    /// Notes that the host gave it up.
+    /// Notes that it was given up, if it is still the same.
     pub fn give_up(&self) {
-        self.slot.give_up();
+        self.slot.give_up(self.which);
     }
 
     /// What the provider knows the operation by, if it is posted at the object of this address, and it is still

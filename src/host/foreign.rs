@@ -16,12 +16,6 @@ impl<T> Opaque<T> {
     pub(super) const fn new(inside: T) -> Self {
         Self { inside: UnsafeCell::new(inside), _pinned: PhantomPinned }
     }
-
-    /// Where it lies.
-    #[inline]
-    pub(super) const fn get(&self) -> *mut T {
-        self.inside.get()
-    }
 }
 
 /// An array of the host's, read at once: it may change while we call out.

@@ -150,7 +150,8 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// The module's address, as the host knows it.
     pub(super) fn raw(&self) -> *mut BtlModule {
-        self.table.get().cast()
+        // Of all of it, and not of the table: the host gives it back, and `at` makes the whole of it again.
+        ptr::from_ref(self).cast_mut().cast()
     }
 
     /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.

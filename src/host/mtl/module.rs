@@ -78,13 +78,17 @@ impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
 
     /// Hands the module over to the host, which gives it back to `finalize`; null if it has one already.
     pub(super) fn into_raw(self: Box<Self>) -> *mut MtlModule {
-        let module = self.table.get();
+        // The address of all of it, and not of the table: `active` makes the whole of it again.
+        let module = Box::into_raw(self);
         // SYNC POINT: active (acquired in `active`)
-        let active = ACTIVE.compare_exchange(ptr::null_mut(), module, Ordering::AcqRel, Ordering::Relaxed);
+        let active =
+            ACTIVE.compare_exchange(ptr::null_mut(), module.cast(), Ordering::AcqRel, Ordering::Relaxed);
         if active.is_err() {
+            // SAFETY: just made of a box, and nobody has been given it.
+            drop(unsafe { Box::from_raw(module) });
             return ptr::null_mut();
         }
-        Box::into_raw(self).cast()
+        module.cast()
     }
 
     /// Takes a module back from the host.

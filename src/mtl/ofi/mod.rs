@@ -210,7 +210,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(always)]
     pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
-        if count == 0 && self.unexpected.watch.load(Ordering::Relaxed) && self.unexpected.is_time() {
+        if count == 0 && self.unexpected.is_time() {
             self.take_over::<L>();
         }
         if self.scalable || self.deferred.load(Ordering::Relaxed) {

@@ -79,7 +79,7 @@ impl<H: Upcalls> Ofi<H> {
     #[inline(always)]
     fn is_probe_ready<L: Layout>(&self) -> bool {
         self.advance_now_and_then::<L>();
-        !(self.unexpected.watch.load(Ordering::Relaxed) && self.unexpected.is_time())
+        !self.unexpected.is_time()
     }
 
     /// The answer to a probe that did not come at once.
@@ -123,7 +123,7 @@ impl<H: Upcalls> Ofi<H> {
             Peek::Failed(code) => return Err(Error::Fabric(code)),
             Peek::Pending(late) => return self.late_answer::<L>(*late),
         }
-        let peeked = if !self.unexpected.watch.load(Ordering::Relaxed) {
+        let peeked = if !self.unexpected.is_guarded() {
             self.peek_provider::<L>(comm, source, want, false)
         } else if self.unexpected.begin_probe() {
             let peeked = self.peek_provider::<L>(comm, source, want, false);
@@ -178,7 +178,7 @@ impl<H: Upcalls> Ofi<H> {
         source: Selector,
         want: Pattern,
     ) -> Result<Option<Claim>> {
-        if !self.unexpected.watch.load(Ordering::Relaxed) {
+        if !self.unexpected.is_guarded() {
             let Some(peeked) = self.peek_provider::<L>(comm, source, want, true)? else { return Ok(None) };
             let envelope = peeked.seen.envelope::<L>();
             return Ok(Some(Claim { message: self.claim(peeked, comm), envelope }));

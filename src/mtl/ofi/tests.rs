@@ -16,6 +16,11 @@ const PEER: i32 = 0;
 /// An endpoint of the provider `tcp;ofi_rxm`, and a job of two ranks that have its name; `None` where there
 /// is no libfabric.
 fn open() -> Option<Ofi<Fake>> {
+    open_for(false)
+}
+
+/// The same, for one thread or for several.
+fn open_for(threads: bool) -> Option<Ofi<Fake>> {
     let library = Library::open().ok()?;
     let config = config::Ofi {
         include: Some(NameList::parse("tcp;ofi_rxm")),
@@ -30,7 +35,7 @@ fn open() -> Option<Ofi<Fake>> {
         contexts: 1,
         device: false,
     };
-    let needs = Needs { threads: false, untagged: true };
+    let needs = Needs { threads, untagged: true };
     let offers = candidates(library, &config, needs).ok()?;
     let offer = select(&offers, &config, 0, 2).ok()?;
     let ofi = Ofi::open(&offer, &config, 2).expect("an endpoint");
@@ -206,6 +211,24 @@ fn a_receive_that_waits_is_ended_with_what_it_asked_for() {
     assert!(received(&host).is_none());
     ofi.cancel::<One>(&host.standing());
     assert_eq!(received(&host), Some((Envelope { source: 1, tag: 44, len: 0 }, Outcome::Cancelled)));
+}
+
+/// A receive goes past no message that another thread takes over, wherever that thread began: here, after this
+/// one has seen that nothing lies here and nobody waits.
+#[test]
+fn no_receive_is_posted_beside_a_take_over() {
+    for (threads, in_place) in [(false, false), (true, false), (true, true)] {
+        let Some(ofi) = open_for(threads) else { return };
+        ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+        let host = irecv(&ofi, 8, Selector(9), in_place);
+        let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
+        assert_eq!(waiting(), 1, "threads: {threads}, in place: {in_place}");
+        ofi.taken_over::<One>();
+        assert_eq!(waiting(), 0, "posted now");
+        isend(&ofi, &[6; 8], 9, false);
+        until(&ofi, || received(&host).is_some());
+        assert_eq!(host.buffer.bytes(), [6; 8]);
+    }
 }
 
 /// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used

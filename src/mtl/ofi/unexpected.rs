@@ -45,6 +45,9 @@ pub(super) struct Unexpected<H: Upcalls> {
     /// this is looked at within the call: it is set before the first message is claimed.
     pub(super) long_way: AtomicBool,
     always: bool,
+    /// Receives off the short path, and probes, come here first even while there is nothing to look at: another
+    /// thread may take messages over at any time. Several contexts are used apart from one another instead.
+    guarded: bool,
     /// The provider has room for so many receives, and one place of it is kept for claimed messages.
     pub(super) limited: bool,
     /// The tag bits that the provider leaves to us.
@@ -129,8 +132,8 @@ pub(super) struct Peeked<H: Upcalls> {
 impl<H: Upcalls> Unexpected<H> {
     pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool) -> Self {
         let needed = matches!(info.provider(), "net" | "tcp");
-        let always = scalable || (needed && overlap);
         let limited = info.provider().ends_with("ofi_rxm");
+        let always = scalable || ((needed || limited) && overlap);
         let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
         Self {
             needed,
@@ -138,6 +141,7 @@ impl<H: Upcalls> Unexpected<H> {
             watch: AtomicBool::new(needed),
             long_way: AtomicBool::new(always),
             always,
+            guarded: !scalable,
             limited,
             every_bit,
             idle: AtomicU32::new(0),
@@ -145,6 +149,12 @@ impl<H: Upcalls> Unexpected<H> {
             probes: AtomicU32::new(0),
             queue: EngineCell::new(Queue::new()),
         }
+    }
+
+    /// Whether receives off the short path, and probes, have to come here.
+    #[inline]
+    pub(super) fn is_guarded(&self) -> bool {
+        self.guarded || self.watch.load(Ordering::Relaxed)
     }
 
     /// Begins a probe of the provider where nothing lies here, nothing waits, and nothing is to be taken
@@ -172,6 +182,9 @@ impl<H: Upcalls> Unexpected<H> {
     /// Counts an idle poll; true when it is time to look for unexpected messages.
     #[inline]
     pub(super) fn is_time(&self) -> bool {
+        if !self.watch.load(Ordering::Relaxed) {
+            return false;
+        }
         let idle = self.idle.load(Ordering::Relaxed) + 1;
         self.idle.store(idle, Ordering::Relaxed);
         idle >= self.patience.load(Ordering::Relaxed)
@@ -263,7 +276,7 @@ impl<H: Upcalls> Queue<H> {
         counters::COPIED_RECEIVES.add(1);
         counters::COPIED_BYTES.add(seen.len as u64);
         *operation = Body::Fetch { message: key };
-        operation.hold_bytes(vec![0_u8; seen.len].into_boxed_slice());
+        operation.hold_bytes(room(seen.len));
         self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
     }
 
@@ -274,6 +287,16 @@ impl<H: Upcalls> Queue<H> {
         self.claimed.insert(key, Claimed { operation, comm, context, seen });
         key
     }
+}
+
+/// Room for so many bytes. A sender can say any length: where there is no memory for it there is none, and the
+/// message is lost as one that did not fit.
+fn room(len: usize) -> Box<[u8]> {
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(len).is_ok() {
+        bytes.resize(len, 0_u8);
+    }
+    bytes.into_boxed_slice()
 }
 
 impl<H: Upcalls> Ofi<H> {
@@ -447,7 +470,9 @@ impl<H: Upcalls> Ofi<H> {
         }
         let len = envelope.len.min(receive.size());
         let outcome = match bytes {
-            Bytes::Here(bytes) if len == 0 || receive.unpack(&bytes[..len]).is_ok() => {
+            Bytes::Here(bytes)
+                if len == 0 || bytes.get(..len).is_some_and(|bytes| receive.unpack(bytes).is_ok()) =>
+            {
                 if len < envelope.len {
                     counters::TRUNCATED.add(1);
                     Outcome::Truncated
@@ -458,5 +483,14 @@ impl<H: Upcalls> Ofi<H> {
             Bytes::Here(_) | Bytes::Lost | Bytes::OnTheirWay => Outcome::Failed,
         };
         receive.end().received(Envelope { len, ..envelope }, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_absurd_length_gets_no_room() {
+        assert_eq!(super::room(3)[..], [0; 3]);
+        assert!(super::room(usize::MAX).is_empty() && super::room(isize::MAX as usize).is_empty());
     }
 }

@@ -106,35 +106,49 @@ impl<H: Upcalls> Ofi<H> {
         self.land(&mut operation);
         let context = self.context_of(comm);
         let posting = Posting { operation, context, from, source, tag, want };
-        let unexpected = &self.unexpected;
-        let step = if !unexpected.watch.load(Ordering::Relaxed) {
-            self.post_once(posting)
+        let in_order = |posting| self.unexpected.queue.with(|queue| self.post_in_order::<L>(queue, posting));
+        let step = if self.unexpected.is_guarded() {
+            in_order(posting)
         } else {
-            unexpected.queue.with(|queue| {
-                if queue.taking_over {
-                    queue.wait(posting, unexpected);
-                    return Step::Done;
-                }
-                match queue.serve::<L>(unexpected, posting) {
-                    Ok(step) => step,
-                    Err(posting) if queue.waiting.is_empty() => self.post_once(posting),
-                    Err(posting) => {
-                        queue.wait(posting, unexpected);
-                        Step::Done
-                    }
-                }
-            })
+            match self.post_once(posting) {
+                Step::Refused(posting, PostError::TryAgain) => in_order(posting),
+                step => step,
+            }
         };
         match step {
-            Step::Done => {}
-            Step::Found(found) => self.hand_over::<L>(found),
-            Step::Refused(posting, PostError::TryAgain) => {
-                unexpected.queue.with(|queue| queue.wait(posting, unexpected));
-                self.deferred.store(true, Ordering::Relaxed);
+            Step::Done => Ok(()),
+            Step::Found(found) => {
+                self.hand_over::<L>(found);
+                Ok(())
             }
-            Step::Refused(_, error) => return Err(Error::from(error)),
+            Step::Refused(_, error) => Err(Error::from(error)),
         }
-        Ok(())
+    }
+
+    /// Gives a receive its message, posts it, or lets it wait where the provider has no room: all of it while
+    /// nobody else has the queue, so that no message is taken over in between.
+    fn post_in_order<L: Layout>(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
+        let unexpected = &self.unexpected;
+        if queue.taking_over {
+            queue.wait(posting, unexpected);
+            return Step::Done;
+        }
+        let posting = match queue.serve::<L>(unexpected, posting) {
+            Ok(step) => return step,
+            Err(posting) => posting,
+        };
+        if !queue.waiting.is_empty() {
+            queue.wait(posting, unexpected);
+            return Step::Done;
+        }
+        match self.post_once(posting) {
+            Step::Refused(posting, PostError::TryAgain) => {
+                queue.wait(posting, unexpected);
+                self.deferred.store(true, Ordering::Relaxed);
+                Step::Done
+            }
+            step => step,
+        }
     }
 
     fn post_once(&self, posting: Posting<H>) -> Step<H> {
@@ -148,15 +162,17 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Keeps a place in the provider for claimed messages, with a receive that nothing matches: no message
-    /// is synchronous and an answer at once. False when there is no room.
+    /// is synchronous and an answer at once. False when there is no room now. A provider that refuses it
+    /// altogether gets none: what waits shall not wait for that.
     fn keep_reserve(&self, queue: &mut Queue<H>) -> bool {
         if self.unexpected.limited && queue.reserve.is_none() {
             let operation = self.pool.take(Body::Reserve);
             let (which, bits) = (operation.id(), self.unexpected.every_bit);
-            if self.endpoint.first().recv(Address::ANY, bits, 0, operation).is_err() {
-                return false;
+            match self.endpoint.first().recv(Address::ANY, bits, 0, operation) {
+                Ok(()) => queue.reserve = Some(which),
+                Err(Unposted { error: PostError::TryAgain, .. }) => return false,
+                Err(Unposted { error: PostError::Refused(_), .. }) => {}
             }
-            queue.reserve = Some(which);
         }
         true
     }

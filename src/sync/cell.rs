@@ -41,11 +41,12 @@ const SHARED: usize = 2;
 /// No thread, in `inside` and `holder`.
 const NONE: usize = 0;
 
-// SAFETY: the state is lent by `with` and `try_with` only, to the thread that `inside` or `holder` names.
 // INVARIANT: never both at once. `holder` is taken only after `owner` was seen to be SHARED, which is
 // stored after REVOKED, a barrier in all threads, and the sight of an empty `inside` in this order; an
 // owner that wrote `inside` before the barrier is seen and waited for, and one that wrote it later sees
 // that it is the owner no more and leaves without the state. Nobody becomes owner after that.
+// SAFETY: the state is lent by `with` and `try_with` only, to the thread that `inside` or `holder` names:
+// one at a time, by the invariant.
 unsafe impl<T: Send> Sync for EngineCell<T> {}
 
 /// Gives the state back, also when the closure panics.

@@ -93,6 +93,7 @@ for provider in "$plain" "$layered"; do
     run 2 "$provider" auto "spawn"
     run 2 "$provider" auto "spawn ports"
     run 4 "$provider" auto "flood 1000"
+    run 2 "$provider" auto "full"
     run 4 "$provider" auto "tags"
     run 3 "$provider" auto "mixed 7"
     run 2 "$provider" auto "p2p" --mca mtl_ofi_av table

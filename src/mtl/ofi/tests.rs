@@ -223,12 +223,38 @@ fn no_receive_is_posted_beside_a_take_over() {
         let host = irecv(&ofi, 8, Selector(9), in_place);
         let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
         assert_eq!(waiting(), 1, "threads: {threads}, in place: {in_place}");
-        ofi.taken_over::<One>();
+        ofi.taken_over();
         assert_eq!(waiting(), 0, "posted now");
         isend(&ofi, &[6; 8], 9, false);
         until(&ofi, || received(&host).is_some());
         assert_eq!(host.buffer.bytes(), [6; 8]);
     }
+}
+
+/// While messages are taken over receives may come: each gets the oldest message that it matches, and what is taken
+/// over goes to the first that waits for it.
+#[test]
+fn receives_that_come_beside_a_take_over_get_their_messages_in_order() {
+    let Some(ofi) = open() else { return };
+    let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
+    let take_next = || until(&ofi, || ofi.take_one::<One>(0));
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    isend(&ofi, &[1; 8], 5, false);
+    take_next();
+    let first = irecv(&ofi, 8, Selector(5), true);
+    assert_eq!(waiting(), 0, "its message lies here");
+    let [other, second, third] = [4, 5, 5].map(|tag| irecv(&ofi, 8, Selector(tag), true));
+    assert_eq!(waiting(), 3);
+    isend(&ofi, &[2; 8], 5, false);
+    take_next();
+    assert_eq!(waiting(), 2);
+    ofi.taken_over();
+    assert_eq!(waiting(), 0, "posted now");
+    isend(&ofi, &[3; 8], 5, false);
+    isend(&ofi, &[4; 8], 4, false);
+    let all = [first, second, third, other];
+    until(&ofi, || all.iter().all(|host| received(host).is_some()));
+    assert_eq!(all.map(|host| host.buffer.bytes()[0]), [1, 2, 3, 4]);
 }
 
 /// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used

@@ -26,6 +26,9 @@ use crate::wire::tag::{Layout, Pattern, Selector};
 /// Idle polls before the provider is asked for unexpected messages. Asking in vain doubles it.
 const PATIENCE: u32 = 128;
 const MOST_PATIENCE: u32 = 65_536;
+/// The same while receives wait: their messages may be there already, and where processes share a processor and
+/// yield, a poll takes as long as the others please.
+const PATIENCE_OF_WAITING: u32 = 16;
 /// Messages taken over in one go.
 const MOST_AT_ONCE: usize = 4096;
 
@@ -221,6 +224,9 @@ impl<H: Upcalls> Queue<H> {
         let long_way = unexpected.always || self.taking_over || waiting || self.has_messages();
         unexpected.long_way.store(long_way, Ordering::Relaxed);
         unexpected.waiting.store(waiting, Ordering::Relaxed);
+        if waiting {
+            unexpected.patience.store(PATIENCE_OF_WAITING, Ordering::Relaxed);
+        }
         let watch = unexpected.needed || waiting || self.has_messages() || !self.unfetched.is_empty();
         unexpected.watch.store(watch, Ordering::Relaxed);
     }
@@ -372,14 +378,17 @@ impl<H: Upcalls> Ofi<H> {
                 taken += 1;
             }
         }
-        self.taken_over::<L>();
-        let patience = unexpected.patience.load(Ordering::Relaxed);
-        let patience = if taken > 0 { PATIENCE } else { (patience * 2).min(MOST_PATIENCE) };
+        self.taken_over();
+        let patience = match unexpected.patience.load(Ordering::Relaxed) {
+            _ if unexpected.waiting.load(Ordering::Relaxed) => PATIENCE_OF_WAITING,
+            _ if taken > 0 => PATIENCE,
+            patience => (patience * 2).min(MOST_PATIENCE),
+        };
         unexpected.patience.store(patience, Ordering::Relaxed);
     }
 
     /// Takes one message over; false when there is none.
-    fn take_one<L: Layout>(&self, context: usize) -> bool {
+    pub(super) fn take_one<L: Layout>(&self, context: usize) -> bool {
         let operation = self.pool.take(Body::Wait(Seen::NOTHING));
         let every = Pattern { bits: 0, ignore: self.unexpected.every_bit };
         let Ok(Some(Peeked { operation, seen, .. })) =
@@ -392,6 +401,7 @@ impl<H: Upcalls> Ofi<H> {
             let message = Message { seen, comm: None, bytes: Bytes::OnTheirWay, receive: None };
             queue.messages.insert(key, message);
             queue.fetch(key, context, operation, &seen);
+            queue.offer::<L>(key, &seen);
         });
         self.fetch_rest::<L>();
         true

@@ -4,13 +4,17 @@
 //! number, and none of its calls may wait for room: what frees it may come later in the same thread.
 //! So the rest waits here, in order, and is posted as room comes. Nothing goes past it: while receives
 //! wait, later ones queue up behind, and a probe does not see what they will get. When nothing moves,
-//! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives find theirs.
+//! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives get theirs.
 //! Meanwhile receives wait here too.
+//!
+//! INVARIANT: no receive that waits matches a message that was taken over. A receive looks for its message
+//! before it waits, and a message for its receive when it is taken over, so that each is looked for once: there
+//! may be thousands of both.
 
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
-use super::unexpected::{Found, Queue, Unexpected};
+use super::unexpected::{Found, MessageKey, Queue, Unexpected};
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Id, PostError, Unposted};
@@ -78,15 +82,15 @@ impl<H: Upcalls> Queue<H> {
         Ok(found.map_or(Step::Done, Step::Found))
     }
 
-    /// Takes the first waiting receive out that finds its message here.
-    fn serve_waiting<L: Layout>(&mut self, unexpected: &Unexpected<H>) -> Option<Step<H>> {
-        if !self.has_messages() {
-            return None;
+    /// Gives a message that was just taken over to the first receive that waits for it, if one does. It gets the
+    /// bytes when they arrive.
+    pub(super) fn offer<L: Layout>(&mut self, message: MessageKey, seen: &Seen) {
+        let Some(at) = self.waiting.iter().position(|posting| posting.accepts::<L>(seen)) else { return };
+        let Some(Posting { operation, .. }) = self.waiting.remove(at) else { return };
+        let Body::Receive { comm } = *operation else { return };
+        if let Some(receive) = operation.end().loan {
+            let _on_their_way = self.match_up(message, comm, receive);
         }
-        let at =
-            self.waiting.iter().position(|posting| self.find::<L>(posting.want, posting.source).is_some())?;
-        let posting = self.waiting.remove(at)?;
-        self.serve::<L>(unexpected, posting).ok()
     }
 }
 
@@ -129,15 +133,12 @@ impl<H: Upcalls> Ofi<H> {
     /// nobody else has the queue, so that no message is taken over in between.
     fn post_in_order<L: Layout>(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
         let unexpected = &self.unexpected;
-        if queue.taking_over {
-            queue.wait(posting, unexpected);
-            return Step::Done;
-        }
+        // What lies here is older than what is being taken over, and nobody waits for it.
         let posting = match queue.serve::<L>(unexpected, posting) {
             Ok(step) => return step,
             Err(posting) => posting,
         };
-        if !queue.waiting.is_empty() {
+        if queue.taking_over || !queue.waiting.is_empty() {
             queue.wait(posting, unexpected);
             return Step::Done;
         }
@@ -222,21 +223,9 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Messages have been taken over: waiting receives get theirs, then others may go on.
-    pub(super) fn taken_over<L: Layout>(&self) {
-        let unexpected = &self.unexpected;
-        while let Some(step) = unexpected.queue.with(|queue| {
-            let step = queue.serve_waiting::<L>(unexpected);
-            if step.is_none() {
-                queue.taking_over = false;
-                queue.show(unexpected);
-            }
-            step
-        }) {
-            if let Step::Found(found) = step {
-                self.hand_over::<L>(found);
-            }
-        }
+    /// Messages have been taken over: others may go on.
+    pub(super) fn taken_over(&self) {
+        self.unexpected.queue.with(|queue| queue.taking_over = false);
         self.post_waiting();
     }
 

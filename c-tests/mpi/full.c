@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-enum { THREADS = 4, ROUNDS = 6, EACH = 800, LATE = 1 << 15 };
+enum { THREADS = 4, ROUNDS = 6, EACH = 800, SAME = 3, LATE = 1 << 15 };
 
 static int many = 6000;
 
@@ -54,6 +54,48 @@ static void past_those_that_wait(void)
             MPI(MPI_Send(&i, 1, MPI_INT, 0, i, MPI_COMM_WORLD));
     }
     free(all);
+    free(in);
+}
+
+/* The answer to a synchronous send has to come through as well: what would make room for its receive is sent only
+ * when the message has arrived. */
+static void synchronous_sends(void)
+{
+    int *in = allocated((size_t)many, sizeof *in), out[SAME + 1], got;
+    MPI_Request *posted = allocated((size_t)many, sizeof *posted), sent[SAME], late;
+    doing("synchronous sends beside receives", many);
+    if (check_rank == 0) {
+        for (int i = 0; i < many; i++)
+            post(&in[i], i, MPI_COMM_WORLD, &posted[i]);
+        for (int k = 0; k <= SAME; k++)
+            out[k] = k;
+        MPI(MPI_Issend(&out[SAME], 1, MPI_INT, 1, LATE + 1, MPI_COMM_WORLD, &late));
+        for (int k = 0; k < SAME; k++)
+            MPI(MPI_Issend(&out[k], 1, MPI_INT, 1, LATE, MPI_COMM_WORLD, &sent[k]));
+        MPI(MPI_Ssend(&out[SAME], 1, MPI_INT, 1, LATE, MPI_COMM_WORLD));
+        doing("synchronous sends that have been received", SAME);
+        MPI(MPI_Waitall(SAME, sent, MPI_STATUSES_IGNORE));
+        int early = 1;
+        MPI(MPI_Test(&late, &early, MPI_STATUS_IGNORE));
+        CHECK_EQ(early, 0);
+        send_token(1, 2 * LATE, MPI_COMM_WORLD);
+        doing("receives beside synchronous sends", many);
+        MPI(MPI_Waitall(many, posted, MPI_STATUSES_IGNORE));
+        for (int i = 0; i < many; i++)
+            CHECK_EQ(in[i], i);
+        MPI(MPI_Wait(&late, MPI_STATUS_IGNORE));
+    } else {
+        for (int k = 0; k <= SAME; k++) {
+            MPI(MPI_Recv(&got, 1, MPI_INT, 0, LATE, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+            CHECK_EQ(got, k);
+        }
+        await_token(0, 2 * LATE, MPI_COMM_WORLD);
+        for (int i = 0; i < many; i++)
+            MPI(MPI_Send(&i, 1, MPI_INT, 0, i, MPI_COMM_WORLD));
+        MPI(MPI_Recv(&got, 1, MPI_INT, 0, LATE + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK_EQ(got, SAME);
+    }
+    free(posted);
     free(in);
 }
 
@@ -108,6 +150,7 @@ int main(int argc, char **argv)
     if (!CHECK(many >= 1 && many <= LATE))
         MPI_Abort(MPI_COMM_WORLD, 2);
     past_those_that_wait();
+    synchronous_sends();
     threads_that_exchange();
     return check_finish();
 }

@@ -257,6 +257,38 @@ fn receives_that_come_beside_a_take_over_get_their_messages_in_order() {
     assert_eq!(all.map(|host| host.buffer.bytes()[0]), [1, 2, 3, 4]);
 }
 
+/// The provider is full, and what would make room comes only when the synchronous message has arrived: the answer
+/// comes all the same, to the first of those that await one like it.
+#[test]
+fn a_synchronous_send_ends_while_the_provider_has_no_room() {
+    let Some(ofi) = open() else { return };
+    let answers = || ofi.unexpected.queue.with(|queue| queue.answers.len());
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    let [first, second, late] = [7, 7, 8].map(|tag| isend(&ofi, &[1; 8], tag, true));
+    assert_eq!(answers(), 3, "they wait");
+    let host = irecv(&ofi, 8, Selector(7), true);
+    until(&ofi, || sent(first).is_some());
+    assert_eq!((received(&host).is_some(), sent(second), sent(late), answers()), (true, None, None, 2));
+    let _next = irecv(&ofi, 8, Selector(7), true);
+    until(&ofi, || sent(second).is_some());
+    assert_eq!((sent(first), sent(second)), (Some(Outcome::Success), Some(Outcome::Success)));
+    assert_eq!((sent(late), answers()), (None, 1));
+}
+
+/// No answer comes to a send that has failed, and its receive does not wait for room any more.
+#[test]
+fn an_answer_that_waits_is_given_up_with_its_send() {
+    let Some(ofi) = open() else { return };
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    let standing = ofi.pool.out();
+    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let bits = One::ack(One::send(WORLD.id, 0, 9), 0);
+    ofi.post_answer(0, Address::ANY, bits, receive).map_err(|_| ()).expect("it waits");
+    assert!(ofi.unexpected.watch.load(Ordering::Relaxed), "the answer may be there before there is room");
+    ofi.forget_answer(answer);
+    assert_eq!((ofi.unexpected.queue.with(|queue| queue.answers.len()), ofi.pool.out()), (0, standing));
+}
+
 /// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used
 /// for next is not taken back in its stead, and a new place can be kept.
 #[test]

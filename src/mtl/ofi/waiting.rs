@@ -7,10 +7,14 @@
 //! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives get theirs.
 //! Meanwhile receives wait here too.
 //!
+//! The receive of an answer to a synchronous send waits as well, at the front, and the message goes out at once:
+//! the provider keeps the answer until there is room. When nothing moves the answer is claimed like a message.
+//!
 //! INVARIANT: no receive that waits matches a message that was taken over. A receive looks for its message
 //! before it waits, and a message for its receive when it is taken over, so that each is looked for once: there
 //! may be thousands of both.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
@@ -47,6 +51,11 @@ impl<H: Upcalls> Posting<H> {
         Envelope { source: self.source.0, tag: self.tag.0, len: 0 }
     }
 
+    /// What the provider is asked for.
+    fn asks_for(&self) -> (usize, Address, Pattern) {
+        (self.context, self.from, self.want)
+    }
+
     fn accepts<L: Layout>(&self, seen: &Seen) -> bool {
         let Self { want, source, .. } = self;
         (seen.bits ^ want.bits) & !want.ignore == 0
@@ -64,8 +73,23 @@ impl<H: Upcalls> Posting<H> {
 
 impl<H: Upcalls> Queue<H> {
     fn wait(&mut self, posting: Posting<H>, unexpected: &Unexpected<H>) {
-        self.waiting.push_back(posting);
+        self.line_of(&posting).push_back(posting);
         self.show(unexpected);
+    }
+
+    /// Where it waits: answers before receives of the host's.
+    fn line_of(&mut self, posting: &Posting<H>) -> &mut VecDeque<Posting<H>> {
+        if let Body::Answer { .. } = *posting.operation { &mut self.answers } else { &mut self.waiting }
+    }
+
+    /// Whether something waits.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !(self.waiting.is_empty() && self.answers.is_empty())
+    }
+
+    /// What is posted next.
+    fn next_waiting(&mut self) -> Option<Posting<H>> {
+        self.answers.pop_front().or_else(|| self.waiting.pop_front())
     }
 
     /// Gives a receive its message, if that lies here; else it comes back.
@@ -138,7 +162,13 @@ impl<H: Upcalls> Ofi<H> {
             Ok(step) => return step,
             Err(posting) => posting,
         };
-        if queue.taking_over || !queue.waiting.is_empty() {
+        self.post_or_wait(queue, posting)
+    }
+
+    /// Posts what finds nothing here, if nothing waits before it, and there is room.
+    fn post_or_wait(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
+        let unexpected = &self.unexpected;
+        if queue.taking_over || queue.is_awaiting() {
             queue.wait(posting, unexpected);
             return Step::Done;
         }
@@ -150,6 +180,64 @@ impl<H: Upcalls> Ofi<H> {
             }
             step => step,
         }
+    }
+
+    /// Posts the receive of an answer, or lets it wait. What the provider refuses comes back.
+    pub(super) fn post_answer(
+        &self,
+        context: usize,
+        from: Address,
+        bits: u64,
+        operation: Op<H>,
+    ) -> std::result::Result<(), (Error, Op<H>)> {
+        let want = Pattern { bits, ignore: 0 };
+        let posting = Posting { operation, context, from, source: Selector::ANY, tag: Selector::ANY, want };
+        match self.unexpected.queue.with(|queue| self.post_or_wait(queue, posting)) {
+            Step::Refused(posting, error) => Err((Error::from(error), posting.operation)),
+            Step::Done | Step::Found(_) => Ok(()),
+        }
+    }
+
+    /// Gives the receive of an answer up that waits; false when it does not.
+    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
+        let found = self.unexpected.queue.with(|queue| {
+            let at = queue.answers.iter().position(|posting| posting.operation.id() == which)?;
+            let found = queue.answers.remove(at);
+            queue.show(&self.unexpected);
+            found
+        });
+        found.is_some()
+    }
+
+    /// Claims the answers that have come to those that wait. Only while messages are taken over: none is posted
+    /// meanwhile.
+    pub(super) fn take_answers<L: Layout>(&self) {
+        let mut at = 0;
+        let next =
+            |at: usize| self.unexpected.queue.with(|queue| queue.answers.get(at).map(Posting::asks_for));
+        while let Some((context, from, want)) = next(at)
+            && self.fetch_rest::<L>()
+        {
+            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+            let Ok(Some(peeked)) = self.ask::<L>(context, from, want, true, operation) else {
+                at += 1;
+                continue;
+            };
+            // The first of those that ask for the same, which is here or before.
+            let first = self.unexpected.queue.with(|queue| {
+                queue.receive_nothing(peeked);
+                let is_first = |posting: &Posting<H>| posting.asks_for() == (context, from, want);
+                let first = queue.answers.iter().position(is_first).and_then(|at| queue.answers.remove(at));
+                queue.show(&self.unexpected);
+                first
+            });
+            if let Some(Posting { operation, .. }) = first
+                && let Body::Answer { answer } = *operation
+            {
+                self.answered(operation, answer, Outcome::Success);
+            }
+        }
+        self.fetch_rest::<L>();
     }
 
     fn post_once(&self, posting: Posting<H>) -> Step<H> {
@@ -199,11 +287,11 @@ impl<H: Upcalls> Ofi<H> {
             }
             while kept
                 && !queue.taking_over
-                && let Some(posting) = queue.waiting.pop_front()
+                && let Some(posting) = queue.next_waiting()
             {
                 match self.post_once(posting) {
                     Step::Refused(posting, PostError::TryAgain) => {
-                        queue.waiting.push_front(posting);
+                        queue.line_of(&posting).push_front(posting);
                         break;
                     }
                     Step::Refused(posting, _) => {
@@ -213,13 +301,16 @@ impl<H: Upcalls> Ofi<H> {
                     Step::Done | Step::Found(_) => {}
                 }
             }
-            if !queue.waiting.is_empty() {
+            if queue.is_awaiting() {
                 self.deferred.store(true, Ordering::Relaxed);
             }
             queue.show(unexpected);
             None
         }) {
-            refused.end(Outcome::Failed);
+            match *refused.operation {
+                Body::Answer { answer } => self.answered(refused.operation, answer, Outcome::Failed),
+                _ => refused.end(Outcome::Failed),
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 /// Most that one call tells of; the others are told of by the next.
 const MOST: usize = 64;
@@ -50,8 +51,12 @@ impl Waiter {
         let _ = epoll::delete(&self.epoll, what);
     }
 
-    /// Sleeps until one of them is [ready](Self::ready); `None`: however long.
-    pub fn wait(&mut self, most: Option<Duration>) {
+    /// Sleeps until one of them is [ready](Self::ready); `None`: however long. A signal may end it before, with
+    /// nothing ready.
+    ///
+    /// # Errors
+    /// Of `epoll_wait(2)`: it is no descriptor to wait for any more, because the program has closed it.
+    pub fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.ready.clear();
         // Up to the next millisecond: to wake too early would be to wake twice.
         let millis = |most: Duration| most.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
@@ -59,10 +64,12 @@ impl Waiter {
             .map(millis)
             .map(|millis| Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 });
         let mut events = [const { MaybeUninit::uninit() }; MOST];
-        // Interrupted: nothing is ready.
-        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, most.as_ref()) {
-            self.ready.extend(events.iter().map(|event| event.data.u64()));
+        match epoll::wait(&self.epoll, &mut events, most.as_ref()) {
+            Ok((events, _)) => self.ready.extend(events.iter().map(|event| event.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
 
     /// The numbers of those that had something when [`wait`](Self::wait) returned.
@@ -84,13 +91,13 @@ mod tests {
         let mut waiter = Waiter::new().expect("a waiter");
         waiter.add(&there, 1).expect("added");
         waiter.add(&quiet, 2).expect("added");
-        waiter.wait(Some(Duration::ZERO));
+        waiter.wait(Some(Duration::ZERO)).expect("waited");
         assert_eq!(waiter.ready(), [0_u64; 0]);
         here.write_all(&[1]).expect("written");
-        waiter.wait(None);
+        waiter.wait(None).expect("waited");
         assert_eq!(waiter.ready(), [1]);
         waiter.remove(&there);
-        waiter.wait(Some(Duration::from_millis(1)));
+        waiter.wait(Some(Duration::from_millis(1))).expect("waited");
         assert_eq!(waiter.ready(), [0_u64; 0]);
     }
 
@@ -100,7 +107,7 @@ mod tests {
         let mut waiter = Waiter::new().expect("a waiter");
         waiter.add(&there, 9).expect("added");
         drop(here);
-        waiter.wait(None);
+        waiter.wait(None).expect("waited");
         assert_eq!(waiter.ready(), [9]);
     }
 
@@ -113,7 +120,7 @@ mod tests {
         let mut waiter = Waiter::new().expect("a waiter");
         waiter.add_shared(&there, 2).expect("added");
         let waiting = std::thread::spawn(move || {
-            waiter.wait(None);
+            waiter.wait(None).expect("waited");
             waiter.ready().to_vec()
         });
         here.write_all(&[1]).expect("written");

@@ -11,9 +11,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::mail::{REPLY, Reply, Request};
 use super::service::{Order, Port};
 use super::{Agent, Counters};
-use crate::link::{Folder, Held, Listener, Local, Prober, Turn, Waiter, host, random, user};
+use crate::link::{Folder, Held, Listener, Local, Prober, host, random, user};
 use crate::wire::probe::{Key, Process};
 
 /// How long another process is waited for that could share a socket: it may be stopped.
@@ -109,7 +109,7 @@ pub struct Node {
     key: Key,
     /// Port and key of the agent's sockets that this process has, by address.
     ports: RefCell<HashMap<IpAddr, (u16, Key)>>,
-    trouble: Option<String>,
+    troubles: RefCell<Vec<String>>,
 }
 
 impl Node {
@@ -133,12 +133,28 @@ impl Node {
             Ok(agent) => (Some(Arc::new(agent)), trouble),
             Err(error) => (None, Some(format!("its thread cannot be started: {error}"))),
         };
-        Self { place, agent, key, ports: RefCell::default(), trouble }
+        let troubles = RefCell::new(Vec::from_iter(trouble));
+        Self { place, agent, key, ports: RefCell::default(), troubles }
     }
 
-    /// Why this process cannot answer for others, or others for it.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    /// Why this process, or a module of it, cannot answer for others, or others for it.
+    pub fn trouble(&self) -> Option<String> {
+        let troubles = self.troubles.borrow();
+        (!troubles.is_empty()).then(|| troubles.join("; "))
+    }
+
+    /// Notes what has gone wrong, for [`trouble`](Self::trouble).
+    pub(super) fn note(&self, what: &str, why: &impl fmt::Display) {
+        let line = format!("{what}: {why}");
+        let mut troubles = self.troubles.borrow_mut();
+        if !troubles.contains(&line) {
+            troubles.push(line);
+        }
+    }
+
+    /// The same, of something that can be done without.
+    fn noted<T, E: fmt::Display>(&self, what: &str, result: Result<T, E>) -> Option<T> {
+        result.inspect_err(|why| self.note(what, why)).ok()
     }
 
     pub(super) fn agent(&self) -> Option<&Arc<Agent>> {
@@ -152,30 +168,41 @@ impl Node {
 
     /// Says to the node that a module lives, until what is returned is dropped.
     pub(super) fn hold(&self, process: Process) -> Option<Held> {
-        self.place.as_ref()?.folder.hold(&name_of(process)).ok()
+        let held = self.place.as_ref()?.folder.hold(&name_of(process));
+        self.noted("others cannot see that a module lives", held)
     }
 
     /// Port and key under which the agent is asked on an address, with the first port that it may take
     /// if it is this process that makes the socket.
-    pub(super) fn share(&self, at: SocketAddr) -> Option<(u16, Key)> {
+    ///
+    /// # Errors
+    /// Why there is no socket.
+    pub(super) fn share(&self, at: SocketAddr) -> Result<(u16, Key), String> {
         if let Some(known) = self.ports.borrow().get(&at.ip()) {
-            return Some(*known);
+            return Ok(*known);
         }
+        let agent = self.agent.as_ref().ok_or("its thread is not there")?;
+        let place = self.place.as_ref();
         // One after the other, so that there is one socket for all. Without turns, each has its own.
-        let turn: Option<Turn> = self.place.as_ref().and_then(|place| place.folder.turn().ok());
+        let turn = place.and_then(|place| self.noted("its folder gives no turn", place.folder.turn()));
         let sharers = self.place.iter().flat_map(|place| place.sharers(at.ip())).take(ASKED);
         let shared = sharers.filter_map(|id| self.ask(&id, at)).next();
         let (prober, key) = match shared {
             Some(shared) => shared,
-            None => (Prober::open(at.ip(), at.port()).ok()?, self.key),
+            None => {
+                let prober = Prober::open(at.ip(), at.port());
+                (prober.map_err(|why| format!("no socket on {}: {why}", at.ip()))?, self.key)
+            }
         };
         let port = prober.port();
-        let place = self.place.as_ref();
-        let held = place.and_then(|place| place.folder.hold(&format!("at-{}-{}", at.ip(), place.id)).ok());
-        self.agent.as_ref()?.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
+        let held = place.and_then(|place| {
+            let held = place.folder.hold(&format!("at-{}-{}", at.ip(), place.id));
+            self.noted("others cannot see its socket", held)
+        });
+        agent.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
         drop(turn);
         self.ports.borrow_mut().insert(at.ip(), (port, key));
-        Some((port, key))
+        Ok((port, key))
     }
 
     /// Asks another process of the node for the agent's socket.
@@ -183,7 +210,7 @@ impl Node {
         let local = Local::connect(&self.place.as_ref()?.folder, &format!("{id}.sock")).ok()?;
         local.send(&Request::Share { at }.emit(), None).ok()?;
         let mut record = [0; REPLY];
-        let (len, shared) = receive(&local, &mut record, PATIENCE)?;
+        let (len, shared) = local.receive_within(&mut record, PATIENCE).ok()?;
         match Reply::parse(record.get(..len)?)? {
             Reply::Joined { port, key } => {
                 let prober = Prober::adopt(shared?).ok()?;
@@ -193,16 +220,4 @@ impl Node {
             _ => None,
         }
     }
-}
-
-/// The next record, waited for no longer than that.
-pub(super) fn receive(
-    local: &Local,
-    record: &mut [u8],
-    most: Duration,
-) -> Option<(usize, Option<std::os::fd::OwnedFd>)> {
-    let mut waiter = Waiter::new().ok()?;
-    waiter.add(&local.as_fd(), 0).ok()?;
-    waiter.wait(Some(most));
-    local.receive(record).ok()?
 }

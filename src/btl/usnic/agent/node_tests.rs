@@ -2,7 +2,6 @@
 //! the others when those are stopped or have ended.
 
 use super::mail::{REPLY, Reply, Request};
-use super::node::receive;
 use super::service::Order;
 use super::*;
 use crate::link::{Local, random};
@@ -123,7 +122,7 @@ impl Stranger {
     fn ask(&self, request: &Request) -> Option<Reply> {
         self.local.send(&request.emit(), None).expect("sent");
         let mut record = [0; REPLY];
-        let (len, _) = receive(&self.local, &mut record, WATCHDOG)?;
+        let (len, _) = self.local.receive_within(&mut record, WATCHDOG).ok()?;
         Reply::parse(&record[..len])
     }
 

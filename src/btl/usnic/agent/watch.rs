@@ -315,6 +315,7 @@ impl Drop for Watch {
         if let (Some(local), Some(agent)) = (&self.local, &self.agent)
             && agent.is_own()
         {
+            let _ = local.send(&Request::Leave.emit(), None);
             local.shut_down();
         }
     }

@@ -175,6 +175,7 @@ impl AsFd for Local {
 mod tests {
     use super::super::folder::scratch;
     use super::*;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -263,12 +264,9 @@ mod tests {
     /// As where the program has a profiler, or children: `epoll_wait(2)` is never begun again by the kernel.
     #[test]
     fn signals_do_not_end_a_wait() {
-        // SAFETY: a zeroed `sigaction` has no flags and an empty mask.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = count_signal as *const () as usize;
-        // SAFETY: the action is read during the call, and its handler only adds to an atomic. Nothing else here
-        // uses this signal.
-        assert_eq!(unsafe { libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()) }, 0);
+        let action = SigAction::new(SigHandler::Handler(count_signal), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler only adds to an atomic. Nothing else here uses this signal.
+        unsafe { sigaction(Signal::SIGURG, &action) }.expect("a handler");
         let (client, server) = Local::pair().expect("a pair");
         // SAFETY: always valid.
         let waiting = unsafe { libc::pthread_self() };

@@ -78,10 +78,29 @@ impl Waiter {
     }
 }
 
+/// Replaces all descriptors of this process but the first three, as a program that closes what is not its own
+/// and opens other files.
+#[cfg(test)]
+pub(crate) fn replace_descriptors() {
+    use std::os::fd::AsRawFd;
+    let null = std::fs::File::open("/dev/null").expect("it is there");
+    let entries = std::fs::read_dir("/proc/self/fd").expect("proc(5)").flatten();
+    let names: Vec<_> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in names.into_iter().filter(|descriptor: &i32| *descriptor > 2) {
+        // The one by which the list was read is closed by now.
+        // SAFETY: asks about a number, whatever it is.
+        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0 {
+            // SAFETY: both are open. Whoever used that descriptor finds another file there, which is the purpose.
+            unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -109,6 +128,16 @@ mod tests {
         drop(here);
         waiter.wait(None).expect("waited");
         assert_eq!(waiter.ready(), [9]);
+    }
+
+    /// As after a program has closed descriptors that are not its own, and opened others in their place.
+    #[test]
+    fn what_is_no_waiter_any_more_is_an_error_and_not_silence() {
+        let mut waiter = Waiter::new().expect("a waiter");
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        // SAFETY: both are open, and nobody but `waiter` uses the one that is replaced.
+        assert!(unsafe { libc::dup2(null.as_raw_fd(), waiter.epoll.as_raw_fd()) } >= 0);
+        assert!(waiter.wait(None).is_err());
     }
 
     /// What is shared wakes somebody who waits, and not one who only could.

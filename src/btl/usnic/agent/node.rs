@@ -2,6 +2,7 @@
 //!
 //! In the folder, each process has
 //!
+//! * `id-ID`, held for as long as it uses the folder;
 //! * `ID.sock`, where others ask it to share a socket;
 //! * `at-ADDRESS-ID`, held while it has the agent's socket on that address;
 //! * `is-NAME-INCARNATION` for each of its modules, held while that lives.
@@ -35,6 +36,8 @@ pub(super) struct Place {
     path: PathBuf,
     /// This process's name in it.
     id: String,
+    /// By it others see that the folder is used.
+    present: Held,
 }
 
 /// The file of a module.
@@ -44,10 +47,10 @@ fn name_of(process: Process) -> String {
 
 impl Place {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Listener)> {
-        let folder = Folder::open(path)?;
         let id = format!("{:016x}", random()?);
+        let (folder, present) = Folder::join(path, &format!("id-{id}"))?;
         let listener = Listener::bind(&folder, &format!("{id}.sock"))?;
-        Ok((Self { folder, path: path.to_owned(), id }, listener))
+        Ok((Self { folder, path: path.to_owned(), id, present }, listener))
     }
 
     /// Whether a module of another process lives; `None` when there never was one of this name.
@@ -65,18 +68,29 @@ impl Place {
     }
 
     /// Leaves the folder, and removes it when nobody is left. What this process held is closed.
+    ///
+    /// Nobody is waited for: who has its turn may be stopped. If it is one that leaves too, it looks again after
+    /// its turn; if another one, it will leave; if neither, the launcher removes the folder.
     pub(super) fn leave(self) {
-        self.folder.remove(&format!("{}.sock", self.id));
-        let Ok(turn) = self.folder.turn() else { return };
-        let is_over = self.folder.names().iter().all(|name| {
-            let tells = name.starts_with("at-") || name.starts_with("is-");
-            !tells || self.folder.is_held(name) != Some(true)
-        });
-        if is_over {
-            self.folder.remove_all(&self.path);
+        let Self { folder, path, id, present } = self;
+        drop(present);
+        folder.remove(&format!("id-{id}"));
+        folder.remove(&format!("{id}.sock"));
+        while !is_used(&folder) {
+            let Ok(Some(turn)) = folder.turn_now() else { return };
+            if !is_used(&folder) {
+                folder.remove_all(&path);
+                return;
+            }
+            drop(turn);
         }
-        drop(turn);
     }
+}
+
+/// Whether a process is there.
+fn is_used(folder: &Folder) -> bool {
+    let tells = |name: &&String| ["id-", "at-", "is-"].iter().any(|begin| name.starts_with(begin));
+    folder.names().iter().filter(tells).any(|name| folder.is_held(name) == Some(true))
 }
 
 /// Joins the folder of this name: in that of the runtime for this job, else in that of the login, else in

@@ -163,6 +163,7 @@ impl<M: Memory> Engine<M> {
                     (above, Body::Ack(endpoint.received.bitmap(above)))
                 }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
+                Notice::Withdrawn(segment) if phase != Phase::Dead => (next, Body::Withdrawn { segment }),
                 _ => continue,
             };
             let piggyback = self.piggyback(index)?;

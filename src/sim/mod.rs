@@ -455,7 +455,7 @@ impl Network {
         }
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
-            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes, transmit.split),
+            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes),
             // It is closed, and only lingers; the packet itself says who is meant.
             None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
         }
@@ -532,11 +532,11 @@ impl Network {
 
     /// Puts a datagram on its way.
     pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
-        self.put_on_wire((from, to), channel, bytes, false);
+        self.put_on_wire((from, to), channel, bytes);
     }
 
-    fn put_on_wire(&mut self, (from, to): (usize, usize), channel: Channel, bytes: Vec<u8>, split: bool) {
-        for arrival in self.wires.carry(from, to, channel, bytes, split, self.now).into_iter().flatten() {
+    fn put_on_wire(&mut self, (from, to): (usize, usize), channel: Channel, bytes: Vec<u8>) {
+        for arrival in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
             self.enter(from, to, channel, arrival);
         }
     }

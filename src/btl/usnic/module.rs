@@ -568,10 +568,6 @@ impl State {
         while let Some(datagram) = self.engine.poll_transmit(now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
-            if datagram.split {
-                self.link.send_split(datagram.channel, to, &datagram.header, pieces);
-                continue;
-            }
             if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
                 // That took time; what leaves after it says when it left.

@@ -297,7 +297,7 @@ impl<M: Memory> Engine<M> {
             && let trip = u64::from(sample) * MICRO
             && at.since(woken) >= trip
         {
-            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| !oldest.again);
+            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| oldest.resends == 0);
             let answer = oldest.filter(|_| heard.ack > endpoint.window.base());
             if endpoint.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
                 endpoint.congestion.run_dry();
@@ -374,7 +374,7 @@ impl<M> Ledger<'_, M> {
             endpoint.in_flight_bytes -= u64::from(segment.charge);
         }
         let least = endpoint.rtt.least();
-        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
+        let hasty = segment.resends > 0 && (!heard_again || at.since(segment.sent) < least);
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
             endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
@@ -395,7 +395,7 @@ impl<M> Ledger<'_, M> {
                 endpoint.reordering.note_spurious();
             }
         } else {
-            if segment.again && segment.fast {
+            if segment.resends > 0 && segment.fast {
                 endpoint.reordering.note_recovered();
             }
             endpoint.order[segment.channel as usize].note_arrival(segment.transmission);

@@ -206,7 +206,7 @@ impl<M: Memory> Engine<M> {
             kind: Kind::Void,
             channel: Channel::Data,
             state: State::Lost,
-            again: false,
+            resends: 0,
             fast: false,
             recut: false,
             len: 0,

@@ -11,7 +11,7 @@
 //!
 //! What was cut before the path became narrow does not keep its length: when it is lost, it is withdrawn and
 //! its data cut anew (`withdraw`). A network may also drop what is too long without a word (a black hole,
-//! 4.3 there). So does a long segment that was sent twice in vain, while no other as long has arrived: its data
+//! 4.3 there). So does a long segment that was sent several times in vain, while no other as long has arrived: its data
 //! goes on in segments that every path carries. When only such ones arrive, the path is taken for as narrow as
 //! any. An outage is none of that: then nothing arrives.
 
@@ -21,6 +21,9 @@ use super::time::{Instant, MILLI};
 const BASE: usize = 1200;
 /// `PMTU_RAISE_TIMER` (5.1.1).
 const RAISE: u64 = 600_000 * MILLI;
+/// A long segment is sent again so often before its length is suspected; but only once where nothing else
+/// is answered either.
+const RESENDS: u8 = 2;
 /// So many long segments whose data has arrived only when it was cut anew make a black hole.
 const RECUT: u32 = 3;
 
@@ -36,7 +39,7 @@ pub(super) struct Path {
     probing: Option<Instant>,
     /// When the last long datagram was sent of those that have arrived whole.
     whole_at: Instant,
-    /// Since then a long one was sent twice in vain.
+    /// Since then a long one was sent in vain, and not only once.
     suspected: bool,
     /// Since then the data of so many has arrived in shorter ones.
     recut: u32,
@@ -85,10 +88,11 @@ impl Path {
         self.suspected
     }
 
-    /// Whether a datagram of this length, last sent at `sent`, `again` if that was not the first time, is
-    /// lost because it is too long, as far as can be told.
-    pub(super) fn is_too_long(&self, len: usize, sent: Instant, again: bool) -> bool {
-        len > self.width || (again || self.suspected) && len > BASE && sent > self.whole_at
+    /// Whether a datagram of this length, last sent at `sent`, is lost because it is too long, as far as can
+    /// be told. It was sent again so often before; `unheard`: the peer has not answered probes either.
+    pub(super) fn is_too_long(&self, len: usize, sent: Instant, resends: u8, unheard: bool) -> bool {
+        let in_vain = resends >= if unheard { 1 } else { RESENDS };
+        len > self.width || (in_vain || self.suspected) && len > BASE && sent > self.whole_at
     }
 
     /// A datagram of this length is taken for too long.
@@ -205,15 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_twice_in_vain_is_too_long_unless_others_as_long_arrive() {
+    fn what_was_sent_in_vain_is_too_long_unless_others_as_long_arrive() {
         let mut path = Path::new(1472);
         let [early, late] = [START, START.plus(1_000)];
-        assert!(!path.is_too_long(1472, early, false) && path.is_too_long(1472, early, true));
-        assert!(!path.is_too_long(1200, early, true), "every path carries it");
+        assert!(!path.is_too_long(1472, early, 1, false) && path.is_too_long(1472, early, RESENDS, false));
+        assert!(!path.is_too_long(1200, early, RESENDS, false), "every path carries it");
         path.note_arrived(1472, late);
-        assert!(!path.is_too_long(1472, early, true) && path.is_too_long(1472, late.plus(1), true));
+        assert!(
+            !path.is_too_long(1472, early, RESENDS, false) && path.is_too_long(1472, late.plus(1), 1, true)
+        );
         path.handle_too_big(1372, late);
-        assert!(path.is_too_long(1472, early, false), "it was cut before the path was narrow");
+        assert!(path.is_too_long(1472, early, 0, true), "it was cut before the path was narrow");
         assert_eq!(path.recut_width(), 1372);
     }
 
@@ -222,10 +228,10 @@ mod tests {
         let mut path = Path::new(1472);
         let late = START.plus(1_000);
         path.note_too_long(1472);
-        assert!(path.is_too_long(1472, START, false) && !path.is_too_long(1200, START, false));
+        assert!(path.is_too_long(1472, START, 0, false) && !path.is_too_long(1200, START, 0, false));
         assert_eq!((path.width(), path.recut_width()), (1472, BASE));
         path.note_arrived(1472, START);
-        assert!(!path.is_too_long(1472, late, false) && path.recut_width() == 1472);
+        assert!(!path.is_too_long(1472, late, 0, false) && path.recut_width() == 1472);
         path.handle_too_big(1372, late);
         path.note_too_long(1472);
         assert!(!path.is_suspected() && path.recut_width() == 1372, "that is known and no suspicion");

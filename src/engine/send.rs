@@ -159,7 +159,7 @@ impl<M: Memory> Engine<M> {
             kind: Kind::Fragment,
             channel,
             state: State::InFlight,
-            again: false,
+            resends: 0,
             fast: false,
             recut: false,
             len,
@@ -341,7 +341,7 @@ impl<M: Memory> Engine<M> {
                 kind: cut.kind,
                 channel: if tiny { Channel::Priority } else { Channel::Data },
                 state: State::Lost,
-                again: false,
+                resends: 0,
                 fast: false,
                 recut: false,
                 len: cut.len as u32,
@@ -414,7 +414,7 @@ impl<M: Memory> Engine<M> {
             (false, Kind::Chunk) => self.counters.num_chunk_sends.add(1),
             _ => {}
         }
-        segment.again |= again;
+        segment.resends = segment.resends.saturating_add(u8::from(again));
         segment.state = State::InFlight;
         segment.sent = now;
         let channel = segment.channel;

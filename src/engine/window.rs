@@ -34,8 +34,8 @@ pub(super) struct Segment {
     pub(super) kind: Kind,
     pub(super) channel: Channel,
     pub(super) state: State,
-    /// Sent more than once.
-    pub(super) again: bool,
+    /// How often it was sent again.
+    pub(super) resends: u8,
     /// Sent again because later ones had arrived.
     pub(super) fast: bool,
     /// The first that was cut from data that may have been too long for the path.
@@ -413,7 +413,10 @@ mod tests {
     fn a_withdrawn_number_is_a_hole_that_a_void_fills() {
         let mut window = ReceiveWindow::default();
         window.accept(0);
-        assert!(!window.withdraw(0) && !window.withdraw(1 + WINDOW), "it has arrived, and it is no number yet");
+        assert!(
+            !window.withdraw(0) && !window.withdraw(1 + WINDOW),
+            "it has arrived, and it is no number yet"
+        );
         assert!(window.withdraw(1) && window.withdraw(1), "each time that it is asked");
         assert!(window.has_gap() && !window.is_plain(1), "nothing but a void may take it");
         assert!(window.is_withdrawn(1) && !window.is_withdrawn(2));

@@ -33,9 +33,9 @@ impl Endpoint {
             return false;
         }
         let len = header_len(segment.kind) + segment.len as usize;
-        if self.path.is_too_long(len, segment.sent, segment.again) {
+        if self.path.is_too_long(len, segment.sent, segment.resends, self.backoff > 1) {
             self.path.note_too_long(len);
-        } else if !(needed && segment.again) {
+        } else if !(needed && segment.resends > 0) {
             return false;
         }
         (segment.kind, segment.charge) = (Kind::Withdraw, charge);
@@ -68,9 +68,8 @@ impl<M: Memory> Engine<M> {
     pub(super) fn handle_withdrawn(&mut self, index: u32, seq: u64) {
         let now = self.now;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let asked = |segment: &&mut Segment| {
-            segment.kind == Kind::Withdraw && segment.state != State::Arrived
-        };
+        let asked =
+            |segment: &&mut Segment| segment.kind == Kind::Withdraw && segment.state != State::Arrived;
         let Some(segment) = endpoint.window.get_mut(seq).filter(asked) else { return };
         let Segment { operation, offset, len, .. } = *segment;
         if segment.state == State::InFlight {
@@ -137,7 +136,7 @@ impl<M: Memory> Engine<M> {
                 kind: cut.kind,
                 channel: Channel::Data,
                 state: State::Lost,
-                again: false,
+                resends: 0,
                 fast: false,
                 recut: data.untouched && endpoint.path.is_suspected(),
                 len: cut.len as u32,

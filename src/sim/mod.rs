@@ -558,6 +558,8 @@ mod hostile;
 #[cfg(test)]
 mod link_tests;
 #[cfg(test)]
+mod narrow;
+#[cfg(test)]
 mod stories;
 #[cfg(test)]
 mod tests;

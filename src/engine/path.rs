@@ -11,8 +11,9 @@
 //!
 //! What was cut before the path became narrow does not keep its length: when it is lost, it is withdrawn and
 //! its data cut anew (`withdraw`). A network may also drop what is too long without a word (a black hole,
-//! 4.3 there). So does a long segment that was sent several times in vain, while no other as long has arrived: its data
-//! goes on in segments that every path carries. When only such ones arrive, the path is taken for as narrow as
+//! 4.3 there). So a long segment that was sent several times in vain, while no other as long has arrived, is
+//! withdrawn too, and the beginning of its data goes on in a segment that every path carries. When only such
+//! ones arrive, the path is taken for as narrow as
 //! any. An outage is none of that: then nothing arrives.
 
 use super::time::{Instant, MILLI};
@@ -21,9 +22,9 @@ use super::time::{Instant, MILLI};
 const BASE: usize = 1200;
 /// `PMTU_RAISE_TIMER` (5.1.1).
 const RAISE: u64 = 600_000 * MILLI;
-/// A long segment is sent again so often before its length is suspected; but only once where nothing else
-/// is answered either.
-const RESENDS: u8 = 2;
+/// A long segment is sent again so often before its length is suspected, once less where probes are not
+/// answered either.
+const RESENDS: u8 = 3;
 /// So many long segments whose data has arrived only when it was cut anew make a black hole.
 const RECUT: u32 = 3;
 
@@ -78,9 +79,10 @@ impl Path {
         self.probing = Some(now);
     }
 
-    /// How long datagrams may be with data that is cut anew.
-    pub(super) fn recut_width(&self) -> usize {
-        if self.suspected { self.width.min(BASE) } else { self.width }
+    /// How long datagrams may be with data that is cut anew. As long as there is only a suspicion, the `first`
+    /// one alone is short: its arrival is evidence, and a suspicion that was wrong costs no more than it.
+    pub(super) fn recut_width(&self, first: bool) -> usize {
+        if self.suspected && first { self.width.min(BASE) } else { self.width }
     }
 
     /// Whether a black hole is suspected.
@@ -91,8 +93,8 @@ impl Path {
     /// Whether a datagram of this length, last sent at `sent`, is lost because it is too long, as far as can
     /// be told. It was sent again so often before; `unheard`: the peer has not answered probes either.
     pub(super) fn is_too_long(&self, len: usize, sent: Instant, resends: u8, unheard: bool) -> bool {
-        let in_vain = resends >= if unheard { 1 } else { RESENDS };
-        len > self.width || (in_vain || self.suspected) && len > BASE && sent > self.whole_at
+        let in_vain = resends >= if unheard { RESENDS - 1 } else { RESENDS };
+        len > self.width || (in_vain || self.recut > 0) && len > BASE && sent > self.whole_at
     }
 
     /// A datagram of this length is taken for too long.
@@ -212,15 +214,13 @@ mod tests {
     fn what_was_sent_in_vain_is_too_long_unless_others_as_long_arrive() {
         let mut path = Path::new(1472);
         let [early, late] = [START, START.plus(1_000)];
-        assert!(!path.is_too_long(1472, early, 1, false) && path.is_too_long(1472, early, RESENDS, false));
+        assert!(!path.is_too_long(1472, early, 2, false) && path.is_too_long(1472, early, RESENDS, false));
         assert!(!path.is_too_long(1200, early, RESENDS, false), "every path carries it");
         path.note_arrived(1472, late);
-        assert!(
-            !path.is_too_long(1472, early, RESENDS, false) && path.is_too_long(1472, late.plus(1), 1, true)
-        );
+        assert!(!path.is_too_long(1472, early, 2, true) && path.is_too_long(1472, late.plus(1), 2, true));
         path.handle_too_big(1372, late);
         assert!(path.is_too_long(1472, early, 0, true), "it was cut before the path was narrow");
-        assert_eq!(path.recut_width(), 1372);
+        assert_eq!(path.recut_width(true), 1372);
     }
 
     #[test]
@@ -228,13 +228,15 @@ mod tests {
         let mut path = Path::new(1472);
         let late = START.plus(1_000);
         path.note_too_long(1472);
+        assert!(!path.is_too_long(1472, START, 0, false), "it may have been an outage");
+        path.note_recut_arrived(START);
         assert!(path.is_too_long(1472, START, 0, false) && !path.is_too_long(1200, START, 0, false));
-        assert_eq!((path.width(), path.recut_width()), (1472, BASE));
+        assert_eq!([path.width(), path.recut_width(true), path.recut_width(false)], [1472, BASE, 1472]);
         path.note_arrived(1472, START);
-        assert!(!path.is_too_long(1472, late, 0, false) && path.recut_width() == 1472);
+        assert!(!path.is_too_long(1472, late, 0, false) && path.recut_width(true) == 1472);
         path.handle_too_big(1372, late);
         path.note_too_long(1472);
-        assert!(!path.is_suspected() && path.recut_width() == 1372, "that is known and no suspicion");
+        assert!(!path.is_suspected() && path.recut_width(true) == 1372, "that is known and no suspicion");
     }
 
     #[test]

@@ -100,13 +100,13 @@ impl<M: Memory> Engine<M> {
             if matches!(operation.job, Job::Nothing) {
                 // It was cancelled meanwhile.
                 endpoint.withdrawn.pop_front();
-                operation.open -= 1;
+                operation.open = operation.open.saturating_sub(1);
                 if operation.open == 0 && !operation.queued {
                     self.operations.remove(place);
                 }
                 continue;
             }
-            let cut = operation.recut(&data, endpoint.path.recut_width());
+            let cut = operation.recut(&data, endpoint.path.recut_width(data.untouched));
             let datagram = header_len(cut.kind) + cut.len as usize;
             let charge = endpoint.charge(datagram);
             if endpoint.window.len() as u64 >= self.limits.window || !endpoint.has_room(charge, now) {

@@ -217,7 +217,11 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
                 },
                 6 => Body::GetData { operation: 1 << 32 | random.below(9), offset: wild(&mut random) },
                 7 => Body::Refused { operation: 1 << 32 | random.below(9) },
-                8 => Body::Void,
+                8 => match random.below(4) {
+                    0 => Body::Void,
+                    1 | 2 => Body::Withdraw,
+                    _ => Body::Withdrawn { segment: wild(&mut random) },
+                },
                 _ if random.below(200) == 0 => Body::Close,
                 _ if random.below(100) == 0 => Body::CloseAck,
                 _ => Body::Void,

@@ -58,6 +58,8 @@ pub use probe::{Heard, Prober};
 pub use random::random;
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
+#[cfg(test)]
+pub(crate) use wait::replace_descriptors;
 
 pub use crate::engine::Channel;
 

@@ -43,14 +43,17 @@ impl Registry {
 
     /// Puts a list in the place of the old one, which is not freed: a progress of another thread may
     /// still read it. There is one for each session, and one for each module that ends.
+    ///
+    /// A module that has ended leaves its place empty, so that the others keep theirs, by which performance
+    /// variables are read.
     fn install(&self, modules: Vec<*mut BtlModule>) {
         // SYNC POINT: modules (acquired in `modules`)
         self.modules.store(Box::into_raw(Box::new(modules)), Ordering::Release);
     }
 
-    /// The modules' addresses, in the order in which they were opened.
+    /// The modules' addresses, in the order in which they were opened; null where one has ended.
     #[inline]
-    pub(super) fn modules(&self) -> &'static [*mut BtlModule] {
+    fn modules(&self) -> &'static [*mut BtlModule] {
         // SYNC POINT: modules (released in `install`)
         let list = self.modules.load(Ordering::Acquire);
         // SAFETY: null, or a list that `install` leaked: never freed and never written again.
@@ -63,18 +66,29 @@ impl Registry {
         self.reading.lock()
     }
 
+    /// Whether there is no module.
+    fn is_empty(&self) -> bool {
+        self.modules().iter().all(|module| module.is_null())
+    }
+
     /// Takes a module out of what is advanced; waits for readers.
     pub(super) fn retire(&self, module: *mut BtlModule) {
         let _reading = self.hold();
-        self.install(self.modules().iter().copied().filter(|&other| other != module).collect());
+        let stays = |&other: &*mut BtlModule| if other == module { ptr::null_mut() } else { other };
+        self.install(self.modules().iter().map(stays).collect());
     }
+}
+
+/// The modules of a component by their places; none where one has ended.
+pub(super) fn places<A: BtlAbi, T: Listed>() -> impl Iterator<Item = Option<&'static Shell<A, T>>> {
+    // SAFETY: the registry of `T` holds what `init` made, of this process's one version, until `finalize`
+    // retires it before it drops it.
+    T::registry().modules().iter().map(|&module| (!module.is_null()).then(|| unsafe { Shell::at(module) }))
 }
 
 /// All modules of a component, alive.
 pub(super) fn shells<A: BtlAbi, T: Listed>() -> impl Iterator<Item = &'static Shell<A, T>> {
-    // SAFETY: the registry of `T` holds what `init` made, of this process's one version, until `finalize`
-    // retires it before it drops it.
-    T::registry().modules().iter().map(|&module| unsafe { Shell::at(module) })
+    places::<A, T>().flatten()
 }
 
 unsafe extern "C" fn register<T: Listed>() -> c_int {
@@ -129,7 +143,7 @@ unsafe extern "C" fn init<A: BtlAbi, T: Listed>(
 /// Opens the transport's modules; none where the host has some: it could not tell whose peers are whose.
 fn opened<A: BtlAbi, T: Listed>() -> Vec<Box<Shell<A, T>>> {
     let host = Runtime::<A, T>::new();
-    let found = if T::registry().modules().is_empty() {
+    let found = if T::registry().is_empty() {
         T::open(&host)
     } else {
         Err(Declined::Silently("its modules are in use".to_owned()))
@@ -167,6 +181,19 @@ mod tests {
     use crate::host::btl::fake::{ALIVE, Fake};
     use crate::host::v4_1::V4_1;
 
+    /// Performance variables are read by places: those of a module that has ended are nobody else's.
+    #[test]
+    fn a_module_that_ends_leaves_its_place_to_nobody() {
+        let registry = Registry::new();
+        let [first, second] = [8, 16].map(ptr::without_provenance_mut::<BtlModule>);
+        registry.install(vec![first, second]);
+        registry.retire(first);
+        assert_eq!(registry.modules(), [ptr::null_mut(), second]);
+        assert!(!registry.is_empty());
+        registry.retire(second);
+        assert!(registry.is_empty());
+    }
+
     /// A panic after the modules were opened: here the host whose counters are registered is missing.
     #[test]
     fn a_component_that_declines_late_leaves_no_module() {
@@ -174,7 +201,7 @@ mod tests {
         // SAFETY: a variable for the number.
         let list = unsafe { init::<V4_1, Fake>(&raw mut count, false, false) };
         assert!(list.is_null() && count == 0, "{count} modules");
-        assert!(Fake::registry().modules().is_empty());
+        assert!(Fake::registry().is_empty());
         assert_eq!(ALIVE.get(), 0, "what was opened is closed");
     }
 }

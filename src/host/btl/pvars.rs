@@ -4,7 +4,8 @@
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use super::component::shells;
+use super::component::places;
+use super::module::Shell;
 use super::sys::BtlPvar;
 use super::{BtlAbi, Listed, params};
 use crate::host::foreign;
@@ -71,7 +72,8 @@ unsafe extern "C" fn value<A: BtlAbi, T: Listed>(
         // SAFETY: the host passes the live variable that it reads, one that `add` registered.
         let index = unsafe { (*pvar).context }.addr();
         let _held = T::registry().hold();
-        let counts = shells::<A, T>().map(|shell| shell.core.counter(index)).chain(std::iter::repeat(0));
+        let count = |shell: Option<&Shell<A, T>>| shell.map_or(0, |shell| shell.core.counter(index));
+        let counts = places::<A, T>().map(count).chain(std::iter::repeat(0));
         let room = T::registry().values.load(Ordering::Acquire);
         // SAFETY: the handle has room for as many values as `bound` said when it was made, which is `room`:
         // that never changes again.

@@ -154,7 +154,9 @@ impl<H: Upcalls> Ofi<H> {
     /// The message did not go out: no answer is awaited, and its receive is taken back.
     #[cold]
     pub(super) fn forget_answer(&self, answer: AnswerKey) {
-        if let Some((context, receive)) = self.answers.end(answer) {
+        if let Some((context, receive)) = self.answers.end(answer)
+            && !self.forget_waiting_answer(receive)
+        {
             self.cancel_own(context, receive);
         }
     }

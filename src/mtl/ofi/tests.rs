@@ -223,12 +223,70 @@ fn no_receive_is_posted_beside_a_take_over() {
         let host = irecv(&ofi, 8, Selector(9), in_place);
         let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
         assert_eq!(waiting(), 1, "threads: {threads}, in place: {in_place}");
-        ofi.taken_over::<One>();
+        ofi.taken_over();
         assert_eq!(waiting(), 0, "posted now");
         isend(&ofi, &[6; 8], 9, false);
         until(&ofi, || received(&host).is_some());
         assert_eq!(host.buffer.bytes(), [6; 8]);
     }
+}
+
+/// While messages are taken over receives may come: each gets the oldest message that it matches, and what is taken
+/// over goes to the first that waits for it.
+#[test]
+fn receives_that_come_beside_a_take_over_get_their_messages_in_order() {
+    let Some(ofi) = open() else { return };
+    let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
+    let take_next = || until(&ofi, || ofi.take_one::<One>(0));
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    isend(&ofi, &[1; 8], 5, false);
+    take_next();
+    let first = irecv(&ofi, 8, Selector(5), true);
+    assert_eq!(waiting(), 0, "its message lies here");
+    let [other, second, third] = [4, 5, 5].map(|tag| irecv(&ofi, 8, Selector(tag), true));
+    assert_eq!(waiting(), 3);
+    isend(&ofi, &[2; 8], 5, false);
+    take_next();
+    assert_eq!(waiting(), 2);
+    ofi.taken_over();
+    assert_eq!(waiting(), 0, "posted now");
+    isend(&ofi, &[3; 8], 5, false);
+    isend(&ofi, &[4; 8], 4, false);
+    let all = [first, second, third, other];
+    until(&ofi, || all.iter().all(|host| received(host).is_some()));
+    assert_eq!(all.map(|host| host.buffer.bytes()[0]), [1, 2, 3, 4]);
+}
+
+/// The provider is full, and what would make room comes only when the synchronous message has arrived: the answer
+/// comes all the same, to the first of those that await one like it.
+#[test]
+fn a_synchronous_send_ends_while_the_provider_has_no_room() {
+    let Some(ofi) = open() else { return };
+    let answers = || ofi.unexpected.queue.with(|queue| queue.answers.len());
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    let [first, second, late] = [7, 7, 8].map(|tag| isend(&ofi, &[1; 8], tag, true));
+    assert_eq!(answers(), 3, "they wait");
+    let host = irecv(&ofi, 8, Selector(7), true);
+    until(&ofi, || sent(first).is_some());
+    assert_eq!((received(&host).is_some(), sent(second), sent(late), answers()), (true, None, None, 2));
+    let _next = irecv(&ofi, 8, Selector(7), true);
+    until(&ofi, || sent(second).is_some());
+    assert_eq!((sent(first), sent(second)), (Some(Outcome::Success), Some(Outcome::Success)));
+    assert_eq!((sent(late), answers()), (None, 1));
+}
+
+/// No answer comes to a send that has failed, and its receive does not wait for room any more.
+#[test]
+fn an_answer_that_waits_is_given_up_with_its_send() {
+    let Some(ofi) = open() else { return };
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    let standing = ofi.pool.out();
+    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let bits = One::ack(One::send(WORLD.id, 0, 9), 0);
+    ofi.post_answer(0, Address::ANY, bits, receive).map_err(|_| ()).expect("it waits");
+    assert!(ofi.unexpected.watch.load(Ordering::Relaxed), "the answer may be there before there is room");
+    ofi.forget_answer(answer);
+    assert_eq!((ofi.unexpected.queue.with(|queue| queue.answers.len()), ofi.pool.out()), (0, standing));
 }
 
 /// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used

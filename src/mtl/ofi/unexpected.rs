@@ -26,11 +26,16 @@ use crate::wire::tag::{Layout, Pattern, Selector};
 /// Idle polls before the provider is asked for unexpected messages. Asking in vain doubles it.
 const PATIENCE: u32 = 128;
 const MOST_PATIENCE: u32 = 65_536;
+/// The same while receives wait: their messages may be there already, and where processes share a processor and
+/// yield, a poll takes as long as the others please.
+const PATIENCE_OF_WAITING: u32 = 16;
 /// Messages taken over in one go.
 const MOST_AT_ONCE: usize = 4096;
 
 /// A message of this endpoint, never the same twice, and never 0. A later one has a greater number.
 pub type MessageKey = u64;
+/// No message.
+const NO_MESSAGE: MessageKey = 0;
 
 /// The unexpected messages that lie here, and how it is decided when to take more over.
 pub(super) struct Unexpected<H: Upcalls> {
@@ -68,6 +73,8 @@ pub(super) struct Queue<H: Upcalls> {
     matched: BTreeMap<MessageKey, Message<H>>,
     /// Claimed by matched probes, and still in the provider.
     claimed: BTreeMap<MessageKey, Claimed<H>>,
+    /// Receives of answers that wait, in order.
+    pub(super) answers: VecDeque<Posting<H>>,
     /// Receives that wait, in order.
     pub(super) waiting: VecDeque<Posting<H>>,
     /// Claimed, while the provider has no room to receive them.
@@ -195,10 +202,11 @@ impl<H: Upcalls> Queue<H> {
     fn new() -> Self {
         Self {
             taking_over: false,
-            last: 0,
+            last: NO_MESSAGE,
             messages: BTreeMap::new(),
             matched: BTreeMap::new(),
             claimed: BTreeMap::new(),
+            answers: VecDeque::new(),
             waiting: VecDeque::new(),
             unfetched: VecDeque::new(),
             reserve: None,
@@ -217,10 +225,13 @@ impl<H: Upcalls> Queue<H> {
 
     /// Tells those who do not look in here how things stand.
     pub(super) fn show(&self, unexpected: &Unexpected<H>) {
-        let waiting = !self.waiting.is_empty();
+        let waiting = self.is_awaiting();
         let long_way = unexpected.always || self.taking_over || waiting || self.has_messages();
         unexpected.long_way.store(long_way, Ordering::Relaxed);
         unexpected.waiting.store(waiting, Ordering::Relaxed);
+        if waiting {
+            unexpected.patience.store(PATIENCE_OF_WAITING, Ordering::Relaxed);
+        }
         let watch = unexpected.needed || waiting || self.has_messages() || !self.unfetched.is_empty();
         unexpected.watch.store(watch, Ordering::Relaxed);
     }
@@ -277,6 +288,14 @@ impl<H: Upcalls> Queue<H> {
         counters::COPIED_BYTES.add(seen.len as u64);
         *operation = Body::Fetch { message: key };
         operation.hold_bytes(room(seen.len));
+        self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
+    }
+
+    /// Lets the provider get rid of what was claimed, and of which nobody wants more.
+    pub(super) fn receive_nothing(&mut self, peeked: Peeked<H>) {
+        let Peeked { mut operation, context, seen } = peeked;
+        *operation = Body::Fetch { message: NO_MESSAGE };
+        operation.hold_bytes(Box::default());
         self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
     }
 
@@ -372,16 +391,23 @@ impl<H: Upcalls> Ofi<H> {
                 taken += 1;
             }
         }
-        self.taken_over::<L>();
-        let patience = unexpected.patience.load(Ordering::Relaxed);
-        let patience = if taken > 0 { PATIENCE } else { (patience * 2).min(MOST_PATIENCE) };
+        self.take_answers::<L>();
+        self.taken_over();
+        let patience = match unexpected.patience.load(Ordering::Relaxed) {
+            _ if unexpected.waiting.load(Ordering::Relaxed) => PATIENCE_OF_WAITING,
+            _ if taken > 0 => PATIENCE,
+            patience => (patience * 2).min(MOST_PATIENCE),
+        };
         unexpected.patience.store(patience, Ordering::Relaxed);
     }
 
     /// Takes one message over; false when there is none.
-    fn take_one<L: Layout>(&self, context: usize) -> bool {
+    pub(super) fn take_one<L: Layout>(&self, context: usize) -> bool {
         let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-        let every = Pattern { bits: 0, ignore: self.unexpected.every_bit };
+        // Whose answer it is that lies here cannot be told in every layout; where none stands in the way of messages
+        // they stay in the provider, and are asked for by their sender.
+        let answers = if self.unexpected.needed { 0 } else { L::ACK };
+        let every = Pattern { bits: 0, ignore: self.unexpected.every_bit & !answers };
         let Ok(Some(Peeked { operation, seen, .. })) =
             self.ask::<L>(context, Address::ANY, every, true, operation)
         else {
@@ -392,6 +418,7 @@ impl<H: Upcalls> Ofi<H> {
             let message = Message { seen, comm: None, bytes: Bytes::OnTheirWay, receive: None };
             queue.messages.insert(key, message);
             queue.fetch(key, context, operation, &seen);
+            queue.offer::<L>(key, &seen);
         });
         self.fetch_rest::<L>();
         true

@@ -4,13 +4,21 @@
 //! number, and none of its calls may wait for room: what frees it may come later in the same thread.
 //! So the rest waits here, in order, and is posted as room comes. Nothing goes past it: while receives
 //! wait, later ones queue up behind, and a probe does not see what they will get. When nothing moves,
-//! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives find theirs.
+//! unexpected messages are taken over ([`unexpected`](super::unexpected)), and waiting receives get theirs.
 //! Meanwhile receives wait here too.
+//!
+//! The receive of an answer to a synchronous send waits as well, at the front, and the message goes out at once:
+//! the provider keeps the answer until there is room. When nothing moves the answer is claimed like a message.
+//!
+//! INVARIANT: no receive that waits matches a message that was taken over. A receive looks for its message
+//! before it waits, and a message for its receive when it is taken over, so that each is looked for once: there
+//! may be thousands of both.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
-use super::unexpected::{Found, Queue, Unexpected};
+use super::unexpected::{Found, MessageKey, Queue, Unexpected};
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Id, PostError, Unposted};
@@ -43,6 +51,11 @@ impl<H: Upcalls> Posting<H> {
         Envelope { source: self.source.0, tag: self.tag.0, len: 0 }
     }
 
+    /// What the provider is asked for.
+    fn asks_for(&self) -> (usize, Address, Pattern) {
+        (self.context, self.from, self.want)
+    }
+
     fn accepts<L: Layout>(&self, seen: &Seen) -> bool {
         let Self { want, source, .. } = self;
         (seen.bits ^ want.bits) & !want.ignore == 0
@@ -60,8 +73,23 @@ impl<H: Upcalls> Posting<H> {
 
 impl<H: Upcalls> Queue<H> {
     fn wait(&mut self, posting: Posting<H>, unexpected: &Unexpected<H>) {
-        self.waiting.push_back(posting);
+        self.line_of(&posting).push_back(posting);
         self.show(unexpected);
+    }
+
+    /// Where it waits: answers before receives of the host's.
+    fn line_of(&mut self, posting: &Posting<H>) -> &mut VecDeque<Posting<H>> {
+        if let Body::Answer { .. } = *posting.operation { &mut self.answers } else { &mut self.waiting }
+    }
+
+    /// Whether something waits.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !(self.waiting.is_empty() && self.answers.is_empty())
+    }
+
+    /// What is posted next.
+    fn next_waiting(&mut self) -> Option<Posting<H>> {
+        self.answers.pop_front().or_else(|| self.waiting.pop_front())
     }
 
     /// Gives a receive its message, if that lies here; else it comes back.
@@ -78,15 +106,15 @@ impl<H: Upcalls> Queue<H> {
         Ok(found.map_or(Step::Done, Step::Found))
     }
 
-    /// Takes the first waiting receive out that finds its message here.
-    fn serve_waiting<L: Layout>(&mut self, unexpected: &Unexpected<H>) -> Option<Step<H>> {
-        if !self.has_messages() {
-            return None;
+    /// Gives a message that was just taken over to the first receive that waits for it, if one does. It gets the
+    /// bytes when they arrive.
+    pub(super) fn offer<L: Layout>(&mut self, message: MessageKey, seen: &Seen) {
+        let Some(at) = self.waiting.iter().position(|posting| posting.accepts::<L>(seen)) else { return };
+        let Some(Posting { operation, .. }) = self.waiting.remove(at) else { return };
+        let Body::Receive { comm } = *operation else { return };
+        if let Some(receive) = operation.end().loan {
+            let _on_their_way = self.match_up(message, comm, receive);
         }
-        let at =
-            self.waiting.iter().position(|posting| self.find::<L>(posting.want, posting.source).is_some())?;
-        let posting = self.waiting.remove(at)?;
-        self.serve::<L>(unexpected, posting).ok()
     }
 }
 
@@ -129,15 +157,18 @@ impl<H: Upcalls> Ofi<H> {
     /// nobody else has the queue, so that no message is taken over in between.
     fn post_in_order<L: Layout>(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
         let unexpected = &self.unexpected;
-        if queue.taking_over {
-            queue.wait(posting, unexpected);
-            return Step::Done;
-        }
+        // What lies here is older than what is being taken over, and nobody waits for it.
         let posting = match queue.serve::<L>(unexpected, posting) {
             Ok(step) => return step,
             Err(posting) => posting,
         };
-        if !queue.waiting.is_empty() {
+        self.post_or_wait(queue, posting)
+    }
+
+    /// Posts what finds nothing here, if nothing waits before it, and there is room.
+    fn post_or_wait(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
+        let unexpected = &self.unexpected;
+        if queue.taking_over || queue.is_awaiting() {
             queue.wait(posting, unexpected);
             return Step::Done;
         }
@@ -149,6 +180,64 @@ impl<H: Upcalls> Ofi<H> {
             }
             step => step,
         }
+    }
+
+    /// Posts the receive of an answer, or lets it wait. What the provider refuses comes back.
+    pub(super) fn post_answer(
+        &self,
+        context: usize,
+        from: Address,
+        bits: u64,
+        operation: Op<H>,
+    ) -> std::result::Result<(), (Error, Op<H>)> {
+        let want = Pattern { bits, ignore: 0 };
+        let posting = Posting { operation, context, from, source: Selector::ANY, tag: Selector::ANY, want };
+        match self.unexpected.queue.with(|queue| self.post_or_wait(queue, posting)) {
+            Step::Refused(posting, error) => Err((Error::from(error), posting.operation)),
+            Step::Done | Step::Found(_) => Ok(()),
+        }
+    }
+
+    /// Gives the receive of an answer up that waits; false when it does not.
+    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
+        let found = self.unexpected.queue.with(|queue| {
+            let at = queue.answers.iter().position(|posting| posting.operation.id() == which)?;
+            let found = queue.answers.remove(at);
+            queue.show(&self.unexpected);
+            found
+        });
+        found.is_some()
+    }
+
+    /// Claims the answers that have come to those that wait. Only while messages are taken over: none is posted
+    /// meanwhile.
+    pub(super) fn take_answers<L: Layout>(&self) {
+        let mut at = 0;
+        let next =
+            |at: usize| self.unexpected.queue.with(|queue| queue.answers.get(at).map(Posting::asks_for));
+        while let Some((context, from, want)) = next(at)
+            && self.fetch_rest::<L>()
+        {
+            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+            let Ok(Some(peeked)) = self.ask::<L>(context, from, want, true, operation) else {
+                at += 1;
+                continue;
+            };
+            // The first of those that ask for the same, which is here or before.
+            let first = self.unexpected.queue.with(|queue| {
+                queue.receive_nothing(peeked);
+                let is_first = |posting: &Posting<H>| posting.asks_for() == (context, from, want);
+                let first = queue.answers.iter().position(is_first).and_then(|at| queue.answers.remove(at));
+                queue.show(&self.unexpected);
+                first
+            });
+            if let Some(Posting { operation, .. }) = first
+                && let Body::Answer { answer } = *operation
+            {
+                self.answered(operation, answer, Outcome::Success);
+            }
+        }
+        self.fetch_rest::<L>();
     }
 
     fn post_once(&self, posting: Posting<H>) -> Step<H> {
@@ -198,11 +287,11 @@ impl<H: Upcalls> Ofi<H> {
             }
             while kept
                 && !queue.taking_over
-                && let Some(posting) = queue.waiting.pop_front()
+                && let Some(posting) = queue.next_waiting()
             {
                 match self.post_once(posting) {
                     Step::Refused(posting, PostError::TryAgain) => {
-                        queue.waiting.push_front(posting);
+                        queue.line_of(&posting).push_front(posting);
                         break;
                     }
                     Step::Refused(posting, _) => {
@@ -212,31 +301,22 @@ impl<H: Upcalls> Ofi<H> {
                     Step::Done | Step::Found(_) => {}
                 }
             }
-            if !queue.waiting.is_empty() {
+            if queue.is_awaiting() {
                 self.deferred.store(true, Ordering::Relaxed);
             }
             queue.show(unexpected);
             None
         }) {
-            refused.end(Outcome::Failed);
+            match *refused.operation {
+                Body::Answer { answer } => self.answered(refused.operation, answer, Outcome::Failed),
+                _ => refused.end(Outcome::Failed),
+            }
         }
     }
 
-    /// Messages have been taken over: waiting receives get theirs, then others may go on.
-    pub(super) fn taken_over<L: Layout>(&self) {
-        let unexpected = &self.unexpected;
-        while let Some(step) = unexpected.queue.with(|queue| {
-            let step = queue.serve_waiting::<L>(unexpected);
-            if step.is_none() {
-                queue.taking_over = false;
-                queue.show(unexpected);
-            }
-            step
-        }) {
-            if let Step::Found(found) = step {
-                self.hand_over::<L>(found);
-            }
-        }
+    /// Messages have been taken over: others may go on.
+    pub(super) fn taken_over(&self) {
+        self.unexpected.queue.with(|queue| queue.taking_over = false);
         self.post_waiting();
     }
 

@@ -89,15 +89,7 @@ pub struct Engine<M> {
 
 impl<M: Memory> Engine<M> {
     /// `receive_capacity` is what the link's receive buffers hold, in bytes of long datagrams.
-    /// `seed` is for what should differ between processes without mattering.
-    pub fn new(
-        config: &config::Usnic,
-        identity: Identity,
-        receive_capacity: usize,
-        seed: u64,
-        now: Instant,
-    ) -> Self {
-        let _ = seed;
+    pub fn new(config: &config::Usnic, identity: Identity, receive_capacity: usize, now: Instant) -> Self {
         Self {
             limits: Limits::new(config, receive_capacity),
             identity,

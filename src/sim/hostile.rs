@@ -22,7 +22,7 @@ fn config() -> config::Usnic {
 
 fn victim() -> (Engine<Block>, EndpointId, Registration) {
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
-    let mut engine = Engine::new(&config(), identity, 1 << 20, 1, Instant::ORIGIN);
+    let mut engine = Engine::new(&config(), identity, 1 << 20, Instant::ORIGIN);
     let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, Instant::ORIGIN).expect("connected");
     let registration = engine.register(Block::new(vec![0; 5000]), Access::BOTH);

@@ -306,12 +306,19 @@ impl<W: Work> Context<W> {
         data: Option<u64>,
     ) -> std::result::Result<(), PostError> {
         let (start, len) = (bytes.piece.start.cast(), bytes.piece.len);
-        posted(self.call(|| match data {
-            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
-            None => unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
-            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
-            Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
-        }))
+        // The choice is known to the caller: it is made outside the turn, so that the compiler makes it.
+        posted(match data {
+            None => self.call(
+                #[inline(always)]
+                // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+                || unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
+            ),
+            Some(data) => self.call(
+                #[inline(always)]
+                // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+                || unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
+            ),
+        })
     }
 
     /// Posts a send of the buffer that the operation holds, outside tag matching (`fi_send(3)`).

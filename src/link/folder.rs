@@ -25,6 +25,9 @@ const OTHERS: u32 = 0o077;
 /// Name of the lock under which processes come and go.
 const DOOR: &str = "door";
 
+/// How often a folder is made again that those who leave it have just removed.
+const TRIES: u32 = 100;
+
 /// A folder of this user's.
 pub struct Folder(OwnedFd);
 
@@ -40,6 +43,36 @@ impl Folder {
     /// # Errors
     /// When it cannot be, or is not this user's alone, or its file system has no locks.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::enter(path, |_| Ok(())).map(|(folder, ())| folder)
+    }
+
+    /// The same, and a name in it that is [held](Self::hold) before anybody who leaves can think that nobody is
+    /// there any more.
+    ///
+    /// # Errors
+    /// The same, and those of [`hold`](Self::hold).
+    pub fn join(path: &Path, name: &str) -> io::Result<(Self, Held)> {
+        Self::enter(path, |folder| folder.hold(name))
+    }
+
+    fn enter<T>(path: &Path, begin: impl Fn(&Self) -> io::Result<T>) -> io::Result<(Self, T)> {
+        let mut result = Err(io::ErrorKind::NotFound.into());
+        for _ in 0..TRIES {
+            result = Self::find(path).and_then(|folder| {
+                let turn = folder.turn()?;
+                let begun = begin(&folder)?;
+                drop(turn);
+                Ok((folder, begun))
+            });
+            // Whoever was the last may have removed it in between, and nothing is made in it any more.
+            if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+        }
+        result
+    }
+
+    fn find(path: &Path) -> io::Result<Self> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -50,9 +83,7 @@ impl Folder {
         if stat.st_uid != user() || stat.st_mode & OTHERS != 0 {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can enter it"));
         }
-        let folder = Self(folder);
-        drop(folder.turn()?);
-        Ok(folder)
+        Ok(Self(folder))
     }
 
     /// A path of a name in it that is short, and leads into this folder whatever its own name is now.
@@ -69,15 +100,39 @@ impl Folder {
     /// time may.
     ///
     /// # Errors
-    /// When the file system has no locks.
+    /// When the file system has no locks; `NotFound` when the folder has been removed.
     pub fn turn(&self) -> io::Result<Turn> {
-        let door = self.file(DOOR, OFlags::RDWR | OFlags::CREATE)?;
         loop {
-            match rustix::fs::fcntl_lock(&door, FlockOperation::LockExclusive) {
-                Err(Errno::INTR) => {}
-                result => return Ok(result.map(|()| Turn(door))?),
+            if let Some(turn) = self.pass(FlockOperation::LockExclusive)? {
+                return Ok(turn);
             }
         }
+    }
+
+    /// The same without waiting; `None` while another process has its turn.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn turn_now(&self) -> io::Result<Option<Turn>> {
+        match self.pass(FlockOperation::NonBlockingLockExclusive) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            turn => turn,
+        }
+    }
+
+    /// A lock on the door; `None` where it is the door no more, or the wait was interrupted.
+    fn pass(&self, how: FlockOperation) -> io::Result<Option<Turn>> {
+        let door = self.file(DOOR, OFlags::RDWR | OFlags::CREATE)?;
+        match rustix::fs::fcntl_lock(&door, how) {
+            Ok(()) => {}
+            Err(Errno::INTR) => return Ok(None),
+            // Of the two codes that there are for it, `fcntl(2)` gives either.
+            Err(Errno::ACCESS | Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => return Err(error.into()),
+        }
+        // While it was waited for, the last of the others may have removed it.
+        let is_door = rustix::fs::fstat(&door)?.st_nlink > 0;
+        Ok(is_door.then_some(Turn(door)))
     }
 
     /// Says by a file of this name that this process lives.
@@ -116,7 +171,8 @@ impl Folder {
         let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
     }
 
-    /// Removes the folder, of this path, and all that is in it. Nobody may use it any more.
+    /// Removes the folder, of this path, and all that is in it. Nobody may use it any more; who has its turn
+    /// now lets go of it.
     pub fn remove_all(self, path: &Path) {
         self.names().iter().for_each(|name| self.remove(name));
         let _ = std::fs::remove_dir(path);

@@ -3,11 +3,12 @@
 //!
 //! A [`Listener`] is a file in a [`Folder`] that only this user can enter, so nobody else can take its
 //! name or listen in its place; still, only processes of the same user are talked to, from both sides.
-//! Nothing here waits, and no send raises a signal.
+//! Only [`Local::receive_within`] waits, and no send raises a signal.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,7 +16,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::clock::Clock;
 use super::folder::Folder;
+use super::wait::Waiter;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -136,6 +139,26 @@ impl Local {
         if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some((got, shared))) }
     }
 
+    /// The next record, waited for no longer than that, whatever signals come meanwhile.
+    ///
+    /// # Errors
+    /// `TimedOut` when none has come; else the other end is gone, or this one.
+    pub fn receive_within(&self, into: &mut [u8], most: Duration) -> io::Result<(usize, Option<OwnedFd>)> {
+        let mut waiter = Waiter::new()?;
+        waiter.add(self, 0)?;
+        let clock = Clock::new();
+        loop {
+            if let Some(got) = self.receive(into)? {
+                return Ok(got);
+            }
+            let left = most.saturating_sub(Duration::from_nanos(clock.nanos()));
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            waiter.wait(Some(left))?;
+        }
+    }
+
     /// Ends the connection for both ends, also where a forked child holds a duplicate of this one.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
@@ -150,11 +173,12 @@ impl AsFd for Local {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Waiter;
     use super::super::folder::scratch;
     use super::*;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn one_has_the_name_and_the_others_connect() {
@@ -226,7 +250,43 @@ mod tests {
         let mut waiter = Waiter::new().expect("a waiter");
         waiter.add(&server, 3).expect("added");
         client.send(&[1], None).expect("sent");
-        waiter.wait(None);
+        waiter.wait(None).expect("waited");
         assert_eq!(waiter.ready(), [3]);
+    }
+
+    /// Signals taken by `count_signal`.
+    static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn count_signal(_: libc::c_int) {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As where the program has a profiler, or children: `epoll_wait(2)` is never begun again by the kernel.
+    #[test]
+    fn signals_do_not_end_a_wait() {
+        let action = SigAction::new(SigHandler::Handler(count_signal), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler only adds to an atomic. Nothing else here uses this signal.
+        unsafe { sigaction(Signal::SIGURG, &action) }.expect("a handler");
+        let (client, server) = Local::pair().expect("a pair");
+        // SAFETY: always valid.
+        let waiting = unsafe { libc::pthread_self() };
+        let sender = std::thread::spawn(move || {
+            while SIGNALS.load(Ordering::Relaxed) < 100 {
+                // SAFETY: that thread waits below until this one has sent, so it lives.
+                unsafe { libc::pthread_kill(waiting, libc::SIGURG) };
+                std::thread::yield_now();
+            }
+            client.send(&[1], None).expect("sent");
+            client
+        });
+        let mut record = [0; 8];
+        let got = server.receive_within(&mut record, Duration::from_secs(100)).map(|(len, _)| len);
+        assert!(SIGNALS.load(Ordering::Relaxed) > 0, "it was not interrupted");
+        let client = sender.join().expect("it sends");
+        assert_eq!(got.expect("a record"), 1);
+        let none = server.receive_within(&mut record, Duration::from_millis(1)).err();
+        assert_eq!(none.map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+        drop(client);
+        assert!(server.receive_within(&mut record, Duration::from_secs(100)).is_err());
     }
 }

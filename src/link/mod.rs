@@ -58,6 +58,8 @@ pub use probe::{Heard, Prober};
 pub use random::random;
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
+#[cfg(test)]
+pub(crate) use wait::replace_descriptors;
 
 pub use crate::engine::Channel;
 
@@ -190,12 +192,6 @@ pub trait Link {
         let posted = self.post(channel, to, header, pieces);
         self.flush();
         posted
-    }
-
-    /// Sends one datagram, behind what is queued, that the network may carry in fragments, where the link
-    /// can have it so.
-    fn send_split(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
-        self.send(channel, to, header, pieces)
     }
 
     /// Datagrams that are queued.

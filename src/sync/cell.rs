@@ -98,7 +98,7 @@ impl<T> EngineCell<T> {
     ///
     /// # Panics
     /// When this thread has it already: `f` of an outer call is still running, and has called out.
-    #[inline]
+    #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let me = this_thread();
         let taken = if self.enter(me) { &self.inside } else { self.lock(me) };

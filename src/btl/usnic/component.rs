@@ -153,9 +153,6 @@ impl Transport for Usnic {
         let mut cores = Vec::new();
         let (key, _) = secrets(host)?;
         let node = Node::open(name as u32, key);
-        if let Some(why) = node.trouble() {
-            host.notice("no agent", &format!("btl_usnic: there is no agent here: {why}"));
-        }
         for Named { name: interface, address, link, .. } in links {
             let (key, incarnation) = secrets(host)?;
             let process = Process { name, incarnation };
@@ -163,6 +160,9 @@ impl Transport for Usnic {
                 Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
             });
             cores.push((Module::open(link, name, incarnation, key, &config.engine, watch), interface));
+        }
+        if let Some(why) = node.trouble() {
+            host.notice("no agent", &format!("btl_usnic: there is no agent here, or not a whole one: {why}"));
         }
         let addresses: Vec<_> = cores.iter().map(|(core, _)| core.address().clone()).collect();
         host.publish(KEY, &modex::write(&addresses)).map_err(|error| {

@@ -99,6 +99,9 @@ struct Errand {
 pub(super) struct Checker {
     key: Key,
     clients: HashMap<ClientId, Client>,
+    /// The modules that have ever joined, and whether they live: of one whose connection has failed, nobody
+    /// here knows.
+    own: HashMap<Process, Option<bool>>,
     errands: HashMap<u64, Errand>,
     /// The errands by what they are about, and by when they are looked at.
     aims: HashMap<Aim, u64>,
@@ -114,6 +117,7 @@ impl Checker {
         Self {
             key,
             clients: HashMap::new(),
+            own: HashMap::new(),
             errands: HashMap::new(),
             aims: HashMap::new(),
             due: BTreeSet::new(),
@@ -131,13 +135,15 @@ impl Checker {
     /// A module is there, and is reached and reaches others through this socket.
     pub(super) fn handle_joined(&mut self, client: ClientId, process: Process, socket: SocketId, port: u16) {
         self.clients.insert(client, Client { process, socket });
+        self.own.insert(process, Some(true));
         self.outputs.push_back(Output::Reply { client, reply: Reply::Joined { port, key: self.key } });
     }
 
-    /// A module has ended.
+    /// The connection of a module has ended.
     pub(super) fn handle_left(&mut self, client: ClientId) {
-        if self.clients.remove(&client).is_none() {
-            return;
+        let Some(Client { process, .. }) = self.clients.remove(&client) else { return };
+        if let Some(lives) = self.own.get_mut(&process).filter(|lives| **lives == Some(true)) {
+            *lives = None;
         }
         let mut idle = Vec::new();
         for (&nonce, errand) in &mut self.errands {
@@ -153,9 +159,10 @@ impl Checker {
 
     /// A module wants to know something.
     pub(super) fn handle_request(&mut self, client: ClientId, request: &Request, now: Instant) {
-        let Some(&Client { socket, .. }) = self.clients.get(&client) else { return };
+        let Some(&Client { process: own, socket }) = self.clients.get(&client) else { return };
         match *request {
             Request::Join { .. } | Request::Share { .. } => {}
+            Request::Leave => _ = self.own.insert(own, Some(false)),
             Request::Check { id, to, key, length, interval_ms, tries } => {
                 let length = length.clamp(probe::LEN as u32, probe::LONGEST);
                 let aim = (socket, to, Subject::Way { length });
@@ -263,10 +270,10 @@ impl Checker {
         }
     }
 
-    /// Whether a process of this node lives. Of our own, nobody else is asked.
+    /// Whether a process of this node lives. Of our own, nobody else is asked: by looking at a file of ours we
+    /// would give up the lock that says that it lives.
     fn lives(&self, process: Process, answers: Answers<'_>) -> Option<bool> {
-        let is_own = self.clients.values().any(|client| client.process == process);
-        if is_own { Some(true) } else { (answers.lives)(process) }
+        self.own.get(&process).copied().unwrap_or_else(|| (answers.lives)(process))
     }
 
     fn handle_question(&mut self, (socket, to): Asker, packet: &Packet, answers: Answers<'_>) {

@@ -224,12 +224,33 @@ fn who_lives_is_alive_and_who_has_left_is_gone() {
     let mut world = World::new(|_, _| false);
     world.request(CLIENT, &ask(process(1)));
     assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: true })));
+    let now = world.now;
+    world.agents[1].handle_request(CLIENT, &Request::Leave, now);
     world.agents[1].handle_left(CLIENT);
+    world.request(CLIENT, &ask(process(1)));
+    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: false })));
+    let other = Process { name: 8, ..process(1) };
     for alive in [false, true] {
-        world.others.insert(process(1), alive);
-        world.request(CLIENT, &ask(process(1)));
+        world.others.insert(other, alive);
+        world.request(CLIENT, &ask(other));
         assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive })), "another's");
     }
+}
+
+/// It may live on, and to look whether it does, as others can, would end what they see.
+#[test]
+fn of_an_own_module_whose_connection_has_failed_nothing_is_said() {
+    let mut world = World::new(|_, _| false);
+    world.agents[1].handle_left(CLIENT);
+    for said in [false, true] {
+        world.others.insert(process(1), said);
+        world.request(CLIENT, &ask(process(1)));
+        world.finish();
+        assert_eq!(world.replies, [], "others say {said}");
+    }
+    world.agents[1].handle_joined(CLIENT + 1, process(1), 0, 4000);
+    world.request(CLIENT, &ask(process(1)));
+    assert_eq!(world.replies.pop(), Some((0, CLIENT, Reply::Answered { id: ID, alive: true })));
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(super) enum Request {
     Ask { id: u64, to: SocketAddr, key: Key, process: Process },
     /// Of another process: the agent's socket on this address.
     Share { at: SocketAddr },
+    /// It ends. Of who is gone without this word it is not known.
+    Leave,
 }
 
 /// What the agent says.
@@ -115,6 +117,7 @@ impl Request {
                 writer = Writer::new(4);
                 writer.put_address(*at);
             }
+            Self::Leave => writer = Writer::new(5),
         }
         writer.bytes
     }
@@ -138,6 +141,7 @@ impl Request {
                 process: reader.take_process()?,
             }),
             [4] => Some(Self::Share { at: reader.take_address()? }),
+            [5] => Some(Self::Leave),
             _ => None,
         }
     }
@@ -194,6 +198,7 @@ mod tests {
                 Request::Check { id, to, key, length: 1472, interval_ms: 250, tries: 40 },
                 Request::Ask { id, to, key, process },
                 Request::Share { at: to },
+                Request::Leave,
             ] {
                 assert_eq!(Request::parse(&request.emit()), Some(request));
             }
@@ -222,7 +227,7 @@ mod tests {
             let (mut request, mut reply) = ([value; REQUEST], [value; REPLY]);
             let _ = (Request::parse(&request), Reply::parse(&reply));
             (request[0], reply[0]) = (value, value);
-            assert!((1..=4).contains(&value) || Request::parse(&request).is_none());
+            assert!((1..=5).contains(&value) || Request::parse(&request).is_none());
             assert!((1..=3).contains(&value) || Reply::parse(&reply).is_none());
         }
     }

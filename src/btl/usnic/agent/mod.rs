@@ -103,9 +103,13 @@ impl Drop for Agent {
             // A forked child that ends what it has inherited; the thread is its parent's.
             return;
         }
-        let _ = self.awake.shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            // It waits for nothing but what has just been shut down. If it has panicked, it is gone too.
+        let is_told = self.awake.shutdown(Shutdown::Both).is_ok();
+        if let Some(thread) = self.thread.take()
+            && is_told
+        {
+            // It waits for nothing but what has just been shut down. If it has panicked, it is gone too. Where
+            // the program has closed that under us, the thread never hears of it, and stays until the process
+            // ends.
             let _ = thread.join();
         }
         if let Some(place) = self.place.take().and_then(Arc::into_inner) {

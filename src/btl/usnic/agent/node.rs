@@ -2,6 +2,7 @@
 //!
 //! In the folder, each process has
 //!
+//! * `id-ID`, held for as long as it uses the folder;
 //! * `ID.sock`, where others ask it to share a socket;
 //! * `at-ADDRESS-ID`, held while it has the agent's socket on that address;
 //! * `is-NAME-INCARNATION` for each of its modules, held while that lives.
@@ -11,9 +12,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use super::mail::{REPLY, Reply, Request};
 use super::service::{Order, Port};
 use super::{Agent, Counters};
-use crate::link::{Folder, Held, Listener, Local, Prober, Turn, Waiter, host, random, user};
+use crate::link::{Folder, Held, Listener, Local, Prober, host, random, user};
 use crate::wire::probe::{Key, Process};
 
 /// How long another process is waited for that could share a socket: it may be stopped.
@@ -35,6 +36,8 @@ pub(super) struct Place {
     path: PathBuf,
     /// This process's name in it.
     id: String,
+    /// By it others see that the folder is used.
+    present: Held,
 }
 
 /// The file of a module.
@@ -44,10 +47,10 @@ fn name_of(process: Process) -> String {
 
 impl Place {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Listener)> {
-        let folder = Folder::open(path)?;
         let id = format!("{:016x}", random()?);
+        let (folder, present) = Folder::join(path, &format!("id-{id}"))?;
         let listener = Listener::bind(&folder, &format!("{id}.sock"))?;
-        Ok((Self { folder, path: path.to_owned(), id }, listener))
+        Ok((Self { folder, path: path.to_owned(), id, present }, listener))
     }
 
     /// Whether a module of another process lives; `None` when there never was one of this name.
@@ -65,18 +68,29 @@ impl Place {
     }
 
     /// Leaves the folder, and removes it when nobody is left. What this process held is closed.
+    ///
+    /// Nobody is waited for: who has its turn may be stopped. If it is one that leaves too, it looks again after
+    /// its turn; if another one, it will leave; if neither, the launcher removes the folder.
     pub(super) fn leave(self) {
-        self.folder.remove(&format!("{}.sock", self.id));
-        let Ok(turn) = self.folder.turn() else { return };
-        let is_over = self.folder.names().iter().all(|name| {
-            let tells = name.starts_with("at-") || name.starts_with("is-");
-            !tells || self.folder.is_held(name) != Some(true)
-        });
-        if is_over {
-            self.folder.remove_all(&self.path);
+        let Self { folder, path, id, present } = self;
+        drop(present);
+        folder.remove(&format!("id-{id}"));
+        folder.remove(&format!("{id}.sock"));
+        while !is_used(&folder) {
+            let Ok(Some(turn)) = folder.turn_now() else { return };
+            if !is_used(&folder) {
+                folder.remove_all(&path);
+                return;
+            }
+            drop(turn);
         }
-        drop(turn);
     }
+}
+
+/// Whether a process is there.
+fn is_used(folder: &Folder) -> bool {
+    let tells = |name: &&String| ["id-", "at-", "is-"].iter().any(|begin| name.starts_with(begin));
+    folder.names().iter().filter(tells).any(|name| folder.is_held(name) == Some(true))
 }
 
 /// Joins the folder of this name: in that of the runtime for this job, else in that of the login, else in
@@ -109,7 +123,7 @@ pub struct Node {
     key: Key,
     /// Port and key of the agent's sockets that this process has, by address.
     ports: RefCell<HashMap<IpAddr, (u16, Key)>>,
-    trouble: Option<String>,
+    troubles: RefCell<Vec<String>>,
 }
 
 impl Node {
@@ -133,12 +147,28 @@ impl Node {
             Ok(agent) => (Some(Arc::new(agent)), trouble),
             Err(error) => (None, Some(format!("its thread cannot be started: {error}"))),
         };
-        Self { place, agent, key, ports: RefCell::default(), trouble }
+        let troubles = RefCell::new(Vec::from_iter(trouble));
+        Self { place, agent, key, ports: RefCell::default(), troubles }
     }
 
-    /// Why this process cannot answer for others, or others for it.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    /// Why this process, or a module of it, cannot answer for others, or others for it.
+    pub fn trouble(&self) -> Option<String> {
+        let troubles = self.troubles.borrow();
+        (!troubles.is_empty()).then(|| troubles.join("; "))
+    }
+
+    /// Notes what has gone wrong, for [`trouble`](Self::trouble).
+    pub(super) fn note(&self, what: &str, why: &impl fmt::Display) {
+        let line = format!("{what}: {why}");
+        let mut troubles = self.troubles.borrow_mut();
+        if !troubles.contains(&line) {
+            troubles.push(line);
+        }
+    }
+
+    /// The same, of something that can be done without.
+    fn noted<T, E: fmt::Display>(&self, what: &str, result: Result<T, E>) -> Option<T> {
+        result.inspect_err(|why| self.note(what, why)).ok()
     }
 
     pub(super) fn agent(&self) -> Option<&Arc<Agent>> {
@@ -152,30 +182,41 @@ impl Node {
 
     /// Says to the node that a module lives, until what is returned is dropped.
     pub(super) fn hold(&self, process: Process) -> Option<Held> {
-        self.place.as_ref()?.folder.hold(&name_of(process)).ok()
+        let held = self.place.as_ref()?.folder.hold(&name_of(process));
+        self.noted("others cannot see that a module lives", held)
     }
 
     /// Port and key under which the agent is asked on an address, with the first port that it may take
     /// if it is this process that makes the socket.
-    pub(super) fn share(&self, at: SocketAddr) -> Option<(u16, Key)> {
+    ///
+    /// # Errors
+    /// Why there is no socket.
+    pub(super) fn share(&self, at: SocketAddr) -> Result<(u16, Key), String> {
         if let Some(known) = self.ports.borrow().get(&at.ip()) {
-            return Some(*known);
+            return Ok(*known);
         }
+        let agent = self.agent.as_ref().ok_or("its thread is not there")?;
+        let place = self.place.as_ref();
         // One after the other, so that there is one socket for all. Without turns, each has its own.
-        let turn: Option<Turn> = self.place.as_ref().and_then(|place| place.folder.turn().ok());
+        let turn = place.and_then(|place| self.noted("its folder gives no turn", place.folder.turn()));
         let sharers = self.place.iter().flat_map(|place| place.sharers(at.ip())).take(ASKED);
         let shared = sharers.filter_map(|id| self.ask(&id, at)).next();
         let (prober, key) = match shared {
             Some(shared) => shared,
-            None => (Prober::open(at.ip(), at.port()).ok()?, self.key),
+            None => {
+                let prober = Prober::open(at.ip(), at.port());
+                (prober.map_err(|why| format!("no socket on {}: {why}", at.ip()))?, self.key)
+            }
         };
         let port = prober.port();
-        let place = self.place.as_ref();
-        let held = place.and_then(|place| place.folder.hold(&format!("at-{}-{}", at.ip(), place.id)).ok());
-        self.agent.as_ref()?.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
+        let held = place.and_then(|place| {
+            let held = place.folder.hold(&format!("at-{}-{}", at.ip(), place.id));
+            self.noted("others cannot see its socket", held)
+        });
+        agent.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
         drop(turn);
         self.ports.borrow_mut().insert(at.ip(), (port, key));
-        Some((port, key))
+        Ok((port, key))
     }
 
     /// Asks another process of the node for the agent's socket.
@@ -183,7 +224,7 @@ impl Node {
         let local = Local::connect(&self.place.as_ref()?.folder, &format!("{id}.sock")).ok()?;
         local.send(&Request::Share { at }.emit(), None).ok()?;
         let mut record = [0; REPLY];
-        let (len, shared) = receive(&local, &mut record, PATIENCE)?;
+        let (len, shared) = local.receive_within(&mut record, PATIENCE).ok()?;
         match Reply::parse(record.get(..len)?)? {
             Reply::Joined { port, key } => {
                 let prober = Prober::adopt(shared?).ok()?;
@@ -193,16 +234,4 @@ impl Node {
             _ => None,
         }
     }
-}
-
-/// The next record, waited for no longer than that.
-pub(super) fn receive(
-    local: &Local,
-    record: &mut [u8],
-    most: Duration,
-) -> Option<(usize, Option<std::os::fd::OwnedFd>)> {
-    let mut waiter = Waiter::new().ok()?;
-    waiter.add(&local.as_fd(), 0).ok()?;
-    waiter.wait(Some(most));
-    local.receive(record).ok()?
 }

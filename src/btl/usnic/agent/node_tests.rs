@@ -2,13 +2,12 @@
 //! the others when those are stopped or have ended.
 
 use super::mail::{REPLY, Reply, Request};
-use super::node::receive;
 use super::service::Order;
 use super::*;
-use crate::link::{Local, random};
+use crate::link::{Folder, Local, random, replace_descriptors};
 use crate::wire::probe::Process;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -29,34 +28,54 @@ fn module(name: u64) -> Process {
 /// A process of the node: this program again, in the part below.
 struct Peer {
     child: Child,
-    /// Read no more, but open: a process that cannot speak fails.
-    _output: BufReader<ChildStdout>,
+    /// Open also when it is not read any more: a process that cannot speak fails.
+    output: BufReader<ChildStdout>,
     name: u64,
     agent: (u16, Key),
 }
 
+/// This program again, in one of the parts below.
+fn part(name: &str, folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--exact", &format!("btl::usnic::agent::node_tests::{name}"), "--ignored", "--nocapture"])
+        .env("HAWSER_TEST_FOLDER", folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// The rest of the next line that begins so.
+fn hear(output: &mut BufReader<ChildStdout>, begin: &str) -> String {
+    let lines = output.by_ref().lines().map_while(Result::ok);
+    let mut said = lines.filter_map(|line| line.strip_prefix(begin).map(str::to_owned));
+    said.next().expect("it says so")
+}
+
 impl Peer {
     fn start(folder: &Path, name: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "--exact",
-                "btl::usnic::agent::node_tests::joins_until_it_ends",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env("HAWSER_TEST_FOLDER", folder)
+        Self::enter(folder, name).join()
+    }
+
+    /// One that uses the folder, and has nothing else there yet.
+    fn enter(folder: &Path, name: u64) -> Self {
+        let mut child = part("joins_until_it_ends", folder)
             .env("HAWSER_TEST_NAME", name.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
-        let lines = output.by_ref().lines().map_while(Result::ok);
-        let mut said = lines.filter_map(|line| line.strip_prefix("joined ").map(str::to_owned));
-        let said = said.next().expect("it joins");
+        hear(&mut output, "entered");
+        Self { child, output, name, agent: (0, [0; 16]) }
+    }
+
+    /// Has a module from now on.
+    fn join(mut self) -> Self {
+        self.child.stdin.as_mut().expect("its input").write_all(b"\n").expect("written");
+        let said = hear(&mut self.output, "joined ");
         let (port, key) = said.split_once(' ').expect("port and key");
         let key = u128::from_str_radix(key, 16).expect("a key").to_be_bytes();
-        Self { child, _output: output, name, agent: (port.parse().expect("a port"), key) }
+        self.agent = (port.parse().expect("a port"), key);
+        self
     }
 
     fn signal(&self, signal: Signal) {
@@ -97,6 +116,8 @@ fn joins_until_it_ends() {
     };
     let name: u64 = name.parse().expect("a number");
     let node = Node::open_in(Path::new(&folder), [name as u8; 16]);
+    println!("\nentered");
+    let _ = std::io::stdin().read_line(&mut String::new());
     let watch = Watch::open(&node, module(name), ("lo", HOME), 0, None);
     let own = watch.own().expect("an agent");
     println!("\njoined {} {:x}", own.at.port(), u128::from_be_bytes(own.key));
@@ -123,7 +144,7 @@ impl Stranger {
     fn ask(&self, request: &Request) -> Option<Reply> {
         self.local.send(&request.emit(), None).expect("sent");
         let mut record = [0; REPLY];
-        let (len, _) = receive(&self.local, &mut record, WATCHDOG)?;
+        let (len, _) = self.local.receive_within(&mut record, WATCHDOG).ok()?;
         Reply::parse(&record[..len])
     }
 
@@ -197,4 +218,88 @@ fn nothing_of_a_node_is_left_when_all_have_ended_in_good_order() {
         assert!(peer.child.wait().expect("ended").success());
     }
     assert!(!folder.exists());
+}
+
+/// Its socket may be asked for by those who come now, and it will look for that of others: there.
+#[test]
+fn a_folder_stays_while_somebody_has_only_come_in() {
+    let folder = path();
+    let (first, mut second) = (Peer::enter(&folder, 1), Peer::start(&folder, 2));
+    drop(second.child.stdin.take());
+    assert!(second.child.wait().expect("ended").success());
+    assert!(folder.exists(), "the first is still there");
+    let third = Peer::start(&folder, 3);
+    let first = first.join();
+    assert_eq!(first.agent, third.agent, "one agent for all");
+    drop((first, third));
+    std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
+}
+
+#[test]
+fn nothing_of_a_node_is_left_when_all_end_at_once() {
+    for _ in 0..20 {
+        let folder = path();
+        let mut peers: Vec<Peer> = (1..5).map(|name| Peer::start(&folder, name)).collect();
+        peers.iter_mut().for_each(|peer| drop(peer.child.stdin.take()));
+        for peer in &mut peers {
+            assert!(peer.child.wait().expect("ended").success());
+        }
+        assert!(!folder.exists());
+    }
+}
+
+/// Not a test, but what a process does that is stopped in its turn.
+#[test]
+#[ignore = "a part of another test"]
+fn has_its_turn_until_it_ends() {
+    let Some(folder) = std::env::var_os("HAWSER_TEST_FOLDER") else { return };
+    let folder = Folder::open(Path::new(&folder)).expect("the folder");
+    let _turn = folder.turn().expect("its turn");
+    println!("\nhas its turn");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Runs something that must end, in a thread of its own.
+fn ends(what: impl FnOnce() + Send + 'static) -> bool {
+    let (over, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        what();
+        let _ = over.send(());
+    });
+    told.recv_timeout(WATCHDOG).is_ok()
+}
+
+#[test]
+fn who_leaves_does_not_wait_for_one_that_is_stopped_in_its_turn() {
+    let folder = path();
+    let node = Node::open_in(&folder, [1; 16]);
+    let mut stopped = part("has_its_turn_until_it_ends", &folder).spawn().expect("a process");
+    let mut output = BufReader::new(stopped.stdout.take().expect("its output"));
+    hear(&mut output, "has its turn");
+    kill_process(Pid::from_child(&stopped), Signal::STOP).expect("sent");
+    assert!(ends(move || drop(node)), "it waits for its turn");
+    stopped.kill().expect("killed");
+    stopped.wait().expect("ended");
+    std::fs::remove_dir_all(&folder).expect("it is left to the launcher");
+}
+
+/// Not a test, but what a process does whose program closes descriptors that are not its own.
+#[test]
+#[ignore = "a part of another test"]
+fn ends_without_its_descriptors() {
+    let Some(folder) = std::env::var_os("HAWSER_TEST_FOLDER") else { return };
+    let node = Node::open_in(Path::new(&folder), [1; 16]);
+    let watch = Watch::open(&node, module(1), ("lo", HOME), 0, None);
+    assert!(watch.own().is_some() && node.trouble().is_none());
+    replace_descriptors();
+    drop(watch);
+    assert!(ends(move || drop(node)), "it waits for a thread that hears nothing");
+}
+
+#[test]
+fn a_process_ends_whose_program_has_closed_the_agents_descriptors() {
+    let folder = path();
+    let mut child = part("ends_without_its_descriptors", &folder).spawn().expect("a process");
+    assert!(child.wait().expect("ended").success());
+    std::fs::remove_dir_all(&folder).expect("it could not");
 }

@@ -127,11 +127,14 @@ impl Service {
         Instant::from_nanos(self.clock.nanos())
     }
 
-    /// Until the process has shut down the other end of `woken`.
+    /// Until the process has shut down the other end of `woken`, or closed what is waited with: a program may
+    /// close descriptors that are not its own.
     pub(super) fn run(mut self) {
         loop {
             let now = self.now();
-            self.waiter.wait(self.checker.next_timeout().map(|at| at - now));
+            if self.waiter.wait(self.checker.next_timeout().map(|at| at - now)).is_err() {
+                return;
+            }
             let ready = self.waiter.ready().to_vec();
             // Orders first: who asks for a socket may do so because one has just been ordered.
             if ready.contains(&WOKEN) && !self.obey() {
@@ -159,6 +162,7 @@ impl Service {
             match (&self.woken).read(&mut bytes) {
                 Ok(0) => break false,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break true,
+                Err(error) if error.kind() != ErrorKind::Interrupted => break false,
                 Ok(_) | Err(_) => {}
             }
         };

@@ -1,7 +1,6 @@
 //! Agents over real sockets on the loopback interface.
 
 use super::mail::{REPLY, Reply, Request};
-use super::node::receive;
 use super::*;
 use crate::link::{Local, random};
 use crate::wire::probe::{Body, Message, Process};
@@ -40,7 +39,7 @@ impl Member {
     /// The agent's next reply.
     fn hear(&self) -> Reply {
         let mut record = [0; REPLY];
-        let (len, _) = receive(&self.local, &mut record, Duration::from_secs(100)).expect("a reply");
+        let (len, _) = self.local.receive_within(&mut record, Duration::from_secs(100)).expect("a reply");
         Reply::parse(&record[..len]).expect("a reply")
     }
 
@@ -151,7 +150,7 @@ fn what_others_may_enter_is_no_folder_and_that_is_told() {
     std::fs::remove_dir(&folder).expect("removed, with nothing in it");
     // Alone, an agent still answers for its own process.
     let alone = Node::start(None, Some("why".to_owned()), KEY);
-    assert_eq!(alone.trouble(), Some("why"));
+    assert_eq!(alone.trouble().as_deref(), Some("why"));
     let one = node();
     let (here, there) = (Member::new(&one, 1), Member::new(&alone, 2));
     assert_eq!(here.ask_about(there.agent, there.process), Reply::Answered { id: 4, alive: true });

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mail::{REPLY, Reply, Request};
-use super::node::receive;
 use super::service::Order;
 use super::{Agent, Node};
 use crate::config;
@@ -124,7 +123,13 @@ impl Watch {
         check: Option<config::Check>,
     ) -> Self {
         let at = SocketAddr::new(interface.1, base_port);
-        let Some((local, port, key)) = join(node, process, at) else { return Self::blind() };
+        let (local, port, key) = match join(node, process, at) {
+            Ok(joined) => joined,
+            Err(why) => {
+                node.note(&format!("a module on {} has not joined it", interface.1), &why);
+                return Self::blind();
+            }
+        };
         let own = AgentAddress {
             at: SocketAddr::new(interface.1, port),
             key,
@@ -310,23 +315,31 @@ impl Drop for Watch {
         if let (Some(local), Some(agent)) = (&self.local, &self.agent)
             && agent.is_own()
         {
+            let _ = local.send(&Request::Leave.emit(), None);
             local.shut_down();
         }
     }
 }
 
 /// Tells the agent's thread that a module is there: the connection, and port and key under which the
-/// agent is asked about it. `None` if there is no agent, or it has no sockets there.
-fn join(node: &Node, process: Process, at: SocketAddr) -> Option<(Local, u16, Key)> {
+/// agent is asked about it.
+///
+/// # Errors
+/// Why there is no agent for it.
+fn join(node: &Node, process: Process, at: SocketAddr) -> Result<(Local, u16, Key), String> {
     let (port, key) = node.share(at)?;
-    let (local, end) = Local::pair().ok()?;
-    node.agent()?.order(Order::Hear(end));
-    local.send(&Request::Join { process, at }.emit(), None).ok()?;
+    let agent = node.agent().ok_or("its thread is not there")?;
     let mut record = [0; REPLY];
-    let (len, _) = receive(&local, &mut record, PATIENCE)?;
-    match Reply::parse(record.get(..len)?)? {
-        Reply::Joined { port: own, .. } if own != 0 => Some((local, port, key)),
-        _ => None,
+    let joined = Local::pair().and_then(|(local, end)| {
+        agent.order(Order::Hear(end));
+        local.send(&Request::Join { process, at }.emit(), None)?;
+        let (len, _) = local.receive_within(&mut record, PATIENCE)?;
+        Ok((local, len))
+    });
+    let (local, len) = joined.map_err(|why| format!("its thread does not answer: {why}"))?;
+    match record.get(..len).and_then(Reply::parse) {
+        Some(Reply::Joined { port: own, .. }) if own != 0 => Ok((local, port, key)),
+        _ => Err("its thread has no socket there".to_owned()),
     }
 }
 

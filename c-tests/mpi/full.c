@@ -99,6 +99,47 @@ static void synchronous_sends(void)
     free(in);
 }
 
+/* A message that a matched probe has found has to be received as well, blocking or not, short or long. */
+static void matched_probes(int length)
+{
+    char *message = allocated((size_t)length, 1);
+    int *in = allocated((size_t)many, sizeof *in);
+    MPI_Request *posted = allocated((size_t)many, sizeof *posted), found;
+    MPI_Message handle;
+    doing("matched probes beside receives", length);
+    if (check_rank == 0) {
+        for (int i = 0; i < many; i++)
+            post(&in[i], i, MPI_COMM_WORLD, &posted[i]);
+        for (int way = 0; way < 2; way++) {
+            MPI(MPI_Mprobe(1, LATE + way, MPI_COMM_WORLD, &handle, MPI_STATUS_IGNORE));
+            message[length - 1] = 0;
+            if (way == 0) {
+                MPI(MPI_Mrecv(message, length, MPI_CHAR, &handle, MPI_STATUS_IGNORE));
+            } else {
+                MPI(MPI_Imrecv(message, length, MPI_CHAR, &handle, &found));
+                MPI(MPI_Wait(&found, MPI_STATUS_IGNORE));
+            }
+            CHECK_EQ(message[length - 1], 1 + way);
+        }
+        send_token(1, 2 * LATE, MPI_COMM_WORLD);
+        doing("receives beside matched probes", length);
+        MPI(MPI_Waitall(many, posted, MPI_STATUSES_IGNORE));
+        for (int i = 0; i < many; i++)
+            CHECK_EQ(in[i], i);
+    } else {
+        for (int way = 0; way < 2; way++) {
+            message[length - 1] = (char)(1 + way);
+            MPI(MPI_Send(message, length, MPI_CHAR, 0, LATE + way, MPI_COMM_WORLD));
+        }
+        await_token(0, 2 * LATE, MPI_COMM_WORLD);
+        for (int i = 0; i < many; i++)
+            MPI(MPI_Send(&i, 1, MPI_INT, 0, i, MPI_COMM_WORLD));
+    }
+    free(posted);
+    free(in);
+    free(message);
+}
+
 static MPI_Comm lanes[THREADS];
 
 /* Bursts of receives and of sends to the same thread of the other rank, in an order of its own. */
@@ -151,6 +192,8 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     past_those_that_wait();
     synchronous_sends();
+    matched_probes(4);
+    matched_probes(30000);
     threads_that_exchange();
     return check_finish();
 }

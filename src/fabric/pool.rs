@@ -83,7 +83,11 @@ impl<W: Work> Pool<W> {
 
     /// The operation of this name, if it is in this pool; it may have ended.
     pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
-        self.slots().into_iter().find(|slot| slot.id().at == which.at).map(|slot| Standing::of(slot, which))
+        let slot = self.home.with(|list| {
+            let block = list.blocks.iter().find(|block| block_has(**block, which.at))?;
+            slots(*block).find(|slot| slot.id().at == which.at)
+        });
+        slot.map(|slot| Standing::of(slot, which))
     }
 
     /// Every operation of this pool, wherever it is.
@@ -115,6 +119,12 @@ impl<W: Work> Drop for Pool<W> {
         // SAFETY: leaked in `default`; no operation is out that could point to it.
         drop(unsafe { Box::from_raw(self.home.0.as_ptr()) });
     }
+}
+
+/// Whether this is an address in a block.
+fn block_has<W: Work>(block: Block<W>, at: usize) -> bool {
+    let first = block.addr().get();
+    (first..first + BLOCK * size_of::<Operation<W>>()).contains(&at)
 }
 
 /// The slots of a block of a free list's.

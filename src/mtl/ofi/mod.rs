@@ -8,13 +8,15 @@
 //! got it back. It holds the loan of the host's request, and ends before that is completed, once.
 //! Nothing is borrowed while the host runs.
 //!
-//! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees;
-//! `send`, `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device`
-//! messages in device memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `waiting` receives
-//! that it has no room for; `exchange` communicators without a common short id.
+//! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
+//! `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device` messages in device
+//! memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `claimed`
+//! those that only one operation can receive, `waiting` receives that it has no room for; `exchange`
+//! communicators without a common short id.
 
 mod answer;
 mod body;
+mod claimed;
 mod counters;
 mod device;
 mod doubt;

@@ -6,7 +6,7 @@ use crate::config::{self, NameList, ProgressMode, TagMode};
 use crate::fabric::Library;
 use crate::fabric::fake::{self, Buffer, Host};
 use crate::mtl::Envelope;
-use crate::wire::tag::{One, Selector};
+use crate::wire::tag::{One, Pattern, Selector};
 
 const WORLD: Comm = Comm { id: 3, rank: 0, global: true };
 const ANYBODY: Selector = Selector::ANY;
@@ -273,6 +273,52 @@ fn a_synchronous_send_ends_while_the_provider_has_no_room() {
     until(&ofi, || sent(second).is_some());
     assert_eq!((sent(first), sent(second)), (Some(Outcome::Success), Some(Outcome::Success)));
     assert_eq!((sent(late), answers()), (None, 1));
+}
+
+/// The provider is full, and what would make room comes only when the claimed message has been received.
+#[test]
+fn a_claimed_message_is_received_while_the_provider_has_no_room() {
+    let Some(ofi) = open() else { return };
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    isend(&ofi, &[3; 8], 7, false);
+    let mut claim = None;
+    until(&ofi, || {
+        claim = ofi.improbe::<One>(WORLD, ANYBODY, Selector(7)).expect("probed");
+        claim.is_some()
+    });
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.imrecv::<One>(claim.expect("found").message, place).expect("there");
+    until(&ofi, || received(&host).is_some());
+    assert_eq!(host.buffer.bytes(), [3; 8]);
+}
+
+/// The place in the provider that comes free belongs to a claimed message, which nobody else can receive, and not to
+/// the receive that comes first.
+#[test]
+fn no_receive_takes_the_place_of_a_claimed_message() {
+    let Some(ofi) = open() else { return };
+    isend(&ofi, &[3; 8], 7, false);
+    let operation = ofi.pool.take(Body::Wait(Seen::NOTHING));
+    let want = Pattern { bits: One::send(WORLD.id, 0, 7), ignore: 0 };
+    let mut found = None;
+    let mut operation = Some(operation);
+    until(&ofi, || {
+        let operation = operation.take().unwrap_or_else(|| ofi.pool.take(Body::Wait(Seen::NOTHING)));
+        found = ofi.ask::<One>(0, Address::ANY, want, true, operation).expect("asked");
+        found.is_some()
+    });
+    ofi.unexpected.queue.with(|queue| {
+        queue.receive_nothing(found.take().expect("claimed"));
+        queue.show(&ofi.unexpected);
+    });
+    for in_place in [true, false] {
+        irecv(&ofi, 8, Selector(9), in_place);
+    }
+    let waiting = || ofi.unexpected.queue.with(|queue| queue.waiting.len());
+    assert_eq!(waiting(), 2, "they come after it");
+    assert!(ofi.fetch_rest::<One>(), "there is room");
+    ofi.post_waiting();
+    assert_eq!(waiting(), 0);
 }
 
 /// No answer comes to a send that has failed, and its receive does not wait for room any more.

@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::body::{Lent, Op, Seen};
+use super::claimed::{Claimed, Unfetched};
 use super::waiting::Posting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Id, Info, Place, PostError, Unposted};
+use crate::fabric::{Address, Id, Info};
 use crate::mtl::{Envelope, Outcome, Request, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::{Layout, Pattern, Selector};
@@ -35,7 +36,7 @@ const MOST_AT_ONCE: usize = 4096;
 /// A message of this endpoint, never the same twice, and never 0. A later one has a greater number.
 pub type MessageKey = u64;
 /// No message.
-const NO_MESSAGE: MessageKey = 0;
+pub(super) const NO_MESSAGE: MessageKey = 0;
 
 /// The unexpected messages that lie here, and how it is decided when to take more over.
 pub(super) struct Unexpected<H: Upcalls> {
@@ -72,13 +73,14 @@ pub(super) struct Queue<H: Upcalls> {
     /// Taken over, and matched by a probe, or by a receive that waits for the bytes.
     matched: BTreeMap<MessageKey, Message<H>>,
     /// Claimed by matched probes, and still in the provider.
-    claimed: BTreeMap<MessageKey, Claimed<H>>,
+    pub(super) claimed: BTreeMap<MessageKey, Claimed<H>>,
     /// Receives of answers that wait, in order.
     pub(super) answers: VecDeque<Posting<H>>,
     /// Receives that wait, in order.
     pub(super) waiting: VecDeque<Posting<H>>,
-    /// Claimed, while the provider has no room to receive them.
-    unfetched: VecDeque<Unfetched<H>>,
+    /// Claimed, while the provider has no room to receive them. They go before all that waits: nobody else can
+    /// receive them, and while they are not, the provider keeps them.
+    pub(super) unfetched: VecDeque<Unfetched<H>>,
     /// A receive of no message, which keeps a place in the provider.
     pub(super) reserve: Option<Id>,
 }
@@ -93,24 +95,10 @@ pub(super) struct Message<H: Upcalls> {
     receive: Option<Lent<H>>,
 }
 
-enum Bytes {
+pub(super) enum Bytes {
     OnTheirWay,
     Here(Box<[u8]>),
     Lost,
-}
-
-/// A message in the provider that only the operation that claimed it can receive.
-struct Claimed<H: Upcalls> {
-    operation: Op<H>,
-    comm: H::Comm,
-    context: usize,
-    seen: Seen,
-}
-
-struct Unfetched<H: Upcalls> {
-    operation: Op<H>,
-    context: usize,
-    bits: u64,
 }
 
 /// A message, matched with the receive that gets it.
@@ -213,7 +201,7 @@ impl<H: Upcalls> Queue<H> {
         }
     }
 
-    fn next(&mut self) -> MessageKey {
+    pub(super) fn next(&mut self) -> MessageKey {
         self.last += 1;
         self.last
     }
@@ -223,17 +211,22 @@ impl<H: Upcalls> Queue<H> {
         !self.messages.is_empty()
     }
 
+    /// Whether claimed messages wait for room.
+    pub(super) fn is_fetching(&self) -> bool {
+        !self.unfetched.is_empty()
+    }
+
     /// Tells those who do not look in here how things stand.
     pub(super) fn show(&self, unexpected: &Unexpected<H>) {
         let waiting = self.is_awaiting();
-        let long_way = unexpected.always || self.taking_over || waiting || self.has_messages();
+        let here = waiting || self.has_messages() || self.is_fetching();
+        let long_way = unexpected.always || self.taking_over || here;
         unexpected.long_way.store(long_way, Ordering::Relaxed);
         unexpected.waiting.store(waiting, Ordering::Relaxed);
         if waiting {
             unexpected.patience.store(PATIENCE_OF_WAITING, Ordering::Relaxed);
         }
-        let watch = unexpected.needed || waiting || self.has_messages() || !self.unfetched.is_empty();
-        unexpected.watch.store(watch, Ordering::Relaxed);
+        unexpected.watch.store(unexpected.needed || here, Ordering::Relaxed);
     }
 
     /// The oldest message that matches.
@@ -258,7 +251,7 @@ impl<H: Upcalls> Queue<H> {
     }
 
     /// A claimed message is received now, if its bytes are here, or as soon as they are.
-    fn receive(&mut self, key: MessageKey, receive: Lent<H>) -> Result<Option<Found<H>>> {
+    pub(super) fn receive(&mut self, key: MessageKey, receive: Lent<H>) -> Result<Option<Found<H>>> {
         let message = self.matched.get_mut(&key).filter(|message| message.receive.is_none());
         let message = message.ok_or(Error::NotFound)?;
         if let Bytes::OnTheirWay = message.bytes {
@@ -270,7 +263,7 @@ impl<H: Upcalls> Queue<H> {
     }
 
     /// The bytes of a message have arrived, or never will. It comes back if a receive waits for it.
-    fn arrived(&mut self, key: MessageKey, bytes: Bytes) -> Option<Found<H>> {
+    pub(super) fn arrived(&mut self, key: MessageKey, bytes: Bytes) -> Option<Found<H>> {
         if let Some(message) = self.messages.get_mut(&key) {
             message.bytes = bytes;
             return None;
@@ -280,42 +273,6 @@ impl<H: Upcalls> Queue<H> {
         let receive = message.receive.take()?;
         Some(Found { message: self.matched.remove(&key)?, receive })
     }
-
-    /// Begins to bring a message here.
-    fn fetch(&mut self, key: MessageKey, context: usize, mut operation: Op<H>, seen: &Seen) {
-        counters::TAKEN_OVER.add(1);
-        counters::COPIED_RECEIVES.add(1);
-        counters::COPIED_BYTES.add(seen.len as u64);
-        *operation = Body::Fetch { message: key };
-        operation.hold_bytes(room(seen.len));
-        self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
-    }
-
-    /// Lets the provider get rid of what was claimed, and of which nobody wants more.
-    pub(super) fn receive_nothing(&mut self, peeked: Peeked<H>) {
-        let Peeked { mut operation, context, seen } = peeked;
-        *operation = Body::Fetch { message: NO_MESSAGE };
-        operation.hold_bytes(Box::default());
-        self.unfetched.push_back(Unfetched { operation, context, bits: seen.bits });
-    }
-
-    /// Notes what a matched probe claimed.
-    fn claim(&mut self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
-        let key = self.next();
-        let Peeked { operation, context, seen } = peeked;
-        self.claimed.insert(key, Claimed { operation, comm, context, seen });
-        key
-    }
-}
-
-/// Room for so many bytes. A sender can say any length: where there is no memory for it there is none, and the
-/// message is lost as one that did not fit.
-fn room(len: usize) -> Box<[u8]> {
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(len).is_ok() {
-        bytes.resize(len, 0_u8);
-    }
-    bytes.into_boxed_slice()
 }
 
 impl<H: Upcalls> Ofi<H> {
@@ -424,68 +381,6 @@ impl<H: Upcalls> Ofi<H> {
         true
     }
 
-    /// Brings messages here as far as the provider has room; false when it has not.
-    pub(super) fn fetch_rest<L: Layout>(&self) -> bool {
-        loop {
-            let failed = self.unexpected.queue.with(|queue| {
-                while let Some(Unfetched { operation, context, bits }) = queue.unfetched.pop_front() {
-                    let Err(Unposted { given: operation, error }) =
-                        self.context(context).take(Address::ANY, bits, 0, operation)
-                    else {
-                        continue;
-                    };
-                    if let PostError::Refused(_) = error {
-                        return Ok(operation);
-                    }
-                    queue.unfetched.push_front(Unfetched { operation, context, bits });
-                    self.deferred.store(true, Ordering::Relaxed);
-                    let Some(reserve) = queue.reserve.take() else { return Err(false) };
-                    self.cancel_own(0, reserve);
-                }
-                Err(true)
-            });
-            match failed {
-                Err(all) => return all,
-                // Claimed and not to be had: whoever receives it learns that.
-                Ok(operation) => self.fetched::<L>(operation, false),
-            }
-        }
-    }
-
-    /// The bytes of a message have arrived here, or are lost.
-    pub(super) fn fetched<L: Layout>(&self, operation: Op<H>, well: bool) {
-        let Body::Fetch { message } = *operation else { return };
-        let bytes = operation.end().bytes.filter(|_| well).map_or(Bytes::Lost, Bytes::Here);
-        if let Some(found) = self.unexpected.queue.with(|queue| queue.arrived(message, bytes)) {
-            self.hand_over::<L>(found);
-        }
-    }
-
-    /// Receives the message that a matched probe claimed.
-    ///
-    /// # Errors
-    /// There is no such message, or the provider refuses to receive it. Then the request is not completed.
-    pub fn imrecv<L: Layout>(&self, message: MessageKey, place: Place<Body<H>>) -> Result<()> {
-        let (claimed, found) = self.unexpected.queue.with(|queue| {
-            let receive = place.vacate();
-            match queue.claimed.remove(&message) {
-                Some(claimed) => Ok((Some((claimed, receive)), None)),
-                None => queue.receive(message, receive).map(|found| (None, found)),
-            }
-        })?;
-        if let Some(found) = found {
-            self.hand_over::<L>(found);
-        }
-        let Some((Claimed { mut operation, comm, context, seen }, receive)) = claimed else { return Ok(()) };
-        let source = seen.envelope::<L>().source;
-        let from = if L::DIRECTED { self.address(comm, source, 0)? } else { Address::ANY };
-        operation.adopt(receive);
-        self.land(&mut operation);
-        *operation = Body::Claimed { comm, seen };
-        let take = |operation| self.context(context).take(from, seen.bits & !L::SYNC, L::SYNC, operation);
-        self.post::<L, _, _>(operation, take).map_err(|(error, _)| error)
-    }
-
     /// Ends the receive that a message was matched with.
     pub(super) fn hand_over<L: Layout>(&self, found: Found<H>) {
         let Found { message: Message { seen, comm, bytes, .. }, mut receive } = found;
@@ -510,14 +405,5 @@ impl<H: Upcalls> Ofi<H> {
             Bytes::Here(_) | Bytes::Lost | Bytes::OnTheirWay => Outcome::Failed,
         };
         receive.end().received(Envelope { len, ..envelope }, outcome);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn an_absurd_length_gets_no_room() {
-        assert_eq!(super::room(3)[..], [0; 3]);
-        assert!(super::room(usize::MAX).is_empty() && super::room(isize::MAX as usize).is_empty());
     }
 }

@@ -168,7 +168,7 @@ impl<H: Upcalls> Ofi<H> {
     /// Posts what finds nothing here, if nothing waits before it, and there is room.
     fn post_or_wait(&self, queue: &mut Queue<H>, posting: Posting<H>) -> Step<H> {
         let unexpected = &self.unexpected;
-        if queue.taking_over || queue.is_awaiting() {
+        if queue.taking_over || queue.is_awaiting() || queue.is_fetching() {
             queue.wait(posting, unexpected);
             return Step::Done;
         }

@@ -28,12 +28,11 @@ pub(super) struct Limits {
     pub(super) refusal_timeout: u64,
     /// Such a silence is told.
     pub(super) silence: u64,
-    pub(super) receive_capacity: u64,
     pub(super) protect: bool,
 }
 
 impl Limits {
-    pub(super) fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
+    pub(super) fn new(config: &config::Usnic) -> Self {
         let retransmit = nanos(config.retransmit).max(1);
         let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
         Self {
@@ -52,7 +51,6 @@ impl Limits {
                 0 => SILENCE,
                 timeout => (timeout / 20).max(LEAST_SILENCE),
             },
-            receive_capacity: receive_capacity as u64,
             protect: config.protect_payload,
         }
     }

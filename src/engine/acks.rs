@@ -33,7 +33,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
-        let flags = Flags::ACKNOWLEDGES.with(Flags::HEARD_AGAIN, retransmission);
+        let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
         Piggyback { flags, echo, credit: credit as u32, ack: self.receive.window.next() }
     }
 }
@@ -89,16 +89,16 @@ impl<M: Memory> Engine<M> {
             }
             self.counters.num_ack_sends.add(1);
             let body = Body::Ack(bitmap);
-            let said = Outgoing { seq: first, body, ..Outgoing::default() };
-            return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
+            let packet = Outgoing { seq: first, body, ..Outgoing::default() };
+            return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
         }
         None
     }
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
     #[inline(never)]
-    pub(super) fn note_data(&mut self, index: u32, heard: &AckInfo, at: Instant, new: bool) {
-        self.note(index, heard, at, new);
+    pub(super) fn note_data(&mut self, index: u32, info: &AckInfo, at: Instant, new: bool) {
+        self.note(index, info, at, new);
     }
 
     /// The same, for the common packet.
@@ -178,67 +178,67 @@ impl<M: Memory> Engine<M> {
 
     /// Takes the room back from an endpoint that has long been silent. Whether it still stands in line.
     fn review(&mut self, index: u32) -> bool {
-        let (now, woken) = (self.now, self.woken);
+        let (now, resumed) = (self.now, self.resumed);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
-        let silent = now.since(endpoint.receive.last_data.max(woken));
+        let silent = now.since(endpoint.receive.last_data.max(resumed));
         endpoint.receive.is_listed = self.budget.review(&mut endpoint.receive.share, silent);
         endpoint.receive.is_listed
     }
 
     /// What the peer's packet acknowledges.
     #[inline(never)]
-    pub(super) fn handle_ack(&mut self, index: u32, heard: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
-        self.acknowledge(index, heard, bitmap, at);
+    pub(super) fn handle_ack(&mut self, index: u32, info: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
+        self.acknowledge(index, info, bitmap, at);
     }
 
     /// The same, for the common packet.
     #[inline(always)]
-    pub(super) fn acknowledge(&mut self, index: u32, heard: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
-        let awake = self.awake_time();
-        let (woken, most) = (self.woken, self.limits.window);
+    pub(super) fn acknowledge(&mut self, index: u32, info: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
+        let running = self.running_time();
+        let (resumed, most) = (self.resumed, self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if heard.ack > endpoint.send.window.next() {
+        if info.ack > endpoint.send.window.next() {
             self.counters.num_bad_acks.add(1);
             return;
         }
         let newer = endpoint.receive.newest_stamp.is_none_or(|(stamp, when)| {
-            (heard.stamp.wrapping_sub(stamp) as i32) > 0 || at.since(when) > ROUND * MICRO / 2
+            (info.stamp.wrapping_sub(stamp) as i32) > 0 || at.since(when) > ROUND * MICRO / 2
         });
-        let same = endpoint.receive.newest_stamp.is_some_and(|(stamp, _)| stamp == heard.stamp);
+        let same = endpoint.receive.newest_stamp.is_some_and(|(stamp, _)| stamp == info.stamp);
         if newer {
-            endpoint.receive.newest_stamp = Some((heard.stamp, at));
-            endpoint.last_heard = awake;
+            endpoint.receive.newest_stamp = Some((info.stamp, at));
+            endpoint.last_heard = running;
             endpoint.send.probe.note_heard();
         }
         let mut is_credit_news = false;
         if newer || same {
-            is_credit_news = endpoint.send.credit.set(u64::from(heard.credit), most);
+            is_credit_news = endpoint.send.credit.set(u64::from(info.credit), most);
         }
-        if heard.ack < endpoint.send.window.base() {
+        if info.ack < endpoint.send.window.base() {
             self.counters.num_old_dup_acks.add(1);
             return;
         }
         // All but the first packets of a run say nothing that is new.
-        let is_echo = heard.ack == endpoint.send.window.base() && heard.echo == 0 && bitmap.is_none();
+        let is_echo = info.ack == endpoint.send.window.base() && info.echo == 0 && bitmap.is_none();
         if is_echo && !is_credit_news && endpoint.phase == Phase::Open {
             return;
         }
-        let arrived = heard.arrival.at().filter(|_| heard.echo != 0 && newer);
-        let sample = arrived.map(|arrived| arrived.stamp().wrapping_sub(heard.echo));
+        let arrived = info.arrival.at().filter(|_| info.echo != 0 && newer);
+        let sample = arrived.map(|arrived| arrived.stamp().wrapping_sub(info.echo));
         // A packet that waited while we slept says nothing about the path.
         if let Some(sample) = sample.filter(|sample| *sample as i32 >= 0)
             && let trip = u64::from(sample) * MICRO
-            && at.since(woken) >= trip
+            && at.since(resumed) >= trip
         {
             let oldest =
                 endpoint.send.window.get(endpoint.send.window.base()).filter(|oldest| oldest.resends == 0);
-            let answer = oldest.filter(|_| heard.ack > endpoint.send.window.base());
+            let answer = oldest.filter(|_| info.ack > endpoint.send.window.base());
             if endpoint.send.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
                 endpoint.send.congestion.seek_least_round_trip();
             }
-            endpoint.send.congestion.note_round_trip(trip.max(MICRO), heard.read_late(at));
+            endpoint.send.congestion.note_round_trip(trip.max(MICRO), info.read_late(at));
         }
-        let heard_again = heard.flags.has(Flags::HEARD_AGAIN);
+        let acks_retransmission = info.flags.has(Flags::ACKS_RETRANSMISSION);
         let mut news = false;
         let before = endpoint.send.window.base();
         let mut ledger = Ledger {
@@ -247,25 +247,25 @@ impl<M: Memory> Engine<M> {
             events: &mut self.events,
             expected: &mut self.expected,
         };
-        while endpoint.send.window.base() < heard.ack {
+        while endpoint.send.window.base() < info.ack {
             let Some(segment) = endpoint.send.window.pop() else { break };
             news = true;
             if segment.state != State::Arrived {
-                ledger.note_arrival(endpoint, &segment, at, heard_again);
+                ledger.note_arrival(endpoint, &segment, at, acks_retransmission);
             }
         }
         if let Some(bitmap) = bitmap {
             for ahead in bitmap.iter() {
-                let Some(seq) = heard.seq.checked_add(ahead) else { break };
+                let Some(seq) = info.seq.checked_add(ahead) else { break };
                 let segment = endpoint.send.window.get_mut(seq);
                 if let Some(segment) = segment.filter(|segment| segment.state != State::Arrived) {
                     let copy = *segment;
                     segment.state = State::Arrived;
                     news = true;
-                    ledger.note_arrival(endpoint, &copy, at, heard_again);
+                    ledger.note_arrival(endpoint, &copy, at, acks_retransmission);
                 }
             }
-            if heard.ack == before && !endpoint.send.window.is_empty() {
+            if info.ack == before && !endpoint.send.window.is_empty() {
                 self.counters.num_dup_acks.add(1);
             }
         }
@@ -307,12 +307,18 @@ impl<M: Memory> Engine<M> {
 impl<M> Ledger<'_, M> {
     /// A segment is known to have arrived, in sequence or not.
     #[inline(always)]
-    fn note_arrival(&mut self, endpoint: &mut Endpoint, segment: &Segment, at: Instant, heard_again: bool) {
+    fn note_arrival(
+        &mut self,
+        endpoint: &mut Endpoint,
+        segment: &Segment,
+        at: Instant,
+        acks_retransmission: bool,
+    ) {
         if segment.state == State::InFlight {
             endpoint.send.note_landed(segment.charge);
         }
-        let least = endpoint.send.rtt.least();
-        let hasty = segment.resends > 0 && (!heard_again || at.since(segment.sent) < least);
+        let least = endpoint.send.rtt.min();
+        let hasty = segment.resends > 0 && (!acks_retransmission || at.since(segment.sent) < least);
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
             endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.send.path.width();

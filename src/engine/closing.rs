@@ -63,7 +63,7 @@ impl<M: Memory> Engine<M> {
             Phase::Closing if endpoint.closes >= CLOSES => self.finish_close(index),
             Phase::Draining | Phase::Closing => {
                 endpoint.phase = Phase::Closing;
-                let wait = endpoint.send.rtt.timeout(self.limits.ack_delay) << endpoint.closes;
+                let wait = endpoint.send.rtt.probe_timeout(self.limits.ack_delay) << endpoint.closes;
                 endpoint.timers.set(Timer::Close, now.plus(wait.min(self.limits.retransmit_max)));
                 endpoint.closes += 1;
                 self.notify(index, Notice::Close);
@@ -173,8 +173,8 @@ impl<M: Memory> Engine<M> {
                 _ => continue,
             };
             let piggyback = self.piggyback(index)?;
-            let said = Outgoing { seq, body, ..Outgoing::default() };
-            return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
+            let packet = Outgoing { seq, body, ..Outgoing::default() };
+            return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
         }
         None
     }

@@ -56,7 +56,7 @@ pub struct Engine<M> {
     /// Endpoints with something to send again.
     pub(super) resending: VecDeque<u32>,
     /// Endpoints that have used up their send credits in this pass.
-    pub(super) exhausted: Vec<u32>,
+    pub(super) out_of_send_credits: Vec<u32>,
     pub(super) immediate_acks: VecDeque<u32>,
     pub(super) delayed_acks: VecDeque<(Instant, u32)>,
     /// Endpoints with a packet without a sequence number to be sent, one for each of them.
@@ -75,8 +75,8 @@ pub struct Engine<M> {
 
     pub(super) now: Instant,
     /// How long nobody called, in all.
-    pub(super) slept: u64,
-    pub(super) woken: Instant,
+    pub(super) suspended: u64,
+    pub(super) resumed: Instant,
     /// What is read before that may have come while nobody looked, where the link has not noted when.
     pub(super) backlog_until: Instant,
     /// When the datagram came that is handled.
@@ -103,7 +103,7 @@ impl<M: Memory> Engine<M> {
             events: VecDeque::new(),
             ready: VecDeque::new(),
             resending: VecDeque::new(),
-            exhausted: Vec::new(),
+            out_of_send_credits: Vec::new(),
             immediate_acks: VecDeque::new(),
             delayed_acks: VecDeque::new(),
             notices: VecDeque::new(),
@@ -116,8 +116,8 @@ impl<M: Memory> Engine<M> {
             turn: 0,
             turn_bytes: 0,
             now,
-            slept: 0,
-            woken: Instant::ORIGIN,
+            suspended: 0,
+            resumed: Instant::ORIGIN,
             backlog_until: Instant::ORIGIN,
             arrival: Arrival::Unknown,
             deferred: None,
@@ -150,7 +150,7 @@ impl<M: Memory> Engine<M> {
             endpoint.connection = connection.wrapping_add(1).max(1);
             endpoint.earlier = earlier;
         }
-        (endpoint.last_heard, endpoint.silence_reported) = (self.awake_time(), self.awake_time());
+        (endpoint.last_heard, endpoint.silence_reported) = (self.running_time(), self.running_time());
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
             endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
@@ -186,7 +186,7 @@ impl<M: Memory> Engine<M> {
             heard: endpoint.peer_connection != 0,
             took_longest: endpoint.took_longest,
             round_trip: Duration::from_nanos(endpoint.send.rtt.smoothed()),
-            least_round_trip: Duration::from_nanos(endpoint.send.rtt.least()),
+            least_round_trip: Duration::from_nanos(endpoint.send.rtt.min()),
             in_flight: endpoint.send.in_flight as usize,
             congestion_window: endpoint.send.congestion.window() as usize,
             credit: endpoint.send.credit.segments() as usize,
@@ -341,15 +341,15 @@ impl<M: Memory> Engine<M> {
         let wanted = self.next_timeout().unwrap_or(now).max(self.now);
         let late = now.since(wanted);
         if late > SUSPENDED {
-            self.slept = self.slept.saturating_add(late);
-            self.woken = now;
+            self.suspended = self.suspended.saturating_add(late);
+            self.resumed = now;
         }
     }
 
     /// The clock without the times at which nobody called.
     #[inline]
-    pub(super) fn awake_time(&self) -> Instant {
-        Instant::from_nanos(self.now.nanos().saturating_sub(self.slept))
+    pub(super) fn running_time(&self) -> Instant {
+        Instant::from_nanos(self.now.nanos().saturating_sub(self.suspended))
     }
 
     /// The place of an endpoint that the user may use.

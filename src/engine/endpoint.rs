@@ -139,7 +139,7 @@ impl Endpoint {
     /// When the peer is to be asked again, if nothing is heard before.
     #[inline]
     pub(super) fn probe_due(&self, ack_delay: u64, most: u64) -> Instant {
-        self.send.probe.due(self.send.rtt.timeout(ack_delay), most)
+        self.send.probe.due(self.send.rtt.probe_timeout(ack_delay), most)
     }
 
     /// When it has to be looked at without anything happening.

@@ -23,7 +23,7 @@ pub(super) struct Limits {
     pub(super) retransmit: u64,
     pub(super) retransmit_max: u64,
     /// No peer is asked again before that.
-    pub(super) least_patience: u64,
+    pub(super) least_probe_timeout: u64,
     pub(super) peer_timeout: u64,
     pub(super) refusal_timeout: u64,
     /// Such a silence is told.
@@ -44,7 +44,7 @@ impl Limits {
             ack_delay: nanos(config.ack_delay),
             retransmit,
             retransmit_max,
-            least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
+            least_probe_timeout: Rtt::least_probe_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
             refusal_timeout: nanos(config.refusal_timeout),
             silence: match nanos(config.peer_timeout) {

@@ -45,9 +45,9 @@ impl<M: Memory> Engine<M> {
                 let expires = if overtaken >= endpoint.send.reordering.threshold() {
                     now
                 } else if overtaken > 0 {
-                    segment.sent.plus(endpoint.send.rtt.patience())
+                    segment.sent.plus(endpoint.send.rtt.loss_delay())
                 } else if segment.sent < endpoint.send.newest_arrival {
-                    segment.sent.plus(2 * endpoint.send.rtt.timeout(ack_delay))
+                    segment.sent.plus(2 * endpoint.send.rtt.probe_timeout(ack_delay))
                 } else {
                     break;
                 };
@@ -122,7 +122,7 @@ impl<M: Memory> Engine<M> {
 
     /// Asks a peer that has been silent for too long, or gives it up.
     fn handle_probe_timeout(&mut self, index: u32) {
-        let (now, awake) = (self.now, self.awake_time());
+        let (now, running) = (self.now, self.running_time());
         let (ack_delay, most) = (self.limits.ack_delay, self.limits.retransmit_max);
         let timeout = self.limits.peer_timeout;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
@@ -131,7 +131,7 @@ impl<M: Memory> Engine<M> {
         }
         if endpoint.send.in_flight == 0 {
             if endpoint.is_waiting() && endpoint.deadline(ack_delay, most).is_some_and(|at| at <= now) {
-                endpoint.last_heard = awake;
+                endpoint.last_heard = running;
                 self.push_keepalive(index);
             }
             return;
@@ -139,15 +139,15 @@ impl<M: Memory> Engine<M> {
         if endpoint.probe_due(ack_delay, most) > now {
             return;
         }
-        if is_silent_for_too_long(endpoint.last_heard, awake, endpoint.send.probe.unanswered(), timeout) {
+        if is_silent_for_too_long(endpoint.last_heard, running, endpoint.send.probe.unanswered(), timeout) {
             self.lose_peer(index);
             return;
         }
         let quiet_since = endpoint.last_heard.max(endpoint.silence_reported);
         let reports =
-            endpoint.send.probe.unanswered() >= ASKED && awake.since(quiet_since) >= self.limits.silence;
+            endpoint.send.probe.unanswered() >= ASKED && running.since(quiet_since) >= self.limits.silence;
         if reports {
-            endpoint.silence_reported = awake;
+            endpoint.silence_reported = running;
         }
         endpoint.send.probe.note_timeout(now);
         self.check_ready(index);
@@ -224,10 +224,10 @@ impl<M: Memory> Engine<M> {
     /// the peer is not lost yet; it is asked as seldom as before.
     pub fn handle_alive(&mut self, endpoint: EndpointId, now: Instant) {
         self.settle(now);
-        let awake = self.awake_time();
+        let running = self.running_time();
         let Some(index) = self.place(endpoint) else { return };
         if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.last_heard = awake;
+            endpoint.last_heard = running;
         }
     }
 
@@ -248,10 +248,10 @@ impl<M: Memory> Engine<M> {
         word: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
     ) {
         self.settle(now);
-        let awake = self.awake_time();
+        let running = self.running_time();
         let Some(index) = self.place(endpoint) else { return };
         let Some(peer) = self.endpoints.at_mut(index) else { return };
-        let verdict = word(&mut peer.evidence, peer.last_heard, awake);
+        let verdict = word(&mut peer.evidence, peer.last_heard, running);
         match (peer.phase, verdict) {
             (Phase::Closing, _) => self.handle_close_ack(index),
             (Phase::Open | Phase::Draining, Verdict::Ended) => self.lose_peer(index),

@@ -102,7 +102,7 @@ pub(super) enum Notice {
 /// What remains to be done for a datagram that was handed up.
 pub(super) struct Deferred {
     pub(super) index: u32,
-    pub(super) heard: AckInfo,
+    pub(super) info: AckInfo,
     pub(super) at: Instant,
     /// A packet that left in the meantime has acknowledged it.
     pub(super) answered: bool,

@@ -93,7 +93,7 @@ impl PendingAck {
     /// the first have waited for each other: no queue was there before.
     #[inline(always)]
     pub(super) fn note_packet(&mut self, packet: &AckInfo, read: Instant) {
-        self.retransmission |= packet.flags.has(Flags::AGAIN);
+        self.retransmission |= packet.flags.has(Flags::RETRANSMISSION);
         // How long it had waited here is not the network's.
         let Some(arrived) = packet.arrival.at() else { return };
         let this = Echo { stamp: packet.stamp, arrived, read };
@@ -175,7 +175,7 @@ impl PendingAck {
     pub(super) fn answer(&mut self, deferred: &mut Deferred) {
         if !deferred.answered {
             deferred.answered = true;
-            self.note_packet(&deferred.heard, deferred.at);
+            self.note_packet(&deferred.info, deferred.at);
         }
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn that_a_packet_was_sent_again_is_told_whenever_it_came() {
         let mut pending = PendingAck::default();
-        let flags = Flags::AGAIN;
+        let flags = Flags::RETRANSMISSION;
         let info = AckInfo { flags, stamp: 5, echo: 0, credit: 0, seq: 0, ack: 0, arrival: Arrival::Unknown };
         pending.note_packet(&info, Instant::ORIGIN);
         assert!(pending.retransmission && pending.echo.is_none());

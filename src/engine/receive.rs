@@ -69,7 +69,7 @@ impl<M: Memory> Engine<M> {
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
         self.deferred =
-            Some(Deferred { index, heard: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
+            Some(Deferred { index, info: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -113,7 +113,7 @@ impl<M: Memory> Engine<M> {
             self.counters.num_fast_recvs.add(1);
             self.deferred = Some(Deferred {
                 index,
-                heard: AckInfo::of(repr, self.arrival),
+                info: AckInfo::of(repr, self.arrival),
                 at: self.now,
                 answered: false,
             });
@@ -135,12 +135,12 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
-        let Some(Deferred { index, heard, at, answered }) = self.deferred.take() else { return };
-        if heard.flags.has(Flags::ACKNOWLEDGES) {
-            self.acknowledge(index, &heard, None, at);
+        let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
+        if info.flags.has(Flags::ACKNOWLEDGES) {
+            self.acknowledge(index, &info, None, at);
         }
         if !answered {
-            self.note(index, &heard, at, true);
+            self.note(index, &info, at, true);
         } else if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.receive.last_data = at;
         }
@@ -207,7 +207,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &AckInfo::of(repr, self.arrival);
+        let info = &AckInfo::of(repr, self.arrival);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
@@ -217,7 +217,7 @@ impl<M: Memory> Engine<M> {
         }
         if repr.flags.has(Flags::ACKNOWLEDGES) {
             let bitmap = if let Body::Ack(bitmap) = &repr.body { Some(bitmap) } else { None };
-            self.handle_ack(index, heard, bitmap, now);
+            self.handle_ack(index, info, bitmap, now);
         }
         match repr.body {
             Body::Ack(_) => {
@@ -254,17 +254,17 @@ impl<M: Memory> Engine<M> {
             Verdict::New => {}
             Verdict::Duplicate => {
                 self.counters.num_dup_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
             Verdict::Below => {
                 self.counters.num_oow_low_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
             Verdict::Above => {
                 self.counters.num_oow_high_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
         }
@@ -314,7 +314,7 @@ impl<M: Memory> Engine<M> {
                     _ => endpoint.receive.window.accept(repr.seq),
                 }
             }
-            self.note_data(index, heard, now, true);
+            self.note_data(index, info, now, true);
         }
         received
     }

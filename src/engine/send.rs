@@ -152,7 +152,7 @@ impl<M: Memory> Engine<M> {
         let (index, now) = (key.index, self.now);
         let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.send.window.is_empty() {
-            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
         }
         let seq = endpoint.send.window.next();
         let channel = Channel::Priority;
@@ -178,8 +178,8 @@ impl<M: Memory> Engine<M> {
             self.timers.set(at, key);
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full());
-        let said = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -231,7 +231,7 @@ impl<M: Memory> Engine<M> {
     fn end_pass(&mut self) {
         self.pass += 1;
         self.resent = 0;
-        while let Some(index) = self.exhausted.pop() {
+        while let Some(index) = self.out_of_send_credits.pop() {
             self.check_ready(index);
         }
     }
@@ -329,7 +329,7 @@ impl<M: Memory> Engine<M> {
                 return None;
             }
             if endpoint.send.sent_in_pass >= self.limits.send_credits {
-                self.exhausted.push(index);
+                self.out_of_send_credits.push(index);
                 return None;
             }
             endpoint.send.sent_in_pass += 1;
@@ -377,7 +377,7 @@ impl<M: Memory> Engine<M> {
                 self.ready.pop_front();
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
             }
             if !tiny {
                 self.expected += 1;
@@ -436,9 +436,9 @@ impl<M: Memory> Engine<M> {
             self.timers.set(at, key);
         }
         let asks = last || endpoint.send.is_full();
-        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
-        let said = Outgoing { flags, tag, length, seq, body };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
+        let packet = Outgoing { flags, tag, length, seq, body };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -450,11 +450,11 @@ impl<M: Memory> Engine<M> {
         index: u32,
         channel: Channel,
         pieces: [Option<Piece<M>>; 2],
-        said: &Outgoing,
+        packet: &Outgoing,
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, packet, piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -487,7 +487,7 @@ impl Endpoint {
     /// for an answer.
     #[inline(always)]
     fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
-        let soon = now.plus(limits.least_patience);
+        let soon = now.plus(limits.least_probe_timeout);
         if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }
 
@@ -499,13 +499,13 @@ impl Endpoint {
         limits: &Limits,
         now: Instant,
         pieces: &[Option<Piece<M>>; 2],
-        said: &Outgoing,
+        packet: &Outgoing,
         piggyback: &Piggyback,
     ) -> Header {
         let mut header = Repr {
-            flags: piggyback.flags.with(said.flags, true).with(Flags::PROTECTED, limits.protect),
-            tag: said.tag,
-            length: said.length,
+            flags: piggyback.flags.with(packet.flags, true).with(Flags::PROTECTED, limits.protect),
+            tag: packet.tag,
+            length: packet.length,
             connection: self.connection,
             name: identity.name,
             incarnation: identity.incarnation,
@@ -514,9 +514,9 @@ impl Endpoint {
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
-            seq: said.seq,
+            seq: packet.seq,
             ack: piggyback.ack,
-            body: said.body,
+            body: packet.body,
         }
         .emit();
         if limits.protect {

@@ -99,7 +99,7 @@ impl SendHalf {
         if !self.peer_allows(u64::from(charge)) {
             return Err(Blocked::FlowControl);
         }
-        match self.congestion.wait(now, self.rtt.least()) {
+        match self.congestion.wait(now, self.rtt.min()) {
             None => Ok(()),
             Some(until) => Err(Blocked::Pacing(until)),
         }
@@ -143,13 +143,13 @@ impl SendHalf {
     #[inline(always)]
     pub(super) fn note_sent(&mut self, charge: u32, now: Instant) {
         if self.in_flight == 0 {
-            self.credit.note_idle(now.since(self.last_sent), self.rtt.least());
+            self.credit.note_idle(now.since(self.last_sent), self.rtt.min());
         }
         self.in_flight += 1;
         self.in_flight_bytes += u64::from(charge);
         self.last_sent = now;
         self.probe.note_sent(now);
-        self.congestion.note_sent(now, self.rtt.least());
+        self.congestion.note_sent(now, self.rtt.min());
     }
 
     /// A segment is not under way any more: it has arrived, or is lost.

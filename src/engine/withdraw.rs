@@ -105,7 +105,7 @@ impl<M: Memory> Engine<M> {
                 (rest.start, rest.untouched) = (rest.start + cut.len, false);
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
             }
             self.expected += 1;
             let seq = endpoint.send.window.push(Segment {

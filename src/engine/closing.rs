@@ -11,6 +11,7 @@ use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
 use super::packet::{Notice, Outgoing};
 use super::time::{Instant, MILLI};
+use super::timers::Timer;
 use super::window::Verdict;
 use crate::error::Error;
 use crate::wire::usnic::{Body, Repr};
@@ -56,14 +57,14 @@ impl<M: Memory> Engine<M> {
     pub(super) fn advance_close(&mut self, index: u32) {
         let now = self.now;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        endpoint.close_at = None;
+        endpoint.timers.stop(Timer::Close);
         match endpoint.phase {
             Phase::Draining if !endpoint.used || endpoint.remote_closed => self.finish_close(index),
             Phase::Closing if endpoint.closes >= CLOSES => self.finish_close(index),
             Phase::Draining | Phase::Closing => {
                 endpoint.phase = Phase::Closing;
-                let wait = endpoint.rtt.timeout(self.limits.ack_delay) << endpoint.closes;
-                endpoint.close_at = Some(now.plus(wait.min(self.limits.retransmit_max)));
+                let wait = endpoint.send.rtt.probe_timeout(self.limits.ack_delay) << endpoint.closes;
+                endpoint.timers.set(Timer::Close, now.plus(wait.min(self.limits.retransmit_max)));
                 endpoint.closes += 1;
                 self.notify(index, Notice::Close);
                 self.arm(index);
@@ -80,7 +81,7 @@ impl<M: Memory> Engine<M> {
         let now = self.now;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.phase = Phase::Lingering;
-        endpoint.close_at = Some(now.plus(LINGER));
+        endpoint.timers.set(Timer::Close, now.plus(LINGER));
         self.events.push_back(Event::Closed { endpoint: id });
         self.lingering.push_back(id.0);
         self.arm(index);
@@ -135,13 +136,13 @@ impl<M: Memory> Engine<M> {
             Body::Put { operation, .. } | Body::GetRequest { operation, .. } => self.reject(index, operation),
             body if body.kind().is_sequenced() => {
                 let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-                if endpoint.received.judge(repr.seq) == Verdict::New {
+                if endpoint.receive.window.judge(repr.seq) == Verdict::New {
                     match body {
                         // A PUT, perhaps, which has not been done.
                         Body::Withdraw => return self.handle_withdraw(index, repr.seq),
-                        Body::Void => endpoint.received.accept_void(repr.seq),
-                        _ if endpoint.received.is_withdrawn(repr.seq) => return,
-                        _ => endpoint.received.accept(repr.seq),
+                        Body::Void => endpoint.receive.window.accept_void(repr.seq),
+                        _ if endpoint.receive.window.is_withdrawn(repr.seq) => return,
+                        _ => endpoint.receive.window.accept(repr.seq),
                     }
                 }
                 self.notify(index, Notice::Ack);
@@ -159,21 +160,21 @@ impl<M: Memory> Engine<M> {
             }
             let notice = endpoint.notices.remove(0);
             let phase = endpoint.phase;
-            let next = endpoint.received.next();
+            let next = endpoint.receive.window.next();
             let above = next + 1;
             let (seq, body) = match notice {
                 Notice::Close if phase == Phase::Closing => (next, Body::Close),
                 Notice::CloseAck if phase != Phase::Dead => (next, Body::CloseAck),
                 Notice::Ack if phase == Phase::Lingering => {
-                    (above, Body::Ack(endpoint.received.bitmap(above)))
+                    (above, Body::Ack(endpoint.receive.window.bitmap(above)))
                 }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
                 Notice::Withdrawn(segment) if phase != Phase::Dead => (next, Body::Withdrawn { segment }),
                 _ => continue,
             };
             let piggyback = self.piggyback(index)?;
-            let said = Outgoing { seq, body, ..Outgoing::default() };
-            return self.seal(index, Channel::Priority, [None, None], &said, &piggyback);
+            let packet = Outgoing { seq, body, ..Outgoing::default() };
+            return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
         }
         None
     }

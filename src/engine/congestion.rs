@@ -44,7 +44,7 @@ impl<C: Controller> Congestion<C> {
 
     /// The least round trip is about to be forgotten, and should be looked for again.
     #[cold]
-    pub(super) fn run_dry(&mut self) {
+    pub(super) fn seek_least_round_trip(&mut self) {
         self.controller.seek_least_round_trip();
     }
 

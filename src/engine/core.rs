@@ -10,6 +10,7 @@ use super::assembler::Pool;
 use super::closed::ClosedConnections;
 use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
+use super::flow::ReceiveBudget;
 use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Peer, PeerFacts};
 use super::limits::Limits;
 use super::memory::Registry;
@@ -17,8 +18,9 @@ use super::operation::Operation;
 use super::packet::{Arrival, Deferred};
 use super::slab::{Key, Slab};
 use super::time::{Instant, MILLI};
+use super::timers::Timer;
 use super::wheel::Wheel;
-use super::window::{Order, Segment, State};
+use super::window::{Segment, State};
 use crate::config;
 use crate::error::{Error, Result};
 use crate::wire::usnic::MAX_HEADER_LEN;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Called so much later than we wanted, we slept, and must not blame the others.
-const NAP: u64 = 100 * MILLI;
+const SUSPENDED: u64 = 100 * MILLI;
 /// How long it takes to read what has waited while nobody looked, at the most.
 const BACKLOG: u64 = 10 * MILLI;
 /// The shortest datagram worth connecting for.
@@ -43,7 +45,7 @@ pub struct Engine<M> {
 
     pub(super) endpoints: Slab<Endpoint>,
     pub(super) names: HashMap<(u64, u32), u32>,
-    pub(super) past: ClosedConnections,
+    pub(super) closed: ClosedConnections,
     pub(super) operations: Slab<Operation<M>>,
     pub(super) registry: Registry<M>,
     pub(super) pool: Pool,
@@ -54,17 +56,15 @@ pub struct Engine<M> {
     /// Endpoints with something to send again.
     pub(super) resending: VecDeque<u32>,
     /// Endpoints that have used up their send credits in this pass.
-    pub(super) spent: Vec<u32>,
-    pub(super) owed_now: VecDeque<u32>,
-    pub(super) owed_later: VecDeque<(Instant, u32)>,
+    pub(super) out_of_send_credits: Vec<u32>,
+    pub(super) immediate_acks: VecDeque<u32>,
+    pub(super) delayed_acks: VecDeque<(Instant, u32)>,
     /// Endpoints with a packet without a sequence number to be sent, one for each of them.
     pub(super) notices: VecDeque<u32>,
     pub(super) timers: Wheel,
     /// Endpoints in the line of those whose share of the receive buffer is reviewed.
     pub(super) sharers: VecDeque<u32>,
-    /// Endpoints that share the receive buffer.
-    pub(super) sharing: usize,
-    pub(super) granted: u64,
+    pub(super) budget: ReceiveBudget,
     pub(super) lingering: VecDeque<Key>,
 
     pub(super) pass: u64,
@@ -75,8 +75,8 @@ pub struct Engine<M> {
 
     pub(super) now: Instant,
     /// How long nobody called, in all.
-    pub(super) slept: u64,
-    pub(super) woken: Instant,
+    pub(super) suspended: u64,
+    pub(super) resumed: Instant,
     /// What is read before that may have come while nobody looked, where the link has not noted when.
     pub(super) backlog_until: Instant,
     /// When the datagram came that is handled.
@@ -91,34 +91,33 @@ impl<M: Memory> Engine<M> {
     /// `receive_capacity` is what the link's receive buffers hold, in bytes of long datagrams.
     pub fn new(config: &config::Usnic, identity: Identity, receive_capacity: usize, now: Instant) -> Self {
         Self {
-            limits: Limits::new(config, receive_capacity),
+            limits: Limits::new(config),
             identity,
             counters: Arc::default(),
             endpoints: Slab::new(),
             names: HashMap::new(),
-            past: ClosedConnections::default(),
+            closed: ClosedConnections::default(),
             operations: Slab::new(),
             registry: Registry::new(),
             pool: Pool::new(config.reassembly_per_peer, config.reassembly_total),
             events: VecDeque::new(),
             ready: VecDeque::new(),
             resending: VecDeque::new(),
-            spent: Vec::new(),
-            owed_now: VecDeque::new(),
-            owed_later: VecDeque::new(),
+            out_of_send_credits: Vec::new(),
+            immediate_acks: VecDeque::new(),
+            delayed_acks: VecDeque::new(),
             notices: VecDeque::new(),
             timers: Wheel::new(),
             sharers: VecDeque::new(),
-            sharing: 0,
-            granted: 0,
+            budget: ReceiveBudget::new(receive_capacity as u64),
             lingering: VecDeque::new(),
             pass: 1,
             resent: 0,
             turn: 0,
             turn_bytes: 0,
             now,
-            slept: 0,
-            woken: Instant::ORIGIN,
+            suspended: 0,
+            resumed: Instant::ORIGIN,
             backlog_until: Instant::ORIGIN,
             arrival: Arrival::Unknown,
             deferred: None,
@@ -147,11 +146,11 @@ impl<M: Memory> Engine<M> {
         }
         let peer = Peer { max_datagram, ..peer };
         let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.now);
-        if let Some((connection, past)) = self.past.get(name) {
+        if let Some((connection, earlier)) = self.closed.get(name) {
             endpoint.connection = connection.wrapping_add(1).max(1);
-            endpoint.past = past;
+            endpoint.earlier = earlier;
         }
-        (endpoint.heard, endpoint.told) = (self.awake(), self.awake());
+        (endpoint.last_heard, endpoint.silence_reported) = (self.running_time(), self.running_time());
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
             endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
@@ -165,7 +164,7 @@ impl<M: Memory> Engine<M> {
     pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
         self.settle(now);
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
-            endpoint.path.handle_too_big(limit, now);
+            endpoint.send.path.handle_too_big(limit, now);
         }
     }
 
@@ -186,13 +185,13 @@ impl<M: Memory> Engine<M> {
             used: endpoint.used,
             heard: endpoint.peer_connection != 0,
             took_longest: endpoint.took_longest,
-            round_trip: Duration::from_nanos(endpoint.rtt.smoothed()),
-            least_round_trip: Duration::from_nanos(endpoint.rtt.least()),
-            in_flight: endpoint.in_flight as usize,
-            congestion_window: endpoint.congestion.window() as usize,
-            credit: endpoint.credit as usize,
-            queued: endpoint.queues.iter().map(VecDeque::len).sum(),
-            unacknowledged: endpoint.window.len(),
+            round_trip: Duration::from_nanos(endpoint.send.rtt.smoothed()),
+            least_round_trip: Duration::from_nanos(endpoint.send.rtt.min()),
+            in_flight: endpoint.send.in_flight as usize,
+            congestion_window: endpoint.send.congestion.window() as usize,
+            credit: endpoint.send.credit.segments() as usize,
+            queued: endpoint.send.queues.iter().map(VecDeque::len).sum(),
+            unacknowledged: endpoint.send.window.len(),
         })
     }
 
@@ -245,7 +244,7 @@ impl<M: Memory> Engine<M> {
     /// Whether peers may be owed an acknowledgement in a short time.
     #[inline]
     pub fn owes(&self) -> bool {
-        !self.owed_later.is_empty() || !self.owed_now.is_empty()
+        !self.delayed_acks.is_empty() || !self.immediate_acks.is_empty()
     }
 
     /// Takes what has happened, one at a time.
@@ -272,8 +271,11 @@ impl<M: Memory> Engine<M> {
             return Some(self.now);
         }
         let timer = self.timers.next();
-        let owed = self.owed_later.iter().find_map(|&(at, index)| {
-            self.endpoints.at(index).is_some_and(|endpoint| endpoint.owed.due == Some(at)).then_some(at)
+        let owed = self.delayed_acks.iter().find_map(|&(at, index)| {
+            self.endpoints
+                .at(index)
+                .is_some_and(|endpoint| endpoint.receive.ack.due == Some(at))
+                .then_some(at)
         });
         match (timer, owed) {
             (Some(timer), Some(owed)) => Some(timer.min(owed)),
@@ -287,7 +289,10 @@ impl<M: Memory> Engine<M> {
             || !self.resending.is_empty()
             || !self.notices.is_empty()
             || self.deferred.is_some()
-            || self.owed_now.iter().any(|index| self.endpoints.at(*index).is_some_and(|e| e.owed.now))
+            || self
+                .immediate_acks
+                .iter()
+                .any(|index| self.endpoints.at(*index).is_some_and(|e| e.receive.ack.immediate))
     }
 
     /// Moves the clock on, and does the book-keeping that was put off. The caller does it before it
@@ -322,7 +327,7 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub(super) fn tick(&mut self, now: Instant) {
         if now > self.now {
-            if now.since(self.now) > NAP {
+            if now.since(self.now) > SUSPENDED {
                 self.wake(now);
             }
             self.now = now;
@@ -335,16 +340,16 @@ impl<M: Memory> Engine<M> {
     fn wake(&mut self, now: Instant) {
         let wanted = self.next_timeout().unwrap_or(now).max(self.now);
         let late = now.since(wanted);
-        if late > NAP {
-            self.slept = self.slept.saturating_add(late);
-            self.woken = now;
+        if late > SUSPENDED {
+            self.suspended = self.suspended.saturating_add(late);
+            self.resumed = now;
         }
     }
 
     /// The clock without the times at which nobody called.
     #[inline]
-    pub(super) fn awake(&self) -> Instant {
-        Instant::from_nanos(self.now.nanos().saturating_sub(self.slept))
+    pub(super) fn running_time(&self) -> Instant {
+        Instant::from_nanos(self.now.nanos().saturating_sub(self.suspended))
     }
 
     /// The place of an endpoint that the user may use.
@@ -364,12 +369,11 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub(super) fn check_ready(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if !endpoint.ready && endpoint.has_queued() {
+        if !endpoint.ready && endpoint.send.has_queued() {
             endpoint.ready = true;
             self.ready.push_back(index);
         }
-        let again = endpoint.probes > 0 || !endpoint.lost.is_empty() || !endpoint.withdrawn.is_empty();
-        if again && !endpoint.resending {
+        if !endpoint.resending && endpoint.send.has_resends() {
             endpoint.resending = true;
             self.resending.push_back(index);
         }
@@ -390,7 +394,7 @@ impl<M: Memory> Engine<M> {
         self.strip(index);
         let Some(endpoint) = self.endpoints.remove(index) else { return };
         let name = (endpoint.peer.name, endpoint.peer.incarnation);
-        self.past.note(name, endpoint.connection, endpoint.peer_connection, endpoint.past);
+        self.closed.note(name, endpoint.connection, endpoint.peer_connection, endpoint.earlier);
         self.names.remove(&name);
     }
 
@@ -399,29 +403,23 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let arrived = |segment: &Segment| segment.state == State::Arrived;
         let data = |segment: &Segment| segment.channel == Channel::Data;
-        let open = endpoint.window.iter().filter(|(_, segment)| data(segment) && !arrived(segment)).count();
-        let expected =
-            open + endpoint.assembler.len() + endpoint.gets as usize + usize::from(endpoint.gapped);
+        let open =
+            endpoint.send.window.iter().filter(|(_, segment)| data(segment) && !arrived(segment)).count();
+        let expected = open
+            + endpoint.receive.assembler.len()
+            + endpoint.gets as usize
+            + usize::from(endpoint.receive.has_gap);
         self.expected = self.expected.saturating_sub(expected as u64);
-        endpoint.gapped = false;
+        endpoint.receive.has_gap = false;
         endpoint.gets = 0;
         endpoint.getting.take();
-        endpoint.assembler.clear(&mut self.pool);
-        endpoint.window.clear();
-        endpoint.order.iter_mut().for_each(Order::clear);
-        endpoint.lost.clear();
-        endpoint.withdrawn.clear();
-        endpoint.probes = 0;
-        endpoint.queues.iter_mut().for_each(VecDeque::clear);
-        (endpoint.in_flight, endpoint.in_flight_bytes) = (0, 0);
+        endpoint.receive.assembler.clear(&mut self.pool);
+        endpoint.send.clear();
         (endpoint.ready, endpoint.resending) = (false, false);
-        (endpoint.loss_at, endpoint.paced_until) = (None, None);
+        endpoint.timers.stop(Timer::Loss);
+        endpoint.timers.stop(Timer::Pacing);
         endpoint.shrink();
-        if std::mem::replace(&mut endpoint.sharing, false) {
-            self.sharing -= 1;
-        }
-        self.granted = self.granted.saturating_sub(endpoint.granted[0].max(endpoint.granted[1]));
-        endpoint.granted = [0; 2];
+        self.budget.leave(&mut endpoint.receive.share);
         self.turn = 0;
         self.turn_bytes = 0;
     }

@@ -25,8 +25,8 @@ impl<M: Memory> Engine<M> {
                 range[0] = if extents.peers == 0 { value } else { range[0].min(value) };
                 range[1] = range[1].max(value);
             };
-            widen(&mut extents.unacknowledged, endpoint.window.len() as u64);
-            let ahead = endpoint.received.end().saturating_sub(endpoint.received.next());
+            widen(&mut extents.unacknowledged, endpoint.send.window.len() as u64);
+            let ahead = endpoint.receive.window.end().saturating_sub(endpoint.receive.window.next());
             widen(&mut extents.received_ahead, ahead);
             extents.peers += 1;
         }

@@ -56,13 +56,13 @@ impl<M: Memory> Engine<M> {
         let endpoint = self.endpoints.get_mut(to.0)?;
         let bytes: usize = fragment.pieces.iter().flatten().map(Memory::len).sum();
         let datagram = bytes.checked_add(HEADER_LEN)?;
-        let charge = endpoint.charge(datagram);
+        let charge = endpoint.send.charge(datagram);
         let may_go = endpoint.phase == Phase::Open
             && datagram <= self.limits.max_tiny.min(endpoint.peer.max_datagram)
-            && !endpoint.has_queued()
-            && (endpoint.window.len() as u64) < self.limits.window
-            && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
+            && !endpoint.send.has_queued()
+            && (endpoint.send.window.len() as u64) < self.limits.window
+            && endpoint.send.may_send(charge, now).is_ok();
+        let credit = endpoint.settled_grant(&self.budget, known);
         Some((charge, credit.filter(|_| may_go)?))
     }
 
@@ -71,7 +71,7 @@ impl<M: Memory> Engine<M> {
     fn answer_deferred(&mut self, index: u32) {
         let Some(deferred) = self.deferred.as_mut().filter(|deferred| deferred.is_of(index)) else { return };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        deferred.answer(&mut endpoint.owed);
+        endpoint.receive.ack.answer(deferred);
     }
 
     /// Whether the book-keeping of a datagram that was handed up has been put off. Whatever else is

@@ -23,17 +23,16 @@ pub(super) struct Limits {
     pub(super) retransmit: u64,
     pub(super) retransmit_max: u64,
     /// No peer is asked again before that.
-    pub(super) least_patience: u64,
+    pub(super) least_probe_timeout: u64,
     pub(super) peer_timeout: u64,
     pub(super) refusal_timeout: u64,
     /// Such a silence is told.
     pub(super) silence: u64,
-    pub(super) receive_capacity: u64,
     pub(super) protect: bool,
 }
 
 impl Limits {
-    pub(super) fn new(config: &config::Usnic, receive_capacity: usize) -> Self {
+    pub(super) fn new(config: &config::Usnic) -> Self {
         let retransmit = nanos(config.retransmit).max(1);
         let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
         Self {
@@ -45,14 +44,13 @@ impl Limits {
             ack_delay: nanos(config.ack_delay),
             retransmit,
             retransmit_max,
-            least_patience: Rtt::least_timeout(retransmit).min(retransmit_max),
+            least_probe_timeout: Rtt::least_probe_timeout(retransmit).min(retransmit_max),
             peer_timeout: nanos(config.peer_timeout),
             refusal_timeout: nanos(config.refusal_timeout),
             silence: match nanos(config.peer_timeout) {
                 0 => SILENCE,
                 timeout => (timeout / 20).max(LEAST_SILENCE),
             },
-            receive_capacity: receive_capacity as u64,
             protect: config.protect_payload,
         }
     }

@@ -11,20 +11,16 @@ use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
-use super::packet::PendingAck;
+use super::pending_ack::PendingAck;
 use super::slab::Key;
 use super::time::Instant;
+use super::timers::Timer;
 use super::window::{Segment, State};
 use crate::error::Error;
 use crate::wire::usnic::Kind;
 
 /// How often a peer must have been asked in vain before its silence is told.
 const ASKED: u32 = 3;
-
-/// Packets that ask a peer at a time: one the first time, then two.
-const fn probes(backoff: u32) -> u32 {
-    if backoff > 1 { 2 } else { 1 }
-}
 
 impl<M: Memory> Engine<M> {
     /// Puts what must be lost by now on the list of resends.
@@ -33,34 +29,33 @@ impl<M: Memory> Engine<M> {
         let ack_delay = self.limits.ack_delay;
         let mut lost = std::mem::take(&mut self.scratch);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        endpoint.loss_at = None;
+        endpoint.timers.stop(Timer::Loss);
         for channel in [Channel::Priority, Channel::Data] {
-            while let Some((transmission, seq)) = endpoint.order[channel as usize].front() {
+            while let Some((transmission, seq)) = endpoint.send.order[channel as usize].front() {
                 let current = |segment: &&Segment| {
                     segment.state == State::InFlight
                         && segment.transmission == transmission
                         && segment.channel == channel
                 };
-                let Some(segment) = endpoint.window.get(seq).filter(current) else {
-                    endpoint.order[channel as usize].pop();
+                let Some(segment) = endpoint.send.window.get(seq).filter(current) else {
+                    endpoint.send.order[channel as usize].pop();
                     continue;
                 };
-                let overtaken = endpoint.order[channel as usize].overtaken(transmission);
-                let expires = if overtaken >= endpoint.reordering.threshold() {
+                let overtaken = endpoint.send.order[channel as usize].overtaken(transmission);
+                let expires = if overtaken >= endpoint.send.reordering.threshold() {
                     now
                 } else if overtaken > 0 {
-                    segment.sent.plus(endpoint.rtt.patience())
-                } else if segment.sent < endpoint.newest_arrival {
-                    segment.sent.plus(2 * endpoint.rtt.timeout(ack_delay))
+                    segment.sent.plus(endpoint.send.rtt.loss_delay())
+                } else if segment.sent < endpoint.send.newest_arrival {
+                    segment.sent.plus(2 * endpoint.send.rtt.probe_timeout(ack_delay))
                 } else {
                     break;
                 };
                 if expires > now {
-                    let earlier = endpoint.loss_at.is_none_or(|at| at > expires);
-                    endpoint.loss_at = if earlier { Some(expires) } else { endpoint.loss_at };
+                    endpoint.timers.set_earlier(Timer::Loss, expires);
                     break;
                 }
-                endpoint.order[channel as usize].pop();
+                endpoint.send.order[channel as usize].pop();
                 lost.push(seq);
             }
         }
@@ -74,18 +69,18 @@ impl<M: Memory> Engine<M> {
     /// Puts a segment on the list of resends.
     fn lose(&mut self, index: u32, seq: u64) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        let Some(segment) = endpoint.window.get_mut(seq) else { return };
+        let Some(segment) = endpoint.send.window.get_mut(seq) else { return };
         if segment.state != State::InFlight {
             return;
         }
         segment.state = State::Lost;
         segment.fast = true;
-        endpoint.in_flight -= 1;
-        endpoint.in_flight_bytes -= u64::from(segment.charge);
+        let charge = segment.charge;
+        endpoint.send.note_landed(charge);
         // In the order of their loss, so that each is sent again in the end, however little room
         // there is.
-        endpoint.lost.push_back(seq);
-        endpoint.congestion.note_lost();
+        endpoint.send.lost.push_back(seq);
+        endpoint.send.congestion.note_lost();
         self.counters.num_fast_retrans.add(1);
         self.check_ready(index);
     }
@@ -105,21 +100,20 @@ impl<M: Memory> Engine<M> {
 
     fn handle_timer(&mut self, key: Key) {
         let (index, now) = (key.index, self.now);
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if due(endpoint.paced_until) {
-            endpoint.paced_until = None;
+        if endpoint.timers.is_due(Timer::Pacing, now) {
+            endpoint.timers.stop(Timer::Pacing);
             self.check_ready(index);
         }
-        if self.endpoints.at(index).is_some_and(|endpoint| due(endpoint.loss_at)) {
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.timers.is_due(Timer::Loss, now)) {
             self.detect_loss(index);
         }
-        self.ask(index);
-        if self.endpoints.at(index).is_some_and(|endpoint| due(endpoint.close_at)) {
+        self.handle_probe_timeout(index);
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.timers.is_due(Timer::Close, now)) {
             self.advance_close(index);
         }
         let Some(endpoint) = self.endpoints.get_mut(key) else { return };
-        if endpoint.window.is_empty() && !endpoint.has_queued() {
+        if endpoint.send.window.is_empty() && !endpoint.send.has_queued() {
             endpoint.shrink();
             self.operations.trim();
         }
@@ -127,41 +121,37 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Asks a peer that has been silent for too long, or gives it up.
-    fn ask(&mut self, index: u32) {
-        let (now, awake) = (self.now, self.awake());
+    fn handle_probe_timeout(&mut self, index: u32) {
+        let (now, running) = (self.now, self.running_time());
         let (ack_delay, most) = (self.limits.ack_delay, self.limits.retransmit_max);
         let timeout = self.limits.peer_timeout;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if matches!(endpoint.phase, Phase::Lingering | Phase::Dead) {
             return;
         }
-        if endpoint.in_flight == 0 {
+        if endpoint.send.in_flight == 0 {
             if endpoint.is_waiting() && endpoint.deadline(ack_delay, most).is_some_and(|at| at <= now) {
-                endpoint.heard = awake;
-                self.push_void(index);
+                endpoint.last_heard = running;
+                self.push_keepalive(index);
             }
             return;
         }
-        let silent = endpoint.active.plus(endpoint.patience(ack_delay, most)) <= now;
-        if !silent {
+        if endpoint.probe_due(ack_delay, most) > now {
             return;
         }
-        if is_silent_for_too_long(endpoint.heard, awake, endpoint.asked, timeout) {
+        if is_silent_for_too_long(endpoint.last_heard, running, endpoint.send.probe.unanswered(), timeout) {
             self.lose_peer(index);
             return;
         }
-        let quiet_since = endpoint.heard.max(endpoint.told);
-        let tells = endpoint.asked >= ASKED && awake.since(quiet_since) >= self.limits.silence;
-        if tells {
-            endpoint.told = awake;
+        let quiet_since = endpoint.last_heard.max(endpoint.silence_reported);
+        let reports =
+            endpoint.send.probe.unanswered() >= ASKED && running.since(quiet_since) >= self.limits.silence;
+        if reports {
+            endpoint.silence_reported = running;
         }
-        endpoint.asked += 1;
-        endpoint.backoff = (endpoint.backoff + 1).min(20);
-        endpoint.active = now;
-        endpoint.probes = probes(endpoint.backoff);
-        endpoint.probed = now;
+        endpoint.send.probe.note_timeout(now);
         self.check_ready(index);
-        if tells {
+        if reports {
             let endpoint = self.id(index);
             self.events.push_back(Event::Silent { endpoint });
         }
@@ -172,24 +162,21 @@ impl<M: Memory> Engine<M> {
     /// in it (RFC 9002, 6.2.4 and 7.5): without an answer none of them will ever open again.
     pub(super) fn next_probe(&mut self, index: u32) -> Option<u64> {
         let endpoint = self.endpoints.at_mut(index)?;
-        let is_first = endpoint.probes == probes(endpoint.backoff);
-        endpoint.probes = endpoint.probes.checked_sub(1)?;
-        let probed = endpoint.probed;
+        let (is_first, probed) = endpoint.send.probe.take()?;
         let waits = |segment: &Segment| match segment.state {
             State::InFlight => segment.sent < probed,
             State::Lost => true,
             State::Arrived => false,
         };
-        let Some((seq, segment)) = endpoint.window.iter().find(|(_, segment)| waits(segment)) else {
-            endpoint.probes = 0;
+        let Some((seq, segment)) = endpoint.send.window.iter().find(|(_, segment)| waits(segment)) else {
+            endpoint.send.probe.cancel();
             return None;
         };
         if segment.state == State::InFlight {
-            let charge = u64::from(segment.charge);
-            endpoint.in_flight -= 1;
-            endpoint.in_flight_bytes -= charge;
+            let charge = segment.charge;
+            endpoint.send.note_landed(charge);
         }
-        if let Some(segment) = endpoint.window.get_mut(seq) {
+        if let Some(segment) = endpoint.send.window.get_mut(seq) {
             (segment.state, segment.fast) = (State::Lost, false);
         }
         self.counters.num_probes.add(u64::from(is_first));
@@ -198,7 +185,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A segment with nothing in it, to be acknowledged.
-    fn push_void(&mut self, index: u32) {
+    fn push_keepalive(&mut self, index: u32) {
         let now = self.now;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let segment = Segment {
@@ -210,13 +197,13 @@ impl<M: Memory> Engine<M> {
             fast: false,
             recut: false,
             len: 0,
-            charge: endpoint.charge(crate::wire::usnic::HEADER_LEN),
+            charge: endpoint.send.charge(crate::wire::usnic::HEADER_LEN),
             offset: 0,
             transmission: 0,
             sent: now,
         };
-        let seq = endpoint.window.push(segment);
-        endpoint.lost.push_back(seq);
+        let seq = endpoint.send.window.push(segment);
+        endpoint.send.lost.push_back(seq);
         self.expected += 1;
         self.check_ready(index);
     }
@@ -237,10 +224,10 @@ impl<M: Memory> Engine<M> {
     /// the peer is not lost yet; it is asked as seldom as before.
     pub fn handle_alive(&mut self, endpoint: EndpointId, now: Instant) {
         self.settle(now);
-        let awake = self.awake();
+        let running = self.running_time();
         let Some(index) = self.place(endpoint) else { return };
         if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.heard = awake;
+            endpoint.last_heard = running;
         }
     }
 
@@ -261,10 +248,10 @@ impl<M: Memory> Engine<M> {
         word: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
     ) {
         self.settle(now);
-        let awake = self.awake();
+        let running = self.running_time();
         let Some(index) = self.place(endpoint) else { return };
         let Some(peer) = self.endpoints.at_mut(index) else { return };
-        let verdict = word(&mut peer.evidence, peer.heard, awake);
+        let verdict = word(&mut peer.evidence, peer.last_heard, running);
         match (peer.phase, verdict) {
             (Phase::Closing, _) => self.handle_close_ack(index),
             (Phase::Open | Phase::Draining, Verdict::Ended) => self.lose_peer(index),
@@ -282,8 +269,8 @@ impl<M: Memory> Engine<M> {
         let id = self.id(index);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.phase = Phase::Dead;
-        endpoint.close_at = None;
-        endpoint.owed = PendingAck::default();
+        endpoint.timers.stop(Timer::Close);
+        endpoint.receive.ack = PendingAck::default();
         self.counters.num_lost_peers.add(1);
         self.events.push_back(Event::Lost { endpoint: id });
     }
@@ -294,10 +281,10 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return Vec::new() };
         let open =
             |segment: &Segment| segment.state != State::Arrived && segment.operation != Segment::NOBODY;
-        let under_way = endpoint.window.iter().filter(|(_, segment)| open(segment));
+        let under_way = endpoint.send.window.iter().filter(|(_, segment)| open(segment));
         let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
-        places.extend(endpoint.queues.iter().flatten());
-        places.extend(endpoint.withdrawn.iter().map(|data| data.operation));
+        places.extend(endpoint.send.queues.iter().flatten());
+        places.extend(endpoint.send.withdrawn.iter().map(|data| data.operation));
         let getting = endpoint.getting.take().into_iter();
         places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));
         places

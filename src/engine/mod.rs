@@ -44,14 +44,22 @@ mod controller;
 mod delay_bound;
 mod pacer;
 mod path;
+mod probe;
 mod reordering;
 mod rtt;
+
+// Flow control, and when what has arrived is acknowledged.
+mod flow;
+mod pending_ack;
 
 // One connection.
 mod closed;
 mod endpoint;
 mod life;
 mod limits;
+mod receive_half;
+mod send_half;
+mod timers;
 
 // All connections.
 mod core;

@@ -61,15 +61,15 @@ impl<M: Memory> Engine<M> {
             && repr.name == endpoint.peer.name
             && repr.incarnation == endpoint.peer.incarnation
             && repr.flags.has(Flags::PROTECTED) == self.limits.protect;
-        let expected = known && endpoint.phase == Phase::Open && endpoint.received.is_plain(repr.seq);
+        let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
         if !expected || !packet.is_genuine(&self.identity.key) {
             return None;
         }
-        endpoint.received.accept(repr.seq);
+        endpoint.receive.window.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
         self.deferred =
-            Some(Deferred { index, heard: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
+            Some(Deferred { index, info: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
         Some(EndpointId(key))
     }
 
@@ -105,15 +105,15 @@ impl<M: Memory> Engine<M> {
         };
         if let Some(endpoint) = self.endpoints.at_mut(index)
             && repr.body == Body::Fragment
-            && endpoint.received.is_plain(repr.seq)
+            && endpoint.receive.window.is_plain(repr.seq)
             && endpoint.phase == Phase::Open
         {
-            endpoint.received.accept(repr.seq);
+            endpoint.receive.window.accept(repr.seq);
             self.counters.num_frag_recvs.add(1);
             self.counters.num_fast_recvs.add(1);
             self.deferred = Some(Deferred {
                 index,
-                heard: AckInfo::of(repr, self.arrival),
+                info: AckInfo::of(repr, self.arrival),
                 at: self.now,
                 answered: false,
             });
@@ -135,14 +135,14 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
-        let Some(Deferred { index, heard, at, answered }) = self.deferred.take() else { return };
-        if heard.flags.has(Flags::ACKNOWLEDGES) {
-            self.acknowledge(index, &heard, None, at);
+        let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
+        if info.flags.has(Flags::ACKNOWLEDGES) {
+            self.acknowledge(index, &info, None, at);
         }
         if !answered {
-            self.note(index, &heard, at, true);
+            self.note(index, &info, at, true);
         } else if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.last_data = at;
+            endpoint.receive.last_data = at;
         }
     }
 
@@ -154,7 +154,7 @@ impl<M: Memory> Engine<M> {
         } else {
             match self.names.get(&name) {
                 Some(index) => *index,
-                None if self.past.is_over(name, repr.connection) => return Err(Stranger::Stale),
+                None if self.closed.is_over(name, repr.connection) => return Err(Stranger::Stale),
                 None => return Err(Stranger::Unknown),
             }
         };
@@ -171,7 +171,7 @@ impl<M: Memory> Engine<M> {
             return Err(Stranger::Stale);
         }
         if endpoint.peer_connection == 0 {
-            if endpoint.past != 0 && !later(endpoint.past) {
+            if endpoint.earlier != 0 && !later(endpoint.earlier) {
                 return Err(Stranger::Stale);
             }
             endpoint.peer_connection = repr.connection;
@@ -207,7 +207,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.now);
-        let heard = &AckInfo::of(repr, self.arrival);
+        let info = &AckInfo::of(repr, self.arrival);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
@@ -217,7 +217,7 @@ impl<M: Memory> Engine<M> {
         }
         if repr.flags.has(Flags::ACKNOWLEDGES) {
             let bitmap = if let Body::Ack(bitmap) = &repr.body { Some(bitmap) } else { None };
-            self.handle_ack(index, heard, bitmap, now);
+            self.handle_ack(index, info, bitmap, now);
         }
         match repr.body {
             Body::Ack(_) => {
@@ -245,26 +245,26 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };
-        let (next, early) = (endpoint.received.next(), repr.seq != endpoint.received.next());
-        match endpoint.received.judge(repr.seq) {
-            Verdict::New if is_kept_out(&endpoint.received, repr) => {
+        let (next, early) = (endpoint.receive.window.next(), repr.seq != endpoint.receive.window.next());
+        match endpoint.receive.window.judge(repr.seq) {
+            Verdict::New if is_kept_out(&endpoint.receive.window, repr) => {
                 self.counters.num_withdrawn_recvs.add(1);
                 return Received::Nothing;
             }
             Verdict::New => {}
             Verdict::Duplicate => {
                 self.counters.num_dup_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
             Verdict::Below => {
                 self.counters.num_oow_low_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
             Verdict::Above => {
                 self.counters.num_oow_high_recvs.add(1);
-                self.note_data(index, heard, now, false);
+                self.note_data(index, info, now, false);
                 return Received::Nothing;
             }
         }
@@ -310,11 +310,11 @@ impl<M: Memory> Engine<M> {
             self.counters.max_rcvd_window_size.raise(repr.seq - next);
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 match repr.body {
-                    Body::Void => endpoint.received.accept_void(repr.seq),
-                    _ => endpoint.received.accept(repr.seq),
+                    Body::Void => endpoint.receive.window.accept_void(repr.seq),
+                    _ => endpoint.receive.window.accept(repr.seq),
                 }
             }
-            self.note_data(index, heard, now, true);
+            self.note_data(index, info, now, true);
         }
         received
     }
@@ -324,9 +324,10 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return false;
         };
-        let before = endpoint.assembler.len();
-        let placed = endpoint.assembler.place(chunk, &mut self.pool);
-        self.expected = (self.expected + endpoint.assembler.len() as u64).saturating_sub(before as u64);
+        let before = endpoint.receive.assembler.len();
+        let placed = endpoint.receive.assembler.place(chunk, &mut self.pool);
+        self.expected =
+            (self.expected + endpoint.receive.assembler.len() as u64).saturating_sub(before as u64);
         match placed {
             Placed::Whole { tag, buffer } => {
                 let endpoint = self.id(index);

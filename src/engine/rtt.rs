@@ -64,29 +64,29 @@ impl Rtt {
 
     /// The shortest of late; 0: not measured.
     #[inline]
-    pub(super) fn least(&self) -> u64 {
+    pub(super) fn min(&self) -> u64 {
         let least = self.least[0].min(self.least[1]);
         if least == u64::MAX { 0 } else { least }
     }
 
     /// No timeout is shorter.
-    pub(super) const fn least_timeout(initial: u64) -> u64 {
+    pub(super) const fn least_probe_timeout(initial: u64) -> u64 {
         initial / 10
     }
 
     /// After how long without an answer a peer is asked again, the first time.
     #[inline]
-    pub(super) fn timeout(&self, ack_delay: u64) -> u64 {
+    pub(super) fn probe_timeout(&self, ack_delay: u64) -> u64 {
         if self.smoothed == 0 {
             return self.initial;
         }
         (self.answer + (4 * self.variation).max(100 * MICRO) + ack_delay)
-            .max(Self::least_timeout(self.initial))
+            .max(Self::least_probe_timeout(self.initial))
     }
 
     /// How much later than its overtaker a segment may be before it counts as lost.
     #[inline]
-    pub(super) fn patience(&self) -> u64 {
+    pub(super) fn loss_delay(&self) -> u64 {
         let longest = self.smoothed.max(self.latest);
         (longest + longest / 8).max(250 * MICRO)
     }
@@ -100,13 +100,13 @@ mod tests {
     fn the_timeout_follows_the_samples() {
         let start = Instant::ORIGIN;
         let mut rtt = Rtt::new(5 * MILLI, start);
-        assert_eq!((rtt.timeout(0), rtt.smoothed(), rtt.least()), (5 * MILLI, 0, 0));
+        assert_eq!((rtt.probe_timeout(0), rtt.smoothed(), rtt.min()), (5 * MILLI, 0, 0));
         rtt.sample(20 * MILLI, None, start);
-        assert_eq!(rtt.timeout(0), 60 * MILLI);
+        assert_eq!(rtt.probe_timeout(0), 60 * MILLI);
         (0..100).for_each(|_| _ = rtt.sample(20 * MILLI, None, start));
-        assert!(rtt.timeout(0) < 21 * MILLI);
+        assert!(rtt.probe_timeout(0) < 21 * MILLI);
         (0..200).for_each(|_| _ = rtt.sample(20 * MICRO, None, start));
-        assert_eq!(rtt.timeout(50 * MICRO), 500 * MICRO, "not shorter than a tenth of the initial one");
+        assert_eq!(rtt.probe_timeout(50 * MICRO), 500 * MICRO, "not shorter than a tenth of the initial one");
     }
 
     #[test]
@@ -114,8 +114,8 @@ mod tests {
         let timeout = |late: u64| {
             let mut rtt = Rtt::new(5 * MILLI, Instant::ORIGIN);
             (0..200).for_each(|_| _ = rtt.sample(600 * MICRO, Some(600 * MICRO + late), Instant::ORIGIN));
-            assert_eq!((rtt.smoothed(), rtt.least()), (600 * MICRO, 600 * MICRO), "not the network's");
-            rtt.timeout(0)
+            assert_eq!((rtt.smoothed(), rtt.min()), (600 * MICRO, 600 * MICRO), "not the network's");
+            rtt.probe_timeout(0)
         };
         assert_eq!(timeout(200 * MICRO), timeout(0) + 200 * MICRO);
         assert_eq!(timeout(300 * MILLI), timeout(0) + LATE);
@@ -127,7 +127,7 @@ mod tests {
         rtt.sample(MILLI, None, Instant::ORIGIN);
         for second in 1..=20 {
             rtt.sample(9 * MILLI, None, Instant::from_nanos(second * 1_000 * MILLI));
-            assert_eq!(rtt.least(), if second < 12 { MILLI } else { 9 * MILLI });
+            assert_eq!(rtt.min(), if second < 12 { MILLI } else { 9 * MILLI });
         }
     }
 
@@ -137,6 +137,6 @@ mod tests {
         rtt.sample(20 * MICRO, None, Instant::ORIGIN);
         rtt.sample(30_000 * MILLI, None, Instant::ORIGIN);
         (0..60).for_each(|_| _ = rtt.sample(20 * MICRO, None, Instant::ORIGIN));
-        assert!(rtt.timeout(0) < 5 * MILLI);
+        assert!(rtt.probe_timeout(0) < 5 * MILLI);
     }
 }

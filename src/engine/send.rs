@@ -10,8 +10,10 @@ use super::interface::{Channel, Cookie, EndpointId, Fragment, Identity, Memory, 
 use super::limits::Limits;
 use super::operation::{Job, Operation};
 use super::packet::{Launch, Outgoing, Piggyback};
+use super::send_half::Blocked;
 use super::slab::Key;
 use super::time::Instant;
+use super::timers::Timer;
 use super::window::{Segment, State};
 use crate::error::{Error, Result};
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr, header_len};
@@ -70,10 +72,10 @@ impl<M: Memory> Engine<M> {
         let at = at.ok_or(Error::Unreachable)?;
         let operation = Operation::new(index, cookie, job, total);
         let tiny = operation.is_tiny(self.limits.max_tiny.min(at.peer.max_datagram));
-        let kind = operation.next_cut(at.path.width()).kind;
+        let kind = operation.next_cut(at.send.path.width()).kind;
         let small = kind != Kind::Chunk && kind != Kind::Put && kind != Kind::GetData;
         let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
-        at.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
+        at.send.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
         if !at.ready {
             at.ready = true;
             self.ready.push_back(index);
@@ -88,8 +90,8 @@ impl<M: Memory> Engine<M> {
         let quiet = self.ready.is_empty()
             && self.resending.is_empty()
             && self.notices.is_empty()
-            && self.owed_now.is_empty()
-            && self.owed_later.front().is_none_or(|(at, _)| *at > self.now);
+            && self.immediate_acks.is_empty()
+            && self.delayed_acks.front().is_none_or(|(at, _)| *at > self.now);
         if quiet {
             self.end_pass();
             return None;
@@ -106,21 +108,21 @@ impl<M: Memory> Engine<M> {
         let in_turn = self.turn < TURN && self.turn_bytes < TURN_BYTES;
         let Some(&index) = self.ready.front().filter(|_| first && in_turn) else { return self.poll_work() };
         let Some((key, endpoint)) = self.endpoints.entry_mut(index) else { return self.poll_work() };
-        let Some(&place) = endpoint.queues[0].front() else { return self.poll_work() };
+        let Some(&place) = endpoint.send.queues[0].front() else { return self.poll_work() };
         let Some(operation) = self.operations.at_mut(place) else { return self.poll_work() };
         let Job::Send { tag, ref pieces, split, .. } = operation.job else { return self.poll_work() };
         let total = operation.total;
         let datagram = HEADER_LEN + total as usize;
-        let charge = endpoint.charge(datagram);
-        if endpoint.pass != self.pass {
-            (endpoint.pass, endpoint.handed) = (self.pass, 0);
+        let charge = endpoint.send.charge(datagram);
+        if endpoint.send.pass != self.pass {
+            (endpoint.send.pass, endpoint.send.sent_in_pass) = (self.pass, 0);
         }
         let may_go = datagram <= self.limits.max_tiny.min(endpoint.peer.max_datagram)
-            && (endpoint.run < RUN || endpoint.queues[1].is_empty())
-            && (endpoint.window.len() as u64) < self.limits.window
-            && endpoint.handed < self.limits.send_credits
-            && endpoint.has_room(charge, now);
-        let credit = endpoint.settled.credit(endpoint, self.granted, self.sharing, known);
+            && (endpoint.send.tiny_run < RUN || endpoint.send.queues[1].is_empty())
+            && (endpoint.send.window.len() as u64) < self.limits.window
+            && endpoint.send.sent_in_pass < self.limits.send_credits
+            && endpoint.send.may_send(charge, now).is_ok();
+        let credit = endpoint.settled_grant(&self.budget, known);
         let Some(credit) = credit.filter(|_| may_go) else { return self.poll_work() };
         let piece = |memory: &Option<M>, len: u64| {
             let memory = memory.as_ref().filter(|_| len > 0)?.clone();
@@ -129,10 +131,10 @@ impl<M: Memory> Engine<M> {
         let pieces = [piece(&pieces[0], split), piece(&pieces[1], total - split)];
         (operation.cut, operation.whole, operation.queued) = (total, true, false);
         operation.open += 1;
-        endpoint.handed += 1;
-        pop_front(&mut endpoint.queues[0]);
-        endpoint.run += 1;
-        if endpoint.has_queued() {
+        endpoint.send.sent_in_pass += 1;
+        pop_front(&mut endpoint.send.queues[0]);
+        endpoint.send.tiny_run += 1;
+        if endpoint.send.has_queued() {
             self.turn += 1;
             self.turn_bytes += datagram;
         } else {
@@ -149,12 +151,12 @@ impl<M: Memory> Engine<M> {
         let Launch { place, tag, len, charge, credit, pieces } = launch;
         let (index, now) = (key.index, self.now);
         let endpoint = self.endpoints.at_mut(index)?;
-        if endpoint.window.is_empty() {
-            endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+        if endpoint.send.window.is_empty() {
+            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
         }
-        let seq = endpoint.window.next();
+        let seq = endpoint.send.window.next();
         let channel = Channel::Priority;
-        endpoint.window.push(Segment {
+        endpoint.send.window.push(Segment {
             operation: place,
             kind: Kind::Fragment,
             channel,
@@ -165,19 +167,19 @@ impl<M: Memory> Engine<M> {
             len,
             charge,
             offset: 0,
-            transmission: endpoint.order[channel as usize].push(seq),
+            transmission: endpoint.send.order[channel as usize].push(seq),
             sent: now,
         });
-        self.counters.max_sent_window_size.raise(endpoint.window.len() as u64);
+        self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
         self.counters.num_frag_sends.add(1);
         self.counters.num_total_sends.add(1);
-        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
+        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
-        let flags = Flags::default().with(Flags::ASKS, endpoint.is_full());
-        let said = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full());
+        let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -206,7 +208,7 @@ impl<M: Memory> Engine<M> {
             self.end_turn();
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.ready = false;
-                if endpoint.paced_until.is_some() {
+                if endpoint.timers.is_set(Timer::Pacing) {
                     self.arm(index);
                 }
             }
@@ -229,7 +231,7 @@ impl<M: Memory> Engine<M> {
     fn end_pass(&mut self) {
         self.pass += 1;
         self.resent = 0;
-        while let Some(index) = self.spent.pop() {
+        while let Some(index) = self.out_of_send_credits.pop() {
             self.check_ready(index);
         }
     }
@@ -259,25 +261,33 @@ impl<M: Memory> Engine<M> {
         None
     }
 
+    /// A segment to be sent again has to wait.
+    pub(super) fn wait(&mut self, index: u32, blocked: Blocked) {
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.note_blocked(blocked);
+        }
+        if matches!(blocked, Blocked::Pacing(_)) {
+            self.arm(index);
+        }
+    }
+
     /// The number of a lost segment that may be sent again now.
     fn next_resend(&mut self, index: u32) -> Option<u64> {
         let now = self.now;
         let endpoint = self.endpoints.at_mut(index)?;
-        while let Some(&seq) = endpoint.lost.front() {
-            match endpoint.window.get(seq) {
+        while let Some(&seq) = endpoint.send.lost.front() {
+            match endpoint.send.window.get(seq) {
                 Some(segment) if segment.state == State::Lost => {
                     let charge = segment.charge;
-                    if !endpoint.has_room(charge, now) {
-                        if endpoint.paced_until.is_some() {
-                            self.arm(index);
-                        }
+                    if let Err(blocked) = endpoint.send.may_send(charge, now) {
+                        self.wait(index, blocked);
                         return None;
                     }
-                    endpoint.lost.pop_front();
+                    endpoint.send.lost.pop_front();
                     return Some(seq);
                 }
                 // It has arrived after all.
-                _ => _ = endpoint.lost.pop_front(),
+                _ => _ = endpoint.send.lost.pop_front(),
             }
         }
         None
@@ -288,43 +298,44 @@ impl<M: Memory> Engine<M> {
     fn next_segment(&mut self, index: u32) -> Option<u64> {
         let (now, pass) = (self.now, self.pass);
         let endpoint = self.endpoints.at_mut(index)?;
-        if endpoint.pass != pass {
-            (endpoint.pass, endpoint.handed) = (pass, 0);
+        if endpoint.send.pass != pass {
+            (endpoint.send.pass, endpoint.send.sent_in_pass) = (pass, 0);
         }
         loop {
-            let behind = endpoint.run >= RUN && !endpoint.queues[1].is_empty();
-            let queue = usize::from(behind || endpoint.queues[0].is_empty());
-            let &place = endpoint.queues[queue].front()?;
+            let behind = endpoint.send.tiny_run >= RUN && !endpoint.send.queues[1].is_empty();
+            let queue = usize::from(behind || endpoint.send.queues[0].is_empty());
+            let &place = endpoint.send.queues[queue].front()?;
             let Some(operation) = self.operations.at_mut(place) else {
-                endpoint.queues[queue].pop_front();
+                endpoint.send.queues[queue].pop_front();
                 continue;
             };
             if matches!(operation.job, Job::Nothing) {
                 operation.queued = false;
                 let over = operation.open == 0;
-                endpoint.queues[queue].pop_front();
+                endpoint.send.queues[queue].pop_front();
                 if over {
                     self.operations.remove(place);
                 }
                 continue;
             }
-            if endpoint.window.len() as u64 >= self.limits.window {
+            if endpoint.send.window.len() as u64 >= self.limits.window {
                 return None;
             }
-            let cut = operation.next_cut(endpoint.path.width());
+            let cut = operation.next_cut(endpoint.send.path.width());
             let datagram = header_len(cut.kind) + cut.len as usize;
-            let charge = endpoint.charge(datagram);
-            if !endpoint.has_room(charge, now) {
+            let charge = endpoint.send.charge(datagram);
+            if let Err(blocked) = endpoint.send.may_send(charge, now) {
+                endpoint.note_blocked(blocked);
                 return None;
             }
-            if endpoint.handed >= self.limits.send_credits {
-                self.spent.push(index);
+            if endpoint.send.sent_in_pass >= self.limits.send_credits {
+                self.out_of_send_credits.push(index);
                 return None;
             }
-            endpoint.handed += 1;
-            let cut = match endpoint.path.probe_due(now).map(|len| operation.next_cut(len)) {
+            endpoint.send.sent_in_pass += 1;
+            let cut = match endpoint.send.path.probe_due(now).map(|len| operation.next_cut(len)) {
                 Some(longer) if longer.len > cut.len => {
-                    endpoint.path.note_probe(now);
+                    endpoint.send.path.note_probe(now);
                     longer
                 }
                 _ => cut,
@@ -332,8 +343,8 @@ impl<M: Memory> Engine<M> {
             if let (Job::Send { fragment, .. }, Kind::Chunk, 0) =
                 (&mut operation.job, cut.kind, operation.cut)
             {
-                *fragment = endpoint.next_fragment;
-                endpoint.next_fragment = endpoint.next_fragment.wrapping_add(1).max(1);
+                *fragment = endpoint.send.next_fragment;
+                endpoint.send.next_fragment = endpoint.send.next_fragment.wrapping_add(1).max(1);
             }
             let tiny = queue == 0 && datagram <= self.limits.max_tiny;
             let segment = Segment {
@@ -355,24 +366,24 @@ impl<M: Memory> Engine<M> {
             operation.whole = operation.cut >= operation.total;
             if operation.whole {
                 operation.queued = false;
-                endpoint.queues[queue].pop_front();
+                endpoint.send.queues[queue].pop_front();
             }
-            endpoint.run = if queue == 0 { endpoint.run + 1 } else { 0 };
+            endpoint.send.tiny_run = if queue == 0 { endpoint.send.tiny_run + 1 } else { 0 };
             self.turn += 1;
             self.turn_bytes += datagram;
-            if operation.whole && !endpoint.has_queued() {
+            if operation.whole && !endpoint.send.has_queued() {
                 endpoint.ready = false;
                 (self.turn, self.turn_bytes) = (0, 0);
                 self.ready.pop_front();
             }
-            if endpoint.window.is_empty() {
-                endpoint.heard = Instant::from_nanos(now.nanos().saturating_sub(self.slept));
+            if endpoint.send.window.is_empty() {
+                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
             }
             if !tiny {
                 self.expected += 1;
             }
-            let seq = endpoint.window.push(segment);
-            self.counters.max_sent_window_size.raise(endpoint.window.len() as u64);
+            let seq = endpoint.send.window.push(segment);
+            self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
             return Some(seq);
         }
     }
@@ -383,7 +394,7 @@ impl<M: Memory> Engine<M> {
         let now = self.now;
         let credit = self.grant(index);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let segment = endpoint.window.get_mut(seq)?;
+        let segment = endpoint.send.window.get_mut(seq)?;
         if again && segment.channel == Channel::Priority {
             segment.channel = Channel::Data;
             self.expected += 1;
@@ -418,16 +429,16 @@ impl<M: Memory> Engine<M> {
         segment.state = State::InFlight;
         segment.sent = now;
         let channel = segment.channel;
-        segment.transmission = endpoint.order[channel as usize].push(seq);
+        segment.transmission = endpoint.send.order[channel as usize].push(seq);
         let charge = segment.charge;
-        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
+        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
-        let asks = last || endpoint.is_full();
-        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::AGAIN, again);
-        let said = Outgoing { flags, tag, length, seq, body };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
+        let asks = last || endpoint.send.is_full();
+        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
+        let packet = Outgoing { flags, tag, length, seq, body };
+        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -439,11 +450,11 @@ impl<M: Memory> Engine<M> {
         index: u32,
         channel: Channel,
         pieces: [Option<Piece<M>>; 2],
-        said: &Outgoing,
+        packet: &Outgoing,
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, packet, piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
@@ -458,17 +469,15 @@ impl Endpoint {
         charge: u32,
         credit: u64,
         now: Instant,
-        owed_later: &mut VecDeque<(Instant, u32)>,
+        delayed_acks: &mut VecDeque<(Instant, u32)>,
     ) -> Piggyback {
-        self.in_flight += 1;
-        self.in_flight_bytes += u64::from(charge);
-        (self.active, self.last_sent, self.used) = (now, now, true);
-        self.congestion.note_sent(now, self.rtt.least());
+        self.send.note_sent(charge, now);
+        self.used = true;
         // What was to wait for this packet waits no more, and is mostly the last that does.
-        if let Some(due) = self.owed.due
-            && owed_later.back() == Some(&(due, index))
+        if let Some(due) = self.receive.ack.due
+            && delayed_acks.back() == Some(&(due, index))
         {
-            owed_later.pop_back();
+            delayed_acks.pop_back();
         }
         self.piggyback(credit, now)
     }
@@ -478,7 +487,7 @@ impl Endpoint {
     /// for an answer.
     #[inline(always)]
     fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
-        let soon = now.plus(limits.least_patience);
+        let soon = now.plus(limits.least_probe_timeout);
         if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }
 
@@ -490,13 +499,13 @@ impl Endpoint {
         limits: &Limits,
         now: Instant,
         pieces: &[Option<Piece<M>>; 2],
-        said: &Outgoing,
+        packet: &Outgoing,
         piggyback: &Piggyback,
     ) -> Header {
         let mut header = Repr {
-            flags: piggyback.flags.with(said.flags, true).with(Flags::PROTECTED, limits.protect),
-            tag: said.tag,
-            length: said.length,
+            flags: piggyback.flags.with(packet.flags, true).with(Flags::PROTECTED, limits.protect),
+            tag: packet.tag,
+            length: packet.length,
             connection: self.connection,
             name: identity.name,
             incarnation: identity.incarnation,
@@ -505,9 +514,9 @@ impl Endpoint {
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
-            seq: said.seq,
+            seq: packet.seq,
             ack: piggyback.ack,
-            body: said.body,
+            body: packet.body,
         }
         .emit();
         if limits.protect {

@@ -261,7 +261,7 @@ fn duplicate_ack_resends_the_hole() {
     }
     let repr = resent[0].repr();
     assert_eq!((repr.seq, resent[0].channel), (sent[1].repr().seq, Channel::Data));
-    assert!(repr.flags.has(Flags::AGAIN) && repr.stamp >= sent[1].repr().stamp);
+    assert!(repr.flags.has(Flags::RETRANSMISSION) && repr.stamp >= sent[1].repr().stamp);
     pair.give(1, &resent);
     assert_eq!(pair.delivered[1].len(), 1);
     pair.settle();
@@ -304,9 +304,13 @@ fn resends_go_first_and_are_bounded() {
     pair.send(0, 8, 2);
     pair.pass(20);
     let again = pair.take(0);
-    let resends = again.iter().filter(|it| it.repr().flags.has(Flags::AGAIN)).count();
+    let resends = again.iter().filter(|it| it.repr().flags.has(Flags::RETRANSMISSION)).count();
     assert_eq!(resends, 16, "of one pass");
-    assert!(again[..16].iter().all(|it| it.channel == Channel::Data && it.repr().flags.has(Flags::AGAIN)));
+    assert!(
+        again[..16]
+            .iter()
+            .all(|it| it.channel == Channel::Data && it.repr().flags.has(Flags::RETRANSMISSION))
+    );
     pair.settle();
     assert_eq!((pair.delivered[1].len(), pair.done[0].len()), (2, 2));
 }
@@ -351,7 +355,7 @@ fn a_probe_leaves_however_little_credit_there_is() {
         let next = pair.engines[0].next_timeout().expect("it waits");
         pair.now = pair.now.plus(1).max(next);
         let left = pair.take(0);
-        asked += left.iter().filter(|sent| sent.repr().flags.has(Flags::AGAIN)).count();
+        asked += left.iter().filter(|sent| sent.repr().flags.has(Flags::RETRANSMISSION)).count();
     }
     assert!((8..30).contains(&asked), "{asked} packets have asked");
     let counters = pair.engines[0].counters();

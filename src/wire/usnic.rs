@@ -125,9 +125,9 @@ impl Flags {
     /// The sender asks for an acknowledgement at once: it has nothing more, or no room for more.
     pub const ASKS: Self = Self(4);
     /// The packet was sent before.
-    pub const AGAIN: Self = Self(8);
+    pub const RETRANSMISSION: Self = Self(8);
     /// Among what is acknowledged is a packet that was sent before.
-    pub const HEARD_AGAIN: Self = Self(0x80);
+    pub const ACKS_RETRANSMISSION: Self = Self(0x80);
     /// Bits 4 to 6: words of the bitmap.
     const WORDS_SHIFT: u32 = 4;
 

@@ -54,6 +54,8 @@ struct State {
     looked: Instant,
     /// Batches that are still read in this call, because much may have come while nobody looked.
     catching_up: u8,
+    /// Datagrams that the last look at the channels brought.
+    came: usize,
     /// Datagrams handled in this pass.
     handled: u32,
     /// Turns so far.
@@ -104,8 +106,11 @@ const FULL_TURNS: u32 = 8;
 /// For so many turns after something has come on the data channel it is looked at in each of them.
 const DATA_TURNS: u32 = 256;
 
-/// Batches that are read in one call after a time in which nobody looked.
-const CATCH_UP: u8 = 8;
+/// Batches that are read besides in one call after a time in which nobody looked.
+const CATCH_UP: u8 = 2;
+
+/// What the first look brings where much may wait: one of each channel. More come in batches already.
+const FEW_CAME: usize = 2;
 
 /// A module that nobody uses is looked at in every so many turns. A multiple of [`FULL_TURNS`], so that
 /// both channels are.
@@ -154,6 +159,7 @@ impl Module {
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
             catching_up: 0,
+            came: 0,
             handled: 0,
             turns: 0,
             data_turns: 0,
@@ -515,7 +521,7 @@ impl State {
             self.handled += 1;
             if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
                 self.engine.note_away(now);
-                self.catching_up = CATCH_UP;
+                self.catching_up = if self.came <= FEW_CAME { CATCH_UP } else { 0 };
             }
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
@@ -569,10 +575,12 @@ impl State {
         } else {
             self.link.poll(Channel::Priority, &mut self.inbox)
         };
+        self.came = tiny;
         if is_full_turn || self.data_turns > 0 || is_expecting {
             let came = self.link.poll(Channel::Data, &mut self.inbox);
             self.data_turns = if came > 0 { DATA_TURNS } else { self.data_turns.saturating_sub(1) };
-            if tiny + came == 0 {
+            self.came += came;
+            if self.came == 0 {
                 self.engine.note_drained();
             }
         }

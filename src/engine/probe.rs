@@ -1,0 +1,150 @@
+//! Asking a peer that does not answer: the probe timeout of RFC 9002, 6.2.
+//!
+//! One packet asks the first time, two each time after, at intervals that double. Neither window nor
+//! credit nor pacing has a say in when they leave (6.2.4 and 7.5).
+
+use super::time::Instant;
+
+/// The interval doubles so often at the most.
+const DOUBLINGS: u32 = 20;
+
+/// Packets that ask a peer at a time.
+const fn packets(backoff: u32) -> u32 {
+    if backoff > 1 { 2 } else { 1 }
+}
+
+/// The probes to one peer.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// Packets that have not left yet.
+    pending: u32,
+    /// When they were asked for.
+    since: Instant,
+    backoff: u32,
+    /// Times that the peer was asked since it was last heard.
+    unanswered: u32,
+    /// When something was last sent, or acknowledged.
+    active: Instant,
+}
+
+impl Probe {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { pending: 0, since: Instant::ORIGIN, backoff: 0, unanswered: 0, active: now }
+    }
+
+    /// When something was last sent, or acknowledged.
+    #[inline]
+    pub(super) const fn active(&self) -> Instant {
+        self.active
+    }
+
+    /// When the peer is to be asked next, with a first probe timeout of `timeout` and none longer than `most`.
+    #[inline]
+    pub(super) fn due(&self, timeout: u64, most: u64) -> Instant {
+        self.active.plus(timeout.saturating_mul(1 << self.backoff).min(most))
+    }
+
+    /// Times that the peer was asked since it was last heard.
+    pub(super) const fn unanswered(&self) -> u32 {
+        self.unanswered
+    }
+
+    /// Whether the peer was asked more than once since anything was acknowledged.
+    pub(super) const fn is_unheard(&self) -> bool {
+        self.backoff > 1
+    }
+
+    /// Whether a probe is to leave.
+    #[inline]
+    pub(super) const fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// Something leaves.
+    #[inline]
+    pub(super) fn note_sent(&mut self, now: Instant) {
+        self.active = now;
+    }
+
+    /// The peer has been heard, whatever it says.
+    #[inline]
+    pub(super) fn note_heard(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// The peer has acknowledged something new.
+    #[inline]
+    pub(super) fn note_acknowledged(&mut self, now: Instant) {
+        (self.backoff, self.pending, self.active) = (0, 0, now);
+    }
+
+    /// It is time to ask.
+    pub(super) fn note_timeout(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.backoff = (self.backoff + 1).min(DOUBLINGS);
+        (self.pending, self.since, self.active) = (packets(self.backoff), now, now);
+    }
+
+    /// The next packet that asks, if one is to leave: whether it is the first of its time, and when that was.
+    /// What was sent later than that asks already.
+    pub(super) fn take(&mut self) -> Option<(bool, Instant)> {
+        let is_first = self.pending == packets(self.backoff);
+        self.pending = self.pending.checked_sub(1)?;
+        Some((is_first, self.since))
+    }
+
+    /// There is nothing to ask with, or nobody to be asked.
+    pub(super) fn cancel(&mut self) {
+        self.pending = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::time::MILLI;
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * MILLI)
+    }
+
+    #[test]
+    fn one_packet_asks_and_then_two_at_intervals_that_double() {
+        let mut probe = Probe::new(at(0));
+        let (mut now, mut times, mut asked) = (at(0), Vec::new(), Vec::new());
+        for _ in 0..8 {
+            let due = probe.due(MILLI, 20 * MILLI);
+            times.push(due.since(now) / MILLI);
+            now = due;
+            probe.note_timeout(now);
+            let mut count = 0;
+            while let Some((is_first, since)) = probe.take() {
+                assert_eq!((is_first, since), (count == 0, now));
+                count += 1;
+            }
+            asked.push(count);
+            assert!(!probe.is_pending());
+        }
+        assert_eq!(times, [1, 2, 4, 8, 16, 20, 20, 20]);
+        assert_eq!(asked, [1, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(probe.unanswered(), 8);
+        (0..100).for_each(|_| probe.note_timeout(now));
+        assert_eq!(probe.due(MILLI, u64::MAX).since(now), MILLI << DOUBLINGS);
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_it_and_a_word_does_not() {
+        let mut probe = Probe::new(at(0));
+        (1..4).for_each(|time| probe.note_timeout(at(time)));
+        probe.note_heard();
+        assert!(probe.unanswered() == 0 && probe.is_pending() && probe.is_unheard());
+        probe.note_acknowledged(at(9));
+        assert!(!probe.is_pending() && !probe.is_unheard() && probe.take().is_none());
+        assert_eq!(probe.due(MILLI, 20 * MILLI), at(10));
+        probe.note_sent(at(11));
+        assert_eq!(probe.due(MILLI, 20 * MILLI), at(12));
+        probe.note_timeout(at(12));
+        probe.cancel();
+        assert!(probe.take().is_none());
+    }
+}

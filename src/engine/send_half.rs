@@ -1,0 +1,271 @@
+//! The sending half of a connection: what is queued, under way and lost, and whether more may leave.
+
+use super::congestion::Congestion;
+use super::flow::SendCredit;
+use super::operation::Withdrawn;
+use super::path::Path;
+use super::probe::Probe;
+use super::reordering::Reordering;
+use super::rtt::Rtt;
+use super::time::Instant;
+use super::window::{Order, SendWindow};
+use crate::wire::usnic::{HEADER_LEN, Kind, header_len};
+use std::collections::VecDeque;
+
+/// What a datagram takes up in a receive buffer besides its bytes, roughly.
+const BOOKKEEPING: usize = 768;
+
+/// Why a segment may not leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// As much is under way as the congestion window allows.
+    Congestion,
+    /// The peer has no room for it.
+    FlowControl,
+    /// Not before then.
+    Pacing(Instant),
+}
+
+/// What is sent to one peer.
+#[derive(Debug)]
+pub(super) struct SendHalf {
+    /// Longest datagram that both ends take.
+    longest: usize,
+    pub(super) queues: [VecDeque<u32>; 2],
+    /// Tiny ones sent since the last of the data queue.
+    pub(super) tiny_run: u32,
+    pub(super) window: SendWindow,
+    pub(super) order: [Order; 2],
+    pub(super) lost: VecDeque<u64>,
+    /// Data to be sent anew, before anything that was not sent yet.
+    pub(super) withdrawn: VecDeque<Withdrawn>,
+    pub(super) in_flight: u64,
+    in_flight_bytes: u64,
+    pub(super) credit: SendCredit,
+    pub(super) rtt: Rtt,
+    pub(super) congestion: Congestion,
+    pub(super) path: Path,
+    /// Later arrivals of the channel that make a segment lost.
+    pub(super) reordering: Reordering,
+    pub(super) probe: Probe,
+    /// When the latest of those that have arrived was sent.
+    pub(super) newest_arrival: Instant,
+    pub(super) next_fragment: u32,
+    /// The pass in which something was last sent, and how much.
+    pub(super) pass: u64,
+    pub(super) sent_in_pass: usize,
+    last_sent: Instant,
+}
+
+impl SendHalf {
+    pub(super) fn new(longest: usize, window: u64, initial_timeout: u64, now: Instant) -> Self {
+        Self {
+            longest,
+            queues: [VecDeque::new(), VecDeque::new()],
+            tiny_run: 0,
+            window: SendWindow::default(),
+            order: [Order::default(), Order::default()],
+            lost: VecDeque::new(),
+            withdrawn: VecDeque::new(),
+            in_flight: 0,
+            in_flight_bytes: 0,
+            credit: SendCredit::new(),
+            rtt: Rtt::new(initial_timeout, now),
+            congestion: Congestion::new(window, longest, now),
+            path: Path::new(longest),
+            reordering: Reordering::new(),
+            probe: Probe::new(now),
+            newest_arrival: Instant::ORIGIN,
+            next_fragment: 1,
+            pass: 0,
+            sent_in_pass: 0,
+            last_sent: now,
+        }
+    }
+
+    /// What a datagram of this length takes up in the peer's receive buffer.
+    #[inline]
+    pub(super) fn charge(&self, datagram: usize) -> u32 {
+        (datagram + BOOKKEEPING).min(self.longest) as u32
+    }
+
+    /// Whether a segment of such a charge may leave now, and if not, why. Each is asked in its turn, and nothing
+    /// changes.
+    #[inline(always)]
+    pub(super) fn may_send(&self, charge: u32, now: Instant) -> Result<(), Blocked> {
+        if !self.congestion_allows() {
+            return Err(Blocked::Congestion);
+        }
+        if !self.peer_allows(u64::from(charge)) {
+            return Err(Blocked::FlowControl);
+        }
+        match self.congestion.wait(now, self.rtt.min()) {
+            None => Ok(()),
+            Some(until) => Err(Blocked::Pacing(until)),
+        }
+    }
+
+    #[inline(always)]
+    fn congestion_allows(&self) -> bool {
+        self.in_flight < self.congestion.window()
+    }
+
+    /// With nothing under way one may go always: its answer says how much room there is.
+    #[inline(always)]
+    fn peer_allows(&self, charge: u64) -> bool {
+        self.in_flight == 0 || self.credit.allows(self.in_flight_bytes + charge, self.longest as u64)
+    }
+
+    /// Whether the next segment will have to wait for an acknowledgement.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        let longest = self.longest as u64;
+        !self.congestion_allows() || !self.credit.allows(self.in_flight_bytes + longest, longest)
+    }
+
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queues[0].is_empty() || !self.queues[1].is_empty()
+    }
+
+    /// Whether anything is to be sent again, as it was or otherwise.
+    #[inline]
+    pub(super) fn has_resends(&self) -> bool {
+        self.probe.is_pending() || !self.lost.is_empty() || !self.withdrawn.is_empty()
+    }
+
+    /// Whether everything asked for has been sent and acknowledged.
+    pub(super) fn is_drained(&self) -> bool {
+        !self.has_queued() && self.withdrawn.is_empty() && self.window.is_empty()
+    }
+
+    /// A segment leaves.
+    #[inline(always)]
+    pub(super) fn note_sent(&mut self, charge: u32, now: Instant) {
+        if self.in_flight == 0 {
+            self.credit.note_idle(now.since(self.last_sent), self.rtt.min());
+        }
+        self.in_flight += 1;
+        self.in_flight_bytes += u64::from(charge);
+        self.last_sent = now;
+        self.probe.note_sent(now);
+        self.congestion.note_sent(now, self.rtt.min());
+    }
+
+    /// A segment is not under way any more: it has arrived, or is lost.
+    #[inline]
+    pub(super) fn note_landed(&mut self, charge: u32) {
+        self.in_flight -= 1;
+        self.in_flight_bytes -= u64::from(charge);
+    }
+
+    /// Withdraws a segment that is about to be sent again, if it is too long, or if its number is needed:
+    /// when withdrawn data waits for room in the window, which the receiver may not be able to make
+    /// before it has that data. Whether it is withdrawn now and was not before.
+    pub(super) fn withdraw(&mut self, seq: u64, most: u64) -> bool {
+        let needed = !self.withdrawn.is_empty() && self.window.len() as u64 >= most;
+        let charge = self.charge(HEADER_LEN);
+        let Some(segment) = self.window.get_mut(seq) else { return false };
+        if segment.len == 0 || segment.kind == Kind::Withdraw {
+            return false;
+        }
+        let len = header_len(segment.kind) + segment.len as usize;
+        if self.path.is_too_long(len, segment.sent, segment.resends, self.probe.is_unheard()) {
+            self.path.note_too_long(len);
+        } else if !(needed && segment.resends > 0) {
+            return false;
+        }
+        (segment.kind, segment.charge) = (Kind::Withdraw, charge);
+        true
+    }
+
+    /// Drops all that is queued and under way.
+    pub(super) fn clear(&mut self) {
+        self.window.clear();
+        self.order.iter_mut().for_each(Order::clear);
+        self.lost.clear();
+        self.withdrawn.clear();
+        self.probe.cancel();
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        (self.in_flight, self.in_flight_bytes) = (0, 0);
+    }
+
+    /// Gives memory back that a busy time has left.
+    pub(super) fn shrink(&mut self) {
+        self.window.shrink();
+        self.order.iter_mut().for_each(Order::shrink);
+        self.lost.shrink_to(0);
+        self.withdrawn.shrink_to(0);
+        self.queues.iter_mut().for_each(|queue| queue.shrink_to(0));
+    }
+
+    /// Bytes of memory that it takes up besides its own.
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.capacity() * 4).sum::<usize>()
+            + self.lost.capacity() * 8
+            + self.withdrawn.capacity() * size_of::<Withdrawn>()
+            + self.window.capacity_bytes()
+            + self.order.iter().map(Order::capacity_bytes).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::time::MILLI;
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(1 + millis * MILLI)
+    }
+
+    #[test]
+    fn each_reason_to_wait_is_its_own_and_asking_changes_nothing() {
+        let mut half = SendHalf::new(1_472, 4_096, 5 * MILLI, at(0));
+        let charge = half.charge(1_472);
+        assert_eq!(half.may_send(charge, at(0)), Ok(()));
+        half.note_sent(charge, at(0));
+        half.note_sent(charge, at(0));
+        assert_eq!(half.may_send(charge, at(0)), Err(Blocked::FlowControl), "room for two is the least");
+        half.credit.set(4_096, 4_096);
+        let mut sent = 2;
+        while half.may_send(charge, at(0)) != Err(Blocked::Congestion) {
+            assert_eq!(half.may_send(charge, at(0)), Ok(()), "no round trip is known to pace by");
+            half.note_sent(charge, at(0));
+            sent += 1;
+        }
+        assert_eq!((half.in_flight, half.is_full()), (half.congestion.window(), true));
+        (0..sent).for_each(|_| half.note_landed(charge));
+        assert_eq!((half.in_flight, half.in_flight_bytes, half.may_send(charge, at(0))), (0, 0, Ok(())));
+    }
+
+    #[test]
+    fn a_long_path_is_paced() {
+        let mut half = SendHalf::new(1_472, 4_096, 5 * MILLI, at(0));
+        half.credit.set(4_096, 4_096);
+        half.rtt.sample(20 * MILLI, None, at(0));
+        let charge = half.charge(100);
+        let until = loop {
+            match half.may_send(charge, at(0)) {
+                Ok(()) => {
+                    half.note_sent(charge, at(0));
+                    half.note_landed(charge);
+                }
+                Err(Blocked::Pacing(until)) => break until,
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        assert!(until > at(0) && half.may_send(charge, until).is_ok());
+    }
+
+    #[test]
+    fn credit_is_gone_after_a_pause_with_nothing_under_way() {
+        let mut half = SendHalf::new(1_472, 4_096, 5 * MILLI, at(0));
+        half.credit.set(40, 4_096);
+        half.note_sent(100, at(1));
+        half.note_sent(100, at(30));
+        assert_eq!(half.credit.segments(), 40, "the first was still under way");
+        (0..2).for_each(|_| half.note_landed(100));
+        half.note_sent(100, at(60));
+        assert!(half.credit.segments() < 40);
+    }
+}

@@ -65,6 +65,7 @@ class Log:
         self.figures = nested(3)  # [host, over][kind, size, key][round][side]
         self.resends = nested(2)  # [host, over][size]: pairs of segments and resends
         self.goodput = nested(4)  # [host, over][side][size][loss][round]
+        self.stalls = nested(3)  # [host, over][ms, loss][side]: pairs of median and 90th percentile
         with open(path) as lines:
             for line in lines:
                 if line.startswith("#"):
@@ -87,6 +88,10 @@ class Log:
         if kind == "resends" and run.get("loss", "0") == "0":
             pair = int(values["segments"]), int(values["again"])
             self.resends[self.place].setdefault(int(values["size"]), []).append(pair)
+        elif kind == "computing":
+            pair = float(values["median_us"]), float(values["p90_us"])
+            sides = self.stalls[self.place][int(values["ms"]), run["loss"]]
+            sides.setdefault(run["side"], []).append(pair)
         elif kind == "bandwidth" and "loss" in run:
             speeds = self.goodput[self.place][run["side"]][int(values["size"])]
             speeds.setdefault(int(run["loss"]), {})[run["round"]] = float(values["median_mb_s"])
@@ -255,6 +260,24 @@ def print_goodput(place, sides):
     return ratios
 
 
+def print_stalls(place, rows):
+    """Prints what a message costs a receiver that computes; returns where usnic is above TCP."""
+    above = []
+    print(f"\n{', '.join(place)}: one message to a receiver that computes, microseconds after its return, and usnic"
+          " beside tcp, medians over the rounds")
+    print(f"  {'ms':>5} {'loss':>6} {'':>8} {'usnic':>10} {'tcp':>10} {'ratio':>7} {'lowest':>7} {'highest':>7}")
+    for (milliseconds, loss), sides in sorted(rows.items()):
+        for at, what in enumerate(("median", "p90")):
+            usnic, tcp = ([pair[at] for pair in sides[side]] for side in ("usnic", "tcp"))
+            ratios = [one / other for one, other in zip(usnic, tcp)]
+            middle = statistics.median(ratios)
+            print(f"  {milliseconds:>5} {loss:>4} % {what:>8} {number(statistics.median(usnic)):>10}"
+                  f" {number(statistics.median(tcp)):>10} {middle:>7.3f} {min(ratios):>7.3f} {max(ratios):>7.3f}")
+            if middle > 1 + EVEN:
+                above.append(f"{milliseconds} ms, {loss} %, {what} ({middle:.3f})")
+    return above
+
+
 def usnic_report(arguments):
     log = Log(arguments.log)
     if log.figures:
@@ -275,6 +298,9 @@ def usnic_report(arguments):
             missed = [f"{size} B ({ratio:.3f})" for (size, other), ratio in ratios.items()
                       if other == loss and ratio < least]
             verdicts.append((place, f"goodput at {loss} % loss at least {least} of that without", missed))
+    for place, rows in log.stalls.items():
+        above = print_stalls(place, rows)
+        verdicts.append((place, "a receiver that computes waits for a message no longer than over TCP", above))
     print("\nGoals, by the medians over the rounds:")
     for place in dict.fromkeys(place for place, _, _ in verdicts):
         print(f" {', '.join(place)}")

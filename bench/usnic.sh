@@ -14,7 +14,9 @@
 # --rounds      5
 # --parts       speed, these comparisons, with the share of segments that the usnic BTL sends again;
 #               loss, goodput of usnic and TCP on cut-1500 while 0, 1 and 5 % of the packets are lost,
-#               beside that without loss, in three rounds at most. speed,loss
+#               beside that without loss, in three rounds at most; stalls, what a message of 1 MiB costs a
+#               receiver that was out of MPI for 100 and 300 ms, on veth-1500, without loss and at 0.2 %,
+#               usnic beside TCP. speed,loss,stalls
 # --quick       few sizes, 3 rounds
 #
 # All but lo needs root, for namespaces and devices of its own; without it that is said, and left out.
@@ -30,9 +32,9 @@ die() {
     exit 1
 }
 
-# subject NAME: sets `words`, what mpirun needs to hear, and `program`, with `device` to run over.
+# subject NAME: sets `words`, what mpirun needs to hear, and `program`, which is `of`, with `device` to run over.
 subject() {
-    program=("$root/$results/pingpong" "${sizes[@]}")
+    program=("$root/$results/$of" "${sizes[@]}")
     case $1 in
     usnic)
         words=(--mca pml ob1 --mca btl usnic,self --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}")
@@ -106,6 +108,19 @@ losses() {
     done
 }
 
+# stalls: messages to a receiver that computes.
+stalls() {
+    local round loss name
+    for ((round = 1; round <= HAWSER_BENCH_ROUNDS; round++)); do
+        printf '%s, %s, stalls: round %d of %d\n' "$host" "$network" "$round" "$HAWSER_BENCH_ROUNDS" >&2
+        for loss in 0 0.2; do
+            bed_bad $loss 0 0 || die "the network cannot lose $loss %"
+            bed_whole || die "$network cannot hand over segments"
+            for name in usnic tcp; do measure "$name" "$name" "$round" "loss=$loss"; done
+        done
+    done
+}
+
 # one PART HOST NETWORK: as a process of its own, because a bed is one.
 one() {
     local part=$1
@@ -117,9 +132,12 @@ one() {
     host_use "$2"
     results=target/bench/$host
     log=$results/usnic.log
-    sizes=(-f 4 -t 0.06)
+    of=pingpong sizes=(-f 4 -t 0.06)
     [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-m 8 -M 2097152 -f 8 -t 0.03)
-    [ "$part" = speed ] || sizes=(-b -m 1048576 -M 1048576 -t 1)
+    case $part in
+    loss) sizes=(-b -m 1048576 -M 1048576 -t 1) ;;
+    stalls) of=computing sizes=(-n "$([ -z "$HAWSER_BENCH_QUICK" ] && echo 40 || echo 15)" 100 300) ;;
+    esac
     if [ "$device" != lo ]; then
         { bed_make "$host" 2 && bed_mtu "${network#*-}"; } || die "there can be no $network"
         case $network in veth-*) bed_whole || die "$network cannot hand over segments" ;; esac
@@ -127,6 +145,7 @@ one() {
     case $part in
     speed) rounds ;;
     loss) losses ;;
+    stalls) stalls ;;
     esac
 }
 
@@ -136,7 +155,7 @@ if [ "${1-}" = one ]; then
     exit
 fi
 
-choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,loss quick=
+choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,loss,stalls quick=
 while [ $# -gt 0 ]; do
     case $1 in
     --host) choice=$2; shift ;;
@@ -167,7 +186,7 @@ for host in $hosts; do
     host_use "$host" || die "no host $host"
     results=target/bench/$host
     mkdir -p "$results"
-    for source in pingpong udp; do
+    for source in pingpong computing udp; do
         "${there[@]}" mpicc -O2 -Wall -Wextra -o "$root/$results/$source" "$root/bench/$source.c"
     done
     {
@@ -175,7 +194,12 @@ for host in $hosts; do
         echo "# $(nproc) cores, $(uname -sr)"
     } >"$results/usnic.log"
     for part in ${parts//,/ }; do
-        for network in $([ "$part" = loss ] && echo cut-1500 || echo "${networks//,/ }"); do
+        case $part in
+        loss) where=cut-1500 ;;
+        stalls) where=veth-1500 ;;
+        *) where=${networks//,/ } ;;
+        esac
+        for network in $where; do
             [ "$network" = lo ] || [ -z "$not_run" ] || continue
             "$0" one "$part" "$host" "$network" || die "$host: the $part over $network was not measured"
         done

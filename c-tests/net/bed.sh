@@ -181,7 +181,7 @@ bed_rules() {
         echo "meta length > $((bed_packet + 14)) counter name long"
         echo "meta l4proto udp @th,64,32 0x51010000 counter name pings"
         echo "meta l4proto udp @th,64,32 0x51020000 counter name pongs"
-        [ "$bed_loss" = 0 ] || echo "numgen random mod 100 < $bed_loss counter name lost drop"
+        [ "$bed_loss" = 0 ] || echo "numgen random mod 1000 < $(bed_per_mille "$bed_loss") counter name lost drop"
         [ "$bed_reorder" = 0 ] || echo "numgen random mod 100 < $bed_reorder counter name delayed meta priority set 1:2"
         echo "}"
         for port in $(bed_ports); do
@@ -197,7 +197,16 @@ bed_rules() {
     } | nft -f -
 }
 
-# bed_bad LOSS DUP REORDER, in percent: from now on, counted from zero, and no longer slow.
+# bed_per_mille PERCENT: which may have one decimal.
+bed_per_mille() {
+    case $1 in
+    *.*) echo $((${1%.*} * 10 + ${1#*.})) ;;
+    *) echo $(($1 * 10)) ;;
+    esac
+}
+
+# bed_bad LOSS DUP REORDER, in percent, the loss with one decimal at most: from now on, counted from zero, and no
+# longer slow.
 bed_bad() {
     local port
     bed_loss=$1 bed_dup=$2 bed_reorder=$3 bed_rate=unlimited

@@ -22,7 +22,7 @@ use super::packet::{AckInfo, Outgoing, Piggyback};
 use super::slab::Slab;
 use super::time::{Instant, MICRO, MILLI};
 use super::window::{Order, Segment, State};
-use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, MAX_HEADER_LEN, header_len};
+use crate::wire::usnic::{BITMAP_BITS, Bitmap, Body, Flags, Kind, MAX_HEADER_LEN, header_len};
 use std::collections::VecDeque;
 
 /// Arrivals that are acknowledged at once, together.
@@ -297,7 +297,7 @@ impl<M: Memory> Engine<M> {
             && let trip = u64::from(sample) * MICRO
             && at.since(woken) >= trip
         {
-            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| !oldest.again);
+            let oldest = endpoint.window.get(endpoint.window.base()).filter(|oldest| oldest.resends == 0);
             let answer = oldest.filter(|_| heard.ack > endpoint.window.base());
             if endpoint.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
                 endpoint.congestion.run_dry();
@@ -347,7 +347,7 @@ impl<M: Memory> Engine<M> {
                 endpoint.order.iter_mut().for_each(Order::clear);
                 endpoint.lost.clear();
                 endpoint.loss_at = None;
-                let waits = endpoint.has_queued() && !endpoint.ready;
+                let waits = endpoint.has_queued() && !endpoint.ready || !endpoint.withdrawn.is_empty();
                 if !waits && endpoint.phase == Phase::Open {
                     return;
                 }
@@ -374,16 +374,16 @@ impl<M> Ledger<'_, M> {
             endpoint.in_flight_bytes -= u64::from(segment.charge);
         }
         let least = endpoint.rtt.least();
-        let hasty = segment.again && (!heard_again || at.since(segment.sent) < least);
+        let hasty = segment.resends > 0 && (!heard_again || at.since(segment.sent) < least);
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(1);
-            endpoint.took_longest |=
-                !segment.split && segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
-            let len = header_len(segment.kind) + segment.len as usize;
-            if segment.split && !hasty {
-                endpoint.path.note_split_arrived(len, at);
-            } else {
+            endpoint.took_longest |= segment.len as usize + MAX_HEADER_LEN >= endpoint.path.width();
+            if segment.kind != Kind::Withdraw {
+                let len = header_len(segment.kind) + segment.len as usize;
                 endpoint.path.note_arrived(len, segment.sent);
+            }
+            if segment.recut {
+                endpoint.path.note_recut_arrived(at);
             }
         }
         if hasty || segment.state == State::Lost {
@@ -395,7 +395,7 @@ impl<M> Ledger<'_, M> {
                 endpoint.reordering.note_spurious();
             }
         } else {
-            if segment.again && segment.fast {
+            if segment.resends > 0 && segment.fast {
                 endpoint.reordering.note_recovered();
             }
             endpoint.order[segment.channel as usize].note_arrival(segment.transmission);

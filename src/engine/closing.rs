@@ -134,10 +134,15 @@ impl<M: Memory> Engine<M> {
             Body::Close => self.handle_close(index),
             Body::Put { operation, .. } | Body::GetRequest { operation, .. } => self.reject(index, operation),
             body if body.kind().is_sequenced() => {
-                if let Some(endpoint) = self.endpoints.at_mut(index)
-                    && endpoint.received.judge(repr.seq) == Verdict::New
-                {
-                    endpoint.received.accept(repr.seq);
+                let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+                if endpoint.received.judge(repr.seq) == Verdict::New {
+                    match body {
+                        // A PUT, perhaps, which has not been done.
+                        Body::Withdraw => return self.handle_withdraw(index, repr.seq),
+                        Body::Void => endpoint.received.accept_void(repr.seq),
+                        _ if endpoint.received.is_withdrawn(repr.seq) => return,
+                        _ => endpoint.received.accept(repr.seq),
+                    }
                 }
                 self.notify(index, Notice::Ack);
             }
@@ -163,6 +168,7 @@ impl<M: Memory> Engine<M> {
                     (above, Body::Ack(endpoint.received.bitmap(above)))
                 }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
+                Notice::Withdrawn(segment) if phase != Phase::Dead => (next, Body::Withdrawn { segment }),
                 _ => continue,
             };
             let piggyback = self.piggyback(index)?;

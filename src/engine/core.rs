@@ -89,15 +89,7 @@ pub struct Engine<M> {
 
 impl<M: Memory> Engine<M> {
     /// `receive_capacity` is what the link's receive buffers hold, in bytes of long datagrams.
-    /// `seed` is for what should differ between processes without mattering.
-    pub fn new(
-        config: &config::Usnic,
-        identity: Identity,
-        receive_capacity: usize,
-        seed: u64,
-        now: Instant,
-    ) -> Self {
-        let _ = seed;
+    pub fn new(config: &config::Usnic, identity: Identity, receive_capacity: usize, now: Instant) -> Self {
         Self {
             limits: Limits::new(config, receive_capacity),
             identity,
@@ -169,7 +161,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The network says that the way to a peer carries only datagrams of this length. What is cut from
-    /// now on keeps to it; what is under way stays as long as it is.
+    /// now on keeps to it; what is under way is cut anew if it is lost.
     pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
         self.settle(now);
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
@@ -376,7 +368,8 @@ impl<M: Memory> Engine<M> {
             endpoint.ready = true;
             self.ready.push_back(index);
         }
-        if !endpoint.resending && (endpoint.probes > 0 || !endpoint.lost.is_empty()) {
+        let again = endpoint.probes > 0 || !endpoint.lost.is_empty() || !endpoint.withdrawn.is_empty();
+        if again && !endpoint.resending {
             endpoint.resending = true;
             self.resending.push_back(index);
         }
@@ -417,6 +410,7 @@ impl<M: Memory> Engine<M> {
         endpoint.window.clear();
         endpoint.order.iter_mut().for_each(Order::clear);
         endpoint.lost.clear();
+        endpoint.withdrawn.clear();
         endpoint.probes = 0;
         endpoint.queues.iter_mut().for_each(VecDeque::clear);
         (endpoint.in_flight, endpoint.in_flight_bytes) = (0, 0);

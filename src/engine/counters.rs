@@ -148,8 +148,12 @@ counters! {
     num_get_recvs,
     /// GET data segments written.
     num_get_data_recvs,
-    /// Segments sent empty in the place of cancelled ones.
+    /// Segments sent empty in the place of cancelled or withdrawn ones.
     num_void_sends,
+    /// Segments too long for the path, whose data was sent anew in others.
+    num_withdrawals,
+    /// Segments that were withdrawn and came after all; they are dropped.
+    num_withdrawn_recvs,
     /// Resends that turned out to have been unnecessary.
     num_spurious_retrans,
     /// Times a congestion window was reduced.

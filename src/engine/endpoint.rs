@@ -5,6 +5,7 @@ use super::congestion::Congestion;
 use super::interface::Peer;
 use super::life::Evidence;
 use super::limits::Limits;
+use super::operation::Withdrawn;
 use super::packet::{Notice, PendingAck};
 use super::path::Path;
 use super::reordering::Reordering;
@@ -87,6 +88,8 @@ pub(super) struct Endpoint {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// Data to be sent anew, before anything that was not sent yet.
+    pub(super) withdrawn: VecDeque<Withdrawn>,
     /// Probes that have not left yet, and when they were asked for.
     pub(super) probes: u32,
     pub(super) probed: Instant,
@@ -168,6 +171,7 @@ impl Endpoint {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            withdrawn: VecDeque::new(),
             probes: 0,
             probed: Instant::ORIGIN,
             in_flight: 0,
@@ -265,7 +269,7 @@ impl Endpoint {
 
     /// Whether everything asked for has been sent and acknowledged.
     pub(super) fn is_drained(&self) -> bool {
-        !self.has_queued() && self.window.is_empty() && self.gets == 0
+        !self.has_queued() && self.withdrawn.is_empty() && self.window.is_empty() && self.gets == 0
     }
 
     /// How long to wait for an answer now.
@@ -313,6 +317,7 @@ impl Endpoint {
         self.window.shrink();
         self.order.iter_mut().for_each(Order::shrink);
         self.lost.shrink_to(0);
+        self.withdrawn.shrink_to(0);
         self.queues.iter_mut().for_each(|queue| queue.shrink_to(0));
         self.assembler.shrink();
     }
@@ -323,6 +328,7 @@ impl Endpoint {
         size_of::<Self>()
             + words
             + self.lost.capacity() * 8
+            + self.withdrawn.capacity() * size_of::<Withdrawn>()
             + self.window.capacity_bytes()
             + self.order.iter().map(Order::capacity_bytes).sum::<usize>()
             + self.received.capacity_bytes()

@@ -190,8 +190,6 @@ pub struct Transmit<M> {
     pub header: Header,
     /// The others; they must be read before the operation that they belong to is done.
     pub pieces: [Option<Piece<M>>; 2],
-    /// The path may be narrower than it is long: it goes with fragments allowed.
-    pub split: bool,
 }
 
 impl<M> Transmit<M> {

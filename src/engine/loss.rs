@@ -190,8 +190,7 @@ impl<M: Memory> Engine<M> {
             endpoint.in_flight_bytes -= charge;
         }
         if let Some(segment) = endpoint.window.get_mut(seq) {
-            // Nobody has answered: it counts as sent in vain.
-            (segment.state, segment.fast, segment.again) = (State::Lost, false, true);
+            (segment.state, segment.fast) = (State::Lost, false);
         }
         self.counters.num_probes.add(u64::from(is_first));
         self.counters.num_timeout_retrans.add(1);
@@ -207,9 +206,9 @@ impl<M: Memory> Engine<M> {
             kind: Kind::Void,
             channel: Channel::Data,
             state: State::Lost,
-            again: false,
+            resends: 0,
             fast: false,
-            split: false,
+            recut: false,
             len: 0,
             charge: endpoint.charge(crate::wire::usnic::HEADER_LEN),
             offset: 0,
@@ -298,6 +297,7 @@ impl<M: Memory> Engine<M> {
         let under_way = endpoint.window.iter().filter(|(_, segment)| open(segment));
         let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
         places.extend(endpoint.queues.iter().flatten());
+        places.extend(endpoint.withdrawn.iter().map(|data| data.operation));
         let getting = endpoint.getting.take().into_iter();
         places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));
         places

@@ -65,6 +65,7 @@ mod loss;
 mod rdma;
 mod receive;
 mod send;
+mod withdraw;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;

@@ -48,6 +48,16 @@ pub(super) struct Cut {
     pub(super) len: u64,
 }
 
+/// Bytes of an operation whose segment was withdrawn: they are sent anew, cut for the path as it is now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Withdrawn {
+    pub(super) operation: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Nothing of them was sent anew yet.
+    pub(super) untouched: bool,
+}
+
 /// Most payload of a packet of this kind in such a datagram.
 pub(super) const fn room(kind: Kind, max_datagram: usize) -> u64 {
     let room = max_datagram.saturating_sub(header_len(kind));
@@ -86,6 +96,19 @@ impl<M: Memory> Operation<M> {
             Job::Nothing => return Cut { kind: Kind::Void, len: 0 },
         };
         Cut { kind, len: (self.total - self.cut).min(room(kind, max_datagram)) }
+    }
+
+    /// What the next segment of data is whose first segment was withdrawn.
+    pub(super) fn recut(&self, data: &Withdrawn, max_datagram: usize) -> Cut {
+        let len = data.end - data.start;
+        let kind = match self.job {
+            Job::Send { fragment: 0, .. } if len <= room(Kind::Fragment, max_datagram) => Kind::Fragment,
+            Job::Send { .. } => Kind::Chunk,
+            Job::Put { .. } => Kind::Put,
+            Job::Serve { .. } => Kind::GetData,
+            Job::Get { .. } | Job::Refuse { .. } | Job::Nothing => return Cut { kind: Kind::Void, len: 0 },
+        };
+        Cut { kind, len: len.min(room(kind, max_datagram)) }
     }
 
     /// The extension of the segment at `offset`.

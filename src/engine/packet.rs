@@ -156,6 +156,8 @@ pub(super) enum Notice {
     Ack,
     /// Of the peer's operation with this name.
     Reject(u64),
+    /// Of the peer's segment with this number.
+    Withdrawn(u64),
 }
 
 /// What remains to be done for a datagram that was handed up.

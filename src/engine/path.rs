@@ -7,12 +7,14 @@
 //!
 //! A path may also become wide again. From time to time one segment is cut as long as it once could
 //! be: that is the probe, with data of the user in it (4.1 there). If it arrives, the following ones
-//! are as long; if the network objects, nothing was lost but time, since what is too long goes in
-//! fragments.
+//! are as long; if not, its data is cut anew, and nothing was lost but time.
 //!
-//! A network may also drop what is too long without a word (a black hole, 4.3 there). So a long segment
-//! that was sent in vain, while no other as long has arrived, goes with fragments allowed; when only such
-//! ones arrive, the path is taken for as narrow as any. An outage is none of that: then nothing arrives.
+//! What was cut before the path became narrow does not keep its length: when it is lost, it is withdrawn and
+//! its data cut anew (`withdraw`). A network may also drop what is too long without a word (a black hole,
+//! 4.3 there). So a long segment that was sent several times in vain, while no other as long has arrived, is
+//! withdrawn too, and the beginning of its data goes on in a segment that every path carries. When only such
+//! ones arrive, the path is taken for as narrow as
+//! any. An outage is none of that: then nothing arrives.
 
 use super::time::{Instant, MILLI};
 
@@ -20,8 +22,11 @@ use super::time::{Instant, MILLI};
 const BASE: usize = 1200;
 /// `PMTU_RAISE_TIMER` (5.1.1).
 const RAISE: u64 = 600_000 * MILLI;
-/// So many long segments that arrived in fragments, and no whole one meanwhile, make a black hole.
-const SPLIT: u32 = 3;
+/// A long segment is sent again so often before its length is suspected, once less where probes are not
+/// answered either.
+const RESENDS: u8 = 3;
+/// So many long segments whose data has arrived only when it was cut anew make a black hole.
+const RECUT: u32 = 3;
 
 /// The width of one path, in bytes of datagrams, headers of UDP and below not included.
 #[derive(Debug)]
@@ -35,14 +40,24 @@ pub(super) struct Path {
     probing: Option<Instant>,
     /// When the last long datagram was sent of those that have arrived whole.
     whole_at: Instant,
-    /// Those that have arrived since then, with fragments allowed.
-    split: u32,
+    /// Since then a long one was sent in vain, and not only once.
+    suspected: bool,
+    /// Since then the data of so many has arrived in shorter ones.
+    recut: u32,
 }
 
 impl Path {
     /// As wide as both ends allow, until something else is known.
     pub(super) const fn new(whole: usize) -> Self {
-        Self { whole, width: whole, probe_at: None, probing: None, whole_at: Instant::ORIGIN, split: 0 }
+        Self {
+            whole,
+            width: whole,
+            probe_at: None,
+            probing: None,
+            whole_at: Instant::ORIGIN,
+            suspected: false,
+            recut: 0,
+        }
     }
 
     /// The longest datagram that is known to get there.
@@ -64,23 +79,40 @@ impl Path {
         self.probing = Some(now);
     }
 
-    /// Whether a datagram of this length, last sent at `sent` and now again, goes with fragments allowed.
-    /// `in_vain`: it has not arrived though it was sent again before, or nothing at all has been heard.
-    #[inline]
-    pub(super) fn splits(&self, len: usize, sent: Instant, in_vain: bool) -> bool {
-        len > self.width || in_vain && len > BASE && sent > self.whole_at
+    /// How long datagrams may be with data that is cut anew. As long as there is only a suspicion, the `first`
+    /// one alone is short: its arrival is evidence, and a suspicion that was wrong costs no more than it.
+    pub(super) fn recut_width(&self, first: bool) -> usize {
+        if self.suspected && first { self.width.min(BASE) } else { self.width }
     }
 
-    /// A datagram of this length has arrived that was sent with fragments allowed.
+    /// Whether a black hole is suspected.
+    pub(super) const fn is_suspected(&self) -> bool {
+        self.suspected
+    }
+
+    /// Whether a datagram of this length, last sent at `sent`, is lost because it is too long, as far as can
+    /// be told. It was sent again so often before; `unheard`: the peer has not answered probes either.
+    pub(super) fn is_too_long(&self, len: usize, sent: Instant, resends: u8, unheard: bool) -> bool {
+        let in_vain = resends >= if unheard { RESENDS - 1 } else { RESENDS };
+        len > self.width || (in_vain || self.recut > 0) && len > BASE && sent > self.whole_at
+    }
+
+    /// A datagram of this length is taken for too long.
     #[cold]
-    pub(super) fn note_split_arrived(&mut self, len: usize, now: Instant) {
-        if len <= BASE || len > self.width {
+    pub(super) fn note_too_long(&mut self, len: usize) {
+        self.suspected |= len <= self.width;
+    }
+
+    /// Data of a datagram that was suspected to be too long has arrived in a shorter one.
+    #[cold]
+    pub(super) fn note_recut_arrived(&mut self, now: Instant) {
+        if !self.suspected {
             return;
         }
-        self.split += 1;
-        if self.split >= SPLIT {
+        self.recut += 1;
+        if self.recut >= RECUT {
             self.handle_too_big(BASE, now);
-            self.split = 0;
+            (self.suspected, self.recut) = (false, 0);
         }
     }
 
@@ -97,11 +129,12 @@ impl Path {
     }
 
     /// A datagram of this length that was sent at `sent` has arrived. Only a probe can say that the
-    /// path is wider: others that are as long may have gone in fragments.
+    /// path is wider: others that are as long may have gone in fragments, made by this host.
     #[inline]
     pub(super) fn note_arrived(&mut self, len: usize, sent: Instant) {
         if len > BASE {
-            (self.whole_at, self.split) = (self.whole_at.max(sent), 0);
+            self.whole_at = self.whole_at.max(sent);
+            (self.suspected, self.recut) = (false, 0);
         }
         if len > self.width && self.probing.is_some_and(|at| sent >= at) {
             self.width = len.min(self.whole);
@@ -178,25 +211,47 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_in_vain_goes_in_fragments_unless_others_as_long_arrive() {
+    fn what_was_sent_in_vain_is_too_long_unless_others_as_long_arrive() {
         let mut path = Path::new(1472);
         let [early, late] = [START, START.plus(1_000)];
-        assert!(!path.splits(1472, early, false) && path.splits(1472, early, true));
-        assert!(!path.splits(1200, early, true), "every path carries it");
+        assert!(!path.is_too_long(1472, early, 2, false) && path.is_too_long(1472, early, RESENDS, false));
+        assert!(!path.is_too_long(1200, early, RESENDS, false), "every path carries it");
         path.note_arrived(1472, late);
-        assert!(!path.splits(1472, early, true) && path.splits(1472, late.plus(1), true));
+        assert!(!path.is_too_long(1472, early, 2, true) && path.is_too_long(1472, late.plus(1), 2, true));
         path.handle_too_big(1372, late);
-        assert!(path.splits(1472, early, false), "it was cut before the path was narrow");
+        assert!(path.is_too_long(1472, early, 0, true), "it was cut before the path was narrow");
+        assert_eq!(path.recut_width(true), 1372);
     }
 
     #[test]
-    fn a_path_that_carries_only_fragments_is_a_black_hole() {
+    fn one_that_is_suspected_makes_the_others_suspected_until_one_arrives() {
         let mut path = Path::new(1472);
-        (1..SPLIT).for_each(|_| path.note_split_arrived(1472, START));
+        let late = START.plus(1_000);
+        path.note_too_long(1472);
+        assert!(!path.is_too_long(1472, START, 0, false), "it may have been an outage");
+        path.note_recut_arrived(START);
+        assert!(path.is_too_long(1472, START, 0, false) && !path.is_too_long(1200, START, 0, false));
+        assert_eq!([path.width(), path.recut_width(true), path.recut_width(false)], [1472, BASE, 1472]);
         path.note_arrived(1472, START);
-        (1..SPLIT).for_each(|_| path.note_split_arrived(1472, START));
+        assert!(!path.is_too_long(1472, late, 0, false) && path.recut_width(true) == 1472);
+        path.handle_too_big(1372, late);
+        path.note_too_long(1472);
+        assert!(!path.is_suspected() && path.recut_width(true) == 1372, "that is known and no suspicion");
+    }
+
+    #[test]
+    fn a_path_that_carries_only_what_is_cut_anew_is_a_black_hole() {
+        let mut path = Path::new(1472);
+        path.note_too_long(1472);
+        (1..RECUT).for_each(|_| path.note_recut_arrived(START));
+        path.note_arrived(1472, START);
+        (0..RECUT).for_each(|_| path.note_recut_arrived(START));
         assert_eq!(path.width(), 1472, "a whole one has arrived between");
-        path.note_split_arrived(1472, START);
+        path.note_too_long(1472);
+        (1..RECUT).for_each(|_| path.note_recut_arrived(START));
+        assert_eq!(path.width(), 1472);
+        path.note_recut_arrived(START);
         assert_eq!((path.width(), path.probe_due(START.plus(RAISE))), (BASE, Some(1472)));
+        assert!(!path.is_suspected(), "it is known by now");
     }
 }

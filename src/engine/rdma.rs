@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// GETs of one peer that are served at a time; further ones come again.
 const SERVED: u32 = 1024;
 /// Notices to one peer that wait to be sent; what is dropped comes again.
-const NOTICES: usize = 64;
+pub(super) const NOTICES: usize = 64;
 
 impl<M: Memory> Engine<M> {
     /// Lets peers reach memory, until [`Self::deregister`].

@@ -12,8 +12,13 @@ use super::endpoint::Phase;
 use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
 use super::time::Instant;
-use super::window::Verdict;
+use super::window::{ReceiveWindow, Verdict};
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
+
+/// Whether the sender has withdrawn the segment, so that nothing but a void may come in its place.
+fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
+    received.is_withdrawn(repr.seq) && !matches!(repr.body, Body::Void | Body::Withdraw)
+}
 
 /// How a datagram ends that is not of a connected peer.
 enum Stranger {
@@ -231,6 +236,10 @@ impl<M: Memory> Engine<M> {
                 self.handle_refused(index, operation);
                 return Received::Nothing;
             }
+            Body::Withdrawn { segment } => {
+                self.handle_withdrawn(index, segment);
+                return Received::Nothing;
+            }
             _ => {}
         }
         let Some(endpoint) = self.endpoints.at_mut(index) else {
@@ -238,6 +247,10 @@ impl<M: Memory> Engine<M> {
         };
         let (next, early) = (endpoint.received.next(), repr.seq != endpoint.received.next());
         match endpoint.received.judge(repr.seq) {
+            Verdict::New if is_kept_out(&endpoint.received, repr) => {
+                self.counters.num_withdrawn_recvs.add(1);
+                return Received::Nothing;
+            }
             Verdict::New => {}
             Verdict::Duplicate => {
                 self.counters.num_dup_recvs.add(1);
@@ -282,12 +295,24 @@ impl<M: Memory> Engine<M> {
                 self.handle_refused(index, operation);
                 true
             }
-            Body::Void | Body::Ack(_) | Body::Close | Body::CloseAck | Body::Reject { .. } => true,
+            Body::Withdraw => {
+                self.handle_withdraw(index, repr.seq);
+                false
+            }
+            Body::Void
+            | Body::Ack(_)
+            | Body::Close
+            | Body::CloseAck
+            | Body::Reject { .. }
+            | Body::Withdrawn { .. } => true,
         };
         if taken {
             self.counters.max_rcvd_window_size.raise(repr.seq - next);
             if let Some(endpoint) = self.endpoints.at_mut(index) {
-                endpoint.received.accept(repr.seq);
+                match repr.body {
+                    Body::Void => endpoint.received.accept_void(repr.seq),
+                    _ => endpoint.received.accept(repr.seq),
+                }
             }
             self.note_data(index, heard, now, true);
         }

@@ -1,8 +1,8 @@
 //! From fragments to segments to datagrams.
 //!
 //! One pass of [`Engine::poll_transmit`] first sends again what was lost, on the data channel and
-//! bounded, then what is new, each endpoint in its turn, and at last acknowledgements that found
-//! nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
+//! bounded, as it was or cut anew, then what is new, each endpoint in its turn, and at last
+//! acknowledgements that found nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
@@ -159,9 +159,9 @@ impl<M: Memory> Engine<M> {
             kind: Kind::Fragment,
             channel,
             state: State::InFlight,
-            again: false,
+            resends: 0,
             fast: false,
-            split: false,
+            recut: false,
             len,
             charge,
             offset: 0,
@@ -179,7 +179,7 @@ impl<M: Memory> Engine<M> {
         let said = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.review_next();
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split: false })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 
     #[inline(never)]
@@ -244,7 +244,13 @@ impl<M: Memory> Engine<M> {
                 self.resending.push_back(index);
                 self.resent += 1;
                 self.counters.num_resends.add(1);
+                self.consider_withdrawal(index, seq);
                 return self.transmit(index, seq, true);
+            }
+            if let Some(seq) = self.next_recut(index) {
+                self.resending.push_back(index);
+                self.resent += 1;
+                return self.transmit(index, seq, false);
             }
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.resending = false;
@@ -335,9 +341,9 @@ impl<M: Memory> Engine<M> {
                 kind: cut.kind,
                 channel: if tiny { Channel::Priority } else { Channel::Data },
                 state: State::Lost,
-                again: false,
+                resends: 0,
                 fast: false,
-                split: false,
+                recut: false,
                 len: cut.len as u32,
                 charge,
                 offset: operation.cut,
@@ -383,10 +389,14 @@ impl<M: Memory> Engine<M> {
             self.expected += 1;
         }
         let operation = self.operations.at(segment.operation);
-        let (body, tag, pieces, last) = match operation {
+        let (body, tag, length, pieces, last) = match operation {
+            Some(operation) if segment.kind == Kind::Withdraw && !matches!(operation.job, Job::Nothing) => {
+                (Body::Withdraw, 0, 0, [None, None], false)
+            }
             Some(operation) if !matches!(operation.job, Job::Nothing) => (
                 operation.body(segment.kind, segment.offset),
                 operation.tag(),
+                segment.len as u16,
                 operation.pieces(segment.offset, u64::from(segment.len)),
                 operation.is_awaited()
                     && segment.channel == Channel::Data
@@ -396,7 +406,7 @@ impl<M: Memory> Engine<M> {
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);
                 self.counters.num_void_sends.add(1);
-                (Body::Void, 0, [None, None], false)
+                (Body::Void, 0, 0, [None, None], false)
             }
         };
         match (again, segment.kind) {
@@ -404,14 +414,12 @@ impl<M: Memory> Engine<M> {
             (false, Kind::Chunk) => self.counters.num_chunk_sends.add(1),
             _ => {}
         }
-        let len = header_len(segment.kind) + segment.len as usize;
-        segment.split = again && endpoint.path.splits(len, segment.sent, segment.again);
-        segment.again |= again;
+        segment.resends = segment.resends.saturating_add(u8::from(again));
         segment.state = State::InFlight;
         segment.sent = now;
         let channel = segment.channel;
         segment.transmission = endpoint.order[channel as usize].push(seq);
-        let (length, charge, split) = (segment.len as u16, segment.charge, segment.split);
+        let charge = segment.charge;
         let piggyback = endpoint.depart(index, charge, credit, now, &mut self.owed_later);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
@@ -421,7 +429,7 @@ impl<M: Memory> Engine<M> {
         let said = Outgoing { flags, tag, length, seq, body };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &said, &piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 
     /// A packet without a segment of ours.
@@ -437,7 +445,7 @@ impl<M: Memory> Engine<M> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, said, piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, split: false })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
     }
 }
 

@@ -1,12 +1,14 @@
 //! What is under way to a peer, and what has arrived from it.
 //!
 //! Sequence numbers count segments from 0 in 64 bits: they never wrap. A retransmitted segment
-//! keeps its number; which of its transmissions arrived, the stamps tell.
+//! keeps its number; which of its transmissions arrived, the stamps tell. One whose data must be cut
+//! anew is withdrawn: when the receiver has said that it has not taken it and will not, its number goes
+//! again as a void, and its data in segments with numbers of their own.
 
 use super::interface::Channel;
 use super::time::Instant;
 use crate::wire::usnic::{Bitmap, Kind};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Most segments between the oldest unacknowledged and the newest.
 pub(super) const WINDOW: u64 = 4096;
@@ -32,12 +34,12 @@ pub(super) struct Segment {
     pub(super) kind: Kind,
     pub(super) channel: Channel,
     pub(super) state: State,
-    /// Sent more than once.
-    pub(super) again: bool,
+    /// How often it was sent again.
+    pub(super) resends: u8,
     /// Sent again because later ones had arrived.
     pub(super) fast: bool,
-    /// Last sent so that the network may carry it in fragments.
-    pub(super) split: bool,
+    /// The first that was cut from data that may have been too long for the path.
+    pub(super) recut: bool,
     /// Bytes of payload.
     pub(super) len: u32,
     /// Bytes that it takes up in the receiver's buffer.
@@ -201,6 +203,8 @@ pub(super) struct ReceiveWindow {
     end: u64,
     /// Ring of bits for `next ..`; made when the first segment comes out of order.
     bits: Option<Box<[u64; WORDS]>>,
+    /// Numbers that have not arrived and that only a void may still take; all within the window.
+    withdrawn: BTreeSet<u64>,
 }
 
 impl ReceiveWindow {
@@ -240,6 +244,29 @@ impl ReceiveWindow {
     #[inline]
     pub(super) const fn is_plain(&self, seq: u64) -> bool {
         seq == self.next && self.end <= self.next
+    }
+
+    /// The sender withdraws a segment: whether it can, since it has not arrived.
+    pub(super) fn withdraw(&mut self, seq: u64) -> bool {
+        if self.judge(seq) != Verdict::New {
+            return false;
+        }
+        self.withdrawn.insert(seq);
+        // It is a hole now, also where nothing has arrived above it.
+        self.end = self.end.max(seq + 1);
+        true
+    }
+
+    /// Whether a segment was withdrawn, and only a void may take its place.
+    #[inline]
+    pub(super) fn is_withdrawn(&self, seq: u64) -> bool {
+        self.withdrawn.contains(&seq)
+    }
+
+    /// A void takes the place of a segment, withdrawn or not.
+    pub(super) fn accept_void(&mut self, seq: u64) {
+        self.withdrawn.remove(&seq);
+        self.accept(seq);
     }
 
     /// Notes the arrival of a new segment.
@@ -282,7 +309,7 @@ impl ReceiveWindow {
     }
 
     pub(super) fn capacity_bytes(&self) -> usize {
-        self.bits.as_ref().map_or(0, |bits| size_of_val(&**bits))
+        self.bits.as_ref().map_or(0, |bits| size_of_val(&**bits)) + self.withdrawn.len() * 8
     }
 }
 
@@ -380,6 +407,28 @@ mod tests {
         assert!(window.next() > 10_000 && (0..window.next()).all(|seq| seen.contains(&seq)));
         let bitmap = window.bitmap(window.next());
         assert!((0..256).all(|at| bitmap.has(at) == seen.contains(&(window.next() + at))));
+    }
+
+    #[test]
+    fn a_withdrawn_number_is_a_hole_that_a_void_fills() {
+        let mut window = ReceiveWindow::default();
+        window.accept(0);
+        assert!(
+            !window.withdraw(0) && !window.withdraw(1 + WINDOW),
+            "it has arrived, and it is no number yet"
+        );
+        assert!(window.withdraw(1) && window.withdraw(1), "each time that it is asked");
+        assert!(window.has_gap() && !window.is_plain(1), "nothing but a void may take it");
+        assert!(window.is_withdrawn(1) && !window.is_withdrawn(2));
+        assert!(window.withdraw(3));
+        window.accept(2);
+        assert_eq!((window.next(), window.judge(3)), (1, Verdict::New));
+        assert!(!window.bitmap(2).has(1), "a hole is no arrival");
+        window.accept_void(1);
+        assert_eq!((window.next(), window.has_gap()), (3, true));
+        window.accept_void(3);
+        assert_eq!((window.next(), window.has_gap(), window.withdrawn.len()), (4, false, 0));
+        assert!(window.is_plain(4) && !window.withdraw(3));
     }
 
     #[test]

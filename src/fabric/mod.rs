@@ -26,6 +26,7 @@ mod pool;
 mod registration;
 mod standing;
 pub mod usnic;
+mod watched;
 
 pub use completion::{Completion, Failure, Pause, Trouble};
 pub use context::{Context, Post, Unposted};

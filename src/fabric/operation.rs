@@ -13,13 +13,13 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::loan::{Convertor, Loan, Memory, Payload, Piece, View};
 use super::objects::Domain;
 use super::pool::Home;
 use super::registration::Registration;
 use super::sys::fi_context2;
+use super::watched::Watched;
 use crate::error::Result;
 
 /// The state of a transport's operations, and what their loans are made of.
@@ -39,26 +39,6 @@ pub struct Operation<W: Work> {
     scratch: UnsafeCell<MaybeUninit<fi_context2>>,
     watched: Watched,
     state: UnsafeCell<MaybeUninit<State<W>>>,
-}
-
-/// What a [`Standing`](super::Standing) sees, whenever it looks: all of it is read and written as one does what others may
-/// look at.
-struct Watched {
-    /// Where the operation is posted: the address of the provider's object; 0 when it is not.
-    posted_at: AtomicUsize,
-    /// `GIVEN_UP` or not, and how often this memory of a pool was an operation, counted in `ONE_MORE`; memory of the
-    /// host's always counts 0.
-    marks: AtomicUsize,
-}
-
-/// The host gave the operation up.
-const GIVEN_UP: usize = 1;
-const ONE_MORE: usize = 2;
-
-impl Watched {
-    fn generation(&self) -> usize {
-        self.marks.load(Ordering::Relaxed) & !GIVEN_UP
-    }
 }
 
 /// What the operation needs as long as it is posted, and the transport's own state.
@@ -91,7 +71,7 @@ impl<W: Work> Operation<W> {
     pub(super) const fn empty() -> Self {
         Self {
             scratch: UnsafeCell::new(MaybeUninit::uninit()),
-            watched: Watched { posted_at: AtomicUsize::new(0), marks: AtomicUsize::new(0) },
+            watched: Watched::new(),
             state: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -146,8 +126,7 @@ impl<W: Work> Slot<W> {
     /// Notes that nothing is posted here, and nothing given up, in memory of the host's.
     #[inline(always)]
     pub(super) fn vacate(self) {
-        self.watched().posted_at.store(0, Ordering::Relaxed);
-        self.watched().marks.store(0, Ordering::Relaxed);
+        self.watched().vacate();
     }
 
     /// Makes an operation of memory of the host's, and of what the loan describes.
@@ -170,9 +149,7 @@ impl<W: Work> Slot<W> {
     /// Nobody has a lease of it.
     #[inline]
     pub(super) unsafe fn fill(self, home: Home<W>, body: W) -> Lease<W> {
-        // Nothing is posted where no lease is, since a lease that came back said so.
-        let watched = self.watched();
-        watched.marks.store(watched.generation().wrapping_add(ONE_MORE), Ordering::Relaxed);
+        self.watched().begin();
         let state = State { home: Some(home), loan: None, held: Held::Nothing, body };
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
@@ -193,16 +170,12 @@ impl<W: Work> Slot<W> {
 
     /// Notes that this operation was given up, if it still is the one that lies here.
     pub(super) fn give_up(self, which: Id) {
-        let same = |marks| (marks & !GIVEN_UP == which.generation).then_some(marks | GIVEN_UP);
-        // Another operation is none of its business.
-        let _ = self.watched().marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, same);
+        self.watched().give_up(which.generation);
     }
 
     /// What the provider knows this operation by, if it lies here, and is posted at the object of this address.
     pub(super) fn posted_as(self, which: Id, at: usize) -> Option<*mut c_void> {
-        // SYNC POINT: posted (released in `posted`): the marks are of the operation that is posted, or of a later.
-        let posted_at = self.watched().posted_at.load(Ordering::Acquire);
-        let is_there = at != 0 && posted_at == at && self.id() == which;
+        let is_there = which.at == self.addr() && self.watched().is_posted(which.generation, at);
         is_there.then(|| self.0.as_ptr().cast())
     }
 }
@@ -336,7 +309,7 @@ impl<W: Work> Lease<W> {
 
     /// Whether the host gave it up.
     pub fn is_given_up(&self) -> bool {
-        self.0.watched().marks.load(Ordering::Relaxed) & GIVEN_UP != 0
+        self.0.watched().is_given_up()
     }
 
     /// Ends the operation: its memory goes back to where it came from, a registration is given up.
@@ -408,8 +381,7 @@ impl<W: Work> Lease<W> {
     /// Gives the operation to the provider, at the object of this address: what libfabric gets as its context.
     #[inline(always)]
     pub(super) fn posted(self, at: usize) -> NonNull<c_void> {
-        // SYNC POINT: posted (acquired in `posted_as`)
-        self.0.watched().posted_at.store(at, Ordering::Release);
+        self.0.watched().post(at);
         ManuallyDrop::new(self).0.0.cast()
     }
 
@@ -422,7 +394,7 @@ impl<W: Work> Lease<W> {
     pub(super) unsafe fn back(context: NonNull<c_void>) -> Self {
         // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
         let lease = Self(unsafe { Slot::new(context.cast()) });
-        lease.0.watched().posted_at.store(0, Ordering::Relaxed);
+        lease.0.watched().end();
         lease
     }
 }

@@ -194,12 +194,6 @@ pub trait Link {
         posted
     }
 
-    /// Sends one datagram, behind what is queued, that the network may carry in fragments, where the link
-    /// can have it so.
-    fn send_split(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
-        self.send(channel, to, header, pieces)
-    }
-
     /// Datagrams that are queued.
     fn queued(&self) -> usize;
 

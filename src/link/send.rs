@@ -214,20 +214,6 @@ impl Sender {
         self.flush_all(udp, shared)
     }
 
-    /// Sends what waits, which is one datagram to this peer, with fragments allowed.
-    pub(super) fn flush_split(&mut self, common: &Udp, shared: &mut Shared, to: AddressId) {
-        let Some(peer) = shared.peers.get(to) else { return };
-        let (own, path) = (peer.own[self.channel].clone(), peer.path);
-        let udp = own.as_deref().unwrap_or(common);
-        udp.fragment(true);
-        shared.counters.fragmented += self.flush(common, shared) as u64;
-        udp.fragment(false);
-        // That it went says nothing of the path.
-        if let Some(peer) = shared.peers.get_mut(to) {
-            peer.path = peer.path.min(path);
-        }
-    }
-
     #[inline(never)]
     fn flush_all(&mut self, common: &Udp, shared: &mut Shared) -> usize {
         let (mut took, mut tries) = (0, 0);

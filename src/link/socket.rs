@@ -231,14 +231,6 @@ impl Link for Socket {
         posted
     }
 
-    fn send_split(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
-        self.flush();
-        let posted = self.post(channel, to, header, pieces);
-        let lane = &mut self.lanes[channel as usize];
-        lane.sender.flush_split(&lane.udp, &mut self.shared, to);
-        posted
-    }
-
     #[inline]
     fn flush(&mut self) -> usize {
         self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()

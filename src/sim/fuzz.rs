@@ -71,7 +71,7 @@ pub fn receive(script: &[u8]) {
     };
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
     let mut now = Instant::from_nanos(1_000_000);
-    let mut engine = Engine::new(&config, identity, 1 << 18, 1, now);
+    let mut engine = Engine::new(&config, identity, 1 << 18, now);
     let peer = Peer { name: 2, incarnation: 1, key: KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, now).expect("connected");
     let registration = engine.register(Block::new(vec![0; 4096]), Access::BOTH);

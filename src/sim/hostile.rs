@@ -22,7 +22,7 @@ fn config() -> config::Usnic {
 
 fn victim() -> (Engine<Block>, EndpointId, Registration) {
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
-    let mut engine = Engine::new(&config(), identity, 1 << 20, 1, Instant::ORIGIN);
+    let mut engine = Engine::new(&config(), identity, 1 << 20, Instant::ORIGIN);
     let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, Instant::ORIGIN).expect("connected");
     let registration = engine.register(Block::new(vec![0; 5000]), Access::BOTH);
@@ -217,7 +217,11 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
                 },
                 6 => Body::GetData { operation: 1 << 32 | random.below(9), offset: wild(&mut random) },
                 7 => Body::Refused { operation: 1 << 32 | random.below(9) },
-                8 => Body::Void,
+                8 => match random.below(4) {
+                    0 => Body::Void,
+                    1 | 2 => Body::Withdraw,
+                    _ => Body::Withdrawn { segment: wild(&mut random) },
+                },
                 _ if random.below(200) == 0 => Body::Close,
                 _ if random.below(100) == 0 => Body::CloseAck,
                 _ => Body::Void,

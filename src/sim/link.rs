@@ -229,7 +229,7 @@ impl Link for Port {
                 piece.read(0, &mut bytes[start..]);
             }
             taken += 1;
-            for arrival in wires.carry(self.index, to, channel, bytes, false, *now).into_iter().flatten() {
+            for arrival in wires.carry(self.index, to, channel, bytes, *now).into_iter().flatten() {
                 enter(agenda, self.index, to, channel, arrival);
             }
         }

@@ -258,7 +258,7 @@ impl Network {
         let identity = Identity { name: name_of(node), incarnation, key: key_of(node, incarnation) };
         let capacity = self.setup.receive_capacity;
         Node {
-            engine: Engine::new(&self.setup.config, identity, capacity, self.setup.seed, self.now),
+            engine: Engine::new(&self.setup.config, identity, capacity, self.now),
             stopped: false,
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
@@ -455,7 +455,7 @@ impl Network {
         }
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
-            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes, transmit.split),
+            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes),
             // It is closed, and only lingers; the packet itself says who is meant.
             None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
         }
@@ -532,11 +532,11 @@ impl Network {
 
     /// Puts a datagram on its way.
     pub fn post(&mut self, from: usize, to: usize, channel: Channel, bytes: Vec<u8>) {
-        self.put_on_wire((from, to), channel, bytes, false);
+        self.put_on_wire((from, to), channel, bytes);
     }
 
-    fn put_on_wire(&mut self, (from, to): (usize, usize), channel: Channel, bytes: Vec<u8>, split: bool) {
-        for arrival in self.wires.carry(from, to, channel, bytes, split, self.now).into_iter().flatten() {
+    fn put_on_wire(&mut self, (from, to): (usize, usize), channel: Channel, bytes: Vec<u8>) {
+        for arrival in self.wires.carry(from, to, channel, bytes, self.now).into_iter().flatten() {
             self.enter(from, to, channel, arrival);
         }
     }
@@ -557,6 +557,8 @@ mod endings;
 mod hostile;
 #[cfg(test)]
 mod link_tests;
+#[cfg(test)]
+mod narrow;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

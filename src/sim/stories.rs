@@ -10,17 +10,17 @@ const MICRO: u64 = 1_000;
 const KEYS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
 
 /// Two engines that know each other.
-struct Pair {
-    engines: [Engine<Block>; 2],
-    ids: [EndpointId; 2],
-    now: Instant,
-    delivered: [Vec<Vec<u8>>; 2],
-    done: [Vec<Cookie>; 2],
+pub(super) struct Pair {
+    pub(super) engines: [Engine<Block>; 2],
+    pub(super) ids: [EndpointId; 2],
+    pub(super) now: Instant,
+    pub(super) delivered: [Vec<Vec<u8>>; 2],
+    pub(super) done: [Vec<Cookie>; 2],
 }
 
 /// A datagram on its way.
 #[derive(Clone)]
-struct Sent {
+pub(super) struct Sent {
     channel: Channel,
     bytes: Vec<u8>,
 }
@@ -40,20 +40,20 @@ impl Sent {
         Packet::parse(&self.bytes).expect("well formed").repr
     }
 
-    fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> Kind {
         self.repr().body.kind()
     }
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(&config::Usnic { max_datagram: 1472, ..config::Usnic::default() })
     }
 
     fn with(config: &config::Usnic) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
-        let mut engines = [0, 1].map(|at| Engine::new(config, identity(at), 1 << 20, 1, now));
+        let mut engines = [0, 1].map(|at| Engine::new(config, identity(at), 1 << 20, now));
         let ids = [0, 1].map(|at| {
             let peer = Peer {
                 name: 1 - at as u64,
@@ -66,11 +66,11 @@ impl Pair {
         Self { engines, ids, now, delivered: Default::default(), done: Default::default() }
     }
 
-    fn pass(&mut self, micros: u64) {
+    pub(super) fn pass(&mut self, micros: u64) {
         self.now = self.now.plus(micros * MICRO);
     }
 
-    fn send(&mut self, from: usize, len: usize, cookie: Cookie) {
+    pub(super) fn send(&mut self, from: usize, len: usize, cookie: Cookie) {
         let memory = Block::new(vec![cookie as u8; len]);
         let fragment =
             Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
@@ -78,7 +78,7 @@ impl Pair {
     }
 
     /// Everything that an engine sends now.
-    fn take(&mut self, from: usize) -> Vec<Sent> {
+    pub(super) fn take(&mut self, from: usize) -> Vec<Sent> {
         self.engines[from].handle_timeout(self.now);
         let mut sent = Vec::new();
         while let Some(transmit) = self.engines[from].poll_transmit(self.now) {
@@ -96,7 +96,7 @@ impl Pair {
         sent.as_ref().map(Sent::of)
     }
 
-    fn give(&mut self, to: usize, sent: &[Sent]) {
+    pub(super) fn give(&mut self, to: usize, sent: &[Sent]) {
         for sent in sent {
             let received = self.engines[to].handle_datagram(&sent.bytes, None, self.now);
             if let Received::Deliver { payload, .. } = received {
@@ -116,7 +116,7 @@ impl Pair {
     }
 
     /// Carries everything to and fro, ten microseconds each way, until nothing is left.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..200 {
             for from in 0..2 {
                 self.pass(10);
@@ -127,7 +127,7 @@ impl Pair {
     }
 
     /// Gets the connection past its first packets: slots known, round trips measured, credit given.
-    fn warm(&mut self) {
+    pub(super) fn warm(&mut self) {
         for cookie in 0..4 {
             self.send(0, 4000, cookie);
             self.send(1, 4000, cookie);
@@ -490,7 +490,7 @@ fn endpoints_are_served_in_turn() {
     let now = Instant::from_nanos(1_000_000_000);
     let config = config::Usnic { max_datagram: 1472, ..config::Usnic::default() };
     let identity = Identity { name: 9, incarnation: 1, key: KEYS[0] };
-    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, 1, now);
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, now);
     let mut order = Vec::new();
     for name in 0..5 {
         let peer = Peer { name, incarnation: 1, key: KEYS[1], max_datagram: 1472 };

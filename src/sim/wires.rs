@@ -30,8 +30,7 @@ pub struct Path {
     pub rate: u64,
     /// Bytes that may wait for the way out; what comes then is dropped.
     pub queue: u64,
-    /// Longest datagram that it carries whole; a longer one vanishes without a word, unless it may go in
-    /// fragments.
+    /// Longest datagram that it carries; a longer one vanishes without a word.
     pub width: usize,
 }
 
@@ -179,20 +178,19 @@ impl Wires {
         self.spare.push(bytes);
     }
 
-    /// Carries a datagram, with fragments allowed if it is `split`: it arrives not at all, once or twice.
+    /// Carries a datagram: it arrives not at all, once or twice.
     pub fn carry(
         &mut self,
         from: usize,
         to: usize,
         channel: Channel,
         mut bytes: Vec<u8>,
-        split: bool,
         now: Instant,
     ) -> [Option<Arrival>; 2] {
         self.fates.sent += 1;
         let path = self.path(from, to).clone();
         let mut at = now;
-        if bytes.len() > path.width && !split {
+        if bytes.len() > path.width {
             self.fates.too_long += 1;
             self.discard(bytes);
             return [None, None];

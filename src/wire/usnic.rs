@@ -80,6 +80,11 @@ pub enum Kind {
     CloseAck = 10,
     /// Answers a packet of a PUT or GET that is not possible, each time that it comes.
     Reject = 11,
+    /// Asks whether the segment with this number has arrived. If it has not, it is not to be taken any
+    /// more: its data is about to be sent anew in other segments.
+    Withdraw = 12,
+    /// Answers a `Withdraw` of a segment that has not arrived, each time that it comes.
+    Withdrawn = 13,
 }
 
 impl Kind {
@@ -96,13 +101,15 @@ impl Kind {
             9 => Self::Close,
             10 => Self::CloseAck,
             11 => Self::Reject,
+            12 => Self::Withdraw,
+            13 => Self::Withdrawn,
             _ => return None,
         })
     }
 
     /// Whether packets of the kind have a sequence number and are acknowledged.
     pub const fn is_sequenced(self) -> bool {
-        !matches!(self, Self::Ack | Self::Close | Self::CloseAck | Self::Reject)
+        !matches!(self, Self::Ack | Self::Close | Self::CloseAck | Self::Reject | Self::Withdrawn)
     }
 }
 
@@ -248,6 +255,13 @@ pub enum Body {
         /// The receiver's name of the operation.
         operation: u64,
     },
+    /// See [`Kind::Withdraw`].
+    Withdraw,
+    /// See [`Kind::Withdrawn`].
+    Withdrawn {
+        /// Sequence number of the receiver's segment.
+        segment: u64,
+    },
 }
 
 impl Body {
@@ -266,6 +280,8 @@ impl Body {
             Self::Close => Kind::Close,
             Self::CloseAck => Kind::CloseAck,
             Self::Reject { .. } => Kind::Reject,
+            Self::Withdraw => Kind::Withdraw,
+            Self::Withdrawn { .. } => Kind::Withdrawn,
         }
     }
 }
@@ -279,8 +295,8 @@ pub const fn header_len(kind: Kind) -> usize {
             Kind::Put => 24,
             Kind::GetRequest => 32,
             Kind::GetData => 16,
-            Kind::Refused | Kind::Reject => 8,
-            Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck => 0,
+            Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
+            Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
         }
 }
 
@@ -482,7 +498,8 @@ impl Repr {
             Body::Refused { operation } | Body::Reject { operation } => {
                 put(&mut bytes, 64, operation.to_le_bytes());
             }
-            Body::Fragment | Body::Void | Body::Close | Body::CloseAck => {}
+            Body::Withdrawn { segment } => put(&mut bytes, 64, segment.to_le_bytes()),
+            Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw => {}
         }
         let (length, connection) = (self.length.to_le_bytes(), self.connection.to_le_bytes());
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -551,6 +568,8 @@ impl<'a> Packet<'a> {
                 | Kind::Close
                 | Kind::CloseAck
                 | Kind::Reject
+                | Kind::Withdraw
+                | Kind::Withdrawn
         );
         if usize::from(length) > bytes.len() - header || bare && length != 0 {
             return Err(Malformed::Length);
@@ -586,6 +605,8 @@ impl<'a> Packet<'a> {
             Kind::Close => Body::Close,
             Kind::CloseAck => Body::CloseAck,
             Kind::Reject => Body::Reject { operation: long(rest, 0) },
+            Kind::Withdraw => Body::Withdraw,
+            Kind::Withdrawn => Body::Withdrawn { segment: long(rest, 0) },
         };
         let repr = Repr::read(fixed, flags, length, body);
         Ok(Self { bytes, header, repr })

@@ -42,6 +42,8 @@ fn bodies() -> Vec<Body> {
         Body::Close,
         Body::CloseAck,
         Body::Reject { operation: 1 << 40 },
+        Body::Withdraw,
+        Body::Withdrawn { segment: 1 << 41 },
     ]
 }
 
@@ -145,7 +147,7 @@ fn each_reason_to_refuse_is_its_own() {
     };
     assert_eq!(with(0, 2), Err(Malformed::Version));
     assert_eq!(with(1, 0), Err(Malformed::Kind));
-    assert_eq!(with(1, 12), Err(Malformed::Kind));
+    assert_eq!(with(1, 14), Err(Malformed::Kind));
     assert_eq!(with(2, 0x70), Err(Malformed::Flags));
     assert_eq!(with(2, 0x10), Err(Malformed::Flags), "no bitmap but in an acknowledgement");
     assert_eq!(with(4, 1), Err(Malformed::Length));

@@ -52,6 +52,8 @@ struct State {
     closed: VecDeque<(Instant, EndpointId)>,
     /// When the link was last looked at, as far as the clock was.
     looked: Instant,
+    /// Batches that are still read in this call, because much may have come while nobody looked.
+    catching_up: u8,
     /// Datagrams handled in this pass.
     handled: u32,
     /// Turns so far.
@@ -102,6 +104,9 @@ const FULL_TURNS: u32 = 8;
 /// For so many turns after something has come on the data channel it is looked at in each of them.
 const DATA_TURNS: u32 = 256;
 
+/// Batches that are read in one call after a time in which nobody looked.
+const CATCH_UP: u8 = 8;
+
 /// A module that nobody uses is looked at in every so many turns. A multiple of [`FULL_TURNS`], so that
 /// both channels are.
 const QUIET_TURNS: u32 = 16;
@@ -135,10 +140,8 @@ impl Module {
             name: link.name(),
             agent: watch.own().cloned(),
         };
-        let seed =
-            u64::from(incarnation) << 32 | u64::from_le_bytes(key[..8].try_into().unwrap_or_default()) >> 32;
         let identity = Identity { name, incarnation, key };
-        let engine = Engine::new(config, identity, limits.receive_capacity, seed, Instant::ORIGIN);
+        let engine = Engine::new(config, identity, limits.receive_capacity, Instant::ORIGIN);
         let counters = engine.live_counters();
         let clock = Clock::new();
         let state = State {
@@ -150,6 +153,7 @@ impl Module {
             routes: Routes::default(),
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
+            catching_up: 0,
             handled: 0,
             turns: 0,
             data_turns: 0,
@@ -494,6 +498,10 @@ impl State {
                 continue;
             }
             let Some((bytes, stamp)) = self.inbox.front() else {
+                if self.catching_up > 0 {
+                    self.catch_up();
+                    continue;
+                }
                 // What the last datagram acknowledges, somebody may wait for: not here again, but in
                 // another layer, as soon as we return.
                 if self.engine.has_deferred() {
@@ -507,6 +515,7 @@ impl State {
             self.handled += 1;
             if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
                 self.engine.note_away(now);
+                self.catching_up = CATCH_UP;
             }
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
@@ -517,6 +526,18 @@ impl State {
                     return Work::of(received, datagram);
                 }
             }
+        }
+    }
+
+    /// Reads another batch of what has come while nobody looked. After silence the first call brings a
+    /// single datagram, which is all that there mostly is to one who looks all the time.
+    #[cold]
+    fn catch_up(&mut self) {
+        self.catching_up -= 1;
+        let came = Channel::BOTH.map(|channel| self.link.poll(channel, &mut self.inbox));
+        if came == [0; 2] {
+            self.catching_up = 0;
+            self.engine.note_drained();
         }
     }
 
@@ -568,10 +589,6 @@ impl State {
         while let Some(datagram) = self.engine.poll_transmit(now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
-            if datagram.split {
-                self.link.send_split(datagram.channel, to, &datagram.header, pieces);
-                continue;
-            }
             if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
                 self.link.flush();
                 // That took time; what leaves after it says when it left.

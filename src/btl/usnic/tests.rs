@@ -147,6 +147,40 @@ const SIZES: [usize; 14] =
     [0, 1, 63, 700, 704, 705, 1407, 1408, 1409, 4096, 65_507, 65_536, 150_000, 1_000_000];
 
 #[test]
+fn one_call_after_silence_delivers_all_that_waits() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let (to, _) = (one.connect(&two), two.connect(&one));
+    one.send(to, 1, vec![1; 8]);
+    run(&[&one, &two], || two.received.borrow().len() == 1 && one.done.borrow().len() == 1);
+    // Credit for more than the first few.
+    (0..40).for_each(|_| _ = one.send(to, 1, vec![1; 8]));
+    run(&[&one, &two], || two.received.borrow().len() == 41 && one.done.borrow().len() == 41);
+    let clock = crate::link::Clock::new();
+    let (mut bursts, mut sent) = (0, 41);
+    // A sender that a busy machine holds up loses its credit, and sends few at once.
+    while bursts < 5 {
+        // It has found nothing, and computes.
+        while two.module.progress(&two) > 0 {}
+        let (begun, left) = (clock.nanos(), one.module.counters().read().num_frag_sends);
+        (0..12).for_each(|_| _ = one.send(to, 1, vec![1; 8]));
+        sent += 12;
+        one.module.progress(&one);
+        let left = one.module.counters().read().num_frag_sends - left;
+        while clock.nanos() - begun < 100_000 {
+            std::hint::spin_loop();
+        }
+        let before = two.received.borrow().len();
+        two.depth.set(5);
+        two.module.progress(&two);
+        two.depth.set(0);
+        assert_eq!((two.received.borrow().len() - before) as u64, left);
+        bursts += u32::from(left >= 3);
+        run(&[&one, &two], || one.done.borrow().len() == sent);
+    }
+}
+
+#[test]
 fn fragments_of_all_sizes_arrive_whole() {
     for mtu in [1500, 9000, 65_536] {
         let config = config::Usnic::default();

@@ -447,7 +447,7 @@ if [ "$btl" != tcp ]; then
         need silent 'no longer answers'
         finish
     }
-    # Of what is cut for the old path, only fragments get through.
+    # What was cut for the old path does not get through whole, and what is cut from now on is to.
     engine_too && begin "a router with a hop of 1400 bytes between, which says nothing: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"
         need crossing

@@ -67,9 +67,10 @@ use() {
     fi
 }
 
-# mtl RANKS "PROGRAM ARGUMENT…", btl RANKS "PROGRAM ARGUMENT…"
+# mtl RANKS "PROGRAM ARGUMENT…" [OPTION …], over `provider`; btl RANKS "PROGRAM ARGUMENT…"
+provider=tcp
 mtl() {
-    mpi_job "$host, MTL, $1 ranks: $2" "$1" "$2" --mca pml cm --mca mtl "$mtl" --mca mtl_ofi_provider_include tcp "${load[@]}"
+    mpi_job "$host, MTL, $provider, $1 ranks: $2" "$1" "$2" --mca pml cm --mca mtl "$mtl" --mca mtl_ofi_provider_include "$provider" "${load[@]}" "${@:3}"
 }
 btl() { mpi_job "$host, usnic, $1 ranks: $2" "$1" "$2" --mca pml ob1 --mca btl usnic,self "${load_btl[@]}"; }
 
@@ -83,6 +84,10 @@ jobs_of() {
     for program in "p2p small" datatypes probe cancel truncate "threads 100" "pvars $mtl"; do mtl 2 "$program"; done
     for program in "p2p small" datatypes "probe eager" "rma allocate" "threads 100" forks; do btl 2 "$program"; done
     mtl 4 coll
+    # libfabric 1.22 loses what it has of a message in segments when that is claimed.
+    provider='tcp;ofi_rxm'
+    for program in "p2p small" datatypes full; do mtl 2 "$program" -x FI_OFI_RXM_SAR_LIMIT=0; done
+    provider=tcp
     btl 4 coll
 }
 

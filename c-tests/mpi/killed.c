@@ -1,5 +1,5 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
- * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|send
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
@@ -8,6 +8,8 @@
  * finalize    while the others are in MPI_Finalize
  * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
  *             mpirun that lets survivors live)
+ *
+ * send        before it receives anything of what rank 0 sends; rank 0 says when it is told (likewise)
  *
  * Every rank prints its process id first. A rank that goes on without the victim says so and
  * fails. */
@@ -106,6 +108,20 @@ _Noreturn static void receive(void)
     _exit(0);
 }
 
+/* The victim is gone before anything is received: rank 0 sends until it is told so. */
+_Noreturn static void send_to_victim(void)
+{
+    int code = MPI_SUCCESS;
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    if (check_rank == VICTIM)
+        die();
+    for (int turn = 0; turn < TURNS && code == MPI_SUCCESS; turn++)
+        code = MPI_Send(&turn, 1, MPI_INT, VICTIM, TAG, MPI_COMM_WORLD);
+    printf("rank 0 has %s\n", code == MPI_SUCCESS ? "sent everything" : "an error");
+    fflush(stdout);
+    _exit(0);
+}
+
 /* A round that the victim has done its part for may still succeed, and must then be right. */
 _Noreturn static void collective(void)
 {
@@ -152,13 +168,15 @@ int main(int argc, char **argv)
         collective();
     } else if (strcmp(when, "receive") == 0) {
         receive();
+    } else if (strcmp(when, "send") == 0) {
+        send_to_victim();
     } else if (strcmp(when, "finalize") == 0) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (check_rank == VICTIM)
             die();
         MPI_Finalize();
     } else {
-        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive\n");
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|send\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     printf("rank %d goes on without rank %d\n", check_rank, VICTIM);

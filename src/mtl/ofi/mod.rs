@@ -10,13 +10,14 @@
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees;
 //! `send`, `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device`
-//! messages in device memory; `unexpected` messages that the provider cannot keep, `waiting` receives
+//! messages in device memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `waiting` receives
 //! that it has no room for; `exchange` communicators without a common short id.
 
 mod answer;
 mod body;
 mod counters;
 mod device;
+mod doubt;
 mod exchange;
 #[cfg(test)]
 mod fake;
@@ -78,6 +79,10 @@ pub struct Ofi<H: Upcalls> {
     short: usize,
     max_message: usize,
     context_bits: u32,
+    /// Peers are reached by TCP connections that the provider makes.
+    is_tcp: bool,
+    /// Peers that have ended, as sends to them have found.
+    gone: EngineCell<Vec<Address>>,
     scalable: bool,
     grouping: bool,
     can_probe: bool,
@@ -121,6 +126,8 @@ impl<H: Upcalls> Ofi<H> {
             max_message: offer.info.max_message(),
             can_probe: endpoint.first().can_probe(),
             reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
+            is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
+            gone: EngineCell::new(Vec::new()),
             scalable: config.scalable,
             endpoint,
             addresses,

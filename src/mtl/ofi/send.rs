@@ -2,16 +2,19 @@
 
 use super::answer::AnswerKey;
 use super::body::{Op, Seen};
+use super::doubt::{self, Doubt};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Payload, Place, Source, Unposted, View};
-use crate::mtl::{Communicator, Outcome, Request, Upcalls};
+use crate::fabric::{Address, Payload, Place, PostError, Source, Unposted, View};
+use crate::link::Clock;
+use crate::mtl::{Communicator, Outcome, Peer, Request, Upcalls};
 use crate::wire::tag::Layout;
 
 /// Where a message goes and what its tag bits are.
 #[derive(Clone, Copy)]
-struct Target {
+struct Target<H: Upcalls> {
+    comm: H::Comm,
     context: usize,
     to: Address,
     bits: u64,
@@ -28,10 +31,11 @@ pub(super) struct Unsent<H: Upcalls> {
 
 impl<H: Upcalls> Ofi<H> {
     /// `index` is what the peer calls the communicator.
-    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, index: u32) -> Result<Target> {
+    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, index: u32) -> Result<Target<H>> {
         let context = self.context_of(comm);
         let rank = comm.rank();
         Ok(Target {
+            comm,
             context,
             to: self.address(comm, dest, context)?,
             bits: L::send(index, rank, tag),
@@ -125,7 +129,7 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Sends what lies in host memory, and waits as long as it must.
-    fn send_bytes<L: Layout>(&self, target: Target, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
+    fn send_bytes<L: Layout>(&self, target: Target<H>, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
         if synchronous || bytes.len() > self.inject_size {
             return self.send_and_wait::<L>(target, &Source::from(bytes), synchronous);
         }
@@ -133,12 +137,73 @@ impl<H: Upcalls> Ofi<H> {
         let context = self.context(target.context);
         let inject =
             |()| context.inject(bytes, to, bits, data).map_err(|error| Unposted { given: (), error });
-        self.post::<L, _, _>((), inject).map_err(|(error, ())| error)
+        self.post_to::<L, _, _>(target, (), inject).map_err(|(error, ())| error)
+    }
+
+    /// As [`post`](Self::post), of something for a peer, which may have ended.
+    #[inline]
+    fn post_to<L: Layout, T, R>(
+        &self,
+        target: Target<H>,
+        given: T,
+        mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
+    ) -> std::result::Result<R, (Error, T)> {
+        match post(given) {
+            Ok(posted) => Ok(posted),
+            Err(Unposted { given, error: PostError::TryAgain }) if self.is_tcp => {
+                self.post_in_doubt::<L, _, _>(target, given, post)
+            }
+            Err(Unposted { given, error: PostError::TryAgain }) => self.post::<L, _, _>(given, post),
+            Err(Unposted { given, error }) => Err((Error::from(error), given)),
+        }
+    }
+
+    /// Posts something for a peer that may not be there, as long as it may be.
+    #[cold]
+    fn post_in_doubt<L: Layout, T, R>(
+        &self,
+        target: Target<H>,
+        mut given: T,
+        mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
+    ) -> std::result::Result<R, (Error, T)> {
+        counters::RETRIES.add(1);
+        let (clock, mut spins) = (Clock::new(), 0);
+        let was_gone = self.gone.with(|gone| gone.contains(&target.to));
+        let mut doubt = if was_gone { Doubt::again() } else { Doubt::new() };
+        loop {
+            self.turn::<L>(&mut spins);
+            match post(given) {
+                Ok(posted) => return Ok(posted),
+                Err(Unposted { given: again, error: PostError::TryAgain }) => given = again,
+                Err(Unposted { given, error }) => return Err((Error::from(error), given)),
+            }
+            if doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target)) {
+                if !was_gone {
+                    self.lose(target);
+                }
+                return Err((Error::Unreachable, given));
+            }
+        }
+    }
+
+    fn lose(&self, target: Target<H>) {
+        self.gone.with(|gone| gone.push(target.to));
+        let rank = target.dest;
+        H::notice(
+            "peer unreachable",
+            &format!("rank {rank} has ended: nobody has listened at its address for half a minute"),
+        );
+    }
+
+    /// Whether nobody listens at the peer's address.
+    fn is_refused(target: Target<H>) -> bool {
+        let name = target.comm.peer(target.dest).and_then(Peer::published);
+        name.is_ok_and(|name| doubt::is_refused(&name))
     }
 
     fn send_and_wait<L: Layout>(
         &self,
-        target: Target,
+        target: Target<H>,
         message: &Source<'_>,
         synchronous: bool,
     ) -> Result<()> {
@@ -149,7 +214,7 @@ impl<H: Upcalls> Ofi<H> {
                 context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
             };
             let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-            let operation = self.post::<L, _, _>(operation, post).map_err(|(error, _)| error)?;
+            let operation = self.post_to::<L, _, _>(target, operation, post).map_err(|(error, _)| error)?;
             match &*operation {
                 Body::Wait(Seen { ended: Err(code), .. }) => Err(Error::Fabric(*code)),
                 _ => Ok(()),
@@ -172,7 +237,7 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Posts the receive of the answer to a synchronous send. It must be there before the answer, where that would
     /// stand in the way of messages; else it may wait for room while the message goes out.
-    fn await_answer<L: Layout>(&self, target: Target) -> Result<AnswerKey> {
+    fn await_answer<L: Layout>(&self, target: Target<H>) -> Result<AnswerKey> {
         counters::SYNCHRONOUS_SENDS.add(1);
         let bits = L::ack(target.bits, target.dest);
         let (answer, receive) = self.answers.begin(&self.pool, target.context);
@@ -252,7 +317,7 @@ impl<H: Upcalls> Ofi<H> {
         }
         let context = self.context(target.context);
         let post = |operation| context.send(target.to, bits, target.data, operation);
-        self.post::<L, _, _>(operation, post).map_err(|(error, operation)| {
+        self.post_to::<L, _, _>(target, operation, post).map_err(|(error, operation)| {
             if let Some(answer) = answer {
                 self.forget_answer(answer);
             }

@@ -172,6 +172,32 @@ silent() {
     [ "$(bed_count pings)" = 0 ] || echo "$(bed_count pings) pings"
 }
 
+# narrow HOSTS RANKS "PROGRAM ARGUMENT…": from the beginning there is a router between, with a hop of 1400 bytes,
+# and nobody hears what it says of longer packets.
+narrow() {
+    local hosts=$1 ranks=$2 line="$condition, $1 hosts, $2 ranks, a silent hop of 1400 between: $3" reason= begin=$SECONDS
+    local -a command
+    read -ra command <<<"$3"
+    wanted "$btl $line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$btl $line")
+    bed_narrow 1400
+    job "$hosts" "$ranks" "$bed_root/$work/${command[0]}" "${command[@]:1}"
+    if [ "$status" != 0 ] || ! grep -qx "PASS ${command[0]}" "$log"; then
+        reason="status $status"
+    elif [ "$(bed_count lost)" = 0 ]; then
+        reason="no packet was too long"
+    elif grep -qE 'connectivity error|does not reach|no longer answers' "$log"; then
+        reason="a false alarm"
+    fi
+    if [ -z "$reason" ]; then
+        ok "$line ($((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) objections kept back)"
+    else
+        not_ok "$line ($reason, $((SECONDS - begin)) s, $(bed_count seen) packets, $(bed_count lost) objections kept back)" "$log"
+    fi
+    bed_sweep
+    bed_straight
+}
+
 # goes_on: the job ran well, and something was lost.
 goes_on() {
     [ "$status" = 0 ] && grep -qx "PASS p2p" "$log" || { echo "status $status"; return; }
@@ -201,6 +227,8 @@ checked() {
 
 if [ "$btl" != tcp ]; then
     bed_mtu 1500 && bed_bad 0 0 0
+    condition="mtu 1500"
+    [ "$system" != debian12 ] && ! whole || narrow 2 4 "alltoall 20"
     soon=(--mca btl_usnic_connectivity_ack_timeout 50 --mca btl_usnic_connectivity_error_num_retries 10)
     checked "check: short datagrams arrive, long ones do not" "udp length > 1000" verdict \
         "datagrams of 32 bytes were answered, those of 1472 bytes were not, in 11 tries within 550ms" "${soon[@]}"

@@ -267,6 +267,26 @@ bed_whole() {
     done
 }
 
+# bed_narrow N: packets between the first two hosts go by the third one from now on, which is a router with a
+# next hop of that MTU. What may not be cut into fragments vanishes there, and nobody is told: ICMP is lost.
+bed_narrow() {
+    local host
+    nsenter --target "${bed_pids[3]}" --net sysctl -qw net.ipv4.ip_forward=1 \
+        net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.e0.send_redirects=0 || return 1
+    for host in 1 2; do bed_ip 3 route replace "10.77.0.$host/32" dev e0 mtu "$1" || return 1; done
+    # Before the first packet goes that way: what is heard once is known for minutes.
+    bed_filter "meta l4proto icmp" || return 1
+    bed_ip 1 route replace 10.77.0.2/32 via 10.77.0.3 dev e0 || return 1
+    bed_ip 2 route replace 10.77.0.1/32 via 10.77.0.3 dev e0
+}
+
+# bed_straight: as before bed_narrow.
+bed_straight() {
+    bed_ip 1 route del 10.77.0.2/32 2>/dev/null
+    bed_ip 2 route del 10.77.0.1/32 2>/dev/null
+    bed_filter
+}
+
 # bed_link HOST DEVICE up|down
 bed_link() { bed_ip "$1" link set "$2" "$3"; }
 

@@ -53,6 +53,8 @@ pub struct Watch {
     check: Option<config::Check>,
     contacts: HashMap<EndpointId, Contact>,
     checks: Checks,
+    /// Somebody has been asked about a life since the mail was last looked at, or answers may still come.
+    awaits: bool,
     /// Answers about lives may come until then.
     listens_until: Instant,
     /// When there is something to look at.
@@ -107,6 +109,7 @@ impl Watch {
             check: None,
             contacts: HashMap::new(),
             checks: Checks::default(),
+            awaits: false,
             listens_until: Instant::ORIGIN,
             due: NEVER,
             held: None,
@@ -187,7 +190,7 @@ impl Watch {
         let Some(Contact { agent, process, .. }) = self.contacts.get(&endpoint) else { return };
         let request = Request::Ask { id: endpoint.raw(), to: agent.at, key: agent.key, process: *process };
         if self.send(&request) {
-            self.listens_until = now + ANSWERS;
+            (self.awaits, self.listens_until) = (true, now + ANSWERS);
             self.due = self.due.min(now + LOOK);
         }
     }
@@ -202,8 +205,12 @@ impl Watch {
     #[cold]
     pub fn turn<M: Memory>(&mut self, engine: &mut Engine<M>, now: Instant) -> Vec<Finding> {
         self.try_used(engine);
-        let expects = self.checks.under_way > 0 || now < self.listens_until;
+        let expects = self.checks.under_way > 0 || self.awaits;
         let found = if expects { self.listen(engine, now) } else { Vec::new() };
+        // What has come has been heard, however late we were called: a process that lives is not called ended
+        // because we had no time to be told.
+        self.awaits &= now < self.listens_until;
+        let expects = self.checks.under_way > 0 || self.awaits;
         let is_idle = self.checks.untried.is_empty() && !expects;
         self.due = if self.local.is_none() || is_idle { NEVER } else { now + LOOK };
         found

@@ -307,12 +307,13 @@ for provider in $own "tcp;ofi_rxm" $other; do
     check "$provider: a message that its sender's death cuts short does not count as received${remaining:+: $remaining}" $?
 done
 
-# The provider would put sends to it off for ever. Each on one host: half a minute.
+# The provider would put sends to it off for ever. Each on one host: half a minute. The line that says so may be lost
+# with the process, which ends at once.
 [ "$host" = debian12 ] && provider=$own || provider="tcp;ofi_rxm"
 on_host mpirun --enable-recovery --oversubscribe -n 2 "${components[@]}" "${insist[@]}" --mca $include "$provider" --mca mtl_base_verbose 1 "$root/$work/killed" send
 remaining=$(left)
 ended && [ -z "$remaining" ] && [ "$(grep -c "hawser: mtl:$mtl:prov: $provider on " "$log")" = 2 ] &&
-    says '^rank 0 has an error$' && says '^rank 1 has ended: nobody has listened at its address'
+    says 'rank 0 has an error$'
 check "$provider: a send to a rank that has died is an error${remaining:+: $remaining}" $?
 
 rm -f "$log.raw"

@@ -144,6 +144,11 @@ impl<M: Memory> Engine<M> {
                         _ if endpoint.receive.window.is_withdrawn(repr.seq) => return,
                         _ => endpoint.receive.window.accept(repr.seq),
                     }
+                    let receive = &mut endpoint.receive;
+                    if receive.has_gap && !receive.window.has_gap() {
+                        receive.has_gap = false;
+                        self.expected = self.expected.saturating_sub(1);
+                    }
                 }
                 self.notify(index, Notice::Ack);
             }

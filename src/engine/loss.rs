@@ -157,9 +157,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The segment that the next probe sends again: the oldest that nobody has acknowledged, the
-    /// second time the one after it. Neither the window nor the peer's credit nor the pacer has a say
-    /// in it (RFC 9002, 6.2.4 and 7.5): without an answer none of them will ever open again.
+    /// The segment that the next probe sends again: the oldest that nobody has acknowledged, and the
+    /// second time that which was sent longest ago. The peer may have no memory for the oldest before it has
+    /// others, whose data was withdrawn and got later numbers: so all of them have their turn. Neither the
+    /// window nor the peer's credit nor the pacer has a say in it (RFC 9002, 6.2.4 and 7.5): without an
+    /// answer none of them will ever open again.
     pub(super) fn next_probe(&mut self, index: u32) -> Option<u64> {
         let endpoint = self.endpoints.at_mut(index)?;
         let (is_first, probed) = endpoint.send.probe.take()?;
@@ -168,12 +170,17 @@ impl<M: Memory> Engine<M> {
             State::Lost => true,
             State::Arrived => false,
         };
-        let Some((seq, segment)) = endpoint.send.window.iter().find(|(_, segment)| waits(segment)) else {
+        let found = {
+            let mut waiting = endpoint.send.window.iter().filter(|(_, segment)| waits(segment));
+            let next =
+                if is_first { waiting.next() } else { waiting.min_by_key(|(_, segment)| segment.sent) };
+            next.map(|(seq, segment)| (seq, segment.state, segment.charge))
+        };
+        let Some((seq, state, charge)) = found else {
             endpoint.send.probe.cancel();
             return None;
         };
-        if segment.state == State::InFlight {
-            let charge = segment.charge;
+        if state == State::InFlight {
             endpoint.send.note_landed(charge);
         }
         if let Some(segment) = endpoint.send.window.get_mut(seq) {

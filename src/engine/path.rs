@@ -85,9 +85,9 @@ impl Path {
         if self.suspected && first { self.width.min(BASE) } else { self.width }
     }
 
-    /// Whether a black hole is suspected.
-    pub(super) const fn is_suspected(&self) -> bool {
-        self.suspected
+    /// Whether it is evidence of a black hole when data of a datagram of this length arrives in shorter ones.
+    pub(super) const fn is_suspected(&self, len: usize) -> bool {
+        self.suspected && len > BASE
     }
 
     /// Whether a datagram of this length, last sent at `sent`, is lost because it is too long, as far as can
@@ -228,6 +228,7 @@ mod tests {
         let mut path = Path::new(1472);
         let late = START.plus(1_000);
         path.note_too_long(1472);
+        assert!(path.is_suspected(1472) && !path.is_suspected(BASE), "a short one is no evidence");
         assert!(!path.is_too_long(1472, START, 0, false), "it may have been an outage");
         path.note_recut_arrived(START);
         assert!(path.is_too_long(1472, START, 0, false) && !path.is_too_long(1200, START, 0, false));
@@ -236,7 +237,7 @@ mod tests {
         assert!(!path.is_too_long(1472, late, 0, false) && path.recut_width(true) == 1472);
         path.handle_too_big(1372, late);
         path.note_too_long(1472);
-        assert!(!path.is_suspected() && path.recut_width(true) == 1372, "that is known and no suspicion");
+        assert!(!path.is_suspected(1472) && path.recut_width(true) == 1372, "that is known and no suspicion");
     }
 
     #[test]
@@ -252,6 +253,6 @@ mod tests {
         assert_eq!(path.width(), 1472);
         path.note_recut_arrived(START);
         assert_eq!((path.width(), path.probe_due(START.plus(RAISE))), (BASE, Some(1472)));
-        assert!(!path.is_suspected(), "it is known by now");
+        assert!(!path.is_suspected(1472), "it is known by now");
     }
 }

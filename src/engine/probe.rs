@@ -49,6 +49,11 @@ impl Probe {
         self.unanswered
     }
 
+    /// Whether the peer was asked since anything was acknowledged.
+    pub(super) const fn is_asking(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// Whether the peer was asked more than once since anything was acknowledged.
     pub(super) const fn is_unheard(&self) -> bool {
         self.backoff > 1

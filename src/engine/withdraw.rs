@@ -84,6 +84,7 @@ impl<M: Memory> Engine<M> {
             }
             let cut = operation.recut(&data, endpoint.send.path.recut_width(data.untouched));
             let datagram = header_len(cut.kind) + cut.len as usize;
+            let whole = header_len(cut.kind) + (data.end - data.start) as usize;
             let charge = endpoint.send.charge(datagram);
             if endpoint.send.window.len() as u64 >= self.limits.window {
                 return None;
@@ -115,7 +116,7 @@ impl<M: Memory> Engine<M> {
                 state: State::Lost,
                 resends: 0,
                 fast: false,
-                recut: data.untouched && endpoint.send.path.is_suspected(),
+                recut: data.untouched && endpoint.send.path.is_suspected(whole),
                 len: cut.len as u32,
                 charge,
                 offset: data.start,

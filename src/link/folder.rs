@@ -141,7 +141,9 @@ impl Folder {
     /// When there is such a file, or the file system has no room.
     pub fn hold(&self, name: &str) -> io::Result<Held> {
         let file = self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-        rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // A file without the lock would say that its process has ended.
+        rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)
+            .inspect_err(|_| self.remove(name))?;
         Ok(Held(file))
     }
 

@@ -285,6 +285,33 @@ fn a_segment_that_comes_after_it_was_withdrawn_is_not_taken() {
     }
 }
 
+/// A segment is withdrawn of a peer that has closed: when its void has come, nothing more is waited for.
+#[test]
+fn who_has_closed_waits_for_nothing_when_the_void_has_come() {
+    let mut pair = Pair::new();
+    pair.warm();
+    pair.send(0, 1_300, 7);
+    pair.take(0);
+    let now = pair.now;
+    pair.engines[1].close(pair.ids[1], now);
+    let closes = pair.take(1);
+    pair.hand(0, &closes);
+    let answers = pair.take(0);
+    pair.hand(1, &answers);
+    pair.engines[0].handle_too_big(pair.ids[0], 1_250, now);
+    pair.now = pair.engines[0].next_timeout().expect("it waits");
+    let asks = pair.take(0);
+    assert!(asks.iter().any(|sent| sent.kind() == Kind::Withdraw));
+    pair.hand(1, &asks);
+    assert!(pair.engines[1].is_expecting(), "a hole");
+    let answers = pair.take(1);
+    pair.hand(0, &answers);
+    let others = pair.take(0);
+    assert_eq!(others[0].kind(), Kind::Void);
+    pair.hand(1, &others);
+    assert!(!pair.engines[1].is_expecting());
+}
+
 /// The segment had arrived; only what acknowledged it was lost.
 #[test]
 fn a_segment_that_has_arrived_is_acknowledged_and_not_withdrawn() {
@@ -340,5 +367,37 @@ fn a_full_window_makes_room_for_withdrawn_data() {
         let mut over = done(&mut network);
         over.sort_unstable();
         assert_eq!(over, (0..30).collect::<Vec<_>>(), "seed {seed}: {}", network.describe());
+    }
+}
+
+/// The receiver has no memory for the oldest segment before it has data that was withdrawn, and so got later
+/// numbers; and what is under way without room for it fills the congestion window.
+#[test]
+fn a_receiver_without_memory_gets_the_data_that_makes_room() {
+    let longest = 20_000;
+    let config = config::Usnic {
+        max_datagram: 8_972,
+        reassembly_per_peer: 2 * longest + 600,
+        reassembly_total: 2 * longest + 600,
+        ..config::Usnic::default()
+    };
+    for (loss, seed) in [0, 50_000].into_iter().flat_map(|loss| (1..=12).map(move |seed| (loss, seed))) {
+        let path = Path { loss, reordering: 200_000, lateness: 1_000_000, delay: 50_000, ..Path::default() };
+        let mut network = Network::new(Setup { path, config: config.clone(), seed, ..Setup::default() });
+        for cookie in 0..60 {
+            send(&mut network, cookie, longest - cookie as usize * 100);
+        }
+        for width in [8_972, 1_200, 8_972, 1_250, 8_972, 1_200] {
+            narrow(&mut network, width);
+            report(&mut network, width);
+            run(&mut network, 1_000_000);
+        }
+        for (from, to) in [(0, 1), (1, 0)] {
+            network.wires.set_path(from, to, Path { width: 1_200, ..Path::default() });
+        }
+        run(&mut network, 120 * SECOND);
+        let mut over = done(&mut network);
+        over.sort_unstable();
+        assert_eq!(over, (0..60).collect::<Vec<_>>(), "loss {loss}, seed {seed}: {}", network.describe());
     }
 }

@@ -96,6 +96,14 @@ impl Pair {
         sent.as_ref().map(Sent::of)
     }
 
+    /// As [`give`](Self::give), where it does not matter what comes of it.
+    pub(super) fn hand(&mut self, to: usize, sent: &[Sent]) {
+        for sent in sent {
+            let _ = self.engines[to].handle_datagram(&sent.bytes, None, self.now);
+        }
+        while self.engines[to].poll_event().is_some() {}
+    }
+
     pub(super) fn give(&mut self, to: usize, sent: &[Sent]) {
         for sent in sent {
             let received = self.engines[to].handle_datagram(&sent.bytes, None, self.now);

@@ -12,6 +12,7 @@ use super::interface::{Channel, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
 use super::pending_ack::PendingAck;
+use super::probe::Carries;
 use super::slab::Key;
 use super::time::Instant;
 use super::timers::Timer;
@@ -157,14 +158,18 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// The segment that the next probe sends again: the oldest that nobody has acknowledged, and the
-    /// second time that which was sent longest ago. The peer may have no memory for the oldest before it has
-    /// others, whose data was withdrawn and got later numbers: so all of them have their turn. Neither the
-    /// window nor the peer's credit nor the pacer has a say in it (RFC 9002, 6.2.4 and 7.5): without an
-    /// answer none of them will ever open again.
-    pub(super) fn next_probe(&mut self, index: u32) -> Option<u64> {
+    /// The segment that the next probe sends, and whether it was sent before. Neither the window nor the peer's
+    /// credit nor the pacer has a say in it (RFC 9002, 6.2.4 and 7.5): without an answer none of them will ever
+    /// open again.
+    pub(super) fn next_probe(&mut self, index: u32) -> Option<(u64, bool)> {
         let endpoint = self.endpoints.at_mut(index)?;
-        let (is_first, probed) = endpoint.send.probe.take()?;
+        let (carries, probed) = endpoint.send.probe.take()?;
+        if carries == Carries::Withdrawn
+            && let Some(seq) = self.next_recut(index, true)
+        {
+            return Some((seq, false));
+        }
+        let endpoint = self.endpoints.at_mut(index)?;
         let waits = |segment: &Segment| match segment.state {
             State::InFlight => segment.sent < probed,
             State::Lost => true,
@@ -172,8 +177,10 @@ impl<M: Memory> Engine<M> {
         };
         let found = {
             let mut waiting = endpoint.send.window.iter().filter(|(_, segment)| waits(segment));
-            let next =
-                if is_first { waiting.next() } else { waiting.min_by_key(|(_, segment)| segment.sent) };
+            let next = match carries {
+                Carries::Oldest => waiting.next(),
+                _ => waiting.min_by_key(|(_, segment)| segment.sent),
+            };
             next.map(|(seq, segment)| (seq, segment.state, segment.charge))
         };
         let Some((seq, state, charge)) = found else {
@@ -186,9 +193,9 @@ impl<M: Memory> Engine<M> {
         if let Some(segment) = endpoint.send.window.get_mut(seq) {
             (segment.state, segment.fast) = (State::Lost, false);
         }
-        self.counters.num_probes.add(u64::from(is_first));
+        self.counters.num_probes.add(u64::from(carries == Carries::Oldest));
         self.counters.num_timeout_retrans.add(1);
-        Some(seq)
+        Some((seq, true))
     }
 
     /// A segment with nothing in it, to be acknowledged.

@@ -13,6 +13,17 @@ const fn packets(backoff: u32) -> u32 {
     if backoff > 1 { 2 } else { 1 }
 }
 
+/// What a packet that asks carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carries {
+    /// The oldest segment that nobody has acknowledged.
+    Oldest,
+    /// The one that was sent longest ago.
+    SentLongestAgo,
+    /// Data that was withdrawn, if there is any.
+    Withdrawn,
+}
+
 /// The probes to one peer.
 #[derive(Debug)]
 pub(super) struct Probe {
@@ -25,11 +36,20 @@ pub(super) struct Probe {
     unanswered: u32,
     /// When something was last sent, or acknowledged.
     active: Instant,
+    /// What the next second packet carries.
+    second: Carries,
 }
 
 impl Probe {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { pending: 0, since: Instant::ORIGIN, backoff: 0, unanswered: 0, active: now }
+        Self {
+            pending: 0,
+            since: Instant::ORIGIN,
+            backoff: 0,
+            unanswered: 0,
+            active: now,
+            second: Carries::Withdrawn,
+        }
     }
 
     /// When something was last sent, or acknowledged.
@@ -47,11 +67,6 @@ impl Probe {
     /// Times that the peer was asked since it was last heard.
     pub(super) const fn unanswered(&self) -> u32 {
         self.unanswered
-    }
-
-    /// Whether the peer was asked since anything was acknowledged.
-    pub(super) const fn is_asking(&self) -> bool {
-        self.backoff > 0
     }
 
     /// Whether the peer was asked more than once since anything was acknowledged.
@@ -90,12 +105,20 @@ impl Probe {
         (self.pending, self.since, self.active) = (packets(self.backoff), now, now);
     }
 
-    /// The next packet that asks, if one is to leave: whether it is the first of its time, and when that was.
-    /// What was sent later than that asks already.
-    pub(super) fn take(&mut self) -> Option<(bool, Instant)> {
+    /// The next packet that asks, if one is to leave: what it carries, and when it was asked for. What was sent
+    /// later than that asks already.
+    ///
+    /// The first of two carries the oldest segment. The peer may have no memory for that before it has others,
+    /// whose data was withdrawn, and got later numbers: so each of them has its turn in the second.
+    pub(super) fn take(&mut self) -> Option<(Carries, Instant)> {
         let is_first = self.pending == packets(self.backoff);
         self.pending = self.pending.checked_sub(1)?;
-        Some((is_first, self.since))
+        let next = match self.second {
+            Carries::Withdrawn => Carries::SentLongestAgo,
+            Carries::SentLongestAgo | Carries::Oldest => Carries::Withdrawn,
+        };
+        let carries = if is_first { Carries::Oldest } else { std::mem::replace(&mut self.second, next) };
+        Some((carries, self.since))
     }
 
     /// There is nothing to ask with, or nobody to be asked.
@@ -116,15 +139,18 @@ mod tests {
     #[test]
     fn one_packet_asks_and_then_two_at_intervals_that_double() {
         let mut probe = Probe::new(at(0));
-        let (mut now, mut times, mut asked) = (at(0), Vec::new(), Vec::new());
+        let (mut now, mut times, mut asked, mut seconds) = (at(0), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..8 {
             let due = probe.due(MILLI, 20 * MILLI);
             times.push(due.since(now) / MILLI);
             now = due;
             probe.note_timeout(now);
             let mut count = 0;
-            while let Some((is_first, since)) = probe.take() {
-                assert_eq!((is_first, since), (count == 0, now));
+            while let Some((carries, since)) = probe.take() {
+                assert_eq!((carries == Carries::Oldest, since), (count == 0, now));
+                if count > 0 {
+                    seconds.push(carries);
+                }
                 count += 1;
             }
             asked.push(count);
@@ -132,6 +158,7 @@ mod tests {
         }
         assert_eq!(times, [1, 2, 4, 8, 16, 20, 20, 20]);
         assert_eq!(asked, [1, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(seconds[..3], [Carries::Withdrawn, Carries::SentLongestAgo, Carries::Withdrawn]);
         assert_eq!(probe.unanswered(), 8);
         (0..100).for_each(|_| probe.note_timeout(now));
         assert_eq!(probe.due(MILLI, u64::MAX).since(now), MILLI << DOUBLINGS);

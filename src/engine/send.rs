@@ -242,17 +242,17 @@ impl<M: Memory> Engine<M> {
         while self.resent < self.limits.resends
             && let Some(index) = self.resending.pop_front()
         {
-            if let Some(seq) = self.next_probe(index).or_else(|| self.next_resend(index)) {
+            let next = self.next_probe(index);
+            let next = next.or_else(|| self.next_resend(index).map(|seq| (seq, true)));
+            let next = next.or_else(|| self.next_recut(index, false).map(|seq| (seq, false)));
+            if let Some((seq, again)) = next {
                 self.resending.push_back(index);
                 self.resent += 1;
-                self.counters.num_resends.add(1);
-                self.consider_withdrawal(index, seq);
-                return self.transmit(index, seq, true);
-            }
-            if let Some(seq) = self.next_recut(index) {
-                self.resending.push_back(index);
-                self.resent += 1;
-                return self.transmit(index, seq, false);
+                if again {
+                    self.counters.num_resends.add(1);
+                    self.consider_withdrawal(index, seq);
+                }
+                return self.transmit(index, seq, again);
             }
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.resending = false;

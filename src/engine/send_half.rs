@@ -159,12 +159,11 @@ impl SendHalf {
         self.in_flight_bytes -= u64::from(charge);
     }
 
-    /// Withdraws a segment that is about to be sent again, if it is too long, or if it stands in the way:
-    /// when withdrawn data waits for room in a window, of numbers or of congestion, which the receiver may
-    /// not be able to make before it has that data. Whether it is withdrawn now and was not before.
+    /// Withdraws a segment that is about to be sent again, if it is too long, or if its number is needed:
+    /// when withdrawn data waits for room in the window, which the receiver may not be able to make
+    /// before it has that data. Whether it is withdrawn now and was not before.
     pub(super) fn withdraw(&mut self, seq: u64, most: u64) -> bool {
-        let is_stuck = self.window.len() as u64 >= most || self.probe.is_asking();
-        let needed = !self.withdrawn.is_empty() && is_stuck;
+        let needed = !self.withdrawn.is_empty() && self.window.len() as u64 >= most;
         let charge = self.charge(HEADER_LEN);
         let Some(segment) = self.window.get_mut(seq) else { return false };
         if segment.len == 0 || segment.kind == Kind::Withdraw {

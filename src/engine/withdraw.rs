@@ -63,8 +63,9 @@ impl<M: Memory> Engine<M> {
         self.arm(index);
     }
 
-    /// Cuts the next segment from withdrawn data, when one may be sent; its number.
-    pub(super) fn next_recut(&mut self, index: u32) -> Option<u64> {
+    /// Cuts the next segment from withdrawn data, when one may be sent; its number. `probes`: it asks the peer, and
+    /// waits for no room but among the numbers.
+    pub(super) fn next_recut(&mut self, index: u32, probes: bool) -> Option<u64> {
         let now = self.now;
         let endpoint = self.endpoints.at_mut(index)?;
         while let Some(&data) = endpoint.send.withdrawn.front() {
@@ -89,7 +90,9 @@ impl<M: Memory> Engine<M> {
             if endpoint.send.window.len() as u64 >= self.limits.window {
                 return None;
             }
-            if let Err(blocked) = endpoint.send.may_send(charge, now) {
+            if let Err(blocked) = endpoint.send.may_send(charge, now)
+                && !probes
+            {
                 self.wait(index, blocked);
                 return None;
             }

@@ -178,8 +178,10 @@ impl<M: Memory> Engine<M> {
         let found = {
             let mut waiting = endpoint.send.window.iter().filter(|(_, segment)| waits(segment));
             let next = match carries {
-                Carries::Oldest => waiting.next(),
-                _ => waiting.min_by_key(|(_, segment)| segment.sent),
+                Carries::Oldest | Carries::Next => waiting.next(),
+                Carries::Withdrawn | Carries::SentLongestAgo => {
+                    waiting.min_by_key(|(_, segment)| segment.sent)
+                }
             };
             next.map(|(seq, segment)| (seq, segment.state, segment.charge))
         };

@@ -8,6 +8,9 @@ use super::time::Instant;
 /// The interval doubles so often at the most.
 const DOUBLINGS: u32 = 20;
 
+/// So often a peer is asked with the oldest segments alone.
+const PATIENT: u32 = 3;
+
 /// Packets that ask a peer at a time.
 const fn packets(backoff: u32) -> u32 {
     if backoff > 1 { 2 } else { 1 }
@@ -18,6 +21,8 @@ const fn packets(backoff: u32) -> u32 {
 pub(super) enum Carries {
     /// The oldest segment that nobody has acknowledged.
     Oldest,
+    /// The one after that.
+    Next,
     /// The one that was sent longest ago.
     SentLongestAgo,
     /// Data that was withdrawn, if there is any.
@@ -36,8 +41,8 @@ pub(super) struct Probe {
     unanswered: u32,
     /// When something was last sent, or acknowledged.
     active: Instant,
-    /// What the next second packet carries.
-    second: Carries,
+    /// What was withdrawn had the last turn of the second packet.
+    was_withdrawn: bool,
 }
 
 impl Probe {
@@ -48,7 +53,7 @@ impl Probe {
             backoff: 0,
             unanswered: 0,
             active: now,
-            second: Carries::Withdrawn,
+            was_withdrawn: false,
         }
     }
 
@@ -108,16 +113,20 @@ impl Probe {
     /// The next packet that asks, if one is to leave: what it carries, and when it was asked for. What was sent
     /// later than that asks already.
     ///
-    /// The first of two carries the oldest segment. The peer may have no memory for that before it has others,
-    /// whose data was withdrawn, and got later numbers: so each of them has its turn in the second.
+    /// Two carry the oldest segments. But the peer may have no memory for these before it has others, whose data
+    /// was withdrawn, and got later numbers: so when it has been asked [`PATIENT`] times, each of all that nobody
+    /// has acknowledged has its turn in the second.
     pub(super) fn take(&mut self) -> Option<(Carries, Instant)> {
         let is_first = self.pending == packets(self.backoff);
         self.pending = self.pending.checked_sub(1)?;
-        let next = match self.second {
-            Carries::Withdrawn => Carries::SentLongestAgo,
-            Carries::SentLongestAgo | Carries::Oldest => Carries::Withdrawn,
-        };
-        let carries = if is_first { Carries::Oldest } else { std::mem::replace(&mut self.second, next) };
+        if is_first {
+            return Some((Carries::Oldest, self.since));
+        }
+        if self.backoff <= PATIENT {
+            return Some((Carries::Next, self.since));
+        }
+        self.was_withdrawn = !self.was_withdrawn;
+        let carries = if self.was_withdrawn { Carries::Withdrawn } else { Carries::SentLongestAgo };
         Some((carries, self.since))
     }
 
@@ -158,7 +167,9 @@ mod tests {
         }
         assert_eq!(times, [1, 2, 4, 8, 16, 20, 20, 20]);
         assert_eq!(asked, [1, 2, 2, 2, 2, 2, 2, 2]);
-        assert_eq!(seconds[..3], [Carries::Withdrawn, Carries::SentLongestAgo, Carries::Withdrawn]);
+        let turns =
+            [Carries::Next, Carries::Next, Carries::Withdrawn, Carries::SentLongestAgo, Carries::Withdrawn];
+        assert_eq!(seconds[..5], turns);
         assert_eq!(probe.unanswered(), 8);
         (0..100).for_each(|_| probe.note_timeout(now));
         assert_eq!(probe.due(MILLI, u64::MAX).since(now), MILLI << DOUBLINGS);

@@ -292,6 +292,24 @@ fn a_claimed_message_is_received_while_the_provider_has_no_room() {
     assert_eq!(host.buffer.bytes(), [3; 8]);
 }
 
+/// While threads probe there is always one that does: when it is time to take messages over they pause.
+#[test]
+fn probes_do_not_keep_messages_from_being_taken_over() {
+    let Some(ofi) = open() else { return };
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    isend(&ofi, &[3; 8], 7, false);
+    let under_way = || ofi.unexpected.probes.load(Ordering::SeqCst);
+    let probe = || ofi.iprobe::<One>(WORLD, ANYBODY, Selector(7)).expect("probed");
+    // Another thread's.
+    ofi.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+    ofi.take_over::<One>();
+    assert_eq!((probe(), under_way()), (None, 1), "no further one begins");
+    ofi.unexpected.end_probe();
+    let is_here = || ofi.unexpected.queue.with(|queue| queue.has_messages());
+    until(&ofi, || is_here() || probe().is_some() && is_here());
+    assert_eq!((probe(), under_way()), (Some(Envelope { source: 0, tag: 7, len: 8 }), 0));
+}
+
 /// The place in the provider that comes free belongs to a claimed message, which nobody else can receive, and not to
 /// the receive that comes first.
 #[test]

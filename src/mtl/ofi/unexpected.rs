@@ -67,6 +67,9 @@ pub(super) struct Unexpected<H: Upcalls> {
 
 pub(super) struct Queue<H: Upcalls> {
     pub(super) taking_over: bool,
+    /// It is time to take messages over, and probes are under way: no further ones begin, so that they end. With
+    /// several threads that probe there might always be one.
+    held_up: bool,
     last: MessageKey,
     /// Taken over, and not matched.
     messages: BTreeMap<MessageKey, Message<H>>,
@@ -190,6 +193,7 @@ impl<H: Upcalls> Queue<H> {
     fn new() -> Self {
         Self {
             taking_over: false,
+            held_up: false,
             last: NO_MESSAGE,
             messages: BTreeMap::new(),
             matched: BTreeMap::new(),
@@ -219,7 +223,7 @@ impl<H: Upcalls> Queue<H> {
     /// Tells those who do not look in here how things stand.
     pub(super) fn show(&self, unexpected: &Unexpected<H>) {
         let waiting = self.is_awaiting();
-        let here = waiting || self.has_messages() || self.is_fetching();
+        let here = waiting || self.has_messages() || self.is_fetching() || self.held_up;
         let long_way = unexpected.always || self.taking_over || here;
         unexpected.long_way.store(long_way, Ordering::Relaxed);
         unexpected.waiting.store(waiting, Ordering::Relaxed);
@@ -285,7 +289,7 @@ impl<H: Upcalls> Ofi<H> {
         claim: bool,
     ) -> Sight {
         self.unexpected.queue.with(|queue| {
-            if queue.taking_over {
+            if queue.taking_over || queue.held_up {
                 return Sight::Later;
             }
             let Some(key) = queue.find::<L>(want, source) else {
@@ -327,7 +331,9 @@ impl<H: Upcalls> Ofi<H> {
             // SYNC POINT: probes (the other half is in `begin_probe`)
             unexpected.long_way.store(true, Ordering::SeqCst);
             // A probe of the short path looks at the one and counts in the other within one turn.
-            if self.endpoint.first().in_turn(|| unexpected.probes.load(Ordering::SeqCst)) != 0 {
+            queue.held_up = self.endpoint.first().in_turn(|| unexpected.probes.load(Ordering::SeqCst)) != 0;
+            if queue.held_up {
+                unexpected.idle.store(MOST_PATIENCE, Ordering::Relaxed);
                 queue.show(unexpected);
                 return false;
             }

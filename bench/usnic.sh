@@ -16,7 +16,7 @@
 #               loss, goodput of usnic and TCP on cut-1500 while 0, 1 and 5 % of the packets are lost,
 #               beside that without loss, in three rounds at most; stalls, what a message of 1 MiB costs a
 #               receiver that was out of MPI for 100 and 300 ms, on veth-1500, without loss and at 0.2 %,
-#               usnic beside TCP. speed,loss,stalls
+#               usnic beside TCP, in three rounds at most. speed,loss,stalls
 # --quick       few sizes, 3 rounds
 #
 # All but lo needs root, for namespaces and devices of its own; without it that is said, and left out.
@@ -110,9 +110,9 @@ losses() {
 
 # stalls: messages to a receiver that computes.
 stalls() {
-    local round loss name
-    for ((round = 1; round <= HAWSER_BENCH_ROUNDS; round++)); do
-        printf '%s, %s, stalls: round %d of %d\n' "$host" "$network" "$round" "$HAWSER_BENCH_ROUNDS" >&2
+    local round loss name rounds=$((HAWSER_BENCH_ROUNDS < 3 ? HAWSER_BENCH_ROUNDS : 3))
+    for ((round = 1; round <= rounds; round++)); do
+        printf '%s, %s, stalls: round %d of %d\n' "$host" "$network" "$round" "$rounds" >&2
         for loss in 0 0.2; do
             bed_bad $loss 0 0 || die "the network cannot lose $loss %"
             bed_whole || die "$network cannot hand over segments"
@@ -136,7 +136,7 @@ one() {
     [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-m 8 -M 2097152 -f 8 -t 0.03)
     case $part in
     loss) sizes=(-b -m 1048576 -M 1048576 -t 1) ;;
-    stalls) of=computing sizes=(-n "$([ -z "$HAWSER_BENCH_QUICK" ] && echo 40 || echo 15)" 100 300) ;;
+    stalls) of=computing sizes=(-n 15 100 300) ;;
     esac
     if [ "$device" != lo ]; then
         { bed_make "$host" 2 && bed_mtu "${network#*-}"; } || die "there can be no $network"

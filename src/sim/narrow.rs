@@ -243,6 +243,16 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
     all
 }
 
+/// The path becomes too narrow for the one segment that is under way from the first: what it asks, in time.
+fn ask_after_narrowing(pair: &mut Pair) -> Vec<Sent> {
+    let (id, now) = (pair.ids[0], pair.now);
+    pair.engines[0].handle_too_big(id, 1_250, now);
+    pair.now = pair.engines[0].next_timeout().expect("it waits");
+    let asks = pair.take(0);
+    assert_eq!((asks.len(), asks[0].kind()), (1, Kind::Withdraw));
+    asks
+}
+
 /// A segment that is withdrawn comes after all: before the question whether it has, or after it, and then before,
 /// between and behind the segments that its data goes on in, each of which may come twice.
 #[test]
@@ -255,11 +265,7 @@ fn a_segment_that_comes_after_it_was_withdrawn_is_not_taken() {
             let before = pair.engines[1].counters();
             pair.send(0, 1_300, 7);
             let whole = pair.take(0);
-            let (id, now) = (pair.ids[0], pair.now);
-            pair.engines[0].handle_too_big(id, 1_250, now);
-            pair.now = pair.engines[0].next_timeout().expect("it waits");
-            let asks = pair.take(0);
-            assert_eq!((asks.len(), asks[0].kind()), (1, Kind::Withdraw));
+            let asks = ask_after_narrowing(&mut pair);
             pair.give(1, &asks);
             let answers = pair.take(1);
             assert_eq!((answers.len(), answers[0].kind()), (1, Kind::Withdrawn));
@@ -321,11 +327,7 @@ fn a_segment_that_has_arrived_is_acknowledged_and_not_withdrawn() {
     let whole = pair.take(0);
     pair.give(1, &whole);
     pair.take(1);
-    let (id, now) = (pair.ids[0], pair.now);
-    pair.engines[0].handle_too_big(id, 1_250, now);
-    pair.now = pair.engines[0].next_timeout().expect("it waits");
-    let asks = pair.take(0);
-    assert_eq!((asks.len(), asks[0].kind()), (1, Kind::Withdraw));
+    let asks = ask_after_narrowing(&mut pair);
     pair.give(1, &asks);
     let answers = pair.take(1);
     assert_eq!(answers[0].kind(), Kind::Ack);

@@ -198,15 +198,24 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Gives the receive of an answer up that waits; false when it does not.
-    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
-        let found = self.unexpected.queue.with(|queue| {
-            let at = queue.answers.iter().position(|posting| posting.operation.id() == which)?;
-            let found = queue.answers.remove(at);
+    /// Takes out of a line what waits there under this name.
+    fn take_waiting(
+        &self,
+        which: Id,
+        line: fn(&mut Queue<H>) -> &mut VecDeque<Posting<H>>,
+    ) -> Option<Posting<H>> {
+        self.unexpected.queue.with(|queue| {
+            let line = line(queue);
+            let at = line.iter().position(|posting| posting.operation.id() == which)?;
+            let found = line.remove(at);
             queue.show(&self.unexpected);
             found
-        });
-        found.is_some()
+        })
+    }
+
+    /// Gives the receive of an answer up that waits; false when it does not.
+    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
+        self.take_waiting(which, |queue| &mut queue.answers).is_some()
     }
 
     /// Claims the answers that have come to those that wait. Only while messages are taken over: none is posted
@@ -327,12 +336,7 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Gives a receive up that waits; false when it does not.
     pub(super) fn cancel_waiting(&self, which: Id) -> bool {
-        let found = self.unexpected.queue.with(|queue| {
-            let at = queue.waiting.iter().position(|posting| posting.operation.id() == which)?;
-            let found = queue.waiting.remove(at);
-            queue.show(&self.unexpected);
-            found
-        });
+        let found = self.take_waiting(which, |queue| &mut queue.waiting);
         let there = found.is_some();
         if let Some(posting) = found {
             posting.end(Outcome::Cancelled);

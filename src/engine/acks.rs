@@ -34,7 +34,7 @@ impl Endpoint {
     pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
         let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
-        Piggyback { flags, echo, credit: credit as u32, ack: self.receive.window.next() }
+        Piggyback { flags, echo, credit: credit as u16, ack: self.receive.window.next() }
     }
 }
 

@@ -13,7 +13,7 @@ use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
 use super::time::Instant;
 use super::window::{ReceiveWindow, Verdict};
-use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
+use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, course};
 
 /// Whether the sender has withdrawn the segment, so that nothing but a void may come in its place.
 fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
@@ -55,16 +55,13 @@ impl<M: Memory> Engine<M> {
         let repr = &packet.repr;
         let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).wrapping_sub(1);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let known = repr.receiver_slot == endpoint.own_slot
-            && repr.sender_slot == endpoint.peer_slot
-            && repr.connection == endpoint.peer_connection
-            && repr.name == endpoint.peer.name
-            && repr.incarnation == endpoint.peer.incarnation
+        let known = course(repr.receiver_slot, repr.connection) == endpoint.course
             && repr.flags.has(Flags::PROTECTED) == self.limits.protect;
         let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
-        if !expected || !packet.is_genuine(&self.identity.key) {
+        if !expected || !packet.is_genuine(&endpoint.received_tags) {
             return None;
         }
+        endpoint.is_introduced = true;
         endpoint.receive.window.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
@@ -88,11 +85,16 @@ impl<M: Memory> Engine<M> {
             self.counters.num_flags_recvs.add(1);
             return Received::Nothing;
         }
-        if !packet.is_genuine(&self.identity.key) {
+        let named = repr.sender.zip(repr.tagging(&self.identity.key)).or_else(|| self.introduced(repr));
+        let Some((sender, tagging)) = named else {
+            self.counters.num_nameless_recvs.add(1);
+            return Received::Nothing;
+        };
+        if !packet.is_genuine(&tagging) {
             self.counters.num_crc_errors.add(1);
             return Received::Nothing;
         }
-        let index = match self.locate(repr) {
+        let index = match self.locate(repr, &sender) {
             Ok(index) => index,
             Err(Stranger::Stale) => {
                 self.counters.num_stale_recvs.add(1);
@@ -100,7 +102,7 @@ impl<M: Memory> Engine<M> {
             }
             Err(Stranger::Unknown) => {
                 self.counters.num_unk_recvs.add(1);
-                return Received::Unknown { name: repr.name, incarnation: repr.incarnation };
+                return Received::Unknown { name: sender.name, incarnation: sender.incarnation };
             }
         };
         if let Some(endpoint) = self.endpoints.at_mut(index)
@@ -146,9 +148,17 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Who it is that sends a short header, if it is anybody, and what its tags begin with.
+    fn introduced(&self, repr: &Repr) -> Option<(Sender, Tagging)> {
+        let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+        let endpoint = self.endpoints.at(index)?;
+        let named = course(repr.receiver_slot, repr.connection) == endpoint.course;
+        named.then(|| (endpoint.peer_name(), endpoint.received_tags))
+    }
+
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
-    fn locate(&mut self, repr: &Repr) -> std::result::Result<u32, Stranger> {
-        let name = (repr.name, repr.incarnation);
+    fn locate(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Stranger> {
+        let name = (sender.name, sender.incarnation);
         let index = if repr.receiver_slot != 0 {
             (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1).ok_or(Stranger::Stale)?
         } else {
@@ -163,11 +173,12 @@ impl<M: Memory> Engine<M> {
         if !ours || (endpoint.peer.name, endpoint.peer.incarnation) != name {
             return Err(Stranger::Stale);
         }
-        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == repr.sender_slot {
+        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == sender.slot {
+            endpoint.is_introduced |= repr.receiver_slot != 0;
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
         let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
-        if repr.sender_slot == 0 || repr.connection == 0 {
+        if sender.slot == 0 || repr.connection == 0 {
             return Err(Stranger::Stale);
         }
         if endpoint.peer_connection == 0 {
@@ -175,8 +186,10 @@ impl<M: Memory> Engine<M> {
                 return Err(Stranger::Stale);
             }
             endpoint.peer_connection = repr.connection;
-            endpoint.peer_slot = repr.sender_slot;
+            endpoint.peer_slot = sender.slot;
             endpoint.used = true;
+            endpoint.is_introduced = repr.receiver_slot != 0;
+            endpoint.note_names(&self.identity);
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
         // Only its first packets, which know no slot of ours, open a connection.

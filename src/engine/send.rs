@@ -507,10 +507,8 @@ impl Endpoint {
             tag: packet.tag,
             length: packet.length,
             connection: self.connection,
-            name: identity.name,
-            incarnation: identity.incarnation,
             receiver_slot: self.peer_slot,
-            sender_slot: self.own_slot,
+            sender: if self.is_introduced { None } else { Some(self.own_name(identity)) },
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
@@ -520,11 +518,11 @@ impl Endpoint {
         }
         .emit();
         if limits.protect {
-            header.seal_with_payload(&self.peer.key, |feed| {
+            header.seal_with_payload(&self.sent_tags, |feed| {
                 pieces.iter().flatten().for_each(|piece| read_through(piece, feed));
             });
         } else {
-            header.seal(&self.peer.key);
+            header.seal(&self.sent_tags);
         }
         header
     }

@@ -8,16 +8,23 @@ use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::modex;
 use crate::wire::probe;
-use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
+use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet, SHORT_HEADER_LEN, Sender, Tagging, VERSION};
 
 const KEY: [u8; 16] = [7; 16];
+const PEER: Sender = Sender { name: 2, incarnation: 1, slot: 9 };
+
+/// What the packet's tag begins with; who sends a short header is the other peer.
+fn tagging(packet: &Packet<'_>) -> Tagging {
+    let sender = packet.repr.sender.unwrap_or(PEER);
+    Tagging::new(&KEY, packet.repr.receiver_slot, packet.repr.connection, &sender)
+}
 
 /// Parses; what is parsed must be within the bytes, and be written again as it was.
 pub fn packet(bytes: &[u8]) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let payload = packet.payload();
-    assert!(payload.end <= bytes.len() && (HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
-    let _ = packet.is_genuine(&KEY);
+    assert!(payload.end <= bytes.len() && (SHORT_HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
+    let _ = packet.is_genuine(&tagging(&packet));
     let written = packet.repr.emit();
     let again = Packet::parse(&written).map(|packet| packet.repr);
     // Without the payload that it speaks of it may be too short; nothing else may differ.
@@ -126,11 +133,15 @@ pub fn receive(script: &[u8]) {
 fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().max(HEADER_LEN), 0);
-    bytes[0] = 1;
-    if bytes[7] < 128 {
-        bytes[6..8].copy_from_slice(&[1, 0]);
-        bytes[16..28].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
-        bytes[28..36].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0]);
+    bytes[0] = VERSION;
+    if bytes[47] < 128 {
+        // The names of the first packets, or those of the later ones.
+        let slot = if bytes[1] < 128 { [1, 0, 16, 0] } else { [0; 4] };
+        bytes[40..44].copy_from_slice(&slot);
+        bytes[44..48].copy_from_slice(&[1, 0, 0, 0]);
+        if bytes[1] >= 128 {
+            bytes[48..64].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+        }
     }
     let Ok(packet) = Packet::parse(&bytes) else {
         let received = engine.handle_datagram(&bytes, None, now);
@@ -139,7 +150,7 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
     };
     let payload = packet.payload();
     let mut header = packet.repr.emit();
-    header.seal(&KEY);
+    header.seal(&tagging(&packet));
     let genuine = [&header[..], &bytes[payload]].concat();
     if let Received::Deliver { payload, .. } = engine.handle_datagram(&genuine, None, now) {
         assert!(payload.end <= genuine.len());

@@ -24,6 +24,7 @@ use crate::engine::{
     AWAY, Channel, EndpointId, Engine, Event, Fragment, Identity, Memory, Peer, Received, Transmit,
 };
 use crate::error::Result;
+use crate::wire::usnic::SHORT_HEADER_LEN;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -237,7 +238,7 @@ impl Network {
     /// The nodes know nobody yet.
     pub fn new(setup: Setup) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
-        let exposed = if setup.config.protect_payload { usize::MAX } else { 64 };
+        let exposed = if setup.config.protect_payload { usize::MAX } else { SHORT_HEADER_LEN };
         let mut network = Self {
             nodes: Vec::new(),
             wires: Wires::new(setup.path.clone(), exposed, setup.nodes, setup.seed),

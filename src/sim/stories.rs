@@ -3,7 +3,7 @@
 use super::Block;
 use crate::config;
 use crate::engine::*;
-use crate::wire::usnic::{Body, Flags, Kind, Packet, Repr};
+use crate::wire::usnic::{Body, Flags, Kind, Packet, Repr, Sender, Tagging};
 use std::time::Duration;
 
 const MICRO: u64 = 1_000;
@@ -352,9 +352,12 @@ fn a_probe_leaves_however_little_credit_there_is() {
     // The peer says that it has room for two, and then the network goes down.
     pair.send(1, 8, 2);
     let told = pair.take(1).remove(0);
-    let mut header = Repr { credit: 2, ..told.repr() }.emit();
-    header.seal(&KEYS[0]);
-    let told = Sent { channel: told.channel, bytes: [&header[..], &told.bytes[64..]].concat() };
+    let told_repr = Repr { credit: 2, ..told.repr() };
+    assert_eq!(told_repr.sender, None, "both know each other");
+    let mut header = told_repr.emit();
+    let sender = Sender { name: 1, incarnation: 1, slot: 1 << 20 | 1 };
+    header.seal(&Tagging::new(&KEYS[0], told_repr.receiver_slot, told_repr.connection, &sender));
+    let told = Sent { channel: told.channel, bytes: [&header[..], &told.bytes[header.len()..]].concat() };
     pair.give(0, &[told]);
     assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").credit, 2);
     let start = pair.now;
@@ -513,10 +516,8 @@ fn endpoints_are_served_in_turn() {
             tag: 0,
             length: 0,
             connection: 1,
-            name,
-            incarnation: 1,
             receiver_slot: 0,
-            sender_slot: 1,
+            sender: Some(Sender { name, incarnation: 1, slot: 1 }),
             stamp: 1,
             echo: 0,
             credit: 4096,
@@ -525,7 +526,7 @@ fn endpoints_are_served_in_turn() {
             body: Body::Void,
         };
         let mut header = greeting.emit();
-        header.seal(&KEYS[0]);
+        header.seal(&greeting.tagging(&KEYS[0]).expect("a long header"));
         assert_eq!(engine.handle_datagram(&header, None, now), Received::Nothing);
         for cookie in 0..100 {
             let memory = Block::new(vec![0; 1300]);

@@ -5,5 +5,6 @@
 pub mod announcement;
 pub mod modex;
 pub mod probe;
+mod siphash;
 pub mod tag;
 pub mod usnic;

@@ -8,38 +8,45 @@
 //! | bytes | |
 //! |---|---|
 //! | 0 | version |
-//! | 1 | [`Kind`] |
+//! | 1 | [`Kind`]; its highest bit: the header is a long one |
 //! | 2 | [`Flags`] |
 //! | 3 | tag of the PML |
 //! | 4..6 | bytes of payload |
-//! | 6..8 | connection: how often the sender has connected to the receiver, from 1 |
+//! | 6..8 | credit: largest segments that the sender of this packet has room for |
 //! | 8..16 | keyed tag |
-//! | 16..24 | name of the sender's process |
-//! | 24..28 | incarnation of the sender's process |
-//! | 28..32 | the receiver's slot for the sender; 0: not known yet |
-//! | 32..36 | the sender's slot for the receiver |
-//! | 36..40 | stamp: the sender's clock in µs |
-//! | 40..44 | echo: the stamp of the newest packet acknowledged, later by the time it was held; 0: none |
-//! | 44..48 | credit: largest segments that the sender of this packet has room for |
-//! | 48..56 | sequence number; in an `Ack` the first one that the bitmap speaks of |
-//! | 56..64 | acknowledgement: every segment below has arrived |
-//! | 64.. | extension by kind, then the payload |
+//! | 16..20 | stamp: the sender's clock in µs |
+//! | 20..24 | echo: the stamp of the newest packet acknowledged, later by the time it was held; 0: none |
+//! | 24..32 | sequence number; in an `Ack` the first one that the bitmap speaks of |
+//! | 32..40 | acknowledgement: every segment below has arrived |
+//! | 40..44 | the receiver's slot for the sender; 0: not known yet |
+//! | 44..46 | connection: how often the sender has connected to the receiver, from 1 |
+//! | 46..48 | 0 |
+//! | 48..56 | long: name of the sender's process |
+//! | 56..60 | long: incarnation of the sender's process |
+//! | 60..64 | long: the sender's slot for the receiver |
+//! | 48.. or 64.. | extension by kind, then the payload |
 //!
-//! The tag is SipHash-2-4 over every other byte of header and extension, and the payload when the
-//! flag says so, under the key that the *receiver* published. Bytes behind the payload are padding
-//! of the link and mean nothing.
+//! The long header introduces its sender. Who has been called by its own slot knows that the receiver knows
+//! it, and sends short ones from then on.
+//!
+//! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
+//! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the bytes 16 to
+//! 39, the extension and, when the flag says so, the payload, each filled up with zeros to whole words, and
+//! at last the bytes 1 to 7. So the state after the first part is kept, and a packet costs its own words
+//! ([`Tagging`]). Bytes behind the payload are padding of the link and mean nothing.
 //!
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
 
-use siphasher::sip::SipHasher24;
-use std::hash::Hasher;
+use super::siphash::SipHash;
 use std::ops::{Deref, Range};
 
 /// The version that this file speaks.
-pub const VERSION: u8 = 1;
-/// Bytes of the header without extension.
+pub const VERSION: u8 = 2;
+/// Bytes of the long header without extension.
 pub const HEADER_LEN: usize = 64;
+/// Bytes of the short header without extension.
+pub const SHORT_HEADER_LEN: usize = 48;
 /// Bytes of the longest header with its extension.
 pub const MAX_HEADER_LEN: usize = 96;
 /// Sequence numbers that one bitmap can speak of.
@@ -48,11 +55,13 @@ pub const BITMAP_BITS: u64 = 256;
 pub const MAX_PAYLOAD: usize = u16::MAX as usize;
 
 /// Bytes of a key.
-pub const KEY_LEN: usize = 16;
+pub const KEY_LEN: usize = super::siphash::KEY_LEN;
 /// A key under which packets to its publisher are tagged.
 pub type Key = [u8; KEY_LEN];
 
 const TAG: Range<usize> = 8..16;
+/// Beside the kind: the header is a long one.
+const LONG: u8 = 0x80;
 
 /// What kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,18 +295,22 @@ impl Body {
     }
 }
 
-/// Bytes of the header of a packet of this kind, extension and all; an `Ack`'s without bitmap.
+/// Bytes of the longest header of a packet of this kind, extension and all; an `Ack`'s without bitmap.
 #[inline]
 pub const fn header_len(kind: Kind) -> usize {
-    HEADER_LEN
-        + match kind {
-            Kind::Chunk => 12,
-            Kind::Put => 24,
-            Kind::GetRequest => 32,
-            Kind::GetData => 16,
-            Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
-            Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
-        }
+    HEADER_LEN + extension_len(kind)
+}
+
+#[inline]
+const fn extension_len(kind: Kind) -> usize {
+    match kind {
+        Kind::Chunk => 12,
+        Kind::Put => 24,
+        Kind::GetRequest => 32,
+        Kind::GetData => 16,
+        Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
+        Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
+    }
 }
 
 /// Why bytes are not a packet.
@@ -315,6 +328,17 @@ pub enum Malformed {
     Length,
 }
 
+/// What a long header says of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Name of its process.
+    pub name: u64,
+    /// Incarnation of its process.
+    pub incarnation: u32,
+    /// Its slot for the receiver.
+    pub slot: u32,
+}
+
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
@@ -326,20 +350,16 @@ pub struct Repr {
     pub length: u16,
     /// How often the sender has connected to the receiver.
     pub connection: u16,
-    /// Name of the sender's process.
-    pub name: u64,
-    /// Incarnation of the sender's process.
-    pub incarnation: u32,
     /// The receiver's slot for the sender; 0: not known yet.
     pub receiver_slot: u32,
-    /// The sender's slot for the receiver.
-    pub sender_slot: u32,
+    /// Who sends; `None`: the header is short.
+    pub sender: Option<Sender>,
     /// The sender's clock, µs.
     pub stamp: u32,
     /// The receiver's clock when the newest packet acknowledged was sent, less the time it was held.
     pub echo: u32,
     /// Largest segments that the sender of this packet has room for.
-    pub credit: u32,
+    pub credit: u16,
     /// Sequence number.
     pub seq: u64,
     /// Every segment below has arrived.
@@ -370,91 +390,152 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// A hasher that has read the header but for the place of the tag, fed in words, so that nothing is
-/// buffered.
+/// What the receiver's slot and the connection are together, in the header and under the tag.
 #[inline(always)]
-fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 {
-    let mut hasher = SipHasher24::new_with_key(key);
-    for (at, word) in fixed.as_chunks::<8>().0.iter().enumerate() {
-        if at != TAG.start / 8 {
-            hasher.write_u64(u64::from_ne_bytes(*word));
+pub const fn course(receiver_slot: u32, connection: u16) -> u64 {
+    receiver_slot as u64 | (connection as u64) << 32
+}
+
+/// What the tags of all packets of a connection in one direction begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagging(SipHash);
+
+impl Tagging {
+    /// Under the receiver's key, for packets of this sender.
+    pub fn new(key: &Key, receiver_slot: u32, connection: u16, sender: &Sender) -> Self {
+        let life = u64::from(sender.incarnation) | u64::from(sender.slot) << 32;
+        let begun = SipHash::new(key).absorb(course(receiver_slot, connection));
+        Self(begun.absorb(sender.name).absorb(life))
+    }
+
+    /// The tag of a header without extension, by its words.
+    #[inline(always)]
+    fn of(&self, fixed: &[u8; SHORT_HEADER_LEN]) -> u64 {
+        let begun = [16, 24, 32].into_iter().fold(self.0, |hash, at| hash.absorb(long(fixed, at)));
+        begun.finish(last(fixed, 0))
+    }
+
+    /// The tag of a header with an extension and perhaps a payload under the tag, which `feed` hands over piece
+    /// by piece.
+    fn of_more(
+        &self,
+        fixed: &[u8; SHORT_HEADER_LEN],
+        extension: &[u8],
+        feed: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> u64 {
+        let begun = [16, 24, 32].into_iter().fold(self.0, |hash, at| hash.absorb(long(fixed, at)));
+        let mut words = Words { hash: begun, bytes: 0, word: 0 };
+        words.write(extension);
+        words.fill();
+        feed(&mut |bytes| words.write(bytes));
+        words.fill();
+        words.hash.finish(last(fixed, words.bytes))
+    }
+}
+
+/// Bytes 1 to 7 of a header, and the length of all that is under the tag: with the other words of the header, and
+/// `more` bytes.
+#[inline(always)]
+fn last(fixed: &[u8; SHORT_HEADER_LEN], more: usize) -> u64 {
+    long(fixed, 0) >> 8 | (HEADER_LEN - 9 + more) as u64 % 256 << 56
+}
+
+/// Bytes on their way to be absorbed in words.
+struct Words {
+    hash: SipHash,
+    /// In all.
+    bytes: usize,
+    /// Those that make no word yet.
+    word: u64,
+}
+
+impl Words {
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !self.bytes.is_multiple_of(8)
+            && let [first, rest @ ..] = bytes
+        {
+            self.push(*first);
+            bytes = rest;
+        }
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.hash = self.hash.absorb(u64::from_le_bytes(*word));
+        }
+        self.bytes += words.len() * 8;
+        rest.iter().for_each(|byte| self.push(*byte));
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.word |= u64::from(byte) << (self.bytes % 8 * 8);
+        self.bytes += 1;
+        if self.bytes.is_multiple_of(8) {
+            self.hash = self.hash.absorb(std::mem::take(&mut self.word));
         }
     }
-    let (words, rest) = extension.as_chunks::<8>();
-    words.iter().for_each(|word| hasher.write_u64(u64::from_ne_bytes(*word)));
-    match rest.first_chunk::<4>() {
-        Some(half) if rest.len() == 4 => hasher.write_u32(u32::from_ne_bytes(*half)),
-        _ if rest.is_empty() => {}
-        _ => hasher.write(rest),
+
+    /// Zeros up to a whole word.
+    fn fill(&mut self) {
+        while !self.bytes.is_multiple_of(8) {
+            self.push(0);
+        }
     }
-    hasher
 }
 
 /// The tag over a header alone.
 #[inline(never)]
-fn tag(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> u64 {
-    if extension.is_empty() {
-        hasher(key, fixed, &[]).finish()
-    } else {
-        hasher(key, fixed, extension).finish()
-    }
-}
-
-/// The tag over a header and its payload.
-#[inline(never)]
-fn tag_with_payload(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8], payload: &[u8]) -> u64 {
-    let mut hasher = hasher(key, fixed, extension);
-    hasher.write(payload);
-    hasher.finish()
+fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u64 {
+    if extension.is_empty() { tagging.of(fixed) } else { tagging.of_more(fixed, extension, |_| {}) }
 }
 
 impl Header {
     /// The fixed part, and the extension.
-    #[inline]
-    fn parts(&self) -> (&[u8; HEADER_LEN], &[u8]) {
-        let extension = usize::from(self.len) - HEADER_LEN;
-        match self.bytes.split_first_chunk() {
-            Some((fixed, rest)) => (fixed, &rest[..extension]),
-            None => (&[0; HEADER_LEN], &[]),
+    #[inline(always)]
+    fn parts(&self) -> (&[u8; SHORT_HEADER_LEN], &[u8]) {
+        let begin = if self.bytes[1] & LONG == 0 { SHORT_HEADER_LEN } else { HEADER_LEN };
+        match self.bytes.first_chunk() {
+            Some(fixed) => (fixed, &self.bytes[begin..usize::from(self.len)]),
+            None => (&[0; SHORT_HEADER_LEN], &[]),
         }
     }
 
     /// Writes the tag: over the header alone.
     #[inline(always)]
-    pub fn seal(&mut self, key: &Key) {
+    pub fn seal(&mut self, tagging: &Tagging) {
         let (fixed, extension) = self.parts();
-        let tag = tag(key, fixed, extension);
+        let tag = tag(tagging, fixed, extension);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 
     /// Writes the tag: over the header and the payload that `feed` hands over piece by piece.
-    pub fn seal_with_payload(&mut self, key: &Key, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
+    pub fn seal_with_payload(&mut self, tagging: &Tagging, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
         let (fixed, extension) = self.parts();
-        let mut hasher = hasher(key, fixed, extension);
-        feed(&mut |bytes| hasher.write(bytes));
-        self.bytes[TAG].copy_from_slice(&hasher.finish().to_le_bytes());
+        let tag = tagging.of_more(fixed, extension, feed);
+        self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 }
 
 impl Repr {
     #[inline(always)]
-    fn read(fixed: &[u8; HEADER_LEN], flags: Flags, length: u16, body: Body) -> Self {
+    fn read(fixed: &[u8; SHORT_HEADER_LEN], sender: Option<Sender>, flags: Flags, body: Body) -> Self {
         Self {
             flags: Flags(flags.0 & !(7 << Flags::WORDS_SHIFT)),
             tag: fixed[3],
-            length,
-            connection: u16::from_le_bytes([fixed[6], fixed[7]]),
-            name: long(fixed, 16),
-            incarnation: word(fixed, 24),
-            receiver_slot: word(fixed, 28),
-            sender_slot: word(fixed, 32),
-            stamp: word(fixed, 36),
-            echo: word(fixed, 40),
-            credit: word(fixed, 44),
-            seq: long(fixed, 48),
-            ack: long(fixed, 56),
+            length: half(fixed, 4),
+            credit: half(fixed, 6),
+            stamp: word(fixed, 16),
+            echo: word(fixed, 20),
+            seq: long(fixed, 24),
+            ack: long(fixed, 32),
+            receiver_slot: word(fixed, 40),
+            connection: half(fixed, 44),
+            sender,
             body,
         }
+    }
+
+    /// What its tag begins with, under this key, when it says who sends.
+    pub fn tagging(&self, key: &Key) -> Option<Tagging> {
+        self.sender.map(|sender| Tagging::new(key, self.receiver_slot, self.connection, &sender))
     }
 
     /// The header, without its tag.
@@ -462,60 +543,62 @@ impl Repr {
     pub fn emit(&self) -> Header {
         let mut bytes = [0; MAX_HEADER_LEN];
         let kind = self.body.kind();
-        let mut len = header_len(kind);
+        let begin = if self.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN };
+        let mut len = begin + extension_len(kind);
         let mut flags = self.flags.0 & !(7 << Flags::WORDS_SHIFT);
         match self.body {
             Body::Ack(bitmap) => {
                 let words = bitmap.len();
                 for (index, word) in bitmap.words[..words].iter().enumerate() {
-                    put(&mut bytes, HEADER_LEN + index * 8, word.to_le_bytes());
+                    put(&mut bytes, begin + index * 8, word.to_le_bytes());
                 }
                 flags |= (words as u8) << Flags::WORDS_SHIFT;
                 len += words * 8;
             }
             Body::Chunk { fragment, size, offset } => {
-                put(&mut bytes, 64, fragment.to_le_bytes());
-                put(&mut bytes, 68, size.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
+                put(&mut bytes, begin, fragment.to_le_bytes());
+                put(&mut bytes, begin + 4, size.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
             }
             Body::Put { registration, generation, offset, operation } => {
-                put(&mut bytes, 64, registration.to_le_bytes());
-                put(&mut bytes, 68, generation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
-                put(&mut bytes, 80, operation.to_le_bytes());
+                put(&mut bytes, begin, registration.to_le_bytes());
+                put(&mut bytes, begin + 4, generation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
+                put(&mut bytes, begin + 16, operation.to_le_bytes());
             }
             Body::GetRequest { registration, generation, offset, length, operation } => {
-                put(&mut bytes, 64, registration.to_le_bytes());
-                put(&mut bytes, 68, generation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
-                put(&mut bytes, 80, length.to_le_bytes());
-                put(&mut bytes, 88, operation.to_le_bytes());
+                put(&mut bytes, begin, registration.to_le_bytes());
+                put(&mut bytes, begin + 4, generation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
+                put(&mut bytes, begin + 16, length.to_le_bytes());
+                put(&mut bytes, begin + 24, operation.to_le_bytes());
             }
             Body::GetData { operation, offset } => {
-                put(&mut bytes, 64, operation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
+                put(&mut bytes, begin, operation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
             }
             Body::Refused { operation } | Body::Reject { operation } => {
-                put(&mut bytes, 64, operation.to_le_bytes());
+                put(&mut bytes, begin, operation.to_le_bytes());
             }
-            Body::Withdrawn { segment } => put(&mut bytes, 64, segment.to_le_bytes()),
+            Body::Withdrawn { segment } => put(&mut bytes, begin, segment.to_le_bytes()),
             Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw => {}
         }
-        let (length, connection) = (self.length.to_le_bytes(), self.connection.to_le_bytes());
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let mut first = [VERSION, kind as u8, flags, self.tag, 0, 0, 0, 0];
-        first[4..6].copy_from_slice(&length);
-        first[6..].copy_from_slice(&connection);
+        let mut form = kind as u8;
+        if let Some(sender) = &self.sender {
+            form |= LONG;
+            put(&mut bytes, 48, sender.name.to_le_bytes());
+            put(&mut bytes, 56, pair(sender.incarnation, sender.slot).to_le_bytes());
+        }
+        let small = u32::from_le_bytes([VERSION, form, flags, self.tag]);
         // Whole words, since the tag is over words: they are read right after they are written.
         let fixed = [
-            u64::from_le_bytes(first),
+            pair(small, u32::from(self.length) | u32::from(self.credit) << 16),
             0,
-            self.name,
-            pair(self.incarnation, self.receiver_slot),
-            pair(self.sender_slot, self.stamp),
-            pair(self.echo, self.credit),
+            pair(self.stamp, self.echo),
             self.seq,
             self.ack,
+            course(self.receiver_slot, self.connection),
         ];
         for (at, word) in fixed.into_iter().enumerate() {
             put(&mut bytes, at * 8, word.to_le_bytes());
@@ -542,23 +625,33 @@ impl<'a> Packet<'a> {
     /// The packet that `bytes` are.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let Some(fixed) = bytes.first_chunk::<HEADER_LEN>() else {
+        let Some(fixed) = bytes.first_chunk::<SHORT_HEADER_LEN>() else {
             return Err(Malformed::Short);
         };
         if fixed[0] != VERSION {
             return Err(Malformed::Version);
         }
-        let kind = Kind::parse(fixed[1]).ok_or(Malformed::Kind)?;
+        let kind = Kind::parse(fixed[1] & !LONG).ok_or(Malformed::Kind)?;
         let flags = Flags(fixed[2]);
         let words = flags.words();
         if words > if kind == Kind::Ack { 4 } else { 0 } {
             return Err(Malformed::Flags);
         }
-        let header = header_len(kind) + words * 8;
-        let Some(rest) = bytes.get(HEADER_LEN..header) else {
+        let is_long = fixed[1] & LONG != 0;
+        let begin = if is_long { HEADER_LEN } else { SHORT_HEADER_LEN };
+        let header = begin + extension_len(kind) + words * 8;
+        let Some(rest) = bytes.get(begin..header) else {
             return Err(Malformed::Short);
         };
-        let length = u16::from_le_bytes([fixed[4], fixed[5]]);
+        let sender = is_long.then(|| Sender {
+            name: long(bytes, 48),
+            incarnation: word(bytes, 56),
+            slot: word(bytes, 60),
+        });
+        let length = half(fixed, 4);
+        if half(fixed, 46) != 0 {
+            return Err(Malformed::Flags);
+        }
         let bare = matches!(
             kind,
             Kind::Ack
@@ -608,33 +701,36 @@ impl<'a> Packet<'a> {
             Kind::Withdraw => Body::Withdraw,
             Kind::Withdrawn => Body::Withdrawn { segment: long(rest, 0) },
         };
-        let repr = Repr::read(fixed, flags, length, body);
+        let repr = Repr::read(fixed, sender, flags, body);
         Ok(Self { bytes, header, repr })
     }
 
-    /// The packet that `bytes` are, when it is a whole fragment: the common one, read with a few compares.
+    /// The packet that `bytes` are, when it is a whole fragment with a short header: the common one, read with a
+    /// few compares.
     #[inline(always)]
     pub fn parse_fragment(bytes: &'a [u8]) -> Option<Self> {
-        let fixed = bytes.first_chunk::<HEADER_LEN>()?;
-        let (flags, length) = (Flags(fixed[2]), u16::from_le_bytes([fixed[4], fixed[5]]));
+        let fixed = bytes.first_chunk::<SHORT_HEADER_LEN>()?;
+        let flags = Flags(fixed[2]);
         if [fixed[0], fixed[1]] != [VERSION, Kind::Fragment as u8]
             || flags.words() != 0
-            || usize::from(length) > bytes.len() - HEADER_LEN
+            || usize::from(half(fixed, 4)) > bytes.len() - SHORT_HEADER_LEN
+            || half(fixed, 46) != 0
         {
             return None;
         }
-        Some(Self { bytes, header: HEADER_LEN, repr: Repr::read(fixed, flags, length, Body::Fragment) })
+        Some(Self { bytes, header: SHORT_HEADER_LEN, repr: Repr::read(fixed, None, flags, Body::Fragment) })
     }
 
-    /// Whether the tag is the one that only a holder of `key` can make.
+    /// Whether the tag is the one that only a holder of the key of `tagging` can make.
     #[inline(always)]
-    pub fn is_genuine(&self, key: &Key) -> bool {
+    pub fn is_genuine(&self, tagging: &Tagging) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
-        let extension = &self.bytes[HEADER_LEN..self.header];
+        let begin = if self.repr.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN };
+        let extension = &self.bytes[begin..self.header];
         let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            tag_with_payload(key, fixed, extension, &self.bytes[self.payload()])
+            tagging.of_more(fixed, extension, |feed| feed(&self.bytes[self.payload()]))
         } else {
-            tag(key, fixed, extension)
+            tag(tagging, fixed, extension)
         };
         tag == long(fixed, TAG.start)
     }
@@ -644,6 +740,11 @@ impl<'a> Packet<'a> {
     pub fn payload(&self) -> Range<usize> {
         self.header..self.header + usize::from(self.repr.length)
     }
+}
+
+#[inline]
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |half| u16::from_le_bytes(*half))
 }
 
 #[inline]

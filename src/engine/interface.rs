@@ -197,7 +197,8 @@ pub struct Transmit<M> {
 impl<M> Transmit<M> {
     /// Bytes of the datagram, or of all.
     pub fn len(&self) -> usize {
-        self.header.len() * (1 + self.following) + self.pieces.iter().flatten().map(|piece| piece.len).sum::<usize>()
+        self.header.len() * (1 + self.following)
+            + self.pieces.iter().flatten().map(|piece| piece.len).sum::<usize>()
     }
 
     /// Never: there is always a header.

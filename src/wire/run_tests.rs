@@ -69,9 +69,7 @@ fn each_packet_of_a_run_stands_for_itself() {
                     Body::Put { registration, generation, offset, operation } => {
                         Body::Put { registration, generation, offset: offset + more, operation }
                     }
-                    Body::GetData { operation, offset } => {
-                        Body::GetData { operation, offset: offset + more }
-                    }
+                    Body::GetData { operation, offset } => Body::GetData { operation, offset: offset + more },
                     other => other,
                 },
                 ..first

@@ -144,8 +144,11 @@ mod tests {
     #[test]
     fn what_follows_each_other_is_taken_off_the_front() {
         let (mut first, mut second) = (*b"abcde", *b"fgh");
-        // SAFETY: outlive the lent memory, and are not touched before its last use.
-        let mut rest = unsafe { [Lent::new(first.as_mut_ptr(), 5), Lent::new(second.as_mut_ptr(), 3)] };
+        let lend = |bytes: &mut [u8]| {
+            // SAFETY: both outlive the lent memory, and are not touched before its last use.
+            unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) }
+        };
+        let mut rest = [lend(&mut first), lend(&mut second)];
         let mut next = |len| {
             let mut bytes = Vec::new();
             Lent::take(&mut rest, len).into_iter().for_each(|part| part.append_to(&mut bytes));

@@ -3,8 +3,11 @@
 #![forbid(unsafe_code)]
 
 pub mod announcement;
+mod bitmap;
 pub mod modex;
 pub mod probe;
+pub mod run;
 mod siphash;
 pub mod tag;
+mod tagging;
 pub mod usnic;

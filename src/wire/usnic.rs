@@ -38,7 +38,8 @@
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
 
-use super::siphash::SipHash;
+pub use super::bitmap::{BITMAP_BITS, Bitmap};
+pub use super::tagging::Tagging;
 use std::ops::{Deref, Range};
 
 /// The version that this file speaks.
@@ -49,8 +50,6 @@ pub const HEADER_LEN: usize = 64;
 pub const SHORT_HEADER_LEN: usize = 48;
 /// Bytes of the longest header with its extension.
 pub const MAX_HEADER_LEN: usize = 96;
-/// Sequence numbers that one bitmap can speak of.
-pub const BITMAP_BITS: u64 = 256;
 /// Longest payload that the length field can say.
 pub const MAX_PAYLOAD: usize = u16::MAX as usize;
 
@@ -62,6 +61,17 @@ pub type Key = [u8; KEY_LEN];
 const TAG: Range<usize> = 8..16;
 /// Beside the kind: the header is a long one.
 const LONG: u8 = 0x80;
+
+/// Whether the byte of a header says so.
+pub(super) const fn is_kind(byte: u8, kind: Kind) -> bool {
+    byte & !LONG == kind as u8
+}
+
+/// Where the extension of a header begins, by the byte of its kind.
+#[inline(always)]
+const fn extension_at(kind: u8) -> usize {
+    if kind & LONG == 0 { SHORT_HEADER_LEN } else { HEADER_LEN }
+}
 
 /// What kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,51 +163,14 @@ impl Flags {
         if on { Self(self.0 | other.0) } else { self }
     }
 
+    /// The byte on the wire.
+    #[inline]
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+
     const fn words(self) -> usize {
         (self.0 >> Self::WORDS_SHIFT & 7) as usize
-    }
-}
-
-/// Which of the sequence numbers from `seq` on have arrived; bit 0 of word 0 is `seq` itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bitmap {
-    words: [u64; 4],
-}
-
-impl Bitmap {
-    /// Says that number `seq + at` has arrived; numbers too far off cannot be said.
-    #[inline]
-    pub fn set(&mut self, at: u64) {
-        if at < BITMAP_BITS {
-            self.words[(at / 64) as usize] |= 1 << (at % 64);
-        }
-    }
-
-    /// Whether `seq + at` is said to have arrived.
-    pub fn has(&self, at: u64) -> bool {
-        at < BITMAP_BITS && self.words[(at / 64) as usize] >> (at % 64) & 1 == 1
-    }
-
-    /// Whether nothing is said.
-    pub fn is_empty(&self) -> bool {
-        self.words == [0; 4]
-    }
-
-    /// The distances said to have arrived, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, word)| {
-            let mut rest = *word;
-            std::iter::from_fn(move || {
-                let bit = rest.trailing_zeros();
-                rest &= rest.wrapping_sub(1);
-                (bit < 64).then_some(index as u64 * 64 + u64::from(bit))
-            })
-        })
-    }
-
-    /// Words that are needed to say it.
-    fn len(&self) -> usize {
-        self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1)
     }
 }
 
@@ -396,106 +369,52 @@ pub const fn course(receiver_slot: u32, connection: u16) -> u64 {
     receiver_slot as u64 | (connection as u64) << 32
 }
 
-/// What the tags of all packets of a connection in one direction begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tagging(SipHash);
-
 impl Tagging {
     /// Under the receiver's key, for packets of this sender.
     pub fn new(key: &Key, receiver_slot: u32, connection: u16, sender: &Sender) -> Self {
         let life = u64::from(sender.incarnation) | u64::from(sender.slot) << 32;
-        let begun = SipHash::new(key).absorb(course(receiver_slot, connection));
-        Self(begun.absorb(sender.name).absorb(life))
-    }
-
-    /// The tag of a header without extension, by its words.
-    #[inline(always)]
-    fn of(&self, fixed: &[u8; SHORT_HEADER_LEN]) -> u64 {
-        let begun = [16, 24, 32].into_iter().fold(self.0, |hash, at| hash.absorb(long(fixed, at)));
-        begun.finish(last(fixed, 0))
-    }
-
-    /// The tag of a header with an extension and perhaps a payload under the tag, which `feed` hands over piece
-    /// by piece.
-    fn of_more(
-        &self,
-        fixed: &[u8; SHORT_HEADER_LEN],
-        extension: &[u8],
-        feed: impl FnOnce(&mut dyn FnMut(&[u8])),
-    ) -> u64 {
-        let begun = [16, 24, 32].into_iter().fold(self.0, |hash, at| hash.absorb(long(fixed, at)));
-        let mut words = Words { hash: begun, bytes: 0, word: 0 };
-        words.write(extension);
-        words.fill();
-        feed(&mut |bytes| words.write(bytes));
-        words.fill();
-        words.hash.finish(last(fixed, words.bytes))
+        Self::begin(key, [course(receiver_slot, connection), sender.name, life])
     }
 }
 
-/// Bytes 1 to 7 of a header, and the length of all that is under the tag: with the other words of the header, and
-/// `more` bytes.
+/// The words of a header that are under its tag and not the same in all of a connection; the last one without
+/// the version.
 #[inline(always)]
-fn last(fixed: &[u8; SHORT_HEADER_LEN], more: usize) -> u64 {
-    long(fixed, 0) >> 8 | (HEADER_LEN - 9 + more) as u64 % 256 << 56
-}
-
-/// Bytes on their way to be absorbed in words.
-struct Words {
-    hash: SipHash,
-    /// In all.
-    bytes: usize,
-    /// Those that make no word yet.
-    word: u64,
-}
-
-impl Words {
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !self.bytes.is_multiple_of(8)
-            && let [first, rest @ ..] = bytes
-        {
-            self.push(*first);
-            bytes = rest;
-        }
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.hash = self.hash.absorb(u64::from_le_bytes(*word));
-        }
-        self.bytes += words.len() * 8;
-        rest.iter().for_each(|byte| self.push(*byte));
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.word |= u64::from(byte) << (self.bytes % 8 * 8);
-        self.bytes += 1;
-        if self.bytes.is_multiple_of(8) {
-            self.hash = self.hash.absorb(std::mem::take(&mut self.word));
-        }
-    }
-
-    /// Zeros up to a whole word.
-    fn fill(&mut self) {
-        while !self.bytes.is_multiple_of(8) {
-            self.push(0);
-        }
-    }
+fn own_words(fixed: &[u8; SHORT_HEADER_LEN]) -> ([u64; 3], u64) {
+    ([long(fixed, 16), long(fixed, 24), long(fixed, 32)], long(fixed, 0) >> 8)
 }
 
 /// The tag over a header alone.
-#[inline(never)]
+#[inline(always)]
 fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u64 {
-    if extension.is_empty() { tagging.of(fixed) } else { tagging.of_more(fixed, extension, |_| {}) }
+    let (words, last) = own_words(fixed);
+    if extension.is_empty() {
+        tagging.of(words, last)
+    } else {
+        tagging.of_more(words, extension, |_| {}, last)
+    }
 }
 
 impl Header {
+    /// Where its extension begins.
+    #[inline(always)]
+    pub(super) const fn extension(&self) -> usize {
+        extension_at(self.bytes[1])
+    }
+
     /// The fixed part, and the extension.
     #[inline(always)]
     fn parts(&self) -> (&[u8; SHORT_HEADER_LEN], &[u8]) {
-        let begin = if self.bytes[1] & LONG == 0 { SHORT_HEADER_LEN } else { HEADER_LEN };
         match self.bytes.first_chunk() {
-            Some(fixed) => (fixed, &self.bytes[begin..usize::from(self.len)]),
+            Some(fixed) => (fixed, &self.bytes[self.extension()..usize::from(self.len)]),
             None => (&[0; SHORT_HEADER_LEN], &[]),
         }
+    }
+
+    /// Its bytes, to be changed before it is sealed.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.len)]
     }
 
     /// Writes the tag: over the header alone.
@@ -509,7 +428,8 @@ impl Header {
     /// Writes the tag: over the header and the payload that `feed` hands over piece by piece.
     pub fn seal_with_payload(&mut self, tagging: &Tagging, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
         let (fixed, extension) = self.parts();
-        let tag = tagging.of_more(fixed, extension, feed);
+        let (words, last) = own_words(fixed);
+        let tag = tagging.of_more(words, extension, feed, last);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 }
@@ -637,13 +557,12 @@ impl<'a> Packet<'a> {
         if words > if kind == Kind::Ack { 4 } else { 0 } {
             return Err(Malformed::Flags);
         }
-        let is_long = fixed[1] & LONG != 0;
-        let begin = if is_long { HEADER_LEN } else { SHORT_HEADER_LEN };
+        let begin = extension_at(fixed[1]);
         let header = begin + extension_len(kind) + words * 8;
         let Some(rest) = bytes.get(begin..header) else {
             return Err(Malformed::Short);
         };
-        let sender = is_long.then(|| Sender {
+        let sender = (begin == HEADER_LEN).then(|| Sender {
             name: long(bytes, 48),
             incarnation: word(bytes, 56),
             slot: word(bytes, 60),
@@ -725,14 +644,20 @@ impl<'a> Packet<'a> {
     #[inline(always)]
     pub fn is_genuine(&self, tagging: &Tagging) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
-        let begin = if self.repr.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN };
-        let extension = &self.bytes[begin..self.header];
+        let extension = &self.bytes[self.extension()..self.header];
         let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            tagging.of_more(fixed, extension, |feed| feed(&self.bytes[self.payload()]))
+            let (words, last) = own_words(fixed);
+            tagging.of_more(words, extension, |feed| feed(&self.bytes[self.payload()]), last)
         } else {
             tag(tagging, fixed, extension)
         };
         tag == long(fixed, TAG.start)
+    }
+
+    /// Where in the datagram the extension begins.
+    #[inline(always)]
+    pub(super) const fn extension(&self) -> usize {
+        if self.repr.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN }
     }
 
     /// Where in the datagram the payload is.

@@ -221,14 +221,3 @@ fn each_reason_to_refuse_is_its_own() {
     words[2] = 0x50;
     assert_eq!(Packet::parse(&words).map(|_| ()), Err(Malformed::Flags), "five words of bitmap");
 }
-
-#[test]
-fn a_bitmap_says_what_was_set() {
-    let mut bitmap = Bitmap::default();
-    assert!(bitmap.is_empty());
-    let said = [0, 1, 62, 63, 64, 127, 128, 255];
-    said.into_iter().for_each(|at| bitmap.set(at));
-    bitmap.set(256);
-    assert_eq!(bitmap.iter().collect::<Vec<_>>(), said);
-    assert!((0..300).all(|at| bitmap.has(at) == said.contains(&at)));
-}

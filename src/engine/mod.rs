@@ -33,6 +33,7 @@ mod wheel;
 
 // What is sent and received, and how it is cut and put together.
 mod assembler;
+mod copies;
 mod memory;
 mod operation;
 mod packet;
@@ -83,7 +84,7 @@ pub use delay_bound::AWAY;
 pub use extents::Extents;
 pub use interface::{
     Buffer, Channel, Cookie, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece, Received,
-    Transmit,
+    Sent, Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;

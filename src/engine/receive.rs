@@ -158,8 +158,8 @@ impl<M: Memory> Engine<M> {
     #[inline(never)]
     pub(super) fn finish(&mut self) {
         let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
-        if info.flags.has(Flags::ACKNOWLEDGES) {
-            self.acknowledge(index, &info, None, at);
+        if info.flags.has(Flags::ACKNOWLEDGES) && !self.acknowledge_only(index, &info, at) {
+            self.handle_ack(index, &info, None, at);
         }
         if !answered {
             self.note(index, &info, at, true);

@@ -4,6 +4,7 @@
 //! bounded, as it was or cut anew, then what is new, each endpoint in its turn, and at last
 //! acknowledgements that found nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
+use super::copies::COPIED;
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
 use super::interface::{Channel, Cookie, EndpointId, Fragment, Identity, Memory, Piece, Transmit};
@@ -403,6 +404,7 @@ impl<M: Memory> Engine<M> {
             segment.channel = Channel::Data;
             self.expected += 1;
         }
+        let copy = segment.copy();
         let operation = self.operations.at(segment.operation);
         let (body, tag, length, pieces, last) = match operation {
             Some(operation) if segment.kind == Kind::Withdraw && !matches!(operation.job, Job::Nothing) => {
@@ -418,6 +420,11 @@ impl<M: Memory> Engine<M> {
                     && operation.whole
                     && segment.offset + u64::from(segment.len) == operation.total,
             ),
+            None if copy.is_some() => {
+                let tag =
+                    copy.and_then(|place| endpoint.send.copies.get(place)).map_or(0, |copied| copied.tag);
+                (Body::Fragment, tag, segment.len as u16, [None, None], false)
+            }
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);
                 self.counters.num_void_sends.add(1);
@@ -442,7 +449,10 @@ impl<M: Memory> Engine<M> {
         let asks = last || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
         let packet = Outgoing { flags, tag, length, seq, body };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
+        let mut header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
+        if let Some(copied) = copy.and_then(|place| endpoint.send.copies.get(place)) {
+            header.append(&copied.bytes[..usize::from(length).min(COPIED)]);
+        }
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
@@ -467,7 +477,7 @@ impl<M: Memory> Engine<M> {
 impl Endpoint {
     /// Notes that a segment leaves now, and what rides on it.
     #[inline(always)]
-    fn depart(
+    pub(super) fn depart(
         &mut self,
         index: u32,
         charge: u32,
@@ -490,7 +500,7 @@ impl Endpoint {
     /// time. All that the peer had to be looked at for before, it will be; what is new is the wait
     /// for an answer.
     #[inline(always)]
-    fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
+    pub(super) fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
         let soon = now.plus(limits.least_probe_timeout);
         if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }

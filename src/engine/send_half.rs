@@ -1,6 +1,7 @@
 //! The sending half of a connection: what is queued, under way and lost, and whether more may leave.
 
 use super::congestion::Congestion;
+use super::copies::Copies;
 use super::flow::SendCredit;
 use super::operation::Withdrawn;
 use super::path::Path;
@@ -37,6 +38,8 @@ pub(super) struct SendHalf {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// What fragments under way are sent from whose users have been told that they are over.
+    pub(super) copies: Copies,
     /// Data to be sent anew, before anything that was not sent yet.
     pub(super) withdrawn: VecDeque<Withdrawn>,
     pub(super) in_flight: u64,
@@ -66,6 +69,7 @@ impl SendHalf {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            copies: Copies::default(),
             withdrawn: VecDeque::new(),
             in_flight: 0,
             in_flight_bytes: 0,
@@ -183,7 +187,7 @@ impl SendHalf {
         let needed = !self.withdrawn.is_empty() && self.window.len() as u64 >= most;
         let charge = self.charge(HEADER_LEN);
         let Some(segment) = self.window.get_mut(seq) else { return false };
-        if segment.len == 0 || segment.kind == Kind::Withdraw {
+        if segment.len == 0 || segment.kind == Kind::Withdraw || segment.copy().is_some() {
             return false;
         }
         let len = header_len(segment.kind) + segment.len as usize;
@@ -200,6 +204,7 @@ impl SendHalf {
     pub(super) fn clear(&mut self) {
         self.window.clear();
         self.order.iter_mut().for_each(Order::clear);
+        self.copies.clear();
         self.lost.clear();
         self.withdrawn.clear();
         self.probe.cancel();
@@ -211,6 +216,9 @@ impl SendHalf {
     pub(super) fn shrink(&mut self) {
         self.window.shrink();
         self.order.iter_mut().for_each(Order::shrink);
+        if self.window.is_empty() {
+            self.copies.clear();
+        }
         self.lost.shrink_to(0);
         self.withdrawn.shrink_to(0);
         self.queues.iter_mut().for_each(|queue| queue.shrink_to(0));
@@ -219,6 +227,7 @@ impl SendHalf {
     /// Bytes of memory that it takes up besides its own.
     pub(super) fn capacity_bytes(&self) -> usize {
         self.queues.iter().map(|queue| queue.capacity() * 4).sum::<usize>()
+            + self.copies.capacity_bytes()
             + self.lost.capacity() * 8
             + self.withdrawn.capacity() * size_of::<Withdrawn>()
             + self.window.capacity_bytes()

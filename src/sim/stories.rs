@@ -92,8 +92,31 @@ impl Pair {
         let memory = Block::new(vec![cookie as u8; len]);
         let fragment =
             Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
-        let sent = self.engines[from].send_at_once(self.ids[from], fragment, self.now).expect("sent");
-        sent.as_ref().map(Sent::of)
+        let mut header = Header::EMPTY;
+        let engine = &mut self.engines[from];
+        match engine.send_at_once(self.ids[from], fragment, self.now, &mut header).expect("sent") {
+            crate::engine::Sent::Leaves(transmit) => Some(Sent::of(&transmit)),
+            crate::engine::Sent::Queued => None,
+            crate::engine::Sent::Copied => panic!("somebody awaits its end"),
+        }
+    }
+
+    /// The datagram of a short fragment that nobody awaits.
+    fn send_copy(&mut self, from: usize, bytes: &[u8]) -> Sent {
+        let memory = Block::new(bytes.to_vec());
+        let fragment = Fragment {
+            tag: 3,
+            pieces: [Some(memory.clone()), None],
+            cookie: 0,
+            priority: false,
+            awaited: false,
+        };
+        let mut header = Header::EMPTY;
+        let engine = &mut self.engines[from];
+        let sent = engine.send_at_once(self.ids[from], fragment, self.now, &mut header).expect("sent");
+        assert!(matches!(sent, crate::engine::Sent::Copied), "{sent:?}");
+        assert_eq!(memory.holders(), 1, "nobody looks at it any more");
+        Sent { channel: Channel::Priority, bytes: header.to_vec() }
     }
 
     /// As [`give`](Self::give), where it does not matter what comes of it.
@@ -232,6 +255,54 @@ fn the_end_of_a_large_fragment_that_nobody_waits_for_is_acknowledged_like_any_ot
     pair.pass(50);
     let acks = pair.take(1);
     assert_eq!((acks.len(), acks[0].kind(), acks[0].repr().ack), (1, Kind::Ack, sent[7].repr().seq + 1));
+}
+
+#[test]
+fn a_copied_fragment_is_over_at_once_and_sent_again_as_it_was() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let bytes: Vec<u8> = (1..=48).collect();
+    let lost: Vec<Sent> = [0, 1, 8, 48].iter().map(|len| pair.send_copy(0, &bytes[..*len])).collect();
+    for (sent, len) in lost.iter().zip([0, 1, 8, 48]) {
+        assert_eq!((sent.kind(), sent.bytes.len()), (Kind::Fragment, 48 + len));
+        assert_eq!(sent.bytes[48..], bytes[..len]);
+    }
+    let counters = pair.engines[0].counters();
+    assert_eq!(counters.pml_module_sends, counters.pml_send_callbacks);
+    assert_eq!(pair.engines[0].outstanding(), (0, 0));
+    // Nothing of them arrives.
+    let mut again = Vec::new();
+    while pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged > 0 {
+        let next = pair.engines[0].next_timeout().expect("it waits for an answer");
+        pair.now = pair.now.plus(1).max(next);
+        for sent in pair.take(0) {
+            let of = lost.iter().find(|lost| lost.repr().seq == sent.repr().seq).expect("one of these");
+            assert!(sent.repr().flags.has(Flags::RETRANSMISSION));
+            assert_eq!((sent.repr().tag, sent.channel), (3, Channel::Data));
+            assert_eq!(sent.bytes[48..], of.bytes[48..]);
+            again.push(sent);
+        }
+        if again.len() >= 2 * lost.len() {
+            pair.give(1, &again);
+            let acks = pair.take(1);
+            pair.give(0, &acks);
+        }
+    }
+    assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged, 0);
+    assert_eq!(pair.engines[1].counters().num_frag_recvs, pair.engines[0].counters().num_frag_sends);
+}
+
+#[test]
+fn copies_of_a_lost_peer_are_gone_and_nobody_is_told_of_them() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let before = pair.engines[0].footprint(pair.ids[0]);
+    (0..10).for_each(|_| _ = pair.send_copy(0, b"short"));
+    assert!(pair.engines[0].footprint(pair.ids[0]) > before);
+    pair.engines[0].give_up(pair.ids[0], pair.now);
+    let lost = Event::Lost { endpoint: pair.ids[0] };
+    assert_eq!((pair.engines[0].poll_event(), pair.engines[0].poll_event()), (Some(lost), None));
+    assert!(pair.engines[0].footprint(pair.ids[0]) <= before);
 }
 
 #[test]

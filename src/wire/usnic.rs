@@ -395,7 +395,34 @@ fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u
     }
 }
 
+/// What a packet with a short header carries of which the engine has a copy.
+pub const INLINE: usize = MAX_HEADER_LEN - SHORT_HEADER_LEN;
+
 impl Header {
+    /// Nothing yet.
+    pub const EMPTY: Self = Self { bytes: [0; MAX_HEADER_LEN], len: 0 };
+
+    /// Makes it the whole datagram of a fragment with a short header: tagged, and with what it carries.
+    #[inline(always)]
+    pub fn put_fragment(&mut self, repr: &Repr, tagging: &Tagging, payload: &[u8; INLINE]) {
+        let [first, _, rest @ ..] = repr.words(Kind::Fragment as u8, repr.flags.0);
+        let [stamps, seq, ack, course] = rest;
+        let tag = tagging.of([stamps, seq, ack], first >> 8);
+        for (at, word) in [first, tag, stamps, seq, ack, course].into_iter().enumerate() {
+            put(&mut self.bytes, at * 8, word.to_le_bytes());
+        }
+        put(&mut self.bytes, SHORT_HEADER_LEN, *payload);
+        self.len = (SHORT_HEADER_LEN + INLINE.min(usize::from(repr.length))) as u8;
+    }
+
+    /// Adds what the packet carries, as far as there is room.
+    pub fn append(&mut self, payload: &[u8]) {
+        let room = &mut self.bytes[usize::from(self.len)..];
+        let len = payload.len().min(room.len());
+        room[..len].copy_from_slice(&payload[..len]);
+        self.len += len as u8;
+    }
+
     /// Where its extension begins.
     #[inline(always)]
     pub(super) const fn extension(&self) -> usize {
@@ -458,6 +485,21 @@ impl Repr {
         self.sender.map(|sender| Tagging::new(key, self.receiver_slot, self.connection, &sender))
     }
 
+    /// The fixed part, without the tag. Whole words, since the tag is over words: they are read right after they are
+    /// written.
+    #[inline(always)]
+    fn words(&self, form: u8, flags: u8) -> [u64; SHORT_HEADER_LEN / 8] {
+        let small = u32::from_le_bytes([VERSION, form, flags, self.tag]);
+        [
+            pair(small, u32::from(self.length) | u32::from(self.credit) << 16),
+            0,
+            pair(self.stamp, self.echo),
+            self.seq,
+            self.ack,
+            course(self.receiver_slot, self.connection),
+        ]
+    }
+
     /// The header, without its tag.
     #[inline(always)]
     pub fn emit(&self) -> Header {
@@ -503,28 +545,23 @@ impl Repr {
             Body::Withdrawn { segment } => put(&mut bytes, begin, segment.to_le_bytes()),
             Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw => {}
         }
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut form = kind as u8;
         if let Some(sender) = &self.sender {
             form |= LONG;
             put(&mut bytes, 48, sender.name.to_le_bytes());
             put(&mut bytes, 56, pair(sender.incarnation, sender.slot).to_le_bytes());
         }
-        let small = u32::from_le_bytes([VERSION, form, flags, self.tag]);
-        // Whole words, since the tag is over words: they are read right after they are written.
-        let fixed = [
-            pair(small, u32::from(self.length) | u32::from(self.credit) << 16),
-            0,
-            pair(self.stamp, self.echo),
-            self.seq,
-            self.ack,
-            course(self.receiver_slot, self.connection),
-        ];
-        for (at, word) in fixed.into_iter().enumerate() {
+        for (at, word) in self.words(form, flags).into_iter().enumerate() {
             put(&mut bytes, at * 8, word.to_le_bytes());
         }
         Header { bytes, len: len as u8 }
     }
+}
+
+/// Two numbers as they stand in one word.
+#[inline(always)]
+const fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
 }
 
 #[inline]

@@ -9,11 +9,12 @@ use super::Upcalls;
 use super::agent::{Finding, Watch};
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
-use crate::btl::Lent;
+use crate::btl::{Lent, Sending};
 use crate::config;
+use crate::engine::Header;
 use crate::engine::{
     self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
-    PeerFacts, Received, Registration, Transmit,
+    PeerFacts, Received, Registration, Sent, Transmit,
 };
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
@@ -47,6 +48,8 @@ struct State {
     arrivals: Arrivals,
     /// The datagram of a stranger who is connected now.
     again: Option<Datagram>,
+    /// That of a short fragment that leaves.
+    short: Header,
     routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
@@ -155,6 +158,7 @@ impl Module {
             inbox: Inbox::new(),
             arrivals: Arrivals::new(clock),
             again: None,
+            short: Header::EMPTY,
             routes: Routes::default(),
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
@@ -249,14 +253,18 @@ impl Module {
     /// # Errors
     /// [`Error::Unreachable`] when the peer is lost.
     #[inline]
-    pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
+    pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         let now = self.now();
         self.state.with(|state| {
-            match state.engine.send_at_once(endpoint, fragment, now)? {
-                Some(datagram) => state.hand_over(&datagram, now),
-                None => state.transmit(now),
+            match state.engine.send_at_once(endpoint, fragment, now, &mut state.short)? {
+                Sent::Copied => {
+                    state.hand_over_copy(endpoint, now);
+                    return Ok(Sending::Over);
+                }
+                Sent::Leaves(datagram) => state.hand_over(&datagram, now),
+                Sent::Queued => state.transmit(now),
             }
-            Ok(())
+            Ok(Sending::UnderWay)
         })
     }
 
@@ -640,6 +648,15 @@ impl State {
         let Some((to, pieces)) = self.aim(datagram) else { return };
         self.note_use(now);
         self.link.send(datagram.channel, to, &datagram.header, &pieces);
+    }
+
+    /// The same for a fragment that the engine has copied.
+    #[inline]
+    fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
+        let Some(route) = self.routes.find(endpoint) else { return };
+        let to = route.to;
+        self.note_use(now);
+        self.link.send(Channel::Priority, to, &self.short, &[]);
     }
 
     #[inline]

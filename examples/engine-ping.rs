@@ -4,7 +4,7 @@
 
 use hawser::config;
 use hawser::engine::{
-    Cookie, EndpointId, Engine, Fragment, Header, Identity, Instant, Memory, Peer, Received, Sent,
+    Cookie, EndpointId, Engine, Fragment, Header, Identity, Instant, Memory, Peer, Received,
 };
 
 /// Eight bytes that nobody looks at.
@@ -42,15 +42,10 @@ fn main() {
         let endpoint = *endpoint;
         let fragment =
             Fragment { tag: 1, pieces: [Some(Eight), None], cookie, priority: false, awaited: false };
-        let sent = sender.send_at_once(endpoint, fragment, now, &mut header).expect("sent");
-        let whole = match sent {
-            Sent::Copied => None,
-            Sent::Leaves(transmit) => Some(transmit),
-            Sent::Queued => sender.poll_transmit(now),
-        };
         // At first they do not know each other, and there is no copy.
-        if let Some(transmit) = whole {
-            header = transmit.header;
+        if !sender.send_copy(endpoint, &fragment, now, &mut header) {
+            let at_once = sender.send_at_once(endpoint, fragment, now).expect("sent");
+            header = at_once.or_else(|| sender.poll_transmit(now)).expect("it leaves").header;
             header.append(&[1; 8]);
         }
         now = now.plus(2_000);

@@ -153,7 +153,8 @@ impl<M: Memory> Engine<M> {
             has_gap,
             had_gap: *had_gap,
             is_urgent,
-            promised: share.segments(unit),
+            promised: share.promised(),
+            unit,
         };
         if has_gap != std::mem::replace(had_gap, has_gap) {
             self.expected = if has_gap { self.expected + 1 } else { self.expected.saturating_sub(1) };
@@ -240,8 +241,12 @@ impl<M: Memory> Engine<M> {
         let [tiny, data] = &mut send.order;
         tiny.note_arrival(segment.transmission);
         tiny.clear();
-        data.clear();
-        send.lost.clear();
+        if !data.is_empty() {
+            data.clear();
+        }
+        if !send.lost.is_empty() {
+            send.lost.clear();
+        }
         send.probe.note_acknowledged(at);
         timers.stop(Timer::Pacing);
         timers.stop(Timer::Loss);

@@ -8,7 +8,7 @@ use super::copies::{COPIED, Copied};
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
-use super::interface::{Channel, EndpointId, Fragment, Memory, Piece, Sent};
+use super::interface::{Channel, EndpointId, Fragment, Memory, Piece, Transmit};
 use super::limits::Limits;
 use super::operation::{Job, Operation};
 use super::packet::Launch;
@@ -18,28 +18,17 @@ use crate::error::Result;
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr};
 
 impl<M: Memory> Engine<M> {
-    /// Sends a fragment as [`Self::send`] does, and says what has become of it. If it is short and nobody awaits its
-    /// end, its user has it back at once ([`Sent::Copied`]); `datagram` is used then, and only then.
-    #[inline]
+    /// Sends a fragment as [`Self::send`] does, and gives its datagram if that leaves at once; else
+    /// [`Self::poll_transmit`] will.
     pub fn send_at_once(
         &mut self,
         to: EndpointId,
         fragment: Fragment<M>,
         now: Instant,
-        datagram: &mut Header,
-    ) -> Result<Sent<M>> {
+    ) -> Result<Option<Transmit<M>>> {
         self.tick(now);
-        if !fragment.awaited && self.send_copy(to, &fragment, datagram) {
-            return Ok(Sent::Copied);
-        }
-        self.send_whole(to, fragment)
-    }
-
-    /// A fragment that waits, or that somebody waits for.
-    #[inline(never)]
-    fn send_whole(&mut self, to: EndpointId, fragment: Fragment<M>) -> Result<Sent<M>> {
         let Some((charge, credit)) = self.may_leave(to, &fragment) else {
-            return self.send(to, fragment, self.now).map(|()| Sent::Queued);
+            return self.send(to, fragment, now).map(|()| None);
         };
         self.counters.pml_module_sends.add(1);
         self.counters.num_fast_sends.add(1);
@@ -58,20 +47,31 @@ impl<M: Memory> Engine<M> {
         let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
         self.answer_deferred(to.0.index);
         let launch = Launch { place: key.index, tag, len: total as u32, charge, credit, pieces: datagram };
-        Ok(self.launch(to.0, launch).map_or(Sent::Queued, Sent::Leaves))
+        Ok(self.launch(to.0, launch))
     }
 
-    /// Sends a fragment that has room behind a short header, if it may leave now, overtakes nothing, and its peer
-    /// knows us. Nothing has changed when not.
-    #[inline(always)]
-    fn send_copy(&mut self, to: EndpointId, fragment: &Fragment<M>, datagram: &mut Header) -> bool {
+    /// Sends a fragment that nobody awaits, if it is short, overtakes nothing, and may leave now. Its user has it back
+    /// then: the engine has a copy, and no event follows. `datagram` is all of its datagram, for
+    /// [`Channel::Priority`]. Nothing has changed when not; then there is [`Self::send_at_once`].
+    #[inline]
+    pub fn send_copy(
+        &mut self,
+        to: EndpointId,
+        fragment: &Fragment<M>,
+        now: Instant,
+        datagram: &mut Header,
+    ) -> bool {
+        self.tick(now);
         let len = |piece: &Option<M>| piece.as_ref().map_or(0, Memory::len);
         let (split, rest) = (len(&fragment.pieces[0]), len(&fragment.pieces[1]));
-        if split > COPIED || rest > COPIED - split || self.limits.protect || self.has_waiting() {
+        if fragment.awaited || split > COPIED || rest > COPIED - split || self.has_waiting() {
             return false;
         }
         let (total, now, known) = (split + rest, self.now, self.endpoints.len());
-        let Some(endpoint) = self.endpoints.get_mut(to.0).filter(|to| to.is_introduced) else { return false };
+        let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
+        if !endpoint.is_introduced || self.limits.protect || endpoint.send.is_paced() {
+            return false;
+        }
         let leave = endpoint.may_leave(total, &self.limits, &self.budget, known, now);
         let Some((charge, credit)) = leave else { return false };
         let mut copied = Copied { tag: fragment.tag, bytes: [0; COPIED] };
@@ -115,7 +115,8 @@ impl<M: Memory> Engine<M> {
         ] {
             count.add(1);
         }
-        let piggyback = endpoint.depart(to.0.index, charge, credit, now, &mut self.delayed_acks);
+        endpoint.send.note_sent_unpaced(charge, now);
+        let piggyback = endpoint.board(to.0.index, credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, to.0);
         }

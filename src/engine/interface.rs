@@ -207,19 +207,6 @@ impl<M> Transmit<M> {
     }
 }
 
-/// What has become of a fragment that was to leave at once.
-#[derive(Debug)]
-#[must_use]
-pub enum Sent<M> {
-    /// It waits for its turn.
-    Queued,
-    /// It leaves now; [`Event::Done`] will tell when it has arrived.
-    Leaves(Transmit<M>),
-    /// It leaves now, by [`Channel::Priority`], and the engine has a copy: for the user it is over, and no event
-    /// follows. The header is all of its datagram.
-    Copied,
-}
-
 /// What is known of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerFacts {

@@ -84,7 +84,7 @@ pub use delay_bound::AWAY;
 pub use extents::Extents;
 pub use interface::{
     Buffer, Channel, Cookie, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece, Received,
-    Sent, Transmit,
+    Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use time::Instant;

@@ -62,7 +62,7 @@ impl<M: Memory> Engine<M> {
     fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
         let repr = &packet.repr;
         let (key, endpoint) = self.expected_from(repr)?;
-        if !packet.is_genuine(&endpoint.received_tags) {
+        if !packet.is_genuine_fragment(&endpoint.received_tags) {
             return None;
         }
         endpoint.is_introduced = true;

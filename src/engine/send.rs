@@ -486,6 +486,18 @@ impl Endpoint {
         delayed_acks: &mut VecDeque<(Instant, u32)>,
     ) -> Piggyback {
         self.send.note_sent(charge, now);
+        self.board(index, credit, now, delayed_acks)
+    }
+
+    /// What rides on a segment that leaves now.
+    #[inline(always)]
+    pub(super) fn board(
+        &mut self,
+        index: u32,
+        credit: u64,
+        now: Instant,
+        delayed_acks: &mut VecDeque<(Instant, u32)>,
+    ) -> Piggyback {
         self.used = true;
         // What was to wait for this packet waits no more, and is mostly the last that does.
         if let Some(due) = self.receive.ack.due

@@ -146,6 +146,13 @@ impl SendHalf {
     /// A segment leaves.
     #[inline(always)]
     pub(super) fn note_sent(&mut self, charge: u32, now: Instant) {
+        self.note_sent_unpaced(charge, now);
+        self.congestion.note_sent(now, self.rtt.min(), 1);
+    }
+
+    /// The same for one that [was not paced](Self::is_paced).
+    #[inline(always)]
+    pub(super) fn note_sent_unpaced(&mut self, charge: u32, now: Instant) {
         if self.in_flight == 0 {
             self.credit.note_idle(now.since(self.last_sent), self.rtt.min());
         }
@@ -153,7 +160,12 @@ impl SendHalf {
         self.in_flight_bytes += u64::from(charge);
         self.last_sent = now;
         self.probe.note_sent(now);
-        self.congestion.note_sent(now, self.rtt.min(), 1);
+    }
+
+    /// Whether segments may have to wait for each other's sake.
+    #[inline(always)]
+    pub(super) fn is_paced(&self) -> bool {
+        self.congestion.is_paced(self.rtt.min())
     }
 
     /// How many more segments of such a charge may leave after one that is leaving now.

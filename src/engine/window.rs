@@ -201,6 +201,11 @@ impl Order {
         self.arrived.saturating_sub(transmission + 1)
     }
 
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.seqs.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.first += self.seqs.len() as u64;
         self.seqs.clear();

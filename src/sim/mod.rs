@@ -21,8 +21,7 @@ pub use wires::{Agenda, Arrival, Fates, Path, Wires};
 use crate::config;
 use crate::engine::time::Instant;
 use crate::engine::{
-    AWAY, Channel, EndpointId, Engine, Event, Fragment, Header, Identity, Memory, Peer, Received, Sent,
-    Transmit,
+    AWAY, Channel, EndpointId, Engine, Event, Fragment, Header, Identity, Memory, Peer, Received, Transmit,
 };
 use crate::error::Result;
 use crate::wire::usnic::SHORT_HEADER_LEN;
@@ -454,16 +453,13 @@ impl Network {
     pub fn send(&mut self, node: usize, endpoint: EndpointId, fragment: Fragment<Block>) -> Result<()> {
         let now = self.now;
         let (cookie, mut header) = (fragment.cookie, Header::EMPTY);
-        match self.nodes[node].engine.send_at_once(endpoint, fragment, now, &mut header)? {
-            Sent::Queued => {}
-            Sent::Leaves(transmit) => self.hand_out(node, &transmit),
-            Sent::Copied => {
-                let pieces = [None, None];
-                let transmit =
-                    Transmit { endpoint, channel: Channel::Priority, header, pieces, following: 0 };
-                self.hand_out(node, &transmit);
-                self.report(node, Event::Done { cookie, outcome: Ok(()) });
-            }
+        if self.nodes[node].engine.send_copy(endpoint, &fragment, now, &mut header) {
+            let pieces = [None, None];
+            let transmit = Transmit { endpoint, channel: Channel::Priority, header, pieces, following: 0 };
+            self.hand_out(node, &transmit);
+            self.report(node, Event::Done { cookie, outcome: Ok(()) });
+        } else if let Some(transmit) = self.nodes[node].engine.send_at_once(endpoint, fragment, now)? {
+            self.hand_out(node, &transmit);
         }
         self.nudge(node);
         Ok(())

@@ -92,13 +92,12 @@ impl Pair {
         let memory = Block::new(vec![cookie as u8; len]);
         let fragment =
             Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
-        let mut header = Header::EMPTY;
+        let id = self.ids[from];
         let engine = &mut self.engines[from];
-        match engine.send_at_once(self.ids[from], fragment, self.now, &mut header).expect("sent") {
-            crate::engine::Sent::Leaves(transmit) => Some(Sent::of(&transmit)),
-            crate::engine::Sent::Queued => None,
-            crate::engine::Sent::Copied => panic!("somebody awaits its end"),
-        }
+        let mut unused = Header::EMPTY;
+        assert!(!engine.send_copy(id, &fragment, self.now, &mut unused), "somebody awaits its end");
+        let sent = engine.send_at_once(id, fragment, self.now).expect("sent");
+        sent.as_ref().map(Sent::of)
     }
 
     /// The datagram of a short fragment that nobody awaits.
@@ -112,9 +111,8 @@ impl Pair {
             awaited: false,
         };
         let mut header = Header::EMPTY;
-        let engine = &mut self.engines[from];
-        let sent = engine.send_at_once(self.ids[from], fragment, self.now, &mut header).expect("sent");
-        assert!(matches!(sent, crate::engine::Sent::Copied), "{sent:?}");
+        assert!(self.engines[from].send_copy(self.ids[from], &fragment, self.now, &mut header));
+        drop(fragment);
         assert_eq!(memory.holders(), 1, "nobody looks at it any more");
         Sent { channel: Channel::Priority, bytes: header.to_vec() }
     }

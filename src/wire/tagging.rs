@@ -25,7 +25,7 @@ impl Tagging {
 
     /// The tag of a packet without anything else under it.
     #[inline(never)]
-    pub(super) fn of(&self, [first, second, third]: [u64; OWN], last: u64) -> u64 {
+    pub(super) fn of(&self, first: u64, second: u64, third: u64, last: u64) -> u64 {
         self.0.absorb(first).absorb(second).absorb(third).finish(last | length(0))
     }
 

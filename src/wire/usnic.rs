@@ -389,7 +389,8 @@ fn own_words(fixed: &[u8; SHORT_HEADER_LEN]) -> ([u64; 3], u64) {
 fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u64 {
     let (words, last) = own_words(fixed);
     if extension.is_empty() {
-        tagging.of(words, last)
+        let [first, second, third] = words;
+        tagging.of(first, second, third, last)
     } else {
         tagging.of_more(words, extension, |_| {}, last)
     }
@@ -407,7 +408,7 @@ impl Header {
     pub fn put_fragment(&mut self, repr: &Repr, tagging: &Tagging, payload: &[u8; INLINE]) {
         let [first, _, rest @ ..] = repr.words(Kind::Fragment as u8, repr.flags.0);
         let [stamps, seq, ack, course] = rest;
-        let tag = tagging.of([stamps, seq, ack], first >> 8);
+        let tag = tagging.of(stamps, seq, ack, first >> 8);
         for (at, word) in [first, tag, stamps, seq, ack, course].into_iter().enumerate() {
             put(&mut self.bytes, at * 8, word.to_le_bytes());
         }
@@ -661,14 +662,14 @@ impl<'a> Packet<'a> {
         Ok(Self { bytes, header, repr })
     }
 
-    /// The packet that `bytes` are, when it is a whole fragment with a short header: the common one, read with a
-    /// few compares.
+    /// The packet that `bytes` are, when it is a whole fragment with a short header and no more than that under its
+    /// tag: the common one, read with a few compares. [`Self::is_genuine_fragment`] says whether it is genuine.
     #[inline(always)]
     pub fn parse_fragment(bytes: &'a [u8]) -> Option<Self> {
         let fixed = bytes.first_chunk::<SHORT_HEADER_LEN>()?;
         let flags = Flags(fixed[2]);
         if [fixed[0], fixed[1]] != [VERSION, Kind::Fragment as u8]
-            || flags.words() != 0
+            || flags.0 & (7 << Flags::WORDS_SHIFT | Flags::PROTECTED.0) != 0
             || usize::from(half(fixed, 4)) > bytes.len() - SHORT_HEADER_LEN
             || half(fixed, 46) != 0
         {
@@ -689,6 +690,13 @@ impl<'a> Packet<'a> {
             tag(tagging, fixed, extension)
         };
         tag == long(fixed, TAG.start)
+    }
+
+    /// As [`Self::is_genuine`], of [a fragment](Self::parse_fragment).
+    #[inline(always)]
+    pub fn is_genuine_fragment(&self, tagging: &Tagging) -> bool {
+        let Some(fixed) = self.bytes.first_chunk() else { return false };
+        tag(tagging, fixed, &[]) == long(fixed, TAG.start)
     }
 
     /// Where in the datagram the extension begins.

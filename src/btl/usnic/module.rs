@@ -14,7 +14,7 @@ use crate::config;
 use crate::engine::Header;
 use crate::engine::{
     self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
-    PeerFacts, Received, Registration, Sent, Transmit,
+    PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
@@ -256,13 +256,13 @@ impl Module {
     pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         let now = self.now();
         self.state.with(|state| {
-            match state.engine.send_at_once(endpoint, fragment, now, &mut state.short)? {
-                Sent::Copied => {
-                    state.hand_over_copy(endpoint, now);
-                    return Ok(Sending::Over);
-                }
-                Sent::Leaves(datagram) => state.hand_over(&datagram, now),
-                Sent::Queued => state.transmit(now),
+            if state.engine.send_copy(endpoint, &fragment, now, &mut state.short) {
+                state.hand_over_copy(endpoint, now);
+                return Ok(Sending::Over);
+            }
+            match state.engine.send_at_once(endpoint, fragment, now)? {
+                Some(datagram) => state.hand_over(&datagram, now),
+                None => state.transmit(now),
             }
             Ok(Sending::UnderWay)
         })

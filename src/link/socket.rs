@@ -220,6 +220,22 @@ impl Link for Socket {
         self.lanes[channel as usize].sender.outbox.push(to, header, pieces)
     }
 
+    fn post_run(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        headers: (&[u8], usize),
+        payload: usize,
+        pieces: [Lent; 2],
+    ) {
+        let outbox = &mut self.lanes[channel as usize].sender.outbox;
+        if headers.1 + payload > self.limits.max_datagram[channel as usize]
+            || !outbox.push_run(to, headers.0, headers.1, payload, pieces)
+        {
+            super::post_each(self, channel, to, headers, payload, pieces);
+        }
+    }
+
     #[inline]
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
         let lane = &mut self.lanes[channel as usize];

@@ -57,7 +57,9 @@ mod closed;
 mod endpoint;
 mod life;
 mod limits;
+mod protection;
 mod receive_half;
+mod replay;
 mod send_half;
 mod timers;
 
@@ -72,6 +74,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod sealed;
 mod send;
 mod withdraw;
 
@@ -85,4 +88,5 @@ pub use interface::{
     Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
+pub use sealed::Seal;
 pub use time::Instant;

@@ -183,6 +183,20 @@ pub trait Link {
     /// and are not afterwards. A datagram longer than the limit counts as lost.
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
+    /// Queues one datagram of `len` bytes that `write` writes, where it lies until it is sent; it is called once,
+    /// or not at all. `false` as in [`post`](Self::post).
+    fn post_written(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> bool {
+        let mut bytes = vec![0; len];
+        write(&mut bytes);
+        self.post(channel, to, &bytes, &[])
+    }
+
     /// Hands all queued datagrams to the network and returns how many it took. What it does not take
     /// now is copied and kept; later ones wait behind it.
     fn flush(&mut self) -> usize;

@@ -11,6 +11,7 @@
 pub mod flows;
 pub mod fuzz;
 pub mod link;
+mod numbers;
 mod switch;
 pub mod traffic;
 mod wires;
@@ -220,6 +221,8 @@ pub struct Network {
     now: Instant,
     agenda: Agenda<What>,
     names: HashMap<u64, usize>,
+    /// Those of protected packets.
+    numbers: numbers::Numbers,
 }
 
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
@@ -244,6 +247,7 @@ impl Network {
             happened: VecDeque::new(),
             now,
             agenda: Agenda::new(),
+            numbers: numbers::Numbers::default(),
             names: (0..setup.nodes).map(|node| (name_of(node), node)).collect(),
             setup,
         };
@@ -447,11 +451,18 @@ impl Network {
 
     fn hand_out(&mut self, index: usize, transmit: &Transmit<Block>) {
         let mut bytes = self.wires.blank();
-        bytes.extend_from_slice(&transmit.header);
-        for piece in transmit.pieces.iter().flatten() {
-            let start = bytes.len();
-            bytes.resize(start + piece.len, 0);
-            piece.memory.read(piece.offset, &mut bytes[start..]);
+        if self.nodes[index].engine.is_protected() {
+            let Some(seal) = self.nodes[index].engine.protect(transmit) else { return };
+            bytes.resize(seal.len(), 0);
+            seal.write(&mut bytes);
+            self.numbers.note(index, self.nodes[index].incarnation, &bytes);
+        } else {
+            bytes.extend_from_slice(&transmit.header);
+            for piece in transmit.pieces.iter().flatten() {
+                let start = bytes.len();
+                bytes.resize(start + piece.len, 0);
+                piece.memory.read(piece.offset, &mut bytes[start..]);
+            }
         }
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
@@ -559,6 +570,8 @@ mod hostile;
 mod link_tests;
 #[cfg(test)]
 mod narrow;
+#[cfg(test)]
+mod protected;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 40] = [
+const ENGINE: [&str; 41] = [
     "time",
     "slab",
     "wheel",
@@ -103,6 +103,7 @@ const ENGINE: [&str; 40] = [
     "withdraw",
     "fastpath",
     "receive",
+    "run",
     "closing",
     "sealed",
     "extents",

@@ -74,6 +74,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod run;
 mod sealed;
 mod send;
 mod withdraw;

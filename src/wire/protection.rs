@@ -6,7 +6,7 @@
 //! they can be read by anybody and changed by nobody.
 //!
 //! Keys come from HKDF-SHA-256 (RFC 5869). From the key that the *receiver* has published a [`Secret`] is
-//! extracted, with [`LABEL`] as the salt; from it key and initialisation vector are expanded, with this as
+//! extracted, with a label of this protocol as the salt; from it key and initialisation vector are expanded, with this as
 //! the info:
 //!
 //! | bytes | |

@@ -202,6 +202,20 @@ pub trait Link {
     /// and are not afterwards. A datagram longer than the limit counts as lost.
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
+    /// Queues one datagram of `len` bytes that `write` writes, where it lies until it is sent; it is called once,
+    /// or not at all. `false` as in [`post`](Self::post).
+    fn post_written(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> bool {
+        let mut bytes = vec![0; len];
+        write(&mut bytes);
+        self.post(channel, to, &bytes, &[])
+    }
+
     /// Queues several datagrams, and flushes where there is no room: each header, then the next `payload` bytes
     /// of the pieces; the last gets what is left.
     fn post_run(

@@ -139,6 +139,28 @@ impl Outbox {
         true
     }
 
+    /// Appends a datagram of `len` bytes that `write` writes; `false`, and nothing is written, if there is no room.
+    pub(super) fn push_written(
+        &mut self,
+        to: AddressId,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> bool {
+        if self.entries.len() == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
+            return false;
+        }
+        let start = self.arena.len();
+        self.arena.resize(start + len, 0);
+        write(&mut self.arena[start..]);
+        let pieces = [Lent::EMPTY; PIECES];
+        let entry = Entry { to, order: self.order, start, head: len, len, count: 0, pieces, kept: false };
+        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
+        self.order = self.order.wrapping_add(1);
+        self.bytes += len;
+        self.entries.push(entry);
+        true
+    }
+
     /// Datagrams that wait.
     #[inline]
     pub(super) fn len(&self) -> usize {
@@ -275,6 +297,24 @@ mod tests {
         let headers = vec![0; ENTRIES - 4];
         assert!(outbox.push_run(A, &headers, 1, 1, [Lent::EMPTY; 2]));
         assert!(!outbox.push_run(A, b"7:", 2, 3, [Lent::EMPTY; 2]), "no room");
+    }
+
+    #[test]
+    fn what_is_written_here_lies_in_one_piece_however_long() {
+        let mut outbox = Outbox::new();
+        let mut memory = vec![7; 5000];
+        assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
+        assert!(outbox.push_written(A, 9000, &mut |bytes| bytes.fill(5)));
+        assert!(outbox.push(B, b"two", &[]));
+        let entry = outbox.entries()[1];
+        assert_eq!((entry.len(), entry.pieces().len(), outbox.head(&entry)), (9000, 0, &[5; 9000][..]));
+        outbox.advance(1);
+        assert_eq!(outbox.keep(), 2);
+        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
+        assert_eq!(all, [vec![5; 9000], b"two".to_vec()]);
+        let mut written = 0;
+        while outbox.push_written(A, 60_000, &mut |_| written += 1) {}
+        assert_eq!((written + 2, written), (outbox.len(), (BYTES - 9003) / 60_000), "as much as has room");
     }
 
     #[test]

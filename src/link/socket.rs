@@ -250,6 +250,20 @@ impl Link for Socket {
         }
     }
 
+    fn post_written(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> bool {
+        if len > self.limits.max_datagram[channel as usize] {
+            self.shared.counters.too_long += 1;
+            return true;
+        }
+        self.lanes[channel as usize].sender.outbox.push_written(to, len, write)
+    }
+
     #[inline]
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
         let lane = &mut self.lanes[channel as usize];

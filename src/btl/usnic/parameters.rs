@@ -43,7 +43,7 @@ static NUMBERS: [Number; 32] = [
     number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
     number(c"peer_timeout", 0, 5, c"Seconds without any answer after which a peer counts as lost; 0: never, since a process that computes, is stopped, or cannot be reached for a while has not ended. Of one that has ended, another process of its node says so within seconds, or the network does"),
-    number(c"protect_payload", 0, 5, c"Let the keyed tag of each packet cover its data too (1), not only its header (0)"),
+    number(c"protect_payload", 0, 5, c"Encrypt the data of each packet and authenticate all of it (1), or authenticate its header only (0); all processes of a job must agree"),
     number(c"busy_poll", 0, 5, c"Microseconds for which a look at the sockets may poll the device's queue itself (SO_BUSY_POLL, with SO_PREFER_BUSY_POLL), instead of waiting for its interrupt; 0: none"),
     // What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
     // no use here: it would register `eager_limit` and `rndv_eager_limit` again, as another type.

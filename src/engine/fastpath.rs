@@ -69,7 +69,7 @@ impl<M: Memory> Engine<M> {
         }
         let (total, now, known) = (split + rest, self.now, self.endpoints.len());
         let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
-        if !endpoint.is_introduced || self.limits.protect || endpoint.send.is_paced() {
+        if !endpoint.is_introduced || endpoint.send.is_paced() {
             return false;
         }
         let leave = endpoint.may_leave(total, &self.limits, &self.budget, known, now);
@@ -184,7 +184,7 @@ impl Endpoint {
         let datagram = bytes.checked_add(HEADER_LEN)?;
         let charge = self.send.charge(datagram);
         let may_go = self.phase == Phase::Open
-            && datagram <= limits.max_tiny.min(self.peer.max_datagram)
+            && datagram <= limits.max_at_once.min(self.peer.max_datagram)
             && !self.send.has_queued()
             && (self.send.window.len() as u64) < limits.window
             && self.send.may_send(charge, now).is_ok();

@@ -58,7 +58,9 @@ mod closed;
 mod endpoint;
 mod life;
 mod limits;
+mod protection;
 mod receive_half;
+mod replay;
 mod send_half;
 mod timers;
 
@@ -74,6 +76,7 @@ mod loss;
 mod rdma;
 mod receive;
 mod run;
+mod sealed;
 mod send;
 mod withdraw;
 
@@ -87,4 +90,5 @@ pub use interface::{
     Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
+pub use sealed::Seal;
 pub use time::Instant;

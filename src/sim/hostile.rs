@@ -328,10 +328,8 @@ fn strangers_are_reported_and_the_dead_are_not() {
 #[test]
 fn protection_must_be_the_same_on_both_sides() {
     let (mut engine, _, _) = victim();
-    let repr = Repr { flags: Flags::PROTECTED, ..plain(Body::Fragment) };
-    let mut header = Repr { length: 2, ..repr }.emit();
-    header.seal_with_payload(&repr.tagging(&KEY).expect("a long header"), |feed| feed(b"hi"));
-    let bytes = [&header[..], b"hi"].concat();
+    let repr = Repr { flags: Flags::PROTECTED, length: 2, ..plain(Body::Fragment) };
+    let bytes = super::protected::sealed(&KEY, 0, &repr, b"hi");
     let received = engine.handle_datagram(&bytes, None, Instant::ORIGIN);
     assert_eq!((received, engine.counters().num_flags_recvs), (Received::Nothing, 1));
 }

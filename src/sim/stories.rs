@@ -291,6 +291,29 @@ fn a_copied_fragment_is_over_at_once_and_sent_again_as_it_was() {
 }
 
 #[test]
+fn places_of_copies_are_used_again_however_they_were_acknowledged() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let mut most = 0;
+    for round in 0..100 {
+        let mut sent: Vec<Sent> = (0..5).map(|_| pair.send_copy(0, b"short")).collect();
+        // One by one, together, and out of order.
+        if round % 3 == 1 {
+            sent.reverse();
+        }
+        for sent in sent.chunks(if round % 3 == 0 { 1 } else { 5 }) {
+            pair.give(1, sent);
+            pair.pass(50);
+            let acks = pair.take(1);
+            pair.give(0, &acks);
+        }
+        assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged, 0);
+        most = if round < 3 { most.max(pair.engines[0].footprint(pair.ids[0])) } else { most };
+        assert!(pair.engines[0].footprint(pair.ids[0]) <= most, "round {round}");
+    }
+}
+
+#[test]
 fn copies_of_a_lost_peer_are_gone_and_nobody_is_told_of_them() {
     let mut pair = Pair::new();
     pair.warm();

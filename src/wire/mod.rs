@@ -6,6 +6,7 @@ pub mod announcement;
 mod bitmap;
 pub mod modex;
 pub mod probe;
+pub mod protection;
 pub mod run;
 mod siphash;
 pub mod tag;

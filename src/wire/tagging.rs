@@ -29,66 +29,24 @@ impl Tagging {
         self.0.absorb(first).absorb(second).absorb(third).finish(last | length(0))
     }
 
-    /// The tag of a packet with an extension and perhaps a payload under the tag, which `feed` hands over piece
-    /// by piece.
-    pub(super) fn of_more(
-        &self,
-        own: [u64; OWN],
-        extension: &[u8],
-        feed: impl FnOnce(&mut dyn FnMut(&[u8])),
-        last: u64,
-    ) -> u64 {
-        let mut words = Words { hash: own.into_iter().fold(self.0, SipHash::absorb), bytes: 0, word: 0 };
-        words.write(extension);
-        words.fill();
-        feed(&mut |bytes| words.write(bytes));
-        words.fill();
-        words.hash.finish(last | length(words.bytes))
+    /// The tag of a packet with an extension.
+    #[inline]
+    pub(super) fn of_more(&self, own: [u64; OWN], extension: &[u8], last: u64) -> u64 {
+        let mut hash = own.into_iter().fold(self.0, SipHash::absorb);
+        let (words, rest) = extension.as_chunks::<8>();
+        for word in words {
+            hash = hash.absorb(u64::from_le_bytes(*word));
+        }
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            hash = hash.absorb(u64::from_le_bytes(word));
+        }
+        hash.finish(last | length(extension.len().next_multiple_of(8)))
     }
 }
 
 /// The length of all that is under a tag, with so many bytes besides the words, where SipHash has it.
 const fn length(more: usize) -> u64 {
     (((KEPT + OWN) * 8 + LAST + more) as u64 % 256) << 56
-}
-
-/// Bytes on their way to be absorbed in words.
-struct Words {
-    hash: SipHash,
-    /// In all.
-    bytes: usize,
-    /// Those that make no word yet.
-    word: u64,
-}
-
-impl Words {
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !self.bytes.is_multiple_of(8)
-            && let [first, rest @ ..] = bytes
-        {
-            self.push(*first);
-            bytes = rest;
-        }
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.hash = self.hash.absorb(u64::from_le_bytes(*word));
-        }
-        self.bytes += words.len() * 8;
-        rest.iter().for_each(|byte| self.push(*byte));
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.word |= u64::from(byte) << (self.bytes % 8 * 8);
-        self.bytes += 1;
-        if self.bytes.is_multiple_of(8) {
-            self.hash = self.hash.absorb(std::mem::take(&mut self.word));
-        }
-    }
-
-    /// Zeros up to a whole word.
-    fn fill(&mut self) {
-        while !self.bytes.is_multiple_of(8) {
-            self.push(0);
-        }
-    }
 }

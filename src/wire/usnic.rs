@@ -13,7 +13,7 @@
 //! | 3 | tag of the PML |
 //! | 4..6 | bytes of payload |
 //! | 6..8 | credit: largest segments that the sender of this packet has room for |
-//! | 8..16 | keyed tag |
+//! | 8..16 | keyed tag; of a protected packet, its number |
 //! | 16..20 | stamp: the sender's clock in µs |
 //! | 20..24 | echo: the stamp of the newest packet acknowledged, later by the time it was held; 0: none |
 //! | 24..32 | sequence number; in an `Ack` the first one that the bitmap speaks of |
@@ -24,16 +24,17 @@
 //! | 48..56 | long: name of the sender's process |
 //! | 56..60 | long: incarnation of the sender's process |
 //! | 60..64 | long: the sender's slot for the receiver |
-//! | 48.. or 64.. | extension by kind, then the payload |
+//! | 48.. or 64.. | extension by kind, then the payload; then, of a protected packet, a tag of 16 bytes |
 //!
 //! The long header introduces its sender. Who has been called by its own slot knows that the receiver knows
-//! it, and sends short ones from then on.
+//! it, and sends short ones from then on, but for protected packets.
 //!
 //! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
 //! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the bytes 16 to
-//! 39, the extension and, when the flag says so, the payload, each filled up with zeros to whole words, and
-//! at last the bytes 1 to 7. So the state after the first part is kept, and a packet costs its own words
-//! ([`Tagging`]). Bytes behind the payload are padding of the link and mean nothing.
+//! 39, the extension, filled up with zeros to whole words, and at last the bytes 1 to 7. So the state after the
+//! first part is kept, and a packet costs its own words ([`Tagging`]). A protected packet is encrypted and
+//! authenticated as a whole instead: [`protection`](super::protection). Bytes behind either are padding of the
+//! link and mean nothing.
 //!
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
@@ -72,6 +73,8 @@ pub(super) const fn is_kind(byte: u8, kind: Kind) -> bool {
 const fn extension_at(kind: u8) -> usize {
     if kind & LONG == 0 { SHORT_HEADER_LEN } else { HEADER_LEN }
 }
+/// Where the number of a protected packet is.
+pub(super) const NUMBER: Range<usize> = TAG;
 
 /// What kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +142,7 @@ pub struct Flags(u8);
 impl Flags {
     /// `ack`, `echo` and `credit` mean something.
     pub const ACKNOWLEDGES: Self = Self(1);
-    /// The keyed tag covers the payload too.
+    /// The packet is protected.
     pub const PROTECTED: Self = Self(2);
     /// The sender asks for an acknowledgement at once: it has nothing more, or no room for more.
     pub const ASKS: Self = Self(4);
@@ -392,7 +395,7 @@ fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u
         let [first, second, third] = words;
         tagging.of(first, second, third, last)
     } else {
-        tagging.of_more(words, extension, |_| {}, last)
+        tagging.of_more(words, extension, last)
     }
 }
 
@@ -445,19 +448,11 @@ impl Header {
         &mut self.bytes[..usize::from(self.len)]
     }
 
-    /// Writes the tag: over the header alone.
+    /// Writes the keyed tag.
     #[inline(always)]
     pub fn seal(&mut self, tagging: &Tagging) {
         let (fixed, extension) = self.parts();
         let tag = tag(tagging, fixed, extension);
-        self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
-    }
-
-    /// Writes the tag: over the header and the payload that `feed` hands over piece by piece.
-    pub fn seal_with_payload(&mut self, tagging: &Tagging, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
-        let (fixed, extension) = self.parts();
-        let (words, last) = own_words(fixed);
-        let tag = tagging.of_more(words, extension, feed, last);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 }
@@ -570,7 +565,8 @@ fn put<const N: usize>(bytes: &mut [u8; MAX_HEADER_LEN], at: usize, value: [u8; 
     bytes[at..at + N].copy_from_slice(&value);
 }
 
-/// A datagram that has the form of a packet; whether it is genuine, [`Packet::is_genuine`] says.
+/// A datagram that has the form of a packet; whether it is genuine, [`Packet::is_genuine`] says, or of a
+/// protected one its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
@@ -678,18 +674,16 @@ impl<'a> Packet<'a> {
         Some(Self { bytes, header: SHORT_HEADER_LEN, repr: Repr::read(fixed, None, flags, Body::Fragment) })
     }
 
-    /// Whether the tag is the one that only a holder of the key of `tagging` can make.
+    /// Whether the tag is the one that only a holder of the key of `tagging` can make. Protected packets have none.
     #[inline(always)]
     pub fn is_genuine(&self, tagging: &Tagging) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
-        let extension = &self.bytes[self.extension()..self.header];
-        let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            let (words, last) = own_words(fixed);
-            tagging.of_more(words, extension, |feed| feed(&self.bytes[self.payload()]), last)
-        } else {
-            tag(tagging, fixed, extension)
-        };
-        tag == long(fixed, TAG.start)
+        tag(tagging, fixed, &self.bytes[self.extension()..self.header]) == long(fixed, TAG.start)
+    }
+
+    /// The datagram.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// As [`Self::is_genuine`], of [a fragment](Self::parse_fragment).

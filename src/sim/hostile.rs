@@ -335,6 +335,21 @@ fn protection_must_be_the_same_on_both_sides() {
 }
 
 #[test]
+fn a_protected_packet_says_who_sends_it() {
+    let config = config::Usnic { protect_payload: true, ..config() };
+    let identity = Identity { name: 1, incarnation: 1, key: KEY };
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, Instant::ORIGIN);
+    let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
+    engine.connect(peer, Instant::ORIGIN).expect("connected");
+    for receiver_slot in [0, 1, 1 << 20 | 1] {
+        let repr = Repr { flags: Flags::PROTECTED, receiver_slot, sender: None, ..plain(Body::Fragment) };
+        let bytes = [&repr.emit()[..], &[0; 16]].concat();
+        assert_eq!(engine.handle_datagram(&bytes, None, Instant::ORIGIN), Received::Nothing);
+    }
+    assert_eq!((engine.counters().num_flags_recvs, believed(&engine)), (3, 0));
+}
+
+#[test]
 fn a_stale_id_is_an_error_and_not_another_peer() {
     let (mut engine, endpoint, registration) = victim();
     engine.forget(endpoint);

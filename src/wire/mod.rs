@@ -4,6 +4,7 @@
 
 pub mod announcement;
 mod bitmap;
+mod kind;
 pub mod modex;
 pub mod probe;
 pub mod protection;

@@ -12,10 +12,9 @@ use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Sending};
 use crate::config;
-use crate::engine::Header;
 use crate::engine::{
-    self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
-    PeerFacts, Received, Registration, Transmit,
+    self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant,
+    LiveCounters, Peer, PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
@@ -662,8 +661,7 @@ impl State {
     /// The same for a fragment that the engine has copied.
     #[inline]
     fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
-        let Some(route) = self.routes.find(endpoint) else { return };
-        let to = route.to;
+        let Some(to) = self.routes.find(endpoint).map(|route| route.to) else { return };
         self.note_use(now);
         self.link.send(Channel::Priority, to, &self.short, &[]);
     }

@@ -6,9 +6,10 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use super::context::Context;
-use super::operation::{Id, Lease, Work};
+use super::cushion::Pieces;
+use super::operation::{Id, Lease, LoanOf, Work};
 use super::sys;
-use crate::sync::EngineCell;
+use crate::sync::{Bars, EngineCell};
 
 /// An operation that ended well.
 pub struct Completion<W: Work> {
@@ -36,6 +37,25 @@ pub struct Failure<W: Work> {
     pub tag: u64,
 }
 
+/// What [`Context::poll_at_once`] came to.
+pub enum Alone<W: Work> {
+    /// Nothing has ended.
+    Nothing,
+    /// One receive of the host's has, and nothing else.
+    One {
+        /// What was lent to it.
+        loan: LoanOf<W>,
+        /// Bytes received.
+        len: usize,
+        /// Data that travelled outside the tag.
+        data: u64,
+        /// The message's tag bits.
+        tag: u64,
+    },
+    /// [`Context::poll`] it is.
+    More,
+}
+
 /// Why [`Context::poll`] has no completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
@@ -59,11 +79,12 @@ pub enum Trouble<W: Work> {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) entries: Box<[sys::fi_cq_tagged_entry]>,
-    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: 0.
+    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: no number.
     alone: isize,
     pub(super) next: usize,
     pub(super) filled: usize,
     pub(super) asker: Option<Asker>,
+    pub(super) pieces: Pieces,
 }
 
 /// An operation that is ready to be a peek.
@@ -79,7 +100,21 @@ impl Inbox {
     /// Room for so many completions at once.
     pub(super) fn new(batch: usize) -> Self {
         let entries = vec![sys::fi_cq_tagged_entry::default(); batch].into_boxed_slice();
-        Self { entries, alone: isize::from(batch > 1), next: 0, filled: 0, asker: None }
+        let alone = if batch > 1 { 1 } else { isize::MIN };
+        Self { entries, alone, ..Self::default() }
+    }
+
+    /// Keeps so many completions that were read for [`Context::poll`].
+    #[cold]
+    fn keep<W: Work>(&mut self, read: isize) -> Alone<W> {
+        match usize::try_from(read) {
+            Ok(read @ 1..) => (self.next, self.filled) = (0, read),
+            Ok(_) => return Alone::Nothing,
+            Err(_) if read == -(sys::FI_EAGAIN as isize) => return Alone::Nothing,
+            // An error stays in the queue until it is read as such.
+            Err(_) => {}
+        }
+        Alone::More
     }
 
     /// Whether no context has it.
@@ -92,7 +127,8 @@ impl Inbox {
 /// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
 pub(super) type Turn = EngineCell<Inbox>;
 
-// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
+// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases; those of the pieces
+// are used for a receive that is posted, by whoever has the inbox.
 unsafe impl std::marker::Send for Inbox {}
 
 /// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
@@ -137,6 +173,32 @@ impl<W: Work> Context<W> {
             Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
         });
         found.unwrap_or(Err(Pause::Empty))
+    }
+
+    /// The short path of a poll: where this thread has the inbox at once, none of these bars is up, and what has
+    /// ended is one receive of the host's alone, which is accepted and lies in its place whole.
+    #[inline(always)]
+    pub fn poll_at_once(&self, bars: Bars, accept: impl FnOnce(&W, u64) -> bool) -> Alone<W> {
+        let found = self.inbox.with_unless(bars, |inbox| {
+            if inbox.next != inbox.filled {
+                return Alone::More;
+            }
+            let read = self.read(inbox);
+            if read != inbox.alone {
+                return inbox.keep(read);
+            }
+            let Some(entry) = inbox.entries.first() else { return Alone::More };
+            let (len, data, tag) = (entry.len, entry.data, entry.tag);
+            let accept = |body: &W| accept(body, tag);
+            // SAFETY: as `came_back`: what the queue has just given, and this is the only time, unless it stays.
+            let back = NonNull::new(entry.op_context)
+                .and_then(|context| unsafe { Lease::back_in_place(context, len, accept) });
+            match back {
+                Some(loan) => Alone::One { loan, len, data, tag },
+                None => inbox.keep(read),
+            }
+        });
+        found.unwrap_or(Alone::More)
     }
 
     /// The operation behind the context of a completion, if it has one.

@@ -143,6 +143,21 @@ impl<W: Work> Slot<W> {
         Lease(self)
     }
 
+    /// As [`install`](Self::install), and gives it to the provider at the object of this address: what libfabric
+    /// gets as its context.
+    ///
+    /// # Safety
+    /// Nobody has a lease of it, and nobody can know of this operation yet.
+    #[inline(always)]
+    pub(super) unsafe fn install_posted(self, loan: LoanOf<W>, body: W, at: usize) -> NonNull<c_void> {
+        let state = State { home: None, loan: Some(loan), held: Held::InPlace, body };
+        self.watched().begin_posted(at);
+        // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
+        // there before needs no drop, since a lease that ends moves everything out.
+        unsafe { self.state().write(state) };
+        self.0.cast()
+    }
+
     /// Makes an operation of memory of a pool's.
     ///
     /// # Safety
@@ -396,6 +411,33 @@ impl<W: Work> Lease<W> {
         let lease = Self(unsafe { Slot::new(context.cast()) });
         lease.0.watched().end();
         lease
+    }
+}
+
+impl<W: Work> Lease<W> {
+    /// What is left of an operation of the host's whose message of so many bytes lies in the loan's memory, and
+    /// fits, if it is accepted. Else it is still posted.
+    ///
+    /// # Safety
+    /// That of [`back`](Self::back); it has not come back if nothing is returned.
+    #[inline(always)]
+    pub(super) unsafe fn back_in_place(
+        context: NonNull<c_void>,
+        len: usize,
+        accept: impl FnOnce(&W) -> bool,
+    ) -> Option<LoanOf<W>> {
+        // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
+        let slot: Slot<W> = unsafe { Slot::new(context.cast()) };
+        // SAFETY: initialised, and it could come back: nobody else has it.
+        let state = unsafe { &*slot.state() };
+        let (Held::InPlace, Some(loan)) = (&state.held, &state.loan) else { return None };
+        if len > loan.size() || !accept(&state.body) {
+            return None;
+        }
+        slot.watched().end();
+        // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
+        // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
+        Some(unsafe { ptr::from_ref(loan).read() })
     }
 }
 

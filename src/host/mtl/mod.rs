@@ -6,6 +6,7 @@
 //! knows a transport: its parameters, which it shares with the host's own components.
 
 mod argument;
+mod aside;
 mod component;
 mod entry;
 mod handles;

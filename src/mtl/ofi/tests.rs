@@ -163,7 +163,7 @@ fn what_is_owed_on_a_freed_communicator_is_forgotten() {
     ofi.add_comm::<One>(group).expect("listens");
     let comm = group.note();
     ofi.outbox.with(|outbox| outbox.push(Outgoing::Announcement { comm, dest: 1, asks: true }));
-    ofi.deferred.store(true, Ordering::Relaxed);
+    ofi.deferred.set(true, Ordering::Relaxed);
     ofi.remove_comm(group);
     let out = ofi.pool.out();
     ofi.advance::<One>();
@@ -205,7 +205,7 @@ fn a_receive_that_waits_is_ended_with_what_it_asked_for() {
     let Some(ofi) = open() else { return };
     ofi.unexpected.queue.with(|queue| queue.taking_over = true);
     ofi.unexpected.watch.store(true, Ordering::Relaxed);
-    ofi.unexpected.long_way.store(true, Ordering::Relaxed);
+    ofi.unexpected.long_way.set(true, Ordering::Relaxed);
     let (place, host) = fake::receive::<Body<Fake>>(8);
     ofi.irecv::<One>(WORLD, Selector(1), Selector(44), place).expect("waits");
     assert!(received(&host).is_none());

@@ -185,9 +185,9 @@ impl<W: Work> Context<W> {
         if piece.len == 0 {
             return false;
         }
+        let rx = self.rx;
+        let context = place.install_posted(body, rx.addr()).as_ptr();
         let posted = self.inbox.with_unless(bars, |inbox| {
-            let rx = self.rx;
-            let context = place.install_posted(body, rx.addr()).as_ptr();
             match &self.cushion {
                 Some((_, receive)) => {
                     inbox.pieces.0[0] = piece.into();

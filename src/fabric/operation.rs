@@ -43,19 +43,57 @@ pub struct Operation<W: Work> {
 
 /// What the operation needs as long as it is posted, and the transport's own state.
 struct State<W: Work> {
-    /// The pool that it belongs to; none for memory of the host's.
-    home: Option<Home<W>>,
-    loan: Option<LoanOf<W>>,
-    held: Held,
+    kept: Kept<W>,
     body: W,
+}
+
+/// Where an operation comes from, and the memory of its message.
+enum Kept<W: Work> {
+    /// Memory of the host's, and what the loan describes, in one piece of host memory.
+    ///
+    /// INVARIANT: nothing here needs a drop.
+    InPlace(LoanOf<W>),
+    /// Anything.
+    Elsewhere {
+        /// The pool that it belongs to; none for memory of the host's.
+        home: Option<Home<W>>,
+        loan: Option<LoanOf<W>>,
+        held: Held,
+    },
+}
+
+impl<W: Work> Kept<W> {
+    #[inline(always)]
+    fn in_place(loan: LoanOf<W>) -> Self {
+        const { assert!(!std::mem::needs_drop::<LoanOf<W>>()) }
+        Self::InPlace(loan)
+    }
+
+    #[inline(always)]
+    fn loan(&self) -> Option<&LoanOf<W>> {
+        match self {
+            Self::InPlace(loan) => Some(loan),
+            Self::Elsewhere { loan, .. } => loan.as_ref(),
+        }
+    }
+
+    fn home(&self) -> Option<Home<W>> {
+        if let Self::Elsewhere { home, .. } = self { *home } else { None }
+    }
+
+    /// Holds the message in other memory, and another loan if one is given.
+    fn hold(&mut self, given: Option<LoanOf<W>>, held: Held) {
+        let nothing = Self::Elsewhere { home: None, loan: None, held: Held::Nothing };
+        let (home, loan) = match std::mem::replace(self, nothing) {
+            Self::InPlace(loan) => (None, Some(loan)),
+            Self::Elsewhere { home, loan, .. } => (home, loan),
+        };
+        *self = Self::Elsewhere { home, loan: given.or(loan), held };
+    }
 }
 
 /// The memory of the message of an operation.
 enum Held {
-    /// What the loan describes, in one piece of host memory.
-    ///
-    /// INVARIANT: there is a loan and no home; nothing but the loan needs a drop.
-    InPlace,
     /// None: the message is empty.
     Nothing,
     /// What the loan describes, in one piece of host memory.
@@ -135,7 +173,7 @@ impl<W: Work> Slot<W> {
     /// Nobody has a lease of it.
     #[inline(always)]
     pub(super) unsafe fn install(self, loan: LoanOf<W>, body: W) -> Lease<W> {
-        let state = State { home: None, loan: Some(loan), held: Held::InPlace, body };
+        let state = State { kept: Kept::in_place(loan), body };
         self.vacate();
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
@@ -150,7 +188,7 @@ impl<W: Work> Slot<W> {
     /// Nobody has a lease of it, and nobody can know of this operation yet.
     #[inline(always)]
     pub(super) unsafe fn install_posted(self, loan: LoanOf<W>, body: W, at: usize) -> NonNull<c_void> {
-        let state = State { home: None, loan: Some(loan), held: Held::InPlace, body };
+        let state = State { kept: Kept::in_place(loan), body };
         self.watched().begin_posted(at);
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
@@ -165,7 +203,8 @@ impl<W: Work> Slot<W> {
     #[inline]
     pub(super) unsafe fn fill(self, home: Home<W>, body: W) -> Lease<W> {
         self.watched().begin();
-        let state = State { home: Some(home), loan: None, held: Held::Nothing, body };
+        let kept = Kept::Elsewhere { home: Some(home), loan: None, held: Held::Nothing };
+        let state = State { kept, body };
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
         unsafe { self.state().write(state) };
@@ -250,11 +289,11 @@ impl<W: Work> Lease<W> {
 
     #[inline(always)]
     fn loan(&self) -> Option<&LoanOf<W>> {
-        self.state().loan.as_ref()
+        self.state().kept.loan()
     }
 
     fn hold(&mut self, held: Held) {
-        self.state_mut().held = held;
+        self.state_mut().kept.hold(None, held);
     }
 
     /// The message that is lent, if any is.
@@ -266,18 +305,19 @@ impl<W: Work> Lease<W> {
     /// Bytes that the operation can receive.
     #[inline]
     pub fn room(&self) -> usize {
-        match &self.state().held {
-            Held::InPlace | Held::Loan | Held::Device(_) => self.loan().map_or(0, Loan::size),
-            Held::Bytes(bytes) => bytes.len(),
-            Held::Nothing => 0,
+        match &self.state().kept {
+            Kept::InPlace(loan) => loan.size(),
+            Kept::Elsewhere { loan, held, .. } => match held {
+                Held::Loan | Held::Device(_) => loan.as_ref().map_or(0, Loan::size),
+                Held::Bytes(bytes) => bytes.len(),
+                Held::Nothing => 0,
+            },
         }
     }
 
     /// Takes a loan over from an operation that has ended.
     pub fn adopt(&mut self, loan: LoanOf<W>) {
-        let state = self.state_mut();
-        state.held = Held::Loan;
-        state.loan = Some(loan);
+        self.state_mut().kept.hold(Some(loan), Held::Loan);
     }
 
     /// Sends these bytes, or receives over them.
@@ -287,7 +327,8 @@ impl<W: Work> Lease<W> {
 
     /// The bytes of a buffer of our own.
     pub fn bytes(&self) -> Option<&[u8]> {
-        if let Held::Bytes(bytes) = &self.state().held { Some(bytes) } else { None }
+        let Kept::Elsewhere { held: Held::Bytes(bytes), .. } = &self.state().kept else { return None };
+        Some(bytes)
     }
 
     /// Whether the loan's memory can be received into as it lies.
@@ -332,7 +373,11 @@ impl<W: Work> Lease<W> {
         let slot = ManuallyDrop::new(self).0;
         // SAFETY: initialised, and moved out once: the lease is gone, and what is written here next does not
         // drop what was there.
-        let State { home, loan, held, body } = unsafe { slot.state().read() };
+        let State { kept, body } = unsafe { slot.state().read() };
+        let (home, loan, held) = match kept {
+            Kept::InPlace(loan) => return Ended { body, loan: Some(loan), bytes: None },
+            Kept::Elsewhere { home, loan, held } => (home, loan, held),
+        };
         if let Some(home) = home {
             home.take_back(slot);
         }
@@ -343,14 +388,16 @@ impl<W: Work> Lease<W> {
     /// Where the message is read from.
     pub(super) fn source(&self) -> Memory {
         let view = self.view();
-        match &self.state().held {
+        let lies = view.map(|view| (view.convertor, view.route));
+        let in_place = || Memory::of(lies.and_then(|(convertor, route)| convertor.payload(route)), None);
+        let Kept::Elsewhere { held, .. } = &self.state().kept else { return in_place() };
+        match held {
             Held::Nothing => Memory::EMPTY,
-            Held::InPlace | Held::Loan => {
-                Memory::of(view.and_then(|view| view.convertor.payload(view.route)), None)
-            }
-            Held::Device(right) => {
-                Memory::of(view.and_then(|view| view.convertor.device_payload(view.route)), right.as_ref())
-            }
+            Held::Loan => in_place(),
+            Held::Device(right) => Memory::of(
+                lies.and_then(|(convertor, route)| convertor.device_payload(route)),
+                right.as_ref(),
+            ),
             Held::Bytes(bytes) => Memory::of(Some(Payload::of(bytes).piece), None),
         }
     }
@@ -358,9 +405,11 @@ impl<W: Work> Lease<W> {
     /// Where the message is written to.
     pub(super) fn landing(&mut self) -> Memory {
         let convertor = self.loan().map(Loan::convertor);
-        match &mut self.state_mut().held {
+        let in_place = || Memory::of(convertor.and_then(Convertor::landing), None);
+        let Kept::Elsewhere { held, .. } = &mut self.state_mut().kept else { return in_place() };
+        match held {
             Held::Nothing => Memory::EMPTY,
-            Held::InPlace | Held::Loan => Memory::of(convertor.and_then(Convertor::landing), None),
+            Held::Loan => in_place(),
             Held::Device(right) => Memory::of(convertor.and_then(Convertor::device_landing), right.as_ref()),
             Held::Bytes(bytes) => {
                 let piece = Piece { start: bytes.as_mut_ptr(), len: bytes.len() };
@@ -381,8 +430,7 @@ impl<W: Work> Lease<W> {
     /// The operation itself, if it is another.
     #[inline(always)]
     pub fn end_in_place(self, len: usize) -> std::result::Result<LoanOf<W>, Self> {
-        let state = self.state();
-        let (Held::InPlace, Some(loan)) = (&state.held, &state.loan) else { return Err(self) };
+        let Kept::InPlace(loan) = &self.state().kept else { return Err(self) };
         if len > loan.size() {
             return Err(self);
         }
@@ -415,35 +463,48 @@ impl<W: Work> Lease<W> {
 }
 
 impl<W: Work> Lease<W> {
-    /// What is left of an operation of the host's whose message of so many bytes lies in the loan's memory, and
-    /// fits, if it is accepted. Else it is still posted.
+    /// Whether what completed with this context is an operation of the host's whose message of so many bytes lies in
+    /// the loan's memory, and fits, and is accepted. It is still posted.
     ///
     /// # Safety
-    /// That of [`back`](Self::back); it has not come back if nothing is returned.
+    /// That of [`back`](Self::back), which is still to be called.
     #[inline(always)]
-    pub(super) unsafe fn back_in_place(
+    pub(super) unsafe fn is_in_place(
         context: NonNull<c_void>,
         len: usize,
         accept: impl FnOnce(&W) -> bool,
-    ) -> Option<LoanOf<W>> {
+    ) -> bool {
         // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
         let slot: Slot<W> = unsafe { Slot::new(context.cast()) };
         // SAFETY: initialised, and it could come back: nobody else has it.
         let state = unsafe { &*slot.state() };
-        let (Held::InPlace, Some(loan)) = (&state.held, &state.loan) else { return None };
-        if len > loan.size() || !accept(&state.body) {
-            return None;
-        }
+        matches!(&state.kept, Kept::InPlace(loan) if len <= loan.size()) && accept(&state.body)
+    }
+
+    /// What is left of such an operation.
+    ///
+    /// # Safety
+    /// That of [`back`](Self::back), and it [is in place](Self::is_in_place).
+    #[inline(always)]
+    pub(super) unsafe fn back_in_place(context: NonNull<c_void>) -> LoanOf<W> {
+        // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
+        let slot: Slot<W> = unsafe { Slot::new(context.cast()) };
         slot.watched().end();
-        // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
-        // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
-        Some(unsafe { ptr::from_ref(loan).read() })
+        // SAFETY: initialised, and it has come back: nobody else has it.
+        let state = unsafe { &*slot.state() };
+        let Kept::InPlace(loan) = &state.kept else {
+            // SAFETY: it is in place.
+            unsafe { std::hint::unreachable_unchecked() }
+        };
+        // SAFETY: moved out once: nobody drops what lies in memory of the host's, and the rest of the state needs no
+        // drop, by the invariant of `InPlace`.
+        unsafe { ptr::from_ref(loan).read() }
     }
 }
 
 impl<W: Work> Drop for Lease<W> {
     fn drop(&mut self) {
-        let home = self.state().home;
+        let home = self.state().kept.home();
         // SAFETY: initialised and ours, by the invariant, and not used again: dropped here once.
         unsafe { self.0.state().drop_in_place() };
         if let Some(home) = home {

@@ -67,7 +67,7 @@ impl<W: Work> Context<W> {
         let nowhere = libc::iovec::from(Piece::EMPTY);
         let asked = self.inbox.try_with(|inbox| {
             let Some(asker) = inbox.asker else { return Peek::Unasked };
-            if inbox.next != inbox.filled || self.inbox.has_bar(bars, Ordering::Relaxed) {
+            if !inbox.is_empty() || self.inbox.has_bar(bars, Ordering::Relaxed) {
                 return Peek::Unasked;
             }
             let message = sys::fi_msg_tagged {
@@ -110,15 +110,13 @@ impl<W: Work> Context<W> {
             }
             return self.not_at_once(inbox, asker, pending, Some(self.trouble(found, &room)));
         }
-        if read == 1
-            && let Some(entry) = inbox.entries.first()
-            && entry.op_context == asker.context.as_ptr()
-        {
+        let entry = &inbox.entries[0];
+        if read == 1 && entry.op_context == asker.context.as_ptr() {
             (wanted.bits, wanted.len, wanted.data) = (entry.tag, entry.len, entry.data);
             return Peek::Found;
         }
         if let Ok(read @ 1..) = usize::try_from(read) {
-            (inbox.next, inbox.filled) = (0, read);
+            inbox.fill(read);
         }
         self.not_at_once(inbox, asker, pending, None)
     }

@@ -64,6 +64,8 @@ pub trait Communicator: Copy + Send {
     fn rank(self) -> i32;
     /// The process of a rank.
     fn peer(self, rank: i32) -> Result<Self::Peer>;
+    /// The process of a rank, where the host need not be asked for it. No other rank has any.
+    fn peer_at_hand(self, rank: i32) -> Option<Self::Peer>;
 }
 
 /// A process.

@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 
 use super::MtlAbi;
-use super::argument::{Blocking, Cancelled, ClaimedMessage, Posted, Procs, Received, Sent};
+use super::argument::{Blocking, Cancelled, ClaimedMessage, Posted, Procs, Received, Sends, Sent};
 use super::aside::Aside;
 use super::messages;
 use super::module::Shell;
@@ -45,7 +45,7 @@ fn result(result: Result<()>) -> c_int {
 /// `MCA_PML_BASE_SEND_SYNCHRONOUS`
 const SYNCHRONOUS: c_int = 0;
 
-pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>>(
+pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -55,26 +55,26 @@ pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     if mode == SYNCHRONOUS {
         // SAFETY: what the host passed, and nothing of it was used.
-        return unsafe { send_slowly::<A, M>(module, comm, dest, tag, conv, mode) };
+        return unsafe { send_slowly::<A, M, S>(module, comm, dest, tag, conv, mode) };
     }
     let sent = Aside::keep((module, comm, dest, tag, conv), || {
         // SAFETY: the contract of `mtl_send`: through the module's own table, with the communicator and the
         // convertor of a blocking send.
-        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking(conv))) };
+        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
         entry.run("send", |shell, (comm, view)| {
             shell.matcher.send_at_once(comm, dest, tag, view).then_some(SUCCESS)
         })
     });
     sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
         // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
-        unsafe { send_slowly::<A, M>(module, comm, dest, tag, conv, !SYNCHRONOUS) }
+        unsafe { send_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS) }
     })
 }
 
 /// # Safety
 /// The contract of `mtl_send`.
 #[inline(never)]
-unsafe extern "C" fn send_slowly<A: MtlAbi, M: Matcher<A>>(
+unsafe extern "C" fn send_slowly<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -84,13 +84,13 @@ unsafe extern "C" fn send_slowly<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_send`: through the module's own table, with the communicator and the
     // convertor of a blocking send.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking(conv))) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
     entry.run("send", |shell, (comm, view)| {
         result(shell.matcher.send(comm, dest, tag, view, mode == SYNCHRONOUS))
     })
 }
 
-pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>>(
+pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -102,26 +102,26 @@ pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     if mode == SYNCHRONOUS {
         // SAFETY: what the host passed, and nothing of it was used.
-        return unsafe { isend_slowly::<A, M>(module, comm, dest, tag, conv, mode, request) };
+        return unsafe { isend_slowly::<A, M, S>(module, comm, dest, tag, conv, mode, request) };
     }
     let sent = Aside::keep((module, comm, dest, tag, conv), || {
         // SAFETY: the contract of `mtl_isend`: through the module's own table, with the communicator, the
         // convertor and the request of a send, which the host keeps until it is completed.
-        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent(Posted { conv, request }))) };
+        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
         entry.run("isend", |shell, (comm, place)| {
             shell.matcher.isend_at_once(comm, dest, tag, place).then_some(SUCCESS)
         })
     });
     sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
         // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
-        unsafe { isend_slowly::<A, M>(module, comm, dest, tag, conv, !SYNCHRONOUS, request) }
+        unsafe { isend_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS, request) }
     })
 }
 
 /// # Safety
 /// The contract of `mtl_isend`.
 #[inline(never)]
-unsafe extern "C" fn isend_slowly<A: MtlAbi, M: Matcher<A>>(
+unsafe extern "C" fn isend_slowly<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -132,7 +132,7 @@ unsafe extern "C" fn isend_slowly<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_isend`: through the module's own table, with the communicator, the
     // convertor and the request of a send, which the host keeps until it is completed.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent(Posted { conv, request }))) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
     entry.run("isend", |shell, (comm, place)| {
         result(shell.matcher.isend(comm, dest, tag, place, mode == SYNCHRONOUS))
     })

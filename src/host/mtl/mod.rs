@@ -14,7 +14,7 @@ mod messages;
 mod module;
 mod ofi;
 
-pub(super) use handles::{Comm, Req};
+pub(super) use handles::Comm;
 
 use std::ffi::{CStr, c_int};
 

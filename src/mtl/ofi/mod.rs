@@ -203,9 +203,9 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The peer's address, if it is known already.
-    #[inline]
+    #[inline(always)]
     fn known(&self, comm: H::Comm, rank: i32) -> Option<Address> {
-        noted(comm.peer(rank).ok()?.note())
+        noted(comm.peer_at_hand(rank)?.note())
     }
 
     /// The context that serves a communicator, the same at every member.

@@ -20,8 +20,24 @@ impl<H: Upcalls> Ofi<H> {
         tag: Selector,
         place: Place<Body<H>>,
     ) -> bool {
-        let want = L::receive(comm.context_id(), source, tag);
+        // What a wildcard asks for is a constant, and so is what is not looked at without one.
+        if tag.is_any() {
+            self.post_at_once::<L>(comm, source, Selector::ANY, place)
+        } else {
+            self.post_at_once::<L>(comm, source, tag, place)
+        }
+    }
+
+    #[inline(always)]
+    fn post_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        place: Place<Body<H>>,
+    ) -> bool {
         let Some(from) = self.source::<L>(comm, source) else { return false };
+        let want = L::receive(comm.context_id(), source, tag);
         let body = Body::Receive { comm };
         self.endpoint.first().recv_at_once(LONG_WAY, from, want.bits, want.ignore, place, body)
     }

@@ -186,7 +186,8 @@ impl<W: Work> Context<W> {
             return false;
         }
         let rx = self.rx;
-        let context = place.install_posted(body, rx.addr()).as_ptr();
+        let Some(context) = place.install_posted(body, rx.addr()) else { return false };
+        let context = context.as_ptr();
         let posted = self.inbox.with_unless(bars, |inbox| {
             match &self.cushion {
                 Some((_, receive)) => {

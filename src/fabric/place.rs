@@ -43,9 +43,9 @@ impl<W: Work> Place<W> {
 
     /// Makes the operation, of the memory that the loan describes, and gives it to the provider at the object of
     /// this address, as which it is known there. Nobody takes it back but the provider, or who makes the place
-    /// again.
+    /// again. Nothing is done where the convertor is not prepared.
     #[inline(always)]
-    pub(super) fn install_posted(self, body: W, at: usize) -> NonNull<c_void> {
+    pub(super) fn install_posted(self, body: W, at: usize) -> Option<NonNull<c_void>> {
         // SAFETY: memory of the host's that nobody else uses, by the promise of `new`, and of which nobody can
         // know before the entry returns that made the place.
         unsafe { self.slot.install_posted(self.loan, body, at) }

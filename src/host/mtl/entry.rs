@@ -146,12 +146,49 @@ pub(super) unsafe extern "C" fn irecv<A: MtlAbi, M: Matcher<A>>(
     conv: *mut Convertor,
     request: *mut MtlRequest,
 ) -> c_int {
+    if Selector(tag).is_any() {
+        // SAFETY: what the host passed, and nothing of it was used.
+        return unsafe { irecv_any_tag::<A, M>(module, comm, source, tag, conv, request) };
+    }
+    // SAFETY: what the host passed, and nothing of it was used.
+    unsafe { irecv_shortly::<A, M, false>(module, comm, source, tag, conv, request) }
+}
+
+/// As [`irecv`], of any tag: apart, because what is not looked at is a constant in each.
+///
+/// # Safety
+/// The contract of `mtl_irecv`.
+#[inline(never)]
+unsafe extern "C" fn irecv_any_tag<A: MtlAbi, M: Matcher<A>>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
+    // SAFETY: what the host passed, and nothing of it was used.
+    unsafe { irecv_shortly::<A, M, true>(module, comm, source, tag, conv, request) }
+}
+
+/// # Safety
+/// The contract of `mtl_irecv`. The tag is any if it is said to be.
+#[inline(always)]
+unsafe fn irecv_shortly<A: MtlAbi, M: Matcher<A>, const ANY_TAG: bool>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
     let posted = Aside::keep((module, comm, source, tag, conv, request), || {
         // SAFETY: the contract of `mtl_irecv`: through the module's own table, with the communicator, the
         // convertor and the request of a receive, which the host keeps until it is completed.
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Received(Posted { conv, request }))) };
         entry.run("irecv", |shell, (comm, place)| {
-            shell.matcher.irecv_at_once(comm, Selector(source), Selector(tag), place).then_some(SUCCESS)
+            let tag = if ANY_TAG { Selector::ANY } else { Selector(tag) };
+            shell.matcher.irecv_at_once(comm, Selector(source), tag, place).then_some(SUCCESS)
         })
     });
     posted.unwrap_or_else(|(module, comm, source, tag, conv, request)| {

@@ -303,9 +303,12 @@ impl<A: Abi> Conv<A> {
             return Some(Piece::EMPTY);
         }
         let flags = field!(self.0, flags);
-        let one_piece =
-            flags & flag::NO_GAPS != 0 || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
-        if flags & (flag::HOMOGENEOUS | flag::DEVICE) != flag::HOMOGENEOUS | on || !one_piece {
+        let has = |wanted: u32| {
+            let looked_at = wanted | flag::HOMOGENEOUS | flag::DEVICE;
+            flags & looked_at == wanted | flag::HOMOGENEOUS | on
+        };
+        let one_piece = has(flag::NO_GAPS) || (has(flag::CONTIGUOUS) && field!(self.0, count) == 1);
+        if !one_piece {
             return None;
         }
         // SAFETY: its packed size is not 0, so it is not empty.

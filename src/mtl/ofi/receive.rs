@@ -20,22 +20,6 @@ impl<H: Upcalls> Ofi<H> {
         tag: Selector,
         place: Place<Body<H>>,
     ) -> bool {
-        // What a wildcard asks for is a constant, and so is what is not looked at without one.
-        if tag.is_any() {
-            self.post_at_once::<L>(comm, source, Selector::ANY, place)
-        } else {
-            self.post_at_once::<L>(comm, source, tag, place)
-        }
-    }
-
-    #[inline(always)]
-    fn post_at_once<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        tag: Selector,
-        place: Place<Body<H>>,
-    ) -> bool {
         let Some(from) = self.source::<L>(comm, source) else { return false };
         let want = L::receive(comm.context_id(), source, tag);
         let body = Body::Receive { comm };

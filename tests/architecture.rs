@@ -65,7 +65,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 37] = [
+const ENGINE: [&str; 38] = [
     "time",
     "slab",
     "wheel",
@@ -101,6 +101,7 @@ const ENGINE: [&str; 37] = [
     "withdraw",
     "fastpath",
     "receive",
+    "run",
     "closing",
     "extents",
 ];

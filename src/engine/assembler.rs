@@ -7,6 +7,7 @@
 
 use super::interface::Buffer;
 use super::window::Coverage;
+use crate::wire::run::Payload;
 use std::collections::HashMap;
 use std::ops::Deref;
 
@@ -44,13 +45,13 @@ pub(super) struct Pool {
     total: usize,
 }
 
-/// A chunk as it arrived.
+/// A chunk as it arrived, or several that follow each other.
 pub(super) struct Chunk<'a> {
     pub(super) tag: u8,
     pub(super) fragment: u32,
     pub(super) size: u32,
     pub(super) offset: u32,
-    pub(super) bytes: &'a [u8],
+    pub(super) payload: Payload<'a>,
     /// It is not the one expected: others before it are missing.
     pub(super) early: bool,
 }
@@ -151,10 +152,10 @@ impl Assembler {
     /// until [`Pool::release`].
     pub(super) fn place(&mut self, chunk: &Chunk<'_>, pool: &mut Pool) -> Placed {
         let (start, size) = (chunk.offset as usize, chunk.size as usize);
-        let Some(end) = start.checked_add(chunk.bytes.len()).filter(|end| *end <= size) else {
+        let Some(end) = start.checked_add(chunk.payload.len()).filter(|end| *end <= size) else {
             return Placed::Bad;
         };
-        if chunk.bytes.is_empty() || size > pool.longest() {
+        if chunk.payload.is_empty() || size > pool.longest() {
             return Placed::Bad;
         }
         let mut begun = false;
@@ -184,7 +185,8 @@ impl Assembler {
         {
             return Placed::Bad;
         }
-        assembly.bytes[start..end].copy_from_slice(chunk.bytes);
+        let place = &mut assembly.bytes[start..end];
+        chunk.payload.parts().for_each(|(at, part)| place[at..at + part.len()].copy_from_slice(part));
         if !assembly.arrived.covers(size as u64) {
             return if begun { Placed::Begun } else { Placed::Partly };
         }
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     fn chunk<'a>(fragment: u32, size: u32, offset: u32, bytes: &'a [u8]) -> Chunk<'a> {
-        Chunk { tag: 7, fragment, size, offset, bytes, early: false }
+        Chunk { tag: 7, fragment, size, offset, payload: Payload::one(bytes), early: false }
     }
 
     #[test]

@@ -101,11 +101,17 @@ impl<C: Controller> Congestion<C> {
         self.pacer.wait(now, interval, self.burst())
     }
 
-    /// A segment leaves.
+    /// How many segments may leave now as far as the pacer goes.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Instant, shortest: u64) {
+    pub(super) fn allows(&self, now: Instant, shortest: u64) -> u64 {
+        self.interval(shortest).map_or(u64::MAX, |interval| self.pacer.allows(now, interval, self.burst()))
+    }
+
+    /// So many segments leave.
+    #[inline]
+    pub(super) fn note_sent(&mut self, now: Instant, shortest: u64, count: u64) {
         if let Some(interval) = self.interval(shortest) {
-            self.pacer.note_sent(now, interval);
+            self.pacer.note_sent(now, interval, count);
         }
     }
 }
@@ -152,13 +158,13 @@ mod tests {
         let now = Instant::from_nanos(1_000_000);
         let mut congestion = fixed(64 * UNIT);
         for _ in 0..1000 {
-            congestion.note_sent(now, 20 * MICRO);
+            congestion.note_sent(now, 20 * MICRO, 1);
         }
         assert_eq!(congestion.wait(now, 20 * MICRO), None);
         congestion.note_lost();
         let mut left = 0;
         while congestion.wait(now, 100 * MICRO).is_none() {
-            congestion.note_sent(now, 100 * MICRO);
+            congestion.note_sent(now, 100 * MICRO, 1);
             left += 1;
         }
         assert!((16..=18).contains(&left), "{left} leave at once");
@@ -172,7 +178,7 @@ mod tests {
         let mut congestion = fixed(UNIT / 4);
         assert_eq!(congestion.window(), 1);
         assert_eq!(congestion.wait(now, 100 * MICRO), None);
-        congestion.note_sent(now, 100 * MICRO);
+        congestion.note_sent(now, 100 * MICRO, 1);
         assert_eq!(congestion.wait(now, 100 * MICRO), Some(now.plus(400 * MICRO)));
     }
 
@@ -185,7 +191,7 @@ mod tests {
         while left < 1_000 {
             match congestion.wait(now, 10_000 * MICRO) {
                 None => {
-                    congestion.note_sent(now, 10_000 * MICRO);
+                    congestion.note_sent(now, 10_000 * MICRO, 1);
                     left += 1;
                 }
                 Some(until) => now = until,

@@ -23,6 +23,7 @@ use super::wheel::Wheel;
 use super::window::{Segment, State};
 use crate::config;
 use crate::error::{Error, Result};
+use crate::wire::run::Headers;
 use crate::wire::usnic::MAX_HEADER_LEN;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -72,6 +73,10 @@ pub struct Engine<M> {
     /// Segments sent to the endpoint at the head of `ready` in this turn.
     pub(super) turn: usize,
     pub(super) turn_bytes: usize,
+    /// Bytes of datagrams that may leave as one run.
+    pub(super) run_room: usize,
+    /// The headers of the run that has left last.
+    pub(super) headers: Headers,
 
     pub(super) now: Instant,
     /// How long nobody called, in all.
@@ -115,6 +120,8 @@ impl<M: Memory> Engine<M> {
             resent: 0,
             turn: 0,
             turn_bytes: 0,
+            run_room: 0,
+            headers: Headers::default(),
             now,
             suspended: 0,
             resumed: Instant::ORIGIN,

@@ -179,7 +179,7 @@ pub struct Piece<M> {
     pub len: usize,
 }
 
-/// A datagram to send: the header, then the pieces.
+/// A datagram to send: the header, then the pieces; or a run of them.
 #[derive(Clone, Debug)]
 pub struct Transmit<M> {
     /// To whom.
@@ -190,12 +190,15 @@ pub struct Transmit<M> {
     pub header: Header,
     /// The others; they must be read before the operation that they belong to is done.
     pub pieces: [Option<Piece<M>>; 2],
+    /// Datagrams that follow it, whose bytes the pieces have too: see [`Engine::headers`](super::Engine::headers).
+    pub following: usize,
 }
 
 impl<M> Transmit<M> {
-    /// Bytes of the datagram.
+    /// Bytes of the datagram, or of all.
     pub fn len(&self) -> usize {
-        self.header.len() + self.pieces.iter().flatten().map(|piece| piece.len).sum::<usize>()
+        self.header.len() * (1 + self.following)
+            + self.pieces.iter().flatten().map(|piece| piece.len).sum::<usize>()
     }
 
     /// Never: there is always a header.

@@ -72,6 +72,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod run;
 mod send;
 mod withdraw;
 

@@ -23,10 +23,17 @@ impl Pacer {
         (ahead > burst).then(|| now.plus((ahead - burst / 2).max(MICRO)))
     }
 
-    /// A segment leaves.
+    /// How many segments may leave now, one after the other.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Instant, interval: u64) {
-        self.next = self.next.max(now).plus(interval);
+    pub(super) fn allows(&self, now: Instant, interval: u64, burst: u64) -> u64 {
+        let (ahead, interval) = (self.next.since(now), interval.max(1));
+        burst.saturating_mul(interval).checked_sub(ahead).map_or(0, |rest| rest / interval + 1)
+    }
+
+    /// So many segments leave.
+    #[inline]
+    pub(super) fn note_sent(&mut self, now: Instant, interval: u64, count: u64) {
+        self.next = self.next.max(now).plus(interval.saturating_mul(count));
     }
 }
 
@@ -42,7 +49,7 @@ mod tests {
         while left < 1_000 {
             match pacer.wait(now, 10 * MICRO, 8) {
                 None => {
-                    pacer.note_sent(now, 10 * MICRO);
+                    pacer.note_sent(now, 10 * MICRO, 1);
                     left += 1;
                     assert!(left != 9 || now == start, "the first nine go at once");
                 }
@@ -61,16 +68,33 @@ mod tests {
         let now = Instant::from_nanos(5);
         let mut pacer = Pacer::new(now);
         assert_eq!(pacer.wait(now, 300 * MICRO, 0), None);
-        pacer.note_sent(now, 300 * MICRO);
+        pacer.note_sent(now, 300 * MICRO, 1);
         assert_eq!(pacer.wait(now, 300 * MICRO, 0), Some(now.plus(300 * MICRO)));
         assert_eq!(pacer.wait(now.plus(300 * MICRO), 300 * MICRO, 0), None);
+    }
+
+    #[test]
+    fn several_are_allowed_when_each_is() {
+        let mut now = Instant::from_nanos(1_000_000);
+        let (mut one_by_one, mut together) = (Pacer::new(now), Pacer::new(now));
+        for step in 0..50 {
+            now = now.plus(step % 7 * 9 * MICRO);
+            let allowed = together.allows(now, 10 * MICRO, 8);
+            together.note_sent(now, 10 * MICRO, allowed);
+            let mut left = 0;
+            while one_by_one.wait(now, 10 * MICRO, 8).is_none() {
+                one_by_one.note_sent(now, 10 * MICRO, 1);
+                left += 1;
+            }
+            assert_eq!(left, allowed, "in step {step}");
+        }
     }
 
     #[test]
     fn idle_time_is_not_saved_up() {
         let mut pacer = Pacer::new(Instant::ORIGIN);
         let now = Instant::from_nanos(1_000_000_000);
-        (0..3).for_each(|_| pacer.note_sent(now, 100 * MICRO));
+        (0..3).for_each(|_| pacer.note_sent(now, 100 * MICRO, 1));
         assert!(pacer.wait(now, 100 * MICRO, 1).is_some());
     }
 }

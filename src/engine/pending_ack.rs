@@ -110,6 +110,12 @@ impl PendingAck {
         self.retransmission = retransmission;
     }
 
+    /// So many others have arrived with the segment that is noted next.
+    #[inline]
+    pub(super) fn note_others(&mut self, count: u64) {
+        self.arrived += count;
+    }
+
     /// A segment has arrived: when it is acknowledged, at the latest after `delay`.
     #[inline(always)]
     pub(super) fn note_segment(&mut self, arrived: &Arrived, now: Instant, delay: u64) -> When {

@@ -15,6 +15,7 @@ use super::slab::Key;
 use super::time::Instant;
 use super::window::Coverage;
 use crate::error::{Error, Result};
+use crate::wire::run::Payload;
 
 /// GETs of one peer that are served at a time; further ones come again.
 const SERVED: u32 = 1024;
@@ -107,22 +108,22 @@ impl<M: Memory> Engine<M> {
         if is_over { Err(Error::Unreachable) } else { Ok(()) }
     }
 
-    /// A segment of a peer's PUT; whether it may be acknowledged.
+    /// A segment of a peer's PUT, or several that follow each other; whether it may be acknowledged.
     pub(super) fn handle_put(
         &mut self,
         index: u32,
         (id, generation): (u32, u32),
         offset: u64,
         operation: u64,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> bool {
         let len = payload.len() as u64;
         let Some(memory) = self.registry.find(id, generation, Access::WRITE, offset, len) else {
             self.reject(index, operation);
             return false;
         };
-        memory.write(offset as usize, payload);
-        self.counters.num_put_recvs.add(1);
+        payload.parts().for_each(|(at, part)| memory.write(offset as usize + at, part));
+        self.counters.num_put_recvs.add(payload.count() as u64);
         true
     }
 
@@ -162,26 +163,26 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Data that we asked for, perhaps.
-    pub(super) fn handle_get_data(&mut self, index: u32, operation: u64, offset: u64, payload: &[u8]) {
+    pub(super) fn handle_get_data(&mut self, index: u32, operation: u64, offset: u64, payload: Payload<'_>) {
         let key = Key::from_raw(operation);
         let mine = self.operations.get_mut(key).filter(|operation| operation.endpoint == index);
         let Some(operation) = mine else {
-            self.counters.num_stray_data_recvs.add(1);
+            self.counters.num_stray_data_recvs.add(payload.count() as u64);
             return;
         };
         let Job::Get { local, arrived, .. } = &mut operation.job else {
-            self.counters.num_stray_data_recvs.add(1);
+            self.counters.num_stray_data_recvs.add(payload.count() as u64);
             return;
         };
         let len = local.len() as u64;
         let end = offset.checked_add(payload.len() as u64).filter(|end| *end <= len);
         let sensible = !payload.is_empty() || len == 0;
         if !sensible || !end.is_some_and(|end| arrived.insert(offset, end)) {
-            self.counters.num_stray_data_recvs.add(1);
+            self.counters.num_stray_data_recvs.add(payload.count() as u64);
             return;
         }
-        local.write(offset as usize, payload);
-        self.counters.num_get_data_recvs.add(1);
+        payload.parts().for_each(|(at, part)| local.write(offset as usize + at, part));
+        self.counters.num_get_data_recvs.add(payload.count() as u64);
         if arrived.covers(len) {
             self.end_get(key.index, Ok(()));
         }

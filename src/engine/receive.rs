@@ -11,8 +11,10 @@ use super::counters::Count;
 use super::endpoint::Phase;
 use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
+use super::slab::Key;
 use super::time::Instant;
 use super::window::{ReceiveWindow, Verdict};
+use crate::wire::run::Payload;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
 
 /// Whether the sender has withdrawn the segment, so that nothing but a void may come in its place.
@@ -33,12 +35,7 @@ impl<M: Memory> Engine<M> {
     /// noted it; else it counts as come when it is read, unless [`Self::note_away`] says otherwise.
     #[inline]
     pub fn handle_datagram(&mut self, bytes: &[u8], arrived: Option<Instant>, now: Instant) -> Received {
-        self.settle(now);
-        self.arrival = match arrived {
-            Some(at) => Arrival::Noted(at),
-            None if self.now >= self.backlog_until => Arrival::Read(self.now),
-            None => Arrival::Unknown,
-        };
+        self.begin_arrival(arrived, now);
         self.counters.num_total_recvs.add(1);
         if let Some(packet) = Packet::parse_fragment(bytes)
             && let Some(endpoint) = self.take_expected(&packet)
@@ -48,11 +45,37 @@ impl<M: Memory> Engine<M> {
         self.handle_any(bytes)
     }
 
+    /// What is handled next came at `arrived`.
+    #[inline(always)]
+    pub(super) fn begin_arrival(&mut self, arrived: Option<Instant>, now: Instant) {
+        self.settle(now);
+        self.arrival = match arrived {
+            Some(at) => Arrival::Noted(at),
+            None if self.now >= self.backlog_until => Arrival::Read(self.now),
+            None => Arrival::Unknown,
+        };
+    }
+
     /// Takes a fragment in if it is the common one: the one expected, of a peer well known. Nothing
     /// has changed when it is not, or not genuine.
     #[inline(always)]
     fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
         let repr = &packet.repr;
+        let (index, key) = self.expected_from(repr)?;
+        if !packet.is_genuine(&self.identity.key) {
+            return None;
+        }
+        self.endpoints.at_mut(index)?.receive.window.accept(repr.seq);
+        self.counters.num_frag_recvs.add(1);
+        self.counters.num_fast_recvs.add(1);
+        self.deferred =
+            Some(Deferred { index, info: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
+        Some(EndpointId(key))
+    }
+
+    /// Whose packet it is if it is the one expected of a peer well known.
+    #[inline(always)]
+    pub(super) fn expected_from(&mut self, repr: &Repr) -> Option<(u32, Key)> {
         let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).wrapping_sub(1);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let known = repr.receiver_slot == endpoint.own_slot
@@ -62,15 +85,7 @@ impl<M: Memory> Engine<M> {
             && repr.incarnation == endpoint.peer.incarnation
             && repr.flags.has(Flags::PROTECTED) == self.limits.protect;
         let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
-        if !expected || !packet.is_genuine(&self.identity.key) {
-            return None;
-        }
-        endpoint.receive.window.accept(repr.seq);
-        self.counters.num_frag_recvs.add(1);
-        self.counters.num_fast_recvs.add(1);
-        self.deferred =
-            Some(Deferred { index, info: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
-        Some(EndpointId(key))
+        expected.then_some((index, key))
     }
 
     /// Takes any datagram in.
@@ -268,7 +283,7 @@ impl<M: Memory> Engine<M> {
                 return Received::Nothing;
             }
         }
-        let payload = &bytes[packet.payload()];
+        let payload = Payload::one(&bytes[packet.payload()]);
         let mut received = Received::Nothing;
         let taken = match repr.body {
             Body::Fragment => {
@@ -278,7 +293,7 @@ impl<M: Memory> Engine<M> {
                 true
             }
             Body::Chunk { fragment, size, offset } => {
-                let chunk = Chunk { tag: repr.tag, fragment, size, offset, bytes: payload, early };
+                let chunk = Chunk { tag: repr.tag, fragment, size, offset, payload, early };
                 self.place_chunk(index, &chunk)
             }
             Body::Put { registration, generation, offset, operation } => {
@@ -319,8 +334,8 @@ impl<M: Memory> Engine<M> {
         received
     }
 
-    /// Puts a chunk in its place; whether it may be acknowledged.
-    fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>) -> bool {
+    /// Puts a chunk, or several that follow each other, in its place; whether it may be acknowledged.
+    pub(super) fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>) -> bool {
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return false;
         };
@@ -343,7 +358,7 @@ impl<M: Memory> Engine<M> {
                 return false;
             }
         }
-        self.counters.num_chunk_recvs.add(1);
+        self.counters.num_chunk_recvs.add(chunk.payload.count() as u64);
         true
     }
 }

@@ -20,9 +20,9 @@ use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr, header_len
 use std::collections::VecDeque;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
-const TURN: usize = 64;
+pub(super) const TURN: usize = 64;
 /// Bytes of one endpoint that follow each other.
-const TURN_BYTES: usize = 64 << 10;
+pub(super) const TURN_BYTES: usize = 64 << 10;
 /// Tiny segments that may go before one of the data queue.
 const RUN: u32 = 16;
 /// Bytes hashed at once.
@@ -181,7 +181,7 @@ impl<M: Memory> Engine<M> {
         let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.review_next();
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
 
     #[inline(never)]
@@ -203,7 +203,11 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             if let Some(seq) = self.next_segment(index) {
-                return self.transmit(index, seq, false);
+                let mut transmit = self.transmit(index, seq, false)?;
+                if self.run_room > 0 {
+                    self.extend(index, seq, &mut transmit);
+                }
+                return Some(transmit);
             }
             self.end_turn();
             if let Some(endpoint) = self.endpoints.at_mut(index) {
@@ -440,7 +444,7 @@ impl<M: Memory> Engine<M> {
         let packet = Outgoing { flags, tag, length, seq, body };
         let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
 
     /// A packet without a segment of ours.
@@ -456,7 +460,7 @@ impl<M: Memory> Engine<M> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, packet, piggyback);
         self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces })
+        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
 }
 

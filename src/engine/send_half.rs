@@ -149,7 +149,24 @@ impl SendHalf {
         self.in_flight_bytes += u64::from(charge);
         self.last_sent = now;
         self.probe.note_sent(now);
-        self.congestion.note_sent(now, self.rtt.min());
+        self.congestion.note_sent(now, self.rtt.min(), 1);
+    }
+
+    /// How many more segments of such a charge may leave after one that is leaving now.
+    #[inline]
+    pub(super) fn allows(&self, charge: u32, now: Instant) -> u64 {
+        let congestion = self.congestion.window().saturating_sub(self.in_flight);
+        let room = (self.credit.segments() * self.longest as u64).saturating_sub(self.in_flight_bytes);
+        let credit = room / u64::from(charge.max(1));
+        congestion.min(credit).min(self.congestion.allows(now, self.rtt.min()))
+    }
+
+    /// So many more segments leave after one that has just left, with a charge in all.
+    #[inline]
+    pub(super) fn note_sent_behind(&mut self, count: u64, charge: u64, now: Instant) {
+        self.in_flight += count;
+        self.in_flight_bytes += charge;
+        self.congestion.note_sent(now, self.rtt.min(), count);
     }
 
     /// A segment is not under way any more: it has arrived, or is lost.

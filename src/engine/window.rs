@@ -286,6 +286,13 @@ impl ReceiveWindow {
         }
     }
 
+    /// Notes the arrival of so many segments, the first of which [is the one expected](Self::is_plain).
+    #[inline]
+    pub(super) fn accept_run(&mut self, count: u64) {
+        self.next += count;
+        self.end = self.next;
+    }
+
     #[inline(never)]
     fn advance(&mut self) {
         let Some(bits) = &mut self.bits else { return };

@@ -111,6 +111,24 @@ impl Inbox {
         Some((&run.buffer.0[start as usize..end as usize], run.stamp))
     }
 
+    /// The oldest datagrams that came together: their bytes, those of each but the last, and when they came.
+    #[inline]
+    pub fn joined(&self) -> Option<(&[u8], usize, u64)> {
+        let run = self.waiting.front()?;
+        Some((&run.buffer.0[run.start as usize..run.end as usize], run.size as usize, run.stamp))
+    }
+
+    /// Drops so many of the oldest datagrams, which came together.
+    #[inline]
+    pub fn skip_joined(&mut self, count: usize) {
+        let Some(run) = self.waiting.front_mut() else { return };
+        let len = (run.size as usize).saturating_mul(count).min((run.end - run.start) as usize);
+        run.start += len as u32;
+        if run.start == run.end {
+            self.waiting.pop_front();
+        }
+    }
+
     /// Drops the oldest datagram.
     #[inline]
     pub fn skip(&mut self) {
@@ -300,6 +318,7 @@ mod tests {
         inbox.skip();
         let held = inbox.pop();
         assert_eq!((held.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], 9))));
+        assert_eq!(inbox.joined(), Some((&b"c"[..], 3, 9)));
         inbox.skip();
         assert!(inbox.is_empty() && inbox.front().is_none());
         inbox.skip();
@@ -308,6 +327,22 @@ mod tests {
         drop((held, inbox.pop()));
         receive(&mut inbox, b"again");
         assert_eq!(inbox.buffers(), 2);
+    }
+
+    #[test]
+    fn several_that_came_together_are_dropped_together() {
+        let mut inbox = Inbox::new();
+        let mut vacant = inbox.take();
+        vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
+        inbox.deliver_all(Channel::Data, vacant, 3, 0..7, 9);
+        receive(&mut inbox, b"other");
+        assert_eq!(inbox.joined(), Some((&b"aaabbbc"[..], 3, 9)));
+        inbox.skip_joined(1);
+        assert_eq!(inbox.joined(), Some((&b"bbbc"[..], 3, 9)));
+        inbox.skip_joined(2);
+        assert_eq!(inbox.joined(), Some((&b"other"[..], 5, 0)));
+        inbox.skip_joined(9);
+        assert!(inbox.is_empty() && inbox.joined().is_none(), "never more than came together");
     }
 
     #[test]

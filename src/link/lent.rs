@@ -57,6 +57,17 @@ impl Lent {
         Self { start: self.start.wrapping_add(offset), len }
     }
 
+    /// Takes so many bytes off the front of two that follow each other, or what is left of them.
+    #[inline]
+    pub fn take(from: &mut [Self; 2], len: usize) -> [Self; 2] {
+        let first = from[0].len.min(len);
+        let second = from[1].len.min(len - first);
+        let taken = [from[0].slice(0, first), from[1].slice(0, second)];
+        from[0] = from[0].slice(first, from[0].len - first);
+        from[1] = from[1].slice(second, from[1].len - second);
+        taken
+    }
+
     /// Copies bytes out of it.
     ///
     /// # Panics
@@ -128,6 +139,23 @@ mod tests {
         assert_eq!(vector, b"x3456");
         part.write(2, b"ab");
         assert_eq!(&bytes, b"01234ab789");
+    }
+
+    #[test]
+    fn what_follows_each_other_is_taken_off_the_front() {
+        let (mut first, mut second) = (*b"abcde", *b"fgh");
+        let lend = |bytes: &mut [u8]| {
+            // SAFETY: both outlive the lent memory, and are not touched before its last use.
+            unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) }
+        };
+        let mut rest = [lend(&mut first), lend(&mut second)];
+        let mut next = |len| {
+            let mut bytes = Vec::new();
+            Lent::take(&mut rest, len).into_iter().for_each(|part| part.append_to(&mut bytes));
+            bytes
+        };
+        assert_eq!((next(3), next(4)), (b"abc".to_vec(), b"defg".to_vec()));
+        assert_eq!((next(4), next(1)), (b"h".to_vec(), Vec::new()));
     }
 
     #[test]

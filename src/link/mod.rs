@@ -183,6 +183,27 @@ pub trait Link {
     /// and are not afterwards. A datagram longer than the limit counts as lost.
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
+    /// Queues several datagrams, and flushes where there is no room: each header, then the next `payload` bytes
+    /// of the pieces; the last gets what is left.
+    fn post_run(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        headers: (&[u8], usize),
+        payload: usize,
+        pieces: [Lent; 2],
+    ) {
+        let mut rest = pieces;
+        for header in headers.0.chunks_exact(headers.1.max(1)) {
+            let here = Lent::take(&mut rest, payload);
+            let here = if here[1].is_empty() { &here[..1] } else { &here[..] };
+            if !self.post(channel, to, header, here) {
+                self.flush();
+                self.post(channel, to, header, here);
+            }
+        }
+    }
+
     /// Hands all queued datagrams to the network and returns how many it took. What it does not take
     /// now is copied and kept; later ones wait behind it.
     fn flush(&mut self) -> usize;

@@ -183,6 +183,8 @@ pub struct Node {
     /// Datagrams that wait, and since when.
     buffers: [VecDeque<(Instant, Vec<u8>)>; 2],
     filled: [usize; 2],
+    /// Datagrams that will be handed in alone.
+    alone: usize,
     busy: Instant,
     /// When the last turn was over.
     free: Instant,
@@ -221,6 +223,11 @@ pub struct Network {
     agenda: Agenda<What>,
     names: HashMap<u64, usize>,
 }
+
+/// Bytes that leave in one run.
+const RUN: usize = 65_487;
+/// Datagrams that are joined at the most, and how many come alone after some that could not be taken in joined.
+const JOINED: usize = 16;
 
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
     let mut key = [node as u8; 16];
@@ -262,6 +269,7 @@ impl Network {
             stopped: false,
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
+            alone: 0,
             busy: self.now,
             free: self.now,
             turn_at: None,
@@ -396,6 +404,11 @@ impl Network {
         let (mut cost, mut handed_in) = (0, 0);
         for channel in [Channel::Priority, Channel::Data] {
             for _ in 0..64 {
+                if channel == Channel::Data {
+                    let joined = self.hand_in_joined(index);
+                    cost += self.setup.work * joined;
+                    handed_in += joined;
+                }
                 let node = &mut self.nodes[index];
                 let Some((came, bytes)) = node.buffers[channel as usize].pop_front() else { break };
                 node.filled[channel as usize] -= bytes.len();
@@ -420,8 +433,8 @@ impl Network {
         while let Some(event) = self.nodes[index].engine.poll_event() {
             self.report(index, event);
         }
-        while let Some(transmit) = self.nodes[index].engine.poll_transmit(now) {
-            cost += self.setup.work;
+        while let Some(transmit) = self.nodes[index].engine.poll_transmit_run(RUN, now) {
+            cost += self.setup.work * (1 + transmit.following as u64);
             self.hand_out(index, &transmit);
         }
         let node = &mut self.nodes[index];
@@ -446,13 +459,30 @@ impl Network {
     }
 
     fn hand_out(&mut self, index: usize, transmit: &Transmit<Block>) {
-        let mut bytes = self.wires.blank();
-        bytes.extend_from_slice(&transmit.header);
+        let mut carried = Vec::new();
         for piece in transmit.pieces.iter().flatten() {
-            let start = bytes.len();
-            bytes.resize(start + piece.len, 0);
-            piece.memory.read(piece.offset, &mut bytes[start..]);
+            let start = carried.len();
+            carried.resize(start + piece.len, 0);
+            piece.memory.read(piece.offset, &mut carried[start..]);
         }
+        if transmit.following == 0 {
+            self.hand_out_one(index, transmit, &transmit.header, &carried);
+            return;
+        }
+        let headers = self.nodes[index].engine.headers();
+        let ((headers, len), payload) = (headers.bytes(), headers.payload());
+        let headers: Vec<Vec<u8>> = headers.chunks_exact(len).map(<[u8]>::to_vec).collect();
+        assert_eq!(headers.len(), 1 + transmit.following);
+        assert_eq!(carried.len().div_ceil(payload), headers.len(), "each carries something");
+        for (header, carried) in headers.iter().zip(carried.chunks(payload)) {
+            self.hand_out_one(index, transmit, header, carried);
+        }
+    }
+
+    fn hand_out_one(&mut self, index: usize, transmit: &Transmit<Block>, header: &[u8], carried: &[u8]) {
+        let mut bytes = self.wires.blank();
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(carried);
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
             Some(to) => self.put_on_wire((index, to), transmit.channel, bytes),
@@ -497,6 +527,42 @@ impl Network {
         {
             self.post(index, to, channel, bytes);
         }
+    }
+
+    /// Joins datagrams that wait one behind the other, as a kernel does, and hands them in; how many were taken.
+    fn hand_in_joined(&mut self, index: usize) -> u64 {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        if node.alone > 0 {
+            node.alone -= 1;
+            return 0;
+        }
+        let waiting = &node.buffers[Channel::Data as usize];
+        let Some((came, first)) = waiting.front() else { return 0 };
+        let (came, size) = (*came, first.len());
+        let mut joined = Vec::new();
+        for (_, bytes) in waiting.iter().take(JOINED).filter(|_| size > 0) {
+            if bytes.len() > size {
+                break;
+            }
+            joined.extend_from_slice(bytes);
+            if bytes.len() < size {
+                break;
+            }
+        }
+        if joined.len() <= size {
+            return 0;
+        }
+        let arrived = self.setup.stamps.then_some(came);
+        let taken = node.engine.handle_run(&joined, size, arrived, now);
+        node.alone = if taken == 0 { JOINED } else { 0 };
+        for _ in 0..taken {
+            if let Some((_, bytes)) = node.buffers[Channel::Data as usize].pop_front() {
+                node.filled[Channel::Data as usize] -= bytes.len();
+                self.wires.discard(bytes);
+            }
+        }
+        self.wires.fates.arrived += taken as u64;
+        taken as u64
     }
 
     fn hand_in(&mut self, index: usize, came: Instant, bytes: &[u8]) {

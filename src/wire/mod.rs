@@ -5,5 +5,6 @@
 pub mod announcement;
 pub mod modex;
 pub mod probe;
+pub mod run;
 pub mod tag;
 pub mod usnic;

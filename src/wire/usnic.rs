@@ -144,6 +144,12 @@ impl Flags {
         if on { Self(self.0 | other.0) } else { self }
     }
 
+    /// The byte on the wire.
+    #[inline]
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+
     const fn words(self) -> usize {
         (self.0 >> Self::WORDS_SHIFT & 7) as usize
     }
@@ -417,6 +423,12 @@ impl Header {
             Some((fixed, rest)) => (fixed, &rest[..extension]),
             None => (&[0; HEADER_LEN], &[]),
         }
+    }
+
+    /// Its bytes, to be changed before it is sealed.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.len)]
     }
 
     /// Writes the tag: over the header alone.

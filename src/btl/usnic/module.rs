@@ -503,7 +503,7 @@ impl State {
                 }
                 continue;
             }
-            let Some((bytes, stamp)) = self.inbox.front() else {
+            let Some((joined, size, stamp)) = self.inbox.joined() else {
                 if self.catching_up > 0 {
                     self.catch_up();
                     continue;
@@ -525,7 +525,17 @@ impl State {
             }
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
-            match self.engine.handle_datagram(bytes, arrived.map(Instant::from_nanos), now) {
+            let arrived = arrived.map(Instant::from_nanos);
+            let alone = joined.get(..size).unwrap_or(joined);
+            if joined.len() > alone.len() {
+                let taken = self.engine.handle_run(joined, size, arrived, now);
+                if taken > 0 {
+                    self.inbox.skip_joined(taken);
+                    self.handled += taken as u32;
+                    continue;
+                }
+            }
+            match self.engine.handle_datagram(alone, arrived, now) {
                 Received::Nothing => self.inbox.skip(),
                 received => {
                     let datagram = self.inbox.pop()?;
@@ -594,21 +604,26 @@ impl State {
     /// Hands to the link what the engine wants sent.
     fn transmit(&mut self, mut now: Instant) {
         let (mut posted, mut bytes) = (false, 0);
-        while let Some(datagram) = self.engine.poll_transmit(now) {
+        while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
-            let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
-            if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
-                self.link.flush();
-                // That took time; what leaves after it says when it left.
-                now = Instant::from_nanos(self.arrivals.now());
-                // A datagram that finds no room now is as good as lost, and is sent again as such.
-                self.link.post(datagram.channel, to, &datagram.header, pieces);
-            }
             posted = true;
-            let len = datagram.header.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+            if datagram.following > 0 {
+                let headers = self.engine.headers();
+                self.link.post_run(datagram.channel, to, headers.bytes(), headers.payload(), pieces);
+            } else {
+                let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
+                if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
+                    self.link.flush();
+                    // That took time; what leaves after it says when it left.
+                    now = Instant::from_nanos(self.arrivals.now());
+                    // A datagram that finds no room now is as good as lost, and is sent again as such.
+                    self.link.post(datagram.channel, to, &datagram.header, pieces);
+                }
+            }
+            let len = datagram.len();
             bytes += len;
             // Another one like this would need a message of its own.
-            if bytes + len > AT_ONCE {
+            if bytes + len / (1 + datagram.following) > AT_ONCE {
                 self.link.flush();
                 (bytes, now) = (0, Instant::from_nanos(self.arrivals.now()));
             }

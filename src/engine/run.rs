@@ -1,0 +1,165 @@
+//! Runs of segments: what is cut from one operation leaves together and arrives together.
+//!
+//! Each segment keeps its own number, tag and place in the window, so that loss and acknowledgement know
+//! nothing of runs. But what all of a run have in common is asked once: whether they may leave, what rides
+//! on them, whose they are, where their bytes belong, and what their arrival owes the sender.
+
+use super::assembler::Chunk;
+use super::core::Engine;
+use super::endpoint::Phase;
+use super::interface::{Memory, Transmit};
+use super::operation::{Job, room};
+use super::packet::AckInfo;
+use super::send::{TURN, TURN_BYTES};
+use super::time::Instant;
+use super::window::Segment;
+use crate::wire::run::{Headers, Joined, LONGEST, is_piece};
+use crate::wire::usnic::{Body, Flags, Kind, header_len};
+
+impl<M: Memory> Engine<M> {
+    /// The next datagram to send, as [`Self::poll_transmit`] gives it, or a run of at most `room` bytes:
+    /// [`Transmit::following`] says how many follow it, [`Self::headers`] what they begin with, and the pieces hold
+    /// what they carry, one behind the other.
+    #[inline]
+    pub fn poll_transmit_run(&mut self, room: usize, now: Instant) -> Option<Transmit<M>> {
+        self.run_room = room;
+        let transmit = self.poll_transmit(now);
+        self.run_room = 0;
+        transmit
+    }
+
+    /// The headers of the run that has left last, the first one's too.
+    #[inline]
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// Lets follow what may leave with a segment that is leaving for the first time.
+    #[inline(never)]
+    pub(super) fn extend(&mut self, index: u32, first: u64, transmit: &mut Transmit<M>) {
+        let now = self.now;
+        if self.limits.protect {
+            return;
+        }
+        let Some((_, endpoint)) = self.endpoints.entry_mut(index) else { return };
+        let Some(&segment) = endpoint.send.window.get(first) else { return };
+        let (kind, place, len) = (segment.kind, segment.operation, u64::from(segment.len));
+        let Some(operation) = self.operations.at_mut(place) else { return };
+        let has_more = is_piece(kind) && !operation.whole && !matches!(operation.job, Job::Nothing);
+        let queue = &endpoint.send.queues;
+        let in_turn = queue[0].is_empty() && queue[1].front() == Some(&place);
+        let is_probing = endpoint.send.path.probe_due(now).is_some();
+        if !has_more || !in_turn || is_probing || room(kind, endpoint.send.path.width()) != len || len == 0 {
+            return;
+        }
+        let datagram = header_len(kind) + len as usize;
+        let most = [
+            TURN.saturating_sub(self.turn),
+            TURN_BYTES.saturating_sub(self.turn_bytes) / datagram,
+            (self.run_room / datagram).saturating_sub(1),
+            self.limits.send_credits.saturating_sub(endpoint.send.sent_in_pass),
+            (self.limits.window as usize).saturating_sub(endpoint.send.window.len()),
+            LONGEST - 1,
+        ];
+        let most = most.into_iter().fold(usize::MAX, usize::min) as u64;
+        let rest = operation.total - operation.cut;
+        let count = rest.div_ceil(len).min(most).min(endpoint.send.allows(segment.charge, now));
+        if count == 0 {
+            return;
+        }
+        let bytes = rest.min(count * len);
+        let last = bytes - (count - 1) * len;
+        let mut charge = 0;
+        for at in 1..=count {
+            let len = if at == count { last } else { len };
+            let seq = endpoint.send.window.next();
+            let next = Segment {
+                len: len as u32,
+                charge: endpoint.send.charge(header_len(kind) + len as usize),
+                offset: segment.offset + at * u64::from(segment.len),
+                transmission: endpoint.send.order[segment.channel as usize].push(seq),
+                ..segment
+            };
+            charge += u64::from(next.charge);
+            endpoint.send.window.push(next);
+        }
+        endpoint.send.note_sent_behind(count, charge, now);
+        endpoint.send.sent_in_pass += count as usize;
+        operation.cut += bytes;
+        operation.open += count as u32;
+        operation.whole = operation.cut >= operation.total;
+        self.turn += count as usize;
+        self.turn_bytes += count as usize * datagram;
+        if operation.whole {
+            operation.queued = false;
+            endpoint.send.queues[1].pop_front();
+            if !endpoint.send.has_queued() {
+                endpoint.ready = false;
+                (self.turn, self.turn_bytes) = (0, 0);
+                self.ready.pop_front();
+            }
+        }
+        self.expected += count;
+        self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
+        self.counters.num_total_sends.add(count);
+        if kind == Kind::Chunk {
+            self.counters.num_chunk_sends.add(count);
+        }
+        let asks = operation.is_awaited() && operation.whole || endpoint.send.is_full();
+        let flags = Flags::default().with(Flags::ASKS, asks);
+        self.headers.write(&transmit.header, count as usize, last as usize, flags, &endpoint.peer.key);
+        transmit.pieces = operation.pieces(segment.offset, len + bytes);
+        transmit.following = count as usize;
+    }
+
+    /// Takes in the packets of a run at the front of datagrams that came together: `bytes` has datagrams of
+    /// `size`, of which the last may be shorter. How many have been taken in; if none, the first one must be
+    /// handed to [`Self::handle_datagram`].
+    ///
+    /// Only the common run is: in sequence, for a connection that both sides know, of data that has a place.
+    pub fn handle_run(&mut self, bytes: &[u8], size: usize, arrived: Option<Instant>, now: Instant) -> usize {
+        self.begin_arrival(arrived, now);
+        self.take_run(bytes, size).unwrap_or(0)
+    }
+
+    fn take_run(&mut self, bytes: &[u8], size: usize) -> Option<usize> {
+        let (now, arrival) = (self.now, self.arrival);
+        let run = Joined::parse(bytes, size).filter(|_| !self.limits.protect)?;
+        let (index, _) = self.expected_from(&run.first)?;
+        let run = run.genuine(&self.identity.key)?;
+        let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
+        let mut info = AckInfo::of(&repr, arrival);
+        info.flags = info.flags.with(Flags::ASKS, run.asks);
+        if repr.flags.has(Flags::ACKNOWLEDGES) {
+            self.handle_ack(index, &info, None, now);
+        }
+        let endpoint = self.endpoints.at_mut(index)?;
+        let is_plain = endpoint.receive.window.is_plain(repr.seq);
+        if !is_plain || endpoint.phase != Phase::Open {
+            return None;
+        }
+        let taken = match repr.body {
+            Body::Chunk { fragment, size, offset } => {
+                let chunk = Chunk { tag: repr.tag, fragment, size, offset, payload, early: false };
+                self.place_chunk(index, &chunk)
+            }
+            Body::Put { registration, generation, offset, operation } => {
+                self.handle_put(index, (registration, generation), offset, operation, payload)
+            }
+            Body::GetData { operation, offset } => {
+                self.handle_get_data(index, operation, offset, payload);
+                true
+            }
+            _ => false,
+        };
+        if !taken {
+            return None;
+        }
+        self.counters.num_total_recvs.add(count);
+        let endpoint = self.endpoints.at_mut(index)?;
+        endpoint.receive.window.accept_run(count);
+        endpoint.receive.ack.note_others(count - 1);
+        self.note_data(index, &info, now, true);
+        Some(count as usize)
+    }
+}

@@ -359,6 +359,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_short_way_in_is_the_owners_alone_while_no_bar_is_up() {
+        const FIRST: Bars = Bars::number(0);
+        const LAST: Bars = Bars::number(30);
+        let cell = EngineCell::new(1);
+        let short = |bars| cell.with_unless(bars, |n| *n);
+        assert_eq!(short(Bars::NONE), None, "nobody owns it yet");
+        assert_eq!((cell.with(|n| *n), short(Bars::NONE)), (1, Some(1)));
+        assert_eq!(cell.with(|_| short(Bars::NONE)), None, "it is lent");
+        assert_eq!(cell.with_unless(Bars::NONE, |_| cell.try_with(|n| *n)), Some(None), "it is lent");
+        cell.bar(LAST, true, Ordering::Relaxed);
+        assert!(cell.has_bar(FIRST.and(LAST), Ordering::Relaxed) && !cell.has_bar(FIRST, Ordering::Relaxed));
+        assert_eq!([FIRST, LAST, FIRST.and(LAST)].map(short), [Some(1), None, None]);
+        assert_eq!(cell.with(|n| *n), 1, "bars are for those who look for them");
+        cell.bar(LAST, false, Ordering::Relaxed);
+        assert_eq!(short(FIRST.and(LAST)), Some(1));
+        std::thread::scope(|s| s.spawn(|| assert_eq!(short(Bars::NONE), None)).join()).expect("no panic");
+        assert_eq!(short(Bars::NONE), Some(1), "who only tried has taken nothing away");
+        std::thread::scope(|s| s.spawn(|| cell.with(|_| ())).join()).expect("no panic");
+        assert_eq!(short(Bars::NONE), None, "it is everybody's");
+        assert_eq!(cell.with(|n| *n), 1);
+    }
+
     /// What safe code can make, a static, must be sound whoever calls it.
     #[test]
     fn a_cell_in_a_static_lends_one_borrow_at_a_time() {
@@ -389,13 +412,17 @@ mod tests {
             let cell = EngineCell::new([0_u64; 2]);
             let begin = Barrier::new(3);
             let over = AtomicBool::new(false);
+            let step = |both: &mut [u64; 2]| {
+                both[0] += 1;
+                assert_eq!(both[0], both[1] + 1, "somebody else is inside");
+                both[1] += 1;
+            };
             let work = |count: u64| {
-                for _ in 0..count {
-                    cell.with(|both| {
-                        both[0] += 1;
-                        assert_eq!(both[0], both[1] + 1, "somebody else is inside");
-                        both[1] += 1;
-                    });
+                for n in 0..count {
+                    // By the short way where there is one, and by the other now and then all the same.
+                    if n == 7 || cell.with_unless(Bars::NONE, step).is_none() {
+                        cell.with(step);
+                    }
                 }
             };
             std::thread::scope(|s| {
@@ -403,7 +430,7 @@ mod tests {
                     work(1);
                     begin.wait();
                     while !over.load(Ordering::Acquire) {
-                        work(1);
+                        work(9);
                     }
                 });
                 let late: Vec<_> = (0..2)

@@ -37,7 +37,7 @@ for order in session second late; do
     [ "$host" = debian12 ] || run 2 "sessions_threads $order"
 done
 run 2 p2p --mca btl_usnic_protect_payload 1
-run 2 p2p --mca btl_usnic_if_include lo
+run 2 p2p --mca btl_usnic_if_include lo --mca btl_usnic_busy_poll 20
 # Ports of this script's own: the other host's jobs may run beside these.
 run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port $((16384 + $$ % 1000 * 16))
 run 2 p2p --mca mpi_yield_when_idle 0
@@ -66,6 +66,19 @@ declines "btl_usnic_if_include and btl_usnic_if_exclude exclude each other" --mc
 declines "btl_usnic_link is pigeon; it must be auto, libfabric or socket" --mca btl_usnic_link pigeon
 declines "btl_usnic_retrans_timeout is 0; it must be 1 to" --mca btl_usnic_retrans_timeout 0
 declines "10.0.0.0/99" --mca btl_usnic_if_include 10.0.0.0/99
+
+# One process protects its packets and the other does not: they say so and do not wait for each other.
+log=$work/logs/differently
+# shellcheck disable=SC2016 # expanded there
+c-tests/patience.sh 100 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+    "${quiet[@]}" --mca pml ob1 --mca btl usnic,self \
+    sh -c 'export OMPI_MCA_btl_usnic_protect_payload=$OMPI_COMM_WORLD_RANK; exec "$@"' sh "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+status=$?
+if [ "$status" != 0 ] && [ "$status" != 124 ] && tr -s ' \n' ' ' <"$log" | grep -q "protects payload differently (btl_usnic_protect_payload: [01] there, [01] here); all processes of a job must agree"; then
+    ok "processes that protect their packets differently do not talk, and say why"
+else
+    not_ok "processes that protect their packets differently (status $status)" "$log"
+fi
 
 # Nobody asked for it: not a word, and not used.
 log=$work/logs/unasked

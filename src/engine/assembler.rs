@@ -102,6 +102,15 @@ impl Pool {
         }
     }
 
+    /// A whole fragment, copied. It counts until [`Self::release`].
+    pub(super) fn hold(&mut self, bytes: &[u8]) -> Buffer {
+        let len = bytes.len();
+        let mut to = self.take(len);
+        to[..len].copy_from_slice(bytes);
+        self.used += len + OVERHEAD;
+        Buffer { bytes: to, len }
+    }
+
     /// The fragment was handed out: its memory counts no more.
     pub(super) fn release(&mut self, charge: usize) {
         self.used = self.used.saturating_sub(charge);

@@ -16,6 +16,7 @@ use super::limits::Limits;
 use super::memory::Registry;
 use super::operation::Operation;
 use super::packet::{Arrival, Deferred};
+use super::protection::ModuleProtection;
 use super::slab::{Key, Slab};
 use super::time::{Instant, MILLI};
 use super::timers::Timer;
@@ -23,6 +24,7 @@ use super::wheel::Wheel;
 use super::window::{Segment, State};
 use crate::config;
 use crate::error::{Error, Result};
+use crate::wire::protection::Sender;
 use crate::wire::run::Headers;
 use crate::wire::usnic::MAX_HEADER_LEN;
 use std::collections::{HashMap, VecDeque};
@@ -50,6 +52,8 @@ pub struct Engine<M> {
     pub(super) operations: Slab<Operation<M>>,
     pub(super) registry: Registry<M>,
     pub(super) pool: Pool,
+    /// Where packets are protected.
+    pub(super) protection: Option<Box<ModuleProtection>>,
     pub(super) events: VecDeque<Event>,
 
     /// Endpoints with something to send.
@@ -97,6 +101,7 @@ impl<M: Memory> Engine<M> {
     pub fn new(config: &config::Usnic, identity: Identity, receive_capacity: usize, now: Instant) -> Self {
         Self {
             limits: Limits::new(config),
+            protection: config.protect_payload.then(|| Box::new(ModuleProtection::new(&identity.key))),
             identity,
             counters: Arc::default(),
             endpoints: Slab::new(),
@@ -144,7 +149,8 @@ impl<M: Memory> Engine<M> {
             }
             self.remove(index);
         }
-        let max_datagram = peer.max_datagram.min(self.limits.max_datagram);
+        let max_datagram =
+            peer.max_datagram.saturating_sub(self.limits.trailer).min(self.limits.max_datagram);
         if max_datagram < LEAST_DATAGRAM {
             return Err(Error::BadParameter);
         }
@@ -156,6 +162,11 @@ impl<M: Memory> Engine<M> {
         if let Some((connection, earlier)) = self.closed.get(name) {
             endpoint.connection = connection.wrapping_add(1).max(1);
             endpoint.earlier = earlier;
+        }
+        if let Some(own) = &mut self.protection {
+            let Identity { name, incarnation, .. } = self.identity;
+            let sender = Sender { name, incarnation, connection: endpoint.connection };
+            endpoint.protection = Some(own.connect(&peer.key, sender).ok_or(Error::OutOfResource)?);
         }
         (endpoint.last_heard, endpoint.silence_reported) = (self.running_time(), self.running_time());
         let key = self.endpoints.insert(endpoint);
@@ -171,7 +182,7 @@ impl<M: Memory> Engine<M> {
     pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
         self.settle(now);
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
-            endpoint.send.path.handle_too_big(limit, now);
+            endpoint.send.path.handle_too_big(limit.saturating_sub(self.limits.trailer), now);
         }
     }
 

@@ -108,7 +108,7 @@ counters! {
     num_dup_acks,
     /// Reassembly buffers given back.
     num_recv_reposts,
-    /// Datagrams whose keyed tag is wrong.
+    /// Datagrams whose keyed tag is wrong, or that are protected and do not decrypt.
     num_crc_errors,
     /// Sends asked for.
     pml_module_sends,
@@ -166,6 +166,8 @@ counters! {
     num_fast_recvs,
     /// Fragments sent fast, in the call that asked for it.
     num_fast_sends,
+    /// Protected packets whose number has come before, or is too old to tell.
+    num_replay_recvs,
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::interface::Peer;
 use super::life::Evidence;
 use super::limits::Limits;
 use super::packet::Notice;
+use super::protection::Protection;
 use super::receive_half::ReceiveHalf;
 use super::send_half::{Blocked, SendHalf};
 use super::slab::Roster;
@@ -49,6 +50,8 @@ pub(super) struct Endpoint {
 
     pub(super) send: SendHalf,
     pub(super) receive: ReceiveHalf,
+    /// Where packets are protected.
+    pub(super) protection: Option<Box<Protection>>,
 
     // Lists of the engine on which it stands.
     pub(super) ready: bool,
@@ -81,6 +84,7 @@ impl Endpoint {
         Self {
             send: SendHalf::new(peer.max_datagram, window, retransmit, now),
             receive: ReceiveHalf::new(now),
+            protection: None,
             peer,
             phase: Phase::Open,
             remote_closed: false,

@@ -58,7 +58,7 @@ impl<M: Memory> Engine<M> {
         let datagram = bytes.checked_add(HEADER_LEN)?;
         let charge = endpoint.send.charge(datagram);
         let may_go = endpoint.phase == Phase::Open
-            && datagram <= self.limits.max_tiny.min(endpoint.peer.max_datagram)
+            && datagram <= self.limits.max_at_once.min(endpoint.peer.max_datagram)
             && !endpoint.send.has_queued()
             && (endpoint.send.window.len() as u64) < self.limits.window
             && endpoint.send.may_send(charge, now).is_ok();

@@ -4,6 +4,7 @@ use super::rtt::Rtt;
 use super::time::{MILLI, nanos};
 use super::window::WINDOW;
 use crate::config;
+use crate::wire::protection::TAG_LEN;
 use crate::wire::usnic::{HEADER_LEN, MAX_PAYLOAD};
 
 /// A silence worth telling is a twentieth of the time after which a peer is lost, but not shorter
@@ -17,6 +18,8 @@ pub(super) struct Limits {
     pub(super) window: u64,
     pub(super) send_credits: usize,
     pub(super) max_tiny: usize,
+    /// Longest datagram that may leave in the call that asks for it: those that are protected do not.
+    pub(super) max_at_once: usize,
     pub(super) max_datagram: usize,
     pub(super) resends: usize,
     pub(super) ack_delay: u64,
@@ -29,17 +32,22 @@ pub(super) struct Limits {
     /// Such a silence is told.
     pub(super) silence: u64,
     pub(super) protect: bool,
+    /// Bytes behind the payload of each packet. All other lengths are without them.
+    pub(super) trailer: usize,
 }
 
 impl Limits {
     pub(super) fn new(config: &config::Usnic) -> Self {
         let retransmit = nanos(config.retransmit).max(1);
         let retransmit_max = nanos(config.retransmit_max.max(config.retransmit)).max(1);
+        let trailer = if config.protect_payload { TAG_LEN } else { 0 };
+        let max_tiny = config.max_tiny.saturating_sub(trailer);
         Self {
             window: (config.window as u64).clamp(2, WINDOW),
             send_credits: config.send_credits.max(1),
-            max_tiny: config.max_tiny,
-            max_datagram: config.max_datagram.min(HEADER_LEN + MAX_PAYLOAD),
+            max_tiny,
+            max_at_once: if config.protect_payload { 0 } else { max_tiny },
+            max_datagram: config.max_datagram.saturating_sub(trailer).min(HEADER_LEN + MAX_PAYLOAD),
             resends: config.max_resends_per_iteration.max(1),
             ack_delay: nanos(config.ack_delay),
             retransmit,
@@ -52,6 +60,7 @@ impl Limits {
                 timeout => (timeout / 20).max(LEAST_SILENCE),
             },
             protect: config.protect_payload,
+            trailer,
         }
     }
 }

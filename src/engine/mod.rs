@@ -57,7 +57,9 @@ mod closed;
 mod endpoint;
 mod life;
 mod limits;
+mod protection;
 mod receive_half;
+mod replay;
 mod send_half;
 mod timers;
 
@@ -73,6 +75,7 @@ mod loss;
 mod rdma;
 mod receive;
 mod run;
+mod sealed;
 mod send;
 mod withdraw;
 
@@ -86,4 +89,5 @@ pub use interface::{
     Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
+pub use sealed::Seal;
 pub use time::Instant;

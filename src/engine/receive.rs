@@ -83,7 +83,7 @@ impl<M: Memory> Engine<M> {
             && repr.connection == endpoint.peer_connection
             && repr.name == endpoint.peer.name
             && repr.incarnation == endpoint.peer.incarnation
-            && repr.flags.has(Flags::PROTECTED) == self.limits.protect;
+            && !(repr.flags.has(Flags::PROTECTED) | self.limits.protect);
         let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
         expected.then_some((index, key))
     }
@@ -99,25 +99,39 @@ impl<M: Memory> Engine<M> {
             }
         };
         let repr = &packet.repr;
-        if repr.flags.has(Flags::PROTECTED) != self.limits.protect {
-            self.counters.num_flags_recvs.add(1);
-            return Received::Nothing;
+        if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
+            return self.handle_protected(&packet);
         }
         if !packet.is_genuine(&self.identity.key) {
             self.counters.num_crc_errors.add(1);
             return Received::Nothing;
         }
-        let index = match self.locate(repr) {
-            Ok(index) => index,
+        match self.find(repr) {
+            Ok(index) => self.take_in(index, &packet, bytes),
+            Err(received) => received,
+        }
+    }
+
+    /// The endpoint of a genuine packet, or what becomes of it where there is none.
+    #[inline(always)]
+    pub(super) fn find(&mut self, repr: &Repr) -> std::result::Result<u32, Received> {
+        match self.locate(repr) {
+            Ok(index) => Ok(index),
             Err(Stranger::Stale) => {
                 self.counters.num_stale_recvs.add(1);
-                return Received::Nothing;
+                Err(Received::Nothing)
             }
             Err(Stranger::Unknown) => {
                 self.counters.num_unk_recvs.add(1);
-                return Received::Unknown { name: repr.name, incarnation: repr.incarnation };
+                Err(Received::Unknown { name: repr.name, incarnation: repr.incarnation })
             }
-        };
+        }
+    }
+
+    /// Takes a genuine packet in.
+    #[inline(always)]
+    pub(super) fn take_in(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
+        let repr = &packet.repr;
         if let Some(endpoint) = self.endpoints.at_mut(index)
             && repr.body == Body::Fragment
             && endpoint.receive.window.is_plain(repr.seq)
@@ -134,7 +148,7 @@ impl<M: Memory> Engine<M> {
             });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
         }
-        self.handle_packet(index, &packet, bytes)
+        self.handle_packet(index, packet, bytes)
     }
 
     fn counter_of(&self, malformed: Malformed) -> &Count {

@@ -25,8 +25,6 @@ pub(super) const TURN: usize = 64;
 pub(super) const TURN_BYTES: usize = 64 << 10;
 /// Tiny segments that may go before one of the data queue.
 const RUN: u32 = 16;
-/// Bytes hashed at once.
-const GULP: usize = 2048;
 
 impl<M: Memory> Engine<M> {
     /// Sends a fragment. [`Event::Done`](super::Event::Done) says when all of it has arrived.
@@ -179,7 +177,7 @@ impl<M: Memory> Engine<M> {
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full());
         let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
@@ -442,7 +440,7 @@ impl<M: Memory> Engine<M> {
         let asks = last || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
         let packet = Outgoing { flags, tag, length, seq, body };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &pieces, &packet, &piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
@@ -458,7 +456,7 @@ impl<M: Memory> Engine<M> {
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let header = endpoint.seal(&self.identity, &self.limits, self.now, &pieces, packet, piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, self.now, packet, piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
@@ -495,14 +493,13 @@ impl Endpoint {
         if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }
 
-    /// Completes a header and tags it.
+    /// Completes a header, and tags it unless the packet is going to be protected as a whole.
     #[inline(always)]
-    fn seal<M: Memory>(
+    fn seal(
         &self,
         identity: &Identity,
         limits: &Limits,
         now: Instant,
-        pieces: &[Option<Piece<M>>; 2],
         packet: &Outgoing,
         piggyback: &Piggyback,
     ) -> Header {
@@ -523,11 +520,7 @@ impl Endpoint {
             body: packet.body,
         }
         .emit();
-        if limits.protect {
-            header.seal_with_payload(&self.peer.key, |feed| {
-                pieces.iter().flatten().for_each(|piece| read_through(piece, feed));
-            });
-        } else {
+        if !limits.protect {
             header.seal(&self.peer.key);
         }
         header
@@ -541,17 +534,5 @@ fn pop_front(queue: &mut VecDeque<u32>) {
         queue.clear();
     } else {
         queue.pop_front();
-    }
-}
-
-/// Hands the bytes of a piece to `feed`.
-fn read_through<M: Memory>(piece: &Piece<M>, feed: &mut dyn FnMut(&[u8])) {
-    let mut bytes = [0; GULP];
-    let mut done = 0;
-    while done < piece.len {
-        let gulp = (piece.len - done).min(GULP);
-        piece.memory.read(piece.offset + done, &mut bytes[..gulp]);
-        feed(&bytes[..gulp]);
-        done += gulp;
     }
 }

@@ -150,6 +150,25 @@ impl Counters {
     }
 }
 
+/// [`Link::post_run`], one by one.
+fn post_each<L: Link + ?Sized>(
+    link: &mut L,
+    channel: Channel,
+    to: AddressId,
+    (headers, len): (&[u8], usize),
+    payload: usize,
+    mut rest: [Lent; 2],
+) {
+    for header in headers.chunks_exact(len.max(1)) {
+        let here = Lent::take(&mut rest, payload);
+        let here = if here[1].is_empty() { &here[..1] } else { &here[..] };
+        if !link.post(channel, to, header, here) {
+            link.flush();
+            link.post(channel, to, header, here);
+        }
+    }
+}
+
 /// Unreliable datagrams between one local address and its peers.
 pub trait Link {
     /// What the link carries.
@@ -183,6 +202,20 @@ pub trait Link {
     /// and are not afterwards. A datagram longer than the limit counts as lost.
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
+    /// Queues one datagram of `len` bytes that `write` writes, where it lies until it is sent; it is called once,
+    /// or not at all. `false` as in [`post`](Self::post).
+    fn post_written(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> bool {
+        let mut bytes = vec![0; len];
+        write(&mut bytes);
+        self.post(channel, to, &bytes, &[])
+    }
+
     /// Queues several datagrams, and flushes where there is no room: each header, then the next `payload` bytes
     /// of the pieces; the last gets what is left.
     fn post_run(
@@ -193,15 +226,7 @@ pub trait Link {
         payload: usize,
         pieces: [Lent; 2],
     ) {
-        let mut rest = pieces;
-        for header in headers.0.chunks_exact(headers.1.max(1)) {
-            let here = Lent::take(&mut rest, payload);
-            let here = if here[1].is_empty() { &here[..1] } else { &here[..] };
-            if !self.post(channel, to, header, here) {
-                self.flush();
-                self.post(channel, to, header, here);
-            }
-        }
+        post_each(self, channel, to, headers, payload, pieces);
     }
 
     /// Hands all queued datagrams to the network and returns how many it took. What it does not take

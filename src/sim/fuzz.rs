@@ -8,7 +8,7 @@ use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::modex;
 use crate::wire::probe;
-use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet};
+use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet, VERSION};
 
 const KEY: [u8; 16] = [7; 16];
 
@@ -126,7 +126,7 @@ pub fn receive(script: &[u8]) {
 fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().max(HEADER_LEN), 0);
-    bytes[0] = 1;
+    bytes[0] = VERSION;
     if bytes[7] < 128 {
         bytes[6..8].copy_from_slice(&[1, 0]);
         bytes[16..28].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);

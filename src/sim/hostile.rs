@@ -6,7 +6,7 @@
 use super::{Block, Random};
 use crate::config;
 use crate::engine::*;
-use crate::wire::usnic::{Bitmap, Body, Flags, Repr};
+use crate::wire::usnic::{Bitmap, Body, Flags, Repr, VERSION};
 
 const KEY: [u8; 16] = *b"the victim's key";
 const PEER_KEY: [u8; 16] = *b"the peer's key..";
@@ -80,7 +80,7 @@ fn of_a_million_forgeries_none_is_accepted() {
             // Noise that looks like a packet.
             1 => {
                 let mut bytes: Vec<u8> = (0..96 + random.below(60)).map(|_| random.number() as u8).collect();
-                bytes[..3].copy_from_slice(&[1, 1 + random.below(10) as u8, 1]);
+                bytes[..3].copy_from_slice(&[VERSION, 1 + random.below(10) as u8, 1]);
                 bytes[4..6].copy_from_slice(&[0, 0]);
                 bytes
             }
@@ -320,10 +320,8 @@ fn strangers_are_reported_and_the_dead_are_not() {
 #[test]
 fn protection_must_be_the_same_on_both_sides() {
     let (mut engine, _, _) = victim();
-    let repr = Repr { flags: Flags::PROTECTED, ..plain(Body::Fragment) };
-    let mut header = Repr { length: 2, ..repr }.emit();
-    header.seal_with_payload(&KEY, |feed| feed(b"hi"));
-    let bytes = [&header[..], b"hi"].concat();
+    let repr = Repr { flags: Flags::PROTECTED, length: 2, ..plain(Body::Fragment) };
+    let bytes = super::protected::sealed(&KEY, 0, &repr, b"hi");
     let received = engine.handle_datagram(&bytes, None, Instant::ORIGIN);
     assert_eq!((received, engine.counters().num_flags_recvs), (Received::Nothing, 1));
 }

@@ -11,6 +11,7 @@
 pub mod flows;
 pub mod fuzz;
 pub mod link;
+mod numbers;
 mod switch;
 pub mod traffic;
 mod wires;
@@ -222,6 +223,8 @@ pub struct Network {
     now: Instant,
     agenda: Agenda<What>,
     names: HashMap<u64, usize>,
+    /// Those of protected packets.
+    numbers: numbers::Numbers,
 }
 
 /// Bytes that leave in one run.
@@ -251,6 +254,7 @@ impl Network {
             happened: VecDeque::new(),
             now,
             agenda: Agenda::new(),
+            numbers: numbers::Numbers::default(),
             names: (0..setup.nodes).map(|node| (name_of(node), node)).collect(),
             setup,
         };
@@ -459,6 +463,10 @@ impl Network {
     }
 
     fn hand_out(&mut self, index: usize, transmit: &Transmit<Block>) {
+        if self.nodes[index].engine.is_protected() {
+            self.hand_out_protected(index, transmit);
+            return;
+        }
         let mut carried = Vec::new();
         for piece in transmit.pieces.iter().flatten() {
             let start = carried.len();
@@ -479,10 +487,23 @@ impl Network {
         }
     }
 
+    fn hand_out_protected(&mut self, index: usize, transmit: &Transmit<Block>) {
+        let Some(seal) = self.nodes[index].engine.protect(transmit) else { return };
+        let mut bytes = self.wires.blank();
+        bytes.resize(seal.len(), 0);
+        seal.write(&mut bytes);
+        self.numbers.note(index, self.nodes[index].incarnation, &bytes);
+        self.dispatch(index, transmit, bytes);
+    }
+
     fn hand_out_one(&mut self, index: usize, transmit: &Transmit<Block>, header: &[u8], carried: &[u8]) {
         let mut bytes = self.wires.blank();
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(carried);
+        self.dispatch(index, transmit, bytes);
+    }
+
+    fn dispatch(&mut self, index: usize, transmit: &Transmit<Block>, bytes: Vec<u8>) {
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
             Some(to) => self.put_on_wire((index, to), transmit.channel, bytes),
@@ -625,6 +646,8 @@ mod hostile;
 mod link_tests;
 #[cfg(test)]
 mod narrow;
+#[cfg(test)]
+mod protected;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::traffic::{Game, Load};
 use super::*;
 use crate::engine::Counters;
 
-fn play(setup: Setup, load: Load) -> (Network, Game) {
+pub(super) fn play(setup: Setup, load: Load) -> (Network, Game) {
     let mut network = Network::new(setup);
     let mut game = Game::new(&mut network, load);
     if let Err(missing) = game.run(&mut network, 120_000_000_000) {
@@ -21,7 +21,7 @@ fn fragments_of_every_size_arrive() {
 }
 
 /// A path that does everything bad at once, as much as the seed says.
-fn hostile(seed: u64) -> Path {
+pub(super) fn hostile(seed: u64) -> Path {
     let mut random = Random::new(seed ^ 0xFA7E);
     Path {
         loss: random.below(300_000) as u32,
@@ -82,7 +82,7 @@ fn every_fragment_put_and_get_is_exact_over_any_path() {
 }
 
 /// Lets the last acknowledgements travel.
-fn rest(network: &mut Network) {
+pub(super) fn rest(network: &mut Network) {
     let until = network.now().plus(10_000_000_000);
     while network.step(until) {}
 }

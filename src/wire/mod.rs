@@ -5,6 +5,7 @@
 pub mod announcement;
 pub mod modex;
 pub mod probe;
+pub mod protection;
 pub mod run;
 pub mod tag;
 pub mod usnic;

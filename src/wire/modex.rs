@@ -10,7 +10,8 @@
 //! | 4..20 | key that tags packets for it |
 //! | 20..24 | longest datagram it takes |
 //! | 24..28 | speed, Mbit/s |
-//! | 28..30 | port of the agent of its node; 0: there is none, and its other fields are left out |
+//! | 28 | how its packets are protected: [`Protection`] |
+//! | 29..31 | port of the agent of its node; 0: there is none, and its other fields are left out |
 //! | 16 | key of the agent |
 //! | 16 | address of the agent, IPv4 as `::ffff:a.b.c.d` |
 //! | 1 + n | name of the host, behind its length |
@@ -20,6 +21,17 @@
 //! It is not the record of the C component, which speaks another protocol.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// How payload is protected. Both sides must do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protection(u8);
+
+impl Protection {
+    /// Not at all: only headers are authenticated.
+    pub const NONE: Self = Self(0);
+    /// Encrypted and authenticated as [`protection`](super::protection) says.
+    pub const AES_128_GCM: Self = Self(1);
+}
 
 /// One way to reach a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +44,8 @@ pub struct Address {
     pub max_datagram: u32,
     /// Speed, Mbit/s.
     pub speed: u32,
+    /// How its packets are protected.
+    pub protection: Protection,
     /// Name of the link, as the link wrote it.
     pub name: Vec<u8>,
     /// Where the agent of its node is asked about it; `None` where there is no agent.
@@ -52,10 +66,10 @@ pub struct AgentAddress {
 }
 
 /// Version of the record.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Bytes before what is of any length.
-const HEAD: usize = 28;
+const HEAD: usize = 29;
 /// Most bytes of what stands between them and the name: agent, host and interface.
 const MIDDLE: usize = 2 + 32 + 2 * 256;
 
@@ -71,6 +85,7 @@ pub fn write(addresses: &[Address]) -> Vec<u8> {
         record.extend(address.key);
         record.extend(address.max_datagram.to_le_bytes());
         record.extend(address.speed.to_le_bytes());
+        record.push(address.protection.0);
         record.extend(agent);
         record.extend(name);
     }
@@ -128,12 +143,14 @@ pub fn parse(record: &[u8]) -> Option<Vec<Address>> {
         let (key, record) = record.split_first_chunk::<16>()?;
         let (max_datagram, record) = record.split_first_chunk::<4>()?;
         let (speed, record) = record.split_first_chunk::<4>()?;
+        let (&protection, record) = record.split_first()?;
         let (agent, name) = parse_agent(record)?;
         addresses.push(Address {
             incarnation: u32::from_le_bytes(*incarnation),
             key: *key,
             max_datagram: u32::from_le_bytes(*max_datagram),
             speed: u32::from_le_bytes(*speed),
+            protection: Protection(protection),
             name: name.to_vec(),
             agent,
         });
@@ -153,6 +170,7 @@ mod tests {
                 key: [n; 16],
                 max_datagram: 1472,
                 speed: 10_000,
+                protection: Protection(n % 3),
                 name: vec![n; usize::from(n) * 7],
                 agent: (n > 0).then(|| AgentAddress {
                     at: SocketAddr::new(
@@ -184,7 +202,7 @@ mod tests {
     #[test]
     fn another_version_is_refused() {
         let mut record = write(&sample());
-        record[0] = 1;
+        record[0] = 2;
         assert_eq!(parse(&record), None);
     }
 

@@ -13,7 +13,7 @@
 //! | 3 | tag of the PML |
 //! | 4..6 | bytes of payload |
 //! | 6..8 | connection: how often the sender has connected to the receiver, from 1 |
-//! | 8..16 | keyed tag |
+//! | 8..16 | keyed tag; of a protected packet, its number |
 //! | 16..24 | name of the sender's process |
 //! | 24..28 | incarnation of the sender's process |
 //! | 28..32 | the receiver's slot for the sender; 0: not known yet |
@@ -23,11 +23,11 @@
 //! | 44..48 | credit: largest segments that the sender of this packet has room for |
 //! | 48..56 | sequence number; in an `Ack` the first one that the bitmap speaks of |
 //! | 56..64 | acknowledgement: every segment below has arrived |
-//! | 64.. | extension by kind, then the payload |
+//! | 64.. | extension by kind, then the payload; then, of a protected packet, a tag of 16 bytes |
 //!
-//! The tag is SipHash-2-4 over every other byte of header and extension, and the payload when the
-//! flag says so, under the key that the *receiver* published. Bytes behind the payload are padding
-//! of the link and mean nothing.
+//! The keyed tag is SipHash-2-4 over every other byte of header and extension, under the key that the
+//! *receiver* published. A protected packet is encrypted and authenticated as a whole instead:
+//! [`protection`](super::protection). Bytes behind either are padding of the link and mean nothing.
 //!
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
@@ -37,7 +37,7 @@ use std::hash::Hasher;
 use std::ops::{Deref, Range};
 
 /// The version that this file speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header without extension.
 pub const HEADER_LEN: usize = 64;
 /// Bytes of the longest header with its extension.
@@ -53,6 +53,8 @@ pub const KEY_LEN: usize = 16;
 pub type Key = [u8; KEY_LEN];
 
 const TAG: Range<usize> = 8..16;
+/// Where the number of a protected packet is.
+pub(super) const NUMBER: Range<usize> = TAG;
 
 /// What kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +122,7 @@ pub struct Flags(u8);
 impl Flags {
     /// `ack`, `echo` and `credit` mean something.
     pub const ACKNOWLEDGES: Self = Self(1);
-    /// The keyed tag covers the payload too.
+    /// The packet is protected.
     pub const PROTECTED: Self = Self(2);
     /// The sender asks for an acknowledgement at once: it has nothing more, or no room for more.
     pub const ASKS: Self = Self(4);
@@ -406,14 +408,6 @@ fn tag(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> u64 {
     }
 }
 
-/// The tag over a header and its payload.
-#[inline(never)]
-fn tag_with_payload(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8], payload: &[u8]) -> u64 {
-    let mut hasher = hasher(key, fixed, extension);
-    hasher.write(payload);
-    hasher.finish()
-}
-
 impl Header {
     /// The fixed part, and the extension.
     #[inline]
@@ -431,20 +425,12 @@ impl Header {
         &mut self.bytes[..usize::from(self.len)]
     }
 
-    /// Writes the tag: over the header alone.
+    /// Writes the keyed tag.
     #[inline(always)]
     pub fn seal(&mut self, key: &Key) {
         let (fixed, extension) = self.parts();
         let tag = tag(key, fixed, extension);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
-    }
-
-    /// Writes the tag: over the header and the payload that `feed` hands over piece by piece.
-    pub fn seal_with_payload(&mut self, key: &Key, feed: impl FnOnce(&mut dyn FnMut(&[u8]))) {
-        let (fixed, extension) = self.parts();
-        let mut hasher = hasher(key, fixed, extension);
-        feed(&mut |bytes| hasher.write(bytes));
-        self.bytes[TAG].copy_from_slice(&hasher.finish().to_le_bytes());
     }
 }
 
@@ -541,7 +527,8 @@ fn put<const N: usize>(bytes: &mut [u8; MAX_HEADER_LEN], at: usize, value: [u8; 
     bytes[at..at + N].copy_from_slice(&value);
 }
 
-/// A datagram that has the form of a packet; whether it is genuine, [`Packet::is_genuine`] says.
+/// A datagram that has the form of a packet; whether it is genuine, [`Packet::is_genuine`] says, or of a
+/// protected one its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
@@ -638,17 +625,17 @@ impl<'a> Packet<'a> {
         Some(Self { bytes, header: HEADER_LEN, repr: Repr::read(fixed, flags, length, Body::Fragment) })
     }
 
-    /// Whether the tag is the one that only a holder of `key` can make.
+    /// Whether the keyed tag is the one that only a holder of `key` can make. Protected packets have none.
     #[inline(always)]
     pub fn is_genuine(&self, key: &Key) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
         let extension = &self.bytes[HEADER_LEN..self.header];
-        let tag = if self.repr.flags.has(Flags::PROTECTED) {
-            tag_with_payload(key, fixed, extension, &self.bytes[self.payload()])
-        } else {
-            tag(key, fixed, extension)
-        };
-        tag == long(fixed, TAG.start)
+        tag(key, fixed, extension) == long(fixed, TAG.start)
+    }
+
+    /// The datagram.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Where in the datagram the payload is.

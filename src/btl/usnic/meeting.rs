@@ -10,7 +10,7 @@ use super::reports::title;
 use super::{EndpointId, KEY, Place, Side, pair, parameters, place, same_kind};
 use crate::btl::{Host, Peer};
 use crate::error::Error;
-use crate::wire::modex::{self, Address};
+use crate::wire::modex::{self, Address, Protection};
 
 /// Which of the modules that were opened together a module is: what stays when others end.
 pub(super) type Rail = usize;
@@ -81,6 +81,11 @@ fn pair_with(all: &[&Usnic], peer: &impl Peer, host: &impl Host) -> Vec<Option<A
         mismatch(name, node.as_deref(), "published addresses of another version", host);
         return vec![None; all.len()];
     };
+    let own = ours.first().map_or(Protection::NONE, |mine| mine.protection);
+    if let Some(other) = theirs.iter().find(|address| address.protection != own) {
+        mismatch(name, node.as_deref(), &differently(own, other.protection), host);
+        return vec![None; all.len()];
+    }
     let places: Vec<Place> = theirs.iter().filter_map(|address| place(&address.name)).collect();
     let node = node.unwrap_or_else(|| places.first().map_or_else(String::new, Place::to_string));
     if let Some(module) = all.first() {
@@ -111,6 +116,20 @@ fn pair_with(all: &[&Usnic], peer: &impl Peer, host: &impl Host) -> Vec<Option<A
         }
     }
     pairs.into_iter().map(|pair| pair.map(|index| theirs[index].clone())).collect()
+}
+
+/// What to say of a peer that does not protect its packets as we do.
+fn differently(ours: Protection, theirs: Protection) -> String {
+    let text = |protection| match protection {
+        Protection::NONE => "0",
+        Protection::AES_128_GCM => "1",
+        _ => "another algorithm",
+    };
+    format!(
+        "protects payload differently (btl_usnic_protect_payload: {} there, {} here); all processes of a job must agree",
+        text(theirs),
+        text(ours)
+    )
 }
 
 fn mismatch(name: u64, node: Option<&str>, what: &str, host: &impl Host) {
@@ -147,7 +166,16 @@ mod tests {
 
     fn address(name: u8) -> Option<Address> {
         let name = vec![name];
-        Some(Address { incarnation: 1, key: [0; 16], max_datagram: 1472, speed: 10, name, agent: None })
+        let protection = Protection::NONE;
+        Some(Address {
+            incarnation: 1,
+            key: [0; 16],
+            max_datagram: 1472,
+            speed: 10,
+            protection,
+            name,
+            agent: None,
+        })
     }
 
     const PEER: u64 = 7;

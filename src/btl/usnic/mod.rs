@@ -19,6 +19,7 @@ mod meeting;
 mod module;
 mod pairing;
 mod parameters;
+mod protected;
 mod reports;
 mod routes;
 mod statistics;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Upcalls;
 use super::agent::{Finding, Watch};
+use super::protected;
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
 use crate::btl::Lent;
@@ -18,7 +19,7 @@ use crate::engine::{
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
-use crate::wire::modex::{self, Address};
+use crate::wire::modex::{self, Address, Protection};
 use crate::wire::probe::Process;
 
 /// One module. All calls may come from any thread.
@@ -121,7 +122,7 @@ const FEW: u32 = 4;
 
 /// Bytes that are handed to the network at once: as many as one offloaded message carries (an IPv6 packet less
 /// its headers). What is sealed later says when it left, and the peer has something to do meanwhile.
-const AT_ONCE: usize = 65_487;
+pub(super) const AT_ONCE: usize = 65_487;
 
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;
@@ -142,6 +143,7 @@ impl Module {
             key,
             max_datagram: limits.max_datagram[Channel::Data as usize] as u32,
             speed: limits.speed_mbps,
+            protection: if config.protect_payload { Protection::AES_128_GCM } else { Protection::NONE },
             name: link.name(),
             agent: watch.own().cloned(),
         };
@@ -603,6 +605,13 @@ impl State {
 
     /// Hands to the link what the engine wants sent.
     fn transmit(&mut self, mut now: Instant) {
+        if self.engine.is_protected() {
+            let Self { engine, link, routes, arrivals, .. } = self;
+            if protected::transmit(engine, link.as_mut(), routes, arrivals, now) {
+                self.note_use(now);
+            }
+            return;
+        }
         let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
             let Some((to, pieces)) = self.aim(&datagram) else { continue };

@@ -131,9 +131,19 @@ fn assign(size: usize, weight: impl Fn(usize, usize) -> Weight) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::modex::Protection;
 
     fn address(speed: u32) -> Address {
-        Address { incarnation: 1, key: [0; 16], max_datagram: 1472, speed, name: vec![], agent: None }
+        let protection = Protection::NONE;
+        Address {
+            incarnation: 1,
+            key: [0; 16],
+            max_datagram: 1472,
+            speed,
+            protection,
+            name: vec![],
+            agent: None,
+        }
     }
 
     /// A number for these two, seemingly at random (`splitmix64`).

@@ -1,0 +1,171 @@
+//! Protected packets: on their way out they are encrypted into whatever carries them, on their way in decrypted
+//! before anything of them is believed.
+
+use super::core::{Engine, SLOT_BITS};
+use super::endpoint::Phase;
+use super::interface::{EndpointId, Event, Memory, Received, Transmit};
+use super::protection::{Opener, Refusal};
+use crate::wire::protection::{PacketKey, Sealed, Sender, TAG_LEN};
+use crate::wire::usnic::{Flags, Packet, Repr};
+
+/// A datagram that is about to be encrypted, under a number that is used once.
+#[must_use]
+pub struct Seal<'a, M> {
+    number: u64,
+    key: &'a PacketKey,
+    transmit: &'a Transmit<M>,
+}
+
+impl<M: Memory> Seal<'_, M> {
+    /// Bytes of the datagram.
+    pub fn len(&self) -> usize {
+        self.transmit.len() + TAG_LEN
+    }
+
+    /// Never: there is always a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the datagram, of [`len`](Self::len) bytes: each byte of the user's memory is read once.
+    pub fn write(self, to: &mut [u8]) {
+        let Transmit { header, pieces, .. } = self.transmit;
+        let mut rest = &mut *to;
+        if let Some((head, tail)) = rest.split_at_mut_checked(header.len()) {
+            head.copy_from_slice(header);
+            rest = tail;
+            for piece in pieces.iter().flatten() {
+                let Some((here, tail)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len) else {
+                    break;
+                };
+                piece.memory.read(piece.offset, here);
+                rest = tail;
+            }
+        }
+        self.key.seal(self.number, header.len(), to);
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// Whether packets are protected: then each [`Transmit`] goes through [`protect`](Self::protect).
+    #[inline]
+    pub fn is_protected(&self) -> bool {
+        self.limits.protect
+    }
+
+    /// Numbers a datagram for one transmission. `None` if it must not be sent: its peer is gone, or the numbers
+    /// of the connection are used up, which ends it.
+    pub fn protect<'a>(&'a mut self, transmit: &'a Transmit<M>) -> Option<Seal<'a, M>> {
+        let EndpointId(key) = transmit.endpoint;
+        if !self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.prepare() {
+            self.end_exhausted(key.index);
+            return None;
+        }
+        let (number, key) = self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.take()?;
+        Some(Seal { number, key, transmit })
+    }
+
+    /// Takes a datagram in where it is protected, or we are.
+    #[inline(never)]
+    pub(super) fn handle_protected(&mut self, packet: &Packet<'_>) -> Received {
+        if !(packet.repr.flags.has(Flags::PROTECTED) && self.limits.protect) {
+            self.counters.num_flags_recvs.add(1);
+            return Received::Nothing;
+        }
+        let Some(sealed) = Sealed::of(packet) else {
+            self.counters.num_length_recvs.add(1);
+            return Received::Nothing;
+        };
+        let Some(mut own) = self.protection.take() else { return Received::Nothing };
+        let mut opened = std::mem::take(&mut own.opened);
+        let (start, end) = (packet.payload().start, packet.payload().end);
+        if opened.len() < end {
+            opened.resize(end, 0);
+        }
+        let repr = &packet.repr;
+        let known = self.opener_of(repr);
+        let mut fresh = None;
+        let opener = match known.and_then(|index| self.endpoints.at_mut(index)?.protection.as_mut()) {
+            Some(protection) => protection.opener.as_mut(),
+            None => None,
+        };
+        let opener = match opener {
+            Some(opener) => opener,
+            None => fresh.insert(Opener::new(Sender {
+                name: repr.name,
+                incarnation: repr.incarnation,
+                connection: repr.connection,
+            })),
+        };
+        let outcome = opener.open(&own.secret, &sealed, &mut opened[start..end]);
+        self.protection = Some(own);
+        let received = match outcome {
+            Ok(()) => self.take_opened(packet, fresh, &opened[..end]),
+            Err(refusal) => {
+                self.note_refusal(refusal, known);
+                Received::Nothing
+            }
+        };
+        if let Some(own) = &mut self.protection {
+            own.opened = opened;
+        }
+        received
+    }
+
+    /// The endpoint that has the keys of a packet's sender. Nothing is believed yet, and nothing changes.
+    fn opener_of(&self, repr: &Repr) -> Option<u32> {
+        let index = match repr.receiver_slot {
+            0 => *self.names.get(&(repr.name, repr.incarnation))?,
+            slot => (slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)?,
+        };
+        let endpoint = self.endpoints.at(index)?;
+        let (name, incarnation) = (endpoint.peer.name, endpoint.peer.incarnation);
+        let is_it = (name, incarnation, endpoint.peer_connection)
+            == (repr.name, repr.incarnation, repr.connection)
+            && repr.connection != 0;
+        is_it.then_some(index)
+    }
+
+    fn note_refusal(&mut self, refusal: Refusal, from: Option<u32>) {
+        match refusal {
+            Refusal::Replayed => self.counters.num_replay_recvs.add(1),
+            Refusal::Forged => self.counters.num_crc_errors.add(1),
+            Refusal::Exhausted => {
+                self.counters.num_crc_errors.add(1);
+                if let Some(index) = from {
+                    self.end_exhausted(index);
+                }
+            }
+        }
+    }
+
+    /// Nothing can be protected any more between us and a peer.
+    #[cold]
+    fn end_exhausted(&mut self, index: u32) {
+        let phase = self.endpoints.at(index).map(|endpoint| endpoint.phase);
+        if matches!(phase, Some(Phase::Open | Phase::Draining | Phase::Closing)) {
+            self.lose_peer(index);
+        }
+    }
+
+    /// Takes in what is genuine. What the user is to have is no part of the datagram: it is an event.
+    fn take_opened(&mut self, packet: &Packet<'_>, fresh: Option<Opener>, bytes: &[u8]) -> Received {
+        let index = match self.find(&packet.repr) {
+            Ok(index) => index,
+            Err(received) => return received,
+        };
+        if let Some(opener) = fresh
+            && let Some(protection) = self.endpoints.at_mut(index).and_then(|at| at.protection.as_mut())
+        {
+            protection.opener = Some(opener);
+        }
+        match self.take_in(index, packet, bytes) {
+            Received::Deliver { endpoint, tag, payload } => {
+                let buffer = self.pool.hold(&bytes[payload]);
+                self.events.push_back(Event::Deliver { endpoint, tag, buffer });
+                Received::Nothing
+            }
+            other => other,
+        }
+    }
+}

@@ -6,9 +6,10 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use super::context::Context;
-use super::operation::{Id, Lease, Work};
+use super::cushion::Pieces;
+use super::operation::{Id, Lease, LoanOf, Work};
 use super::sys;
-use crate::sync::EngineCell;
+use crate::sync::{Bars, EngineCell};
 
 /// An operation that ended well.
 pub struct Completion<W: Work> {
@@ -36,6 +37,26 @@ pub struct Failure<W: Work> {
     pub tag: u64,
 }
 
+/// What [`Context::poll_at_once`] came to. Which it is is a number of its own.
+#[repr(u8)]
+pub enum Alone<W: Work> {
+    /// Nothing has ended.
+    Nothing,
+    /// One receive of the host's has, and nothing else.
+    One {
+        /// What was lent to it.
+        loan: LoanOf<W>,
+        /// Bytes received.
+        len: usize,
+        /// Data that travelled outside the tag.
+        data: u64,
+        /// The message's tag bits.
+        tag: u64,
+    },
+    /// [`Context::poll`] it is.
+    More,
+}
+
 /// Why [`Context::poll`] has no completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
@@ -55,15 +76,23 @@ pub enum Trouble<W: Work> {
     Queue(i32),
 }
 
+/// The most completions that are read at once.
+pub(super) const MOST: usize = 100;
+
 /// Completions that were read and not yet handed out.
-#[derive(Default)]
 pub(super) struct Inbox {
-    pub(super) entries: Box<[sys::fi_cq_tagged_entry]>,
-    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: 0.
+    pub(super) entries: [sys::fi_cq_tagged_entry; MOST],
+    /// So many are read at once.
+    batch: usize,
+    /// So many at once are all that there was: 1; nothing is learned where only one is read at a time: no number.
     alone: isize,
-    pub(super) next: usize,
-    pub(super) filled: usize,
+    /// The next of those, and so many are left.
+    next: usize,
+    left: usize,
+    /// The last read gave all that it could.
+    full: bool,
     pub(super) asker: Option<Asker>,
+    pub(super) pieces: Pieces,
 }
 
 /// An operation that is ready to be a peek.
@@ -75,16 +104,57 @@ pub(super) struct Asker {
     pub(super) id: Id,
 }
 
+impl Default for Inbox {
+    /// Nobody's.
+    fn default() -> Self {
+        let entries = [sys::fi_cq_tagged_entry::default(); MOST];
+        Self {
+            entries,
+            batch: 0,
+            alone: isize::MIN,
+            next: 0,
+            left: 0,
+            full: false,
+            asker: None,
+            pieces: Pieces::default(),
+        }
+    }
+}
+
 impl Inbox {
-    /// Room for so many completions at once.
+    /// For so many completions at once.
     pub(super) fn new(batch: usize) -> Self {
-        let entries = vec![sys::fi_cq_tagged_entry::default(); batch].into_boxed_slice();
-        Self { entries, alone: isize::from(batch > 1), next: 0, filled: 0, asker: None }
+        let alone = if batch > 1 { 1 } else { isize::MIN };
+        Self { batch: batch.min(MOST), alone, ..Self::default() }
+    }
+
+    /// Whether all that was read is handed out.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Notes that so many completions were read.
+    pub(super) fn fill(&mut self, read: usize) {
+        (self.next, self.left, self.full) = (0, read, read == self.batch);
+    }
+
+    /// Keeps so many completions that were read for [`Context::poll`].
+    #[cold]
+    fn keep<W: Work>(&mut self, read: isize) -> Alone<W> {
+        match usize::try_from(read) {
+            Ok(read @ 1..) => self.fill(read),
+            Ok(_) => return Alone::Nothing,
+            Err(_) if read == -(sys::FI_EAGAIN as isize) => return Alone::Nothing,
+            // An error stays in the queue until it is read as such.
+            Err(_) => {}
+        }
+        Alone::More
     }
 
     /// Whether no context has it.
     pub(super) fn is_free(&self) -> bool {
-        self.entries.is_empty()
+        self.batch == 0
     }
 }
 
@@ -92,7 +162,8 @@ impl Inbox {
 /// (`FI_THREAD_DOMAIN`). How many threads there will be is not known when a domain is opened.
 pub(super) type Turn = EngineCell<Inbox>;
 
-// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases.
+// SAFETY: the raw pointers in the entries are contexts, which any thread may turn into leases; those of the pieces
+// are used for a receive that is posted, by whoever has the inbox.
 unsafe impl std::marker::Send for Inbox {}
 
 /// The error entry with room for fields that newer libraries append (88 bytes in 2.1).
@@ -109,27 +180,19 @@ impl<W: Work> Context<W> {
     #[inline(always)]
     pub fn poll(&self) -> std::result::Result<(Completion<W>, bool), Pause> {
         let found = self.inbox.try_with(|inbox| {
-            let (at, more) = if inbox.next == inbox.filled {
+            if inbox.is_empty() {
                 let read = self.read(inbox);
-                if read <= 0 {
-                    return Err(if read == -(sys::FI_EAGAIN as isize) || read == 0 {
-                        Pause::Empty
-                    } else {
-                        Pause::Error(read)
-                    });
+                match usize::try_from(read) {
+                    Ok(read @ 1..) => inbox.fill(read),
+                    Ok(_) => return Err(Pause::Empty),
+                    Err(_) if read == -(sys::FI_EAGAIN as isize) => return Err(Pause::Empty),
+                    Err(_) => return Err(Pause::Error(read)),
                 }
-                // A batch that was not full has drained the queue; one alone leaves nothing to come back for.
-                if read == inbox.alone {
-                    (0, false)
-                } else {
-                    (inbox.next, inbox.filled) = (1, read as usize);
-                    (0, true)
-                }
-            } else {
-                inbox.next += 1;
-                let more = inbox.next < inbox.filled || inbox.filled == inbox.entries.len();
-                (inbox.next - 1, more)
-            };
+            }
+            let at = inbox.next;
+            (inbox.next, inbox.left) = (at + 1, inbox.left - 1);
+            // A batch that was not full has drained the queue.
+            let more = inbox.left != 0 || inbox.full;
             let Some(entry) = inbox.entries.get(at) else { return Err(Pause::Empty) };
             // A completion without a context belongs to nobody; no provider makes one, since every
             // operation that completes was posted with one.
@@ -137,6 +200,33 @@ impl<W: Work> Context<W> {
             Ok((Completion { lease, len: entry.len, data: entry.data, tag: entry.tag }, more))
         });
         found.unwrap_or(Err(Pause::Empty))
+    }
+
+    /// The short path of a poll: where this thread has the inbox at once, none of these bars is up, and what has
+    /// ended is one receive of the host's alone, which is accepted and lies in its place whole.
+    #[inline(always)]
+    pub fn poll_at_once(&self, bars: Bars, accept: impl FnOnce(&W, u64) -> bool) -> Alone<W> {
+        let found = self.inbox.with_unless(bars, |inbox| {
+            if !inbox.is_empty() {
+                return Alone::More;
+            }
+            let read = self.read(inbox);
+            if read != inbox.alone {
+                return inbox.keep(read);
+            }
+            let entry = &inbox.entries[0];
+            let (len, data, tag) = (entry.len, entry.data, entry.tag);
+            let accept = |body: &W| accept(body, tag);
+            let Some(context) = NonNull::new(entry.op_context) else { return inbox.keep(read) };
+            // SAFETY: as `came_back`: what the queue has just given.
+            if !unsafe { Lease::<W>::is_in_place(context, len, accept) } {
+                return inbox.keep(read);
+            }
+            // SAFETY: this is the only time, and it is in place.
+            let loan = unsafe { Lease::<W>::back_in_place(context) };
+            Alone::One { loan, len, data, tag }
+        });
+        found.unwrap_or(Alone::More)
     }
 
     /// The operation behind the context of a completion, if it has one.
@@ -150,8 +240,8 @@ impl<W: Work> Context<W> {
     /// Reads completions into the inbox, over what is there (`fi_cq_read(3)`). Only in our turn.
     #[inline(always)]
     pub(super) fn read(&self, inbox: &mut Inbox) -> isize {
-        let (room, count) = (inbox.entries.as_mut_ptr(), inbox.entries.len());
-        // SAFETY: the queue is open; the buffer has room for as many entries of its format.
+        let (room, count) = (inbox.entries.as_mut_ptr(), inbox.batch);
+        // SAFETY: the queue is open; the buffer has room for so many entries of its format.
         unsafe { (self.entries.read)(self.cq, room.cast(), count) }
     }
 

@@ -10,17 +10,19 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::completion::{Inbox, Turn};
 use super::cushion::Cushion;
 use super::entries::{Entries, RecvPieces, Untagged};
-use super::loan::{Memory, Payload, Source};
+use super::loan::{Convertor, Memory, Payload, Source};
 use super::objects::{Domain, Object, Ready, table};
 use super::operation::{Id, Lease, Work};
+use super::place::Place;
 use super::standing::Standing;
 use super::{Address, PostError, posted, sys};
 use crate::error::{Error, Result};
+use crate::sync::Bars;
 
 /// What the provider did not take, and why.
 pub struct Unposted<T> {
@@ -36,8 +38,28 @@ pub type Post<W> = std::result::Result<(), Unposted<Lease<W>>>;
 /// What a call that is not made comes to: the operation goes back to who gave it.
 const BARRED: isize = -(sys::FI_EAGAIN as isize);
 
-/// Bars nothing.
-static NEVER: AtomicBool = AtomicBool::new(false);
+/// A flag that keeps calls off the short path while it is set, at no cost to those that look for other bars
+/// anyway: the inbox's.
+pub struct Bar {
+    turn: Arc<Turn>,
+    bars: Bars,
+}
+
+impl Bar {
+    /// Sets it, or takes it away.
+    pub fn set(&self, up: bool, order: Ordering) {
+        // Most of the time it is as it should be, and an atomic exchange costs more than a look.
+        if order == Ordering::SeqCst || self.is_set(Ordering::Relaxed) != up {
+            self.turn.bar(self.bars, up, order);
+        }
+    }
+
+    /// Whether it is set.
+    #[inline]
+    pub fn is_set(&self, order: Ordering) -> bool {
+        self.turn.has_bar(self.bars, order)
+    }
+}
 
 /// One transmit and one receive queue with the completion queue of both.
 pub struct Context<W: Work> {
@@ -108,7 +130,15 @@ impl<W: Work> Context<W> {
     /// The same, safe from messages that are longer than their receive.
     pub(super) fn cushioned(mut self, cushion: Option<Cushion>) -> Self {
         self.cushion = cushion.zip(table!(self.rx, tagged).recvv);
+        if let Some((cushion, _)) = &self.cushion {
+            self.inbox.with(|inbox| inbox.pieces = cushion.pieces());
+        }
         self
+    }
+
+    /// One of the flags that keep calls off the short path.
+    pub fn bar(&self, bars: Bars) -> Bar {
+        Bar { turn: Arc::clone(&self.inbox), bars }
     }
 
     /// Whether messages can be probed for (`FI_PEEK`); some layered providers cannot.
@@ -139,42 +169,62 @@ impl<W: Work> Context<W> {
         })
     }
 
-    /// Posts a receive into the loan as it lies (`fi_trecv(3)`), on the short path, unless `barred`, which is
-    /// looked at when it is our turn. Whatever is in the way, the operation comes back, for
-    /// [`recv`](Self::recv).
+    /// Posts a receive into the loan as it lies (`fi_trecv(3)`): the short path, where this thread has the inbox
+    /// at once and none of these bars is up. If false, nothing is posted, and the place must be made again.
     #[inline(always)]
-    pub fn recv_in_place(
+    pub fn recv_at_once(
         &self,
-        barred: &AtomicBool,
+        bars: Bars,
         from: Address,
         bits: u64,
         ignore: u64,
-        lease: Lease<W>,
-    ) -> std::result::Result<(), Lease<W>> {
-        match lease.lent_landing() {
-            None => Err(lease),
-            Some(to) if to.len == 0 => self.recv_nothing(barred, from, bits, ignore, lease),
-            Some(to) => {
-                // SAFETY: the memory is lent until the loan's request is completed, which takes the loan, which the
-                // operation holds until it completes.
-                let given = unsafe { self.recv_into(&to.into(), barred, from, bits, ignore, lease) };
-                given.map_err(|unposted| unposted.given)
-            }
+        place: Place<W>,
+        body: W,
+    ) -> bool {
+        let Some(piece) = place.loan().convertor().landing() else { return false };
+        if piece.len == 0 {
+            return false;
         }
+        let rx = self.rx;
+        let Some(context) = place.install_posted(body, rx.addr()) else { return false };
+        let context = context.as_ptr();
+        let posted = self.inbox.with_unless(bars, |inbox| {
+            match &self.cushion {
+                Some((_, receive)) => {
+                    inbox.pieces.0[0] = piece.into();
+                    let (first, count) = (inbox.pieces.0.as_ptr(), inbox.pieces.0.len());
+                    // SAFETY: the endpoint is open; the pieces are read during the call. Their memory stays until
+                    // completion: the one is lent until the loan's request is completed, which takes the loan, which
+                    // the operation holds until it completes; the cushion goes after the endpoint has closed.
+                    unsafe { receive(rx, first, ptr::null_mut(), count, from.0, bits, ignore, context) }
+                }
+                None => {
+                    let (start, len) = (piece.start.cast(), piece.len);
+                    // SAFETY: the endpoint is open; the memory is lent until the loan's request is completed, which
+                    // takes the loan, which the operation holds until it completes.
+                    unsafe {
+                        (self.entries.recv)(rx, start, len, ptr::null_mut(), from.0, bits, ignore, context)
+                    }
+                }
+            }
+        });
+        posted == Some(0)
     }
 
-    /// As [`recv_in_place`](Self::recv_in_place), of a message without bytes.
-    #[inline(never)]
-    fn recv_nothing(
+    /// Posts a receive into the loan as it lies, unless one of these bars is up, which is looked at when it is our
+    /// turn. Whatever is in the way, the operation comes back, for [`recv`](Self::recv).
+    pub fn recv_in_place(
         &self,
-        barred: &AtomicBool,
+        bars: Bars,
         from: Address,
         bits: u64,
         ignore: u64,
         lease: Lease<W>,
     ) -> std::result::Result<(), Lease<W>> {
-        // SAFETY: no memory at all.
-        let given = unsafe { self.recv_into(&Memory::EMPTY, barred, from, bits, ignore, lease) };
+        let Some(to) = lease.lent_landing() else { return Err(lease) };
+        // SAFETY: the memory is lent until the loan's request is completed, which takes the loan, which the
+        // operation holds until it completes.
+        let given = unsafe { self.recv_into(&to.into(), bars, from, bits, ignore, lease) };
         given.map_err(|unposted| unposted.given)
     }
 
@@ -184,7 +234,7 @@ impl<W: Work> Context<W> {
         let to = lease.landing();
         // SAFETY: the operation holds the memory, and the registration that a descriptor is of, until it
         // completes.
-        unsafe { self.recv_into(&to, &NEVER, from, bits, ignore, lease) }
+        unsafe { self.recv_into(&to, Bars::NONE, from, bits, ignore, lease) }
     }
 
     /// Posts a receive, with the cushion behind it where there is one.
@@ -195,13 +245,13 @@ impl<W: Work> Context<W> {
     unsafe fn recv_into(
         &self,
         to: &Memory,
-        barred: &AtomicBool,
+        bars: Bars,
         from: Address,
         bits: u64,
         ignore: u64,
         lease: Lease<W>,
     ) -> Post<W> {
-        let is_barred = || barred.load(Ordering::Relaxed);
+        let is_barred = || self.inbox.has_bar(bars, Ordering::Relaxed);
         let Memory { piece, descriptor } = *to;
         if let Some((cushion, receive)) = self.cushion.as_ref().filter(|_| descriptor.is_null()) {
             let both = cushion.behind(piece);
@@ -296,8 +346,16 @@ impl<W: Work> Context<W> {
         }
     }
 
-    /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).
+    /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`), on the short path: where
+    /// this thread has the inbox at once. False when they are not sent.
     #[inline(always)]
+    pub fn inject_at_once(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> bool {
+        // SAFETY: who has the inbox has the turn.
+        let sent = self.inbox.with_unless(Bars::NONE, |_| unsafe { self.post_bytes(bytes, to, bits, data) });
+        sent == Some(0)
+    }
+
+    /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).
     pub fn inject(
         &self,
         bytes: Payload<'_>,
@@ -305,20 +363,21 @@ impl<W: Work> Context<W> {
         bits: u64,
         data: Option<u64>,
     ) -> std::result::Result<(), PostError> {
+        // SAFETY: in our turn.
+        posted(self.call(|| unsafe { self.post_bytes(bytes, to, bits, data) }))
+    }
+
+    /// # Safety
+    /// Only in our turn, where calls may not overlap.
+    #[inline(always)]
+    unsafe fn post_bytes(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> isize {
         let (start, len) = (bytes.piece.start.cast(), bytes.piece.len);
-        // The choice is known to the caller: it is made outside the turn, so that the compiler makes it.
-        posted(match data {
-            None => self.call(
-                #[inline(always)]
-                // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
-                || unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
-            ),
-            Some(data) => self.call(
-                #[inline(always)]
-                // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
-                || unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
-            ),
-        })
+        match data {
+            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+            None => unsafe { (self.entries.inject)(self.tx, start, len, to.0, bits) },
+            // SAFETY: the endpoint is open; the bytes are lent, and read during the call only.
+            Some(data) => unsafe { (self.entries.inject_data)(self.tx, start, len, data, to.0, bits) },
+        }
     }
 
     /// Posts a send of the buffer that the operation holds, outside tag matching (`fi_send(3)`).

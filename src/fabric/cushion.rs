@@ -20,6 +20,16 @@ pub(super) struct Cushion {
     memory: MmapMut,
 }
 
+/// The memory of a receive on the short path, its own and then the cushion. It is written for each receive, and
+/// read by the provider during the call.
+pub(super) struct Pieces(pub(super) [libc::iovec; 2]);
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self([Piece::EMPTY.into(); 2])
+    }
+}
+
 impl Cushion {
     /// A cushion, for a provider that needs one, where the process may have that many addresses.
     pub(super) fn for_provider(info: &Info<'_>) -> Option<Self> {
@@ -35,6 +45,11 @@ impl Cushion {
     pub(super) fn behind(&self, to: Piece) -> [libc::iovec; 2] {
         let rest = self.memory.as_ptr().cast_mut().cast::<c_void>();
         [to.into(), libc::iovec { iov_base: rest, iov_len: LEN }]
+    }
+
+    /// The pieces of receives whose own memory is not known yet.
+    pub(super) fn pieces(&self) -> Pieces {
+        Pieces(self.behind(Piece::EMPTY))
     }
 
     /// So many bytes came to lie here.

@@ -92,6 +92,16 @@ pub(crate) struct Host<W: Work> {
     pub(crate) buffer: Buffer,
 }
 
+impl<W: Work<Convertor = Buffer, Request = Request>> Host<W> {
+    /// Makes the place again, which a short path has given up.
+    pub(crate) fn place(&self) -> Place<W> {
+        // SAFETY: buffer and request live for ever.
+        let loan = unsafe { Loan::new(self.buffer, Route::Prepared, Request { number: self.number }) };
+        // SAFETY: memory that lives for ever, and that nobody else uses: the place before was given up.
+        unsafe { Place::new(self.at, loan) }
+    }
+}
+
 impl<W: Work> Host<W> {
     pub(crate) fn standing(&self) -> Standing<'_, W> {
         // SAFETY: memory that lives for ever, and that a place was made of.

@@ -247,4 +247,10 @@ impl<C: Convertor, R> Loan<C, R> {
     pub(super) fn convertor(&self) -> C {
         self.convertor
     }
+
+    /// What it is made of.
+    #[inline(always)]
+    pub(super) fn parts(self) -> (C, Route, R) {
+        (self.convertor, self.route, self.request)
+    }
 }

@@ -28,8 +28,8 @@ mod standing;
 pub mod usnic;
 mod watched;
 
-pub use completion::{Completion, Failure, Pause, Trouble};
-pub use context::{Context, Post, Unposted};
+pub use completion::{Alone, Completion, Failure, Pause, Trouble};
+pub use context::{Bar, Context, Post, Unposted};
 pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};

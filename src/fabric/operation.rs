@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::loan::{Convertor, Loan, Memory, Payload, Piece, View};
+use super::loan::{Convertor, Loan, Memory, Payload, Piece, Route, View};
 use super::objects::Domain;
 use super::pool::Home;
 use super::registration::Registration;
@@ -43,19 +43,74 @@ pub struct Operation<W: Work> {
 
 /// What the operation needs as long as it is posted, and the transport's own state.
 struct State<W: Work> {
-    /// The pool that it belongs to; none for memory of the host's.
-    home: Option<Home<W>>,
-    loan: Option<LoanOf<W>>,
-    held: Held,
+    kept: Kept<W>,
     body: W,
+}
+
+/// Where an operation comes from, and the memory of its message.
+enum Kept<W: Work> {
+    /// Memory of the host's, and a loan of one piece of host memory, whose convertor is [prepared](Route::Prepared).
+    ///
+    /// INVARIANT: both were in a loan, and nothing here needs a drop.
+    InPlace(W::Convertor, W::Request),
+    /// Anything.
+    Elsewhere {
+        /// The pool that it belongs to; none for memory of the host's.
+        home: Option<Home<W>>,
+        loan: Option<LoanOf<W>>,
+        held: Held,
+    },
+}
+
+impl<W: Work> Kept<W> {
+    /// What the loan describes, in memory of the host's.
+    #[inline(always)]
+    fn of_host(loan: LoanOf<W>) -> Self {
+        const { assert!(!std::mem::needs_drop::<LoanOf<W>>()) }
+        match loan.parts() {
+            (convertor, Route::Prepared, request) => Self::InPlace(convertor, request),
+            (convertor, route, request) => {
+                // SAFETY: the parts of that loan.
+                let loan = unsafe { Loan::new(convertor, route, request) };
+                Self::Elsewhere { home: None, loan: Some(loan), held: Held::Loan }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn view(&self) -> Option<View<'_, W::Convertor>> {
+        match self {
+            // SAFETY: the convertor is alive and its memory lent as long as its loan is not ended, whose parts are here.
+            Self::InPlace(convertor, _) => Some(unsafe { View::new(*convertor, Route::Prepared) }),
+            Self::Elsewhere { loan, .. } => loan.as_ref().map(Loan::view),
+        }
+    }
+
+    fn home(&self) -> Option<Home<W>> {
+        if let Self::Elsewhere { home, .. } = self { *home } else { None }
+    }
+
+    /// Takes it apart.
+    fn into_parts(self) -> (Option<Home<W>>, Option<LoanOf<W>>, Held) {
+        match self {
+            Self::InPlace(convertor, request) => {
+                // SAFETY: the parts of a loan, by the invariant, which are moved out.
+                (None, Some(unsafe { Loan::new(convertor, Route::Prepared, request) }), Held::Loan)
+            }
+            Self::Elsewhere { home, loan, held } => (home, loan, held),
+        }
+    }
+
+    /// Holds the message in other memory, and another loan if one is given.
+    fn hold(&mut self, given: Option<LoanOf<W>>, held: Held) {
+        let nothing = Self::Elsewhere { home: None, loan: None, held: Held::Nothing };
+        let (home, loan, _) = std::mem::replace(self, nothing).into_parts();
+        *self = Self::Elsewhere { home, loan: given.or(loan), held };
+    }
 }
 
 /// The memory of the message of an operation.
 enum Held {
-    /// What the loan describes, in one piece of host memory.
-    ///
-    /// INVARIANT: there is a loan and no home; nothing but the loan needs a drop.
-    InPlace,
     /// None: the message is empty.
     Nothing,
     /// What the loan describes, in one piece of host memory.
@@ -135,12 +190,34 @@ impl<W: Work> Slot<W> {
     /// Nobody has a lease of it.
     #[inline(always)]
     pub(super) unsafe fn install(self, loan: LoanOf<W>, body: W) -> Lease<W> {
-        let state = State { home: None, loan: Some(loan), held: Held::InPlace, body };
+        let state = State { kept: Kept::of_host(loan), body };
         self.vacate();
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
         unsafe { self.state().write(state) };
         Lease(self)
+    }
+
+    /// As [`install`](Self::install), and gives it to the provider at the object of this address: what libfabric
+    /// gets as its context. Nothing is done where the convertor of the loan is not prepared.
+    ///
+    /// # Safety
+    /// Nobody has a lease of it, and nobody can know of this operation yet.
+    #[inline(always)]
+    pub(super) unsafe fn install_posted(
+        self,
+        loan: LoanOf<W>,
+        body: W,
+        at: usize,
+    ) -> Option<NonNull<c_void>> {
+        const { assert!(!std::mem::needs_drop::<LoanOf<W>>()) }
+        let (convertor, Route::Prepared, request) = loan.parts() else { return None };
+        let state = State { kept: Kept::InPlace(convertor, request), body };
+        self.watched().begin_posted(at);
+        // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
+        // there before needs no drop, since a lease that ends moves everything out.
+        unsafe { self.state().write(state) };
+        Some(self.0.cast())
     }
 
     /// Makes an operation of memory of a pool's.
@@ -150,11 +227,31 @@ impl<W: Work> Slot<W> {
     #[inline]
     pub(super) unsafe fn fill(self, home: Home<W>, body: W) -> Lease<W> {
         self.watched().begin();
-        let state = State { home: Some(home), loan: None, held: Held::Nothing, body };
+        let kept = Kept::Elsewhere { home: Some(home), loan: None, held: Held::Nothing };
+        let state = State { kept, body };
         // SAFETY: memory that stays, aligned, by the invariant, and nobody else's by the promise above; what was
         // there before needs no drop, since a lease that ends moves everything out.
         unsafe { self.state().write(state) };
         Lease(self)
+    }
+
+    /// Moves the loan out of an operation that is in place.
+    ///
+    /// # Safety
+    /// There is such an operation, whose right is given up for this.
+    #[inline(always)]
+    unsafe fn move_out(self) -> LoanOf<W> {
+        // SAFETY: initialised, and nobody else's.
+        let state = unsafe { &*self.state() };
+        let Kept::InPlace(convertor, request) = &state.kept else {
+            // SAFETY: it is in place.
+            unsafe { std::hint::unreachable_unchecked() }
+        };
+        // SAFETY: moved out once: nobody drops what lies in memory of the host's, and the rest of the state needs no
+        // drop, by the invariant of `InPlace`.
+        let request = unsafe { ptr::from_ref(request).read() };
+        // SAFETY: the parts of a loan, by the same.
+        unsafe { Loan::new(*convertor, Route::Prepared, request) }
     }
 
     /// Which operation lies here, or was the last to.
@@ -233,36 +330,36 @@ impl<W: Work> Lease<W> {
         unsafe { &mut *self.0.state() }
     }
 
-    #[inline(always)]
-    fn loan(&self) -> Option<&LoanOf<W>> {
-        self.state().loan.as_ref()
+    fn convertor(&self) -> Option<W::Convertor> {
+        self.view().map(|view| view.convertor)
     }
 
     fn hold(&mut self, held: Held) {
-        self.state_mut().held = held;
+        self.state_mut().kept.hold(None, held);
     }
 
     /// The message that is lent, if any is.
     #[inline]
     pub fn view(&self) -> Option<View<'_, W::Convertor>> {
-        self.loan().map(Loan::view)
+        self.state().kept.view()
     }
 
     /// Bytes that the operation can receive.
     #[inline]
     pub fn room(&self) -> usize {
-        match &self.state().held {
-            Held::InPlace | Held::Loan | Held::Device(_) => self.loan().map_or(0, Loan::size),
-            Held::Bytes(bytes) => bytes.len(),
-            Held::Nothing => 0,
+        match &self.state().kept {
+            Kept::InPlace(convertor, _) => convertor.packed_size(),
+            Kept::Elsewhere { loan, held, .. } => match held {
+                Held::Loan | Held::Device(_) => loan.as_ref().map_or(0, Loan::size),
+                Held::Bytes(bytes) => bytes.len(),
+                Held::Nothing => 0,
+            },
         }
     }
 
     /// Takes a loan over from an operation that has ended.
     pub fn adopt(&mut self, loan: LoanOf<W>) {
-        let state = self.state_mut();
-        state.held = Held::Loan;
-        state.loan = Some(loan);
+        self.state_mut().kept.hold(Some(loan), Held::Loan);
     }
 
     /// Sends these bytes, or receives over them.
@@ -272,12 +369,13 @@ impl<W: Work> Lease<W> {
 
     /// The bytes of a buffer of our own.
     pub fn bytes(&self) -> Option<&[u8]> {
-        if let Held::Bytes(bytes) = &self.state().held { Some(bytes) } else { None }
+        let Kept::Elsewhere { held: Held::Bytes(bytes), .. } = &self.state().kept else { return None };
+        Some(bytes)
     }
 
     /// Whether the loan's memory can be received into as it lies.
     pub fn lands_in_place(&self) -> bool {
-        self.loan().is_some_and(|loan| loan.convertor().landing().is_some())
+        self.lent_landing().is_some()
     }
 
     /// Sends the loan's memory from its device, if it lies in one piece there; `false` where it does not.
@@ -299,7 +397,7 @@ impl<W: Work> Lease<W> {
     /// # Errors
     /// The provider does not register it.
     pub fn receive_on_device(&mut self, domain: Option<&Arc<Domain>>) -> Result<bool> {
-        let Some(convertor) = self.loan().map(Loan::convertor) else { return Ok(false) };
+        let Some(convertor) = self.convertor() else { return Ok(false) };
         let Some(piece) = convertor.device_landing() else { return Ok(false) };
         let register = |domain| Registration::to_receive(domain, piece, convertor.device());
         let registration = domain.map(register).transpose()?;
@@ -317,7 +415,8 @@ impl<W: Work> Lease<W> {
         let slot = ManuallyDrop::new(self).0;
         // SAFETY: initialised, and moved out once: the lease is gone, and what is written here next does not
         // drop what was there.
-        let State { home, loan, held, body } = unsafe { slot.state().read() };
+        let State { kept, body } = unsafe { slot.state().read() };
+        let (home, loan, held) = kept.into_parts();
         if let Some(home) = home {
             home.take_back(slot);
         }
@@ -328,24 +427,28 @@ impl<W: Work> Lease<W> {
     /// Where the message is read from.
     pub(super) fn source(&self) -> Memory {
         let view = self.view();
-        match &self.state().held {
+        let lies = view.map(|view| (view.convertor, view.route));
+        let in_place = || Memory::of(lies.and_then(|(convertor, route)| convertor.payload(route)), None);
+        let Kept::Elsewhere { held, .. } = &self.state().kept else { return in_place() };
+        match held {
             Held::Nothing => Memory::EMPTY,
-            Held::InPlace | Held::Loan => {
-                Memory::of(view.and_then(|view| view.convertor.payload(view.route)), None)
-            }
-            Held::Device(right) => {
-                Memory::of(view.and_then(|view| view.convertor.device_payload(view.route)), right.as_ref())
-            }
+            Held::Loan => in_place(),
+            Held::Device(right) => Memory::of(
+                lies.and_then(|(convertor, route)| convertor.device_payload(route)),
+                right.as_ref(),
+            ),
             Held::Bytes(bytes) => Memory::of(Some(Payload::of(bytes).piece), None),
         }
     }
 
     /// Where the message is written to.
     pub(super) fn landing(&mut self) -> Memory {
-        let convertor = self.loan().map(Loan::convertor);
-        match &mut self.state_mut().held {
+        let convertor = self.convertor();
+        let in_place = || Memory::of(convertor.and_then(Convertor::landing), None);
+        let Kept::Elsewhere { held, .. } = &mut self.state_mut().kept else { return in_place() };
+        match held {
             Held::Nothing => Memory::EMPTY,
-            Held::InPlace | Held::Loan => Memory::of(convertor.and_then(Convertor::landing), None),
+            Held::Loan => in_place(),
             Held::Device(right) => Memory::of(convertor.and_then(Convertor::device_landing), right.as_ref()),
             Held::Bytes(bytes) => {
                 let piece = Piece { start: bytes.as_mut_ptr(), len: bytes.len() };
@@ -357,7 +460,7 @@ impl<W: Work> Lease<W> {
     /// Where the loan can be received into in one piece of host memory.
     #[inline(always)]
     pub(super) fn lent_landing(&self) -> Option<Piece> {
-        self.loan()?.convertor().landing()
+        self.convertor()?.landing()
     }
 
     /// Ends an operation of the host's whose message of so many bytes lies in the loan's memory, and fits.
@@ -366,16 +469,13 @@ impl<W: Work> Lease<W> {
     /// The operation itself, if it is another.
     #[inline(always)]
     pub fn end_in_place(self, len: usize) -> std::result::Result<LoanOf<W>, Self> {
-        let state = self.state();
-        let (Held::InPlace, Some(loan)) = (&state.held, &state.loan) else { return Err(self) };
-        if len > loan.size() {
+        let Kept::InPlace(convertor, _) = &self.state().kept else { return Err(self) };
+        if len > convertor.packed_size() {
             return Err(self);
         }
-        let loan = ptr::from_ref(loan);
-        let _ended = ManuallyDrop::new(self);
-        // SAFETY: initialised, as was just seen, and moved out once: nobody drops what lies in memory of the
-        // host's, and the rest of the state needs no drop, by the invariant of `InPlace`.
-        Ok(unsafe { loan.read() })
+        let slot = ManuallyDrop::new(self).0;
+        // SAFETY: it is in place, as was just seen, and the lease is gone.
+        Ok(unsafe { slot.move_out() })
     }
 
     /// Gives the operation to the provider, at the object of this address: what libfabric gets as its context.
@@ -399,9 +499,43 @@ impl<W: Work> Lease<W> {
     }
 }
 
+impl<W: Work> Lease<W> {
+    /// Whether what completed with this context is an operation of the host's whose message of so many bytes lies in
+    /// the loan's memory, and fits, and is accepted. It is still posted.
+    ///
+    /// # Safety
+    /// That of [`back`](Self::back), which is still to be called.
+    #[inline(always)]
+    pub(super) unsafe fn is_in_place(
+        context: NonNull<c_void>,
+        len: usize,
+        accept: impl FnOnce(&W) -> bool,
+    ) -> bool {
+        // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
+        let slot: Slot<W> = unsafe { Slot::new(context.cast()) };
+        // SAFETY: initialised, and it could come back: nobody else has it.
+        let state = unsafe { &*slot.state() };
+        matches!(&state.kept, Kept::InPlace(convertor, _) if len <= convertor.packed_size())
+            && accept(&state.body)
+    }
+
+    /// What is left of such an operation.
+    ///
+    /// # Safety
+    /// That of [`back`](Self::back), and it [is in place](Self::is_in_place).
+    #[inline(always)]
+    pub(super) unsafe fn back_in_place(context: NonNull<c_void>) -> LoanOf<W> {
+        // SAFETY: the slot of that lease, which stayed as long as the operation was posted.
+        let slot: Slot<W> = unsafe { Slot::new(context.cast()) };
+        slot.watched().end();
+        // SAFETY: it has come back, and is in place.
+        unsafe { slot.move_out() }
+    }
+}
+
 impl<W: Work> Drop for Lease<W> {
     fn drop(&mut self) {
-        let home = self.state().home;
+        let home = self.state().kept.home();
         // SAFETY: initialised and ours, by the invariant, and not used again: dropped here once.
         unsafe { self.0.state().drop_in_place() };
         if let Some(home) = home {

@@ -3,13 +3,14 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::completion::{Asker, ErrorEntry, Inbox, Trouble};
 use super::context::{Context, Post, Unposted};
 use super::loan::{Memory, Piece};
 use super::operation::{Id, Lease, Work};
 use super::{Address, PostError, posted, sys};
+use crate::sync::Bars;
 
 /// What came of a peek in one call ([`Context::peek_at_once`]).
 pub enum Peek<W: Work> {
@@ -57,16 +58,16 @@ impl<W: Work> Context<W> {
         self.receive_message(&[Piece::EMPTY.into()], ptr::null_mut(), from, bits, ignore, flags, lease)
     }
 
-    /// Asks whether a message is there, and reads the answer, in one turn, unless `barred`, which is looked at
-    /// when it is our turn. An answer that does not come at once adds to `pending` within the turn.
+    /// Asks whether a message is there, and reads the answer, in one turn, unless one of these bars is up, which is
+    /// looked at when it is our turn. An answer that does not come at once adds to `pending` within the turn.
     #[inline(never)]
-    pub fn peek_at_once(&self, barred: &AtomicBool, pending: &AtomicU32, wanted: &mut Wanted) -> Peek<W> {
+    pub fn peek_at_once(&self, bars: Bars, pending: &AtomicU32, wanted: &mut Wanted) -> Peek<W> {
         let Some(ask) = self.entries.recv_message else { return Peek::Unasked };
         let flags = u64::from(sys::FI_PEEK) | u64::from(sys::FI_COMPLETION);
         let nowhere = libc::iovec::from(Piece::EMPTY);
         let asked = self.inbox.try_with(|inbox| {
             let Some(asker) = inbox.asker else { return Peek::Unasked };
-            if inbox.next != inbox.filled || barred.load(Ordering::Relaxed) {
+            if !inbox.is_empty() || self.inbox.has_bar(bars, Ordering::Relaxed) {
                 return Peek::Unasked;
             }
             let message = sys::fi_msg_tagged {
@@ -109,15 +110,13 @@ impl<W: Work> Context<W> {
             }
             return self.not_at_once(inbox, asker, pending, Some(self.trouble(found, &room)));
         }
-        if read == 1
-            && let Some(entry) = inbox.entries.first()
-            && entry.op_context == asker.context.as_ptr()
-        {
+        let entry = &inbox.entries[0];
+        if read == 1 && entry.op_context == asker.context.as_ptr() {
             (wanted.bits, wanted.len, wanted.data) = (entry.tag, entry.len, entry.data);
             return Peek::Found;
         }
         if let Ok(read @ 1..) = usize::try_from(read) {
-            (inbox.next, inbox.filled) = (0, read);
+            inbox.fill(read);
         }
         self.not_at_once(inbox, asker, pending, None)
     }

@@ -1,5 +1,6 @@
 //! [`Place`]: memory of the host's, where an operation can be made of what the host lends.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::operation::{Lease, LoanOf, Operation, Slot, Work};
@@ -38,6 +39,16 @@ impl<W: Work> Place<W> {
     #[inline]
     pub fn into_loan(self) -> LoanOf<W> {
         self.loan
+    }
+
+    /// Makes the operation, of the memory that the loan describes, and gives it to the provider at the object of
+    /// this address, as which it is known there. Nobody takes it back but the provider, or who makes the place
+    /// again. Nothing is done where the convertor is not prepared.
+    #[inline(always)]
+    pub(super) fn install_posted(self, body: W, at: usize) -> Option<NonNull<c_void>> {
+        // SAFETY: memory of the host's that nobody else uses, by the promise of `new`, and of which nobody can
+        // know before the entry returns that made the place.
+        unsafe { self.slot.install_posted(self.loan, body, at) }
     }
 
     /// Makes the operation, of the memory that the loan describes.

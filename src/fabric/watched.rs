@@ -29,6 +29,13 @@ impl Watched {
         self.marks.store(0, Ordering::Relaxed);
     }
 
+    /// Begins an operation in memory of the host's that nobody knows of before it is posted.
+    #[inline(always)]
+    pub(super) fn begin_posted(&self, at: usize) {
+        self.marks.store(0, Ordering::Relaxed);
+        self.post(at);
+    }
+
     /// Counts one operation more, in memory of a pool's. Nothing is posted where no lease is: a lease that came back
     /// has said so.
     #[inline]

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use super::mtl::{Comm, Req};
+use super::mtl::Comm;
 use super::sys::ProcessName;
 use crate::error::Result;
 use crate::fabric::Device;
-use crate::mtl::Route;
 
 /// `ompi_communicator_t`: an address here; each version has its own fields.
 #[repr(C)]
@@ -76,6 +75,7 @@ pub unsafe trait Abi: Copy + Send + Sync + 'static {
     /// The transport's own slot in a communicator, where this version has one.
     fn note<'a>(comm: Comm<Self>) -> Option<&'a AtomicUsize>;
 
-    /// How the host prepared the convertor of a send with this request; `None` for a blocking one.
-    fn route(request: Option<&Req>) -> Route;
+    /// Whether the host that is running only places the convertors of blocking sends and of sends with thin
+    /// requests ([`Route::Placed`](crate::fabric::Route::Placed)), and does not prepare them.
+    fn places_thin_sends() -> bool;
 }

@@ -64,6 +64,8 @@ pub trait Communicator: Copy + Send {
     fn rank(self) -> i32;
     /// The process of a rank.
     fn peer(self, rank: i32) -> Result<Self::Peer>;
+    /// The process of a rank, where the host need not be asked for it. No other rank has any.
+    fn peer_at_hand(self, rank: i32) -> Option<Self::Peer>;
 }
 
 /// A process.
@@ -176,6 +178,50 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
     fn cancel(&self, receive: &Standing<'_, Self::Work>);
     /// Completes what has ended. Returns how much happened.
     fn progress(&self) -> usize;
+
+    /// The short path of [`send`](Self::send), of a message that is not synchronous; false when that is not for the short
+    /// path: then nothing has been done, and the long one is to follow. No short path panics or waits.
+    #[inline(always)]
+    fn send_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _view: View<'_, H::Conv>) -> bool {
+        false
+    }
+    /// The short path of [`isend`](Self::isend), likewise. If false, the request is not completed, and its place is
+    /// to be made again.
+    #[inline(always)]
+    fn isend_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _place: Place<Self::Work>) -> bool {
+        false
+    }
+    /// The short path of [`irecv`](Self::irecv), likewise.
+    #[inline(always)]
+    fn irecv_at_once(
+        &self,
+        _comm: H::Comm,
+        _source: Selector,
+        _tag: Selector,
+        _place: Place<Self::Work>,
+    ) -> bool {
+        false
+    }
+    /// The short path of [`progress`](Self::progress).
+    #[inline(always)]
+    fn progress_at_once(&self) -> Progress {
+        Progress::Unknown
+    }
+    /// What is to be done when the short path of progress has found nothing. Returns how much happened.
+    fn idle(&self) -> usize {
+        self.progress()
+    }
+}
+
+/// What the short path of progress comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// One operation has ended.
+    One,
+    /// None: [`Matcher::idle`] is to follow.
+    Idle,
+    /// It was not for the short path: [`Matcher::progress`] is to follow.
+    Unknown,
 }
 
 /// What the table of a matcher says.

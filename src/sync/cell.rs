@@ -14,19 +14,27 @@
 //! that it is inside and then looks whether it is still the owner; the other takes the ownership away,
 //! has the kernel put a memory barrier into every running thread (`membarrier(2)`), and then looks
 //! whether the owner is inside. One of them sees the other.
+//!
+//! The owner reads two words: its `door`, which says at once that it is the owner and not inside, and the
+//! `bars`, of which the one that takes the bias away is the first. Users of a cell may put up bars of
+//! their own, for a short path that looks at them without looking twice ([`EngineCell::with_unless`]).
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::barrier;
 
 /// Shared state with one borrower at a time.
 pub struct EngineCell<T> {
-    /// The thread that may take the cell by `inside`, or one of the constants below.
+    /// The mark of the owner, with `INSIDE` while it has the state by this way; 0 without an owner. Only the
+    /// owner writes here.
+    door: AtomicUsize,
+    /// What keeps the owner from going in by its door: `REVOKED`, and what users put up.
+    bars: AtomicU32,
+    /// The thread that may go in by the door, or one of the constants below.
     owner: AtomicUsize,
-    /// The owner while it has the state; 0 otherwise. Only the owner writes here.
-    inside: AtomicUsize,
-    /// When nobody owns the cell: the thread that has the state; 0 if none has.
+    /// When nobody owns the cell: the mark of the thread that has the state, with `INSIDE`, or of the one that
+    /// had it last.
     holder: AtomicUsize,
     state: UnsafeCell<T>,
 }
@@ -34,34 +42,61 @@ pub struct EngineCell<T> {
 /// Nobody has come yet.
 const UNUSED: usize = 0;
 /// The bias is being taken away.
-const REVOKED: usize = 1;
+const REVOKING: usize = 2;
 /// There is no bias: `holder` is a lock.
-const SHARED: usize = 2;
+const SHARED: usize = 4;
 
-/// No thread, in `inside` and `holder`.
-const NONE: usize = 0;
+/// No thread, in `door` and `holder`.
+const NOBODY: usize = 0;
+/// The thread of the mark has the state. Marks are even.
+const INSIDE: usize = 1;
 
-// INVARIANT: never both at once. `holder` is taken only after `owner` was seen to be SHARED, which is
-// stored after REVOKED, a barrier in all threads, and the sight of an empty `inside` in this order; an
-// owner that wrote `inside` before the barrier is seen and waited for, and one that wrote it later sees
-// that it is the owner no more and leaves without the state. Nobody becomes owner after that.
-// SAFETY: the state is lent by `with` and `try_with` only, to the thread that `inside` or `holder` names:
-// one at a time, by the invariant.
+/// The bar of those who take the bias away.
+const REVOKED: u32 = 1;
+
+/// What a user of a cell puts up before the owner's door: one of 31, or several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bars(u32);
+
+impl Bars {
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// One of the first 31.
+    pub const fn number(number: u32) -> Self {
+        assert!(number < 31);
+        Self(REVOKED << 1 << number)
+    }
+
+    /// These and those.
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+}
+
+// INVARIANT: never two at once. `holder` is taken only after `owner` was seen to be SHARED, which is
+// stored after the bar REVOKED, a barrier in all threads, and the sight of a door without INSIDE in this
+// order; an owner that wrote INSIDE before the barrier is seen and waited for, and one that wrote it later
+// sees the bar and leaves without the state. Nobody becomes owner after that.
+// SAFETY: the state is lent by `with`, `try_with` and `with_unless` only, to the thread whose mark is in
+// `door` or `holder` with INSIDE: one at a time, by the invariant.
 unsafe impl<T: Send> Sync for EngineCell<T> {}
 
 /// Gives the state back, also when the closure panics.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
+        // Nobody else writes to it while it says that this thread is inside.
+        let mark = self.0.load(Ordering::Relaxed) & !INSIDE;
         // SYNC POINT: engine-cell (acquired in `lock` and `revoke`)
-        self.0.store(NONE, Ordering::Release);
+        self.0.store(mark, Ordering::Release);
     }
 }
 
-/// A number that no other living thread has. A later thread may have it again when this one has ended;
-/// what this one did has then happened before.
+/// An even number that no other living thread has, and none of the constants above. A later thread may have
+/// it again when this one has ended; what this one did has then happened before.
 #[inline(always)]
 fn this_thread() -> usize {
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -83,13 +118,37 @@ fn this_thread() -> usize {
     }
 }
 
+/// Whether this is the number of the thread that asks. That costs less than to have the number.
+#[inline(always)]
+fn is_this_thread(number: usize) -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+    {
+        // SAFETY: compares with that one word of the thread's control block, and touches nothing else.
+        unsafe {
+            std::arch::asm!(
+                "cmp {}, fs:0",
+                "jne {}",
+                in(reg) number,
+                label { return false },
+                options(nomem, nostack)
+            );
+        }
+        true
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+    {
+        number == this_thread()
+    }
+}
+
 impl<T> EngineCell<T> {
     /// A cell that nobody has used yet.
     pub const fn new(state: T) -> Self {
         Self {
+            door: AtomicUsize::new(NOBODY),
+            bars: AtomicU32::new(0),
             owner: AtomicUsize::new(UNUSED),
-            inside: AtomicUsize::new(NONE),
-            holder: AtomicUsize::new(NONE),
+            holder: AtomicUsize::new(NOBODY),
             state: UnsafeCell::new(state),
         }
     }
@@ -100,20 +159,40 @@ impl<T> EngineCell<T> {
     /// When this thread has it already: `f` of an outer call is still running, and has called out.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let me = this_thread();
-        let taken = if self.enter(me) { &self.inside } else { self.lock(me) };
+        let taken = if self.enter(Bars::NONE) { &self.door } else { self.lock(this_thread()) };
         self.lend(taken, f)
     }
 
     /// Lends the state to `f`, or returns `None` when somebody has it.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let me = this_thread();
-        let taken = if self.enter(me) { &self.inside } else { self.try_lock(me)? };
+        let taken = if self.enter(Bars::NONE) { &self.door } else { self.try_lock(this_thread())? };
         Some(self.lend(taken, f))
     }
 
-    /// `taken` is `inside` or `holder`, and says that this thread has the state.
+    /// Lends the state to `f` if this thread owns the cell, nobody has it, and none of these bars is up. That
+    /// costs least; all else is `None` at once, and `with` must follow.
+    #[inline(always)]
+    pub fn with_unless<R>(&self, bars: Bars, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.enter(bars).then(|| self.lend(&self.door, f))
+    }
+
+    /// Puts bars up, or takes them away.
+    pub fn bar(&self, bars: Bars, up: bool, order: Ordering) {
+        if up {
+            self.bars.fetch_or(bars.0, order);
+        } else {
+            self.bars.fetch_and(!bars.0, order);
+        }
+    }
+
+    /// Whether any of these bars is up.
+    #[inline(always)]
+    pub fn has_bar(&self, bars: Bars, order: Ordering) -> bool {
+        self.bars.load(order) & bars.0 != 0
+    }
+
+    /// `taken` is `door` or `holder`, and says that this thread has the state.
     #[inline(always)]
     fn lend<R>(&self, taken: &AtomicUsize, f: impl FnOnce(&mut T) -> R) -> R {
         let _leave = Leave(taken);
@@ -123,17 +202,29 @@ impl<T> EngineCell<T> {
 
     /// The owner's way in.
     #[inline(always)]
-    fn enter(&self, me: usize) -> bool {
-        if self.owner.load(Ordering::Relaxed) != me || self.inside.load(Ordering::Relaxed) != NONE {
+    fn enter(&self, bars: Bars) -> bool {
+        if !is_this_thread(self.door.load(Ordering::Relaxed)) {
             return false;
         }
-        self.inside.store(me, Ordering::Relaxed);
+        self.door.store(self.door.load(Ordering::Relaxed) | INSIDE, Ordering::Relaxed);
         barrier::light();
-        if self.owner.load(Ordering::Relaxed) == me {
+        let bars = Bars(REVOKED).and(bars);
+        if !self.has_bar(bars, Ordering::Relaxed) {
             return true;
         }
-        self.inside.store(NONE, Ordering::Release);
+        self.step_back();
         false
+    }
+
+    /// The owner has found a bar behind its door.
+    #[cold]
+    #[inline(never)]
+    fn step_back(&self) {
+        drop(Leave(&self.door));
+        if self.has_bar(Bars(REVOKED), Ordering::Relaxed) {
+            // Nobody is owner any more. SYNC POINT: engine-cell (acquired in `revoke`)
+            self.door.store(NOBODY, Ordering::Release);
+        }
     }
 
     /// Everybody else's way in, and the owner's first.
@@ -145,8 +236,8 @@ impl<T> EngineCell<T> {
             if let Some(taken) = self.try_lock(me) {
                 return taken;
             }
-            let has = |word: &AtomicUsize| word.load(Ordering::Relaxed) == me;
-            assert!(!has(&self.inside) && !has(&self.holder), "engine borrowed twice");
+            let has = |word: &AtomicUsize| word.load(Ordering::Relaxed) == me | INSIDE;
+            assert!(!has(&self.door) && !has(&self.holder), "engine borrowed twice");
             pause(&mut spins);
         }
     }
@@ -156,14 +247,18 @@ impl<T> EngineCell<T> {
     fn try_lock(&self, me: usize) -> Option<&AtomicUsize> {
         if self.owner.load(Ordering::Acquire) != SHARED {
             if self.own(me) {
-                return self.enter(me).then_some(&self.inside);
+                return self.enter(Bars::NONE).then_some(&self.door);
             }
             if !self.revoke(me) {
                 return None;
             }
         }
+        let last = self.holder.load(Ordering::Relaxed);
+        if last & INSIDE != 0 {
+            return None;
+        }
         // SYNC POINT: engine-cell (released in `Leave::drop`)
-        let taken = self.holder.compare_exchange(NONE, me, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.holder.compare_exchange(last, me | INSIDE, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then_some(&self.holder)
     }
 
@@ -176,27 +271,33 @@ impl<T> EngineCell<T> {
         // Without the kernel's help nobody may own anything.
         let first = if barrier::is_available() { me } else { SHARED };
         let won = self.owner.compare_exchange(UNUSED, first, Ordering::AcqRel, Ordering::Relaxed);
-        won.is_ok() && first == me
+        if won.is_err() || first != me {
+            return false;
+        }
+        // Whoever takes this away in between puts its bar up first, which is seen behind the door.
+        self.door.store(me, Ordering::Relaxed);
+        true
     }
 
     /// Takes the bias away, and waits until the owner is out; false when this thread is the owner and
     /// inside.
     fn revoke(&self, me: usize) -> bool {
-        if self.inside.load(Ordering::Relaxed) == me {
+        if self.door.load(Ordering::Relaxed) == me | INSIDE {
             return false;
         }
         let owner = self.owner.load(Ordering::Acquire);
         if owner == SHARED {
             return true;
         }
-        if owner != REVOKED {
-            let _ = self.owner.compare_exchange(owner, REVOKED, Ordering::AcqRel, Ordering::Acquire);
+        if owner != REVOKING {
+            let _ = self.owner.compare_exchange(owner, REVOKING, Ordering::AcqRel, Ordering::Acquire);
         }
+        self.bars.fetch_or(REVOKED, Ordering::AcqRel);
         // Also when another thread took it away: it must not be relied on that its barrier is over.
         barrier::heavy();
         let mut spins = 0;
         // SYNC POINT: engine-cell (released in `Leave::drop`)
-        while self.inside.load(Ordering::Acquire) != NONE {
+        while self.door.load(Ordering::Acquire) & INSIDE != 0 {
             pause(&mut spins);
         }
         self.owner.store(SHARED, Ordering::Release);
@@ -258,6 +359,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_short_way_in_is_the_owners_alone_while_no_bar_is_up() {
+        const FIRST: Bars = Bars::number(0);
+        const LAST: Bars = Bars::number(30);
+        let cell = EngineCell::new(1);
+        let short = |bars| cell.with_unless(bars, |n| *n);
+        assert_eq!(short(Bars::NONE), None, "nobody owns it yet");
+        assert_eq!((cell.with(|n| *n), short(Bars::NONE)), (1, Some(1)));
+        assert_eq!(cell.with(|_| short(Bars::NONE)), None, "it is lent");
+        assert_eq!(cell.with_unless(Bars::NONE, |_| cell.try_with(|n| *n)), Some(None), "it is lent");
+        cell.bar(LAST, true, Ordering::Relaxed);
+        assert!(cell.has_bar(FIRST.and(LAST), Ordering::Relaxed) && !cell.has_bar(FIRST, Ordering::Relaxed));
+        assert_eq!([FIRST, LAST, FIRST.and(LAST)].map(short), [Some(1), None, None]);
+        assert_eq!(cell.with(|n| *n), 1, "bars are for those who look for them");
+        cell.bar(LAST, false, Ordering::Relaxed);
+        assert_eq!(short(FIRST.and(LAST)), Some(1));
+        std::thread::scope(|s| s.spawn(|| assert_eq!(short(Bars::NONE), None)).join()).expect("no panic");
+        assert_eq!(short(Bars::NONE), Some(1), "who only tried has taken nothing away");
+        std::thread::scope(|s| s.spawn(|| cell.with(|_| ())).join()).expect("no panic");
+        assert_eq!(short(Bars::NONE), None, "it is everybody's");
+        assert_eq!(cell.with(|n| *n), 1);
+    }
+
     /// What safe code can make, a static, must be sound whoever calls it.
     #[test]
     fn a_cell_in_a_static_lends_one_borrow_at_a_time() {
@@ -288,13 +412,17 @@ mod tests {
             let cell = EngineCell::new([0_u64; 2]);
             let begin = Barrier::new(3);
             let over = AtomicBool::new(false);
+            let step = |both: &mut [u64; 2]| {
+                both[0] += 1;
+                assert_eq!(both[0], both[1] + 1, "somebody else is inside");
+                both[1] += 1;
+            };
             let work = |count: u64| {
-                for _ in 0..count {
-                    cell.with(|both| {
-                        both[0] += 1;
-                        assert_eq!(both[0], both[1] + 1, "somebody else is inside");
-                        both[1] += 1;
-                    });
+                for n in 0..count {
+                    // By the short way where there is one, and by the other now and then all the same.
+                    if n == 7 || cell.with_unless(Bars::NONE, step).is_none() {
+                        cell.with(step);
+                    }
                 }
             };
             std::thread::scope(|s| {
@@ -302,7 +430,7 @@ mod tests {
                     work(1);
                     begin.wait();
                     while !over.load(Ordering::Acquire) {
-                        work(1);
+                        work(9);
                     }
                 });
                 let late: Vec<_> = (0..2)
@@ -353,10 +481,14 @@ mod tests {
     #[test]
     fn a_thread_is_told_from_others_that_live() {
         let here = this_thread();
-        assert!(here > SHARED && here == this_thread());
+        assert!(is_this_thread(here) && !is_this_thread(here | INSIDE) && !is_this_thread(NOBODY));
+        assert!(here > SHARED && here & INSIDE == 0 && here == this_thread());
         std::thread::scope(|s| {
             let there = s.spawn(this_thread).join().expect("no panic");
             assert_ne!(here, there);
+            assert!(
+                !is_this_thread(there) && !s.spawn(move || is_this_thread(here)).join().expect("no panic")
+            );
         });
     }
 }

@@ -4,5 +4,5 @@ mod barrier;
 mod cell;
 mod thread;
 
-pub use cell::EngineCell;
+pub use cell::{Bars, EngineCell};
 pub use thread::spawn;

@@ -1,6 +1,8 @@
 //! What the host passes to an entry of a matching transport (`ompi/mca/mtl/mtl.h`), made into Rust values:
 //! one proof for each kind of argument.
 
+use std::marker::PhantomData;
+
 use super::handles::{Comm, Conv, Proc, Req};
 use super::module::Shell;
 use super::{MtlAbi, messages};
@@ -21,10 +23,43 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for *mut Communicator {
     }
 }
 
-/// The convertor of a blocking send: alive and prepared, its memory lent until the entry returns.
-pub(super) struct Blocking(pub(super) *mut Convertor);
+/// How the host prepares the convertors of sends: known when the table is made.
+pub(super) trait Sends: 'static {
+    /// With this request; `None` for a blocking send.
+    fn route(request: Option<&Req>) -> Route;
+}
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Blocking {
+/// All of them fully.
+pub(super) struct AllPrepared;
+
+impl Sends for AllPrepared {
+    #[inline(always)]
+    fn route(_request: Option<&Req>) -> Route {
+        Route::Prepared
+    }
+}
+
+/// Those of blocking sends and of thin requests not.
+pub(super) struct ThinPlaced;
+
+impl Sends for ThinPlaced {
+    #[inline(always)]
+    fn route(request: Option<&Req>) -> Route {
+        if request.is_none_or(Req::is_thin_send) { Route::Placed } else { Route::Prepared }
+    }
+}
+
+/// The convertor of a blocking send: alive and prepared, its memory lent until the entry returns.
+pub(super) struct Blocking<S>(*mut Convertor, PhantomData<S>);
+
+impl<S: Sends> Blocking<S> {
+    #[inline(always)]
+    pub(super) const fn new(conv: *mut Convertor) -> Self {
+        Self(conv, PhantomData)
+    }
+}
+
+impl<A: MtlAbi, M: Matcher<A>, S: Sends> Arguments<Shell<A, M>> for Blocking<S> {
     type Values<'a> = View<'a, Conv<A>>;
 
     #[inline(always)]
@@ -32,7 +67,7 @@ impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Blocking {
         // SAFETY: alive for the time of the call, which is as long as the view.
         let conv = unsafe { Conv::<A>::new(self.0) };
         // SAFETY: the memory is lent for that time.
-        unsafe { View::new(conv, A::route(None)) }
+        unsafe { View::new(conv, S::route(None)) }
     }
 }
 
@@ -64,15 +99,22 @@ impl Posted {
 }
 
 /// What a send is posted with.
-pub(super) struct Sent(pub(super) Posted);
+pub(super) struct Sent<S>(Posted, PhantomData<S>);
 
-impl<A: MtlAbi, M: Matcher<A>> Arguments<Shell<A, M>> for Sent {
+impl<S: Sends> Sent<S> {
+    #[inline(always)]
+    pub(super) const fn new(posted: Posted) -> Self {
+        Self(posted, PhantomData)
+    }
+}
+
+impl<A: MtlAbi, M: Matcher<A>, S: Sends> Arguments<Shell<A, M>> for Sent<S> {
     type Values<'a> = Place<M::Work>;
 
     #[inline(always)]
     unsafe fn values<'a>(self) -> Self::Values<'a> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.place::<A, M>(|request| A::route(Some(request))) }
+        unsafe { self.0.place::<A, M>(|request| S::route(Some(request))) }
     }
 }
 

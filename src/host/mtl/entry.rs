@@ -1,10 +1,14 @@
 //! The functions in a matching transport's table, written once for every version and transport. Each says
 //! which contract its arguments keep, and then calls safe code.
+//!
+//! Those of the short path are two functions each. The first holds nothing but that path, so that it saves no
+//! registers for what it does not do, and keeps its arguments [`Aside`] for the second.
 
 use std::ffi::c_int;
 
 use super::MtlAbi;
-use super::argument::{Blocking, Cancelled, ClaimedMessage, Posted, Procs, Received, Sent};
+use super::argument::{Blocking, Cancelled, ClaimedMessage, Posted, Procs, Received, Sends, Sent};
+use super::aside::Aside;
 use super::messages;
 use super::module::Shell;
 use crate::error::{Error, Result};
@@ -12,7 +16,7 @@ use crate::host::abi::{Communicator, Convertor};
 use crate::host::entry::{self, Array, InOut, Module, Out};
 use crate::host::guard::guard;
 use crate::host::sys::{self, Message, MtlModule, MtlRequest, Status};
-use crate::mtl::{Matcher, Selector, Upcalls};
+use crate::mtl::{Matcher, Progress, Selector, Upcalls};
 
 /// The module of an entry with its arguments.
 type Entry<A, M, T> = entry::Entry<Shell<A, M>, T>;
@@ -41,7 +45,36 @@ fn result(result: Result<()>) -> c_int {
 /// `MCA_PML_BASE_SEND_SYNCHRONOUS`
 const SYNCHRONOUS: c_int = 0;
 
-pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>>(
+pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>, S: Sends>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    dest: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    mode: c_int,
+) -> c_int {
+    if mode == SYNCHRONOUS {
+        // SAFETY: what the host passed, and nothing of it was used.
+        return unsafe { send_slowly::<A, M, S>(module, comm, dest, tag, conv, mode) };
+    }
+    let sent = Aside::keep((module, comm, dest, tag, conv), || {
+        // SAFETY: the contract of `mtl_send`: through the module's own table, with the communicator and the
+        // convertor of a blocking send.
+        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
+        entry.run("send", |shell, (comm, view)| {
+            shell.matcher.send_at_once(comm, dest, tag, view).then_some(SUCCESS)
+        })
+    });
+    sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
+        // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
+        unsafe { send_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS) }
+    })
+}
+
+/// # Safety
+/// The contract of `mtl_send`.
+#[inline(never)]
+unsafe extern "C" fn send_slowly<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -51,13 +84,13 @@ pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>>(
 ) -> c_int {
     // SAFETY: the contract of `mtl_send`: through the module's own table, with the communicator and the
     // convertor of a blocking send.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking(conv))) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
     entry.run("send", |shell, (comm, view)| {
         result(shell.matcher.send(comm, dest, tag, view, mode == SYNCHRONOUS))
     })
 }
 
-pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>>(
+pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>, S: Sends>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     dest: c_int,
@@ -67,15 +100,107 @@ pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>>(
     _blocking: bool,
     request: *mut MtlRequest,
 ) -> c_int {
+    if mode == SYNCHRONOUS {
+        // SAFETY: what the host passed, and nothing of it was used.
+        return unsafe { isend_slowly::<A, M, S>(module, comm, dest, tag, conv, mode, request) };
+    }
+    let sent = Aside::keep((module, comm, dest, tag, conv), || {
+        // SAFETY: the contract of `mtl_isend`: through the module's own table, with the communicator, the
+        // convertor and the request of a send, which the host keeps until it is completed.
+        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
+        entry.run("isend", |shell, (comm, place)| {
+            shell.matcher.isend_at_once(comm, dest, tag, place).then_some(SUCCESS)
+        })
+    });
+    sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
+        // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
+        unsafe { isend_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS, request) }
+    })
+}
+
+/// # Safety
+/// The contract of `mtl_isend`.
+#[inline(never)]
+unsafe extern "C" fn isend_slowly<A: MtlAbi, M: Matcher<A>, S: Sends>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    dest: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    mode: c_int,
+    request: *mut MtlRequest,
+) -> c_int {
     // SAFETY: the contract of `mtl_isend`: through the module's own table, with the communicator, the
     // convertor and the request of a send, which the host keeps until it is completed.
-    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent(Posted { conv, request }))) };
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
     entry.run("isend", |shell, (comm, place)| {
         result(shell.matcher.isend(comm, dest, tag, place, mode == SYNCHRONOUS))
     })
 }
 
 pub(super) unsafe extern "C" fn irecv<A: MtlAbi, M: Matcher<A>>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
+    if Selector(tag).is_any() {
+        // SAFETY: what the host passed, and nothing of it was used.
+        return unsafe { irecv_any_tag::<A, M>(module, comm, source, tag, conv, request) };
+    }
+    // SAFETY: what the host passed, and nothing of it was used.
+    unsafe { irecv_shortly::<A, M, false>(module, comm, source, tag, conv, request) }
+}
+
+/// As [`irecv`], of any tag: apart, because what is not looked at is a constant in each.
+///
+/// # Safety
+/// The contract of `mtl_irecv`.
+#[inline(never)]
+unsafe extern "C" fn irecv_any_tag<A: MtlAbi, M: Matcher<A>>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
+    // SAFETY: what the host passed, and nothing of it was used.
+    unsafe { irecv_shortly::<A, M, true>(module, comm, source, tag, conv, request) }
+}
+
+/// # Safety
+/// The contract of `mtl_irecv`. The tag is any if it is said to be.
+#[inline(always)]
+unsafe fn irecv_shortly<A: MtlAbi, M: Matcher<A>, const ANY_TAG: bool>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
+    let posted = Aside::keep((module, comm, source, tag, conv, request), || {
+        // SAFETY: the contract of `mtl_irecv`: through the module's own table, with the communicator, the
+        // convertor and the request of a receive, which the host keeps until it is completed.
+        let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Received(Posted { conv, request }))) };
+        entry.run("irecv", |shell, (comm, place)| {
+            let tag = if ANY_TAG { Selector::ANY } else { Selector(tag) };
+            shell.matcher.irecv_at_once(comm, Selector(source), tag, place).then_some(SUCCESS)
+        })
+    });
+    posted.unwrap_or_else(|(module, comm, source, tag, conv, request)| {
+        // SAFETY: what the host passed; nothing is posted of it, and nothing of it is used any more.
+        unsafe { irecv_slowly::<A, M>(module, comm, source, tag, conv, request) }
+    })
+}
+
+/// # Safety
+/// The contract of `mtl_irecv`.
+#[inline(never)]
+unsafe extern "C" fn irecv_slowly<A: MtlAbi, M: Matcher<A>>(
     module: *mut MtlModule,
     comm: *mut Communicator,
     source: c_int,
@@ -252,6 +377,37 @@ pub(super) unsafe extern "C" fn finalize<A: MtlAbi, M: Matcher<A>>(module: *mut 
 }
 
 pub(super) unsafe extern "C" fn progress<A: MtlAbi, M: Matcher<A>>() -> c_int {
+    let at_once = guard(Shell::<A, M>::NAME, "progress", || {
+        // SAFETY: the host calls it from `add_comm` of a module of this type until that module's `finalize`,
+        // and only one is in use.
+        let active = unsafe { Shell::<A, M>::active() };
+        active.map_or(Progress::Unknown, |shell| shell.matcher.progress_at_once())
+    });
+    match at_once {
+        Progress::One => 1,
+        // SAFETY: as the host called this.
+        Progress::Idle => unsafe { idle::<A, M>() },
+        // SAFETY: as the host called this.
+        Progress::Unknown => unsafe { progress_slowly::<A, M>() },
+    }
+}
+
+/// # Safety
+/// The contract of `opal_progress_callback_t`, of a module of this type.
+#[inline(never)]
+unsafe extern "C" fn idle<A: MtlAbi, M: Matcher<A>>() -> c_int {
+    guard(Shell::<A, M>::NAME, "progress", || {
+        // SAFETY: the host calls it from `add_comm` of a module of this type until that module's `finalize`,
+        // and only one is in use.
+        let active = unsafe { Shell::<A, M>::active() };
+        active.map_or(0, |shell| shell.matcher.idle() as c_int)
+    })
+}
+
+/// # Safety
+/// The contract of `opal_progress_callback_t`, of a module of this type.
+#[inline(never)]
+unsafe extern "C" fn progress_slowly<A: MtlAbi, M: Matcher<A>>() -> c_int {
     guard(Shell::<A, M>::NAME, "progress", || {
         // SAFETY: the host calls it from `add_comm` of a module of this type until that module's `finalize`,
         // and only one is in use.

@@ -82,6 +82,21 @@ impl<A: Abi> Comm<A> {
         // SAFETY: the version's offset of the pointer to the remote group, which a live communicator has.
         unsafe { self.field::<NonNull<sys::GroupHead>>(const { A::COMMUNICATOR.remote_group }) }
     }
+
+    /// Where the process of a rank is.
+    #[inline(always)]
+    fn slot<'a>(self, rank: i32) -> Option<&'a AtomicPtr<sys::Proc>> {
+        let group = self.remote_group();
+        // Whom an answer goes to, a message says; what is on the wire is not to be trusted.
+        if rank.cast_unsigned() >= field!(group, size).cast_unsigned() {
+            return None;
+        }
+        let procs = field!(group, procs);
+        // SAFETY: below the group's size, which is the number of its slots.
+        let slot = unsafe { procs.add(rank.cast_unsigned() as usize) };
+        // SAFETY: a live slot; other threads of the host may replace its sentinel.
+        Some(unsafe { AtomicPtr::from_ptr(slot) })
+    }
 }
 
 impl<A: Abi> mtl::Communicator for Comm<A> {
@@ -122,26 +137,25 @@ impl<A: Abi> mtl::Communicator for Comm<A> {
         unsafe { self.field::<i32>(const { A::COMMUNICATOR.rank }) }
     }
 
-    #[inline]
     fn peer(self, rank: i32) -> Result<Proc<A>> {
-        let group = self.remote_group();
-        // Whom an answer goes to, a message says; what is on the wire is not to be trusted.
-        if rank.cast_unsigned() >= field!(group, size).cast_unsigned() {
-            return Err(Error::Unreachable);
-        }
-        let procs = field!(group, procs);
-        // SAFETY: below the group's size, which is the number of its slots.
-        let slot = unsafe { procs.add(rank as usize) };
-        // SAFETY: a live slot; other threads of the host may replace its sentinel.
-        let slot = unsafe { AtomicPtr::from_ptr(slot) };
+        let slot = self.slot(rank).ok_or(Error::Unreachable)?;
         let found = slot.load(Ordering::Relaxed);
-        if found.addr() & 1 == 0 {
-            // SAFETY: a slot below the group's size holds a live process or a sentinel, never null.
-            Ok(unsafe { Proc::new(found) })
-        } else {
-            resolve(slot, found)
-        }
+        at_hand(found).map_or_else(|| resolve(slot, found), Ok)
     }
+
+    #[inline(always)]
+    fn peer_at_hand(self, rank: i32) -> Option<Proc<A>> {
+        at_hand(self.slot(rank)?.load(Ordering::Relaxed))
+    }
+}
+
+/// What a slot holds, if it is a process.
+#[inline(always)]
+fn at_hand<A: Abi>(found: *mut sys::Proc) -> Option<Proc<A>> {
+    // SAFETY: a slot below the group's size holds a live process or a sentinel, never null.
+    unsafe { std::hint::assert_unchecked(!found.is_null()) };
+    // SAFETY: no sentinel, hence a live process.
+    (found.addr() & 1 == 0).then(|| unsafe { Proc::new(found) })
 }
 
 /// A slot may hold a name instead of a process: bit 0, then 15 bits of the job's number in
@@ -268,8 +282,9 @@ impl<A: Abi> Conv<A> {
         // SAFETY: its packed size is not 0, so it is not empty.
         let datatype = unsafe { self.datatype() };
         let flags = u32::from(field!(datatype, flags));
-        let gapless = flags & flag::NO_GAPS != 0 || field!(self.0, count) == 1;
-        if flags & flag::CONTIGUOUS == 0 || !gapless || (field!(self.0, flags) ^ on) & flag::DEVICE != 0 {
+        let one_piece = !flags & (flag::CONTIGUOUS | flag::NO_GAPS) == 0
+            || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
+        if !one_piece || (field!(self.0, flags) ^ on) & flag::DEVICE != 0 {
             return None;
         }
         let start = match route {
@@ -288,9 +303,12 @@ impl<A: Abi> Conv<A> {
             return Some(Piece::EMPTY);
         }
         let flags = field!(self.0, flags);
-        let one_piece =
-            flags & flag::NO_GAPS != 0 || (flags & flag::CONTIGUOUS != 0 && field!(self.0, count) == 1);
-        if flags & (flag::HOMOGENEOUS | flag::DEVICE) != flag::HOMOGENEOUS | on || !one_piece {
+        let has = |wanted: u32| {
+            let looked_at = wanted | flag::HOMOGENEOUS | flag::DEVICE;
+            flags & looked_at == wanted | flag::HOMOGENEOUS | on
+        };
+        let one_piece = has(flag::NO_GAPS) || (has(flag::CONTIGUOUS) && field!(self.0, count) == 1);
+        if !one_piece {
             return None;
         }
         // SAFETY: its packed size is not 0, so it is not empty.

@@ -6,6 +6,7 @@
 //! knows a transport: its parameters, which it shares with the host's own components.
 
 mod argument;
+mod aside;
 mod component;
 mod entry;
 mod handles;
@@ -13,7 +14,7 @@ mod messages;
 mod module;
 mod ofi;
 
-pub(super) use handles::{Comm, Req};
+pub(super) use handles::Comm;
 
 use std::ffi::{CStr, c_int};
 

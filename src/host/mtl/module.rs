@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use super::argument::{AllPrepared, ThinPlaced};
 use super::{MtlAbi, entry};
 use crate::fabric::Operation;
 use crate::host::entry::Module;
@@ -42,7 +43,7 @@ unsafe impl<A: MtlAbi, M: Matcher<A>> Module for Shell<A, M> {
 }
 
 impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
-    /// The table, but for the limits.
+    /// The table, but for the limits, and for a host that only places some convertors.
     const TABLE: MtlModule = {
         let mut table = MtlModule::EMPTY;
         table.request_size = size_of::<Operation<M::Work>>();
@@ -50,8 +51,8 @@ impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
         table.add_procs = Some(entry::add_procs::<A, M>);
         table.del_procs = Some(entry::del_procs::<A, M>);
         table.finalize = Some(entry::finalize::<A, M>);
-        table.send = Some(entry::send::<A, M>);
-        table.isend = Some(entry::isend::<A, M>);
+        table.send = Some(entry::send::<A, M, AllPrepared>);
+        table.isend = Some(entry::isend::<A, M, AllPrepared>);
         table.irecv = Some(entry::irecv::<A, M>);
         table.iprobe = Some(entry::iprobe::<A, M>);
         table.imrecv = Some(entry::imrecv::<A, M>);
@@ -65,6 +66,10 @@ impl<A: MtlAbi, M: Matcher<A>> Shell<A, M> {
     pub(super) fn new(matcher: M) -> Self {
         let limits = matcher.limits();
         let mut table = Self::TABLE;
+        if A::places_thin_sends() {
+            table.send = Some(entry::send::<A, M, ThinPlaced>);
+            table.isend = Some(entry::isend::<A, M, ThinPlaced>);
+        }
         table.max_contextid = i32::try_from(limits.max_context).unwrap_or(i32::MAX);
         table.max_tag = limits.max_tag;
         Self {

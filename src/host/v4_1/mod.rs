@@ -6,20 +6,20 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
 use super::construct::Version;
 use super::foreign;
-use super::mtl::{self, Comm, MtlAbi, Named, Req};
+use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{self as shared, MtlModule, Object, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
-use crate::mtl::{Communicator, Route};
+use crate::mtl::Communicator;
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
@@ -36,12 +36,8 @@ symbols! {
 
 static OWN: OnceLock<(Own, (i32, i32, i32))> = OnceLock::new();
 
-/// Whether this release is older than 4.1.6, which prepares convertors fully.
-static PLACED: AtomicBool = AtomicBool::new(false);
-
 impl Own {
     pub(super) fn install(self, version: (i32, i32, i32)) {
-        PLACED.store(version.2 < 6, Ordering::Relaxed);
         let _ = OWN.set((self, version));
     }
 
@@ -164,12 +160,10 @@ unsafe impl Abi for V4_1 {
         None
     }
 
-    #[inline]
-    fn route(request: Option<&Req>) -> Route {
+    fn places_thin_sends() -> bool {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
-        let thin = request.is_none_or(Req::is_thin_send);
-        if thin && PLACED.load(Ordering::Relaxed) { Route::Placed } else { Route::Prepared }
+        Self::version() < (4, 1, 6)
     }
 }
 

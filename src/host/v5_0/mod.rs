@@ -14,13 +14,12 @@ use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
 use super::construct::Version;
 use super::foreign;
-use super::mtl::{self, Comm, MtlAbi, Named, Req};
+use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{Component, MtlModule, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
-use crate::mtl::Route;
 
 /// The marker of this version.
 #[derive(Clone, Copy)]
@@ -170,9 +169,8 @@ unsafe impl Abi for V5_0 {
         accelerator::device_of(address)
     }
 
-    #[inline]
-    fn route(_request: Option<&Req>) -> Route {
-        Route::Prepared
+    fn places_thin_sends() -> bool {
+        false
     }
 }
 

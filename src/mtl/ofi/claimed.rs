@@ -112,7 +112,7 @@ impl<H: Upcalls> Ofi<H> {
                 return Ok(operation);
             }
             queue.unfetched.push_front(Unfetched { operation, context, from, want });
-            self.deferred.store(true, Ordering::Relaxed);
+            self.deferred.set(true, Ordering::Relaxed);
             let Some(reserve) = queue.reserve.take() else { return Err(false) };
             self.cancel_own(0, reserve);
         }

@@ -81,6 +81,10 @@ impl Communicator for Comm {
         let rank = usize::try_from(rank).map_err(|_| Error::BadParameter)?;
         log(|log| log.names.get(rank).map(|_| Proc(rank))).ok_or(Error::Unreachable)
     }
+
+    fn peer_at_hand(self, rank: i32) -> Option<Proc> {
+        self.peer(rank).ok()
+    }
 }
 
 impl Peer for Proc {

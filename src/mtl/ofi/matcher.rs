@@ -7,7 +7,9 @@ use super::{Body, Needs, Offer, Ofi, candidates, counters, reaching_devices, sel
 use crate::config::{self, TagMode};
 use crate::error::{Error, Result};
 use crate::fabric::{Library, Place, Standing, View};
-use crate::mtl::{self, Claim, Counter, Envelope, Keep, Limits, Refusal, Selector, Setting, Upcalls};
+use crate::mtl::{
+    self, Claim, Counter, Envelope, Keep, Limits, Progress, Refusal, Selector, Setting, Upcalls,
+};
 use crate::wire::tag::{Full, Layout, One, Two};
 
 /// The component.
@@ -117,7 +119,6 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
         self.ofi.remove_comm(comm);
     }
 
-    #[inline(always)]
     fn send(
         &self,
         comm: H::Comm,
@@ -129,7 +130,6 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
         self.ofi.send::<L>(comm, dest, tag, view, synchronous)
     }
 
-    #[inline(always)]
     fn isend(
         &self,
         comm: H::Comm,
@@ -141,7 +141,6 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
         self.ofi.isend::<L>(comm, dest, tag, place, synchronous)
     }
 
-    #[inline(always)]
     fn irecv(&self, comm: H::Comm, source: Selector, tag: Selector, place: Place<Body<H>>) -> Result<()> {
         self.ofi.irecv::<L>(comm, source, tag, place)
     }
@@ -164,8 +163,31 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
         self.ofi.cancel::<L>(receive);
     }
 
-    #[inline(always)]
     fn progress(&self) -> usize {
         self.ofi.advance::<L>()
+    }
+
+    #[inline(always)]
+    fn send_at_once(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
+        self.ofi.send_at_once::<L>(comm, dest, tag, view)
+    }
+
+    #[inline(always)]
+    fn isend_at_once(&self, comm: H::Comm, dest: i32, tag: i32, place: Place<Body<H>>) -> bool {
+        self.ofi.isend_at_once::<L>(comm, dest, tag, place)
+    }
+
+    #[inline(always)]
+    fn irecv_at_once(&self, comm: H::Comm, source: Selector, tag: Selector, place: Place<Body<H>>) -> bool {
+        self.ofi.irecv_at_once::<L>(comm, source, tag, place)
+    }
+
+    #[inline(always)]
+    fn progress_at_once(&self) -> Progress {
+        self.ofi.advance_at_once::<L>()
+    }
+
+    fn idle(&self) -> usize {
+        self.ofi.idle::<L>()
     }
 }

@@ -41,16 +41,16 @@ pub use select::{Needs, Offer, allowed, candidates, reaching_devices, select};
 pub use unexpected::MessageKey;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
-    Address, AddressVector, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList, Pause,
-    Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
+    Address, AddressVector, Alone, Bar, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList,
+    Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
-use crate::mtl::{Communicator, Outcome, Peer, Upcalls};
-use crate::sync::EngineCell;
+use crate::mtl::{Communicator, Outcome, Peer, Progress, Request, Upcalls};
+use crate::sync::{Bars, EngineCell};
 use crate::wire::tag::Layout;
 use answer::Answers;
 use body::{Failed, Op};
@@ -65,8 +65,8 @@ pub struct Ofi<H: Upcalls> {
     pool: Pool<Body<H>>,
     /// What we owe to peers and the provider could not take at once.
     outbox: EngineCell<Vec<Outgoing>>,
-    /// Whether there is any.
-    deferred: AtomicBool,
+    /// Whether there is any, or receives wait for room.
+    deferred: Bar,
     /// Probes, to be counted off.
     probes: AtomicU32,
     exchange: Exchange<H>,
@@ -102,6 +102,12 @@ enum Outgoing {
     Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
+/// What keeps receives off the short path ([`Unexpected::long_way`]).
+const LONG_WAY: Bars = Bars::number(0);
+/// What keeps progress off it: what is owed, and that there are several contexts.
+const DEFERRED: Bars = Bars::number(1);
+const SEVERAL: Bars = Bars::number(2);
+
 /// The most that the host's users may ask to be read at once.
 const MOST_EVENTS: usize = 100;
 
@@ -122,6 +128,9 @@ impl<H: Upcalls> Ofi<H> {
         let ready = Ready { contexts, queue_size: offer.info.queue_depth().clamp(batch, 65_536), batch };
         let endpoint = Endpoint::open(&domain, &info, &addresses, &ready)?;
         let overlap = !endpoint.first().takes_turns();
+        let bar = |bars| endpoint.first().bar(bars);
+        let (deferred, long_way) = (bar(DEFERRED), bar(LONG_WAY));
+        bar(SEVERAL).set(config.scalable, Ordering::Relaxed);
         let ofi = Self {
             inject_size: offer.info.inject_size(),
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
@@ -135,10 +144,10 @@ impl<H: Upcalls> Ofi<H> {
             addresses,
             pool: Pool::default(),
             outbox: EngineCell::new(Vec::new()),
-            deferred: AtomicBool::new(false),
+            deferred,
             probes: AtomicU32::new(0),
             exchange: Exchange::new(),
-            unexpected: Unexpected::new(&offer.info, overlap, config.scalable),
+            unexpected: Unexpected::new(&offer.info, overlap, config.scalable, long_way),
             answers: Answers::new(),
             ready: body::Ready::new(),
             peers: EngineCell::new(()),
@@ -194,9 +203,9 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// The peer's address, if it is known already.
-    #[inline]
+    #[inline(always)]
     fn known(&self, comm: H::Comm, rank: i32) -> Option<Address> {
-        noted(comm.peer(rank).ok()?.note())
+        noted(comm.peer_at_hand(rank)?.note())
     }
 
     /// The context that serves a communicator, the same at every member.
@@ -209,20 +218,45 @@ impl<H: Upcalls> Ofi<H> {
         if index == 0 { self.endpoint.first() } else { &self.endpoint.others()[index - 1] }
     }
 
-    /// As [`advance`](Self::advance), out of line.
+    /// Progress from within, on the short path where that will do.
     #[inline(never)]
     fn progress<L: Layout>(&self) -> usize {
-        self.advance::<L>()
+        match self.advance_at_once::<L>() {
+            Progress::One => 1,
+            Progress::Idle => self.idle::<L>(),
+            Progress::Unknown => self.advance::<L>(),
+        }
+    }
+
+    /// The short path: one receive has ended well, where the user wants it, and nothing else is to be done.
+    #[inline(always)]
+    pub fn advance_at_once<L: Layout>(&self) -> Progress {
+        let is_plain = |body: &Body<H>, bits| matches!(body, Body::Receive { .. }) && bits & L::SYNC == 0;
+        match self.endpoint.first().poll_at_once(DEFERRED.and(SEVERAL), is_plain) {
+            Alone::One { loan, len, data, tag } => {
+                loan.end().received(envelope::<L>(tag, data, len), Outcome::Success);
+                Progress::One
+            }
+            Alone::Nothing => Progress::Idle,
+            Alone::More => Progress::Unknown,
+        }
+    }
+
+    /// The short path has found nothing.
+    pub fn idle<L: Layout>(&self) -> usize {
+        if self.unexpected.is_time() {
+            self.take_over::<L>();
+        }
+        0
     }
 
     /// Reads and dispatches completions until the queues are drained; returns how many.
-    #[inline(always)]
     pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
         if count == 0 && self.unexpected.is_time() {
             self.take_over::<L>();
         }
-        if self.scalable || self.deferred.load(Ordering::Relaxed) {
+        if self.scalable || self.deferred.is_set(Ordering::Relaxed) {
             count + self.progress_rest::<L>()
         } else {
             count
@@ -231,7 +265,7 @@ impl<H: Upcalls> Ofi<H> {
 
     #[inline(never)]
     fn progress_rest<L: Layout>(&self) -> usize {
-        if self.deferred.load(Ordering::Relaxed) {
+        if self.deferred.is_set(Ordering::Relaxed) {
             self.flush_outbox::<L>();
             if self.fetch_rest::<L>() {
                 self.post_waiting();
@@ -355,7 +389,7 @@ impl<H: Upcalls> Ofi<H> {
     #[cold]
     fn flush_outbox<L: Layout>(&self) {
         let waiting = self.outbox.with(|outbox| {
-            self.deferred.store(false, Ordering::Relaxed);
+            self.deferred.set(false, Ordering::Relaxed);
             std::mem::take(outbox)
         });
         for outgoing in waiting {
@@ -374,7 +408,7 @@ impl<H: Upcalls> Ofi<H> {
         match (posted, outgoing) {
             (Ok(()), _) => {}
             (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
-                self.deferred.store(true, Ordering::Relaxed);
+                self.deferred.set(true, Ordering::Relaxed);
                 outbox.push(outgoing);
             }),
             (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {

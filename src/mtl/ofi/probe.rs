@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
 use super::unexpected::{Peeked, Sight};
-use super::{Body, Ofi, counters, envelope};
+use super::{Body, LONG_WAY, Ofi, counters, envelope};
 use crate::error::{Error, Result};
 use crate::fabric::{
     Address, Completion, Failure, Id, Late, Pause, Peek, PostError, Trouble, Unposted, Wanted, sys,
@@ -55,8 +55,8 @@ impl<H: Upcalls> Ofi<H> {
         if !self.is_probe_ready::<L>() {
             return Peek::Unasked;
         }
-        let (barred, pending) = (&self.unexpected.long_way, &self.unexpected.probes);
-        let peek = self.endpoint.first().peek_at_once(barred, pending, wanted);
+        let pending = &self.unexpected.probes;
+        let peek = self.endpoint.first().peek_at_once(LONG_WAY, pending, wanted);
         if !matches!(peek, Peek::Unasked) {
             counters::PROBES.add(1);
         }

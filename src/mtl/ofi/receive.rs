@@ -3,18 +3,45 @@
 use std::sync::atomic::Ordering;
 
 use super::body::{Failed, Op, Seen};
-use super::{Body, Ofi, counters, envelope};
+use super::{Body, LONG_WAY, Ofi, counters, envelope};
 use crate::error::Result;
 use crate::fabric::{Address, Ended, Failure, Place, Standing};
 use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Selector};
 
 impl<H: Upcalls> Ofi<H> {
+    /// The short path: from a known peer, into one piece of memory, at the first try. If false, the place is to be
+    /// made again.
+    #[inline(always)]
+    pub fn irecv_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        place: Place<Body<H>>,
+    ) -> bool {
+        let Some(from) = self.source::<L>(comm, source) else { return false };
+        let want = L::receive(comm.context_id(), source, tag);
+        let body = Body::Receive { comm };
+        self.endpoint.first().recv_at_once(LONG_WAY, from, want.bits, want.ignore, place, body)
+    }
+
+    /// Whom a receive matches, as far as that is known. Where the source is in the tag the address need not match too.
+    #[inline(always)]
+    fn source<L: Layout>(&self, comm: H::Comm, source: Selector) -> Option<Address> {
+        if !L::DIRECTED {
+            return Some(Address::ANY);
+        }
+        match self.known(comm, source.0) {
+            None if source.is_any() => Some(Address::ANY),
+            known => known,
+        }
+    }
+
     /// Posts a receive.
     ///
     /// # Errors
     /// The peer is unknown, or the provider refuses the receive. Then the request is not completed.
-    #[inline(always)]
     pub fn irecv<L: Layout>(
         &self,
         comm: H::Comm,
@@ -23,28 +50,17 @@ impl<H: Upcalls> Ofi<H> {
         place: Place<Body<H>>,
     ) -> Result<()> {
         let operation = place.install(Body::Receive { comm });
-        match self.irecv_at_once::<L>(comm, source, tag, operation) {
+        let want = L::receive(comm.context_id(), source, tag);
+        let posted = match self.source::<L>(comm, source) {
+            Some(from) => {
+                self.endpoint.first().recv_in_place(LONG_WAY, from, want.bits, want.ignore, operation)
+            }
+            None => Err(operation),
+        };
+        match posted {
             Ok(()) => Ok(()),
             Err(operation) => self.irecv_slowly::<L>(comm, source, tag, operation),
         }
-    }
-
-    /// The short path: from a known peer, into one piece of memory, at the first try. Else the operation comes back.
-    #[inline(always)]
-    fn irecv_at_once<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        tag: Selector,
-        operation: Op<H>,
-    ) -> std::result::Result<(), Op<H>> {
-        let want = L::receive(comm.context_id(), source, tag);
-        // Where the source is in the tag the address need not match too.
-        let from =
-            if L::DIRECTED && !source.is_any() { self.known(comm, source.0) } else { Some(Address::ANY) };
-        let Some(from) = from else { return Err(operation) };
-        let barred = &self.unexpected.long_way;
-        self.endpoint.first().recv_in_place(barred, from, want.bits, want.ignore, operation)
     }
 
     /// Makes a receive hold its room: the user's buffer as it lies, on a device with a registration, or

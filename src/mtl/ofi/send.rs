@@ -6,7 +6,7 @@ use super::doubt::{self, Doubt};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Payload, Place, PostError, Source, Unposted, View};
+use crate::fabric::{Address, Context, Payload, Place, PostError, Source, Unposted, View};
 use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Request, Upcalls};
 use crate::wire::tag::Layout;
@@ -68,9 +68,16 @@ impl<H: Upcalls> Ofi<H> {
         Ok(buffer)
     }
 
-    /// The short path: to a known peer, in one piece, injected at the first try. All else is false.
+    /// To a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
-    fn inject_at_once<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
+    fn inject_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        view: View<'_, H::Conv>,
+        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> bool,
+    ) -> bool {
         if comm.is_global()
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = view.payload()
@@ -78,20 +85,34 @@ impl<H: Upcalls> Ofi<H> {
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);
-            return self
-                .endpoint
-                .first()
-                .inject(bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64))
-                .is_ok();
+            return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
         }
         false
+    }
+
+    /// The short path: injected at the first try, where this thread has the context at once. Else false.
+    #[inline(always)]
+    pub fn send_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        view: View<'_, H::Conv>,
+    ) -> bool {
+        self.inject_once::<L>(comm, dest, tag, view, Context::inject_at_once)
+    }
+
+    /// The same, after other threads.
+    fn inject_in_turn<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
+        self.inject_once::<L>(comm, dest, tag, view, |context, bytes, to, bits, data| {
+            context.inject(bytes, to, bits, data).is_ok()
+        })
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
     ///
     /// # Errors
     /// The peer is unknown, the message too long or not to be packed, or the provider failed to send it.
-    #[inline(always)]
     pub fn send<L: Layout>(
         &self,
         comm: H::Comm,
@@ -100,21 +121,9 @@ impl<H: Upcalls> Ofi<H> {
         view: View<'_, H::Conv>,
         synchronous: bool,
     ) -> Result<()> {
-        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, view) {
+        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, view) {
             return Ok(());
         }
-        self.send_slowly::<L>(comm, dest, tag, view, synchronous)
-    }
-
-    #[inline(never)]
-    fn send_slowly<L: Layout>(
-        &self,
-        comm: H::Comm,
-        dest: i32,
-        tag: i32,
-        view: View<'_, H::Conv>,
-        synchronous: bool,
-    ) -> Result<()> {
         let target = self.target::<L>(comm, dest, tag, self.index_at::<L>(comm, dest)?)?;
         self.fits(view.size())?;
         if let Some(bytes) = view.payload() {
@@ -253,12 +262,28 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
+    /// The short path, as that of a blocking send; the request is completed then. If false, its place is to be made
+    /// again.
+    #[inline(always)]
+    pub fn isend_at_once<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        place: Place<Body<H>>,
+    ) -> bool {
+        let sent = self.send_at_once::<L>(comm, dest, tag, place.loan().view());
+        if sent {
+            place.into_loan().end().sent(Outcome::Success);
+        }
+        sent
+    }
+
     /// Sends; the request completes when the buffer may be used again.
     ///
     /// # Errors
     /// The peer is unknown, the message too long or not to be packed, or the provider refuses it. Then the
     /// request is not completed.
-    #[inline(always)]
     pub fn isend<L: Layout>(
         &self,
         comm: H::Comm,
@@ -268,22 +293,10 @@ impl<H: Upcalls> Ofi<H> {
         synchronous: bool,
     ) -> Result<()> {
         // Tried once: spinning here while the peer spins in its own send would hang both.
-        if !synchronous && self.inject_at_once::<L>(comm, dest, tag, place.loan().view()) {
+        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, place.loan().view()) {
             place.into_loan().end().sent(Outcome::Success);
             return Ok(());
         }
-        self.isend_slowly::<L>(comm, dest, tag, place, synchronous)
-    }
-
-    #[inline(never)]
-    fn isend_slowly<L: Layout>(
-        &self,
-        comm: H::Comm,
-        dest: i32,
-        tag: i32,
-        place: Place<Body<H>>,
-        synchronous: bool,
-    ) -> Result<()> {
         let operation = place.install(Body::Send);
         let send = Waiting { operation, dest, tag, synchronous };
         match self.index_or_wait::<L>(comm, send)? {

@@ -19,7 +19,7 @@ use super::claimed::{Claimed, Unfetched};
 use super::waiting::Posting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Id, Info};
+use crate::fabric::{Address, Bar, Id, Info};
 use crate::mtl::{Envelope, Outcome, Request, Upcalls};
 use crate::sync::EngineCell;
 use crate::wire::tag::{Layout, Pattern, Selector};
@@ -49,7 +49,7 @@ pub(super) struct Unexpected<H: Upcalls> {
     /// Receives take the long way: there are messages or receives here, or calls of other threads that might
     /// make some overlap with the receive, or the endpoint has several contexts. Where calls do not overlap
     /// this is looked at within the call: it is set before the first message is claimed.
-    pub(super) long_way: AtomicBool,
+    pub(super) long_way: Bar,
     always: bool,
     /// Receives off the short path, and probes, come here first even while there is nothing to look at: another
     /// thread may take messages over at any time. Several contexts are used apart from one another instead.
@@ -128,16 +128,17 @@ pub(super) struct Peeked<H: Upcalls> {
 }
 
 impl<H: Upcalls> Unexpected<H> {
-    pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool) -> Self {
+    pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool, long_way: Bar) -> Self {
         let needed = matches!(info.provider(), "net" | "tcp");
         let limited = info.provider().ends_with("ofi_rxm");
         let always = scalable || ((needed || limited) && overlap);
+        long_way.set(always, Ordering::Relaxed);
         let every_bit = u64::MAX >> info.mem_tag_format().leading_zeros().min(63);
         Self {
             needed,
             waiting: AtomicBool::new(false),
             watch: AtomicBool::new(needed),
-            long_way: AtomicBool::new(always),
+            long_way,
             always,
             guarded: !scalable,
             limited,
@@ -159,12 +160,12 @@ impl<H: Upcalls> Unexpected<H> {
     /// over. Then [`end_probe`](Self::end_probe) must follow.
     #[inline]
     pub(super) fn begin_probe(&self) -> bool {
-        if self.long_way.load(Ordering::Relaxed) || self.is_time() {
+        if self.long_way.is_set(Ordering::Relaxed) || self.is_time() {
             return false;
         }
         // SYNC POINT: probes (the other half is in `take_over`): either sees what the other has written
         self.probes.fetch_add(1, Ordering::SeqCst);
-        if self.long_way.load(Ordering::SeqCst) {
+        if self.long_way.is_set(Ordering::SeqCst) {
             self.end_probe();
             return false;
         }
@@ -225,7 +226,7 @@ impl<H: Upcalls> Queue<H> {
         let waiting = self.is_awaiting();
         let here = waiting || self.has_messages() || self.is_fetching() || self.held_up;
         let long_way = unexpected.always || self.taking_over || here;
-        unexpected.long_way.store(long_way, Ordering::Relaxed);
+        unexpected.long_way.set(long_way, Ordering::Relaxed);
         unexpected.waiting.store(waiting, Ordering::Relaxed);
         if waiting {
             unexpected.patience.store(PATIENCE_OF_WAITING, Ordering::Relaxed);
@@ -329,7 +330,7 @@ impl<H: Upcalls> Ofi<H> {
                 return false;
             }
             // SYNC POINT: probes (the other half is in `begin_probe`)
-            unexpected.long_way.store(true, Ordering::SeqCst);
+            unexpected.long_way.set(true, Ordering::SeqCst);
             // A probe of the short path looks at the one and counts in the other within one turn.
             queue.held_up = self.endpoint.first().in_turn(|| unexpected.probes.load(Ordering::SeqCst)) != 0;
             if queue.held_up {

@@ -175,7 +175,7 @@ impl<H: Upcalls> Ofi<H> {
         match self.post_once(posting) {
             Step::Refused(posting, PostError::TryAgain) => {
                 queue.wait(posting, unexpected);
-                self.deferred.store(true, Ordering::Relaxed);
+                self.deferred.set(true, Ordering::Relaxed);
                 Step::Done
             }
             step => step,
@@ -292,7 +292,7 @@ impl<H: Upcalls> Ofi<H> {
         while let Some(refused) = unexpected.queue.with(|queue| {
             let kept = self.keep_reserve(queue);
             if !kept {
-                self.deferred.store(true, Ordering::Relaxed);
+                self.deferred.set(true, Ordering::Relaxed);
             }
             while kept
                 && !queue.taking_over
@@ -311,7 +311,7 @@ impl<H: Upcalls> Ofi<H> {
                 }
             }
             if queue.is_awaiting() {
-                self.deferred.store(true, Ordering::Relaxed);
+                self.deferred.set(true, Ordering::Relaxed);
             }
             queue.show(unexpected);
             None

@@ -30,9 +30,10 @@
 //! it, and sends short ones from then on, but for protected packets.
 //!
 //! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
-//! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the bytes 16 to
-//! 39, the extension, filled up with zeros to whole words, and at last the bytes 1 to 7. So the state after the
-//! first part is kept, and a packet costs its own words ([`Tagging`]). A protected packet is encrypted and
+//! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the stamps (16 to
+//! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
+//! sequence number, that second word, if there is one, and at last the bytes 1 to 7. So the state after the first
+//! part is kept, and a packet costs its own words ([`Tagging`]), one of a run only the last three. A protected packet is encrypted and
 //! authenticated as a whole instead: [`protection`](super::protection). Bytes behind either are padding of the
 //! link and mean nothing.
 //!

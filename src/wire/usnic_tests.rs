@@ -146,7 +146,11 @@ fn the_tag_is_siphash_of_the_other_bytes_those_of_the_connection_first() {
         let bytes = sealed(&long, b"");
         let padded =
             |bytes: &[u8]| [bytes, &[0; 8][..bytes.len().next_multiple_of(8) - bytes.len()]].concat();
-        let parts = [&bytes[40..64], &bytes[16..40], &padded(&bytes[64..]), &bytes[1..8]];
+        let extension = padded(&bytes[64..]);
+        let (first, rest) = extension.split_at(extension.len().min(8));
+        let (second, rest) = rest.split_at(rest.len().min(8));
+        let words = [&bytes[32..40], first, rest, &bytes[24..32], second].concat();
+        let parts = [&bytes[40..64], &bytes[16..24], &words, &bytes[1..8]];
         // The header says whether it is long; all else is the same with a short one.
         let mut hasher = SipHasher24::new_with_key(&KEY);
         hasher.write(&parts.concat());

@@ -106,6 +106,9 @@ impl<M: Memory> Engine<M> {
                 self.immediate_acks.pop_front();
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
                     endpoint.receive.ack.immediate = false;
+                    if let Some(due) = endpoint.receive.ack.repeat(self.now, self.limits.ack_delay) {
+                        self.delayed_acks.push_back((due, index));
+                    }
                 }
             }
             self.counters.num_ack_sends.add(1);

@@ -183,7 +183,8 @@ impl<M: Memory> Engine<M> {
     pub fn handle_too_big(&mut self, endpoint: EndpointId, limit: usize, now: Instant) {
         self.settle(now);
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
-            endpoint.send.path.handle_too_big(limit.saturating_sub(self.limits.trailer), now);
+            let longest = (limit + endpoint.saved()).saturating_sub(self.limits.trailer);
+            endpoint.send.path.handle_too_big(longest, now);
         }
     }
 

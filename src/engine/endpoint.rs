@@ -11,7 +11,7 @@ use super::send_half::{Blocked, SendHalf};
 use super::slab::Roster;
 use super::time::{Instant, MILLI};
 use super::timers::{Timer, Timers};
-use crate::wire::usnic::{Sender, Tagging, course};
+use crate::wire::usnic::{HEADER_LEN, SHORT_HEADER_LEN, Sender, Tagging, course};
 
 /// How often a peer that we only wait for is asked whether it lives.
 const KEEPALIVE: u64 = 500 * MILLI;
@@ -54,7 +54,8 @@ pub(super) struct Endpoint {
     pub(super) received_tags: Tagging,
     /// The same of ours, with what we know of it.
     pub(super) sent_tags: Tagging,
-    /// It has called us by our slot: it knows who we are.
+    /// It has called us by our slot: it knows who we are, and our headers are short. Those of protected packets stay
+    /// long.
     pub(super) is_introduced: bool,
 
     pub(super) send: SendHalf,
@@ -136,6 +137,19 @@ impl Endpoint {
             self.received_tags = Tagging::new(&own.key, self.own_slot, self.peer_connection, &peer);
             self.course = course(self.own_slot, self.peer_connection);
         }
+    }
+
+    /// The peer has called us by our slot: from now on our headers are short.
+    #[cold]
+    pub(super) fn introduce(&mut self) {
+        if !std::mem::replace(&mut self.is_introduced, true) {
+            self.send.path.note_shorter_headers(self.saved());
+        }
+    }
+
+    /// Bytes by which our headers are shorter than long ones.
+    pub(super) const fn saved(&self) -> usize {
+        if self.is_introduced { HEADER_LEN - SHORT_HEADER_LEN } else { 0 }
     }
 
     /// What our long headers say of us.

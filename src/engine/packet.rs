@@ -1,7 +1,7 @@
 //! What packets say: what leaves and what has come. Values without an engine.
 
 use super::interface::Piece;
-use super::time::Instant;
+use super::time::{Instant, MILLI};
 use crate::wire::usnic::{Body, Flags, Repr};
 
 /// What one packet says.
@@ -77,6 +77,16 @@ impl AckInfo {
     pub(super) fn of(repr: &Repr, arrival: Arrival) -> Self {
         let &Repr { flags, stamp, echo, credit, seq, ack, .. } = repr;
         Self { flags, stamp, echo, credit, seq, ack, arrival }
+    }
+
+    /// Whether it has waited here so long, or perhaps, that its sender has begun to wait longer and longer.
+    #[inline(always)]
+    pub(super) fn has_waited_long(&self, now: Instant) -> bool {
+        match self.arrival {
+            Arrival::Read(_) => false,
+            Arrival::Noted(at) => now.since(at) > MILLI,
+            Arrival::Unknown => true,
+        }
     }
 
     /// How late it is read now, if that was noted.

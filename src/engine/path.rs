@@ -28,7 +28,7 @@ const RESENDS: u8 = 3;
 /// So many long segments whose data has arrived only when it was cut anew make a black hole.
 const RECUT: u32 = 3;
 
-/// The width of one path, in bytes of datagrams, headers of UDP and below not included.
+/// The width of one path, in bytes of datagrams, headers of UDP and below not included, and ours counted as long ones.
 #[derive(Debug)]
 pub(super) struct Path {
     /// What both ends could send.
@@ -58,6 +58,13 @@ impl Path {
             suspected: false,
             recut: 0,
         }
+    }
+
+    /// Headers are shorter by so many bytes from now on. All lengths here are those that datagrams would have with
+    /// headers as before.
+    pub(super) const fn note_shorter_headers(&mut self, less: usize) {
+        self.whole += less;
+        self.width += less;
     }
 
     /// The longest datagram that is known to get there.

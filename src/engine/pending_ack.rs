@@ -82,6 +82,9 @@ pub(super) struct PendingAck {
     retransmission: bool,
     /// Something came again: an acknowledgement must have been lost.
     duplicate: bool,
+    /// What came had waited here for long. Its sender has asked again at intervals that double, and if the
+    /// acknowledgement is lost, the next time is as far away as the absence was long. So another one follows.
+    repeats: bool,
     /// What the next packet repeats.
     echo: Option<Echo>,
 }
@@ -95,6 +98,7 @@ impl PendingAck {
     #[inline(always)]
     pub(super) fn note_packet(&mut self, packet: &AckInfo, read: Instant) {
         self.retransmission |= packet.flags.has(Flags::RETRANSMISSION);
+        self.repeats |= packet.has_waited_long(read);
         // How long it had waited here is not the network's.
         let Some(arrived) = packet.arrival.at() else { return };
         let this = Echo { stamp: packet.stamp, arrived, read };
@@ -171,6 +175,13 @@ impl PendingAck {
         };
         self.unreported = more;
         first
+    }
+
+    /// An explicit acknowledgement leaves now: when it is to be said again, if nothing else says it before.
+    pub(super) fn repeat(&mut self, now: Instant, delay: u64) -> Option<Instant> {
+        let repeats = std::mem::take(&mut self.repeats);
+        self.due = repeats.then(|| now.plus(delay));
+        self.due
     }
 
     /// Whether one bitmap was not enough.
@@ -283,6 +294,23 @@ mod tests {
             pending.take(at_once.has_gap, now);
             assert_eq!(pending.immediate, at_once.has_gap || !at_once.is_new);
         }
+    }
+
+    #[test]
+    fn what_has_waited_for_long_is_acknowledged_twice() {
+        let at = |micros: u64| Instant::from_nanos(micros * MICRO);
+        let after = |arrival, now| {
+            let flags = Flags::default();
+            let info = AckInfo { flags, stamp: 5, echo: 0, credit: 0, seq: 0, ack: 0, arrival };
+            let mut pending = PendingAck::default();
+            pending.note_packet(&info, now);
+            pending.take(false, now);
+            (pending.repeat(now, 50), pending.repeat(now, 50))
+        };
+        assert_eq!(after(Arrival::Read(at(9)), at(9)), (None, None));
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_009)), (None, None));
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_010)), (Some(at(1_010).plus(50)), None), "once");
+        assert_eq!(after(Arrival::Unknown, at(9)), (Some(at(9).plus(50)), None));
     }
 
     #[test]

@@ -65,7 +65,9 @@ impl<M: Memory> Engine<M> {
         if !packet.is_genuine_fragment(&endpoint.received_tags) {
             return None;
         }
-        endpoint.is_introduced = true;
+        if !endpoint.is_introduced {
+            endpoint.introduce();
+        }
         endpoint.receive.window.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
@@ -208,7 +210,9 @@ impl<M: Memory> Engine<M> {
             return Err(Stranger::Stale);
         }
         if endpoint.peer_connection == repr.connection && endpoint.peer_slot == sender.slot {
-            endpoint.is_introduced |= repr.receiver_slot != 0;
+            if repr.receiver_slot != 0 && !self.limits.protect {
+                endpoint.introduce();
+            }
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
         let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
@@ -222,7 +226,9 @@ impl<M: Memory> Engine<M> {
             endpoint.peer_connection = repr.connection;
             endpoint.peer_slot = sender.slot;
             endpoint.used = true;
-            endpoint.is_introduced = repr.receiver_slot != 0;
+            if repr.receiver_slot != 0 && !self.limits.protect {
+                endpoint.introduce();
+            }
             endpoint.note_names(&self.identity);
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }

@@ -128,7 +128,7 @@ impl<M: Memory> Engine<M> {
         let run = Joined::parse(bytes, size).filter(|_| !self.limits.protect)?;
         let (Key { index, .. }, endpoint) = self.expected_from(&run.first)?;
         let run = run.genuine(&endpoint.received_tags)?;
-        endpoint.is_introduced = true;
+        endpoint.introduce();
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
         info.flags = info.flags.with(Flags::ASKS, run.asks);

@@ -531,7 +531,7 @@ impl Endpoint {
             length: packet.length,
             connection: self.connection,
             receiver_slot: self.peer_slot,
-            sender: if self.is_introduced && !limits.protect { None } else { Some(self.own_name(identity)) },
+            sender: if self.is_introduced { None } else { Some(self.own_name(identity)) },
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,

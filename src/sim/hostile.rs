@@ -86,7 +86,7 @@ fn of_a_million_forgeries_none_is_accepted() {
             1 => {
                 let mut bytes: Vec<u8> = (0..96 + random.below(60)).map(|_| random.number() as u8).collect();
                 let form = [0, 0x80][random.below(2) as usize];
-                bytes[..3].copy_from_slice(&[VERSION, form | 1 + random.below(10) as u8, 1]);
+                bytes[..3].copy_from_slice(&[VERSION, form | (1 + random.below(10) as u8), 1]);
                 bytes[4..6].copy_from_slice(&[0, 0]);
                 bytes[46..48].copy_from_slice(&[0, 0]);
                 bytes

@@ -93,7 +93,7 @@ mod tests {
         use siphasher::sip::SipHasher24;
         use std::hash::Hasher;
         let key = *b"sixteen bytes...";
-        let bytes: Vec<u8> = (0..600_u32).map(|at| (at * at >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..600_u32).map(|at| ((at * at) >> 3) as u8).collect();
         for len in 0..bytes.len() {
             let mut hasher = SipHasher24::new_with_key(&key);
             hasher.write(&bytes[..len]);

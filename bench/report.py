@@ -221,6 +221,8 @@ GOALS = [
     Goal("bandwidth not below TCP's", "bandwidth", "tcp", *ANY, 1 + EVEN),
     Goal("message rate not below TCP's", "rate", "tcp", *ANY, 1 + EVEN),
     Goal("bandwidth from 1 MiB on at least 0.8 of bare UDP", "bandwidth", "udp", 1 << 20, 1 << 40, 1.25),
+    Goal("bandwidth of what is protected, from 1 MiB on, at least 0.6 of what is not", "bandwidth", "plain", 1 << 20,
+         1 << 40, 1 / 0.6),
 ]
 RESENDS = 0.01
 GOODPUT = {1: 0.8, 5: 0.5}

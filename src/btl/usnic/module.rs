@@ -605,15 +605,14 @@ impl State {
 
     /// Hands to the link what the engine wants sent.
     fn transmit(&mut self, mut now: Instant) {
-        if self.engine.is_protected() {
-            let Self { engine, link, routes, arrivals, .. } = self;
-            if protected::transmit(engine, link.as_mut(), routes, arrivals, now) {
-                self.note_use(now);
-            }
-            return;
-        }
         let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
+            if self.engine.is_protected() {
+                let Self { engine, link, routes, arrivals, .. } = self;
+                protected::transmit(datagram, engine, link.as_mut(), routes, arrivals, now);
+                posted = true;
+                break;
+            }
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             posted = true;
             if datagram.following > 0 {

@@ -183,6 +183,8 @@ pub struct Btl {
     pub copy_limit: usize,
     /// First port to try; 0: any (`btl_usnic_base_udp_port`).
     pub base_port: u16,
+    /// How long a look at a socket may poll the device's queue; zero: not at all (`btl_usnic_busy_poll`).
+    pub busy_poll: Duration,
     /// How ways to peers are checked; `None`: not at all (`btl_usnic_connectivity_check`).
     pub check: Option<Check>,
     /// How many datagrams may wait.

@@ -19,7 +19,7 @@ use super::receive_half::ReceiveHalf;
 use super::slab::Slab;
 use super::time::{Instant, MICRO};
 use super::timers::Timer;
-use super::window::{Order, Segment, State};
+use super::window::{Order, Run, Segment, State};
 use crate::wire::usnic::{Bitmap, Body, Flags, Kind, MAX_HEADER_LEN, header_len};
 use std::collections::VecDeque;
 
@@ -250,7 +250,10 @@ impl<M: Memory> Engine<M> {
         while endpoint.send.window.base() < info.ack {
             let Some(segment) = endpoint.send.window.pop() else { break };
             news = true;
-            if segment.state != State::Arrived {
+            if segment.is_plain() {
+                let run = endpoint.send.window.pop_run(segment, info.ack);
+                ledger.note_run(endpoint, &run, at);
+            } else if segment.state != State::Arrived {
                 ledger.note_arrival(endpoint, &segment, at, acks_retransmission);
             }
         }
@@ -344,21 +347,40 @@ impl<M> Ledger<'_, M> {
             }
             endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
             endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
-            if endpoint.send.congestion.note_arrived(segment.sent, at, least) == Outcome::Shrunk {
+            if endpoint.send.congestion.note_arrived(1, segment.sent, at, least) == Outcome::Shrunk {
                 self.counters.num_congestion_events.add(1);
             }
         }
-        self.release(endpoint, segment.operation);
+        self.release(endpoint, segment.operation, 1);
     }
 
-    /// One segment less of an operation is open; perhaps that was all.
+    /// The same for segments of one operation that were sent together, once each.
     #[inline(always)]
-    fn release(&mut self, endpoint: &mut Endpoint, place: u32) {
+    fn note_run(&mut self, endpoint: &mut Endpoint, run: &Run, at: Instant) {
+        let &Run { last: ref segment, count, longest, charge } = run;
+        endpoint.send.note_landed_together(count, charge);
+        if segment.channel == Channel::Data {
+            *self.expected = self.expected.saturating_sub(count);
+            endpoint.took_longest |= longest as usize + MAX_HEADER_LEN >= endpoint.send.path.width();
+            endpoint.send.path.note_arrived(header_len(segment.kind) + longest as usize, segment.sent);
+        }
+        endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
+        endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
+        let least = endpoint.send.rtt.min();
+        if endpoint.send.congestion.note_arrived(count, segment.sent, at, least) == Outcome::Shrunk {
+            self.counters.num_congestion_events.add(1);
+        }
+        self.release(endpoint, segment.operation, count as u32);
+    }
+
+    /// So many segments less of an operation are open; perhaps that was all.
+    #[inline(always)]
+    fn release(&mut self, endpoint: &mut Endpoint, place: u32, count: u32) {
         if place == Segment::NOBODY {
             return;
         }
         let Some(operation) = self.operations.at_mut(place) else { return };
-        operation.open = operation.open.saturating_sub(1);
+        operation.open = operation.open.saturating_sub(count);
         if operation.open > 0 || operation.queued || !operation.whole {
             return;
         }

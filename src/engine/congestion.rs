@@ -64,10 +64,10 @@ impl<C: Controller> Congestion<C> {
         self.controller.note_lost();
     }
 
-    /// A segment sent at `sent` has arrived.
+    /// So many segments sent at `sent` have arrived.
     #[inline]
-    pub(super) fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome {
-        self.controller.note_arrived(sent, now, shortest)
+    pub(super) fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome {
+        self.controller.note_arrived(count, sent, now, shortest)
     }
 
     /// Nanoseconds between segments, where they are paced: a little less than the window needs. The
@@ -136,7 +136,7 @@ mod tests {
         fn note_lost(&mut self) {
             self.lossless = 0;
         }
-        fn note_arrived(&mut self, _: Instant, _: Instant, _: u64) -> Outcome {
+        fn note_arrived(&mut self, _: u64, _: Instant, _: Instant, _: u64) -> Outcome {
             Outcome::Steady
         }
         fn seek_least_round_trip(&mut self) {}

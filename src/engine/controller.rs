@@ -23,8 +23,8 @@ pub(super) trait Controller {
     fn note_round_trip(&mut self, sample: u64, late: Option<u64>);
     /// A segment was declared lost because others had overtaken it.
     fn note_lost(&mut self);
-    /// A segment sent at `sent` has arrived; `shortest` is the least round trip of late.
-    fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome;
+    /// So many segments sent at `sent` have arrived; `shortest` is the least round trip of late.
+    fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome;
     /// The least round trip is about to be forgotten, and should be looked for again.
     fn seek_least_round_trip(&mut self);
     /// Whether it still looks for the window that the path has room for.

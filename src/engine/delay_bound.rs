@@ -263,8 +263,8 @@ impl Controller for DelayBound {
 
     /// A round ends when a segment sent in it arrives.
     #[inline]
-    fn note_arrived(&mut self, sent: Instant, now: Instant, shortest: u64) -> Outcome {
-        self.delivered += 1;
+    fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome {
+        self.delivered += count;
         if sent < self.round || now == self.round {
             if now >= self.half {
                 (self.least, self.half) = (u64::MAX, Instant::from_nanos(u64::MAX));
@@ -336,7 +336,7 @@ mod tests {
             self.controller.note_round_trip(trip, Some(0));
             (0..lost).for_each(|_| self.controller.note_lost());
             self.controller.delivered += window - lost - 1;
-            self.controller.note_arrived(sent, self.now, self.base * MICRO)
+            self.controller.note_arrived(1, sent, self.now, self.base * MICRO)
         }
     }
 
@@ -386,7 +386,7 @@ mod tests {
             wire.now = wire.now.plus(1_000 * MICRO);
             wire.controller.note_limited();
             wire.controller.note_round_trip(1_000 * MICRO, Some(0));
-            wire.controller.note_arrived(sent, wire.now, 100 * MICRO);
+            wire.controller.note_arrived(1, sent, wire.now, 100 * MICRO);
             least = least.min(wire.controller.window);
         }
         assert!((LEAST..UNIT).contains(&least), "{least}");
@@ -403,7 +403,7 @@ mod tests {
         wire.now = wire.now.plus(300_000 * MICRO);
         wire.controller.note_limited();
         wire.controller.note_round_trip(300_000 * MICRO, Some(0));
-        assert_eq!(wire.controller.note_arrived(sent, wire.now, 34 * MICRO), Outcome::Shrunk);
+        assert_eq!(wire.controller.note_arrived(1, sent, wire.now, 34 * MICRO), Outcome::Shrunk);
         assert!(wire.controller.window * 100 / UNIT >= 34 * 85 * 4 / 5, "the wire is still filled");
     }
 

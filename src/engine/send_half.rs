@@ -176,6 +176,13 @@ impl SendHalf {
         self.in_flight_bytes -= u64::from(charge);
     }
 
+    /// So many segments, sent together, have arrived.
+    #[inline]
+    pub(super) fn note_landed_together(&mut self, count: u64, charge: u64) {
+        self.in_flight -= count;
+        self.in_flight_bytes -= charge;
+    }
+
     /// Withdraws a segment that is about to be sent again, if it is too long, or if its number is needed:
     /// when withdrawn data waits for room in the window, which the receiver may not be able to make
     /// before it has that data. Whether it is withdrawn now and was not before.

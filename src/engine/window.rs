@@ -53,6 +53,32 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) const NOBODY: u32 = u32::MAX;
+
+    /// Whether it was sent once, with data cut as it mostly is, and is under way.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.state == State::InFlight && self.resends == 0 && !self.recut && self.kind != Kind::Withdraw
+    }
+
+    /// Whether it left with the other, and is as plain.
+    #[inline]
+    fn is_like(&self, other: &Self) -> bool {
+        self.is_plain()
+            && (self.operation, self.kind, self.channel, self.sent)
+                == (other.operation, other.kind, other.channel, other.sent)
+    }
+}
+
+/// [Plain](Segment::is_plain) segments of one operation that follow each other and were sent together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// The last of them.
+    pub(super) last: Segment,
+    pub(super) count: u64,
+    /// Bytes of payload of the longest.
+    pub(super) longest: u32,
+    /// Bytes that they take up in the receiver's buffer.
+    pub(super) charge: u64,
 }
 
 /// The segments under way to one peer: a ring that grows on demand.
@@ -106,6 +132,24 @@ impl SendWindow {
         let segment = self.ring.pop_front()?;
         self.base += 1;
         Some(segment)
+    }
+
+    /// Takes the segments below `end` out that were sent together with one that has just been.
+    #[inline]
+    pub(super) fn pop_run(&mut self, first: Segment, end: u64) -> Run {
+        let mut run = Run { last: first, count: 1, longest: first.len, charge: u64::from(first.charge) };
+        let most = end.saturating_sub(self.base) as usize;
+        for next in self.ring.iter().take(most).take_while(|next| next.is_like(&first)) {
+            run.count += 1;
+            run.longest = run.longest.max(next.len);
+            run.charge += u64::from(next.charge);
+            run.last.transmission = next.transmission;
+        }
+        if run.count > 1 {
+            self.base += run.count - 1;
+            self.ring.drain(..run.count as usize - 1);
+        }
+        run
     }
 
     /// The segments with their numbers, oldest first.
@@ -436,6 +480,60 @@ mod tests {
         window.accept_void(3);
         assert_eq!((window.next(), window.has_gap(), window.withdrawn.len()), (4, false, 0));
         assert!(window.is_plain(4) && !window.withdraw(3));
+    }
+
+    #[test]
+    fn only_what_left_together_is_taken_out_together() {
+        let plain = Segment {
+            operation: 5,
+            kind: Kind::Chunk,
+            channel: Channel::Data,
+            state: State::InFlight,
+            resends: 0,
+            fast: false,
+            recut: false,
+            len: 100,
+            charge: 10,
+            offset: 0,
+            transmission: 40,
+            sent: Instant::from_nanos(7),
+        };
+        let different = [
+            Segment { operation: 6, ..plain },
+            Segment { kind: Kind::Put, ..plain },
+            Segment { channel: Channel::Priority, ..plain },
+            Segment { sent: Instant::from_nanos(8), ..plain },
+            Segment { state: State::Lost, ..plain },
+            Segment { state: State::Arrived, ..plain },
+            Segment { resends: 1, ..plain },
+            Segment { recut: true, ..plain },
+        ];
+        for other in different {
+            let mut window = SendWindow::default();
+            let last = Segment { len: 30, charge: 4, transmission: 42, ..plain };
+            for segment in [plain, Segment { transmission: 41, ..plain }, last, other] {
+                window.push(segment);
+            }
+            let first = window.pop().expect("pushed");
+            let run = window.pop_run(first, 4);
+            assert_eq!(
+                (run.count, run.longest, run.charge, run.last.transmission),
+                (3, 100, 24, 42),
+                "{other:?}"
+            );
+            assert_eq!((window.base(), window.len()), (3, 1));
+        }
+        let mut window = SendWindow::default();
+        (0..4).for_each(|_| _ = window.push(plain));
+        let first = window.pop().expect("pushed");
+        assert_eq!(
+            (window.pop_run(first, 3).count, window.base()),
+            (3, 3),
+            "not beyond what is acknowledged"
+        );
+        let last = window.pop().expect("pushed");
+        assert_eq!((window.pop_run(last, 3).count, window.base(), window.len()), (1, 4, 0));
+        assert!(!Segment { kind: Kind::Withdraw, ..plain }.is_plain());
     }
 
     #[test]

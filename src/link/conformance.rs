@@ -136,6 +136,36 @@ pub(crate) fn pieces_are_gathered_in_order<L: Link>(open: &impl Fn() -> L) {
     }
 }
 
+/// A run is as many datagrams: short and long, of one memory and across two, with a last one that is shorter, behind
+/// another.
+pub(crate) fn runs_arrive_as_datagrams<L: Link>(open: &impl Fn() -> L) {
+    let (mut one, mut two, to) = pair(open);
+    let longest = one.link.limits().max_datagram[1];
+    for (payload, sizes) in [
+        (100, [1_000, 0]),
+        (100, [250, 715]),
+        (100, [0, 1]),
+        (longest.min(9_000) - 12, [3 * longest.min(9_000), 7]),
+        (10, [1_000, 1_500]),
+    ] {
+        let mut memory = sizes.map(|len| pattern(len, len));
+        let all = memory.concat();
+        let [first, second] = &mut memory;
+        let pieces = [lend(first), lend(second)];
+        let count = all.len().div_ceil(payload);
+        let headers: Vec<u8> = (0..count).flat_map(|at| pattern(at, 12)).collect();
+        one.post(Channel::Data, to, b"before", &[]);
+        one.link.post_run(Channel::Data, to, (&headers, 12), payload, pieces);
+        one.flush();
+        assert_eq!(&*two.next(Channel::Data), b"before");
+        for (at, bytes) in all.chunks(payload).enumerate() {
+            let datagram = two.next(Channel::Data);
+            assert!(*datagram == [&pattern(at, 12), bytes].concat(), "{at} of {count} with {payload}");
+        }
+        assert!(two.has_nothing());
+    }
+}
+
 /// Bursts that the receive buffer holds: all arrive, each once, in order.
 pub(crate) fn bursts_arrive_in_order<L: Link>(open: &impl Fn() -> L, count: usize, lossless: bool) {
     let (mut one, mut two, to) = pair(open);
@@ -401,7 +431,7 @@ macro_rules! conformance {
             use super::*;
 
             $crate::link::conformance::conformance!(@tests $open;
-                limits_are_sane every_size_arrives_intact pieces_are_gathered_in_order
+                limits_are_sane every_size_arrives_intact pieces_are_gathered_in_order runs_arrive_as_datagrams
                 long_bursts_arrive_intact three_links_talk_crosswise held_datagrams_survive_nested_polls
                 buffers_return written_datagrams_arrive names_lead_to_one_id garbage_is_no_name too_long_is_dropped_and_counted
                 counters_count);

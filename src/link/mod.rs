@@ -150,6 +150,25 @@ impl Counters {
     }
 }
 
+/// [`Link::post_run`], one by one.
+fn post_each<L: Link + ?Sized>(
+    link: &mut L,
+    channel: Channel,
+    to: AddressId,
+    (headers, len): (&[u8], usize),
+    payload: usize,
+    mut rest: [Lent; 2],
+) {
+    for header in headers.chunks_exact(len.max(1)) {
+        let here = Lent::take(&mut rest, payload);
+        let here = if here[1].is_empty() { &here[..1] } else { &here[..] };
+        if !link.post(channel, to, header, here) {
+            link.flush();
+            link.post(channel, to, header, here);
+        }
+    }
+}
+
 /// Unreliable datagrams between one local address and its peers.
 pub trait Link {
     /// What the link carries.
@@ -207,15 +226,7 @@ pub trait Link {
         payload: usize,
         pieces: [Lent; 2],
     ) {
-        let mut rest = pieces;
-        for header in headers.0.chunks_exact(headers.1.max(1)) {
-            let here = Lent::take(&mut rest, payload);
-            let here = if here[1].is_empty() { &here[..1] } else { &here[..] };
-            if !self.post(channel, to, header, here) {
-                self.flush();
-                self.post(channel, to, header, here);
-            }
-        }
+        post_each(self, channel, to, headers, payload, pieces);
     }
 
     /// Hands all queued datagrams to the network and returns how many it took. What it does not take

@@ -108,6 +108,37 @@ impl Outbox {
         true
     }
 
+    /// Appends datagrams of headers of `head` bytes, each with the next `payload` bytes of the pieces, the last with
+    /// what is left; `false` if there is no room for all, or they are not short.
+    pub(super) fn push_run(
+        &mut self,
+        to: AddressId,
+        headers: &[u8],
+        head: usize,
+        payload: usize,
+        mut pieces: [Lent; 2],
+    ) -> bool {
+        let (count, step) = (headers.len() / head.max(1), head + payload);
+        let bytes = pieces.iter().fold(headers.len(), |len, piece| len.saturating_add(piece.len()));
+        let is_full = self.entries.len() + count > ENTRIES || self.bytes.saturating_add(bytes) > BYTES;
+        if step > SHORT || is_full || bytes > count * step {
+            return false;
+        }
+        self.arena.reserve(bytes);
+        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
+        for header in headers.chunks_exact(head) {
+            let start = self.arena.len();
+            self.arena.extend_from_slice(header);
+            copy(&mut self.arena, &Lent::take(&mut pieces, payload));
+            let len = self.arena.len() - start;
+            let (order, pieces) = (self.order, [Lent::EMPTY; PIECES]);
+            self.order = order.wrapping_add(1);
+            self.entries.push(Entry { to, order, start, head: len, len, count: 0, pieces, kept: false });
+        }
+        self.bytes += bytes;
+        true
+    }
+
     /// Appends a datagram of `len` bytes that `write` writes; `false`, and nothing is written, if there is no room.
     pub(super) fn push_written(
         &mut self,
@@ -246,6 +277,26 @@ mod tests {
         let entry = outbox.entries()[0];
         assert_eq!((entry.len(), entry.pieces().len()), (34, 0));
         assert_eq!(outbox.head(&entry), [&b"head"[..], &[1; 10], &[2; 20]].concat());
+    }
+
+    #[test]
+    fn a_run_is_as_many_datagrams_in_one_piece_of_memory() {
+        let mut outbox = Outbox::new();
+        let (mut first, mut second) = (*b"abcde", *b"fgh");
+        let pieces = [lend(&mut first), lend(&mut second)];
+        assert!(outbox.push_run(A, b"1:2:3:", 2, 3, pieces));
+        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
+        assert_eq!(all, [&b"1:abc"[..], b"2:def", b"3:gh"]);
+        assert_eq!((outbox.bytes, outbox.arena.len(), outbox.mixed), (14, 14, false));
+        assert!(outbox.push_run(B, b"4:", 2, 9, [lend(&mut second), Lent::EMPTY]) && outbox.mixed);
+        assert!(
+            !outbox.push_run(B, b"5:", 2, 2, [lend(&mut second), Lent::EMPTY]),
+            "more than they can carry"
+        );
+        assert!(!outbox.push_run(B, b"6:", 2, SHORT, [Lent::EMPTY; 2]), "not short");
+        let headers = vec![0; ENTRIES - 4];
+        assert!(outbox.push_run(A, &headers, 1, 1, [Lent::EMPTY; 2]));
+        assert!(!outbox.push_run(A, b"7:", 2, 3, [Lent::EMPTY; 2]), "no room");
     }
 
     #[test]

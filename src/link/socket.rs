@@ -13,6 +13,7 @@ use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared};
 use super::udp::{Udp, source_towards};
 use super::{AddressId, Channel, Counters, Depths, Inbox, Lent, Limits, Link};
 use crate::error::{Error, Result};
+use std::time::Duration;
 
 /// How the sockets are made.
 #[derive(Clone, Copy, Debug)]
@@ -123,12 +124,25 @@ impl Socket {
         self.name.ports
     }
 
+    /// Lets each look at the sockets poll the device's queue for so long. Where the kernel refuses, which may want
+    /// the capability `CAP_NET_ADMIN`, everything goes on without.
+    pub fn busy_poll(&self, time: Duration) -> Result<()> {
+        let micros = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
+        self.lanes.iter().try_for_each(|lane| lane.udp.busy_poll(micros))
+    }
+
     /// Whether the families agree, and loopback addresses are of this host.
     fn can_reach(&self, peer: &SocketName) -> bool {
         let (own, other) = (self.name.address, peer.address);
         own.is_ipv4() == other.is_ipv4()
             && own.is_loopback() == other.is_loopback()
             && (!own.is_loopback() || self.name.host == peer.host)
+    }
+
+    /// By channel, for how many microseconds a look polls.
+    #[cfg(test)]
+    pub(super) fn polls_for(&self) -> [i32; 2] {
+        [0, 1].map(|channel: usize| self.lanes[channel].udp.polls_for())
     }
 
     fn far(&self, peer: &SocketName) -> Option<u32> {
@@ -218,6 +232,22 @@ impl Link for Socket {
             return true;
         }
         self.lanes[channel as usize].sender.outbox.push(to, header, pieces)
+    }
+
+    fn post_run(
+        &mut self,
+        channel: Channel,
+        to: AddressId,
+        headers: (&[u8], usize),
+        payload: usize,
+        pieces: [Lent; 2],
+    ) {
+        let outbox = &mut self.lanes[channel as usize].sender.outbox;
+        if headers.1 + payload > self.limits.max_datagram[channel as usize]
+            || !outbox.push_run(to, headers.0, headers.1, payload, pieces)
+        {
+            super::post_each(self, channel, to, headers, payload, pieces);
+        }
     }
 
     fn post_written(

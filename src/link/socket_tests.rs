@@ -1,10 +1,12 @@
 //! The suite over sockets of both families, with and without offload, and what only sockets do.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::conformance::{self as suite, Node, conformance, lend, pattern};
 use super::hosts::Host;
 use super::{Channel, Depths, Interface, Link, Options, Socket};
+use crate::error::Error;
 
 fn loopback(v4: bool) -> Interface {
     let wanted: IpAddr = if v4 { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
@@ -58,6 +60,16 @@ fn ports_are_taken_in_order() {
         .collect();
     assert!(ports.iter().all(|port| *port >= 47_000), "{ports:?}");
     assert!(ports.windows(2).all(|pair| pair[0] < pair[1]), "{ports:?}");
+}
+
+/// Busy polling is set on both sockets, or the kernel's refusal is told.
+#[test]
+fn busy_polling_is_set_or_refused() {
+    let link = Socket::open(&loopback(false), &Options::default()).expect("sockets");
+    match link.busy_poll(Duration::from_micros(50)) {
+        Ok(()) => assert_eq!(link.polls_for(), [50, 50]),
+        Err(error) => assert!(matches!(error, Error::System(libc::EPERM | libc::ENOPROTOOPT)), "{error}"),
+    }
 }
 
 #[test]

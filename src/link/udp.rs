@@ -245,6 +245,20 @@ impl Udp {
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
     }
 
+    /// Lets a look at the socket poll the device's queue for so many microseconds, and lets the device leave its
+    /// interrupt off meanwhile (socket(7), `SO_BUSY_POLL` and `SO_PREFER_BUSY_POLL`).
+    pub(super) fn busy_poll(&self, micros: i32) -> Result<()> {
+        let polls = self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)
+            && self.set(libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1);
+        if polls { Ok(()) } else { Err(system(&io::Error::last_os_error())) }
+    }
+
+    /// For how many microseconds a look polls.
+    #[cfg(test)]
+    pub(super) fn polls_for(&self) -> i32 {
+        self.read(libc::SOL_SOCKET, libc::SO_BUSY_POLL)
+    }
+
     /// Lets datagrams go out in IP fragments, or, as after [`bind`](Self::bind), forbids it.
     pub(super) fn fragment(&self, allowed: bool) {
         let (option, value) = match (self.v6, allowed) {

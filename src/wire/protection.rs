@@ -24,8 +24,8 @@
 //! it the library's constant-time code does the same, slower.
 
 use super::usnic::{Key, NUMBER, Packet};
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use std::fmt;
 
 /// Bytes of the tag behind the payload.
@@ -155,7 +155,11 @@ impl PacketKey {
     pub fn open(&self, packet: &Sealed<'_>, to: &mut [u8]) -> bool {
         let Sealed { number, header, payload, tag } = *packet;
         let nonce = self.nonce(number);
-        self.key.open_separate_gather(nonce, Aad::from(header), payload, tag, to).is_ok()
+        if to.len() != payload.len() {
+            return false;
+        }
+        to.copy_from_slice(payload);
+        self.key.open_in_place_separate_tag(nonce, Aad::from(header), (*tag).into(), to, 0..).is_ok()
     }
 }
 

@@ -106,12 +106,21 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> 
     let mut open: Vec<Named> = Vec::new();
     for interface in chosen.iter().take(config.max_modules) {
         match Socket::open(interface, &options) {
-            Ok(link) => open.push(Named {
-                name: interface.name.clone(),
-                is_loopback: interface.is_loopback,
-                address: Some(interface.address),
-                link: Box::new(link),
-            }),
+            Ok(link) => {
+                let polls =
+                    if config.busy_poll.is_zero() { Ok(()) } else { link.busy_poll(config.busy_poll) };
+                if let Err(error) = polls {
+                    troubles.push(Cause::Resources.trouble(format!(
+                        "the kernel refuses btl_usnic_busy_poll on {interface}: {error}; it wants the capability CAP_NET_ADMIN, and goes on without"
+                    )));
+                }
+                open.push(Named {
+                    name: interface.name.clone(),
+                    is_loopback: interface.is_loopback,
+                    address: Some(interface.address),
+                    link: Box::new(link),
+                });
+            }
             Err(error) => {
                 troubles.push(
                     Cause::Resources.trouble(format!("no socket can be opened on {interface}: {error}")),

@@ -27,22 +27,16 @@ impl<M: Memory> Seal<'_, M> {
         false
     }
 
-    /// Writes the datagram, of [`len`](Self::len) bytes: each byte of the user's memory is read once.
-    pub fn write(self, to: &mut [u8]) {
+    /// Writes the datagram, of [`len`](Self::len) bytes, behind what is in `to`: each byte of the user's memory is
+    /// read once.
+    pub fn write(self, to: &mut Vec<u8>) {
         let Transmit { header, pieces, .. } = self.transmit;
-        let mut rest = &mut *to;
-        if let Some((head, tail)) = rest.split_at_mut_checked(header.len()) {
-            head.copy_from_slice(header);
-            rest = tail;
-            for piece in pieces.iter().flatten() {
-                let Some((here, tail)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len) else {
-                    break;
-                };
-                piece.memory.read(piece.offset, here);
-                rest = tail;
-            }
-        }
-        self.key.seal(self.number, header.len(), to);
+        let start = to.len();
+        to.reserve(self.len());
+        to.extend_from_slice(header);
+        pieces.iter().flatten().for_each(|piece| piece.memory.append(piece.offset, piece.len, to));
+        to.extend_from_slice(&[0; TAG_LEN]);
+        self.key.seal(self.number, header.len(), &mut to[start..]);
     }
 }
 

@@ -63,8 +63,9 @@ impl Pair {
         let mut sent = Vec::new();
         while let Some(transmit) = self.engines[from].poll_transmit(self.now) {
             let seal = self.engines[from].protect(&transmit).expect("a number");
-            let mut bytes = vec![0; seal.len()];
+            let (len, mut bytes) = (seal.len(), Vec::new());
             seal.write(&mut bytes);
+            assert_eq!(bytes.len(), len);
             self.wire.push((1 - from, bytes.clone()));
             sent.push(bytes);
         }

@@ -678,6 +678,10 @@ impl engine::Memory for Lent {
         Self::read(*self, offset, to);
     }
 
+    fn append(&self, offset: usize, len: usize, to: &mut Vec<u8>) {
+        self.slice(offset, len).append_to(to);
+    }
+
     fn write(&self, offset: usize, from: &[u8]) {
         Self::write(*self, offset, from);
     }

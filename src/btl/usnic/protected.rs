@@ -23,7 +23,7 @@ pub(super) fn transmit(
         let Some(seal) = engine.protect(&datagram) else { continue };
         let len = seal.len();
         let mut seal = Some(seal);
-        let mut write = |to: &mut [u8]| {
+        let mut write = |to: &mut Vec<u8>| {
             if let Some(seal) = seal.take() {
                 seal.write(to);
             }

@@ -320,7 +320,8 @@ pub(crate) fn written_datagrams_arrive<L: Link>(open: &impl Fn() -> L) {
         assert!(*two.next(Channel::Data) == pattern(n, len), "{n}");
         assert!(*two.next(Channel::Data) == pattern(n, 90), "{n}");
     }
-    assert!(one.link.post_written(Channel::Data, to, most + 1, &mut |_| {}));
+    let too_long = &mut |bytes: &mut Vec<u8>| bytes.extend(pattern(0, most + 1));
+    assert!(one.link.post_written(Channel::Data, to, most + 1, too_long));
     one.flush();
     assert!(two.has_nothing() && one.link.counters().too_long == 1);
 }

@@ -22,6 +22,16 @@ use std::ffi::CStr;
 
 use crate::error::{Error, Result};
 
+/// How far a fragment has got when it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// [`Upcalls::done`] will tell its end.
+    UnderWay,
+    /// The transport needs its memory no more, and says nothing more of it. Only for one that nobody
+    /// [awaits](Fragment::awaited).
+    Over,
+}
+
 /// One module of a byte transport; all calls may come from several threads, and every call that takes
 /// [`Upcalls`] may be re-entered from them.
 pub trait Transport: Sized + Send + Sync + 'static {
@@ -63,12 +73,12 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn end_module(&self) {}
 
     /// Sends a fragment, now or as soon as it can be. [`Upcalls::done`] tells its end, once, if this
-    /// succeeds, and never before this returns.
+    /// succeeds, and never before this returns; but not of one that is [over](Sending::Over) already.
     ///
     /// # Errors
     /// [`Error::Unreachable`] when the peer is lost; [`Error::OutOfResource`] when
     /// the host is to try again.
-    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()>;
+    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending>;
     /// Writes to a peer's memory: what is registered there, at an offset.
     ///
     /// # Errors

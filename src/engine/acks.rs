@@ -16,6 +16,7 @@ use super::operation::{Job, Operation};
 use super::packet::{AckInfo, Outgoing, Piggyback};
 use super::pending_ack::{Arrived, When};
 use super::receive_half::ReceiveHalf;
+use super::send_half::SendHalf;
 use super::slab::Slab;
 use super::time::{Instant, MICRO};
 use super::timers::Timer;
@@ -34,7 +35,27 @@ impl Endpoint {
     pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
         let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
-        Piggyback { flags, echo, credit: credit as u32, ack: self.receive.window.next() }
+        Piggyback { flags, echo, credit: credit as u16, ack: self.receive.window.next() }
+    }
+}
+
+impl SendHalf {
+    /// A packet newer than all before says which of ours it answers.
+    #[inline(always)]
+    fn note_echo(&mut self, info: &AckInfo, resumed: Instant, at: Instant) {
+        let Some(arrived) = info.arrival.at() else { return };
+        let sample = arrived.stamp().wrapping_sub(info.echo);
+        let trip = u64::from(sample) * MICRO;
+        // A packet that waited while we slept says nothing about the path.
+        if (sample as i32) < 0 || at.since(resumed) < trip {
+            return;
+        }
+        let oldest = self.window.get(self.window.base()).filter(|oldest| oldest.resends == 0);
+        let answer = oldest.filter(|_| info.ack > self.window.base());
+        if self.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
+            self.congestion.seek_least_round_trip();
+        }
+        self.congestion.note_round_trip(trip.max(MICRO), info.read_late(at));
     }
 }
 
@@ -132,7 +153,8 @@ impl<M: Memory> Engine<M> {
             has_gap,
             had_gap: *had_gap,
             is_urgent,
-            promised: share.segments(unit),
+            promised: share.promised(),
+            unit,
         };
         if has_gap != std::mem::replace(had_gap, has_gap) {
             self.expected = if has_gap { self.expected + 1 } else { self.expected.saturating_sub(1) };
@@ -185,6 +207,52 @@ impl<M: Memory> Engine<M> {
         endpoint.receive.is_listed
     }
 
+    /// The common acknowledgement: of the only segment under way, a copy sent once, by a packet newer than all before,
+    /// with nothing left to do. Whether it was that; nothing has changed when not.
+    #[inline(always)]
+    pub(super) fn acknowledge_only(&mut self, index: u32, info: &AckInfo, at: Instant) -> bool {
+        let (running, resumed, most) = (self.running_time(), self.resumed, self.limits.window);
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
+        let Endpoint { send, receive, timers, .. } = endpoint;
+        let Some((segment, place)) = send.window.only().and_then(Segment::as_plain_copy) else {
+            return false;
+        };
+        let is_newer =
+            receive.newest_stamp.is_some_and(|(stamp, _)| info.stamp.wrapping_sub(stamp) as i32 > 0);
+        let has_more = !send.withdrawn.is_empty() || send.has_queued();
+        if info.ack != send.window.next() || !is_newer || has_more || endpoint.phase != Phase::Open {
+            return false;
+        }
+        receive.newest_stamp = Some((info.stamp, at));
+        endpoint.last_heard = running;
+        send.probe.note_heard();
+        send.credit.set(u64::from(info.credit), most);
+        if info.echo != 0 {
+            send.note_echo(info, resumed, at);
+        }
+        send.note_landed(segment.charge);
+        let least = send.rtt.min();
+        send.newest_arrival = send.newest_arrival.max(segment.sent);
+        if send.congestion.note_arrived(1, segment.sent, at, least) == Outcome::Shrunk {
+            self.counters.num_congestion_events.add(1);
+        }
+        send.copies.discard(place);
+        send.window.clear();
+        let [tiny, data] = &mut send.order;
+        tiny.note_arrival(segment.transmission);
+        tiny.clear();
+        if !data.is_empty() {
+            data.clear();
+        }
+        if !send.lost.is_empty() {
+            send.lost.clear();
+        }
+        send.probe.note_acknowledged(at);
+        timers.stop(Timer::Pacing);
+        timers.stop(Timer::Loss);
+        true
+    }
+
     /// What the peer's packet acknowledges.
     #[inline(never)]
     pub(super) fn handle_ack(&mut self, index: u32, info: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
@@ -223,20 +291,8 @@ impl<M: Memory> Engine<M> {
         if is_echo && !is_credit_news && endpoint.phase == Phase::Open {
             return;
         }
-        let arrived = info.arrival.at().filter(|_| info.echo != 0 && newer);
-        let sample = arrived.map(|arrived| arrived.stamp().wrapping_sub(info.echo));
-        // A packet that waited while we slept says nothing about the path.
-        if let Some(sample) = sample.filter(|sample| *sample as i32 >= 0)
-            && let trip = u64::from(sample) * MICRO
-            && at.since(resumed) >= trip
-        {
-            let oldest =
-                endpoint.send.window.get(endpoint.send.window.base()).filter(|oldest| oldest.resends == 0);
-            let answer = oldest.filter(|_| info.ack > endpoint.send.window.base());
-            if endpoint.send.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
-                endpoint.send.congestion.seek_least_round_trip();
-            }
-            endpoint.send.congestion.note_round_trip(trip.max(MICRO), info.read_late(at));
+        if info.echo != 0 && newer {
+            endpoint.send.note_echo(info, resumed, at);
         }
         let acks_retransmission = info.flags.has(Flags::ACKS_RETRANSMISSION);
         let mut news = false;
@@ -378,6 +434,9 @@ impl<M> Ledger<'_, M> {
     fn release(&mut self, endpoint: &mut Endpoint, place: u32, count: u32) {
         if place == Segment::NOBODY {
             return;
+        }
+        if let Some(copy) = Segment::copy_at(place) {
+            return endpoint.send.copies.discard(copy);
         }
         let Some(operation) = self.operations.at_mut(place) else { return };
         operation.open = operation.open.saturating_sub(count);

@@ -72,7 +72,7 @@ impl<C: Controller> Congestion<C> {
 
     /// Nanoseconds between segments, where they are paced: a little less than the window needs. The
     /// least round trip counts: one that has grown says that others wait, not that the path is slow.
-    #[inline]
+    #[inline(always)]
     fn interval(&self, shortest: u64) -> Option<u64> {
         let window = self.controller.window();
         if self.controller.lossless_rounds() >= LOSSLESS && shortest < LONG && window >= FEW * UNIT {
@@ -88,6 +88,12 @@ impl<C: Controller> Congestion<C> {
         Some(shortest * UNIT * UNIT / (window * gain).max(1))
     }
 
+    /// Whether segments may have to wait for each other's sake.
+    #[inline(always)]
+    pub(super) fn is_paced(&self, shortest: u64) -> bool {
+        self.interval(shortest).is_some()
+    }
+
     #[inline]
     fn burst(&self) -> u64 {
         let window = self.controller.window() / UNIT;
@@ -95,7 +101,7 @@ impl<C: Controller> Congestion<C> {
     }
 
     /// When the next segment may leave; `None`: now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait(&self, now: Instant, shortest: u64) -> Option<Instant> {
         let interval = self.interval(shortest)?;
         self.pacer.wait(now, interval, self.burst())

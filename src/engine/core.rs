@@ -172,6 +172,7 @@ impl<M: Memory> Engine<M> {
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
             endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
+            endpoint.note_names(&self.identity);
         }
         self.names.insert(name, key.index);
         Ok(EndpointId(key))

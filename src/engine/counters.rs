@@ -130,6 +130,8 @@ counters! {
     num_length_recvs,
     /// Genuine packets of a connection that is over.
     num_stale_recvs,
+    /// Packets with a short header that name no connection of ours: nobody can tell whether they are genuine.
+    num_nameless_recvs,
     /// Acknowledgements of what was never sent.
     num_bad_acks,
     /// Parts dropped because memory for reassembly is used up; they come again.

@@ -262,7 +262,7 @@ impl Controller for DelayBound {
     }
 
     /// A round ends when a segment sent in it arrives.
-    #[inline]
+    #[inline(always)]
     fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome {
         self.delivered += count;
         if sent < self.round || now == self.round {

@@ -1,7 +1,7 @@
 //! One peer: a connection with its two halves and what both share. The verbs are the engine's.
 
 use super::flow::ReceiveBudget;
-use super::interface::Peer;
+use super::interface::{Identity, Peer};
 use super::life::Evidence;
 use super::limits::Limits;
 use super::packet::Notice;
@@ -11,6 +11,7 @@ use super::send_half::{Blocked, SendHalf};
 use super::slab::Roster;
 use super::time::{Instant, MILLI};
 use super::timers::{Timer, Timers};
+use crate::wire::usnic::{Sender, Tagging, course};
 
 /// How often a peer that we only wait for is asked whether it lives.
 const KEEPALIVE: u64 = 500 * MILLI;
@@ -47,6 +48,14 @@ pub(super) struct Endpoint {
     pub(super) peer_connection: u16,
     /// The peer's connections up to this one are over.
     pub(super) earlier: u16,
+    /// Our slot and the peer's connection, as all its packets name them; [`Self::UNNAMED`] until it is heard.
+    pub(super) course: u64,
+    /// What the tags of its packets begin with, once it has been heard.
+    pub(super) received_tags: Tagging,
+    /// The same of ours, with what we know of it.
+    pub(super) sent_tags: Tagging,
+    /// It has called us by our slot: it knows who we are.
+    pub(super) is_introduced: bool,
 
     pub(super) send: SendHalf,
     pub(super) receive: ReceiveHalf,
@@ -80,7 +89,11 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
+    /// No header says that.
+    const UNNAMED: u64 = u64::MAX;
+
     pub(super) fn new(peer: Peer, window: u64, retransmit: u64, now: Instant) -> Self {
+        let nobody = Tagging::new(&peer.key, 0, 0, &Sender { name: 0, incarnation: 0, slot: 0 });
         Self {
             send: SendHalf::new(peer.max_datagram, window, retransmit, now),
             receive: ReceiveHalf::new(now),
@@ -94,6 +107,10 @@ impl Endpoint {
             connection: 1,
             peer_connection: 0,
             earlier: 0,
+            course: Self::UNNAMED,
+            received_tags: nobody,
+            sent_tags: nobody,
+            is_introduced: false,
             ready: false,
             resending: false,
             gets: 0,
@@ -108,6 +125,27 @@ impl Endpoint {
             armed: None,
             notices: Vec::new(),
         }
+    }
+
+    /// The names of the connection are others than before: so are the tags of its packets.
+    pub(super) fn note_names(&mut self, own: &Identity) {
+        let us = self.own_name(own);
+        self.sent_tags = Tagging::new(&self.peer.key, self.peer_slot, self.connection, &us);
+        if self.peer_connection != 0 {
+            let peer = self.peer_name();
+            self.received_tags = Tagging::new(&own.key, self.own_slot, self.peer_connection, &peer);
+            self.course = course(self.own_slot, self.peer_connection);
+        }
+    }
+
+    /// What our long headers say of us.
+    pub(super) const fn own_name(&self, own: &Identity) -> Sender {
+        Sender { name: own.name, incarnation: own.incarnation, slot: self.own_slot }
+    }
+
+    /// What the peer's long headers say of it.
+    pub(super) const fn peer_name(&self) -> Sender {
+        Sender { name: self.peer.name, incarnation: self.peer.incarnation, slot: self.peer_slot }
     }
 
     /// Whether the user may still use it.

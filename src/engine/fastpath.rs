@@ -4,14 +4,18 @@
 //! book-keeping of a datagram that has just been handed up waits in turn: the answer to a message,
 //! sent from within its delivery, acknowledges it in passing.
 
+use super::copies::{COPIED, Copied};
 use super::core::Engine;
-use super::endpoint::Phase;
-use super::interface::{EndpointId, Fragment, Memory, Piece, Transmit};
+use super::endpoint::{Endpoint, Phase};
+use super::flow::ReceiveBudget;
+use super::interface::{Channel, EndpointId, Fragment, Memory, Piece, Transmit};
+use super::limits::Limits;
 use super::operation::{Job, Operation};
 use super::packet::Launch;
 use super::time::Instant;
+use super::window::{Segment, State};
 use crate::error::Result;
-use crate::wire::usnic::HEADER_LEN;
+use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr};
 
 impl<M: Memory> Engine<M> {
     /// Sends a fragment as [`Self::send`] does, and gives its datagram if that leaves at once; else
@@ -46,24 +50,108 @@ impl<M: Memory> Engine<M> {
         Ok(self.launch(to.0, launch))
     }
 
+    /// Sends a fragment that nobody awaits, if it is short, overtakes nothing, and may leave now. Its user has it back
+    /// then: the engine has a copy, and no event follows. `datagram` is all of its datagram, for
+    /// [`Channel::Priority`]. Nothing has changed when not; then there is [`Self::send_at_once`].
+    #[inline]
+    pub fn send_copy(
+        &mut self,
+        to: EndpointId,
+        fragment: &Fragment<M>,
+        now: Instant,
+        datagram: &mut Header,
+    ) -> bool {
+        self.tick(now);
+        let len = |piece: &Option<M>| piece.as_ref().map_or(0, Memory::len);
+        let (split, rest) = (len(&fragment.pieces[0]), len(&fragment.pieces[1]));
+        if fragment.awaited || split > COPIED || rest > COPIED - split || self.has_waiting() {
+            return false;
+        }
+        let (total, now, known) = (split + rest, self.now, self.endpoints.len());
+        let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
+        if !endpoint.is_introduced || endpoint.send.is_paced() {
+            return false;
+        }
+        let leave = endpoint.may_leave(total, &self.limits, &self.budget, known, now);
+        let Some((charge, credit)) = leave else { return false };
+        let mut copied = Copied { tag: fragment.tag, bytes: [0; COPIED] };
+        let (first, second) = copied.bytes[..total].split_at_mut(split);
+        for (memory, to) in fragment.pieces.iter().zip([first, second]) {
+            if let Some(memory) = memory.as_ref().filter(|_| !to.is_empty()) {
+                memory.read(0, to);
+            }
+        }
+        if let Some(deferred) = self.deferred.as_mut().filter(|deferred| deferred.is_of(to.0.index)) {
+            endpoint.receive.ack.answer(deferred);
+        }
+        let place = endpoint.send.copies.keep(copied);
+        if endpoint.send.window.is_empty() {
+            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
+        }
+        let seq = endpoint.send.window.next();
+        let transmission = endpoint.send.order[Channel::Priority as usize].push(seq);
+        endpoint.send.window.push(Segment {
+            operation: Segment::copied(place),
+            kind: Kind::Fragment,
+            channel: Channel::Priority,
+            state: State::InFlight,
+            resends: 0,
+            fast: false,
+            recut: false,
+            len: total as u32,
+            charge,
+            offset: 0,
+            transmission,
+            sent: now,
+        });
+        let counters = &*self.counters;
+        counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
+        for count in [
+            &counters.pml_module_sends,
+            &counters.pml_send_callbacks,
+            &counters.num_fast_sends,
+            &counters.num_frag_sends,
+            &counters.num_total_sends,
+        ] {
+            count.add(1);
+        }
+        endpoint.send.note_sent_unpaced(charge, now);
+        let piggyback = endpoint.board(to.0.index, credit, now, &mut self.delayed_acks);
+        if let Some(at) = endpoint.arm_departed(now, &self.limits) {
+            self.timers.set(at, to.0);
+        }
+        let repr = Repr {
+            flags: piggyback.flags.with(Flags::ASKS, endpoint.send.is_full()),
+            tag: fragment.tag,
+            length: total as u16,
+            connection: endpoint.connection,
+            receiver_slot: endpoint.peer_slot,
+            sender: None,
+            stamp: now.stamp(),
+            echo: piggyback.echo,
+            credit: piggyback.credit,
+            seq,
+            ack: piggyback.ack,
+            body: Body::Fragment,
+        };
+        datagram.put_fragment(&repr, &endpoint.sent_tags, &copied.bytes);
+        self.review_next();
+        true
+    }
+
     /// Charge and credit of a fragment's datagram, if it may leave now and overtakes nothing.
     #[inline(always)]
     fn may_leave(&mut self, to: EndpointId, fragment: &Fragment<M>) -> Option<(u32, u64)> {
-        if !(self.ready.is_empty() && self.resending.is_empty() && self.notices.is_empty()) {
-            return None;
-        }
-        let (now, known) = (self.now, self.endpoints.len());
-        let endpoint = self.endpoints.get_mut(to.0)?;
         let bytes: usize = fragment.pieces.iter().flatten().map(Memory::len).sum();
-        let datagram = bytes.checked_add(HEADER_LEN)?;
-        let charge = endpoint.send.charge(datagram);
-        let may_go = endpoint.phase == Phase::Open
-            && datagram <= self.limits.max_at_once.min(endpoint.peer.max_datagram)
-            && !endpoint.send.has_queued()
-            && (endpoint.send.window.len() as u64) < self.limits.window
-            && endpoint.send.may_send(charge, now).is_ok();
-        let credit = endpoint.settled_grant(&self.budget, known);
-        Some((charge, credit.filter(|_| may_go)?))
+        let (known, overtakes) = (self.endpoints.len(), self.has_waiting());
+        let endpoint = self.endpoints.get_mut(to.0).filter(|_| !overtakes)?;
+        endpoint.may_leave(bytes, &self.limits, &self.budget, known, self.now)
+    }
+
+    /// Whether anything waits to be sent that is not an acknowledgement.
+    #[inline(always)]
+    fn has_waiting(&self) -> bool {
+        !(self.ready.is_empty() && self.resending.is_empty() && self.notices.is_empty())
     }
 
     /// What leaves now answers the datagram whose book-keeping was put off, if it is of that peer.
@@ -79,5 +167,28 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub fn has_deferred(&self) -> bool {
         self.deferred.is_some()
+    }
+}
+
+impl Endpoint {
+    /// Charge and credit of a fragment's datagram, if it is tiny and may leave before anything else.
+    #[inline(always)]
+    fn may_leave(
+        &self,
+        bytes: usize,
+        limits: &Limits,
+        budget: &ReceiveBudget,
+        known: usize,
+        now: Instant,
+    ) -> Option<(u32, u64)> {
+        let datagram = bytes.checked_add(HEADER_LEN)?;
+        let charge = self.send.charge(datagram);
+        let may_go = self.phase == Phase::Open
+            && datagram <= limits.max_at_once.min(self.peer.max_datagram)
+            && !self.send.has_queued()
+            && (self.send.window.len() as u64) < limits.window
+            && self.send.may_send(charge, now).is_ok();
+        let credit = self.settled_grant(budget, known).filter(|_| may_go)?;
+        Some((charge, credit))
     }
 }

@@ -44,7 +44,7 @@ impl SendCredit {
     /// waited for a round trip was not silent.
     #[inline]
     pub(super) fn note_idle(&mut self, idle: u64, round_trip: u64) {
-        if idle > IDLE + round_trip.min(IDLE) {
+        if idle > IDLE && idle > IDLE + round_trip.min(IDLE) {
             self.0 = self.0.min(LEAST_CREDIT);
         }
     }
@@ -59,12 +59,9 @@ impl SendCredit {
 /// A grant that changed nothing, so that the next one will not either while nothing else does.
 #[derive(Debug, Default)]
 struct Settled {
-    /// Bytes granted in all.
-    total: u64,
-    sharers: usize,
+    /// That of the budget.
+    version: u64,
     peers: usize,
-    /// Bytes granted to the peer.
-    granted: u64,
     segments: u64,
 }
 
@@ -91,10 +88,10 @@ impl Share {
         self.is_active
     }
 
-    /// Segments of so many bytes that the peer was promised room for.
+    /// Bytes that the peer was promised room for.
     #[inline]
-    pub(super) const fn segments(&self, unit: u64) -> u64 {
-        self.promised / unit
+    pub(super) const fn promised(&self) -> u64 {
+        self.promised
     }
 }
 
@@ -117,11 +114,13 @@ pub(super) struct ReceiveBudget {
     capacity: u64,
     granted: u64,
     sharers: usize,
+    /// Another one after each change of what was promised to anybody.
+    version: u64,
 }
 
 impl ReceiveBudget {
     pub(super) const fn new(capacity: u64) -> Self {
-        Self { capacity, granted: 0, sharers: 0 }
+        Self { capacity, granted: 0, sharers: 0, version: 1 }
     }
 
     /// The peer has sent something: from now on it is one of those that share the buffer.
@@ -130,11 +129,13 @@ impl ReceiveBudget {
         (share.is_active, share.promised, share.earlier) = (true, least, least);
         self.granted += least;
         self.sharers += 1;
+        self.version += 1;
     }
 
     /// The peer's room is there for the others.
     pub(super) fn leave(&mut self, share: &mut Share) {
         self.sharers -= usize::from(share.is_active);
+        self.version += 1;
         self.granted = self.granted.saturating_sub(share.held());
         (share.is_active, share.promised, share.earlier) = (false, 0, 0);
     }
@@ -152,10 +153,7 @@ impl ReceiveBudget {
     #[inline(always)]
     pub(super) fn settled(&self, share: &Share, peers: usize) -> Option<u64> {
         let settled = &share.settled;
-        let same = [share.promised, share.earlier] == [settled.granted; 2]
-            && (settled.total, settled.sharers, settled.peers) == (self.granted, self.sharers, peers)
-            && share.is_active;
-        same.then_some(settled.segments)
+        (settled.version == self.version && settled.peers == peers).then_some(settled.segments)
     }
 
     /// How many segments the peer may send now: its share, as far as the others have not been promised it
@@ -182,8 +180,9 @@ impl ReceiveBudget {
         let total = self.granted - held + promised.max(earlier);
         let same = [share.promised, share.earlier] == [promised, earlier] && total == self.granted;
         if same && promised == earlier {
-            share.settled = Settled { total, sharers: self.sharers, peers, granted: promised, segments };
+            share.settled = Settled { version: self.version, peers, segments };
         }
+        self.version += u64::from(!same);
         (share.promised, share.earlier) = (promised, earlier);
         self.granted = total;
         segments
@@ -222,7 +221,7 @@ mod tests {
         assert_eq!(budget.grant(&mut shares[0], asking(1, 0)), LEAST_CREDIT, "before it has sent anything");
         budget.join(&mut shares[0], UNIT);
         assert_eq!(budget.grant(&mut shares[0], asking(1, 0)), 100);
-        assert_eq!(shares[0].segments(UNIT), 100);
+        assert_eq!(shares[0].promised(), 100 * UNIT);
         // What has been promised is still promised, for a while.
         budget.join(&mut shares[1], UNIT);
         assert_eq!(budget.grant(&mut shares[1], asking(2, 10)), LEAST_CREDIT);

@@ -295,8 +295,11 @@ impl<M: Memory> Engine<M> {
     /// the GETs that wait for their data. One may be named more than once.
     fn operations_of(&mut self, index: u32) -> Vec<u32> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return Vec::new() };
-        let open =
-            |segment: &Segment| segment.state != State::Arrived && segment.operation != Segment::NOBODY;
+        let open = |segment: &Segment| {
+            segment.state != State::Arrived
+                && segment.operation != Segment::NOBODY
+                && segment.copy().is_none()
+        };
         let under_way = endpoint.send.window.iter().filter(|(_, segment)| open(segment));
         let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
         places.extend(endpoint.send.queues.iter().flatten());

@@ -33,6 +33,7 @@ mod wheel;
 
 // What is sent and received, and how it is cut and put together.
 mod assembler;
+mod copies;
 mod memory;
 mod operation;
 mod packet;

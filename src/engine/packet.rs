@@ -35,7 +35,7 @@ pub(super) struct Launch<M> {
 pub(super) struct Piggyback {
     pub(super) flags: Flags,
     pub(super) echo: u32,
-    pub(super) credit: u32,
+    pub(super) credit: u16,
     pub(super) ack: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct AckInfo {
     pub(super) flags: Flags,
     pub(super) stamp: u32,
     pub(super) echo: u32,
-    pub(super) credit: u32,
+    pub(super) credit: u16,
     pub(super) seq: u64,
     pub(super) ack: u64,
     /// When it came to this host, as far as that can be told.

@@ -51,8 +51,9 @@ pub(super) struct Arrived {
     pub(super) had_gap: bool,
     /// Its sender asks, or has waited for long.
     pub(super) is_urgent: bool,
-    /// Segments that the peer was promised room for.
+    /// Bytes that the peer was promised room for, and those of a segment.
     pub(super) promised: u64,
+    pub(super) unit: u64,
 }
 
 /// When the acknowledgement of an arrival is sent.
@@ -119,7 +120,7 @@ impl PendingAck {
     /// A segment has arrived: when it is acknowledged, at the latest after `delay`.
     #[inline(always)]
     pub(super) fn note_segment(&mut self, arrived: &Arrived, now: Instant, delay: u64) -> When {
-        let &Arrived { seq, is_new, next, has_gap, had_gap, is_urgent, promised } = arrived;
+        let &Arrived { seq, is_new, next, has_gap, had_gap, is_urgent, promised, unit } = arrived;
         if is_new {
             self.arrived += 1;
             if has_gap && seq >= next {
@@ -129,7 +130,8 @@ impl PendingAck {
         } else {
             self.duplicate = true;
         }
-        let many = self.arrived >= LEAST_CREDIT && self.arrived >= (promised / 4).clamp(LEAST_CREDIT, MANY);
+        let many =
+            self.arrived >= LEAST_CREDIT && self.arrived >= (promised / unit / 4).clamp(LEAST_CREDIT, MANY);
         if !is_new || has_gap || had_gap || many || is_urgent {
             return if std::mem::replace(&mut self.immediate, true) { When::Pending } else { When::Now };
         }
@@ -247,7 +249,8 @@ mod tests {
             has_gap: false,
             had_gap: false,
             is_urgent: false,
-            promised: 40,
+            promised: 40_000,
+            unit: 1_000,
         }
     }
 

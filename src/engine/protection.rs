@@ -164,7 +164,7 @@ impl Opener {
 mod tests {
     use super::*;
     use crate::wire::protection::{PHASE_BITS, TAG_LEN};
-    use crate::wire::usnic::{Body, Flags, Packet, Repr};
+    use crate::wire::usnic::{self, Body, Flags, Packet, Repr};
     use std::collections::HashSet;
 
     const KEY: Key = [7; 16];
@@ -181,10 +181,8 @@ mod tests {
             tag: 1,
             length: 4,
             connection: SENDER.connection,
-            name: SENDER.name,
-            incarnation: SENDER.incarnation,
             receiver_slot: 0,
-            sender_slot: 1,
+            sender: Some(usnic::Sender { name: SENDER.name, incarnation: SENDER.incarnation, slot: 1 }),
             stamp: 0,
             echo: 0,
             credit: 0,

@@ -8,14 +8,14 @@
 use super::assembler::{Chunk, Placed};
 use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
-use super::endpoint::Phase;
+use super::endpoint::{Endpoint, Phase};
 use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
 use super::slab::Key;
 use super::time::Instant;
 use super::window::{ReceiveWindow, Verdict};
 use crate::wire::run::Payload;
-use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr};
+use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, course};
 
 /// Whether the sender has withdrawn the segment, so that nothing but a void may come in its place.
 fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
@@ -61,31 +61,33 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
         let repr = &packet.repr;
-        let (index, key) = self.expected_from(repr)?;
-        if !packet.is_genuine(&self.identity.key) {
+        let (key, endpoint) = self.expected_from(repr)?;
+        if !packet.is_genuine_fragment(&endpoint.received_tags) {
             return None;
         }
-        self.endpoints.at_mut(index)?.receive.window.accept(repr.seq);
+        endpoint.is_introduced = true;
+        endpoint.receive.window.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
-        self.deferred =
-            Some(Deferred { index, info: AckInfo::of(repr, self.arrival), at: self.now, answered: false });
+        self.deferred = Some(Deferred {
+            index: key.index,
+            info: AckInfo::of(repr, self.arrival),
+            at: self.now,
+            answered: false,
+        });
         Some(EndpointId(key))
     }
 
-    /// Whose packet it is if it is the one expected of a peer well known.
+    /// Whose packet it is if it is the one expected of a peer well known, which calls us by our slot alone.
     #[inline(always)]
-    pub(super) fn expected_from(&mut self, repr: &Repr) -> Option<(u32, Key)> {
+    pub(super) fn expected_from(&mut self, repr: &Repr) -> Option<(Key, &mut Endpoint)> {
         let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).wrapping_sub(1);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let known = repr.receiver_slot == endpoint.own_slot
-            && repr.sender_slot == endpoint.peer_slot
-            && repr.connection == endpoint.peer_connection
-            && repr.name == endpoint.peer.name
-            && repr.incarnation == endpoint.peer.incarnation
+        let known = repr.sender.is_none()
+            && course(repr.receiver_slot, repr.connection) == endpoint.course
             && !(repr.flags.has(Flags::PROTECTED) | self.limits.protect);
         let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
-        expected.then_some((index, key))
+        expected.then_some((key, endpoint))
     }
 
     /// Takes any datagram in.
@@ -102,11 +104,16 @@ impl<M: Memory> Engine<M> {
         if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
             return self.handle_protected(&packet);
         }
-        if !packet.is_genuine(&self.identity.key) {
+        let named = repr.sender.zip(repr.tagging(&self.identity.key)).or_else(|| self.introduced(repr));
+        let Some((sender, tagging)) = named else {
+            self.counters.num_nameless_recvs.add(1);
+            return Received::Nothing;
+        };
+        if !packet.is_genuine(&tagging) {
             self.counters.num_crc_errors.add(1);
             return Received::Nothing;
         }
-        match self.find(repr) {
+        match self.find(repr, &sender) {
             Ok(index) => self.take_in(index, &packet, bytes),
             Err(received) => received,
         }
@@ -114,8 +121,8 @@ impl<M: Memory> Engine<M> {
 
     /// The endpoint of a genuine packet, or what becomes of it where there is none.
     #[inline(always)]
-    pub(super) fn find(&mut self, repr: &Repr) -> std::result::Result<u32, Received> {
-        match self.locate(repr) {
+    pub(super) fn find(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Received> {
+        match self.locate(repr, sender) {
             Ok(index) => Ok(index),
             Err(Stranger::Stale) => {
                 self.counters.num_stale_recvs.add(1);
@@ -123,7 +130,7 @@ impl<M: Memory> Engine<M> {
             }
             Err(Stranger::Unknown) => {
                 self.counters.num_unk_recvs.add(1);
-                Err(Received::Unknown { name: repr.name, incarnation: repr.incarnation })
+                Err(Received::Unknown { name: sender.name, incarnation: sender.incarnation })
             }
         }
     }
@@ -165,8 +172,8 @@ impl<M: Memory> Engine<M> {
     #[inline(never)]
     pub(super) fn finish(&mut self) {
         let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
-        if info.flags.has(Flags::ACKNOWLEDGES) {
-            self.acknowledge(index, &info, None, at);
+        if info.flags.has(Flags::ACKNOWLEDGES) && !self.acknowledge_only(index, &info, at) {
+            self.handle_ack(index, &info, None, at);
         }
         if !answered {
             self.note(index, &info, at, true);
@@ -175,9 +182,17 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Who it is that sends a short header, if it is anybody, and what its tags begin with.
+    fn introduced(&self, repr: &Repr) -> Option<(Sender, Tagging)> {
+        let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+        let endpoint = self.endpoints.at(index)?;
+        let named = course(repr.receiver_slot, repr.connection) == endpoint.course;
+        named.then(|| (endpoint.peer_name(), endpoint.received_tags))
+    }
+
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
-    fn locate(&mut self, repr: &Repr) -> std::result::Result<u32, Stranger> {
-        let name = (repr.name, repr.incarnation);
+    fn locate(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Stranger> {
+        let name = (sender.name, sender.incarnation);
         let index = if repr.receiver_slot != 0 {
             (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1).ok_or(Stranger::Stale)?
         } else {
@@ -192,11 +207,12 @@ impl<M: Memory> Engine<M> {
         if !ours || (endpoint.peer.name, endpoint.peer.incarnation) != name {
             return Err(Stranger::Stale);
         }
-        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == repr.sender_slot {
+        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == sender.slot {
+            endpoint.is_introduced |= repr.receiver_slot != 0;
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
         let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
-        if repr.sender_slot == 0 || repr.connection == 0 {
+        if sender.slot == 0 || repr.connection == 0 {
             return Err(Stranger::Stale);
         }
         if endpoint.peer_connection == 0 {
@@ -204,8 +220,10 @@ impl<M: Memory> Engine<M> {
                 return Err(Stranger::Stale);
             }
             endpoint.peer_connection = repr.connection;
-            endpoint.peer_slot = repr.sender_slot;
+            endpoint.peer_slot = sender.slot;
             endpoint.used = true;
+            endpoint.is_introduced = repr.receiver_slot != 0;
+            endpoint.note_names(&self.identity);
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
         // Only its first packets, which know no slot of ours, open a connection.

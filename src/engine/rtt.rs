@@ -21,6 +21,8 @@ pub(super) struct Rtt {
     variation: u64,
     /// The shortest of this span of time and of the one before.
     least: [u64; 2],
+    /// Of both; 0: not measured.
+    min: u64,
     since: Instant,
     initial: u64,
 }
@@ -28,7 +30,16 @@ pub(super) struct Rtt {
 impl Rtt {
     /// `initial` is the timeout before the first sample.
     pub(super) const fn new(initial: u64, now: Instant) -> Self {
-        Self { smoothed: 0, latest: 0, answer: 0, variation: 0, least: [u64::MAX; 2], since: now, initial }
+        Self {
+            smoothed: 0,
+            latest: 0,
+            answer: 0,
+            variation: 0,
+            least: [u64::MAX; 2],
+            min: 0,
+            since: now,
+            initial,
+        }
     }
 
     /// A packet was under way for `sample`, there and back; from its leaving to the reading of its answer,
@@ -53,6 +64,7 @@ impl Rtt {
             self.since = now;
         }
         self.least[0] = self.least[0].min(sample);
+        self.min = self.least[0].min(self.least[1]);
         old
     }
 
@@ -64,9 +76,8 @@ impl Rtt {
 
     /// The shortest of late; 0: not measured.
     #[inline]
-    pub(super) fn min(&self) -> u64 {
-        let least = self.least[0].min(self.least[1]);
-        if least == u64::MAX { 0 } else { least }
+    pub(super) const fn min(&self) -> u64 {
+        self.min
     }
 
     /// No timeout is shorter.

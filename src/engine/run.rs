@@ -11,6 +11,7 @@ use super::interface::{Memory, Transmit};
 use super::operation::{Job, room};
 use super::packet::AckInfo;
 use super::send::{TURN, TURN_BYTES};
+use super::slab::Key;
 use super::time::Instant;
 use super::window::Segment;
 use crate::wire::run::{Headers, Joined, LONGEST, is_piece};
@@ -107,7 +108,7 @@ impl<M: Memory> Engine<M> {
         }
         let asks = operation.is_awaited() && operation.whole || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks);
-        self.headers.write(&transmit.header, count as usize, last as usize, flags, &endpoint.peer.key);
+        self.headers.write(&transmit.header, count as usize, last as usize, flags, &endpoint.sent_tags);
         transmit.pieces = operation.pieces(segment.offset, len + bytes);
         transmit.following = count as usize;
     }
@@ -125,8 +126,9 @@ impl<M: Memory> Engine<M> {
     fn take_run(&mut self, bytes: &[u8], size: usize) -> Option<usize> {
         let (now, arrival) = (self.now, self.arrival);
         let run = if self.limits.protect { None } else { Joined::parse(bytes, size) }?;
-        let (index, _) = self.expected_from(&run.first)?;
-        let run = run.genuine(&self.identity.key)?;
+        let (Key { index, .. }, endpoint) = self.expected_from(&run.first)?;
+        let run = run.genuine(&endpoint.received_tags)?;
+        endpoint.is_introduced = true;
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
         info.flags = info.flags.with(Flags::ASKS, run.asks);

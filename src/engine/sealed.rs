@@ -6,7 +6,7 @@ use super::endpoint::Phase;
 use super::interface::{EndpointId, Event, Memory, Received, Transmit};
 use super::protection::{Opener, Refusal};
 use crate::wire::protection::{PacketKey, Sealed, Sender, TAG_LEN};
-use crate::wire::usnic::{Flags, Packet, Repr};
+use crate::wire::usnic::{self, Flags, Packet, Repr};
 
 /// A datagram that is about to be encrypted, under a number that is used once.
 #[must_use]
@@ -66,6 +66,11 @@ impl<M: Memory> Engine<M> {
             self.counters.num_flags_recvs.add(1);
             return Received::Nothing;
         }
+        // Its sender always says who it is.
+        let Some(stated) = packet.repr.sender else {
+            self.counters.num_flags_recvs.add(1);
+            return Received::Nothing;
+        };
         let Some(sealed) = Sealed::of(packet) else {
             self.counters.num_length_recvs.add(1);
             return Received::Nothing;
@@ -77,7 +82,7 @@ impl<M: Memory> Engine<M> {
             opened.resize(end, 0);
         }
         let repr = &packet.repr;
-        let known = self.opener_of(repr);
+        let known = self.opener_of(repr, &stated);
         let mut fresh = None;
         let opener = match known.and_then(|index| self.endpoints.at_mut(index)?.protection.as_mut()) {
             Some(protection) => protection.opener.as_mut(),
@@ -86,15 +91,15 @@ impl<M: Memory> Engine<M> {
         let opener = match opener {
             Some(opener) => opener,
             None => fresh.insert(Opener::new(Sender {
-                name: repr.name,
-                incarnation: repr.incarnation,
+                name: stated.name,
+                incarnation: stated.incarnation,
                 connection: repr.connection,
             })),
         };
         let outcome = opener.open(&own.secret, &sealed, &mut opened[start..end]);
         self.protection = Some(own);
         let received = match outcome {
-            Ok(()) => self.take_opened(packet, fresh, &opened[..end]),
+            Ok(()) => self.take_opened(packet, &stated, fresh, &opened[..end]),
             Err(refusal) => {
                 self.note_refusal(refusal, known);
                 Received::Nothing
@@ -107,15 +112,15 @@ impl<M: Memory> Engine<M> {
     }
 
     /// The endpoint that has the keys of a packet's sender. Nothing is believed yet, and nothing changes.
-    fn opener_of(&self, repr: &Repr) -> Option<u32> {
+    fn opener_of(&self, repr: &Repr, stated: &usnic::Sender) -> Option<u32> {
         let index = match repr.receiver_slot {
-            0 => *self.names.get(&(repr.name, repr.incarnation))?,
+            0 => *self.names.get(&(stated.name, stated.incarnation))?,
             slot => (slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)?,
         };
         let endpoint = self.endpoints.at(index)?;
         let (name, incarnation) = (endpoint.peer.name, endpoint.peer.incarnation);
         let is_it = (name, incarnation, endpoint.peer_connection)
-            == (repr.name, repr.incarnation, repr.connection)
+            == (stated.name, stated.incarnation, repr.connection)
             && repr.connection != 0;
         is_it.then_some(index)
     }
@@ -143,8 +148,14 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Takes in what is genuine. What the user is to have is no part of the datagram: it is an event.
-    fn take_opened(&mut self, packet: &Packet<'_>, fresh: Option<Opener>, bytes: &[u8]) -> Received {
-        let index = match self.find(&packet.repr) {
+    fn take_opened(
+        &mut self,
+        packet: &Packet<'_>,
+        stated: &usnic::Sender,
+        fresh: Option<Opener>,
+        bytes: &[u8],
+    ) -> Received {
+        let index = match self.find(&packet.repr, stated) {
             Ok(index) => index,
             Err(received) => return received,
         };

@@ -4,6 +4,7 @@
 //! bounded, as it was or cut anew, then what is new, each endpoint in its turn, and at last
 //! acknowledgements that found nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
+use super::copies::COPIED;
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
 use super::interface::{Channel, Cookie, EndpointId, Fragment, Identity, Memory, Piece, Transmit};
@@ -401,6 +402,7 @@ impl<M: Memory> Engine<M> {
             segment.channel = Channel::Data;
             self.expected += 1;
         }
+        let copy = segment.copy();
         let operation = self.operations.at(segment.operation);
         let (body, tag, length, pieces, last) = match operation {
             Some(operation) if segment.kind == Kind::Withdraw && !matches!(operation.job, Job::Nothing) => {
@@ -416,6 +418,11 @@ impl<M: Memory> Engine<M> {
                     && operation.whole
                     && segment.offset + u64::from(segment.len) == operation.total,
             ),
+            None if copy.is_some() => {
+                let tag =
+                    copy.and_then(|place| endpoint.send.copies.get(place)).map_or(0, |copied| copied.tag);
+                (Body::Fragment, tag, segment.len as u16, [None, None], false)
+            }
             _ => {
                 (segment.kind, segment.len) = (Kind::Void, 0);
                 self.counters.num_void_sends.add(1);
@@ -440,7 +447,10 @@ impl<M: Memory> Engine<M> {
         let asks = last || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
         let packet = Outgoing { flags, tag, length, seq, body };
-        let header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
+        let mut header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
+        if let Some(copied) = copy.and_then(|place| endpoint.send.copies.get(place)) {
+            header.append(&copied.bytes[..usize::from(length).min(COPIED)]);
+        }
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }
@@ -465,7 +475,7 @@ impl<M: Memory> Engine<M> {
 impl Endpoint {
     /// Notes that a segment leaves now, and what rides on it.
     #[inline(always)]
-    fn depart(
+    pub(super) fn depart(
         &mut self,
         index: u32,
         charge: u32,
@@ -474,6 +484,18 @@ impl Endpoint {
         delayed_acks: &mut VecDeque<(Instant, u32)>,
     ) -> Piggyback {
         self.send.note_sent(charge, now);
+        self.board(index, credit, now, delayed_acks)
+    }
+
+    /// What rides on a segment that leaves now.
+    #[inline(always)]
+    pub(super) fn board(
+        &mut self,
+        index: u32,
+        credit: u64,
+        now: Instant,
+        delayed_acks: &mut VecDeque<(Instant, u32)>,
+    ) -> Piggyback {
         self.used = true;
         // What was to wait for this packet waits no more, and is mostly the last that does.
         if let Some(due) = self.receive.ack.due
@@ -488,7 +510,7 @@ impl Endpoint {
     /// time. All that the peer had to be looked at for before, it will be; what is new is the wait
     /// for an answer.
     #[inline(always)]
-    fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
+    pub(super) fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
         let soon = now.plus(limits.least_probe_timeout);
         if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
     }
@@ -508,10 +530,8 @@ impl Endpoint {
             tag: packet.tag,
             length: packet.length,
             connection: self.connection,
-            name: identity.name,
-            incarnation: identity.incarnation,
             receiver_slot: self.peer_slot,
-            sender_slot: self.own_slot,
+            sender: if self.is_introduced && !limits.protect { None } else { Some(self.own_name(identity)) },
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
@@ -521,7 +541,7 @@ impl Endpoint {
         }
         .emit();
         if !limits.protect {
-            header.seal(&self.peer.key);
+            header.seal(&self.sent_tags);
         }
         header
     }

@@ -1,6 +1,7 @@
 //! The sending half of a connection: what is queued, under way and lost, and whether more may leave.
 
 use super::congestion::Congestion;
+use super::copies::Copies;
 use super::flow::SendCredit;
 use super::operation::Withdrawn;
 use super::path::Path;
@@ -37,6 +38,8 @@ pub(super) struct SendHalf {
     pub(super) window: SendWindow,
     pub(super) order: [Order; 2],
     pub(super) lost: VecDeque<u64>,
+    /// What fragments under way are sent from whose users have been told that they are over.
+    pub(super) copies: Copies,
     /// Data to be sent anew, before anything that was not sent yet.
     pub(super) withdrawn: VecDeque<Withdrawn>,
     pub(super) in_flight: u64,
@@ -66,6 +69,7 @@ impl SendHalf {
             window: SendWindow::default(),
             order: [Order::default(), Order::default()],
             lost: VecDeque::new(),
+            copies: Copies::default(),
             withdrawn: VecDeque::new(),
             in_flight: 0,
             in_flight_bytes: 0,
@@ -142,6 +146,13 @@ impl SendHalf {
     /// A segment leaves.
     #[inline(always)]
     pub(super) fn note_sent(&mut self, charge: u32, now: Instant) {
+        self.note_sent_unpaced(charge, now);
+        self.congestion.note_sent(now, self.rtt.min(), 1);
+    }
+
+    /// The same for one that [was not paced](Self::is_paced).
+    #[inline(always)]
+    pub(super) fn note_sent_unpaced(&mut self, charge: u32, now: Instant) {
         if self.in_flight == 0 {
             self.credit.note_idle(now.since(self.last_sent), self.rtt.min());
         }
@@ -149,7 +160,12 @@ impl SendHalf {
         self.in_flight_bytes += u64::from(charge);
         self.last_sent = now;
         self.probe.note_sent(now);
-        self.congestion.note_sent(now, self.rtt.min(), 1);
+    }
+
+    /// Whether segments may have to wait for each other's sake.
+    #[inline(always)]
+    pub(super) fn is_paced(&self) -> bool {
+        self.congestion.is_paced(self.rtt.min())
     }
 
     /// How many more segments of such a charge may leave after one that is leaving now.
@@ -190,7 +206,7 @@ impl SendHalf {
         let needed = !self.withdrawn.is_empty() && self.window.len() as u64 >= most;
         let charge = self.charge(HEADER_LEN);
         let Some(segment) = self.window.get_mut(seq) else { return false };
-        if segment.len == 0 || segment.kind == Kind::Withdraw {
+        if segment.len == 0 || segment.kind == Kind::Withdraw || segment.copy().is_some() {
             return false;
         }
         let len = header_len(segment.kind) + segment.len as usize;
@@ -207,6 +223,7 @@ impl SendHalf {
     pub(super) fn clear(&mut self) {
         self.window.clear();
         self.order.iter_mut().for_each(Order::clear);
+        self.copies.clear();
         self.lost.clear();
         self.withdrawn.clear();
         self.probe.cancel();
@@ -218,6 +235,9 @@ impl SendHalf {
     pub(super) fn shrink(&mut self) {
         self.window.shrink();
         self.order.iter_mut().for_each(Order::shrink);
+        if self.window.is_empty() {
+            self.copies.clear();
+        }
         self.lost.shrink_to(0);
         self.withdrawn.shrink_to(0);
         self.queues.iter_mut().for_each(|queue| queue.shrink_to(0));
@@ -226,6 +246,7 @@ impl SendHalf {
     /// Bytes of memory that it takes up besides its own.
     pub(super) fn capacity_bytes(&self) -> usize {
         self.queues.iter().map(|queue| queue.capacity() * 4).sum::<usize>()
+            + self.copies.capacity_bytes()
             + self.lost.capacity() * 8
             + self.withdrawn.capacity() * size_of::<Withdrawn>()
             + self.window.capacity_bytes()

@@ -29,7 +29,7 @@ pub(super) enum State {
 /// A packet that was sent and is not acknowledged in sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// Whose part it is; [`Segment::NOBODY`]: a void of our own.
+    /// Whose part it is; [`Segment::NOBODY`]: a void of our own; or a [copy's](Self::copy).
     pub(super) operation: u32,
     pub(super) kind: Kind,
     pub(super) channel: Channel,
@@ -53,6 +53,33 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) const NOBODY: u32 = u32::MAX;
+    /// Above the place of a copy.
+    const COPY: u32 = 1 << 31;
+
+    /// What stands for the place of a copy where that of an operation would be.
+    #[inline(always)]
+    pub(super) const fn copied(place: u32) -> u32 {
+        place | Self::COPY
+    }
+
+    /// It and the place of its copy, if it is one that was sent once and not found to be lost.
+    #[inline(always)]
+    pub(super) fn as_plain_copy(&self) -> Option<(Self, u32)> {
+        let is_plain = self.state == State::InFlight && self.resends == 0;
+        Some((*self, self.copy().filter(|_| is_plain)?))
+    }
+
+    /// The place of the copy that it is sent from.
+    #[inline(always)]
+    pub(super) const fn copy(&self) -> Option<u32> {
+        Self::copy_at(self.operation)
+    }
+
+    /// The place of the copy that stands where that of an operation would be, if it is one.
+    #[inline(always)]
+    pub(super) const fn copy_at(place: u32) -> Option<u32> {
+        if place & Self::COPY != 0 && place != Self::NOBODY { Some(place & !Self::COPY) } else { None }
+    }
 
     /// Whether it was sent once, with data cut as it mostly is, and is under way.
     #[inline]
@@ -119,6 +146,12 @@ impl SendWindow {
     #[inline]
     pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Segment> {
         self.ring.get_mut(seq.checked_sub(self.base)? as usize)
+    }
+
+    /// The segment under way, when there is one and no other.
+    #[inline(always)]
+    pub(super) fn only(&self) -> Option<&Segment> {
+        if self.ring.len() == 1 { self.ring.front() } else { None }
     }
 
     #[inline]
@@ -212,6 +245,11 @@ impl Order {
     #[inline]
     pub(super) fn overtaken(&self, transmission: u64) -> u64 {
         self.arrived.saturating_sub(transmission + 1)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.seqs.is_empty()
     }
 
     pub(super) fn clear(&mut self) {

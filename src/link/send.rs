@@ -169,6 +169,9 @@ impl Sender {
         if header.len().saturating_add(len) > SHORT || !self.outbox.is_empty() {
             return false;
         }
+        if len == 0 {
+            return self.send_alone(udp, shared, to, header);
+        }
         self.short.clear();
         self.short.extend_from_slice(header);
         copy(&mut self.short, pieces);

@@ -8,17 +8,26 @@ use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::modex;
 use crate::wire::probe;
-use crate::wire::protection::{Sealed, Secret, Sender, TAG_LEN, phase};
-use crate::wire::usnic::{Flags, HEADER_LEN, MAX_HEADER_LEN, Packet, Repr, VERSION};
+use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
+use crate::wire::usnic::{
+    Flags, HEADER_LEN, MAX_HEADER_LEN, Packet, Repr, SHORT_HEADER_LEN, Sender, Tagging, VERSION,
+};
 
 const KEY: [u8; 16] = [7; 16];
+const PEER: Sender = Sender { name: 2, incarnation: 1, slot: 9 };
+
+/// What the packet's tag begins with; who sends a short header is the other peer.
+fn tagging(packet: &Packet<'_>) -> Tagging {
+    let sender = packet.repr.sender.unwrap_or(PEER);
+    Tagging::new(&KEY, packet.repr.receiver_slot, packet.repr.connection, &sender)
+}
 
 /// Parses; what is parsed must be within the bytes, and be written again as it was.
 pub fn packet(bytes: &[u8]) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let payload = packet.payload();
-    assert!(payload.end <= bytes.len() && (HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
-    let _ = packet.is_genuine(&KEY);
+    assert!(payload.end <= bytes.len() && (SHORT_HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
+    let _ = packet.is_genuine(&tagging(&packet));
     if let Some(parts) = Sealed::of(&packet) {
         assert_eq!([parts.header, parts.payload, parts.tag].concat(), bytes[..payload.end + TAG_LEN]);
     }
@@ -143,10 +152,14 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Ins
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().max(HEADER_LEN), 0);
     bytes[0] = VERSION;
-    if bytes[7] < 128 {
-        bytes[6..8].copy_from_slice(&[1, 0]);
-        bytes[16..28].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
-        bytes[28..36].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0]);
+    if bytes[47] < 128 {
+        // The names of the first packets, or those of the later ones.
+        let slot = if bytes[1] < 128 { [1, 0, 16, 0] } else { [0; 4] };
+        bytes[40..44].copy_from_slice(&slot);
+        bytes[44..48].copy_from_slice(&[1, 0, 0, 0]);
+        if bytes[1] >= 128 {
+            bytes[48..64].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+        }
     }
     let Ok(packet) = Packet::parse(&bytes) else {
         let received = engine.handle_datagram(&bytes, None, now);
@@ -165,7 +178,7 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Ins
         protected(&packet.repr, payload, *number, seal)
     } else {
         let mut header = packet.repr.emit();
-        header.seal(&KEY);
+        header.seal(&tagging(&packet));
         [&header[..], payload].concat()
     };
     if let Received::Deliver { payload, .. } = engine.handle_datagram(&genuine, None, now) {
@@ -176,7 +189,8 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Ins
 /// A packet as its sender would protect it, if it is to be sealed.
 fn protected(repr: &Repr, payload: &[u8], number: u64, seal: bool) -> Vec<u8> {
     let header = Repr { flags: repr.flags.with(Flags::PROTECTED, true), ..*repr }.emit();
-    let sender = Sender { name: repr.name, incarnation: repr.incarnation, connection: repr.connection };
+    let Sender { name, incarnation, .. } = repr.sender.unwrap_or(PEER);
+    let sender = protection::Sender { name, incarnation, connection: repr.connection };
     let mut bytes = [&header[..], payload, &[0; TAG_LEN]].concat();
     if seal && let Some(key) = Secret::new(&KEY).packet_key(&sender, phase(number)) {
         assert!(key.seal(number, header.len(), &mut bytes));

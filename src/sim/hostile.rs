@@ -6,7 +6,7 @@
 use super::{Block, Random};
 use crate::config;
 use crate::engine::*;
-use crate::wire::usnic::{Bitmap, Body, Flags, Repr, VERSION};
+use crate::wire::usnic::{Bitmap, Body, Flags, Repr, Sender, VERSION};
 
 const KEY: [u8; 16] = *b"the victim's key";
 const PEER_KEY: [u8; 16] = *b"the peer's key..";
@@ -37,14 +37,21 @@ fn believed(engine: &Engine<Block>) -> u64 {
         + counters.num_kind_recvs
         + counters.num_flags_recvs
         + counters.num_length_recvs
+        + counters.num_nameless_recvs
         + counters.num_crc_errors;
     counters.num_total_recvs - dropped
 }
 
 fn genuine(repr: &Repr, payload: &[u8]) -> Vec<u8> {
-    let mut header = Repr { length: payload.len() as u16, ..*repr }.emit();
-    header.seal(&KEY);
+    let repr = Repr { length: payload.len() as u16, ..*repr };
+    let mut header = repr.emit();
+    header.seal(&repr.tagging(&KEY).expect("a long header"));
     [&header[..], payload].concat()
+}
+
+/// The sender of a first packet.
+fn sender(name: u64, incarnation: u32) -> Option<Sender> {
+    Some(Sender { name, incarnation, slot: 7 })
 }
 
 /// A packet as the peer sends it, first in its connection.
@@ -54,10 +61,8 @@ fn plain(body: Body) -> Repr {
         tag: 1,
         length: 0,
         connection: 1,
-        name: 2,
-        incarnation: 1,
         receiver_slot: 0,
-        sender_slot: 7,
+        sender: sender(2, 1),
         stamp: 1,
         echo: 0,
         credit: 100,
@@ -80,8 +85,10 @@ fn of_a_million_forgeries_none_is_accepted() {
             // Noise that looks like a packet.
             1 => {
                 let mut bytes: Vec<u8> = (0..96 + random.below(60)).map(|_| random.number() as u8).collect();
-                bytes[..3].copy_from_slice(&[VERSION, 1 + random.below(10) as u8, 1]);
+                let form = [0, 0x80][random.below(2) as usize];
+                bytes[..3].copy_from_slice(&[VERSION, form | (1 + random.below(10) as u8), 1]);
                 bytes[4..6].copy_from_slice(&[0, 0]);
+                bytes[46..48].copy_from_slice(&[0, 0]);
                 bytes
             }
             // A genuine packet with some bits turned over, those of the header at least.
@@ -241,7 +248,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
             let mut repr = Repr {
                 stamp: wild(&mut random) as u32,
                 echo: wild(&mut random) as u32,
-                credit: wild(&mut random) as u32,
+                credit: wild(&mut random) as u16,
                 seq,
                 ack: wild(&mut random),
                 tag: random.number() as u8,
@@ -249,7 +256,8 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
             };
             if random.below(300) == 0 {
                 repr.receiver_slot = wild(&mut random) as u32;
-                repr.sender_slot = wild(&mut random) as u32;
+                let slot = wild(&mut random) as u32;
+                repr.sender = Some(Sender { name: 2, incarnation: 1, slot });
                 repr.connection = wild(&mut random) as u16;
             }
             let bytes = genuine(&repr, if bare { b"" } else { &payload });
@@ -277,7 +285,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
             sent += usize::from(transmit.endpoint == honest);
         }
         assert!(sent > 0, "seed {seed}");
-        let answer = Repr { name: 3, ack: 1, ..plain(Body::Fragment) };
+        let answer = Repr { sender: sender(3, 1), ack: 1, ..plain(Body::Fragment) };
         let received = engine.handle_datagram(&genuine(&answer, b"well"), None, now);
         assert!(matches!(received, Received::Deliver { endpoint, .. } if endpoint == honest));
         let mut done = false;
@@ -300,7 +308,7 @@ fn registration_of(memory: &Block) -> Registration {
 fn strangers_are_reported_and_the_dead_are_not() {
     let (mut engine, endpoint, _) = victim();
     let now = Instant::from_nanos(5);
-    let stranger = genuine(&Repr { incarnation: 2, ..plain(Body::Fragment) }, b"hello");
+    let stranger = genuine(&Repr { sender: sender(2, 2), ..plain(Body::Fragment) }, b"hello");
     let unknown = Received::Unknown { name: 2, incarnation: 2 };
     assert_eq!(engine.handle_datagram(&stranger, None, now), unknown);
     let known = genuine(&plain(Body::Fragment), b"hello");
@@ -324,6 +332,21 @@ fn protection_must_be_the_same_on_both_sides() {
     let bytes = super::protected::sealed(&KEY, 0, &repr, b"hi");
     let received = engine.handle_datagram(&bytes, None, Instant::ORIGIN);
     assert_eq!((received, engine.counters().num_flags_recvs), (Received::Nothing, 1));
+}
+
+#[test]
+fn a_protected_packet_says_who_sends_it() {
+    let config = config::Usnic { protect_payload: true, ..config() };
+    let identity = Identity { name: 1, incarnation: 1, key: KEY };
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, Instant::ORIGIN);
+    let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
+    engine.connect(peer, Instant::ORIGIN).expect("connected");
+    for receiver_slot in [0, 1, 1 << 20 | 1] {
+        let repr = Repr { flags: Flags::PROTECTED, receiver_slot, sender: None, ..plain(Body::Fragment) };
+        let bytes = [&repr.emit()[..], &[0; 16]].concat();
+        assert_eq!(engine.handle_datagram(&bytes, None, Instant::ORIGIN), Received::Nothing);
+    }
+    assert_eq!((engine.counters().num_flags_recvs, believed(&engine)), (3, 0));
 }
 
 #[test]

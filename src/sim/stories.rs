@@ -3,7 +3,7 @@
 use super::Block;
 use crate::config;
 use crate::engine::*;
-use crate::wire::usnic::{Body, Flags, Kind, Packet, Repr};
+use crate::wire::usnic::{Body, Flags, Kind, Packet, Repr, Sender, Tagging};
 use std::time::Duration;
 
 const MICRO: u64 = 1_000;
@@ -92,8 +92,29 @@ impl Pair {
         let memory = Block::new(vec![cookie as u8; len]);
         let fragment =
             Fragment { tag: 3, pieces: [Some(memory), None], cookie, priority: false, awaited: true };
-        let sent = self.engines[from].send_at_once(self.ids[from], fragment, self.now).expect("sent");
+        let id = self.ids[from];
+        let engine = &mut self.engines[from];
+        let mut unused = Header::EMPTY;
+        assert!(!engine.send_copy(id, &fragment, self.now, &mut unused), "somebody awaits its end");
+        let sent = engine.send_at_once(id, fragment, self.now).expect("sent");
         sent.as_ref().map(Sent::of)
+    }
+
+    /// The datagram of a short fragment that nobody awaits.
+    fn send_copy(&mut self, from: usize, bytes: &[u8]) -> Sent {
+        let memory = Block::new(bytes.to_vec());
+        let fragment = Fragment {
+            tag: 3,
+            pieces: [Some(memory.clone()), None],
+            cookie: 0,
+            priority: false,
+            awaited: false,
+        };
+        let mut header = Header::EMPTY;
+        assert!(self.engines[from].send_copy(self.ids[from], &fragment, self.now, &mut header));
+        drop(fragment);
+        assert_eq!(memory.holders(), 1, "nobody looks at it any more");
+        Sent { channel: Channel::Priority, bytes: header.to_vec() }
     }
 
     /// As [`give`](Self::give), where it does not matter what comes of it.
@@ -235,6 +256,77 @@ fn the_end_of_a_large_fragment_that_nobody_waits_for_is_acknowledged_like_any_ot
 }
 
 #[test]
+fn a_copied_fragment_is_over_at_once_and_sent_again_as_it_was() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let bytes: Vec<u8> = (1..=48).collect();
+    let lost: Vec<Sent> = [0, 1, 8, 48].iter().map(|len| pair.send_copy(0, &bytes[..*len])).collect();
+    for (sent, len) in lost.iter().zip([0, 1, 8, 48]) {
+        assert_eq!((sent.kind(), sent.bytes.len()), (Kind::Fragment, 48 + len));
+        assert_eq!(sent.bytes[48..], bytes[..len]);
+    }
+    let counters = pair.engines[0].counters();
+    assert_eq!(counters.pml_module_sends, counters.pml_send_callbacks);
+    assert_eq!(pair.engines[0].outstanding(), (0, 0));
+    // Nothing of them arrives.
+    let mut again = Vec::new();
+    while pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged > 0 {
+        let next = pair.engines[0].next_timeout().expect("it waits for an answer");
+        pair.now = pair.now.plus(1).max(next);
+        for sent in pair.take(0) {
+            let of = lost.iter().find(|lost| lost.repr().seq == sent.repr().seq).expect("one of these");
+            assert!(sent.repr().flags.has(Flags::RETRANSMISSION));
+            assert_eq!((sent.repr().tag, sent.channel), (3, Channel::Data));
+            assert_eq!(sent.bytes[48..], of.bytes[48..]);
+            again.push(sent);
+        }
+        if again.len() >= 2 * lost.len() {
+            pair.give(1, &again);
+            let acks = pair.take(1);
+            pair.give(0, &acks);
+        }
+    }
+    assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged, 0);
+    assert_eq!(pair.engines[1].counters().num_frag_recvs, pair.engines[0].counters().num_frag_sends);
+}
+
+#[test]
+fn places_of_copies_are_used_again_however_they_were_acknowledged() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let mut most = 0;
+    for round in 0..100 {
+        let mut sent: Vec<Sent> = (0..5).map(|_| pair.send_copy(0, b"short")).collect();
+        // One by one, together, and out of order.
+        if round % 3 == 1 {
+            sent.reverse();
+        }
+        for sent in sent.chunks(if round % 3 == 0 { 1 } else { 5 }) {
+            pair.give(1, sent);
+            pair.pass(50);
+            let acks = pair.take(1);
+            pair.give(0, &acks);
+        }
+        assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").unacknowledged, 0);
+        most = if round < 3 { most.max(pair.engines[0].footprint(pair.ids[0])) } else { most };
+        assert!(pair.engines[0].footprint(pair.ids[0]) <= most, "round {round}");
+    }
+}
+
+#[test]
+fn copies_of_a_lost_peer_are_gone_and_nobody_is_told_of_them() {
+    let mut pair = Pair::new();
+    pair.warm();
+    let before = pair.engines[0].footprint(pair.ids[0]);
+    (0..10).for_each(|_| _ = pair.send_copy(0, b"short"));
+    assert!(pair.engines[0].footprint(pair.ids[0]) > before);
+    pair.engines[0].give_up(pair.ids[0], pair.now);
+    let lost = Event::Lost { endpoint: pair.ids[0] };
+    assert_eq!((pair.engines[0].poll_event(), pair.engines[0].poll_event()), (Some(lost), None));
+    assert!(pair.engines[0].footprint(pair.ids[0]) <= before);
+}
+
+#[test]
 fn what_comes_again_is_acknowledged_at_once() {
     let mut pair = Pair::new();
     pair.warm();
@@ -352,9 +444,12 @@ fn a_probe_leaves_however_little_credit_there_is() {
     // The peer says that it has room for two, and then the network goes down.
     pair.send(1, 8, 2);
     let told = pair.take(1).remove(0);
-    let mut header = Repr { credit: 2, ..told.repr() }.emit();
-    header.seal(&KEYS[0]);
-    let told = Sent { channel: told.channel, bytes: [&header[..], &told.bytes[64..]].concat() };
+    let told_repr = Repr { credit: 2, ..told.repr() };
+    assert_eq!(told_repr.sender, None, "both know each other");
+    let mut header = told_repr.emit();
+    let sender = Sender { name: 1, incarnation: 1, slot: 1 << 20 | 1 };
+    header.seal(&Tagging::new(&KEYS[0], told_repr.receiver_slot, told_repr.connection, &sender));
+    let told = Sent { channel: told.channel, bytes: [&header[..], &told.bytes[header.len()..]].concat() };
     pair.give(0, &[told]);
     assert_eq!(pair.engines[0].peer(pair.ids[0]).expect("known").credit, 2);
     let start = pair.now;
@@ -513,10 +608,8 @@ fn endpoints_are_served_in_turn() {
             tag: 0,
             length: 0,
             connection: 1,
-            name,
-            incarnation: 1,
             receiver_slot: 0,
-            sender_slot: 1,
+            sender: Some(Sender { name, incarnation: 1, slot: 1 }),
             stamp: 1,
             echo: 0,
             credit: 4096,
@@ -525,7 +618,7 @@ fn endpoints_are_served_in_turn() {
             body: Body::Void,
         };
         let mut header = greeting.emit();
-        header.seal(&KEYS[0]);
+        header.seal(&greeting.tagging(&KEYS[0]).expect("a long header"));
         assert_eq!(engine.handle_datagram(&header, None, now), Received::Nothing);
         for cookie in 0..100 {
             let memory = Block::new(vec![0; 1300]);

@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod announcement;
+mod bitmap;
+mod kind;
 pub mod modex;
 pub mod probe;
 pub mod protection;
 pub mod run;
+mod siphash;
 pub mod tag;
+mod tagging;
 pub mod usnic;

@@ -1,6 +1,6 @@
 //! What [`super`] promises.
 
-use super::super::usnic::{Body, Flags, Repr, header_len};
+use super::super::usnic::{self, Body, Flags, Repr, header_len};
 use super::*;
 
 const KEY: Key = *b"sixteen bytes...";
@@ -13,10 +13,8 @@ fn sample(body: Body, length: usize) -> Repr {
         tag: 0x41,
         length: length as u16,
         connection: SENDER.connection,
-        name: SENDER.name,
-        incarnation: SENDER.incarnation,
         receiver_slot: 0x1000_0001,
-        sender_slot: 2,
+        sender: Some(usnic::Sender { name: SENDER.name, incarnation: SENDER.incarnation, slot: 2 }),
         stamp: 3,
         echo: 4,
         credit: 5,
@@ -59,12 +57,12 @@ fn the_bytes_of_a_packet_are_known() {
 }
 
 const KNOWN_HEADER: &str = concat!(
-    "020303410d0003004d0040010000000008070605040302010900000001000010",
-    "0200000003000000040000000500000006000000000000000700000000000000",
+    "028303410d0005004d0040010000000003000000040000000600000000000000",
+    "0700000000000000010000100300000008070605040302010900000002000000",
     "010000000200000003000000"
 );
 const KNOWN_PAYLOAD: &str = "6d0a62971390e3892cd8d28eb9";
-const KNOWN_TAG: &str = "db689614580d99a7b4653de96be979e2";
+const KNOWN_TAG: &str = "49afcf3699ed86b4aa8de7a57935bd3d";
 
 #[test]
 fn payload_of_any_length_survives_the_journey() {

@@ -8,14 +8,19 @@
 //!
 //! Panic contract: as in [`super::usnic`]; nothing here panics, whatever the bytes.
 
-use super::usnic::{Flags, HEADER_LEN, Header, Key, Kind, MAX_HEADER_LEN, Packet, Repr, header_len};
+use super::tagging::RunTagging;
+use super::usnic::{Flags, Header, Kind, MAX_HEADER_LEN, Packet, Repr, Tagging, is_kind};
 
-/// Where in the header these are; the offset is at one place in all kinds that have one.
+/// Where in the header these are.
 const FLAGS: usize = 2;
 const LENGTH: usize = 4;
-const ECHO: usize = 40;
-const SEQ: usize = 48;
-const OFFSET: usize = 72;
+const TAG: usize = 8;
+const STAMPS: usize = 16;
+const ECHO: usize = 20;
+const SEQ: usize = 24;
+const ACK: usize = 32;
+/// Where in the extension the offset is, in all kinds that have one.
+const OFFSET: usize = 8;
 
 /// Packets of a run, at most: what one offloaded message carries.
 pub const LONGEST: usize = 64;
@@ -25,16 +30,68 @@ pub const fn is_piece(kind: Kind) -> bool {
     matches!(kind, Kind::Chunk | Kind::Put | Kind::GetData)
 }
 
-/// Adds to a number in the header, which wraps as the offset of a hostile packet may.
-fn add<const WIDE: bool>(bytes: &mut [u8], at: usize, more: u64) {
-    let Some(field) = bytes.get_mut(at..) else { return };
-    if WIDE {
-        if let Some(field) = field.first_chunk_mut::<8>() {
-            *field = u64::from_le_bytes(*field).wrapping_add(more).to_le_bytes();
-        }
-    } else if let Some(field) = field.first_chunk_mut::<4>() {
-        *field = u32::from_le_bytes(*field).wrapping_add(more as u32).to_le_bytes();
+/// The numbers in which the headers of a run differ.
+#[derive(Clone, Copy)]
+struct Steps {
+    seq: u64,
+    offset: u64,
+    payload: u64,
+    is_wide: bool,
+}
+
+impl Steps {
+    /// Those of a header, followed by packets of as much payload.
+    fn of(header: &[u8], extension: usize) -> Option<Self> {
+        let &[_, kind, _, _, low, high] = header.first_chunk()?;
+        let long = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let is_wide = !is_kind(kind, Kind::Chunk);
+        let offset = if is_wide {
+            long(extension + OFFSET)?
+        } else {
+            u64::from(u32::from_le_bytes(*header.get(extension + OFFSET..)?.first_chunk()?))
+        };
+        Some(Self { seq: long(SEQ)?, offset, payload: u64::from(u16::from_le_bytes([low, high])), is_wide })
     }
+
+    /// On to the next packet. The offset of a hostile one may wrap.
+    #[inline(always)]
+    fn step(&mut self) {
+        self.seq = self.seq.wrapping_add(1);
+        self.offset = self.offset.wrapping_add(self.payload);
+        if !self.is_wide {
+            self.offset &= u64::from(u32::MAX);
+        }
+    }
+
+    /// Writes them where they are in a header.
+    #[inline(always)]
+    fn put(&self, header: &mut [u8], extension: usize) {
+        if let Some(seq) = header.get_mut(SEQ..).and_then(<[u8]>::first_chunk_mut) {
+            *seq = self.seq.to_le_bytes();
+        }
+        let Some(offset) = header.get_mut(extension + OFFSET..) else { return };
+        if let Some(offset) = offset.first_chunk_mut::<8>() {
+            *offset = self.offset.to_le_bytes();
+        } else if let Some(offset) = offset.first_chunk_mut::<4>() {
+            *offset = (self.offset as u32).to_le_bytes();
+        }
+    }
+}
+
+/// The header of a first packet as the others of its run have it, but for their [`Steps`].
+fn followed(header: &mut [u8]) {
+    if let [_, _, flags, ..] = header {
+        *flags &= !Flags::ASKS.bits();
+    }
+    if let Some(echo) = header.get_mut(ECHO..ECHO + 4) {
+        echo.fill(0);
+    }
+}
+
+/// What the tags of the others begin with.
+fn run_tagging(tagging: &Tagging, followed: &[u8], extension: usize) -> Option<RunTagging> {
+    let long = |at: usize| Some(u64::from_le_bytes(*followed.get(at..)?.first_chunk()?));
+    Some(tagging.of_run(long(STAMPS)?, long(ACK)?, followed.get(extension..)?))
 }
 
 /// The headers of a run, one behind the other.
@@ -48,31 +105,28 @@ pub struct Headers {
 impl Headers {
     /// Of a packet and `more` that follow it with as much payload as it has, but for the last, which has `last`
     /// bytes and may be flagged. The first is sealed already.
-    pub fn write(&mut self, first: &Header, more: usize, last: usize, flags: Flags, key: &Key) {
-        let Some(fixed) = first.first_chunk::<HEADER_LEN>() else { return };
-        let is_wide = fixed[1] != Kind::Chunk as u8;
-        self.len = first.len();
-        self.payload = usize::from(u16::from_le_bytes([fixed[LENGTH], fixed[LENGTH + 1]]));
+    pub fn write(&mut self, first: &Header, more: usize, last: usize, flags: Flags, tagging: &Tagging) {
         self.bytes.clear();
         self.bytes.extend_from_slice(first);
-        let mut next = *first;
-        next.bytes_mut()[FLAGS] &= !Flags::ASKS.bits();
-        next.bytes_mut()[ECHO..ECHO + 4].fill(0);
+        self.len = first.len();
+        let (mut next, extension) = (*first, first.extension());
+        let bytes = next.bytes_mut();
+        followed(bytes);
+        let steps = Steps::of(bytes, extension).zip(run_tagging(tagging, bytes, extension));
+        let Some((mut steps, tags)) = steps else { return };
+        self.payload = steps.payload as usize;
+        self.bytes.reserve(more * bytes.len());
         for at in 1..=more {
-            let payload = self.payload as u64;
-            let bytes = next.bytes_mut();
-            add::<true>(bytes, SEQ, 1);
-            if is_wide {
-                add::<true>(bytes, OFFSET, payload);
-            } else {
-                add::<false>(bytes, OFFSET, payload);
-            }
+            steps.step();
+            steps.put(bytes, extension);
             if at == more {
                 bytes[FLAGS] |= flags.bits();
                 bytes[LENGTH..LENGTH + 2].copy_from_slice(&(last as u16).to_le_bytes());
             }
-            next.seal(key);
-            self.bytes.extend_from_slice(&next);
+            let Some(begin) = bytes.first_chunk_mut::<16>() else { return };
+            let word = u64::from_le_bytes(begin[..8].try_into().unwrap_or_default());
+            begin[TAG..].copy_from_slice(&tags.of(steps.seq, steps.offset, word >> 8).to_le_bytes());
+            self.bytes.extend_from_slice(bytes);
         }
     }
 
@@ -144,6 +198,8 @@ pub struct Joined<'a> {
     /// Bytes of a datagram.
     size: usize,
     header: usize,
+    /// Where in the header the extension begins.
+    extension: usize,
     count: usize,
     /// What the first one says.
     pub first: Repr,
@@ -157,7 +213,7 @@ impl<'a> Joined<'a> {
     pub fn parse(bytes: &'a [u8], size: usize) -> Option<Self> {
         let packet = Packet::parse(bytes.get(..size)?).ok()?;
         let repr = packet.repr;
-        let header = header_len(repr.body.kind());
+        let (header, extension) = (packet.payload().start, packet.extension());
         let fills = header + usize::from(repr.length) == size && repr.length > 0;
         if !is_piece(repr.body.kind()) || repr.flags.has(Flags::PROTECTED) || !fills {
             return None;
@@ -166,18 +222,13 @@ impl<'a> Joined<'a> {
         let mut model = [0; MAX_HEADER_LEN];
         let model = model.get_mut(..header)?;
         model.copy_from_slice(first.get(..header)?);
-        model[FLAGS] &= !Flags::ASKS.bits();
-        model[ECHO..ECHO + 4].fill(0);
-        let is_wide = repr.body.kind() != Kind::Chunk;
+        followed(model);
+        let mut steps = Steps::of(model, extension)?;
         let (mut count, mut asks) = (1, repr.flags.has(Flags::ASKS));
         for datagram in rest.chunks(size).take(LONGEST - 1) {
             let Some(next) = datagram.get(..header).filter(|_| datagram.len() > header) else { break };
-            add::<true>(model, SEQ, 1);
-            if is_wide {
-                add::<true>(model, OFFSET, u64::from(repr.length));
-            } else {
-                add::<false>(model, OFFSET, u64::from(repr.length));
-            }
+            steps.step();
+            steps.put(model, extension);
             let length = ((datagram.len() - header) as u16).to_le_bytes();
             // INVARIANT: `model` and `next` are of one length, that of the header.
             let is_next = next[LENGTH..LENGTH + 2] == length
@@ -185,7 +236,7 @@ impl<'a> Joined<'a> {
                 && next[FLAGS] & !Flags::ASKS.bits() == model[FLAGS]
                 && next[FLAGS + 1] == model[FLAGS + 1]
                 && next[LENGTH + 2..LENGTH + 4] == model[LENGTH + 2..LENGTH + 4]
-                && next[16..] == model[16..];
+                && next[STAMPS..] == model[STAMPS..];
             if !is_next {
                 break;
             }
@@ -195,15 +246,32 @@ impl<'a> Joined<'a> {
                 break;
             }
         }
-        (count > 1).then_some(Self { bytes, size, header, count, first: repr, asks })
+        (count > 1).then_some(Self { bytes, size, header, extension, count, first: repr, asks })
     }
 
-    /// Those at the front whose tags only a holder of `key` can make, if there are at least two.
-    pub fn genuine(mut self, key: &Key) -> Option<Self> {
-        let packets = self.bytes.chunks(self.size).take(self.count);
-        let is_genuine =
-            |datagram: &&[u8]| Packet::parse(datagram).is_ok_and(|packet| packet.is_genuine(key));
-        let genuine = packets.take_while(is_genuine).count();
+    /// Those at the front whose tags only a holder of the key of `tagging` can make, if there are at least two.
+    pub fn genuine(mut self, tagging: &Tagging) -> Option<Self> {
+        let (first, rest) = self.bytes.split_at_checked(self.size)?;
+        if !Packet::parse(first).is_ok_and(|packet| packet.is_genuine(tagging)) {
+            return None;
+        }
+        let mut model = [0; MAX_HEADER_LEN];
+        let model = model.get_mut(..self.header)?;
+        model.copy_from_slice(first.get(..self.header)?);
+        followed(model);
+        let mut steps = Steps::of(model, self.extension)?;
+        let tags = run_tagging(tagging, model, self.extension)?;
+        let mut genuine = 1;
+        for datagram in rest.chunks(self.size).take(self.count - 1) {
+            steps.step();
+            let (words, _) = datagram.as_chunks::<8>();
+            let [begin, tag, ..] = words else { break };
+            let tag = u64::from_le_bytes(*tag);
+            if tags.of(steps.seq, steps.offset, u64::from_le_bytes(*begin) >> 8) != tag {
+                break;
+            }
+            genuine += 1;
+        }
         if genuine < self.count {
             (self.count, self.asks) = (genuine, false);
         }

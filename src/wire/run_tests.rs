@@ -1,7 +1,11 @@
 use super::*;
-use crate::wire::usnic::Body;
+use crate::wire::usnic::{Body, Sender};
 
-const KEY: Key = [7; 16];
+const SENDER: Sender = Sender { name: 0xAB, incarnation: 4, slot: 6 };
+
+fn tagging(key: u8) -> Tagging {
+    Tagging::new(&[key; 16], 5, 1, &SENDER)
+}
 
 fn chunk(length: u16, flags: Flags) -> Repr {
     Repr {
@@ -9,10 +13,8 @@ fn chunk(length: u16, flags: Flags) -> Repr {
         tag: 3,
         length,
         connection: 1,
-        name: 0xAB,
-        incarnation: 4,
         receiver_slot: 5,
-        sender_slot: 6,
+        sender: None,
         stamp: 77,
         echo: 12,
         credit: 40,
@@ -24,14 +26,14 @@ fn chunk(length: u16, flags: Flags) -> Repr {
 
 fn sealed(repr: &Repr) -> Header {
     let mut header = repr.emit();
-    header.seal(&KEY);
+    header.seal(&tagging(7));
     header
 }
 
 /// A run of `count` packets with `payload` bytes each, `last` in the last, as they come joined.
 fn run(repr: &Repr, count: usize, last: usize, flags: Flags) -> (Vec<u8>, usize) {
     let mut headers = Headers::default();
-    headers.write(&sealed(repr), count - 1, last, flags, &KEY);
+    headers.write(&sealed(repr), count - 1, last, flags, &tagging(7));
     let (bytes, len) = headers.bytes();
     assert_eq!((bytes.len(), headers.payload()), (count * len, usize::from(repr.length)));
     let mut joined = Vec::new();
@@ -50,12 +52,12 @@ fn each_packet_of_a_run_stands_for_itself() {
         Body::Put { registration: 1, generation: 2, offset: u64::from(u32::MAX), operation: 8 },
         Body::GetData { operation: 8, offset: u64::from(u32::MAX) - 7 },
     ];
-    for body in bodies {
-        let first = Repr { body, ..chunk(10, Flags::ACKNOWLEDGES) };
+    for (body, sender) in bodies.into_iter().flat_map(|body| [(body, None), (body, Some(SENDER))]) {
+        let first = Repr { body, sender, ..chunk(10, Flags::ACKNOWLEDGES) };
         let (joined, size) = run(&first, 4, 3, Flags::ASKS);
         for (at, bytes) in joined.chunks(size).enumerate() {
             let packet = Packet::parse(bytes).expect("a packet");
-            assert!(packet.is_genuine(&KEY), "{at}");
+            assert!(packet.is_genuine(&tagging(7)), "{at}");
             let more = at as u64 * 10;
             let expected = Repr {
                 seq: 1_000 + at as u64,
@@ -76,7 +78,7 @@ fn each_packet_of_a_run_stands_for_itself() {
             };
             assert_eq!(packet.repr, expected);
         }
-        let run = Joined::parse(&joined, size).and_then(|run| run.genuine(&KEY)).expect("a run");
+        let run = Joined::parse(&joined, size).and_then(|run| run.genuine(&tagging(7))).expect("a run");
         assert_eq!((run.count(), run.asks, run.first), (4, true, first));
         let payload = run.payload();
         let parts: Vec<(usize, Vec<u8>)> = payload.parts().map(|(at, part)| (at, part.to_vec())).collect();
@@ -95,7 +97,7 @@ fn what_differs_ends_a_run() {
             bytes[at] ^= bit;
             let (packet, place) = (at / size, at % size);
             let is_payload = place >= size - 10;
-            let run = Joined::parse(&bytes, size).and_then(|run| run.genuine(&KEY));
+            let run = Joined::parse(&bytes, size).and_then(|run| run.genuine(&tagging(7)));
             let count = run.map_or(0, |run| run.count());
             let expected = match packet {
                 _ if is_payload => 4,
@@ -111,7 +113,7 @@ fn what_differs_ends_a_run() {
         let parsed = Joined::parse(&joined, size);
         assert!(parsed.is_none_or(|run| run.count() > 1 && run.payload().parts().count() == run.count()));
     }
-    assert!(Joined::parse(&joined, size).and_then(|run| run.genuine(&[8; 16])).is_none(), "another key");
+    assert!(Joined::parse(&joined, size).and_then(|run| run.genuine(&tagging(8))).is_none(), "another key");
 }
 
 #[test]
@@ -124,8 +126,9 @@ fn a_packet_that_asks_or_is_short_is_the_last() {
     assert_eq!(Joined::parse(&joined, size).map(|run| (run.count(), run.asks)), Some((3, false)));
     let fragment = Repr { body: Body::Fragment, ..chunk(10, Flags::default()) };
     let mut two = sealed(&fragment).to_vec();
-    two.resize(74, 0);
+    let size = two.len() + 10;
+    two.resize(size, 0);
     let again = two.clone();
     two.extend_from_slice(&again);
-    assert!(Joined::parse(&two, 74).is_none(), "no piece of anything");
+    assert!(Joined::parse(&two, size).is_none(), "no piece of anything");
 }

@@ -8,112 +8,75 @@
 //! | bytes | |
 //! |---|---|
 //! | 0 | version |
-//! | 1 | [`Kind`] |
+//! | 1 | [`Kind`]; its highest bit: the header is a long one |
 //! | 2 | [`Flags`] |
 //! | 3 | tag of the PML |
 //! | 4..6 | bytes of payload |
-//! | 6..8 | connection: how often the sender has connected to the receiver, from 1 |
+//! | 6..8 | credit: largest segments that the sender of this packet has room for |
 //! | 8..16 | keyed tag; of a protected packet, its number |
-//! | 16..24 | name of the sender's process |
-//! | 24..28 | incarnation of the sender's process |
-//! | 28..32 | the receiver's slot for the sender; 0: not known yet |
-//! | 32..36 | the sender's slot for the receiver |
-//! | 36..40 | stamp: the sender's clock in µs |
-//! | 40..44 | echo: the stamp of the newest packet acknowledged, later by the time it was held; 0: none |
-//! | 44..48 | credit: largest segments that the sender of this packet has room for |
-//! | 48..56 | sequence number; in an `Ack` the first one that the bitmap speaks of |
-//! | 56..64 | acknowledgement: every segment below has arrived |
-//! | 64.. | extension by kind, then the payload; then, of a protected packet, a tag of 16 bytes |
+//! | 16..20 | stamp: the sender's clock in µs |
+//! | 20..24 | echo: the stamp of the newest packet acknowledged, later by the time it was held; 0: none |
+//! | 24..32 | sequence number; in an `Ack` the first one that the bitmap speaks of |
+//! | 32..40 | acknowledgement: every segment below has arrived |
+//! | 40..44 | the receiver's slot for the sender; 0: not known yet |
+//! | 44..46 | connection: how often the sender has connected to the receiver, from 1 |
+//! | 46..48 | 0 |
+//! | 48..56 | long: name of the sender's process |
+//! | 56..60 | long: incarnation of the sender's process |
+//! | 60..64 | long: the sender's slot for the receiver |
+//! | 48.. or 64.. | extension by kind, then the payload; then, of a protected packet, a tag of 16 bytes |
 //!
-//! The keyed tag is SipHash-2-4 over every other byte of header and extension, under the key that the
-//! *receiver* published. A protected packet is encrypted and authenticated as a whole instead:
-//! [`protection`](super::protection). Bytes behind either are padding of the link and mean nothing.
+//! The long header introduces its sender. Who has been called by its own slot knows that the receiver knows
+//! it, and sends short ones from then on, but for protected packets.
+//!
+//! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
+//! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the stamps (16 to
+//! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
+//! sequence number, that second word, if there is one, and at last the bytes 1 to 7. So the state after the first
+//! part is kept, and a packet costs its own words ([`Tagging`]), one of a run only the last three. A protected packet is encrypted and
+//! authenticated as a whole instead: [`protection`](super::protection). Bytes behind either are padding of the
+//! link and mean nothing.
 //!
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
 
-use siphasher::sip::SipHasher24;
-use std::hash::Hasher;
+pub use super::bitmap::{BITMAP_BITS, Bitmap};
+pub use super::kind::Kind;
+pub use super::tagging::Tagging;
 use std::ops::{Deref, Range};
 
 /// The version that this file speaks.
 pub const VERSION: u8 = 2;
-/// Bytes of the header without extension.
+/// Bytes of the long header without extension.
 pub const HEADER_LEN: usize = 64;
+/// Bytes of the short header without extension.
+pub const SHORT_HEADER_LEN: usize = 48;
 /// Bytes of the longest header with its extension.
 pub const MAX_HEADER_LEN: usize = 96;
-/// Sequence numbers that one bitmap can speak of.
-pub const BITMAP_BITS: u64 = 256;
 /// Longest payload that the length field can say.
 pub const MAX_PAYLOAD: usize = u16::MAX as usize;
 
 /// Bytes of a key.
-pub const KEY_LEN: usize = 16;
+pub const KEY_LEN: usize = super::siphash::KEY_LEN;
 /// A key under which packets to its publisher are tagged.
 pub type Key = [u8; KEY_LEN];
 
 const TAG: Range<usize> = 8..16;
+/// Beside the kind: the header is a long one.
+const LONG: u8 = 0x80;
+
+/// Whether the byte of a header says so.
+pub(super) const fn is_kind(byte: u8, kind: Kind) -> bool {
+    byte & !LONG == kind as u8
+}
+
+/// Where the extension of a header begins, by the byte of its kind.
+#[inline(always)]
+const fn extension_at(kind: u8) -> usize {
+    if kind & LONG == 0 { SHORT_HEADER_LEN } else { HEADER_LEN }
+}
 /// Where the number of a protected packet is.
 pub(super) const NUMBER: Range<usize> = TAG;
-
-/// What kind of packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Only an acknowledgement.
-    Ack = 1,
-    /// A whole fragment.
-    Fragment = 2,
-    /// A piece of a fragment.
-    Chunk = 3,
-    /// Data for a registration of the receiver.
-    Put = 4,
-    /// Asks for data from a registration of the receiver.
-    GetRequest = 5,
-    /// The data asked for.
-    GetData = 6,
-    /// A GET that was being served has come to nothing.
-    Refused = 7,
-    /// Nothing: it stands where a cancelled segment stood.
-    Void = 8,
-    /// The sender is done.
-    Close = 9,
-    /// Answers a `Close`.
-    CloseAck = 10,
-    /// Answers a packet of a PUT or GET that is not possible, each time that it comes.
-    Reject = 11,
-    /// Asks whether the segment with this number has arrived. If it has not, it is not to be taken any
-    /// more: its data is about to be sent anew in other segments.
-    Withdraw = 12,
-    /// Answers a `Withdraw` of a segment that has not arrived, each time that it comes.
-    Withdrawn = 13,
-}
-
-impl Kind {
-    fn parse(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Self::Ack,
-            2 => Self::Fragment,
-            3 => Self::Chunk,
-            4 => Self::Put,
-            5 => Self::GetRequest,
-            6 => Self::GetData,
-            7 => Self::Refused,
-            8 => Self::Void,
-            9 => Self::Close,
-            10 => Self::CloseAck,
-            11 => Self::Reject,
-            12 => Self::Withdraw,
-            13 => Self::Withdrawn,
-            _ => return None,
-        })
-    }
-
-    /// Whether packets of the kind have a sequence number and are acknowledged.
-    pub const fn is_sequenced(self) -> bool {
-        !matches!(self, Self::Ack | Self::Close | Self::CloseAck | Self::Reject | Self::Withdrawn)
-    }
-}
 
 /// The flag bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,49 +117,6 @@ impl Flags {
 
     const fn words(self) -> usize {
         (self.0 >> Self::WORDS_SHIFT & 7) as usize
-    }
-}
-
-/// Which of the sequence numbers from `seq` on have arrived; bit 0 of word 0 is `seq` itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bitmap {
-    words: [u64; 4],
-}
-
-impl Bitmap {
-    /// Says that number `seq + at` has arrived; numbers too far off cannot be said.
-    #[inline]
-    pub fn set(&mut self, at: u64) {
-        if at < BITMAP_BITS {
-            self.words[(at / 64) as usize] |= 1 << (at % 64);
-        }
-    }
-
-    /// Whether `seq + at` is said to have arrived.
-    pub fn has(&self, at: u64) -> bool {
-        at < BITMAP_BITS && self.words[(at / 64) as usize] >> (at % 64) & 1 == 1
-    }
-
-    /// Whether nothing is said.
-    pub fn is_empty(&self) -> bool {
-        self.words == [0; 4]
-    }
-
-    /// The distances said to have arrived, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, word)| {
-            let mut rest = *word;
-            std::iter::from_fn(move || {
-                let bit = rest.trailing_zeros();
-                rest &= rest.wrapping_sub(1);
-                (bit < 64).then_some(index as u64 * 64 + u64::from(bit))
-            })
-        })
-    }
-
-    /// Words that are needed to say it.
-    fn len(&self) -> usize {
-        self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1)
     }
 }
 
@@ -294,18 +214,22 @@ impl Body {
     }
 }
 
-/// Bytes of the header of a packet of this kind, extension and all; an `Ack`'s without bitmap.
+/// Bytes of the longest header of a packet of this kind, extension and all; an `Ack`'s without bitmap.
 #[inline]
 pub const fn header_len(kind: Kind) -> usize {
-    HEADER_LEN
-        + match kind {
-            Kind::Chunk => 12,
-            Kind::Put => 24,
-            Kind::GetRequest => 32,
-            Kind::GetData => 16,
-            Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
-            Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
-        }
+    HEADER_LEN + extension_len(kind)
+}
+
+#[inline]
+const fn extension_len(kind: Kind) -> usize {
+    match kind {
+        Kind::Chunk => 12,
+        Kind::Put => 24,
+        Kind::GetRequest => 32,
+        Kind::GetData => 16,
+        Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
+        Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
+    }
 }
 
 /// Why bytes are not a packet.
@@ -323,6 +247,17 @@ pub enum Malformed {
     Length,
 }
 
+/// What a long header says of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Name of its process.
+    pub name: u64,
+    /// Incarnation of its process.
+    pub incarnation: u32,
+    /// Its slot for the receiver.
+    pub slot: u32,
+}
+
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
@@ -334,20 +269,16 @@ pub struct Repr {
     pub length: u16,
     /// How often the sender has connected to the receiver.
     pub connection: u16,
-    /// Name of the sender's process.
-    pub name: u64,
-    /// Incarnation of the sender's process.
-    pub incarnation: u32,
     /// The receiver's slot for the sender; 0: not known yet.
     pub receiver_slot: u32,
-    /// The sender's slot for the receiver.
-    pub sender_slot: u32,
+    /// Who sends; `None`: the header is short.
+    pub sender: Option<Sender>,
     /// The sender's clock, µs.
     pub stamp: u32,
     /// The receiver's clock when the newest packet acknowledged was sent, less the time it was held.
     pub echo: u32,
     /// Largest segments that the sender of this packet has room for.
-    pub credit: u32,
+    pub credit: u16,
     /// Sequence number.
     pub seq: u64,
     /// Every segment below has arrived.
@@ -378,44 +309,79 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// A hasher that has read the header but for the place of the tag, fed in words, so that nothing is
-/// buffered.
+/// What the receiver's slot and the connection are together, in the header and under the tag.
 #[inline(always)]
-fn hasher(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> SipHasher24 {
-    let mut hasher = SipHasher24::new_with_key(key);
-    for (at, word) in fixed.as_chunks::<8>().0.iter().enumerate() {
-        if at != TAG.start / 8 {
-            hasher.write_u64(u64::from_ne_bytes(*word));
-        }
+pub const fn course(receiver_slot: u32, connection: u16) -> u64 {
+    receiver_slot as u64 | (connection as u64) << 32
+}
+
+impl Tagging {
+    /// Under the receiver's key, for packets of this sender.
+    pub fn new(key: &Key, receiver_slot: u32, connection: u16, sender: &Sender) -> Self {
+        let life = u64::from(sender.incarnation) | u64::from(sender.slot) << 32;
+        Self::begin(key, [course(receiver_slot, connection), sender.name, life])
     }
-    let (words, rest) = extension.as_chunks::<8>();
-    words.iter().for_each(|word| hasher.write_u64(u64::from_ne_bytes(*word)));
-    match rest.first_chunk::<4>() {
-        Some(half) if rest.len() == 4 => hasher.write_u32(u32::from_ne_bytes(*half)),
-        _ if rest.is_empty() => {}
-        _ => hasher.write(rest),
-    }
-    hasher
+}
+
+/// The words of a header that are under its tag and not the same in all of a connection; the last one without
+/// the version.
+#[inline(always)]
+fn own_words(fixed: &[u8; SHORT_HEADER_LEN]) -> ([u64; 3], u64) {
+    ([long(fixed, 16), long(fixed, 24), long(fixed, 32)], long(fixed, 0) >> 8)
 }
 
 /// The tag over a header alone.
-#[inline(never)]
-fn tag(key: &Key, fixed: &[u8; HEADER_LEN], extension: &[u8]) -> u64 {
+#[inline(always)]
+fn tag(tagging: &Tagging, fixed: &[u8; SHORT_HEADER_LEN], extension: &[u8]) -> u64 {
+    let (words, last) = own_words(fixed);
     if extension.is_empty() {
-        hasher(key, fixed, &[]).finish()
+        let [first, second, third] = words;
+        tagging.of(first, second, third, last)
     } else {
-        hasher(key, fixed, extension).finish()
+        tagging.of_more(words, extension, last)
     }
 }
 
+/// What a packet with a short header carries of which the engine has a copy.
+pub const INLINE: usize = MAX_HEADER_LEN - SHORT_HEADER_LEN;
+
 impl Header {
+    /// Nothing yet.
+    pub const EMPTY: Self = Self { bytes: [0; MAX_HEADER_LEN], len: 0 };
+
+    /// Makes it the whole datagram of a fragment with a short header: tagged, and with what it carries.
+    #[inline(always)]
+    pub fn put_fragment(&mut self, repr: &Repr, tagging: &Tagging, payload: &[u8; INLINE]) {
+        let [first, _, rest @ ..] = repr.words(Kind::Fragment as u8, repr.flags.0);
+        let [stamps, seq, ack, course] = rest;
+        let tag = tagging.of(stamps, seq, ack, first >> 8);
+        for (at, word) in [first, tag, stamps, seq, ack, course].into_iter().enumerate() {
+            put(&mut self.bytes, at * 8, word.to_le_bytes());
+        }
+        put(&mut self.bytes, SHORT_HEADER_LEN, *payload);
+        self.len = (SHORT_HEADER_LEN + INLINE.min(usize::from(repr.length))) as u8;
+    }
+
+    /// Adds what the packet carries, as far as there is room.
+    pub fn append(&mut self, payload: &[u8]) {
+        let room = &mut self.bytes[usize::from(self.len)..];
+        let len = payload.len().min(room.len());
+        room[..len].copy_from_slice(&payload[..len]);
+        self.len += len as u8;
+    }
+
+    /// Where its extension begins.
+    #[inline(always)]
+    pub(super) const fn extension(&self) -> usize {
+        extension_at(self.bytes[1])
+    }
+
     /// The fixed part, and the extension.
-    #[inline]
-    fn parts(&self) -> (&[u8; HEADER_LEN], &[u8]) {
-        let extension = usize::from(self.len) - HEADER_LEN;
-        match self.bytes.split_first_chunk() {
-            Some((fixed, rest)) => (fixed, &rest[..extension]),
-            None => (&[0; HEADER_LEN], &[]),
+    #[inline(always)]
+    fn parts(&self) -> (&[u8; SHORT_HEADER_LEN], &[u8]) {
+        match self.bytes.first_chunk() {
+            Some(fixed) => (fixed, &self.bytes[self.extension()..usize::from(self.len)]),
+            None => (&[0; SHORT_HEADER_LEN], &[]),
         }
     }
 
@@ -427,32 +393,50 @@ impl Header {
 
     /// Writes the keyed tag.
     #[inline(always)]
-    pub fn seal(&mut self, key: &Key) {
+    pub fn seal(&mut self, tagging: &Tagging) {
         let (fixed, extension) = self.parts();
-        let tag = tag(key, fixed, extension);
+        let tag = tag(tagging, fixed, extension);
         self.bytes[TAG].copy_from_slice(&tag.to_le_bytes());
     }
 }
 
 impl Repr {
     #[inline(always)]
-    fn read(fixed: &[u8; HEADER_LEN], flags: Flags, length: u16, body: Body) -> Self {
+    fn read(fixed: &[u8; SHORT_HEADER_LEN], sender: Option<Sender>, flags: Flags, body: Body) -> Self {
         Self {
             flags: Flags(flags.0 & !(7 << Flags::WORDS_SHIFT)),
             tag: fixed[3],
-            length,
-            connection: u16::from_le_bytes([fixed[6], fixed[7]]),
-            name: long(fixed, 16),
-            incarnation: word(fixed, 24),
-            receiver_slot: word(fixed, 28),
-            sender_slot: word(fixed, 32),
-            stamp: word(fixed, 36),
-            echo: word(fixed, 40),
-            credit: word(fixed, 44),
-            seq: long(fixed, 48),
-            ack: long(fixed, 56),
+            length: half(fixed, 4),
+            credit: half(fixed, 6),
+            stamp: word(fixed, 16),
+            echo: word(fixed, 20),
+            seq: long(fixed, 24),
+            ack: long(fixed, 32),
+            receiver_slot: word(fixed, 40),
+            connection: half(fixed, 44),
+            sender,
             body,
         }
+    }
+
+    /// What its tag begins with, under this key, when it says who sends.
+    pub fn tagging(&self, key: &Key) -> Option<Tagging> {
+        self.sender.map(|sender| Tagging::new(key, self.receiver_slot, self.connection, &sender))
+    }
+
+    /// The fixed part, without the tag. Whole words, since the tag is over words: they are read right after they are
+    /// written.
+    #[inline(always)]
+    fn words(&self, form: u8, flags: u8) -> [u64; SHORT_HEADER_LEN / 8] {
+        let small = u32::from_le_bytes([VERSION, form, flags, self.tag]);
+        [
+            pair(small, u32::from(self.length) | u32::from(self.credit) << 16),
+            0,
+            pair(self.stamp, self.echo),
+            self.seq,
+            self.ack,
+            course(self.receiver_slot, self.connection),
+        ]
     }
 
     /// The header, without its tag.
@@ -460,66 +444,63 @@ impl Repr {
     pub fn emit(&self) -> Header {
         let mut bytes = [0; MAX_HEADER_LEN];
         let kind = self.body.kind();
-        let mut len = header_len(kind);
+        let begin = if self.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN };
+        let mut len = begin + extension_len(kind);
         let mut flags = self.flags.0 & !(7 << Flags::WORDS_SHIFT);
         match self.body {
             Body::Ack(bitmap) => {
                 let words = bitmap.len();
                 for (index, word) in bitmap.words[..words].iter().enumerate() {
-                    put(&mut bytes, HEADER_LEN + index * 8, word.to_le_bytes());
+                    put(&mut bytes, begin + index * 8, word.to_le_bytes());
                 }
                 flags |= (words as u8) << Flags::WORDS_SHIFT;
                 len += words * 8;
             }
             Body::Chunk { fragment, size, offset } => {
-                put(&mut bytes, 64, fragment.to_le_bytes());
-                put(&mut bytes, 68, size.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
+                put(&mut bytes, begin, fragment.to_le_bytes());
+                put(&mut bytes, begin + 4, size.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
             }
             Body::Put { registration, generation, offset, operation } => {
-                put(&mut bytes, 64, registration.to_le_bytes());
-                put(&mut bytes, 68, generation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
-                put(&mut bytes, 80, operation.to_le_bytes());
+                put(&mut bytes, begin, registration.to_le_bytes());
+                put(&mut bytes, begin + 4, generation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
+                put(&mut bytes, begin + 16, operation.to_le_bytes());
             }
             Body::GetRequest { registration, generation, offset, length, operation } => {
-                put(&mut bytes, 64, registration.to_le_bytes());
-                put(&mut bytes, 68, generation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
-                put(&mut bytes, 80, length.to_le_bytes());
-                put(&mut bytes, 88, operation.to_le_bytes());
+                put(&mut bytes, begin, registration.to_le_bytes());
+                put(&mut bytes, begin + 4, generation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
+                put(&mut bytes, begin + 16, length.to_le_bytes());
+                put(&mut bytes, begin + 24, operation.to_le_bytes());
             }
             Body::GetData { operation, offset } => {
-                put(&mut bytes, 64, operation.to_le_bytes());
-                put(&mut bytes, 72, offset.to_le_bytes());
+                put(&mut bytes, begin, operation.to_le_bytes());
+                put(&mut bytes, begin + 8, offset.to_le_bytes());
             }
             Body::Refused { operation } | Body::Reject { operation } => {
-                put(&mut bytes, 64, operation.to_le_bytes());
+                put(&mut bytes, begin, operation.to_le_bytes());
             }
-            Body::Withdrawn { segment } => put(&mut bytes, 64, segment.to_le_bytes()),
+            Body::Withdrawn { segment } => put(&mut bytes, begin, segment.to_le_bytes()),
             Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw => {}
         }
-        let (length, connection) = (self.length.to_le_bytes(), self.connection.to_le_bytes());
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let mut first = [VERSION, kind as u8, flags, self.tag, 0, 0, 0, 0];
-        first[4..6].copy_from_slice(&length);
-        first[6..].copy_from_slice(&connection);
-        // Whole words, since the tag is over words: they are read right after they are written.
-        let fixed = [
-            u64::from_le_bytes(first),
-            0,
-            self.name,
-            pair(self.incarnation, self.receiver_slot),
-            pair(self.sender_slot, self.stamp),
-            pair(self.echo, self.credit),
-            self.seq,
-            self.ack,
-        ];
-        for (at, word) in fixed.into_iter().enumerate() {
+        let mut form = kind as u8;
+        if let Some(sender) = &self.sender {
+            form |= LONG;
+            put(&mut bytes, 48, sender.name.to_le_bytes());
+            put(&mut bytes, 56, pair(sender.incarnation, sender.slot).to_le_bytes());
+        }
+        for (at, word) in self.words(form, flags).into_iter().enumerate() {
             put(&mut bytes, at * 8, word.to_le_bytes());
         }
         Header { bytes, len: len as u8 }
     }
+}
+
+/// Two numbers as they stand in one word.
+#[inline(always)]
+const fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
 }
 
 #[inline]
@@ -541,23 +522,32 @@ impl<'a> Packet<'a> {
     /// The packet that `bytes` are.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let Some(fixed) = bytes.first_chunk::<HEADER_LEN>() else {
+        let Some(fixed) = bytes.first_chunk::<SHORT_HEADER_LEN>() else {
             return Err(Malformed::Short);
         };
         if fixed[0] != VERSION {
             return Err(Malformed::Version);
         }
-        let kind = Kind::parse(fixed[1]).ok_or(Malformed::Kind)?;
+        let kind = Kind::parse(fixed[1] & !LONG).ok_or(Malformed::Kind)?;
         let flags = Flags(fixed[2]);
         let words = flags.words();
         if words > if kind == Kind::Ack { 4 } else { 0 } {
             return Err(Malformed::Flags);
         }
-        let header = header_len(kind) + words * 8;
-        let Some(rest) = bytes.get(HEADER_LEN..header) else {
+        let begin = extension_at(fixed[1]);
+        let header = begin + extension_len(kind) + words * 8;
+        let Some(rest) = bytes.get(begin..header) else {
             return Err(Malformed::Short);
         };
-        let length = u16::from_le_bytes([fixed[4], fixed[5]]);
+        let sender = (begin == HEADER_LEN).then(|| Sender {
+            name: long(bytes, 48),
+            incarnation: word(bytes, 56),
+            slot: word(bytes, 60),
+        });
+        let length = half(fixed, 4);
+        if half(fixed, 46) != 0 {
+            return Err(Malformed::Flags);
+        }
         let bare = matches!(
             kind,
             Kind::Ack
@@ -607,30 +597,31 @@ impl<'a> Packet<'a> {
             Kind::Withdraw => Body::Withdraw,
             Kind::Withdrawn => Body::Withdrawn { segment: long(rest, 0) },
         };
-        let repr = Repr::read(fixed, flags, length, body);
+        let repr = Repr::read(fixed, sender, flags, body);
         Ok(Self { bytes, header, repr })
     }
 
-    /// The packet that `bytes` are, when it is a whole fragment: the common one, read with a few compares.
+    /// The packet that `bytes` are, when it is a whole fragment with a short header and no more than that under its
+    /// tag: the common one, read with a few compares. [`Self::is_genuine_fragment`] says whether it is genuine.
     #[inline(always)]
     pub fn parse_fragment(bytes: &'a [u8]) -> Option<Self> {
-        let fixed = bytes.first_chunk::<HEADER_LEN>()?;
-        let (flags, length) = (Flags(fixed[2]), u16::from_le_bytes([fixed[4], fixed[5]]));
+        let fixed = bytes.first_chunk::<SHORT_HEADER_LEN>()?;
+        let flags = Flags(fixed[2]);
         if [fixed[0], fixed[1]] != [VERSION, Kind::Fragment as u8]
-            || flags.words() != 0
-            || usize::from(length) > bytes.len() - HEADER_LEN
+            || flags.0 & (7 << Flags::WORDS_SHIFT | Flags::PROTECTED.0) != 0
+            || usize::from(half(fixed, 4)) > bytes.len() - SHORT_HEADER_LEN
+            || half(fixed, 46) != 0
         {
             return None;
         }
-        Some(Self { bytes, header: HEADER_LEN, repr: Repr::read(fixed, flags, length, Body::Fragment) })
+        Some(Self { bytes, header: SHORT_HEADER_LEN, repr: Repr::read(fixed, None, flags, Body::Fragment) })
     }
 
-    /// Whether the keyed tag is the one that only a holder of `key` can make. Protected packets have none.
+    /// Whether the tag is the one that only a holder of the key of `tagging` can make. Protected packets have none.
     #[inline(always)]
-    pub fn is_genuine(&self, key: &Key) -> bool {
+    pub fn is_genuine(&self, tagging: &Tagging) -> bool {
         let Some(fixed) = self.bytes.first_chunk() else { return false };
-        let extension = &self.bytes[HEADER_LEN..self.header];
-        tag(key, fixed, extension) == long(fixed, TAG.start)
+        tag(tagging, fixed, &self.bytes[self.extension()..self.header]) == long(fixed, TAG.start)
     }
 
     /// The datagram.
@@ -638,11 +629,29 @@ impl<'a> Packet<'a> {
         self.bytes
     }
 
+    /// As [`Self::is_genuine`], of [a fragment](Self::parse_fragment).
+    #[inline(always)]
+    pub fn is_genuine_fragment(&self, tagging: &Tagging) -> bool {
+        let Some(fixed) = self.bytes.first_chunk() else { return false };
+        tag(tagging, fixed, &[]) == long(fixed, TAG.start)
+    }
+
+    /// Where in the datagram the extension begins.
+    #[inline(always)]
+    pub(super) const fn extension(&self) -> usize {
+        if self.repr.sender.is_some() { HEADER_LEN } else { SHORT_HEADER_LEN }
+    }
+
     /// Where in the datagram the payload is.
     #[inline]
     pub fn payload(&self) -> Range<usize> {
         self.header..self.header + usize::from(self.repr.length)
     }
+}
+
+#[inline]
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |half| u16::from_le_bytes(*half))
 }
 
 #[inline]

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::btl::{
-    Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Transport,
-    Upcalls,
+    Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Sending,
+    Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::sync::EngineCell;
@@ -87,12 +87,12 @@ impl Transport for Loop {
         while self.progress(up) > 0 {}
     }
 
-    fn send(&self, _endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
+    fn send(&self, _endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         let mut bytes = Vec::new();
         fragment.pieces.iter().flatten().for_each(|piece| piece.append_to(&mut bytes));
         let item = Item { tag: fragment.tag, bytes, cookie: fragment.cookie };
         self.queue.with(|queue| queue.push_back(item));
-        Ok(())
+        Ok(Sending::UnderWay)
     }
 
     fn progress(&self, up: &impl Upcalls) -> usize {

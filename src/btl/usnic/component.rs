@@ -13,7 +13,7 @@ use super::{
 };
 use crate::btl::{
     self, Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Transport, Upcalls,
+    Sending, Transport, Upcalls,
 };
 use crate::config;
 use crate::error::Result;
@@ -222,7 +222,7 @@ impl Transport for Usnic {
     }
 
     #[inline]
-    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
+    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         self.core.send(endpoint, fragment)
     }
 

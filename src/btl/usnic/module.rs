@@ -10,11 +10,11 @@ use super::agent::{Finding, Watch};
 use super::protected;
 use super::routes::{Route, Routes};
 use super::statistics::{Statistics, Told};
-use crate::btl::Lent;
+use crate::btl::{Lent, Sending};
 use crate::config;
 use crate::engine::{
-    self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Identity, Instant, LiveCounters, Peer,
-    PeerFacts, Received, Registration, Transmit,
+    self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant,
+    LiveCounters, Peer, PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
@@ -48,6 +48,8 @@ struct State {
     arrivals: Arrivals,
     /// The datagram of a stranger who is connected now.
     again: Option<Datagram>,
+    /// That of a short fragment that leaves.
+    short: Header,
     routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
@@ -157,6 +159,7 @@ impl Module {
             inbox: Inbox::new(),
             arrivals: Arrivals::new(clock),
             again: None,
+            short: Header::EMPTY,
             routes: Routes::default(),
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
@@ -251,14 +254,18 @@ impl Module {
     /// # Errors
     /// [`Error::Unreachable`] when the peer is lost.
     #[inline]
-    pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<()> {
+    pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         let now = self.now();
         self.state.with(|state| {
+            if state.engine.send_copy(endpoint, &fragment, now, &mut state.short) {
+                state.hand_over_copy(endpoint, now);
+                return Ok(Sending::Over);
+            }
             match state.engine.send_at_once(endpoint, fragment, now)? {
                 Some(datagram) => state.hand_over(&datagram, now),
                 None => state.transmit(now),
             }
-            Ok(())
+            Ok(Sending::UnderWay)
         })
     }
 
@@ -650,6 +657,14 @@ impl State {
         self.link.send(datagram.channel, to, &datagram.header, &pieces);
     }
 
+    /// The same for a fragment that the engine has copied.
+    #[inline]
+    fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
+        let Some(to) = self.routes.find(endpoint).map(|route| route.to) else { return };
+        self.note_use(now);
+        self.link.send(Channel::Priority, to, &self.short, &[]);
+    }
+
     #[inline]
     fn note_use(&mut self, now: Instant) {
         (self.busy_until, self.is_quiet) = (now.plus(BUSY), false);
@@ -666,23 +681,5 @@ impl State {
             }
         }
         Some((to, pieces))
-    }
-}
-
-impl engine::Memory for Lent {
-    fn len(&self) -> usize {
-        Self::len(*self)
-    }
-
-    fn read(&self, offset: usize, to: &mut [u8]) {
-        Self::read(*self, offset, to);
-    }
-
-    fn append(&self, offset: usize, len: usize, to: &mut Vec<u8>) {
-        self.slice(offset, len).append_to(to);
-    }
-
-    fn write(&self, offset: usize, from: &[u8]) {
-        Self::write(*self, offset, from);
     }
 }

@@ -13,7 +13,7 @@ use super::module::{Shell, code, endpoint, handle, status};
 use super::services::Runtime;
 use super::sys::{BtlConvertor, BtlEndpoint, BtlModule, BtlProc, Descriptor, Failed, Segment};
 use super::{BtlAbi, Listed};
-use crate::btl::{Fragment, Host};
+use crate::btl::{Fragment, Host, Sending};
 use crate::error::Error;
 use crate::host::entry::{self, Array, Bytes, InOut, OutOrNull, Room};
 use crate::host::guard::guard;
@@ -205,7 +205,12 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
             awaited: !at_once,
         };
         match shell.core.send(endpoint(target), fragment) {
-            Ok(()) => c_int::from(at_once),
+            Ok(sending) => {
+                if sending == Sending::Over {
+                    shell.over(frag);
+                }
+                c_int::from(at_once)
+            }
             Err(error) => status(Err(error)),
         }
     })
@@ -254,7 +259,11 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         if outcome.is_ok() {
             let (pieces, cookie) = (frag.pieces(), frag.cookie());
             let fragment = Fragment { tag, pieces, cookie, priority: true, awaited: false };
-            outcome = shell.core.send(endpoint(target), fragment);
+            outcome = shell.core.send(endpoint(target), fragment).map(|sending| {
+                if sending == Sending::Over {
+                    shell.over(frag);
+                }
+            });
         }
         if outcome.is_err() {
             match left {

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 
 use super::{Listed, Registry};
-use crate::btl::{Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Transport, Upcalls};
+use crate::btl::{
+    Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Sending, Transport, Upcalls,
+};
 use crate::error::Result;
 use crate::host::construct::Slot;
 
@@ -89,8 +91,8 @@ impl Transport for Fake {
         }
     }
 
-    fn send(&self, _endpoint: EndpointId, _fragment: Fragment<Lent>) -> Result<()> {
-        Ok(())
+    fn send(&self, _endpoint: EndpointId, _fragment: Fragment<Lent>) -> Result<Sending> {
+        Ok(Sending::UnderWay)
     }
 
     fn progress(&self, _up: &impl Upcalls) -> usize {

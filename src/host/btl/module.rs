@@ -212,6 +212,13 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         }
     }
 
+    /// The transport needs a fragment no more that the host was told about at once.
+    #[inline]
+    pub(super) fn over(&self, frag: FragRef) {
+        debug_assert_eq!(frag.noted().1, Ending::Silent, "somebody awaits its end");
+        self.pool.give(frag);
+    }
+
     fn transferred(&self, cookie: Cookie, outcome: Result<()>) {
         let Some(operation) = self.transfers.take(cookie) else { return };
         if outcome == Err(Error::Unreachable) {

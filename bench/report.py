@@ -196,9 +196,10 @@ def print_pairs(log):
 
 
 class Goal:
-    """A limit on the ratio of a metric to a side, for sizes from one to another."""
+    """A limit on the ratio of a metric to a side, for sizes from one to another, over the networks so named."""
 
-    def __init__(self, text, kind, side, first, last, limit):
+    def __init__(self, text, kind, side, first, last, limit, over=""):
+        self.over = over
         self.text = text
         self.metric = next(metric for metric in METRICS if metric.kind == kind)
         self.side = side
@@ -221,6 +222,8 @@ GOALS = [
     Goal("bandwidth not below TCP's", "bandwidth", "tcp", *ANY, 1 + EVEN),
     Goal("message rate not below TCP's", "rate", "tcp", *ANY, 1 + EVEN),
     Goal("bandwidth from 1 MiB on at least 0.8 of bare UDP", "bandwidth", "udp", 1 << 20, 1 << 40, 1.25),
+    Goal("bandwidth of what is protected, from 1 MiB on, at least 0.6 of what is not", "bandwidth", "plain", 1 << 20,
+         1 << 40, 1 / 0.6, over="9000"),
 ]
 RESENDS = 0.01
 GOODPUT = {1: 0.8, 5: 0.5}
@@ -284,7 +287,7 @@ def usnic_report(arguments):
         print_pairs(log)
     verdicts = []
     for place, rows in log.figures.items():
-        for goal in GOALS:
+        for goal in (goal for goal in GOALS if goal.over in place[1]):
             missed = goal.missed(rows)
             if missed is not None:
                 verdicts.append((place, goal.text, [f"{size} B ({ratio:.3f})" for size, ratio in missed]))

@@ -16,7 +16,8 @@
 #               loss, goodput of usnic and TCP on cut-1500 while 0, 1 and 5 % of the packets are lost,
 #               beside that without loss, in three rounds at most; stalls, what a message of 1 MiB costs a
 #               receiver that was out of MPI for 100 and 300 ms, on veth-1500, without loss and at 0.2 %,
-#               usnic beside TCP, in three rounds at most. speed,loss,stalls
+#               usnic beside TCP, in three rounds at most; protection, usnic with protect_payload beside
+#               itself without, on veth-9000 and veth-1500. speed,loss,stalls,protection
 # --quick       few sizes, 3 rounds
 #
 # All but lo needs root, for namespaces and devices of its own; without it that is said, and left out.
@@ -39,6 +40,7 @@ subject() {
     usnic)
         words=(--mca pml ob1 --mca btl usnic,self --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}")
         [ "$device" = lo ] || words+=(--mca btl_usnic_if_include "$device")
+        [ -z "$protect" ] || words+=(--mca btl_usnic_protect_payload "$protect")
         ;;
     tcp | udp)
         words=(--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include "$device")
@@ -72,7 +74,7 @@ launch() {
 measure() {
     local output=$results/usnic.out
     subject "$2"
-    echo "run host=$host over=$network round=$3 side=$1 variant=$2 load=$(cut -d' ' -f1 /proc/loadavg)${4:+ $4}" >>"$log"
+    echo "run host=$host over=$network${protect:++protection} round=$3 side=$1 variant=$2 load=$(cut -d' ' -f1 /proc/loadavg)${4:+ $4}" >>"$log"
     if ! launch "${words[@]}" "${program[@]}" >"$output" 2>"$output.err" </dev/null; then
         cat "$output" "$output.err" >&2
         die "$host, $network: this run of $2 failed: ${words[*]} ${program[*]}"
@@ -121,10 +123,20 @@ stalls() {
     done
 }
 
+# protections: usnic whose packets are protected, beside itself.
+protections() {
+    local round
+    for ((round = 1; round <= HAWSER_BENCH_ROUNDS; round++)); do
+        printf '%s, %s, protection: round %d of %d\n' "$host" "$network" "$round" "$HAWSER_BENCH_ROUNDS" >&2
+        protect=1 && measure candidate usnic "$round"
+        protect=0 && measure plain usnic "$round"
+    done
+}
+
 # one PART HOST NETWORK: as a process of its own, because a bed is one.
 one() {
     local part=$1
-    network=$3 device=lo
+    network=$3 device=lo protect=
     if [ "$network" != lo ]; then
         bed_enter one "$@"
         device=e0
@@ -137,6 +149,7 @@ one() {
     case $part in
     loss) sizes=(-b -m 1048576 -M 1048576 -t 1) ;;
     stalls) of=computing sizes=(-n 15 100 300) ;;
+    protection) sizes=(-f 8 -m 8 -M 2097152 -t 0.06) ;;
     esac
     if [ "$device" != lo ]; then
         { bed_make "$host" 2 && bed_mtu "${network#*-}"; } || die "there can be no $network"
@@ -146,6 +159,7 @@ one() {
     speed) rounds ;;
     loss) losses ;;
     stalls) stalls ;;
+    protection) protections ;;
     esac
 }
 
@@ -155,7 +169,7 @@ if [ "${1-}" = one ]; then
     exit
 fi
 
-choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,loss,stalls quick=
+choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,loss,stalls,protection quick=
 while [ $# -gt 0 ]; do
     case $1 in
     --host) choice=$2; shift ;;
@@ -197,6 +211,7 @@ for host in $hosts; do
         case $part in
         loss) where=cut-1500 ;;
         stalls) where=veth-1500 ;;
+        protection) where="veth-9000 veth-1500" ;;
         *) where=${networks//,/ } ;;
         esac
         for network in $where; do

@@ -506,9 +506,16 @@ none_accepted() {
         done
         [ "$(counted $rank num_bad_acks)" = 0 ] || { echo "rank $rank believed an acknowledgement" >>"$log"; return 1; }
     done
-    for name in short_recvs version_recvs kind_recvs flags_recvs length_recvs crc_errors; do dropped=$((dropped + $(counted 1 num_$name))); done
+    for name in short_recvs version_recvs kind_recvs flags_recvs length_recvs crc_errors replay_recvs; do dropped=$((dropped + $(counted 1 num_$name))); done
     note="$dropped dropped, none accepted"
     [ "$dropped" -ge $((forged / 100)) ]
+}
+
+# looked_at: the forger has looked at packets to host 2.
+looked_at() {
+    "$work/forge" look node2e0 10.77.0.2 1 65535 3000 >"$log.forge" 2>&1
+    note="$(sed -n 's/^plain //p' "$log.forge") of $(sed -n 's/^seen //p' "$log.forge") can be read"
+    grep -qx 'seen 3000' "$log.forge"
 }
 
 # forge NUMBER COMMAND…: the forger has sent so many.
@@ -535,7 +542,7 @@ elif [ "$btl" != tcp ]; then
         finish
     }
     begin "$forged replayed and altered packets with the peer's own address: 2 ranks on 2 hosts go on" && {
-        # Only a tag that covers the payload tells an altered payload behind a genuine header.
+        # Only protection tells an altered payload behind a genuine header.
         launch 2 2 --mca btl_usnic_protect_payload 1 "$alltoall" "$enough_there"
         need crossing && need has_ports 2
         need forge "$forged" "$work/forge" replay node2e0 10.77.0.2 1 65535
@@ -544,6 +551,19 @@ elif [ "$btl" != tcp ]; then
         need none_accepted
         finish
     }
+    # The guard zones behind messages are known bytes, and go along with them in MPI_Alltoall.
+    for protected in 0 1; do
+        begin "packets of ranks on 2 hosts are looked at on their way, protect_payload $protected" && {
+            launch 2 2 --mca btl_usnic_protect_payload $protected "$alltoall" "$enough_there"
+            need crossing
+            need looked_at
+            [ $protected = 0 ] || need grep -qx 'plain 0' "$log.forge"
+            [ $protected = 1 ] || need grep -qx 'plain [1-9][0-9]*' "$log.forge"
+            need crossing
+            need passes alltoall
+            finish
+        }
+    done
 else
     # The forger itself: everything that it sends arrives, in its kinds.
     for address in 10.77.0.2 fd77::2; do

@@ -153,6 +153,13 @@ run 3 6 "alltoall 10" --mca "btl_${btl}_if_include" e0,e1
 run 2 2 "p2p small" --mca "btl_${btl}_if_include" 10.77.1.0/24
 [ "$btl" = tcp ] || run 2 2 "p2p small" --mca btl_usnic_if_include fd77::/64
 
+# Protected packets, on a network that loses them and on one that also doubles them.
+if [ "$btl" != tcp ]; then
+    run 3 6 "alltoall 10" --mca btl_usnic_protect_payload 1
+    under 9000 5 5 0 unlimited
+    run 2 4 "mixed $short" --mca btl_usnic_protect_payload 1
+fi
+
 # --- the connectivity check of usnic, over networks that are really bad
 
 # verdict TEXT: the job that has just run ended as it must, and says why.

@@ -2,7 +2,9 @@
 //! --tool=callgrind` and the like, which count what is done outside the kernel. The difference
 //! between two counts, divided, is what one message costs both sides, the adapter's part included.
 //!
-//!     module-ping [MESSAGES [BYTES [LONGEST DATAGRAM]]]      200000 of 8 bytes
+//!     module-ping [MESSAGES [BYTES [LONGEST DATAGRAM [PROTECTED]]]]      200000 of 8 bytes
+//!
+//! With 1 as the last word packets are protected.
 
 use hawser::btl::Lent;
 use hawser::btl::usnic::Upcalls;
@@ -48,7 +50,11 @@ fn main() {
     let argument = |at| std::env::args().nth(at).and_then(|number| number.parse::<usize>().ok());
     let (count, len) = (argument(1).unwrap_or(200_000) as Cookie, argument(2).unwrap_or(8));
     let usual = config::Usnic::default();
-    let config = config::Usnic { max_datagram: argument(3).unwrap_or(usual.max_datagram), ..usual };
+    let config = config::Usnic {
+        max_datagram: argument(3).unwrap_or(usual.max_datagram),
+        protect_payload: argument(4) == Some(1),
+        ..usual
+    };
     let (modules, hosts) = ([module(1, &config), module(2, &config)], [Host::default(), Host::default()]);
     let connect = |from: usize| {
         let to = &modules[1 - from];

@@ -71,3 +71,8 @@ fn no_name_of_a_link_makes_its_parsers_panic() {
 fn no_script_of_a_hostile_peer_makes_the_engine_panic() {
     replay("receive", fuzz::receive, 60_000);
 }
+
+#[test]
+fn no_script_makes_an_engine_panic_that_protects_its_packets() {
+    replay("sealed", fuzz::sealed, 30_000);
+}

@@ -2,7 +2,7 @@
 # Fuzzes each parser and the receive path with libFuzzer, led by what the code does with the bytes, on
 # the stable compiler. What it finds beyond fuzz/corpus stays in target/fuzz.
 #
-#     tests/fuzz.sh [RUNS]      of each parser, a twentieth of it of the receive path; 1000000
+#     tests/fuzz.sh [RUNS]      of each parser, a twentieth of it of the receive paths; 1000000
 #
 # An input that makes a target panic is named, and belongs into fuzz/corpus with the fix. The last line
 # is `N passed, N failed`.
@@ -25,7 +25,7 @@ fi
 for source in fuzz/fuzz_targets/*.rs; do
     name=$(basename "$source" .rs)
     found=target/fuzz/corpus/$name log=target/fuzz/$name.log count=$runs
-    [ "$name" != receive ] || count=$((runs / 20))
+    case $name in receive | sealed) count=$((runs / 20)) ;; esac
     mkdir -p "$found"
     if "target/fuzz/$triple/release/$name" -runs="$count" -seed=1 -max_len=4096 -artifact_prefix="target/fuzz/$name-" "$found" "fuzz/corpus/$name" >"$log" 2>&1; then
         passed=$((passed + 1))

@@ -4,11 +4,14 @@
  *
  * usage: forge send ADDRESS FIRST-PORT LAST-PORT COUNT [SEED]
  *        forge replay DEVICE ADDRESS FIRST-PORT LAST-PORT COUNT [SEED]
+ *        forge look DEVICE ADDRESS FIRST-PORT LAST-PORT COUNT
  *        forge listen ADDRESS PORT
  *
  * `send` takes the kinds in turn. `replay` needs root: it collects UDP packets to these ports of the
  * address as they pass the device, says `collecting` when it begins, and goes on collecting while it
- * sends; when none passes for 10 seconds at the beginning it ends without having sent any. `listen`
+ * sends; when none passes for 10 seconds at the beginning it ends without having sent any. `look` sends
+ * nothing: it says how many of so many packets to these ports can be read, that is, have 32 bytes 0xA5 in a
+ * row, as the guard zones of c-tests/mpi have. `listen`
  * counts what comes, and ends when nothing has come for 3 seconds. All print what they did: lines of
  * `KIND NUMBER`, then `sent NUMBER` or `received NUMBER`. */
 #define _GNU_SOURCE
@@ -63,6 +66,7 @@ _Noreturn static void usage(void)
 {
     fprintf(stderr, "usage: forge send ADDRESS FIRST-PORT LAST-PORT COUNT [SEED]\n"
                     "       forge replay DEVICE ADDRESS FIRST-PORT LAST-PORT COUNT [SEED]\n"
+                    "       forge look DEVICE ADDRESS FIRST-PORT LAST-PORT COUNT\n"
                     "       forge listen ADDRESS PORT\n");
     exit(2);
 }
@@ -277,20 +281,55 @@ static void alter(struct seen *f, enum change change)
     }
 }
 
+/* A socket that sees all that passes a device. */
+static int watch(const char *device)
+{
+    struct sockaddr_ll link = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL) };
+    int fd = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL));
+    link.sll_ifindex = (int)if_nametoindex(device);
+    if (fd < 0 || link.sll_ifindex == 0 || bind(fd, (struct sockaddr *)&link, sizeof link) != 0)
+        fail(device);
+    printf("collecting\n");
+    fflush(stdout);
+    return fd;
+}
+
+static bool can_be_read(const unsigned char *bytes, size_t n)
+{
+    size_t row = 0;
+    for (size_t i = 0; i < n && row < 32; i++)
+        row = bytes[i] == 0xA5 ? row + 1 : 0;
+    return row == 32;
+}
+
+/* Looks at so many packets, or until none has passed for ten seconds. */
+static void look(const char *device, const char *to, int first, int last, unsigned long long count)
+{
+    static struct seen frame;
+    unsigned long long seen = 0, plain = 0;
+    struct sockaddr_storage target;
+    struct pollfd ready = { .fd = watch(device), .events = POLLIN };
+    address_of(to, first, &target);
+    while (seen < count && poll(&ready, 1, 10000) > 0) {
+        ssize_t n = recv(ready.fd, frame.bytes, sizeof frame.bytes, 0);
+        frame.length = n > 0 ? (size_t)n : 0;
+        if (!is_wanted(&frame, &target, first, last))
+            continue;
+        seen++;
+        plain += can_be_read(frame.bytes + frame.payload, frame.length - frame.payload);
+    }
+    close(ready.fd);
+    printf("plain %llu\nseen %llu\n", plain, seen);
+}
+
 /* The socket that sees is the one that sends, because it does not see what it has sent itself. */
 static unsigned long long replay(const char *device, const char *to, int first, int last, unsigned long long count)
 {
     static struct seen kept[KEPT], frame;
     unsigned long long sent = 0, collected = 0, of_change[CHANGES] = { 0 };
     struct sockaddr_storage target;
-    struct sockaddr_ll link = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL) };
-    int fd = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL));
+    int fd = watch(device);
     address_of(to, first, &target);
-    link.sll_ifindex = (int)if_nametoindex(device);
-    if (fd < 0 || link.sll_ifindex == 0 || bind(fd, (struct sockaddr *)&link, sizeof link) != 0)
-        fail(device);
-    printf("collecting\n");
-    fflush(stdout);
     while (sent < count) {
         struct pollfd ready = { .fd = fd, .events = POLLIN };
         if (collected == 0 && poll(&ready, 1, 10000) == 0)
@@ -368,7 +407,8 @@ static void count_arrivals(const char *at, int port)
 
 int main(int argc, char **argv)
 {
-    bool again = argc > 1 && strcmp(argv[1], "replay") == 0;
+    bool looks = argc == 7 && strcmp(argv[1], "look") == 0;
+    bool again = looks || (argc > 1 && strcmp(argv[1], "replay") == 0);
     int at = again ? 3 : 2;
     if (argc == 4 && strcmp(argv[1], "listen") == 0) {
         count_arrivals(argv[2], atoi(argv[3]));
@@ -383,6 +423,10 @@ int main(int argc, char **argv)
         unsigned long long count = strtoull(argv[at + 3], NULL, 0), sent;
         if (first < 1 || last > 65535 || last < first)
             usage();
+        if (looks) {
+            look(argv[2], argv[at], first, last, count);
+            return 0;
+        }
         sent = again ? replay(argv[2], argv[at], first, last, count)
                      : send_forged(argv[at], first, last, count);
         printf("sent %llu\n", sent);

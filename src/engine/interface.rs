@@ -15,6 +15,12 @@ pub trait Memory: Clone {
     }
     /// Copies out of it. The engine keeps within [`Self::len`].
     fn read(&self, offset: usize, to: &mut [u8]);
+    /// Copies `len` bytes of it behind what is in `to`. The engine keeps within [`Self::len`].
+    fn append(&self, offset: usize, len: usize, to: &mut Vec<u8>) {
+        let start = to.len();
+        to.resize(start + len, 0);
+        self.read(offset, &mut to[start..]);
+    }
     /// Copies into it. The engine keeps within [`Self::len`].
     fn write(&self, offset: usize, from: &[u8]);
 }

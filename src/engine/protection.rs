@@ -87,6 +87,12 @@ impl Sealer {
         self.next < self.last && phase(self.next) == self.phase
     }
 
+    /// As after all packets that there can be.
+    #[cfg(test)]
+    pub(super) fn exhaust(&mut self) {
+        self.next = self.last;
+    }
+
     /// A number that no packet has had, and its key, once they are [prepared](Self::prepare).
     pub(super) fn take(&mut self) -> Option<(u64, &PacketKey)> {
         if !self.prepare() {

@@ -125,7 +125,7 @@ impl<M: Memory> Engine<M> {
 
     fn take_run(&mut self, bytes: &[u8], size: usize) -> Option<usize> {
         let (now, arrival) = (self.now, self.arrival);
-        let run = Joined::parse(bytes, size).filter(|_| !self.limits.protect)?;
+        let run = if self.limits.protect { None } else { Joined::parse(bytes, size) }?;
         let (Key { index, .. }, endpoint) = self.expected_from(&run.first)?;
         let run = run.genuine(&endpoint.received_tags)?;
         endpoint.introduce();

@@ -27,22 +27,16 @@ impl<M: Memory> Seal<'_, M> {
         false
     }
 
-    /// Writes the datagram, of [`len`](Self::len) bytes: each byte of the user's memory is read once.
-    pub fn write(self, to: &mut [u8]) {
+    /// Writes the datagram, of [`len`](Self::len) bytes, behind what is in `to`: each byte of the user's memory is
+    /// read once.
+    pub fn write(self, to: &mut Vec<u8>) {
         let Transmit { header, pieces, .. } = self.transmit;
-        let mut rest = &mut *to;
-        if let Some((head, tail)) = rest.split_at_mut_checked(header.len()) {
-            head.copy_from_slice(header);
-            rest = tail;
-            for piece in pieces.iter().flatten() {
-                let Some((here, tail)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len) else {
-                    break;
-                };
-                piece.memory.read(piece.offset, here);
-                rest = tail;
-            }
-        }
-        self.key.seal(self.number, header.len(), to);
+        let start = to.len();
+        to.reserve(self.len());
+        to.extend_from_slice(header);
+        pieces.iter().flatten().for_each(|piece| piece.memory.append(piece.offset, piece.len, to));
+        to.extend_from_slice(&[0; TAG_LEN]);
+        self.key.seal(self.number, header.len(), &mut to[start..]);
     }
 }
 
@@ -178,5 +172,52 @@ impl<M: Memory> Engine<M> {
             }
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interface::{Fragment, Identity, Peer};
+    use super::super::time::Instant;
+    use super::*;
+    use crate::config;
+    use crate::error::Error;
+
+    #[derive(Clone)]
+    struct Eight;
+
+    impl Memory for Eight {
+        fn len(&self) -> usize {
+            8
+        }
+        fn read(&self, _: usize, to: &mut [u8]) {
+            to.fill(8);
+        }
+        fn write(&self, _: usize, _: &[u8]) {}
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_numbers() {
+        let config = config::Usnic { protect_payload: true, ..config::Usnic::default() };
+        let now = Instant::from_nanos(1_000_000);
+        let identity = Identity { name: 1, incarnation: 1, key: [1; 16] };
+        let mut engine = Engine::new(&config, identity, 1 << 20, now);
+        let peer = Peer { name: 2, incarnation: 1, key: [2; 16], max_datagram: 1472 };
+        let endpoint = engine.connect(peer, now).expect("connected");
+        let fragment =
+            || Fragment { tag: 1, pieces: [Some(Eight), None], cookie: 9, priority: false, awaited: true };
+        engine.send(endpoint, fragment(), now).expect("sent");
+        let transmit = engine.poll_transmit(now).expect("a datagram");
+        assert!(engine.protect(&transmit).is_some_and(|seal| seal.len() == transmit.len() + TAG_LEN));
+        let at = engine.endpoints.get_mut(endpoint.0).and_then(|at| at.protection.as_mut());
+        at.expect("protected").sealer.exhaust();
+        for _ in 0..2 {
+            assert!(engine.protect(&transmit).is_none(), "its number would be of another packet");
+        }
+        let outcome = Err(Error::Unreachable);
+        assert_eq!(engine.poll_event(), Some(Event::Done { cookie: 9, outcome }));
+        assert_eq!(engine.poll_event(), Some(Event::Lost { endpoint }));
+        assert_eq!(engine.poll_event(), None);
+        assert_eq!(engine.send(endpoint, fragment(), now), outcome);
     }
 }

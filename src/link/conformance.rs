@@ -303,6 +303,29 @@ pub(crate) fn buffers_return<L: Link>(open: &impl Fn() -> L) {
     assert!(two.inbox.buffers() <= buffers + 4, "{} after {buffers}", two.inbox.buffers());
 }
 
+/// Those that are written where they lie, between others, in order.
+pub(crate) fn written_datagrams_arrive<L: Link>(open: &impl Fn() -> L) {
+    let (mut one, mut two, to) = pair(open);
+    let most = one.link.limits().max_datagram[Channel::Data as usize];
+    for n in 0..60 {
+        let len = [1, 700, 1400, most][n % 4];
+        let mut calls = 0;
+        let posted = one.link.post_written(Channel::Data, to, len, &mut |bytes| {
+            bytes.extend(pattern(n, len));
+            calls += 1;
+        });
+        assert!(posted && calls == 1);
+        one.post(Channel::Data, to, &pattern(n, 90), &[]);
+        one.flush();
+        assert!(*two.next(Channel::Data) == pattern(n, len), "{n}");
+        assert!(*two.next(Channel::Data) == pattern(n, 90), "{n}");
+    }
+    let too_long = &mut |bytes: &mut Vec<u8>| bytes.extend(pattern(0, most + 1));
+    assert!(one.link.post_written(Channel::Data, to, most + 1, too_long));
+    one.flush();
+    assert!(two.has_nothing() && one.link.counters().too_long == 1);
+}
+
 pub(crate) fn names_lead_to_one_id<L: Link>(open: &impl Fn() -> L) {
     let (mut one, two, to) = pair(open);
     let three = Node::new(open());
@@ -411,7 +434,7 @@ macro_rules! conformance {
             $crate::link::conformance::conformance!(@tests $open;
                 limits_are_sane every_size_arrives_intact pieces_are_gathered_in_order runs_arrive_as_datagrams
                 long_bursts_arrive_intact three_links_talk_crosswise held_datagrams_survive_nested_polls
-                buffers_return names_lead_to_one_id garbage_is_no_name too_long_is_dropped_and_counted
+                buffers_return written_datagrams_arrive names_lead_to_one_id garbage_is_no_name too_long_is_dropped_and_counted
                 counters_count);
 
             #[test]

@@ -202,16 +202,16 @@ pub trait Link {
     /// and are not afterwards. A datagram longer than the limit counts as lost.
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
-    /// Queues one datagram of `len` bytes that `write` writes, where it lies until it is sent; it is called once,
-    /// or not at all. `false` as in [`post`](Self::post).
+    /// Queues one datagram of `len` bytes that `write` appends to what it is given, where it lies until it is
+    /// sent. It is called once, or not at all. `false` as in [`post`](Self::post).
     fn post_written(
         &mut self,
         channel: Channel,
         to: AddressId,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: &mut dyn FnMut(&mut Vec<u8>),
     ) -> bool {
-        let mut bytes = vec![0; len];
+        let mut bytes = Vec::with_capacity(len);
         write(&mut bytes);
         self.post(channel, to, &bytes, &[])
     }

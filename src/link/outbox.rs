@@ -139,19 +139,20 @@ impl Outbox {
         true
     }
 
-    /// Appends a datagram of `len` bytes that `write` writes; `false`, and nothing is written, if there is no room.
+    /// Appends a datagram of `len` bytes that `write` appends; `false`, and nothing is written, if there is no room.
     pub(super) fn push_written(
         &mut self,
         to: AddressId,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: &mut dyn FnMut(&mut Vec<u8>),
     ) -> bool {
         if self.entries.len() == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
             return false;
         }
         let start = self.arena.len();
+        write(&mut self.arena);
+        // INVARIANT: an entry is within the arena, whatever was written.
         self.arena.resize(start + len, 0);
-        write(&mut self.arena[start..]);
         let pieces = [Lent::EMPTY; PIECES];
         let entry = Entry { to, order: self.order, start, head: len, len, count: 0, pieces, kept: false };
         self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
@@ -304,7 +305,7 @@ mod tests {
         let mut outbox = Outbox::new();
         let mut memory = vec![7; 5000];
         assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
-        assert!(outbox.push_written(A, 9000, &mut |bytes| bytes.fill(5)));
+        assert!(outbox.push_written(A, 9000, &mut |bytes| bytes.extend([5; 9000])));
         assert!(outbox.push(B, b"two", &[]));
         let entry = outbox.entries()[1];
         assert_eq!((entry.len(), entry.pieces().len(), outbox.head(&entry)), (9000, 0, &[5; 9000][..]));

@@ -255,7 +255,7 @@ impl Link for Socket {
         channel: Channel,
         to: AddressId,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: &mut dyn FnMut(&mut Vec<u8>),
     ) -> bool {
         if len > self.limits.max_datagram[channel as usize] {
             self.shared.counters.too_long += 1;

@@ -8,7 +8,10 @@ use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
 use crate::wire::modex;
 use crate::wire::probe;
-use crate::wire::usnic::{HEADER_LEN, MAX_HEADER_LEN, Packet, SHORT_HEADER_LEN, Sender, Tagging, VERSION};
+use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
+use crate::wire::usnic::{
+    Flags, HEADER_LEN, MAX_HEADER_LEN, Packet, Repr, SHORT_HEADER_LEN, Sender, Tagging, VERSION,
+};
 
 const KEY: [u8; 16] = [7; 16];
 const PEER: Sender = Sender { name: 2, incarnation: 1, slot: 9 };
@@ -25,6 +28,9 @@ pub fn packet(bytes: &[u8]) {
     let payload = packet.payload();
     assert!(payload.end <= bytes.len() && (SHORT_HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
     let _ = packet.is_genuine(&tagging(&packet));
+    if let Some(parts) = Sealed::of(&packet) {
+        assert_eq!([parts.header, parts.payload, parts.tag].concat(), bytes[..payload.end + TAG_LEN]);
+    }
     let written = packet.repr.emit();
     let again = Packet::parse(&written).map(|packet| packet.repr);
     // Without the payload that it speaks of it may be too short; nothing else may differ.
@@ -70,7 +76,17 @@ pub fn name(bytes: &[u8]) {
 /// Plays a script of records against an engine: one byte says what happens, the next how much.
 /// Datagrams get their tag here, so that the fuzzer reaches what is behind it.
 pub fn receive(script: &[u8]) {
+    play(script, false);
+}
+
+/// The same where packets are protected: they are encrypted here, or left as they are.
+pub fn sealed(script: &[u8]) {
+    play(script, true);
+}
+
+fn play(script: &[u8], protect_payload: bool) {
     let config = config::Usnic {
+        protect_payload,
         max_datagram: 1472,
         reassembly_per_peer: 1 << 18,
         reassembly_total: 1 << 19,
@@ -82,13 +98,14 @@ pub fn receive(script: &[u8]) {
     let peer = Peer { name: 2, incarnation: 1, key: KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, now).expect("connected");
     let registration = engine.register(Block::new(vec![0; 4096]), Access::BOTH);
+    let mut number = 1 << 50;
     let mut rest = script;
     while let [what, much, tail @ ..] = rest {
         let much = usize::from(*much);
         let (record, after) = tail.split_at((much * 2).min(tail.len()));
         rest = after;
         match what % 8 {
-            0..=3 => deliver(&mut engine, record, now),
+            0..=3 => deliver(&mut engine, record, &mut number, now),
             4 => {
                 let memory = Block::new(vec![1; much * 40]);
                 let fragment = Fragment {
@@ -113,8 +130,9 @@ pub fn receive(script: &[u8]) {
             _ if much == 255 => engine.close(endpoint, now),
             _ => {
                 for _ in 0..much {
-                    if engine.poll_transmit(now).is_none() {
-                        break;
+                    let Some(transmit) = engine.poll_transmit(now) else { break };
+                    if let Some(seal) = engine.is_protected().then(|| engine.protect(&transmit)).flatten() {
+                        seal.write(&mut Vec::new());
                     }
                 }
             }
@@ -130,7 +148,7 @@ pub fn receive(script: &[u8]) {
 }
 
 /// A record is the head of a datagram; version and tag are made right, the names most of the time.
-fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
+fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Instant) {
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().max(HEADER_LEN), 0);
     bytes[0] = VERSION;
@@ -148,11 +166,34 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], now: Instant) {
         assert_eq!(received, Received::Nothing);
         return;
     };
-    let payload = packet.payload();
-    let mut header = packet.repr.emit();
-    header.seal(&tagging(&packet));
-    let genuine = [&header[..], &bytes[payload]].concat();
+    let payload = &bytes[packet.payload()];
+    let genuine = if engine.is_protected() {
+        // Mostly the next number, or an earlier or far one.
+        *number = number.wrapping_add(match bytes[8] % 8 {
+            0 => u64::from(bytes[9]).wrapping_neg(),
+            1 => u64::from(bytes[9]) << (bytes[10] % 64),
+            _ => 1,
+        });
+        let seal = bytes[11] % 16 != 1;
+        protected(&packet.repr, payload, *number, seal)
+    } else {
+        let mut header = packet.repr.emit();
+        header.seal(&tagging(&packet));
+        [&header[..], payload].concat()
+    };
     if let Received::Deliver { payload, .. } = engine.handle_datagram(&genuine, None, now) {
         assert!(payload.end <= genuine.len());
     }
+}
+
+/// A packet as its sender would protect it, if it is to be sealed.
+fn protected(repr: &Repr, payload: &[u8], number: u64, seal: bool) -> Vec<u8> {
+    let header = Repr { flags: repr.flags.with(Flags::PROTECTED, true), ..*repr }.emit();
+    let Sender { name, incarnation, .. } = repr.sender.unwrap_or(PEER);
+    let sender = protection::Sender { name, incarnation, connection: repr.connection };
+    let mut bytes = [&header[..], payload, &[0; TAG_LEN]].concat();
+    if seal && let Some(key) = Secret::new(&KEY).packet_key(&sender, phase(number)) {
+        assert!(key.seal(number, header.len(), &mut bytes));
+    }
+    bytes
 }

@@ -497,7 +497,6 @@ impl Network {
     fn hand_out_protected(&mut self, index: usize, transmit: &Transmit<Block>) {
         let Some(seal) = self.nodes[index].engine.protect(transmit) else { return };
         let mut bytes = self.wires.blank();
-        bytes.resize(seal.len(), 0);
         seal.write(&mut bytes);
         self.numbers.note(index, self.nodes[index].incarnation, &bytes);
         self.dispatch(index, transmit, bytes);

@@ -16,6 +16,7 @@ mod links;
 pub mod map;
 mod mapping;
 mod meeting;
+mod memory;
 mod module;
 mod pairing;
 mod parameters;

@@ -612,15 +612,14 @@ impl State {
 
     /// Hands to the link what the engine wants sent.
     fn transmit(&mut self, mut now: Instant) {
-        if self.engine.is_protected() {
-            let Self { engine, link, routes, arrivals, .. } = self;
-            if protected::transmit(engine, link.as_mut(), routes, arrivals, now) {
-                self.note_use(now);
-            }
-            return;
-        }
         let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
+            if self.engine.is_protected() {
+                let Self { engine, link, routes, arrivals, .. } = self;
+                protected::transmit(datagram, engine, link.as_mut(), routes, arrivals, now);
+                posted = true;
+                break;
+            }
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
             posted = true;
             if datagram.following > 0 {
@@ -682,19 +681,5 @@ impl State {
             }
         }
         Some((to, pieces))
-    }
-}
-
-impl engine::Memory for Lent {
-    fn len(&self) -> usize {
-        Self::len(*self)
-    }
-
-    fn read(&self, offset: usize, to: &mut [u8]) {
-        Self::read(*self, offset, to);
-    }
-
-    fn write(&self, offset: usize, from: &[u8]) {
-        Self::write(*self, offset, from);
     }
 }

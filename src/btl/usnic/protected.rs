@@ -3,24 +3,27 @@
 
 use super::module::AT_ONCE;
 use super::routes::Routes;
-use crate::engine::{Engine, Instant};
+use crate::engine::{Engine, Instant, Transmit};
 use crate::link::{Arrivals, Lent, Link};
 
-/// Hands to the link what the engine wants sent; whether that was anything.
+/// Hands to the link what the engine wants sent, and this datagram before.
+#[inline(never)]
 pub(super) fn transmit(
+    first: Transmit<Lent>,
     engine: &mut Engine<Lent>,
     link: &mut dyn Link,
     routes: &Routes,
     clock: &Arrivals,
     mut now: Instant,
-) -> bool {
-    let (mut posted, mut bytes) = (false, 0);
-    while let Some(datagram) = engine.poll_transmit(now) {
+) {
+    let mut bytes = 0;
+    let mut first = Some(first);
+    while let Some(datagram) = first.take().or_else(|| engine.poll_transmit(now)) {
         let Some(route) = routes.find(datagram.endpoint) else { continue };
         let Some(seal) = engine.protect(&datagram) else { continue };
         let len = seal.len();
         let mut seal = Some(seal);
-        let mut write = |to: &mut [u8]| {
+        let mut write = |to: &mut Vec<u8>| {
             if let Some(seal) = seal.take() {
                 seal.write(to);
             }
@@ -32,7 +35,6 @@ pub(super) fn transmit(
             // A datagram that finds no room now is as good as lost, and is sent again as such.
             link.post_written(datagram.channel, route.to, len, &mut write);
         }
-        posted = true;
         bytes += len;
         // Another one like this would need a message of its own.
         if bytes + len > AT_ONCE {
@@ -40,8 +42,4 @@ pub(super) fn transmit(
             (bytes, now) = (0, Instant::from_nanos(clock.now()));
         }
     }
-    if posted {
-        link.flush();
-    }
-    posted
 }

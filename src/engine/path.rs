@@ -34,6 +34,8 @@ pub(super) struct Path {
     /// What both ends could send.
     whole: usize,
     width: usize,
+    /// What every path carries.
+    base: usize,
     /// When the next probe is due; none is where the path is as wide as its ends.
     probe_at: Option<Instant>,
     /// When the last probe was cut, unless the network has objected since.
@@ -52,6 +54,7 @@ impl Path {
         Self {
             whole,
             width: whole,
+            base: BASE,
             probe_at: None,
             probing: None,
             whole_at: Instant::ORIGIN,
@@ -64,6 +67,7 @@ impl Path {
     /// headers as before.
     pub(super) const fn note_shorter_headers(&mut self, less: usize) {
         self.whole += less;
+        self.base += less;
         self.width += less;
     }
 
@@ -89,19 +93,19 @@ impl Path {
     /// How long datagrams may be with data that is cut anew. As long as there is only a suspicion, the `first`
     /// one alone is short: its arrival is evidence, and a suspicion that was wrong costs no more than it.
     pub(super) fn recut_width(&self, first: bool) -> usize {
-        if self.suspected && first { self.width.min(BASE) } else { self.width }
+        if self.suspected && first { self.width.min(self.base) } else { self.width }
     }
 
     /// Whether it is evidence of a black hole when data of a datagram of this length arrives in shorter ones.
     pub(super) const fn is_suspected(&self, len: usize) -> bool {
-        self.suspected && len > BASE
+        self.suspected && len > self.base
     }
 
     /// Whether a datagram of this length, last sent at `sent`, is lost because it is too long, as far as can
     /// be told. It was sent again so often before; `unheard`: the peer has not answered probes either.
     pub(super) fn is_too_long(&self, len: usize, sent: Instant, resends: u8, unheard: bool) -> bool {
         let in_vain = resends >= if unheard { RESENDS - 1 } else { RESENDS };
-        len > self.width || (in_vain || self.recut > 0) && len > BASE && sent > self.whole_at
+        len > self.width || (in_vain || self.recut > 0) && len > self.base && sent > self.whole_at
     }
 
     /// A datagram of this length is taken for too long.
@@ -118,14 +122,14 @@ impl Path {
         }
         self.recut += 1;
         if self.recut >= RECUT {
-            self.handle_too_big(BASE, now);
+            self.handle_too_big(self.base, now);
             (self.suspected, self.recut) = (false, 0);
         }
     }
 
     /// The network says that it carries only datagrams of this length. Whether that is news.
     pub(super) fn handle_too_big(&mut self, limit: usize, now: Instant) -> bool {
-        let limit = limit.max(BASE.min(self.whole));
+        let limit = limit.max(self.base.min(self.whole));
         self.probing = None;
         if limit >= self.width {
             return false;
@@ -139,7 +143,7 @@ impl Path {
     /// path is wider: others that are as long may have gone in fragments, made by this host.
     #[inline]
     pub(super) fn note_arrived(&mut self, len: usize, sent: Instant) {
-        if len > BASE {
+        if len > self.base {
             self.whole_at = self.whole_at.max(sent);
             (self.suspected, self.recut) = (false, 0);
         }
@@ -156,6 +160,18 @@ mod tests {
     use super::*;
 
     const START: Instant = Instant::from_nanos(1_000);
+
+    #[test]
+    fn with_shorter_headers_the_same_datagrams_are_long() {
+        let mut path = Path::new(1472);
+        path.note_shorter_headers(16);
+        assert_eq!(path.width(), 1488);
+        assert!(path.handle_too_big(1200 + 16, START) && path.width() == 1216);
+        path.note_too_long(1216);
+        assert!(!path.is_suspected(1216), "every path carries it, and it is no evidence for longer ones");
+        path.handle_too_big(0, START);
+        assert_eq!(path.width(), 1216);
+    }
 
     #[test]
     fn a_report_narrows_the_path_and_never_widens_it() {

@@ -32,6 +32,17 @@ pub struct Unposted<T> {
     pub error: PostError,
 }
 
+/// What the short path of posting came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtOnce {
+    /// It is posted.
+    Posted,
+    /// It was not for the short path, and nothing was done.
+    Untried,
+    /// The provider did not take it.
+    Refused,
+}
+
 /// How posting went; an operation that is not taken comes back.
 pub type Post<W> = std::result::Result<(), Unposted<Lease<W>>>;
 
@@ -170,7 +181,7 @@ impl<W: Work> Context<W> {
     }
 
     /// Posts a receive into the loan as it lies (`fi_trecv(3)`): the short path, where this thread has the inbox
-    /// at once and none of these bars is up. If false, nothing is posted, and the place must be made again.
+    /// at once and none of these bars is up. If nothing is posted, the place must be made again.
     #[inline(always)]
     pub fn recv_at_once(
         &self,
@@ -180,13 +191,13 @@ impl<W: Work> Context<W> {
         ignore: u64,
         place: Place<W>,
         body: W,
-    ) -> bool {
-        let Some(piece) = place.loan().convertor().landing() else { return false };
+    ) -> AtOnce {
+        let Some(piece) = place.loan().convertor().landing() else { return AtOnce::Untried };
         if piece.len == 0 {
-            return false;
+            return AtOnce::Untried;
         }
         let rx = self.rx;
-        let Some(context) = place.install_posted(body, rx.addr()) else { return false };
+        let Some(context) = place.install_posted(body, rx.addr()) else { return AtOnce::Untried };
         let context = context.as_ptr();
         let posted = self.inbox.with_unless(bars, |inbox| {
             match &self.cushion {
@@ -208,7 +219,11 @@ impl<W: Work> Context<W> {
                 }
             }
         });
-        posted == Some(0)
+        match posted {
+            Some(0) => AtOnce::Posted,
+            Some(_) => AtOnce::Refused,
+            None => AtOnce::Untried,
+        }
     }
 
     /// Posts a receive into the loan as it lies, unless one of these bars is up, which is looked at when it is our

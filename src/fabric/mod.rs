@@ -29,7 +29,7 @@ pub mod usnic;
 mod watched;
 
 pub use completion::{Alone, Completion, Failure, Pause, Trouble};
-pub use context::{Bar, Context, Post, Unposted};
+pub use context::{AtOnce, Bar, Context, Post, Unposted};
 pub use datagram::{Arrival, DatagramPort, Slots};
 pub use info::{Hints, Info, InfoList, Progress, Wishes};
 pub use library::{Library, MissingLibrary};

@@ -16,7 +16,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-pub use crate::fabric::{Convertor, Route};
+pub use crate::fabric::{AtOnce, Convertor, Route};
 use crate::fabric::{Place, Standing, View, Work};
 pub use crate::wire::tag::Selector;
 
@@ -191,7 +191,8 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
     fn isend_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _place: Place<Self::Work>) -> bool {
         false
     }
-    /// The short path of [`irecv`](Self::irecv), likewise.
+    /// The short path of [`irecv`](Self::irecv), likewise. If it was tried in vain,
+    /// [`irecv_again`](Self::irecv_again) is to follow instead.
     #[inline(always)]
     fn irecv_at_once(
         &self,
@@ -199,8 +200,21 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
         _source: Selector,
         _tag: Selector,
         _place: Place<Self::Work>,
-    ) -> bool {
-        false
+    ) -> AtOnce {
+        AtOnce::Untried
+    }
+    /// As [`irecv`](Self::irecv), of a receive that the network did not take on the short path.
+    ///
+    /// # Errors
+    /// The same.
+    fn irecv_again(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        place: Place<Self::Work>,
+    ) -> Result<()> {
+        self.irecv(comm, source, tag, place)
     }
     /// The short path of [`progress`](Self::progress).
     #[inline(always)]

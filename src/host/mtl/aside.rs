@@ -10,15 +10,16 @@ use std::ptr;
 pub(super) struct Aside<T>(MaybeUninit<T>);
 
 impl<T: Kept> Aside<T> {
-    /// Keeps the arguments there for as long as `short` runs: what that makes of them, or the arguments again.
+    /// Keeps the arguments there for as long as `short` runs: what that makes of them, or why it makes nothing, and the
+    /// arguments again.
     #[inline(always)]
-    pub(super) fn keep<R>(arguments: T, short: impl FnOnce() -> Option<R>) -> Result<R, T> {
+    pub(super) fn keep<R, E>(arguments: T, short: impl FnOnce() -> Result<R, E>) -> Result<R, (E, T)> {
         let mut aside = Self(MaybeUninit::uninit());
         arguments.put(&mut aside.0);
         match short() {
-            Some(done) => Ok(done),
+            Ok(done) => Ok(done),
             // SAFETY: put there above.
-            None => Err(unsafe { T::take(&aside.0) }),
+            Err(why) => Err((why, unsafe { T::take(&aside.0) })),
         }
     }
 }
@@ -71,9 +72,9 @@ mod tests {
     #[test]
     fn arguments_come_back_when_they_are_needed_again() {
         let arguments = (1, "two", 3_u8, ptr::dangling::<u64>(), -5_i64, 6.0);
-        assert_eq!(Aside::keep(arguments, || None::<()>), Err(arguments));
-        assert_eq!(Aside::keep(arguments, || Some(7)), Ok(7));
+        assert_eq!(Aside::keep(arguments, || Err::<(), _>("why")), Err(("why", arguments)));
+        assert_eq!(Aside::keep(arguments, || Ok::<_, ()>(7)), Ok(7));
         let fewer = (1, 2, 3, 4, 5);
-        assert_eq!(Aside::keep(fewer, || None::<()>), Err(fewer));
+        assert_eq!(Aside::keep(fewer, || Err::<(), _>(6)), Err((6, fewer)));
     }
 }

@@ -16,7 +16,7 @@ use crate::host::abi::{Communicator, Convertor};
 use crate::host::entry::{self, Array, InOut, Module, Out};
 use crate::host::guard::guard;
 use crate::host::sys::{self, Message, MtlModule, MtlRequest, Status};
-use crate::mtl::{Matcher, Progress, Selector, Upcalls};
+use crate::mtl::{AtOnce, Matcher, Progress, Selector, Upcalls};
 
 /// The module of an entry with its arguments.
 type Entry<A, M, T> = entry::Entry<Shell<A, M>, T>;
@@ -62,10 +62,10 @@ pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>, S: Sends>(
         // convertor of a blocking send.
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
         entry.run("send", |shell, (comm, view)| {
-            shell.matcher.send_at_once(comm, dest, tag, view).then_some(SUCCESS)
+            shell.matcher.send_at_once(comm, dest, tag, view).then_some(SUCCESS).ok_or(())
         })
     });
-    sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
+    sent.unwrap_or_else(|((), (module, comm, dest, tag, conv))| {
         // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
         unsafe { send_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS) }
     })
@@ -109,10 +109,10 @@ pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>, S: Sends>(
         // convertor and the request of a send, which the host keeps until it is completed.
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
         entry.run("isend", |shell, (comm, place)| {
-            shell.matcher.isend_at_once(comm, dest, tag, place).then_some(SUCCESS)
+            shell.matcher.isend_at_once(comm, dest, tag, place).then_some(SUCCESS).ok_or(())
         })
     });
-    sent.unwrap_or_else(|(module, comm, dest, tag, conv)| {
+    sent.unwrap_or_else(|((), (module, comm, dest, tag, conv))| {
         // SAFETY: what the host passed; nothing was done with it, and nothing of it is used any more.
         unsafe { isend_slowly::<A, M, S>(module, comm, dest, tag, conv, !SYNCHRONOUS, request) }
     })
@@ -188,12 +188,39 @@ unsafe fn irecv_shortly<A: MtlAbi, M: Matcher<A>, const ANY_TAG: bool>(
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Received(Posted { conv, request }))) };
         entry.run("irecv", |shell, (comm, place)| {
             let tag = if ANY_TAG { Selector::ANY } else { Selector(tag) };
-            shell.matcher.irecv_at_once(comm, Selector(source), tag, place).then_some(SUCCESS)
+            match shell.matcher.irecv_at_once(comm, Selector(source), tag, place) {
+                AtOnce::Posted => Ok(SUCCESS),
+                not => Err(not == AtOnce::Refused),
+            }
         })
     });
-    posted.unwrap_or_else(|(module, comm, source, tag, conv, request)| {
-        // SAFETY: what the host passed; nothing is posted of it, and nothing of it is used any more.
-        unsafe { irecv_slowly::<A, M>(module, comm, source, tag, conv, request) }
+    posted.unwrap_or_else(|(refused, (module, comm, source, tag, conv, request))| {
+        if refused {
+            // SAFETY: what the host passed; nothing is posted of it, and nothing of it is used any more.
+            unsafe { irecv_again::<A, M>(module, comm, source, tag, conv, request) }
+        } else {
+            // SAFETY: what the host passed; nothing is posted of it, and nothing of it is used any more.
+            unsafe { irecv_slowly::<A, M>(module, comm, source, tag, conv, request) }
+        }
+    })
+}
+
+/// # Safety
+/// The contract of `mtl_irecv`.
+#[inline(never)]
+unsafe extern "C" fn irecv_again<A: MtlAbi, M: Matcher<A>>(
+    module: *mut MtlModule,
+    comm: *mut Communicator,
+    source: c_int,
+    tag: c_int,
+    conv: *mut Convertor,
+    request: *mut MtlRequest,
+) -> c_int {
+    // SAFETY: the contract of `mtl_irecv`: through the module's own table, with the communicator, the
+    // convertor and the request of a receive, which the host keeps until it is completed.
+    let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Received(Posted { conv, request }))) };
+    entry.run("irecv", |shell, (comm, place)| {
+        result(shell.matcher.irecv_again(comm, Selector(source), Selector(tag), place))
     })
 }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::{Body, Needs, Offer, Ofi, candidates, counters, reaching_devices, select};
 use crate::config::{self, TagMode};
 use crate::error::{Error, Result};
-use crate::fabric::{Library, Place, Standing, View};
+use crate::fabric::{AtOnce, Library, Place, Standing, View};
 use crate::mtl::{
     self, Claim, Counter, Envelope, Keep, Limits, Progress, Refusal, Selector, Setting, Upcalls,
 };
@@ -178,8 +178,18 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
     }
 
     #[inline(always)]
-    fn irecv_at_once(&self, comm: H::Comm, source: Selector, tag: Selector, place: Place<Body<H>>) -> bool {
+    fn irecv_at_once(&self, comm: H::Comm, source: Selector, tag: Selector, place: Place<Body<H>>) -> AtOnce {
         self.ofi.irecv_at_once::<L>(comm, source, tag, place)
+    }
+
+    fn irecv_again(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
+        self.ofi.irecv_again::<L>(comm, source, tag, place)
     }
 
     #[inline(always)]

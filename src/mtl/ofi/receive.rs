@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use super::body::{Failed, Op, Seen};
 use super::{Body, LONG_WAY, Ofi, counters, envelope};
 use crate::error::Result;
-use crate::fabric::{Address, Ended, Failure, Place, Standing};
+use crate::fabric::{Address, AtOnce, Ended, Failure, Place, Standing};
 use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Selector};
 
 impl<H: Upcalls> Ofi<H> {
-    /// The short path: from a known peer, into one piece of memory, at the first try. If false, the place is to be
-    /// made again.
+    /// The short path: from a known peer, into one piece of memory, at the first try. Else the place is to be made
+    /// again.
     #[inline(always)]
     pub fn irecv_at_once<L: Layout>(
         &self,
@@ -19,8 +19,8 @@ impl<H: Upcalls> Ofi<H> {
         source: Selector,
         tag: Selector,
         place: Place<Body<H>>,
-    ) -> bool {
-        let Some(from) = self.source::<L>(comm, source) else { return false };
+    ) -> AtOnce {
+        let Some(from) = self.source::<L>(comm, source) else { return AtOnce::Untried };
         let want = L::receive(comm.context_id(), source, tag);
         let body = Body::Receive { comm };
         self.endpoint.first().recv_at_once(LONG_WAY, from, want.bits, want.ignore, place, body)
@@ -61,6 +61,20 @@ impl<H: Upcalls> Ofi<H> {
             Ok(()) => Ok(()),
             Err(operation) => self.irecv_slowly::<L>(comm, source, tag, operation),
         }
+    }
+
+    /// Posts a receive that the provider did not take on the short path.
+    ///
+    /// # Errors
+    /// Those of [`irecv`](Self::irecv).
+    pub fn irecv_again<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        tag: Selector,
+        place: Place<Body<H>>,
+    ) -> Result<()> {
+        self.irecv_slowly::<L>(comm, source, tag, place.install(Body::Receive { comm }))
     }
 
     /// Makes a receive hold its room: the user's buffer as it lies, on a device with a registration, or

@@ -3,8 +3,8 @@
 use super::fake::{Comm, Fake, job, log};
 use super::*;
 use crate::config::{self, NameList, ProgressMode, TagMode};
-use crate::fabric::Library;
 use crate::fabric::fake::{self, Buffer, Host};
+use crate::fabric::{AtOnce, Library};
 use crate::mtl::Envelope;
 use crate::wire::tag::{One, Pattern, Selector};
 
@@ -61,8 +61,10 @@ fn isend(ofi: &Ofi<Fake>, bytes: &[u8], tag: i32, synchronous: bool) -> u64 {
 /// Likewise.
 fn irecv(ofi: &Ofi<Fake>, len: usize, tag: Selector, in_place: bool) -> Host<Body<Fake>> {
     let (place, host) = fake::place(Buffer::new(&vec![0; len], in_place));
-    if !ofi.irecv_at_once::<One>(WORLD, ANYBODY, tag, place) {
-        ofi.irecv::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted");
+    match ofi.irecv_at_once::<One>(WORLD, ANYBODY, tag, place) {
+        AtOnce::Posted => {}
+        AtOnce::Untried => ofi.irecv::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted"),
+        AtOnce::Refused => ofi.irecv_again::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted"),
     }
     host
 }
@@ -440,7 +442,7 @@ fn short_paths_are_for_what_is_common() {
     assert!(ofi.endpoint.first().takes_turns());
     let receive = |len, in_place| {
         let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&vec![0; len], in_place));
-        (ofi.irecv_at_once::<One>(WORLD, Selector(PEER), Selector(1), place), host)
+        (ofi.irecv_at_once::<One>(WORLD, Selector(PEER), Selector(1), place) == AtOnce::Posted, host)
     };
     let send = |len| {
         let view = fake::view(Buffer::new(&vec![7; len], true));

@@ -65,6 +65,11 @@ pub(super) enum Placed {
     Begun,
     /// One of several.
     Partly,
+}
+
+/// Why a chunk has no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unplaced {
     /// No memory now.
     Full,
     /// It contradicts itself or the others.
@@ -159,20 +164,20 @@ impl Assembler {
 
     /// Puts a chunk in its place. Fragments that are not whole yet count in `pool`, and whole ones
     /// until [`Pool::release`].
-    pub(super) fn place(&mut self, chunk: &Chunk<'_>, pool: &mut Pool) -> Placed {
+    pub(super) fn place(&mut self, chunk: &Chunk<'_>, pool: &mut Pool) -> Result<Placed, Unplaced> {
         let (start, size) = (chunk.offset as usize, chunk.size as usize);
         let Some(end) = start.checked_add(chunk.payload.len()).filter(|end| *end <= size) else {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         };
         if chunk.payload.is_empty() || size > pool.longest() {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         }
         let mut begun = false;
         if !self.turn_to(chunk.fragment) {
             let charge = size + OVERHEAD;
             let share = if chunk.early { 2 } else { 1 };
             if self.used + charge > pool.per_peer / share || pool.used + charge > pool.total / share {
-                return Placed::Full;
+                return Err(Unplaced::Full);
             }
             self.used += charge;
             pool.used += charge;
@@ -186,25 +191,25 @@ impl Assembler {
             self.current = Some((chunk.fragment, fresh));
         }
         let Some((_, assembly)) = &mut self.current else {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         };
         if assembly.size != chunk.size
             || assembly.tag != chunk.tag
             || !assembly.arrived.insert(start as u64, end as u64)
         {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         }
         let place = &mut assembly.bytes[start..end];
         chunk.payload.parts().for_each(|(at, part)| place[at..at + part.len()].copy_from_slice(part));
         if !assembly.arrived.covers(size as u64) {
-            return if begun { Placed::Begun } else { Placed::Partly };
+            return Ok(if begun { Placed::Begun } else { Placed::Partly });
         }
         match self.current.take() {
             Some((_, Assembly { tag, bytes, .. })) => {
                 self.used -= size + OVERHEAD;
-                Placed::Whole { tag, buffer: Buffer { bytes, len: size } }
+                Ok(Placed::Whole { tag, buffer: Buffer { bytes, len: size } })
             }
-            None => Placed::Bad,
+            None => Err(Unplaced::Bad),
         }
     }
 
@@ -236,9 +241,9 @@ mod tests {
     fn chunks_in_any_order_make_the_fragment() {
         let mut pool = Pool::new(10_000, 10_000);
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.place(&chunk(1, 6, 4, b"ef"), &mut pool), Placed::Begun);
-        assert_eq!(assembler.place(&chunk(1, 6, 0, b"ab"), &mut pool), Placed::Partly);
-        let Placed::Whole { tag: 7, buffer } = assembler.place(&chunk(1, 6, 2, b"cd"), &mut pool) else {
+        assert_eq!(assembler.place(&chunk(1, 6, 4, b"ef"), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assembler.place(&chunk(1, 6, 0, b"ab"), &mut pool), Ok(Placed::Partly));
+        let Ok(Placed::Whole { tag: 7, buffer }) = assembler.place(&chunk(1, 6, 2, b"cd"), &mut pool) else {
             panic!("not whole")
         };
         assert_eq!(&buffer[..], b"abcdef");
@@ -246,7 +251,7 @@ mod tests {
         pool.release(buffer.charge());
         pool.recycle(buffer);
         assert_eq!((pool.used(), pool.spare.len(), assembler.used), (0, 1, 0));
-        assert_eq!(assembler.place(&chunk(2, 5, 0, b"x"), &mut pool), Placed::Begun);
+        assert_eq!(assembler.place(&chunk(2, 5, 0, b"x"), &mut pool), Ok(Placed::Begun));
         assert_eq!(pool.spare.len(), 0);
     }
 
@@ -254,7 +259,7 @@ mod tests {
     fn contradictions_are_bad() {
         let mut pool = Pool::new(10_000, 10_000);
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.place(&chunk(1, 6, 0, b"abc"), &mut pool), Placed::Begun);
+        assert_eq!(assembler.place(&chunk(1, 6, 0, b"abc"), &mut pool), Ok(Placed::Begun));
         let other_tag = Chunk { tag: 8, ..chunk(1, 6, 3, b"d") };
         for bad in [
             chunk(1, 7, 3, b"d"),
@@ -267,7 +272,7 @@ mod tests {
             chunk(2, 9, 3, b""),
             chunk(2, u32::MAX, 0, b"x"),
         ] {
-            assert_eq!(assembler.place(&bad, &mut pool), Placed::Bad);
+            assert_eq!(assembler.place(&bad, &mut pool), Err(Unplaced::Bad));
         }
         assert_eq!(assembler.len(), 1);
         assembler.clear(&mut pool);
@@ -279,15 +284,15 @@ mod tests {
         let mut pool = Pool::new(4 * (1000 + OVERHEAD), 6 * (1000 + OVERHEAD));
         let mut assemblers = [Assembler::default(), Assembler::default()];
         let early = |fragment| Chunk { early: true, ..chunk(fragment, 1000, 10, b"x") };
-        assert_eq!(assemblers[0].place(&early(1), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[0].place(&early(2), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[0].place(&early(3), &mut pool), Placed::Full, "half of the peer's");
-        assert_eq!(assemblers[1].place(&early(3), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[1].place(&early(4), &mut pool), Placed::Full, "half of all");
+        assert_eq!(assemblers[0].place(&early(1), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[0].place(&early(2), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[0].place(&early(3), &mut pool), Err(Unplaced::Full), "half of the peer's");
+        assert_eq!(assemblers[1].place(&early(3), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[1].place(&early(4), &mut pool), Err(Unplaced::Full), "half of all");
         for fragment in 10..12 {
-            assert_eq!(assemblers[0].place(&chunk(fragment, 1000, 0, b"x"), &mut pool), Placed::Begun);
+            assert_eq!(assemblers[0].place(&chunk(fragment, 1000, 0, b"x"), &mut pool), Ok(Placed::Begun));
         }
-        assert_eq!(assemblers[0].place(&chunk(13, 1000, 0, b"x"), &mut pool), Placed::Full);
-        assert_eq!(assemblers[0].place(&chunk(1, 1000, 0, b"x"), &mut pool), Placed::Partly);
+        assert_eq!(assemblers[0].place(&chunk(13, 1000, 0, b"x"), &mut pool), Err(Unplaced::Full));
+        assert_eq!(assemblers[0].place(&chunk(1, 1000, 0, b"x"), &mut pool), Ok(Placed::Partly));
     }
 }

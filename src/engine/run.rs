@@ -14,7 +14,7 @@ use super::send::{TURN, TURN_BYTES};
 use super::slab::Key;
 use super::time::Instant;
 use super::window::Segment;
-use crate::wire::run::{Headers, Joined, LONGEST, is_piece};
+use crate::wire::run::{Headers, LONGEST, Lead, is_piece};
 use crate::wire::usnic::{Body, Flags, Kind, header_len};
 
 impl<M: Memory> Engine<M> {
@@ -125,9 +125,10 @@ impl<M: Memory> Engine<M> {
 
     fn take_run(&mut self, bytes: &[u8], size: usize) -> Option<usize> {
         let (now, arrival) = (self.now, self.arrival);
-        let run = if self.limits.protect { None } else { Joined::parse(bytes, size) }?;
-        let (Key { index, .. }, endpoint) = self.expected_from(&run.first)?;
-        let run = run.genuine(&endpoint.received_tags)?;
+        // Asked before the others are looked at: while a hole is open, each datagram comes here as the first.
+        let lead = Lead::parse(bytes, size)?;
+        let (Key { index, .. }, endpoint) = self.expected_from(lead.repr())?;
+        let run = lead.run()?.genuine(&endpoint.received_tags)?;
         endpoint.introduce();
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
@@ -143,10 +144,10 @@ impl<M: Memory> Engine<M> {
         let taken = match repr.body {
             Body::Chunk { fragment, size, offset } => {
                 let chunk = Chunk { tag: repr.tag, fragment, size, offset, payload, early: false };
-                self.place_chunk(index, &chunk)
+                self.place_chunk(index, &chunk).is_ok()
             }
-            Body::Put { registration, generation, offset, operation } => {
-                self.handle_put(index, (registration, generation), offset, operation, payload)
+            Body::Put { registration, generation, offset, .. } => {
+                self.write_put((registration, generation), offset, payload)
             }
             Body::GetData { operation, offset } => {
                 self.handle_get_data(index, operation, offset, payload);

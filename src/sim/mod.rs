@@ -185,8 +185,8 @@ pub struct Node {
     /// Datagrams that wait, and since when.
     buffers: [VecDeque<(Instant, Vec<u8>)>; 2],
     filled: [usize; 2],
-    /// Datagrams that will be handed in alone.
-    alone: usize,
+    /// What was joined last could not be taken in: no more than two are joined, since copies take time.
+    is_refused: bool,
     busy: Instant,
     /// When the last turn was over.
     free: Instant,
@@ -230,7 +230,7 @@ pub struct Network {
 
 /// Bytes that leave in one run.
 const RUN: usize = 65_487;
-/// Datagrams that are joined at the most, and how many come alone after some that could not be taken in joined.
+/// Datagrams that are joined at the most.
 const JOINED: usize = 16;
 
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
@@ -274,7 +274,7 @@ impl Network {
             stopped: false,
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
-            alone: 0,
+            is_refused: false,
             busy: self.now,
             free: self.now,
             turn_at: None,
@@ -559,15 +559,11 @@ impl Network {
     /// Joins datagrams that wait one behind the other, as a kernel does, and hands them in; how many were taken.
     fn hand_in_joined(&mut self, index: usize) -> u64 {
         let (now, node) = (self.now, &mut self.nodes[index]);
-        if node.alone > 0 {
-            node.alone -= 1;
-            return 0;
-        }
         let waiting = &node.buffers[Channel::Data as usize];
         let Some((came, first)) = waiting.front() else { return 0 };
-        let (came, size) = (*came, first.len());
+        let (came, size, most) = (*came, first.len(), if node.is_refused { 2 } else { JOINED });
         let mut joined = Vec::new();
-        for (_, bytes) in waiting.iter().take(JOINED).filter(|_| size > 0) {
+        for (_, bytes) in waiting.iter().take(most).filter(|_| size > 0) {
             if bytes.len() > size {
                 break;
             }
@@ -581,7 +577,7 @@ impl Network {
         }
         let arrived = self.setup.stamps.then_some(came);
         let taken = node.engine.handle_run(&joined, size, arrived, now);
-        node.alone = if taken == 0 { JOINED } else { 0 };
+        node.is_refused = taken == 0;
         for _ in 0..taken {
             if let Some((_, bytes)) = node.buffers[Channel::Data as usize].pop_front() {
                 node.filled[Channel::Data as usize] -= bytes.len();
@@ -645,6 +641,8 @@ impl Network {
 }
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod hostile;
@@ -654,6 +652,8 @@ mod link_tests;
 mod narrow;
 #[cfg(test)]
 mod protected;
+#[cfg(test)]
+mod reconnection;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

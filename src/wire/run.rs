@@ -191,6 +191,16 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// The first of datagrams that were joined, if others of a run can follow it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lead<'a> {
+    bytes: &'a [u8],
+    size: usize,
+    header: usize,
+    extension: usize,
+    repr: Repr,
+}
+
 /// The packets at the front of datagrams that were joined.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined<'a> {
@@ -207,9 +217,9 @@ pub struct Joined<'a> {
     pub asks: bool,
 }
 
-impl<'a> Joined<'a> {
-    /// The packets at the front of `bytes` that are a run, if there are at least two: datagrams of `size` bytes,
-    /// of which the last may have fewer. Whether they are genuine, [`Self::genuine`] says.
+impl<'a> Lead<'a> {
+    /// That of `bytes`, which are datagrams of `size` bytes, of which the last may have fewer.
+    #[inline]
     pub fn parse(bytes: &'a [u8], size: usize) -> Option<Self> {
         let packet = Packet::parse(bytes.get(..size)?).ok()?;
         let repr = packet.repr;
@@ -218,7 +228,20 @@ impl<'a> Joined<'a> {
         if !is_piece(repr.body.kind()) || repr.flags.has(Flags::PROTECTED) || !fills {
             return None;
         }
-        let (first, rest) = bytes.split_at(size);
+        Some(Self { bytes, size, header, extension, repr })
+    }
+
+    /// What it says.
+    #[inline]
+    pub const fn repr(&self) -> &Repr {
+        &self.repr
+    }
+
+    /// The packets at the front that are a run, if there are at least two. Whether they are genuine,
+    /// [`Joined::genuine`] says.
+    pub fn run(self) -> Option<Joined<'a>> {
+        let Self { bytes, size, header, extension, repr } = self;
+        let (first, rest) = bytes.split_at_checked(size)?;
         let mut model = [0; MAX_HEADER_LEN];
         let model = model.get_mut(..header)?;
         model.copy_from_slice(first.get(..header)?);
@@ -227,6 +250,8 @@ impl<'a> Joined<'a> {
         let (mut count, mut asks) = (1, repr.flags.has(Flags::ASKS));
         for datagram in rest.chunks(size).take(LONGEST - 1) {
             let Some(next) = datagram.get(..header).filter(|_| datagram.len() > header) else { break };
+            #[cfg(test)]
+            tests::COMPARED.with(|compared| compared.set(compared.get() + 1));
             steps.step();
             steps.put(model, extension);
             let length = ((datagram.len() - header) as u16).to_le_bytes();
@@ -246,9 +271,11 @@ impl<'a> Joined<'a> {
                 break;
             }
         }
-        (count > 1).then_some(Self { bytes, size, header, extension, count, first: repr, asks })
+        (count > 1).then_some(Joined { bytes, size, header, extension, count, first: repr, asks })
     }
+}
 
+impl<'a> Joined<'a> {
     /// Those at the front whose tags only a holder of the key of `tagging` can make, if there are at least two.
     pub fn genuine(mut self, tagging: &Tagging) -> Option<Self> {
         let (first, rest) = self.bytes.split_at_checked(self.size)?;
@@ -294,4 +321,4 @@ impl<'a> Joined<'a> {
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
-mod tests;
+pub(crate) mod tests;

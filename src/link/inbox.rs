@@ -81,6 +81,13 @@ impl Run {
         (self.start, self.end.min(self.start.saturating_add(self.size)))
     }
 
+    /// The first `len` bytes of the first.
+    #[inline]
+    fn part(&self, len: usize) -> (u32, u32) {
+        let (start, end) = self.first();
+        (start, end.min(start.saturating_add(len as u32)))
+    }
+
     fn len(&self) -> usize {
         (self.end - self.start).div_ceil(self.size).max(1) as usize
     }
@@ -129,11 +136,11 @@ impl Inbox {
         }
     }
 
-    /// Drops the oldest datagram.
+    /// Drops the first `len` bytes of the oldest datagram: a packet that others may follow.
     #[inline]
-    pub fn skip(&mut self) {
+    pub fn skip(&mut self, len: usize) {
         let Some(run) = self.waiting.front_mut() else { return };
-        run.start = run.first().1;
+        run.start = run.part(len).1;
         if run.start == run.end {
             self.waiting.pop_front();
         }
@@ -142,8 +149,14 @@ impl Inbox {
     /// Takes the oldest datagram out.
     #[inline]
     pub fn pop(&mut self) -> Option<Datagram> {
+        self.pop_part(BUFFER)
+    }
+
+    /// Takes the first `len` bytes of the oldest datagram out.
+    #[inline]
+    pub fn pop_part(&mut self, len: usize) -> Option<Datagram> {
         let run = self.waiting.front_mut()?;
-        let ((start, end), channel) = (run.first(), run.channel);
+        let ((start, end), channel) = (run.part(len), run.channel);
         if end < run.end {
             run.start = end;
             return Some(Datagram { buffer: Arc::clone(&run.buffer), start, end, channel });
@@ -315,18 +328,32 @@ mod tests {
         vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
         assert_eq!((inbox.deliver_all(Channel::Data, vacant, 3, 0..7, 9), inbox.len()), (3, 3));
         assert_eq!(inbox.front(), Some((&b"aaa"[..], 9)));
-        inbox.skip();
+        inbox.skip(BUFFER);
         let held = inbox.pop();
         assert_eq!((held.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], 9))));
         assert_eq!(inbox.joined(), Some((&b"c"[..], 3, 9)));
-        inbox.skip();
+        inbox.skip(BUFFER);
         assert!(inbox.is_empty() && inbox.front().is_none());
-        inbox.skip();
+        inbox.skip(BUFFER);
         receive(&mut inbox, b"other");
         assert_eq!((held.as_deref(), inbox.buffers()), (Some(&b"bbb"[..]), 2), "held, so not used again");
         drop((held, inbox.pop()));
         receive(&mut inbox, b"again");
         assert_eq!(inbox.buffers(), 2);
+    }
+
+    #[test]
+    fn a_datagram_may_be_taken_in_parts() {
+        let mut inbox = Inbox::new();
+        receive(&mut inbox, b"aabbbc");
+        receive(&mut inbox, b"other");
+        inbox.skip(2);
+        let part = inbox.pop_part(3);
+        assert_eq!((part.as_deref(), inbox.front()), (Some(&b"bbb"[..]), Some((&b"c"[..], 0))));
+        inbox.skip(9);
+        assert_eq!(inbox.front(), Some((&b"other"[..], 0)), "never more than one");
+        assert_eq!(inbox.pop_part(BUFFER + 1).as_deref(), Some(&b"other"[..]));
+        assert!(inbox.is_empty());
     }
 
     #[test]

@@ -102,7 +102,7 @@ give_up() {
 }
 
 # mpi_programs: all of c-tests/mpi that end well.
-mpi_programs() { basename -s .c c-tests/mpi/*.c | grep -vx killed; }
+mpi_programs() { basename -s .c c-tests/mpi/*.c | grep -vxE "killed|closesock"; }
 
 # mpi_compile PROGRAM…: of c-tests/mpi, into `programs`, where all steps of this host find them, with a
 # link in `work`; says which it cannot.

@@ -11,7 +11,7 @@
 //!
 //! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
-//! does is fatal.
+//! does is fatal, only what this process does to the sockets ([`Link::broken`]).
 
 mod address;
 mod clock;
@@ -60,7 +60,7 @@ pub use random::random;
 pub use socket::{Options, Socket};
 pub use wait::Waiter;
 #[cfg(test)]
-pub(crate) use wait::replace_descriptors;
+pub(crate) use wait::{replace_descriptor, replace_descriptors};
 
 pub use crate::engine::Channel;
 
@@ -268,6 +268,12 @@ pub trait Link {
     /// A peer of whose path the network has said that it is narrower than a datagram was long; what
     /// it carries, [`max_datagram`](Self::max_datagram) says.
     fn poll_narrowed(&mut self) -> Option<AddressId> {
+        None
+    }
+
+    /// The `errno(3)` by which it was seen that the link's sockets are no sockets any more, because something else in
+    /// this process has closed them. Nothing comes or goes then.
+    fn broken(&self) -> Option<i32> {
         None
     }
 

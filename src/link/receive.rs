@@ -168,6 +168,7 @@ impl Receiver {
 #[cold]
 fn note(errno: Errno, udp: &Udp, shared: &mut Shared) {
     if errno != libc::EINTR && hear(udp, shared) == 0 {
+        shared.note_closed(errno);
         shared.counters.receive_errors += 1;
     }
 }

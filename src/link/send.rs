@@ -97,6 +97,8 @@ pub(super) struct Shared {
     pub(super) send_buffer: usize,
     /// How many more of them there may be.
     pub(super) connections: usize,
+    /// Why no datagram comes or goes any more, if that is so.
+    pub(super) broken: Option<Errno>,
 }
 
 impl Shared {
@@ -110,6 +112,15 @@ impl Shared {
             udp.send_buffer(self.send_buffer);
             peer.own[channel] = Some(Arc::new(udp));
             self.connections -= 1;
+        }
+    }
+
+    /// Notes it if this error says that a socket of ours is one no more: something else in this process has closed
+    /// it, or put another file in its place.
+    #[cold]
+    pub(super) fn note_closed(&mut self, errno: Errno) {
+        if let libc::EBADF | libc::ENOTSOCK = errno {
+            self.broken.get_or_insert(errno);
         }
     }
 
@@ -205,8 +216,9 @@ impl Sender {
             }
             Err(libc::EAGAIN) => false,
             // The call took the error's announcement away: what it announced is heard here.
-            Err(_) => {
+            Err(errno) => {
                 let own = peer.own[self.channel].clone();
+                shared.note_closed(errno);
                 hear(own.as_deref().unwrap_or(udp), shared);
                 false
             }
@@ -317,6 +329,7 @@ impl Sender {
     /// What an error means for the first message of the plan. Returns datagrams that went all the same.
     #[cold]
     fn settle(&mut self, errno: Errno, tries: u32, udp: &Udp, shared: &mut Shared) -> Result<usize, Busy> {
+        shared.note_closed(errno);
         let reports = hear(udp, shared);
         let count = self.plan.counts.first().copied().unwrap_or(1);
         let Some(first) = self.outbox.entries().first().copied() else { return Ok(0) };

@@ -113,6 +113,7 @@ impl Socket {
                 scope,
                 send_buffer: options.send_buffer,
                 connections: CONNECTIONS,
+                broken: None,
             },
             limits: Limits {
                 max_datagram: [longest; 2],
@@ -154,6 +155,7 @@ impl Socket {
         if let Some(Refused { udp, errno }) = outcome.refused
             && hear(&udp, &mut self.shared) == 0
         {
+            self.shared.note_closed(errno);
             self.shared.counters.lose(errno, 1);
         }
     }
@@ -170,6 +172,13 @@ impl Socket {
     #[cfg(test)]
     pub(super) fn polls_for(&self) -> [i32; 2] {
         [0, 1].map(|channel: usize| self.lanes[channel].udp.polls_for())
+    }
+
+    /// The sockets' descriptors, by channel.
+    #[cfg(test)]
+    pub(crate) fn descriptors(&self) -> [std::os::fd::RawFd; 2] {
+        use std::os::fd::{AsFd, AsRawFd};
+        [0, 1].map(|channel: usize| self.lanes[channel].udp.as_fd().as_raw_fd())
     }
 
     fn far(&self, peer: &SocketName) -> Option<u32> {
@@ -349,6 +358,10 @@ impl Link for Socket {
 
     fn poll_narrowed(&mut self) -> Option<AddressId> {
         self.shared.narrowed.pop()
+    }
+
+    fn broken(&self) -> Option<i32> {
+        self.shared.broken
     }
 
     fn counters(&self) -> &Counters {

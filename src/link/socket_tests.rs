@@ -187,3 +187,32 @@ fn connected_sockets_come_and_go_unnoticed() {
     }
     assert_eq!(one.link.counters().send_errors, 0);
 }
+
+/// What is no socket any more is noticed by each way out and in, however seldom it is used.
+#[test]
+fn a_socket_that_somebody_else_has_closed_breaks_the_link() {
+    let ways: [fn(&mut Socket, super::AddressId, &mut super::Inbox); 5] = [
+        |link, _, inbox| _ = link.poll(Channel::Priority, inbox),
+        |link, _, inbox| _ = link.poll_stamped(Channel::Priority, inbox),
+        |link, to, _| _ = link.send(Channel::Priority, to, &[1; 8], &[]),
+        |link, to, _| {
+            (0..40).for_each(|_| _ = link.post(Channel::Priority, to, &[1; 700], &[]));
+            link.flush();
+        },
+        |link, to, _| {
+            (0..100).for_each(|_| _ = link.coalesce(to, &[1; 8], 0));
+            link.flush();
+        },
+    ];
+    for way in ways {
+        let (mut own, peer) = (socket(true), socket(true));
+        let to = own.resolve(&peer.name()).expect("reachable");
+        let mut inbox = super::Inbox::new();
+        way(&mut own, to, &mut inbox);
+        assert_eq!(own.broken(), None);
+        super::replace_descriptor(own.descriptors()[Channel::Priority as usize]);
+        way(&mut own, to, &mut inbox);
+        assert_eq!(own.broken(), Some(libc::ENOTSOCK));
+        assert_eq!(own.queued(), 0, "nothing is kept for ever");
+    }
+}

@@ -78,6 +78,15 @@ impl Waiter {
     }
 }
 
+/// Puts another file in the place of a descriptor.
+#[cfg(test)]
+pub(crate) fn replace_descriptor(descriptor: std::os::fd::RawFd) {
+    use std::os::fd::AsRawFd;
+    let null = std::fs::File::open("/dev/null").expect("it is there");
+    // SAFETY: the first is open. Whoever uses the second finds another file there, which is the purpose.
+    assert!(unsafe { libc::dup2(null.as_raw_fd(), descriptor) } >= 0);
+}
+
 /// Replaces all descriptors of this process but the first three, as a program that closes what is not its own
 /// and opens other files.
 #[cfg(test)]
@@ -100,7 +109,6 @@ pub(crate) fn replace_descriptors() {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -134,9 +142,7 @@ mod tests {
     #[test]
     fn what_is_no_waiter_any_more_is_an_error_and_not_silence() {
         let mut waiter = Waiter::new().expect("a waiter");
-        let null = std::fs::File::open("/dev/null").expect("it is there");
-        // SAFETY: both are open, and nobody but `waiter` uses the one that is replaced.
-        assert!(unsafe { libc::dup2(null.as_raw_fd(), waiter.epoll.as_raw_fd()) } >= 0);
+        replace_descriptor(std::os::fd::AsRawFd::as_raw_fd(&waiter.epoll));
         assert!(waiter.wait(None).is_err());
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::agent::{Finding, Node, Watch};
 use super::mapping::Map;
 use super::meeting::{Pairings, Rail, meet};
-use super::reports::{tell_loss, tell_unreached, title};
+use super::reports::{tell_broken, tell_loss, tell_unreached, title};
 use super::{
-    Absent, COUNTERS, Cause, Links, Module, Named, Statistics, Trouble, farther, links, parameters, place,
+    Absent, COUNTERS, Cause, Links, Module, Named, Place, Statistics, Trouble, farther, links, parameters, place,
 };
 use crate::btl::{
     self, Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
@@ -60,6 +60,10 @@ impl<U: Upcalls> super::Upcalls for Callbacks<'_, U> {
 
     fn unreached(&self, name: u64, finding: &Finding) {
         tell_unreached(name, finding, self.0);
+    }
+
+    fn broken(&self, errno: i32, place: Option<Place>, peers: &[(EndpointId, u64)]) {
+        tell_broken(errno, place, peers, self.0);
     }
 
     fn modex_record(&self, name: u64) -> Result<Vec<u8>> {

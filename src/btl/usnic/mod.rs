@@ -50,6 +50,9 @@ pub trait Upcalls {
     /// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on, and
     /// [`Self::lost`] follows.
     fn unreached(&self, name: u64, finding: &agent::Finding);
+    /// The link is broken, by an `errno(3)`: something else in this process has closed its sockets. These peers
+    /// count as lost from now on, and [`Self::lost`] follows for each.
+    fn broken(&self, errno: i32, place: Option<Place>, peers: &[(EndpointId, u64)]);
     /// The modex record of a process.
     fn modex_record(&self, name: u64) -> Result<Vec<u8>>;
 }

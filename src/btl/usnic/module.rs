@@ -17,7 +17,7 @@ use crate::engine::{
     LiveCounters, Peer, PeerFacts, Received, Registration, Transmit,
 };
 use crate::error::{Error, Result, say};
-use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
+use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link, place};
 use crate::sync::EngineCell;
 use crate::wire::coalesced::first_len;
 use crate::wire::modex::{self, Address, Protection};
@@ -72,6 +72,8 @@ struct State {
     busy_until: Instant,
     /// That is past.
     is_quiet: bool,
+    /// The link is broken, and that has been told.
+    is_broken: bool,
     /// The agent of the node, as far as it concerns this module.
     watch: Watch,
     /// Where the user wants lines of them.
@@ -174,6 +176,7 @@ impl Module {
             data_turns: 0,
             busy_until: Instant::ORIGIN,
             is_quiet: false,
+            is_broken: false,
             watch,
             statistics: None,
         };
@@ -361,16 +364,33 @@ impl Module {
             count += 1;
             self.dispatch(work, up);
         }
-        let watches = self.state.try_with(|state| {
+        let left = self.state.try_with(|state| {
             // Many datagrams take time to handle, and what leaves now says when it left.
             let now = if std::mem::take(&mut state.handled) > FEW { self.now() } else { now };
             state.tidy(now);
-            state.watch.is_due(now)
+            (state.watch.is_due(now), state.breakage())
         });
-        if watches == Some(true) {
+        if let Some((true, _)) = left {
             self.look_around(now, up);
         }
+        if let Some((_, Some(errno))) = left {
+            self.break_off(errno, now, up);
+        }
         count
+    }
+
+    /// No datagram comes or goes any more. The user hears it first, and then of all peers that they are lost.
+    #[cold]
+    fn break_off(&self, errno: i32, now: Instant, up: &impl Upcalls) {
+        let peers = self.state.with(|state| {
+            let name = |endpoint| Some((endpoint, state.engine.peer(endpoint)?.name));
+            state.routes.open().into_iter().filter_map(name).collect::<Vec<_>>()
+        });
+        up.broken(errno, place(&self.address.name), &peers);
+        let give_up = |state: &mut State| {
+            peers.iter().for_each(|&(endpoint, _)| state.engine.give_up(endpoint, now));
+        };
+        self.state.with(give_up);
     }
 
     /// Hears what the agent has to say.
@@ -435,6 +455,9 @@ impl Module {
 
 impl State {
     fn connect(&mut self, name: u64, address: &Address, now: Instant) -> Result<EndpointId> {
+        if self.link.broken().is_some() {
+            return Err(Error::Unreachable);
+        }
         let route = self.link.resolve(&address.name)?;
         let max_datagram = (address.max_datagram as usize).min(self.link.max_datagram(Channel::Data, route));
         let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
@@ -491,6 +514,16 @@ impl State {
             let narrow = self.routes.at(address);
             narrow.into_iter().for_each(|endpoint| self.engine.handle_too_big(endpoint, limit, now));
         }
+    }
+
+    /// By what the link is broken, once. To ask in each turn would be for nothing.
+    fn breakage(&mut self) -> Option<i32> {
+        if !self.turns.is_multiple_of(FULL_TURNS) || self.is_broken {
+            return None;
+        }
+        let errno = self.link.broken();
+        self.is_broken = errno.is_some();
+        errno
     }
 
     /// What must be done in time, whatever has happened.

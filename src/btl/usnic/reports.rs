@@ -1,7 +1,9 @@
 //! What users are told about peers, in their own words.
 
 use super::agent::{Finding, Site};
+use super::{EndpointId, Place};
 use crate::btl::{Host, Upcalls};
+use crate::error::Error;
 
 /// What users call a process: its rank, and the number of its job in the job's family.
 pub(super) fn title(name: u64) -> String {
@@ -17,6 +19,18 @@ pub(super) fn tell_loss(name: u64, host: &impl Host) {
             title(name)
         ),
     );
+}
+
+/// The sockets of a module are closed. Its peers count as lost from now on.
+pub(super) fn tell_broken(errno: i32, place: Option<Place>, peers: &[(EndpointId, u64)], up: &impl Upcalls) {
+    let at = place.map_or_else(String::new, |place| format!(" of {place}"));
+    let line = format!(
+        "btl_usnic: something else in this process has closed the sockets{at} ({}): no message comes or goes there any more, and its {} peers count as lost",
+        Error::System(errno),
+        peers.len()
+    );
+    up.host().notice("sockets closed", &line);
+    peers.iter().for_each(|&(endpoint, name)| up.doomed(endpoint, name, || {}));
 }
 
 /// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on.

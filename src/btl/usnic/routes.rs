@@ -40,6 +40,12 @@ impl Routes {
         self.places.get_mut(of.index())?.take_if(|route| route.of == of)
     }
 
+    /// The endpoints of those that are not closed.
+    pub(super) fn open(&self) -> Vec<EndpointId> {
+        let open = |route: &Route| (!route.is_closed).then_some(route.of);
+        self.places.iter().flatten().filter_map(open).collect()
+    }
+
     /// The endpoints whose peers are at an address.
     pub(super) fn at(&self, address: AddressId) -> Vec<EndpointId> {
         let there = |route: &Route| (route.to == address).then_some(route.of);

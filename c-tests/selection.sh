@@ -130,6 +130,9 @@ for name in $names; do
     check "mtl_${name}_*: names, defaults, types, status and levels are those of the host's own component" $?
 done
 
+grep -q '^mca:mtl:hawser:param:mtl_hawser_progress_event_cnt:help:.*more than 100 count as 100' "$work/ours"
+check "mtl_hawser_progress_event_cnt: the help says what more than 100 means" $?
+
 # Under the name hawser, what the user gave for ofi is the default.
 given="priority=30 progress_event_cnt=7 tag_mode=ofi_tag_2 control_progress=manual data_progress=auto av=table
     enable_sep=1 thread_grouping=1 num_ctxts=3 provider_include=one,two provider_exclude=three verbose=2"

@@ -56,6 +56,15 @@ pub struct Parameters {
 }
 
 impl Number {
+    /// What the user has said, or the default.
+    fn given(&self) -> i64 {
+        let value = self.value.load(Ordering::Relaxed);
+        match self.kind {
+            Kind::Signed => value.into(),
+            Kind::Unsigned | Kind::Flags => value.cast_unsigned().into(),
+        }
+    }
+
     /// A number; levels are 1 to 9 here, as users count them.
     pub const fn new(
         kind: Kind,
@@ -85,8 +94,24 @@ impl Parameters {
     ///
     /// # Panics
     /// When there is none of this name.
-    pub fn number(&self, name: &CStr) -> c_int {
+    pub fn number(&self, name: &CStr) -> i64 {
         let number = self.numbers.iter().find(|number| number.name == name);
-        number.expect("a parameter of the table").value.load(Ordering::Relaxed)
+        number.expect("a parameter of the table").given()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_the_one_that_was_given() {
+        for (kind, most) in [(Kind::Signed, -1), (Kind::Unsigned, 4_294_967_295), (Kind::Flags, 4_294_967_295)] {
+            let numbers: &'static [Number] = Box::leak(Box::new([Number::new(kind, c"it", 0, 1, c"a number")]));
+            let parameters = Parameters { numbers, texts: &[] };
+            // As the host does.
+            numbers[0].value.store(-1, Ordering::Relaxed);
+            assert_eq!(parameters.number(c"it"), most);
+        }
     }
 }

@@ -25,6 +25,9 @@ const OTHERS: u32 = 0o077;
 /// Name of the lock under which processes come and go.
 const DOOR: &str = "door";
 
+/// Where files are found by descriptors, `proc(5)`.
+pub(super) const DESCRIPTORS: &str = "/proc/self/fd";
+
 /// How often a folder is made again that those who leave it have just removed.
 const TRIES: u32 = 100;
 
@@ -88,7 +91,7 @@ impl Folder {
 
     /// A path of a name in it that is short, and leads into this folder whatever its own name is now.
     pub fn path_of(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
+        PathBuf::from(format!("{DESCRIPTORS}/{}/{name}", self.0.as_raw_fd()))
     }
 
     fn file(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {

@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 use super::clock::Clock;
-use super::folder::Folder;
+use super::folder::{DESCRIPTORS, Folder};
 use super::wait::Waiter;
 
 /// Connections that wait to be accepted.
@@ -26,6 +26,15 @@ const BACKLOG: i32 = 1024;
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// The reason why a path of a folder's leads nowhere, where that is not the folder.
+fn explain(error: Errno) -> io::Error {
+    if error == Errno::NOENT && !std::path::Path::new(DESCRIPTORS).exists() {
+        let why = format!("{DESCRIPTORS} is not there: is /proc hidden, or not mounted?");
+        return io::Error::new(io::ErrorKind::Unsupported, why);
+    }
+    error.into()
 }
 
 /// Whether the process at the other end is of this user.
@@ -43,7 +52,8 @@ impl Listener {
     /// `AddrInUse` when there is such a file.
     pub fn bind(folder: &Folder, name: &str) -> io::Result<Self> {
         let fd = socket()?;
-        rustix::net::bind(&fd, &SocketAddrUnix::new(folder.path_of(name))?)?;
+        let path = SocketAddrUnix::new(folder.path_of(name))?;
+        rustix::net::bind(&fd, &path).map_err(explain)?;
         rustix::net::listen(&fd, BACKLOG)?;
         Ok(Self(fd))
     }

@@ -94,13 +94,16 @@ pub(super) fn shows_unreachable() -> bool {
     PARAMETERS.number(c"show_route_failures") != 0
 }
 
+/// The greatest `int`, which is what the host's own tables are reckoned with.
+const MOST: i64 = c_int::MAX as i64;
+
 /// What can be used of the module (`opal/mca/btl/btl.h`): send, put, get, send in place.
 const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8;
 
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
 pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
     let words = |name: &CStr| host.text(name);
-    let range = |name: &CStr, low: c_int, high: c_int| {
+    let range = |name: &CStr, low: i64, high: i64| {
         let value = PARAMETERS.number(name);
         if (low..=high).contains(&value) {
             Ok(value as usize)
@@ -131,15 +134,15 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
     let engine = config::Usnic {
         send_credits: depths.send[1].unwrap_or(default.send_credits),
         max_tiny: or(range(c"priority_limit", 0, 65_507)?, default.max_tiny),
-        max_resends_per_iteration: range(c"max_resends_per_iteration", 1, c_int::MAX)?,
-        retransmit: Duration::from_micros(range(c"retrans_timeout", 1, c_int::MAX)? as u64),
+        max_resends_per_iteration: range(c"max_resends_per_iteration", 1, MOST)?,
+        retransmit: Duration::from_micros(range(c"retrans_timeout", 1, MOST)? as u64),
         ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
-        peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, c_int::MAX)? as u64),
+        peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, MOST)? as u64),
         protect_payload: range(c"protect_payload", 0, 1)? == 1,
         ..default
     };
-    let interval = range(c"connectivity_ack_timeout", 0, c_int::MAX)?;
-    let tries = range(c"connectivity_error_num_retries", 0, c_int::MAX)?;
+    let interval = range(c"connectivity_ack_timeout", 0, MOST)?;
+    let tries = range(c"connectivity_error_num_retries", 0, MOST)?;
     let is_checked = range(c"connectivity_check", 0, 1)? == 1 && interval > 0;
     let check = config::Check { interval: Duration::from_millis(interval as u64), tries: tries as u32 };
     Ok(config::Btl {
@@ -148,7 +151,7 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         include: words(c"if_include"),
         exclude: words(c"if_exclude"),
         link,
-        max_modules: or(range(c"max_btls", 0, c_int::MAX)?, usize::MAX),
+        max_modules: or(range(c"max_btls", 0, MOST)?, usize::MAX),
         eager_limit: Some(range(c"eager_limit", 0, 1 << 19)?).filter(|&limit| limit != 0),
         rndv_eager_limit: or(range(c"rndv_eager_limit", 0, 1 << 19)?, 500),
         copy_limit: range(c"pack_lazy_threshold", 0, 1 << 19)?,
@@ -156,15 +159,15 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         busy_poll: Duration::from_micros(range(c"busy_poll", 0, 1_000_000)? as u64),
         coalesce_delay: Duration::from_micros(range(c"coalesce_delay", 0, 1_000_000)? as u64),
         depths,
-        statistics: Duration::from_secs(range(c"stats", 0, c_int::MAX)? as u64),
+        statistics: Duration::from_secs(range(c"stats", 0, MOST)? as u64),
         relative: range(c"stats_relative", 0, 1)? == 1,
         map: words(c"connectivity_map").filter(|prefix| !prefix.is_empty()),
         by_distance: range(c"want_numa_device_assignment", 0, 1)? == 1,
         table: config::Table {
-            exclusivity: range(c"exclusivity", 0, c_int::MAX)? as u32,
-            flags: range(c"flags", 0, c_int::MAX)? as u32 & CAPABILITIES,
-            latency: range(c"latency", 0, c_int::MAX)? as u32,
-            bandwidth: Some(range(c"bandwidth", 0, c_int::MAX)? as u32).filter(|share| *share != 0),
+            exclusivity: range(c"exclusivity", 0, MOST)? as u32,
+            flags: range(c"flags", 0, MOST)? as u32 & CAPABILITIES,
+            latency: range(c"latency", 0, MOST)? as u32,
+            bandwidth: Some(range(c"bandwidth", 0, MOST)? as u32).filter(|share| *share != 0),
             max_send_size: Some(range(c"max_send_size", 0, 1 << 19)?).filter(|size| *size != 0),
         },
     })

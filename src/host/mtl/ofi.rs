@@ -43,7 +43,7 @@ const COUNT: usize = 9;
 
 static INTEGERS: [Integer; COUNT] = [
     Integer { name: c"priority", help: c"How much this transport is preferred; pml/cm takes the value over and competes with pml/ob1's 20", default: 25, level: 8, names: &[] },
-    Integer { name: c"progress_event_cnt", help: c"Completions read from the provider at once (1 to 100)", default: 100, level: 5, names: &[] },
+    Integer { name: c"progress_event_cnt", help: c"Completions read from the provider at once, from 1 on; more than 100 count as 100", default: 100, level: 5, names: &[] },
     Integer { name: c"tag_mode", help: c"How communicator, source and tag share the 64 tag bits: auto (ofi_tag_full where the provider can, else ofi_tag_1), ofi_tag_1 (12 bits of communicator, 18 of source, 32 of tag), ofi_tag_2 (24, 18, 20), ofi_tag_full (30 bits of communicator, 32 of tag, the source outside the tag)", default: 1, level: 5, names: TAG_MODES },
     Integer { name: c"control_progress", help: c"Who drives connection handling in the provider: auto (its thread), manual (our calls), unspec (its choice)", default: 3, level: 2, names: PROGRESS_MODES },
     Integer { name: c"data_progress", help: c"Who drives transfers in the provider: auto (its thread), manual (our calls), unspec (its choice)", default: 3, level: 2, names: PROGRESS_MODES },

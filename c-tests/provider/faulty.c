@@ -2,7 +2,8 @@
  * lib*-fi.so). It is a thin layer over one of libfabric's own: it hands out that one's endpoints under
  * the name `faulty`, with these faults, each from the environment and each meant for one rank:
  *
- *   FAULTY_UNDER   the provider below; without it `tcp;ofi_rxm`
+ *   FAULTY_UNDER   the provider below; without it `tcp;ofi_rxm`. One that is no layered one stays in the name:
+ *                  `net;faulty`, `tcp;faulty`
  *   FAULTY_RANK    the rank that has the faults; without it every rank
  *   FAULTY_AFTER   operations of the faulty kind that go well before, without it 0
  *   FAULTY_TIMES   faults of the kind, then all goes well again; without it 1
@@ -314,7 +315,8 @@ static int do_endpoint(struct fid_domain *domain, struct fi_info *info, struct f
     struct fi_info *copy = below(info);
     int result = copy == NULL ? -FI_ENOMEM : domain_ops.endpoint(domain, copy, ep, context);
     fi_freeinfo(copy);
-    if (result != 0)
+    /* `net` opens its connections in the same domain: they are no endpoints of the host's. */
+    if (result != 0 || info->ep_attr == NULL || info->ep_attr->type != FI_EP_RDM)
         return result;
     ours = tagged = *(*ep)->tagged;
     ours.recv = do_recv;
@@ -384,8 +386,9 @@ static int do_getinfo(uint32_t version, const char *node, const char *service, u
     static __thread bool inside;
     struct fi_info *wishes;
     int result;
-    /* libfabric asks every provider, this one too, when it is asked for the one below. */
-    if (inside || hints == NULL)
+    /* libfabric asks every provider, this one too, when it is asked for the one below. And a layer of its own
+     * would put itself between us and the host, over connected endpoints, which have no faults. */
+    if (inside || hints == NULL || (hints->ep_attr != NULL && hints->ep_attr->type == FI_EP_MSG))
         return -FI_ENODATA;
     wishes = below(hints);
     if (wishes == NULL)
@@ -400,8 +403,8 @@ static int do_getinfo(uint32_t version, const char *node, const char *service, u
     fi_freeinfo(wishes);
     if (result != 0)
         return result;
-    for (struct fi_info *info = *list; info != NULL; info = info->next) {
-        /* libfabric puts ours behind what is there. */
+    /* libfabric puts ours behind what is there. A layered one would take `faulty` for its own layer. */
+    for (struct fi_info *info = *list; strchr(under, ';') != NULL && info != NULL; info = info->next) {
         free(info->fabric_attr->prov_name);
         info->fabric_attr->prov_name = NULL;
     }

@@ -129,7 +129,8 @@ pub(super) struct Peeked<H: Upcalls> {
 
 impl<H: Upcalls> Unexpected<H> {
     pub(super) fn new(info: &Info<'_>, overlap: bool, scalable: bool, long_way: Bar) -> Self {
-        let needed = matches!(info.provider(), "net" | "tcp");
+        let mut layers = info.provider().split(';');
+        let needed = matches!(layers.next(), Some("net" | "tcp")) && layers.all(|layer| layer != "ofi_rxm");
         let limited = info.provider().ends_with("ofi_rxm");
         let always = scalable || ((needed || limited) && overlap);
         long_way.set(always, Ordering::Relaxed);

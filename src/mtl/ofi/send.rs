@@ -244,18 +244,12 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Posts the receive of the answer to a synchronous send. It must be there before the answer, where that would
-    /// stand in the way of messages; else it may wait for room while the message goes out.
+    /// Posts the receive of the answer to a synchronous send, or lets it wait while the message goes out.
     fn await_answer<L: Layout>(&self, target: Target<H>) -> Result<AnswerKey> {
         counters::SYNCHRONOUS_SENDS.add(1);
         let bits = L::ack(target.bits, target.dest);
         let (answer, receive) = self.answers.begin(&self.pool, target.context);
-        let context = self.context(target.context);
-        let posted = if self.unexpected.needed {
-            self.post::<L, _, _>(receive, |receive| context.recv(target.to, bits, 0, receive))
-        } else {
-            self.post_answer(target.context, target.to, bits, receive)
-        };
+        let posted = self.post_answer(target.context, target.to, bits, receive);
         posted.map(|()| answer).map_err(|(error, _)| {
             self.answers.abandon(answer);
             error

@@ -6,6 +6,11 @@
 //! is claimed from the provider and kept here, and later receives look here first. Messages that a
 //! matched probe has claimed and nobody has received yet stand in the way too, and come here as well.
 //!
+//! `net` of libfabric 1.17 also forgets who has claimed a short message that it reads no further than, once any receive
+//! is posted: it then stores the message, without the name of the claim, and nobody can receive it any more
+//! (`tests::claims`). So between the claim of a message and its receive nothing is posted
+//! there: what a matched probe claims is brought here at once, and receives of answers to synchronous sends wait too.
+//!
 //! INVARIANT: what lies here is older than anything that the provider holds from the same peer, and
 //! nothing here matches a receive that the provider has. To keep that, no receive is posted and no
 //! probe is made between the claim of a message and its arrival in this queue: receives that come
@@ -17,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::body::{Lent, Op, Seen};
 use super::claimed::{Claimed, Unfetched};
 use super::waiting::Posting;
-use super::{Body, Ofi, counters};
+use super::{Ofi, counters};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Bar, Id, Info};
 use crate::mtl::{Envelope, Outcome, Request, Upcalls};
@@ -114,7 +119,8 @@ pub(super) struct Found<H: Upcalls> {
 pub(super) enum Sight {
     /// Nothing may be said now.
     Later,
-    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards.
+    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards, or, where a message is to be
+    /// claimed from a provider that keeps few, [`Ofi::taken_over`].
     AskProvider,
     /// A message.
     Seen(Envelope, MessageKey),
@@ -294,7 +300,13 @@ impl<H: Upcalls> Ofi<H> {
                 return Sight::Later;
             }
             let Some(key) = queue.find::<L>(want, source) else {
-                self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                if claim && self.unexpected.needed {
+                    queue.taking_over = true;
+                    // SYNC POINT: probes (as in `take_over`): no receive goes past from here on
+                    self.unexpected.long_way.set(true, Ordering::SeqCst);
+                } else {
+                    self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                }
                 return Sight::AskProvider;
             };
             let envelope = queue.messages[&key].seen.envelope::<L>();
@@ -318,6 +330,19 @@ impl<H: Upcalls> Ofi<H> {
     /// Notes what a matched probe claimed in a provider that keeps its messages.
     pub(super) fn claim(&self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
         self.unexpected.queue.with(|queue| queue.claim(peeked, comm))
+    }
+
+    /// Notes what a matched probe claimed in a provider that keeps few messages, and is to be brought here. Only while
+    /// messages are taken over.
+    pub(super) fn fetch_claimed(&self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
+        let Peeked { operation, context, seen } = peeked;
+        self.unexpected.queue.with(|queue| {
+            let key = queue.next();
+            let message = Message { seen, comm: Some(comm), bytes: Bytes::OnTheirWay, receive: None };
+            queue.matched.insert(key, message);
+            queue.fetch(key, context, operation, &seen);
+            key
+        })
     }
 
     /// Takes over what is unexpected, so that the provider reads on.
@@ -367,14 +392,16 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Takes one message over; false when there is none.
     pub(super) fn take_one<L: Layout>(&self, context: usize) -> bool {
-        let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-        // Whose answer it is that lies here cannot be told in every layout; where none stands in the way of messages
-        // they stay in the provider, and are asked for by their sender.
-        let answers = if self.unexpected.needed { 0 } else { L::ACK };
-        let every = Pattern { bits: 0, ignore: self.unexpected.every_bit & !answers };
-        let Ok(Some(Peeked { operation, seen, .. })) =
-            self.ask::<L>(context, Address::ANY, every, true, operation)
-        else {
+        // Whose answer it is that lies here cannot be told in every layout. Where none stands in the way of messages
+        // they stay in the provider, and are asked for by their sender; so they do while receives of answers wait.
+        let peek = |operation| {
+            self.unexpected.queue.with(|queue| {
+                let answers = if self.unexpected.needed && queue.answers.is_empty() { 0 } else { L::ACK };
+                let ignore = self.unexpected.every_bit & !answers;
+                self.context(context).peek(Address::ANY, 0, ignore, true, operation)
+            })
+        };
+        let Ok(Some(Peeked { operation, seen, .. })) = self.ask::<L>(context, peek) else {
             return false;
         };
         self.unexpected.queue.with(|queue| {

@@ -227,8 +227,8 @@ impl<H: Upcalls> Ofi<H> {
         while let Some((context, from, want)) = next(at)
             && self.fetch_rest::<L>()
         {
-            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-            let Ok(Some(peeked)) = self.ask::<L>(context, from, want, true, operation) else {
+            let peek = |operation| self.context(context).peek(from, want.bits, want.ignore, true, operation);
+            let Ok(Some(peeked)) = self.ask::<L>(context, peek) else {
                 at += 1;
                 continue;
             };

@@ -11,7 +11,8 @@
 //! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
 //! `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device` messages in device
 //! memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `claimed`
-//! those that only one operation can receive, `waiting` receives that it has no room for; `exchange`
+//! those that only one operation can receive, `waiting` receives that it has no room for, `line` those of
+//! answers among them; `exchange`
 //! communicators without a common short id.
 
 mod answer;
@@ -23,6 +24,7 @@ mod doubt;
 mod exchange;
 #[cfg(test)]
 mod fake;
+mod line;
 mod matcher;
 mod probe;
 mod receive;

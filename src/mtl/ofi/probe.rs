@@ -274,6 +274,8 @@ impl<H: Upcalls> Ofi<H> {
         context: usize,
         peek: impl Fn(Op<H>) -> Post<Body<H>>,
     ) -> Result<Option<Peeked<H>>> {
+        #[cfg(test)]
+        self.unexpected.asked.fetch_add(1, Ordering::Relaxed);
         let mut operation = self.pool.take(Body::Wait(Seen::NOTHING));
         let which = operation.id();
         let mut spins = 0;

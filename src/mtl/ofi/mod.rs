@@ -51,12 +51,14 @@ use crate::fabric::{
     Address, AddressVector, Alone, Bar, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList,
     Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
+use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Progress, Request, Upcalls};
 use crate::sync::{Bars, EngineCell};
 use crate::wire::tag::Layout;
 use answer::Answers;
 use body::{Failed, Op};
 use device::Reach;
+use doubt::Doubts;
 use exchange::Exchange;
 use unexpected::Unexpected;
 
@@ -87,6 +89,9 @@ pub struct Ofi<H: Upcalls> {
     is_tcp: bool,
     /// Peers that have ended, as sends to them have found.
     gone: EngineCell<Vec<Address>>,
+    /// Peers that what is owed to them cannot reach.
+    doubts: EngineCell<Doubts>,
+    clock: Clock,
     scalable: bool,
     grouping: bool,
     can_probe: bool,
@@ -141,6 +146,8 @@ impl<H: Upcalls> Ofi<H> {
             reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
             gone: EngineCell::new(Vec::new()),
+            doubts: EngineCell::new(Doubts::default()),
+            clock: Clock::new(),
             scalable: config.scalable,
             endpoint,
             addresses,
@@ -187,6 +194,8 @@ impl<H: Upcalls> Ofi<H> {
         self.peers.with(|()| match noted(peer.note()) {
             Some(address) => {
                 peer.set_note(0);
+                // The address may become another's.
+                self.gone.with(|gone| gone.retain(|gone| *gone != address));
                 self.addresses.remove(address)
             }
             None => Ok(()),
@@ -394,8 +403,14 @@ impl<H: Upcalls> Ofi<H> {
             self.deferred.set(false, Ordering::Relaxed);
             std::mem::take(outbox)
         });
+        if waiting.is_empty() {
+            return;
+        }
         for outgoing in waiting {
             self.dispatch_out::<L>(outgoing);
+        }
+        if self.outbox.with(|outbox| outbox.is_empty()) {
+            self.doubts.with(Doubts::clear);
         }
     }
 
@@ -409,6 +424,12 @@ impl<H: Upcalls> Ofi<H> {
         };
         match (posted, outgoing) {
             (Ok(()), _) => {}
+            (Err(PostError::TryAgain), _) if self.is_tcp && self.is_for_nobody(outgoing) => {
+                counters::DROPPED.add(1);
+                if let Outgoing::Announcement { comm, dest, .. } = outgoing {
+                    self.announcement_failed(comm, dest);
+                }
+            }
             (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
                 self.deferred.set(true, Ordering::Relaxed);
                 outbox.push(outgoing);
@@ -425,6 +446,34 @@ impl<H: Upcalls> Ofi<H> {
                 self.announcement_failed(comm, dest)
             }
         }
+    }
+
+    /// Whether what is owed, and put off, is for a peer that has ended.
+    #[cold]
+    fn is_for_nobody(&self, outgoing: Outgoing) -> bool {
+        self.is_for_nobody_at(outgoing, self.clock.nanos())
+    }
+
+    fn is_for_nobody_at(&self, outgoing: Outgoing, now: u64) -> bool {
+        let is_gone = |to| self.gone.with(|gone| gone.contains(&to));
+        let (comm, dest) = match outgoing {
+            Outgoing::Answer { to, .. } => return is_gone(to),
+            Outgoing::Announcement { comm, dest, .. } => (comm, dest),
+        };
+        // The host may have freed the communicator: then nothing is owed.
+        let Some(comm) = self.exchange.comm(comm) else { return true };
+        let Ok(to) = self.address(comm, dest, 0) else { return true };
+        if is_gone(to) {
+            return true;
+        }
+        let is_lost = self.doubts.with(|doubts| doubts.put_off(to, now)) && {
+            let is_refused = Self::is_refused(comm, dest);
+            self.doubts.with(|doubts| doubts.note(to, is_refused))
+        };
+        if is_lost {
+            self.lose(to, dest);
+        }
+        is_lost
     }
 
     /// Posts what is given, making progress while the provider is full. What is refused comes back.

@@ -1,6 +1,7 @@
 //! The transport over a real provider of libfabric: one rank that sends to itself.
 
 mod claims;
+mod loss;
 
 use super::fake::{Comm, Fake, job, log};
 use super::*;

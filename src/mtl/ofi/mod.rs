@@ -10,10 +10,9 @@
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
 //! `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device` messages in device
-//! memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `claimed`
-//! those that only one operation can receive, `waiting` receives that it has no room for, `line` those of
-//! answers among them; `exchange`
-//! communicators without a common short id.
+//! memory; `owed` what goes out later, `doubt` peers that cannot be reached; `unexpected` messages that the
+//! provider cannot keep, `claimed` those that only one operation can receive, `waiting` receives that it has no
+//! room for, `line` those of answers among them; `exchange` communicators without a common short id.
 
 mod answer;
 mod body;
@@ -26,6 +25,7 @@ mod exchange;
 mod fake;
 mod line;
 mod matcher;
+mod owed;
 mod probe;
 mod receive;
 mod select;
@@ -49,7 +49,7 @@ use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
     Address, AddressVector, Alone, Bar, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList,
-    Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
+    Pause, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
 use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Progress, Request, Upcalls};
@@ -60,6 +60,7 @@ use body::{Failed, Op};
 use device::Reach;
 use doubt::Doubts;
 use exchange::Exchange;
+use owed::Outgoing;
 use unexpected::Unexpected;
 
 /// An open endpoint and all that hangs on it.
@@ -98,15 +99,6 @@ pub struct Ofi<H: Upcalls> {
     /// How the provider reaches device memory, if it does.
     reach: Option<Reach>,
     _info: InfoList,
-}
-
-/// What is owed to a peer, from inside a completion: nothing may wait there.
-#[derive(Clone, Copy)]
-enum Outgoing {
-    /// The answer to a synchronous send.
-    Answer { context: usize, to: Address, bits: u64 },
-    /// What we call a communicator.
-    Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
 /// What keeps receives off the short path ([`Unexpected::long_way`]).
@@ -395,85 +387,6 @@ impl<H: Upcalls> Ofi<H> {
                 self.announcement_failed(comm, dest);
             }
         }
-    }
-
-    #[cold]
-    fn flush_outbox<L: Layout>(&self) {
-        let waiting = self.outbox.with(|outbox| {
-            self.deferred.set(false, Ordering::Relaxed);
-            std::mem::take(outbox)
-        });
-        if waiting.is_empty() {
-            return;
-        }
-        for outgoing in waiting {
-            self.dispatch_out::<L>(outgoing);
-        }
-        if self.outbox.with(|outbox| outbox.is_empty()) {
-            self.doubts.with(Doubts::clear);
-        }
-    }
-
-    /// Sends what is owed, now or as soon as the provider takes it.
-    fn dispatch_out<L: Layout>(&self, outgoing: Outgoing) {
-        let posted = match outgoing {
-            Outgoing::Answer { context, to, bits } => {
-                self.context(context).inject(Payload::EMPTY, to, bits, None)
-            }
-            Outgoing::Announcement { comm, dest, asks } => self.post_announcement::<L>(comm, dest, asks),
-        };
-        match (posted, outgoing) {
-            (Ok(()), _) => {}
-            (Err(PostError::TryAgain), _) if self.is_tcp && self.is_for_nobody(outgoing) => {
-                counters::DROPPED.add(1);
-                if let Outgoing::Announcement { comm, dest, .. } = outgoing {
-                    self.announcement_failed(comm, dest);
-                }
-            }
-            (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
-                self.deferred.set(true, Ordering::Relaxed);
-                outbox.push(outgoing);
-            }),
-            (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {
-                H::notice(
-                    "provider failed",
-                    &format!(
-                        "the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"
-                    ),
-                );
-            }
-            (Err(PostError::Refused(_)), Outgoing::Announcement { comm, dest, .. }) => {
-                self.announcement_failed(comm, dest)
-            }
-        }
-    }
-
-    /// Whether what is owed, and put off, is for a peer that has ended.
-    #[cold]
-    fn is_for_nobody(&self, outgoing: Outgoing) -> bool {
-        self.is_for_nobody_at(outgoing, self.clock.nanos())
-    }
-
-    fn is_for_nobody_at(&self, outgoing: Outgoing, now: u64) -> bool {
-        let is_gone = |to| self.gone.with(|gone| gone.contains(&to));
-        let (comm, dest) = match outgoing {
-            Outgoing::Answer { to, .. } => return is_gone(to),
-            Outgoing::Announcement { comm, dest, .. } => (comm, dest),
-        };
-        // The host may have freed the communicator: then nothing is owed.
-        let Some(comm) = self.exchange.comm(comm) else { return true };
-        let Ok(to) = self.address(comm, dest, 0) else { return true };
-        if is_gone(to) {
-            return true;
-        }
-        let is_lost = self.doubts.with(|doubts| doubts.put_off(to, now)) && {
-            let is_refused = Self::is_refused(comm, dest);
-            self.doubts.with(|doubts| doubts.note(to, is_refused))
-        };
-        if is_lost {
-            self.lose(to, dest);
-        }
-        is_lost
     }
 
     /// Posts what is given, making progress while the provider is full. What is refused comes back.

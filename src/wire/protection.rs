@@ -163,6 +163,23 @@ impl PacketKey {
     }
 }
 
+impl PacketKey {
+    /// Decrypts a packet where it is: a header of `header` bytes, with its number, the payload and the tag. As of
+    /// [`open`](Self::open), where that gives `false` the payload means nothing.
+    pub fn open_in_place(&self, number: u64, header: usize, packet: &mut [u8]) -> bool {
+        let Some((header, rest)) = packet.split_at_mut_checked(header) else { return false };
+        let Some((payload, tag)) = rest.split_last_chunk_mut::<TAG_LEN>() else { return false };
+        let (nonce, aad) = (self.nonce(number), Aad::from(&*header));
+        self.key.open_in_place_separate_tag(nonce, aad, (*tag).into(), payload, 0..).is_ok()
+    }
+}
+
+/// The number that a packet claims to have; `None` if it is too short for one.
+#[inline]
+pub fn number(packet: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*packet.get(NUMBER)?.first_chunk()?))
+}
+
 /// The parts of a protected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed<'a> {
@@ -182,8 +199,7 @@ impl<'a> Sealed<'a> {
         let (bytes, payload) = (packet.bytes(), packet.payload());
         let (header, rest) = bytes.split_at_checked(payload.start)?;
         let (payload, rest) = rest.split_at_checked(payload.len())?;
-        let number = u64::from_le_bytes(*header.get(NUMBER)?.first_chunk()?);
-        Some(Self { number, header, payload, tag: rest.first_chunk()? })
+        Some(Self { number: number(header)?, header, payload, tag: rest.first_chunk()? })
     }
 }
 

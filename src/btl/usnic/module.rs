@@ -539,6 +539,14 @@ impl State {
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
             let arrived = arrived.map(Instant::from_nanos);
+            if self.engine.is_protected() {
+                let (handled, received) = protected::receive(&mut self.engine, &mut self.inbox, arrived, now);
+                self.handled += handled;
+                match received {
+                    Some((received, datagram)) => return Work::of(received, datagram),
+                    None => continue,
+                }
+            }
             let mut alone = joined.get(..size).unwrap_or(joined);
             if joined.len() > alone.len() {
                 let taken = self.engine.handle_run(joined, size, arrived, now);

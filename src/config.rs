@@ -185,6 +185,9 @@ pub struct Btl {
     pub base_port: u16,
     /// How long a look at a socket may poll the device's queue; zero: not at all (`btl_usnic_busy_poll`).
     pub busy_poll: Duration,
+    /// How long a short message may wait for others to share its packet; zero: not at all
+    /// (`btl_usnic_coalesce_delay`).
+    pub coalesce_delay: Duration,
     /// How ways to peers are checked; `None`: not at all (`btl_usnic_connectivity_check`).
     pub check: Option<Check>,
     /// How many datagrams may wait.

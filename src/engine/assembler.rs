@@ -15,6 +15,8 @@ use std::ops::Deref;
 const OVERHEAD: usize = 256;
 /// Buffers kept for the next fragment.
 const SPARE: usize = 16;
+/// Bytes of a buffer, at least: what is tiny shares a size, so that one serves for another.
+const LEAST: usize = 256;
 /// Bytes kept for the next fragment, at most.
 const SPARE_BYTES: usize = 16 << 20;
 
@@ -65,6 +67,11 @@ pub(super) enum Placed {
     Begun,
     /// One of several.
     Partly,
+}
+
+/// Why a chunk has no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unplaced {
     /// No memory now.
     Full,
     /// It contradicts itself or the others.
@@ -96,6 +103,7 @@ impl Pool {
     }
 
     fn take(&mut self, size: usize) -> Vec<u8> {
+        let size = size.max(LEAST);
         match self.spare.iter().position(|bytes| bytes.len() >= size && bytes.len() / 4 <= size) {
             Some(at) => self.spare.swap_remove(at),
             None => vec![0; size],
@@ -117,9 +125,18 @@ impl Pool {
     }
 
     pub(super) fn recycle(&mut self, buffer: Buffer) {
-        let kept: usize = self.spare.iter().map(Vec::len).sum();
-        if self.spare.len() < SPARE && kept + buffer.bytes.len() <= SPARE_BYTES {
-            self.spare.push(buffer.bytes);
+        let (fresh, mut kept) = (buffer.bytes, self.spare.iter().map(Vec::len).sum::<usize>());
+        // What costs least to make anew makes room.
+        if self.spare.len() == SPARE
+            && let Some((at, len)) = self.spare.iter().map(Vec::len).enumerate().min_by_key(|(_, len)| *len)
+            && len < fresh.len()
+            && kept - len + fresh.len() <= SPARE_BYTES
+        {
+            self.spare.swap_remove(at);
+            kept -= len;
+        }
+        if self.spare.len() < SPARE && kept + fresh.len() <= SPARE_BYTES {
+            self.spare.push(fresh);
         }
     }
 
@@ -159,20 +176,20 @@ impl Assembler {
 
     /// Puts a chunk in its place. Fragments that are not whole yet count in `pool`, and whole ones
     /// until [`Pool::release`].
-    pub(super) fn place(&mut self, chunk: &Chunk<'_>, pool: &mut Pool) -> Placed {
+    pub(super) fn place(&mut self, chunk: &Chunk<'_>, pool: &mut Pool) -> Result<Placed, Unplaced> {
         let (start, size) = (chunk.offset as usize, chunk.size as usize);
         let Some(end) = start.checked_add(chunk.payload.len()).filter(|end| *end <= size) else {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         };
         if chunk.payload.is_empty() || size > pool.longest() {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         }
         let mut begun = false;
         if !self.turn_to(chunk.fragment) {
             let charge = size + OVERHEAD;
             let share = if chunk.early { 2 } else { 1 };
             if self.used + charge > pool.per_peer / share || pool.used + charge > pool.total / share {
-                return Placed::Full;
+                return Err(Unplaced::Full);
             }
             self.used += charge;
             pool.used += charge;
@@ -186,25 +203,25 @@ impl Assembler {
             self.current = Some((chunk.fragment, fresh));
         }
         let Some((_, assembly)) = &mut self.current else {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         };
         if assembly.size != chunk.size
             || assembly.tag != chunk.tag
             || !assembly.arrived.insert(start as u64, end as u64)
         {
-            return Placed::Bad;
+            return Err(Unplaced::Bad);
         }
         let place = &mut assembly.bytes[start..end];
         chunk.payload.parts().for_each(|(at, part)| place[at..at + part.len()].copy_from_slice(part));
         if !assembly.arrived.covers(size as u64) {
-            return if begun { Placed::Begun } else { Placed::Partly };
+            return Ok(if begun { Placed::Begun } else { Placed::Partly });
         }
         match self.current.take() {
             Some((_, Assembly { tag, bytes, .. })) => {
                 self.used -= size + OVERHEAD;
-                Placed::Whole { tag, buffer: Buffer { bytes, len: size } }
+                Ok(Placed::Whole { tag, buffer: Buffer { bytes, len: size } })
             }
-            None => Placed::Bad,
+            None => Err(Unplaced::Bad),
         }
     }
 
@@ -236,9 +253,9 @@ mod tests {
     fn chunks_in_any_order_make_the_fragment() {
         let mut pool = Pool::new(10_000, 10_000);
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.place(&chunk(1, 6, 4, b"ef"), &mut pool), Placed::Begun);
-        assert_eq!(assembler.place(&chunk(1, 6, 0, b"ab"), &mut pool), Placed::Partly);
-        let Placed::Whole { tag: 7, buffer } = assembler.place(&chunk(1, 6, 2, b"cd"), &mut pool) else {
+        assert_eq!(assembler.place(&chunk(1, 6, 4, b"ef"), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assembler.place(&chunk(1, 6, 0, b"ab"), &mut pool), Ok(Placed::Partly));
+        let Ok(Placed::Whole { tag: 7, buffer }) = assembler.place(&chunk(1, 6, 2, b"cd"), &mut pool) else {
             panic!("not whole")
         };
         assert_eq!(&buffer[..], b"abcdef");
@@ -246,15 +263,37 @@ mod tests {
         pool.release(buffer.charge());
         pool.recycle(buffer);
         assert_eq!((pool.used(), pool.spare.len(), assembler.used), (0, 1, 0));
-        assert_eq!(assembler.place(&chunk(2, 5, 0, b"x"), &mut pool), Placed::Begun);
+        assert_eq!(assembler.place(&chunk(2, 5, 0, b"x"), &mut pool), Ok(Placed::Begun));
         assert_eq!(pool.spare.len(), 0);
+    }
+
+    #[test]
+    fn tiny_buffers_share_a_size_and_make_room_for_longer_ones() {
+        let mut pool = Pool::new(1 << 24, 1 << 24);
+        let give_back = |pool: &mut Pool, len: usize, count: usize| {
+            let held: Vec<_> = (0..count).map(|_| pool.hold(&vec![1; len])).collect();
+            held.into_iter().for_each(|buffer| pool.recycle(buffer));
+        };
+        let mut tiny = 1..=2 * SPARE;
+        give_back(&mut pool, 8, 2 * SPARE);
+        assert_eq!(pool.spare.len(), SPARE);
+        assert!(tiny.all(|len| pool.hold(&vec![1; len]).bytes.len() == LEAST), "one serves for another");
+        assert_eq!(pool.spare.len(), 0);
+        give_back(&mut pool, 8, SPARE);
+        give_back(&mut pool, 100_000, SPARE);
+        assert!(pool.spare.iter().all(|bytes| bytes.len() == 100_000), "the short ones have made room");
+        give_back(&mut pool, 8, SPARE);
+        assert!(pool.spare.iter().all(|bytes| bytes.len() == 100_000), "and do not push longer ones out");
+        give_back(&mut pool, 4 << 20, SPARE);
+        assert!(pool.spare.iter().map(Vec::len).sum::<usize>() <= SPARE_BYTES);
+        assert!(pool.spare.iter().any(|bytes| bytes.len() == 4 << 20));
     }
 
     #[test]
     fn contradictions_are_bad() {
         let mut pool = Pool::new(10_000, 10_000);
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.place(&chunk(1, 6, 0, b"abc"), &mut pool), Placed::Begun);
+        assert_eq!(assembler.place(&chunk(1, 6, 0, b"abc"), &mut pool), Ok(Placed::Begun));
         let other_tag = Chunk { tag: 8, ..chunk(1, 6, 3, b"d") };
         for bad in [
             chunk(1, 7, 3, b"d"),
@@ -267,7 +306,7 @@ mod tests {
             chunk(2, 9, 3, b""),
             chunk(2, u32::MAX, 0, b"x"),
         ] {
-            assert_eq!(assembler.place(&bad, &mut pool), Placed::Bad);
+            assert_eq!(assembler.place(&bad, &mut pool), Err(Unplaced::Bad));
         }
         assert_eq!(assembler.len(), 1);
         assembler.clear(&mut pool);
@@ -279,15 +318,15 @@ mod tests {
         let mut pool = Pool::new(4 * (1000 + OVERHEAD), 6 * (1000 + OVERHEAD));
         let mut assemblers = [Assembler::default(), Assembler::default()];
         let early = |fragment| Chunk { early: true, ..chunk(fragment, 1000, 10, b"x") };
-        assert_eq!(assemblers[0].place(&early(1), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[0].place(&early(2), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[0].place(&early(3), &mut pool), Placed::Full, "half of the peer's");
-        assert_eq!(assemblers[1].place(&early(3), &mut pool), Placed::Begun);
-        assert_eq!(assemblers[1].place(&early(4), &mut pool), Placed::Full, "half of all");
+        assert_eq!(assemblers[0].place(&early(1), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[0].place(&early(2), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[0].place(&early(3), &mut pool), Err(Unplaced::Full), "half of the peer's");
+        assert_eq!(assemblers[1].place(&early(3), &mut pool), Ok(Placed::Begun));
+        assert_eq!(assemblers[1].place(&early(4), &mut pool), Err(Unplaced::Full), "half of all");
         for fragment in 10..12 {
-            assert_eq!(assemblers[0].place(&chunk(fragment, 1000, 0, b"x"), &mut pool), Placed::Begun);
+            assert_eq!(assemblers[0].place(&chunk(fragment, 1000, 0, b"x"), &mut pool), Ok(Placed::Begun));
         }
-        assert_eq!(assemblers[0].place(&chunk(13, 1000, 0, b"x"), &mut pool), Placed::Full);
-        assert_eq!(assemblers[0].place(&chunk(1, 1000, 0, b"x"), &mut pool), Placed::Partly);
+        assert_eq!(assemblers[0].place(&chunk(13, 1000, 0, b"x"), &mut pool), Err(Unplaced::Full));
+        assert_eq!(assemblers[0].place(&chunk(1, 1000, 0, b"x"), &mut pool), Ok(Placed::Partly));
     }
 }

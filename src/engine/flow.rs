@@ -152,6 +152,10 @@ impl ReceiveBudget {
     /// Segments granted to the peer, if nothing has changed since the last time.
     #[inline(always)]
     pub(super) fn settled(&self, share: &Share, peers: usize) -> Option<u64> {
+        // Who keeps silent has the least, whatever the others have.
+        if !share.is_active {
+            return Some(LEAST_CREDIT);
+        }
         let settled = &share.settled;
         (settled.version == self.version && settled.peers == peers).then_some(settled.segments)
     }
@@ -250,6 +254,7 @@ mod tests {
     fn a_grant_is_settled_until_something_changes() {
         let mut budget = ReceiveBudget::new(100 * UNIT);
         let mut share = Share::default();
+        assert_eq!(budget.settled(&share, 1), Some(LEAST_CREDIT), "nothing has come from there");
         budget.join(&mut share, UNIT);
         assert_eq!(budget.settled(&share, 1), None);
         (0..3).for_each(|at| assert_eq!(budget.grant(&mut share, asking(1, at)), 100));
@@ -257,5 +262,7 @@ mod tests {
         assert_eq!(budget.settled(&share, 2), None, "another peer is known");
         budget.join(&mut Share::default(), UNIT);
         assert_eq!(budget.settled(&share, 1), None, "another one shares");
+        budget.leave(&mut share);
+        assert_eq!(budget.settled(&share, 1), Some(LEAST_CREDIT), "silent again");
     }
 }

@@ -108,7 +108,7 @@ impl<M: Memory> Engine<M> {
         if is_over { Err(Error::Unreachable) } else { Ok(()) }
     }
 
-    /// A segment of a peer's PUT, or several that follow each other; whether it may be acknowledged.
+    /// A segment of a peer's PUT; whether it may be acknowledged.
     pub(super) fn handle_put(
         &mut self,
         index: u32,
@@ -117,9 +117,22 @@ impl<M: Memory> Engine<M> {
         operation: u64,
         payload: Payload<'_>,
     ) -> bool {
+        let written = self.write_put((id, generation), offset, payload);
+        if !written {
+            self.reject(index, operation);
+        }
+        written
+    }
+
+    /// Puts segments of a PUT that follow each other in their place, if there is one.
+    pub(super) fn write_put(
+        &mut self,
+        (id, generation): (u32, u32),
+        offset: u64,
+        payload: Payload<'_>,
+    ) -> bool {
         let len = payload.len() as u64;
         let Some(memory) = self.registry.find(id, generation, Access::WRITE, offset, len) else {
-            self.reject(index, operation);
             return false;
         };
         payload.parts().for_each(|(at, part)| memory.write(offset as usize + at, part));

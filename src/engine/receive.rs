@@ -5,7 +5,7 @@
 //! engine: by then the user has it. One datagram at a time can wait like that, and not longer than
 //! the user's call of progress: [`Engine::settle`].
 
-use super::assembler::{Chunk, Placed};
+use super::assembler::{Chunk, Placed, Unplaced};
 use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
@@ -221,7 +221,9 @@ impl<M: Memory> Engine<M> {
         }
         if endpoint.peer_connection == 0 {
             if endpoint.earlier != 0 && !later(endpoint.earlier) {
-                return Err(Stranger::Stale);
+                // It is late; or the peer has taken our new connection for the other half of its old one.
+                let is_joined = repr.receiver_slot != 0;
+                return if is_joined { self.reconnected(index) } else { Err(Stranger::Stale) };
             }
             endpoint.peer_connection = repr.connection;
             endpoint.peer_slot = sender.slot;
@@ -232,8 +234,9 @@ impl<M: Memory> Engine<M> {
             endpoint.note_names(&self.identity);
             return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
         }
-        // Only its first packets, which know no slot of ours, open a connection.
-        if repr.receiver_slot != 0 || !later(endpoint.peer_connection) {
+        // Whatever is of a later connection says that the one that we know is over, also if it names our slot:
+        // then what we had heard of the earlier one was late, and the peer has heard us in the later one.
+        if !later(endpoint.peer_connection) {
             return Err(Stranger::Stale);
         }
         self.reconnected(index)
@@ -332,7 +335,13 @@ impl<M: Memory> Engine<M> {
             }
             Body::Chunk { fragment, size, offset } => {
                 let chunk = Chunk { tag: repr.tag, fragment, size, offset, payload, early };
-                self.place_chunk(index, &chunk)
+                let placed = self.place_chunk(index, &chunk);
+                match placed {
+                    Ok(()) => {}
+                    Err(Unplaced::Full) => self.counters.num_reassembly_full.add(1),
+                    Err(Unplaced::Bad) => self.counters.num_badfrag_recvs.add(1),
+                }
+                placed.is_ok()
             }
             Body::Put { registration, generation, offset, operation } => {
                 self.handle_put(index, (registration, generation), offset, operation, payload)
@@ -372,31 +381,18 @@ impl<M: Memory> Engine<M> {
         received
     }
 
-    /// Puts a chunk, or several that follow each other, in its place; whether it may be acknowledged.
-    pub(super) fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>) -> bool {
-        let Some(endpoint) = self.endpoints.at_mut(index) else {
-            return false;
-        };
+    /// Puts a chunk, or several that follow each other, in its place, if it may be acknowledged.
+    pub(super) fn place_chunk(&mut self, index: u32, chunk: &Chunk<'_>) -> std::result::Result<(), Unplaced> {
+        let endpoint = self.endpoints.at_mut(index).ok_or(Unplaced::Bad)?;
         let before = endpoint.receive.assembler.len();
         let placed = endpoint.receive.assembler.place(chunk, &mut self.pool);
         self.expected =
             (self.expected + endpoint.receive.assembler.len() as u64).saturating_sub(before as u64);
-        match placed {
-            Placed::Whole { tag, buffer } => {
-                let endpoint = self.id(index);
-                self.events.push_back(Event::Deliver { endpoint, tag, buffer });
-            }
-            Placed::Begun | Placed::Partly => {}
-            Placed::Full => {
-                self.counters.num_reassembly_full.add(1);
-                return false;
-            }
-            Placed::Bad => {
-                self.counters.num_badfrag_recvs.add(1);
-                return false;
-            }
+        if let Placed::Whole { tag, buffer } = placed? {
+            let endpoint = self.id(index);
+            self.events.push_back(Event::Deliver { endpoint, tag, buffer });
         }
         self.counters.num_chunk_recvs.add(chunk.payload.count() as u64);
-        true
+        Ok(())
     }
 }

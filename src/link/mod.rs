@@ -15,6 +15,7 @@
 
 mod address;
 mod clock;
+mod coalescer;
 mod device;
 mod fabric;
 mod folder;
@@ -98,13 +99,15 @@ pub struct Depths {
     pub completions: Option<usize>,
 }
 
-/// What became of datagrams, in numbers. All but the first four and `kept` are losses.
+/// What became of datagrams, in numbers. All but the first five and `kept` are losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Datagrams that the kernel took.
     pub sent: u64,
     /// Datagrams received.
     pub received: u64,
+    /// Packets that shared a datagram with others, or could have.
+    pub coalesced: u64,
     /// Sends in which one call carried several datagrams of one size to one peer.
     pub offloaded: u64,
     /// Datagrams that went out in IP fragments because the path is narrower than they are long.
@@ -232,6 +235,13 @@ pub trait Link {
     /// Hands all queued datagrams to the network and returns how many it took. What it does not take
     /// now is copied and kept; later ones wait behind it.
     fn flush(&mut self) -> usize;
+
+    /// Puts a short packet behind others to the same peer into one datagram of the priority channel, which leaves
+    /// when it is full, with the next [`flush`](Self::flush), or soon by itself. `false`, and nothing is
+    /// done: it does not wait, and must be sent. `now` are nanoseconds of any clock.
+    fn coalesce(&mut self, _to: AddressId, _packet: &[u8], _now: u64) -> bool {
+        false
+    }
 
     /// Posts one datagram and flushes: the way of a short one that nothing waits with.
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {

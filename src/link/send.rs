@@ -60,6 +60,15 @@ impl Peer {
 }
 
 impl Peer {
+    /// The socket that its datagrams leave by, and their address unless that is connected; `common` is the one that is
+    /// not.
+    pub(super) fn target(&self, channel: usize, common: &Arc<Udp>) -> (Arc<Udp>, Option<SocketAddress>) {
+        match &self.own[channel] {
+            Some(own) => (Arc::clone(own), None),
+            None => (Arc::clone(common), Some(self.addresses[channel])),
+        }
+    }
+
     /// Notes that a datagram went alone; true for the one that makes a connected socket worth it.
     #[inline]
     fn is_worth_it(&mut self, channel: usize) -> bool {

@@ -5,14 +5,16 @@
 //! allocation.
 
 use super::address::SocketAddress;
+use super::coalescer::{Coalescer, Outcome, Refused};
 use super::interface::{Interface, host};
 use super::name::{SocketName, same_subnet};
 use super::peers::Peers;
 use super::receive::Receiver;
-use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared};
+use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared, hear};
 use super::udp::{Udp, source_towards};
 use super::{AddressId, Channel, Counters, Depths, Inbox, Lent, Limits, Link};
 use crate::error::{Error, Result};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the sockets are made.
@@ -32,6 +34,8 @@ pub struct Options {
     pub depths: Depths,
     /// Longest datagram of the priority channel, for its depth.
     pub longest_tiny: usize,
+    /// How long a short packet may wait for others to share its datagram; zero: not at all.
+    pub coalesce_delay: Duration,
 }
 
 impl Default for Options {
@@ -43,12 +47,13 @@ impl Default for Options {
             base_port: 0,
             depths: Depths::default(),
             longest_tiny: 768,
+            coalesce_delay: Duration::from_micros(50),
         }
     }
 }
 
 struct Lane {
-    udp: Udp,
+    udp: Arc<Udp>,
     sender: Sender,
     receiver: Receiver,
 }
@@ -56,6 +61,7 @@ struct Lane {
 /// The link over kernel UDP.
 pub struct Socket {
     lanes: [Lane; 2],
+    coalescer: Coalescer,
     shared: Shared,
     limits: Limits,
     name: SocketName,
@@ -88,13 +94,14 @@ impl Socket {
             let joins = channel == Channel::Data && options.offload && udp.join();
             let stamps = udp.stamp();
             let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins, stamps));
-            Ok(Lane { udp, sender, receiver })
+            Ok(Lane { udp: Arc::new(udp), sender, receiver })
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
         let ports = [lanes[0].udp.port(), lanes[1].udp.port()];
         let most = options.depths.receive[Channel::Data as usize].unwrap_or(usize::MAX);
         Ok(Self {
             lanes,
+            coalescer: Coalescer::new(options.coalesce_delay),
             shared: Shared {
                 peers: Peers::new(),
                 counters: Counters::default(),
@@ -129,6 +136,26 @@ impl Socket {
     pub fn busy_poll(&self, time: Duration) -> Result<()> {
         let micros = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
         self.lanes.iter().try_for_each(|lane| lane.udp.busy_poll(micros))
+    }
+
+    /// Sends the packets that wait for company, so that nothing overtakes them.
+    #[inline]
+    fn send_coalesced(&mut self) {
+        if self.coalescer.may_wait() {
+            let outcome = self.coalescer.flush();
+            self.note(outcome);
+        }
+    }
+
+    /// What has become of coalesced packets.
+    #[inline]
+    fn note(&mut self, outcome: Outcome) {
+        self.shared.counters.sent += outcome.sent;
+        if let Some(Refused { udp, errno }) = outcome.refused
+            && hear(&udp, &mut self.shared) == 0
+        {
+            self.shared.counters.lose(errno, 1);
+        }
     }
 
     /// Whether the families agree, and loopback addresses are of this host.
@@ -208,6 +235,7 @@ impl Link for Socket {
     }
 
     fn release(&mut self, address: AddressId) {
+        self.send_coalesced();
         if let Some(peer) = self.shared.peers.release(address) {
             self.shared.disconnect(peer);
             self.shared.refused.retain(|refused| *refused != address);
@@ -265,7 +293,23 @@ impl Link for Socket {
     }
 
     #[inline]
+    fn coalesce(&mut self, to: AddressId, packet: &[u8], now: u64) -> bool {
+        let channel = Channel::Priority as usize;
+        let lane = &self.lanes[channel];
+        let Some(peer) = self.shared.peers.get(to).filter(|_| lane.sender.outbox.is_empty()) else {
+            return false;
+        };
+        let longest = peer.path.min(self.limits.max_datagram[channel]);
+        let outcome = self.coalescer.put(to, longest, packet, now, || peer.target(channel, &lane.udp));
+        let Some(outcome) = outcome else { return false };
+        self.shared.counters.coalesced += 1;
+        self.note(outcome);
+        true
+    }
+
+    #[inline]
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
+        self.send_coalesced();
         let lane = &mut self.lanes[channel as usize];
         if lane.sender.send_short(&lane.udp, &mut self.shared, to, header, pieces) {
             return true;
@@ -277,12 +321,14 @@ impl Link for Socket {
 
     #[inline]
     fn flush(&mut self) -> usize {
+        self.send_coalesced();
         self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()
     }
 
     #[inline]
     fn queued(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.sender.outbox.len()).sum()
+        let waiting: usize = self.lanes.iter().map(|lane| lane.sender.outbox.len()).sum();
+        waiting + self.coalescer.packets() as usize
     }
 
     #[inline]

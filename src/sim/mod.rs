@@ -185,8 +185,8 @@ pub struct Node {
     /// Datagrams that wait, and since when.
     buffers: [VecDeque<(Instant, Vec<u8>)>; 2],
     filled: [usize; 2],
-    /// Datagrams that will be handed in alone.
-    alone: usize,
+    /// What was joined last could not be taken in: no more than two are joined, since copies take time.
+    is_refused: bool,
     busy: Instant,
     /// When the last turn was over.
     free: Instant,
@@ -230,7 +230,7 @@ pub struct Network {
 
 /// Bytes that leave in one run.
 const RUN: usize = 65_487;
-/// Datagrams that are joined at the most, and how many come alone after some that could not be taken in joined.
+/// Datagrams that are joined at the most.
 const JOINED: usize = 16;
 
 fn key_of(node: usize, incarnation: u32) -> [u8; 16] {
@@ -274,7 +274,7 @@ impl Network {
             stopped: false,
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],
-            alone: 0,
+            is_refused: false,
             busy: self.now,
             free: self.now,
             turn_at: None,
@@ -495,11 +495,19 @@ impl Network {
     }
 
     fn hand_out_protected(&mut self, index: usize, transmit: &Transmit<Block>) {
-        let Some(seal) = self.nodes[index].engine.protect(transmit) else { return };
-        let mut bytes = self.wires.blank();
-        seal.write(&mut bytes);
-        self.numbers.note(index, self.nodes[index].incarnation, &bytes);
-        self.dispatch(index, transmit, bytes);
+        let Some(seals) = self.nodes[index].engine.protect(transmit) else { return };
+        let mut all = Vec::new();
+        for seal in seals {
+            let (len, mut bytes) = (seal.len(), self.wires.blank());
+            seal.write(&mut bytes);
+            assert_eq!(bytes.len(), len, "a datagram has another length than it was said to have");
+            all.push(bytes);
+        }
+        assert_eq!(all.len(), 1 + transmit.following);
+        for bytes in all {
+            self.numbers.note(index, self.nodes[index].incarnation, &bytes);
+            self.dispatch(index, transmit, bytes);
+        }
     }
 
     fn hand_out_one(&mut self, index: usize, transmit: &Transmit<Block>, header: &[u8], carried: &[u8]) {
@@ -559,15 +567,11 @@ impl Network {
     /// Joins datagrams that wait one behind the other, as a kernel does, and hands them in; how many were taken.
     fn hand_in_joined(&mut self, index: usize) -> u64 {
         let (now, node) = (self.now, &mut self.nodes[index]);
-        if node.alone > 0 {
-            node.alone -= 1;
-            return 0;
-        }
         let waiting = &node.buffers[Channel::Data as usize];
         let Some((came, first)) = waiting.front() else { return 0 };
-        let (came, size) = (*came, first.len());
+        let (came, size, most) = (*came, first.len(), if node.is_refused { 2 } else { JOINED });
         let mut joined = Vec::new();
-        for (_, bytes) in waiting.iter().take(JOINED).filter(|_| size > 0) {
+        for (_, bytes) in waiting.iter().take(most).filter(|_| size > 0) {
             if bytes.len() > size {
                 break;
             }
@@ -580,8 +584,12 @@ impl Network {
             return 0;
         }
         let arrived = self.setup.stamps.then_some(came);
-        let taken = node.engine.handle_run(&joined, size, arrived, now);
-        node.alone = if taken == 0 { JOINED } else { 0 };
+        let taken = if node.engine.is_protected() {
+            node.engine.handle_protected_run(&mut joined, size, arrived, now)
+        } else {
+            node.engine.handle_run(&joined, size, arrived, now)
+        };
+        node.is_refused = taken == 0;
         for _ in 0..taken {
             if let Some((_, bytes)) = node.buffers[Channel::Data as usize].pop_front() {
                 node.filled[Channel::Data as usize] -= bytes.len();
@@ -645,6 +653,8 @@ impl Network {
 }
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod hostile;
@@ -654,6 +664,10 @@ mod link_tests;
 mod narrow;
 #[cfg(test)]
 mod protected;
+#[cfg(test)]
+mod protected_runs;
+#[cfg(test)]
+mod reconnection;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]

@@ -40,6 +40,10 @@ impl Sent {
         Packet::parse(&self.bytes).expect("well formed").repr
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(super) fn kind(&self) -> Kind {
         self.repr().body.kind()
     }

@@ -4,6 +4,7 @@
 
 pub mod announcement;
 mod bitmap;
+pub mod coalesced;
 mod kind;
 pub mod modex;
 pub mod probe;

@@ -1,7 +1,17 @@
 use super::*;
 use crate::wire::usnic::{Body, Sender};
+use std::cell::Cell;
 
 const SENDER: Sender = Sender { name: 0xAB, incarnation: 4, slot: 6 };
+
+thread_local! {
+    /// Headers that were compared with the one that was expected.
+    pub(crate) static COMPARED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn parse(bytes: &[u8], size: usize) -> Option<Joined<'_>> {
+    Lead::parse(bytes, size)?.run()
+}
 
 fn tagging(key: u8) -> Tagging {
     Tagging::new(&[key; 16], 5, 1, &SENDER)
@@ -78,7 +88,7 @@ fn each_packet_of_a_run_stands_for_itself() {
             };
             assert_eq!(packet.repr, expected);
         }
-        let run = Joined::parse(&joined, size).and_then(|run| run.genuine(&tagging(7))).expect("a run");
+        let run = parse(&joined, size).and_then(|run| run.genuine(&tagging(7))).expect("a run");
         assert_eq!((run.count(), run.asks, run.first), (4, true, first));
         let payload = run.payload();
         let parts: Vec<(usize, Vec<u8>)> = payload.parts().map(|(at, part)| (at, part.to_vec())).collect();
@@ -97,7 +107,7 @@ fn what_differs_ends_a_run() {
             bytes[at] ^= bit;
             let (packet, place) = (at / size, at % size);
             let is_payload = place >= size - 10;
-            let run = Joined::parse(&bytes, size).and_then(|run| run.genuine(&tagging(7)));
+            let run = parse(&bytes, size).and_then(|run| run.genuine(&tagging(7)));
             let count = run.map_or(0, |run| run.count());
             let expected = match packet {
                 _ if is_payload => 4,
@@ -107,13 +117,13 @@ fn what_differs_ends_a_run() {
             assert_eq!(count, expected, "byte {place} of packet {packet}");
         }
     }
-    assert!(Joined::parse(&joined[..second], size).is_none(), "one is no run");
-    assert!(Joined::parse(&joined[..second - 1], size).is_none() && Joined::parse(&[], 0).is_none());
+    assert!(parse(&joined[..second], size).is_none(), "one is no run");
+    assert!(parse(&joined[..second - 1], size).is_none() && parse(&[], 0).is_none());
     for size in 0..2 * size {
-        let parsed = Joined::parse(&joined, size);
+        let parsed = parse(&joined, size);
         assert!(parsed.is_none_or(|run| run.count() > 1 && run.payload().parts().count() == run.count()));
     }
-    assert!(Joined::parse(&joined, size).and_then(|run| run.genuine(&tagging(8))).is_none(), "another key");
+    assert!(parse(&joined, size).and_then(|run| run.genuine(&tagging(8))).is_none(), "another key");
 }
 
 #[test]
@@ -121,14 +131,14 @@ fn a_packet_that_asks_or_is_short_is_the_last() {
     let (mut joined, size) = run(&chunk(10, Flags::ACKNOWLEDGES), 3, 10, Flags::ASKS);
     let (more, _) = run(&Repr { seq: 1_003, ..chunk(10, Flags::ACKNOWLEDGES) }, 2, 10, Flags::default());
     joined.extend_from_slice(&more);
-    assert_eq!(Joined::parse(&joined, size).map(|run| (run.count(), run.asks)), Some((3, true)));
+    assert_eq!(parse(&joined, size).map(|run| (run.count(), run.asks)), Some((3, true)));
     let (joined, size) = run(&chunk(10, Flags::ACKNOWLEDGES), 3, 4, Flags::default());
-    assert_eq!(Joined::parse(&joined, size).map(|run| (run.count(), run.asks)), Some((3, false)));
+    assert_eq!(parse(&joined, size).map(|run| (run.count(), run.asks)), Some((3, false)));
     let fragment = Repr { body: Body::Fragment, ..chunk(10, Flags::default()) };
     let mut two = sealed(&fragment).to_vec();
     let size = two.len() + 10;
     two.resize(size, 0);
     let again = two.clone();
     two.extend_from_slice(&again);
-    assert!(Joined::parse(&two, size).is_none(), "no piece of anything");
+    assert!(parse(&two, size).is_none(), "no piece of anything");
 }

@@ -101,6 +101,7 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> 
         base_port: config.base_port,
         depths: depths(config),
         longest_tiny: config.engine.max_tiny,
+        coalesce_delay: config.coalesce_delay,
         ..Options::default()
     };
     let mut open: Vec<Named> = Vec::new();

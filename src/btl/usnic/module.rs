@@ -19,6 +19,7 @@ use crate::engine::{
 use crate::error::{Error, Result, say};
 use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
+use crate::wire::coalesced::first_len;
 use crate::wire::modex::{self, Address, Protection};
 use crate::wire::probe::Process;
 
@@ -61,6 +62,8 @@ struct State {
     came: usize,
     /// Datagrams handled in this pass.
     handled: u32,
+    /// Copies that were sent since the last turn.
+    copies: u32,
     /// Turns so far.
     turns: u32,
     /// Turns in which the data channel is looked at because something came there not long before.
@@ -166,6 +169,7 @@ impl Module {
             catching_up: 0,
             came: 0,
             handled: 0,
+            copies: 0,
             turns: 0,
             data_turns: 0,
             busy_until: Instant::ORIGIN,
@@ -535,7 +539,15 @@ impl State {
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
             let arrived = arrived.map(Instant::from_nanos);
-            let alone = joined.get(..size).unwrap_or(joined);
+            if self.engine.is_protected() {
+                let (handled, received) = protected::receive(&mut self.engine, &mut self.inbox, arrived, now);
+                self.handled += handled;
+                match received {
+                    Some((received, datagram)) => return Work::of(received, datagram),
+                    None => continue,
+                }
+            }
+            let mut alone = joined.get(..size).unwrap_or(joined);
             if joined.len() > alone.len() {
                 let taken = self.engine.handle_run(joined, size, arrived, now);
                 if taken > 0 {
@@ -543,11 +555,14 @@ impl State {
                     self.handled += taken as u32;
                     continue;
                 }
+            } else {
+                alone = alone.get(..first_len(alone)).unwrap_or(alone);
             }
+            let len = alone.len();
             match self.engine.handle_datagram(alone, arrived, now) {
-                Received::Nothing => self.inbox.skip(),
+                Received::Nothing => self.inbox.skip(len),
                 received => {
-                    let datagram = self.inbox.pop()?;
+                    let datagram = self.inbox.pop_part(len)?;
                     return Work::of(received, datagram);
                 }
             }
@@ -583,6 +598,9 @@ impl State {
     /// the others.
     fn poll(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
+        if std::mem::take(&mut self.copies) > 1 {
+            self.link.flush();
+        }
         if self.is_quiet && !self.turns.is_multiple_of(QUIET_TURNS) {
             return false;
         }
@@ -662,7 +680,12 @@ impl State {
     fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
         let Some(to) = self.routes.find(endpoint).map(|route| route.to) else { return };
         self.note_use(now);
-        self.link.send(Channel::Priority, to, &self.short, &[]);
+        self.copies += 1;
+        // The first leaves at once: mostly there is no other.
+        let waits = self.copies > 1 && self.link.coalesce(to, &self.short, now.nanos());
+        if !waits {
+            self.link.send(Channel::Priority, to, &self.short, &[]);
+        }
     }
 
     #[inline]

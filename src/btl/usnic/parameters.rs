@@ -17,7 +17,7 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
     Number::new(Kind::Unsigned, name, default, level, help)
 }
 
-static NUMBERS: [Number; 32] = [
+static NUMBERS: [Number; 33] = [
     number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
     number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, one for each module, and one at the end; 0: none"),
     number(c"stats_relative", 0, 4, c"Lines of statistics count from the last line (1) or from the start (0); performance variables always count from the start"),
@@ -45,6 +45,7 @@ static NUMBERS: [Number; 32] = [
     number(c"peer_timeout", 0, 5, c"Seconds without any answer after which a peer counts as lost; 0: never, since a process that computes, is stopped, or cannot be reached for a while has not ended. Of one that has ended, another process of its node says so within seconds, or the network does"),
     number(c"protect_payload", 0, 5, c"Encrypt the data of each packet and authenticate all of it (1), or authenticate its header only (0); all processes of a job must agree"),
     number(c"busy_poll", 0, 5, c"Microseconds for which a look at the sockets may poll the device's queue itself (SO_BUSY_POLL, with SO_PREFER_BUSY_POLL), instead of waiting for its interrupt; 0: none"),
+    number(c"coalesce_delay", 50, 5, c"Microseconds that a short message, sent in a row of others, may wait for more of them to share its packet; it never waits beyond the next call that makes progress. 0: none waits"),
     // What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
     // no use here: it would register `eager_limit` and `rndv_eager_limit` again, as another type.
     unsigned(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
@@ -153,6 +154,7 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         copy_limit: range(c"pack_lazy_threshold", 0, 1 << 19)?,
         base_port: range(c"base_udp_port", 0, 65_535)? as u16,
         busy_poll: Duration::from_micros(range(c"busy_poll", 0, 1_000_000)? as u64),
+        coalesce_delay: Duration::from_micros(range(c"coalesce_delay", 0, 1_000_000)? as u64),
         depths,
         statistics: Duration::from_secs(range(c"stats", 0, c_int::MAX)? as u64),
         relative: range(c"stats_relative", 0, 1)? == 1,
@@ -175,7 +177,8 @@ mod tests {
     #[test]
     fn the_parameters_of_the_original_are_all_there() {
         let names = NUMBERS.iter().map(|n| n.name).chain(TEXTS.iter().map(|t| t.name));
-        let new = [c"ack_delay", c"peer_timeout", c"protect_payload", c"busy_poll", c"link"];
+        let new =
+            [c"ack_delay", c"peer_timeout", c"protect_payload", c"busy_poll", c"coalesce_delay", c"link"];
         let every = [c"exclusivity", c"flags", c"latency", c"bandwidth", c"max_send_size"];
         let own = names.filter(|name| !new.contains(name) && !every.contains(name));
         assert_eq!(own.count(), 28);

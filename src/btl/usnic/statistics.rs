@@ -88,10 +88,11 @@ impl Statistics {
 }
 
 /// The link's counters, by name.
-fn counts(link: &link::Counters) -> [(&'static str, u64); 15] {
+fn counts(link: &link::Counters) -> [(&'static str, u64); 16] {
     let link::Counters {
         sent,
         received,
+        coalesced,
         offloaded,
         fragmented,
         kept,
@@ -109,6 +110,7 @@ fn counts(link: &link::Counters) -> [(&'static str, u64); 15] {
     [
         ("link_sent", sent),
         ("link_received", received),
+        ("link_coalesced", coalesced),
         ("link_offloaded", offloaded),
         ("link_fragmented", fragmented),
         ("link_kept", kept),

@@ -1,0 +1,55 @@
+/* Short messages that are sent in a row by a program which then computes arrive while it does: they may
+ * wait for each other, but not for its next call. Rank 0 computes until a file tells it that the other
+ * has them all, and in vain only where the window or the receiver's credit had no room for all: after a
+ * while it looks after its messages. That may not be the rule.
+ *
+ * usage: stranded FILE     a name that is free, in a folder that both ranks see */
+#include "check.h"
+
+#include <unistd.h>
+
+enum { TAG = 5, WARM = 20, ROUNDS = 60, COUNT = 24, LOOKS = 300000 };
+
+int main(int argc, char **argv)
+{
+    int in_time = 0;
+    check_start(&argc, &argv, "stranded", MPI_THREAD_SINGLE, 2);
+    if (!CHECK(argc == 2))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    for (int round = 0; round < ROUNDS; round++) {
+        char file[512];
+        CHECK((size_t)snprintf(file, sizeof file, "%s.%d", argv[1], round) < sizeof file);
+        doing("round", round);
+        /* Neither has been silent: there is credit for all. */
+        for (int n = 0, got; n < WARM; n++) {
+            MPI(MPI_Sendrecv(&n, 1, MPI_INT, 1 - check_rank, TAG, &got, 1, MPI_INT, 1 - check_rank, TAG,
+                             MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        }
+        if (check_rank == 0) {
+            int looks = 0, flag;
+            for (int n = 0; n < COUNT; n++)
+                MPI(MPI_Send(&n, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD));
+            while (looks < LOOKS && access(file, F_OK) != 0)
+                looks++;
+            in_time += looks < LOOKS;
+            while (access(file, F_OK) != 0)
+                MPI(MPI_Iprobe(1, TAG + 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+        } else {
+            FILE *all;
+            for (int n = 0, got; n < COUNT; n++) {
+                MPI(MPI_Recv(&got, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+                CHECK(got == n);
+            }
+            all = fopen(file, "w");
+            CHECK(all != NULL && fclose(all) == 0);
+        }
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (check_rank == 0)
+            CHECK(unlink(file) == 0);
+    }
+    if (check_rank == 0) {
+        printf("%d of %d rounds in time\n", in_time, ROUNDS);
+        CHECK(in_time * 4 >= ROUNDS);
+    }
+    return check_finish();
+}

@@ -44,7 +44,7 @@ told() {
 }
 
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
-mpi_compile usnic_pvars spawn sizes
+mpi_compile usnic_pvars spawn sizes closesock
 pvars=$root/$work/usnic_pvars
 
 # --- parameters: what ompi_info lists is what the manual's table says
@@ -176,6 +176,21 @@ check "processes with different links" $?
 told fails "btl_usnic_rd_num is 1; it must be 2 to 1048576" "The usnic byte transport is therefore not used" \
     -n 2 --mca btl_usnic_rd_num 1 "$pvars"
 check "a parameter out of range" $?
+told fails "btl_usnic_bandwidth is 4294967295; it must be 0 to 2147483647" "The usnic byte transport is therefore not used" \
+    -n 2 --mca btl_usnic_bandwidth 4294967295 "$pvars"
+check "an unsigned parameter out of range is said as it was given" $?
+# shellcheck disable=SC2016 # expanded there
+told works "/proc/self/fd is not there: is /proc hidden, or not mounted?" "/proc must be there" \
+    -n 2 unshare --mount --propagation unchanged sh -c 'mount --make-rprivate / 2>/dev/null || mount --make-private /proc; mount -t tmpfs -o ro none /proc; exec "$@"' sh "$pvars"
+check "/proc is hidden: the job goes on without an agent, and hears why" $?
+# shellcheck disable=SC2016 # expanded there
+told works "Too many open files" "raise the limit" -n 2 sh -c 'ulimit -n 28; exec "$@"' sh "$pvars"
+check "few descriptors may be open: the job goes on without an agent, and hears of the limit" $?
+for how in close replace; do
+    told fails "something else in this process has closed the sockets of" "only descriptors that it has opened" \
+        -n 2 "$root/$work/closesock" $how
+    check "the program closes the sockets ($how): the job ends, and says why" $?
+done
 
 # --- libfabric is not loaded, nor its providers, only to learn that there is no such device
 

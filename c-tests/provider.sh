@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Failures that libfabric's own providers cannot be made to have, in a real mpirun that takes hawser as
 # its MTL: completions that are errors, of several codes; posts that are refused, or put off for long;
-# a completion queue that fails. They come from c-tests/provider/faulty.c, a layer over `tcp;ofi_rxm`
-# that an unmodified libfabric loads. What is right: no hang, no lost message, and an MPI error exactly
+# a completion queue that fails. They come from c-tests/provider/faulty.c, a layer over `tcp;ofi_rxm`, or over the
+# provider that has tagged messages over TCP by itself, from which unexpected messages are taken over. An unmodified libfabric loads it. What is right: no hang, no lost message, and an MPI error exactly
 # where something failed.
 #
 #     c-tests/provider.sh debian12|debian13 [WORD …]
@@ -37,7 +37,7 @@ job() {
     shift 2
     timeout --kill-after=10 600 "${there[@]}" mpirun --oversubscribe --bind-to none -n 2 \
         --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" --mca pml cm --mca mtl hawser \
-        --mca mtl_hawser_provider_include faulty -x "FI_PROVIDER_PATH=$root/$work/lib" "${faults[@]}" \
+        --mca mtl_hawser_provider_include "$layer" -x "FI_PROVIDER_PATH=$root/$work/lib" "${faults[@]}" \
         "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
     status=$?
 }
@@ -51,6 +51,7 @@ rounds() {
     check "$1 ($((SECONDS - begin)) s)" $?
 }
 
+layer=faulty
 # sends fail on rank 0, receives on rank 1
 sends=RANK=0 receives=RANK=1
 for way in send isend ssend issend; do
@@ -69,6 +70,17 @@ rounds "receive: put off for long" "$receives KIND=recv-again AFTER=7 TIMES=5000
 rounds "probe: three answers are errors" "$receives KIND=peek-error AFTER=10 TIMES=3" probe 3 receive
 rounds "probe: refused three times" "$receives KIND=peek-refused AFTER=10 TIMES=3" probe 3 receive
 rounds "matched probe: refused three times" "$receives KIND=peek-refused AFTER=10 TIMES=3" mrecv 3 receive
+
+layer="$own;faulty"
+for way in send issend; do
+    rounds "$own, $way: refused three times" "UNDER=$own $sends KIND=send-refused AFTER=2 TIMES=3" $way 3 send again
+    rounds "$own, $way: put off for long" "UNDER=$own $sends KIND=send-again AFTER=7 TIMES=50000" $way 0 send
+done
+rounds "$own, receive: three completions are errors" "UNDER=$own $receives KIND=recv-error AFTER=4 TIMES=3 LEAST=8" send 3 receive
+rounds "$own, receive: put off for long" "UNDER=$own $receives KIND=recv-again AFTER=7 TIMES=50000" send 0 receive
+rounds "$own, messages are taken over: the question is refused ten times" "UNDER=$own $receives KIND=peek-refused AFTER=5 TIMES=10" send 0 receive
+rounds "$own, messages are taken over: the answer is an error ten times" "UNDER=$own $receives KIND=peek-error AFTER=5 TIMES=10" send 0 receive
+layer=faulty
 
 line="the completion queue fails: the job ends, and says why"
 if wanted "$line"; then

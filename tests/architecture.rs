@@ -39,7 +39,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
         "wire" | "sync" => &["config", "error"],
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],
-        "link" => &["engine::Channel", "fabric", "error"],
+        "link" => &["engine::Channel", "fabric", "sync", "error"],
         "btl" | "mtl" | "accelerator" => &TRANSPORT,
         "host" => &["btl", "mtl", "accelerator", "config", "error", "fabric", "sync", "wire"],
         "sim" => &["wire", "engine", "link", "config", "error"],

@@ -15,6 +15,8 @@ use std::ops::Deref;
 const OVERHEAD: usize = 256;
 /// Buffers kept for the next fragment.
 const SPARE: usize = 16;
+/// Bytes of a buffer, at least: what is tiny shares a size, so that one serves for another.
+const LEAST: usize = 256;
 /// Bytes kept for the next fragment, at most.
 const SPARE_BYTES: usize = 16 << 20;
 
@@ -101,6 +103,7 @@ impl Pool {
     }
 
     fn take(&mut self, size: usize) -> Vec<u8> {
+        let size = size.max(LEAST);
         match self.spare.iter().position(|bytes| bytes.len() >= size && bytes.len() / 4 <= size) {
             Some(at) => self.spare.swap_remove(at),
             None => vec![0; size],
@@ -122,9 +125,18 @@ impl Pool {
     }
 
     pub(super) fn recycle(&mut self, buffer: Buffer) {
-        let kept: usize = self.spare.iter().map(Vec::len).sum();
-        if self.spare.len() < SPARE && kept + buffer.bytes.len() <= SPARE_BYTES {
-            self.spare.push(buffer.bytes);
+        let (fresh, mut kept) = (buffer.bytes, self.spare.iter().map(Vec::len).sum::<usize>());
+        // What costs least to make anew makes room.
+        if self.spare.len() == SPARE
+            && let Some((at, len)) = self.spare.iter().map(Vec::len).enumerate().min_by_key(|(_, len)| *len)
+            && len < fresh.len()
+            && kept - len + fresh.len() <= SPARE_BYTES
+        {
+            self.spare.swap_remove(at);
+            kept -= len;
+        }
+        if self.spare.len() < SPARE && kept + fresh.len() <= SPARE_BYTES {
+            self.spare.push(fresh);
         }
     }
 
@@ -253,6 +265,28 @@ mod tests {
         assert_eq!((pool.used(), pool.spare.len(), assembler.used), (0, 1, 0));
         assert_eq!(assembler.place(&chunk(2, 5, 0, b"x"), &mut pool), Ok(Placed::Begun));
         assert_eq!(pool.spare.len(), 0);
+    }
+
+    #[test]
+    fn tiny_buffers_share_a_size_and_make_room_for_longer_ones() {
+        let mut pool = Pool::new(1 << 24, 1 << 24);
+        let give_back = |pool: &mut Pool, len: usize, count: usize| {
+            let held: Vec<_> = (0..count).map(|_| pool.hold(&vec![1; len])).collect();
+            held.into_iter().for_each(|buffer| pool.recycle(buffer));
+        };
+        let mut tiny = 1..=2 * SPARE;
+        give_back(&mut pool, 8, 2 * SPARE);
+        assert_eq!(pool.spare.len(), SPARE);
+        assert!(tiny.all(|len| pool.hold(&vec![1; len]).bytes.len() == LEAST), "one serves for another");
+        assert_eq!(pool.spare.len(), 0);
+        give_back(&mut pool, 8, SPARE);
+        give_back(&mut pool, 100_000, SPARE);
+        assert!(pool.spare.iter().all(|bytes| bytes.len() == 100_000), "the short ones have made room");
+        give_back(&mut pool, 8, SPARE);
+        assert!(pool.spare.iter().all(|bytes| bytes.len() == 100_000), "and do not push longer ones out");
+        give_back(&mut pool, 4 << 20, SPARE);
+        assert!(pool.spare.iter().map(Vec::len).sum::<usize>() <= SPARE_BYTES);
+        assert!(pool.spare.iter().any(|bytes| bytes.len() == 4 << 20));
     }
 
     #[test]

@@ -185,6 +185,17 @@ pub struct Piece<M> {
     pub len: usize,
 }
 
+impl<M: Memory> Piece<M> {
+    /// Takes up to so many bytes off the front; `None` if that is none.
+    #[inline]
+    pub(super) fn take(&mut self, most: usize) -> Option<Self> {
+        let len = self.len.min(most);
+        let taken = (len > 0).then(|| Self { memory: self.memory.clone(), offset: self.offset, len });
+        (self.offset, self.len) = (self.offset + len, self.len - len);
+        taken
+    }
+}
+
 /// A datagram to send: the header, then the pieces; or a run of them.
 #[derive(Clone, Debug)]
 pub struct Transmit<M> {

@@ -90,5 +90,5 @@ pub use interface::{
     Transmit,
 };
 pub use memory::{Access, REGISTRATION_LEN, Registration};
-pub use sealed::Seal;
+pub use sealed::{Seal, Seals};
 pub use time::Instant;

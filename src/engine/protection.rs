@@ -9,7 +9,9 @@
 //! from its own secret.
 
 use super::replay::ReplayWindow;
-use crate::wire::protection::{INTEGRITY_LIMIT, PacketKey, Sealed, Secret, Sender, phase};
+use crate::wire::protection::{
+    INTEGRITY_LIMIT, PHASE_BITS, PacketKey, Sealed, Secret, Sender, number, phase,
+};
 use crate::wire::usnic::Key;
 
 /// Bits of a packet number that count in a block: enough for months of tiny messages.
@@ -76,15 +78,20 @@ impl Sealer {
         Some(Self { secret, sender, next, last: next | ((1 << COUNT_BITS) - 1), phase: phase(next), key })
     }
 
-    /// Sees to it that there is a key for the next packet; `false` when the numbers are used up.
-    pub(super) fn prepare(&mut self) -> bool {
+    /// Sees to it that there is a key for the next `count` packets; `false` when the numbers are used up.
+    pub(super) fn prepare(&mut self, count: u64) -> bool {
+        // Those that follow each other share a key. Numbers left out are as good as lost packets.
+        let end = self.next.saturating_add(count.saturating_sub(1));
+        if phase(end) != phase(self.next) {
+            self.next = phase(end) << PHASE_BITS;
+        }
         if phase(self.next) != self.phase
             && let Some(key) = self.secret.packet_key(&self.sender, phase(self.next))
         {
             (self.phase, self.key) = (phase(self.next), key);
         }
         // The very last one stays unused, so that there is always a next one.
-        self.next < self.last && phase(self.next) == self.phase
+        self.next.saturating_add(count) <= self.last && phase(self.next) == self.phase
     }
 
     /// As after all packets that there can be.
@@ -93,13 +100,19 @@ impl Sealer {
         self.next = self.last;
     }
 
-    /// A number that no packet has had, and its key, once they are [prepared](Self::prepare).
-    pub(super) fn take(&mut self) -> Option<(u64, &PacketKey)> {
-        if !self.prepare() {
+    /// As after so many packets that so many numbers are left of the phase.
+    #[cfg(test)]
+    pub(super) fn leave(&mut self, left: u64) {
+        self.next = ((phase(self.next) + 1) << PHASE_BITS) - left;
+    }
+
+    /// The first of `count` numbers that no packet has had, and their key, once they are [prepared](Self::prepare).
+    pub(super) fn take(&mut self, count: u64) -> Option<(u64, &PacketKey)> {
+        if !self.prepare(count) {
             return None;
         }
         let number = self.next;
-        self.next += 1;
+        self.next += count;
         Some((number, &self.key))
     }
 }
@@ -137,33 +150,54 @@ impl Opener {
         packet: &Sealed<'_>,
         to: &mut [u8],
     ) -> Result<(), Refusal> {
-        if !self.window.is_new(packet.number) {
+        self.open_with(secret, packet.number, |key| key.open(packet, to))
+    }
+
+    /// The same of a packet with a header of so many bytes, where it is.
+    pub(super) fn open_in_place(
+        &mut self,
+        secret: &Secret,
+        header: usize,
+        packet: &mut [u8],
+    ) -> Result<(), Refusal> {
+        let number = number(packet).ok_or(Refusal::Forged)?;
+        self.open_with(secret, number, |key| key.open_in_place(number, header, packet))
+    }
+
+    #[inline]
+    fn open_with(
+        &mut self,
+        secret: &Secret,
+        number: u64,
+        open: impl FnOnce(&PacketKey) -> bool,
+    ) -> Result<(), Refusal> {
+        if !self.window.is_new(number) {
             return Err(Refusal::Replayed);
         }
-        let phase_of = phase(packet.number);
+        let phase_of = phase(number);
         let near = self.window.highest().is_none_or(|highest| phase(highest).abs_diff(phase_of) <= 1);
-        if !near || !self.opens(secret, phase_of, packet, to) {
+        if !near || !self.opens(secret, phase_of, open) {
             self.forged += 1;
             let is_exhausted = self.forged >= INTEGRITY_LIMIT;
             return Err(if is_exhausted { Refusal::Exhausted } else { Refusal::Forged });
         }
-        self.window.note(packet.number);
+        self.window.note(number);
         Ok(())
     }
 
-    fn opens(&mut self, secret: &Secret, phase: u64, packet: &Sealed<'_>, to: &mut [u8]) -> bool {
+    fn opens(&mut self, secret: &Secret, phase: u64, open: impl FnOnce(&PacketKey) -> bool) -> bool {
         let slot = &mut self.keys[(phase % PHASES) as usize];
         if slot.as_ref().is_none_or(|(of, _)| *of != phase) {
             *slot = secret.packet_key(&self.sender, phase).map(|key| (phase, key));
         }
-        slot.as_ref().is_some_and(|(_, key)| key.open(packet, to))
+        slot.as_ref().is_some_and(|(_, key)| open(key))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::protection::{PHASE_BITS, TAG_LEN};
+    use crate::wire::protection::TAG_LEN;
     use crate::wire::usnic::{self, Body, Flags, Packet, Repr};
     use std::collections::HashSet;
 
@@ -192,7 +226,7 @@ mod tests {
         }
         .emit();
         let mut bytes = [&header[..], b"data", &[0; TAG_LEN]].concat();
-        let (number, key) = sealer.take().expect("a number");
+        let (number, key) = sealer.take(1).expect("a number");
         assert!(key.seal(number, header.len(), &mut bytes));
         bytes
     }
@@ -210,7 +244,7 @@ mod tests {
         for _ in 0..50 {
             let mut sealer = connection(&mut module).sealer;
             for _ in 0..20 {
-                assert!(numbers.insert(sealer.take().expect("a number").0));
+                assert!(numbers.insert(sealer.take(1).expect("a number").0));
             }
         }
     }
@@ -237,10 +271,34 @@ mod tests {
         let mut sealer = connection(&mut module).sealer;
         let last = sealer.last - 1;
         sealer.next = last;
-        assert!(sealer.prepare() && sealer.take().is_some_and(|(number, _)| number == last));
+        assert!(sealer.prepare(1) && sealer.take(1).is_some_and(|(number, _)| number == last));
         for _ in 0..3 {
-            assert!(!sealer.prepare() && sealer.take().is_none());
+            assert!(!sealer.prepare(1) && sealer.take(1).is_none());
         }
+    }
+
+    #[test]
+    fn numbers_that_are_taken_together_share_a_key_and_none_is_used_twice() {
+        let mut module = ModuleProtection::new(&[9; 16]);
+        let mut sealer = connection(&mut module).sealer;
+        sealer.leave(10);
+        let mut next = sealer.next;
+        let mut leaps = 0;
+        for count in [4, 6, 1, 64, 3] {
+            let (first, _) = sealer.take(count).expect("numbers");
+            assert_eq!((first, phase(first + count - 1)), (next, phase(first)), "{count}");
+            next = first + count;
+        }
+        sealer.leave(5);
+        for count in [3, 3, 2] {
+            let before = sealer.next;
+            let (first, _) = sealer.take(count).expect("numbers");
+            assert!(first >= before && phase(first) == phase(first + count - 1));
+            leaps += u32::from(first > before);
+        }
+        assert_eq!((leaps, sealer.next % (1 << PHASE_BITS)), (1, 5), "two numbers were left out");
+        sealer.next = sealer.last - 5;
+        assert!(!sealer.prepare(6) && sealer.take(6).is_none(), "one must be left");
     }
 
     #[test]

@@ -11,12 +11,13 @@ const BLOCKS: u64 = 160;
 #[derive(Debug)]
 pub(super) struct ReplayWindow {
     highest: Option<u64>,
-    blocks: Box<[u64; BLOCKS as usize]>,
+    /// Made when the first number is received: whoever forges costs no memory.
+    blocks: Option<Box<[u64; BLOCKS as usize]>>,
 }
 
 impl ReplayWindow {
-    pub(super) fn new() -> Self {
-        Self { highest: None, blocks: Box::new([0; BLOCKS as usize]) }
+    pub(super) const fn new() -> Self {
+        Self { highest: None, blocks: None }
     }
 
     /// The highest number received.
@@ -26,24 +27,25 @@ impl ReplayWindow {
 
     /// Whether a number has not been received, as far as that is still known.
     pub(super) fn is_new(&self, number: u64) -> bool {
-        let Some(highest) = self.highest else { return true };
+        let (Some(highest), Some(received)) = (self.highest, &self.blocks) else { return true };
         if number > highest {
             return true;
         }
         let (block, bit) = Self::place(number);
-        highest / 64 - number / 64 < BLOCKS && self.blocks[block] & bit == 0
+        highest / 64 - number / 64 < BLOCKS && received[block] & bit == 0
     }
 
     /// Notes a number that is new, of a packet that is genuine.
     pub(super) fn note(&mut self, number: u64) {
         let before = self.highest.map_or(number / 64, |highest| highest / 64);
-        let blocks = (number / 64).saturating_sub(before).min(BLOCKS);
-        for ahead in 1..=blocks {
-            self.blocks[((before + ahead) % BLOCKS) as usize] = 0;
+        let begun = (number / 64).saturating_sub(before).min(BLOCKS);
+        let blocks = self.blocks.get_or_insert_with(|| Box::new([0; BLOCKS as usize]));
+        for ahead in 1..=begun {
+            blocks[((before + ahead) % BLOCKS) as usize] = 0;
         }
         // After a leap over all blocks, those between are of none that could still come.
         let (block, bit) = Self::place(number);
-        self.blocks[block] |= bit;
+        blocks[block] |= bit;
         self.highest = Some(self.highest.map_or(number, |highest| highest.max(number)));
     }
 
@@ -68,6 +70,14 @@ mod tests {
             assert!(!window.is_new(number), "{number}");
         }
         assert!(window.is_new(6) && window.is_new(9_001) && window.is_new(8_998));
+    }
+
+    #[test]
+    fn whoever_has_received_nothing_takes_no_memory() {
+        let mut window = ReplayWindow::new();
+        assert!(window.is_new(1) && window.blocks.is_none());
+        window.note(1);
+        assert!(!window.is_new(1) && window.blocks.is_some());
     }
 
     #[test]

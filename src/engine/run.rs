@@ -14,7 +14,7 @@ use super::send::{TURN, TURN_BYTES};
 use super::slab::Key;
 use super::time::Instant;
 use super::window::Segment;
-use crate::wire::run::{Headers, LONGEST, Lead, is_piece};
+use crate::wire::run::{Headers, Joined, LONGEST, Lead, is_piece};
 use crate::wire::usnic::{Body, Flags, Kind, header_len};
 
 impl<M: Memory> Engine<M> {
@@ -39,9 +39,6 @@ impl<M: Memory> Engine<M> {
     #[inline(never)]
     pub(super) fn extend(&mut self, index: u32, first: u64, transmit: &mut Transmit<M>) {
         let now = self.now;
-        if self.limits.protect {
-            return;
-        }
         let Some((_, endpoint)) = self.endpoints.entry_mut(index) else { return };
         let Some(&segment) = endpoint.send.window.get(first) else { return };
         let (kind, place, len) = (segment.kind, segment.operation, u64::from(segment.len));
@@ -53,7 +50,7 @@ impl<M: Memory> Engine<M> {
         if !has_more || !in_turn || is_probing || room(kind, endpoint.send.path.width()) != len || len == 0 {
             return;
         }
-        let datagram = header_len(kind) + len as usize;
+        let datagram = header_len(kind) + len as usize + self.limits.trailer;
         let most = [
             TURN.saturating_sub(self.turn),
             TURN_BYTES.saturating_sub(self.turn_bytes) / datagram,
@@ -108,13 +105,18 @@ impl<M: Memory> Engine<M> {
         }
         let asks = operation.is_awaited() && operation.whole || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks);
-        self.headers.write(&transmit.header, count as usize, last as usize, flags, &endpoint.sent_tags);
+        let (more, last) = (count as usize, last as usize);
+        if self.limits.protect {
+            self.headers.write_untagged(&transmit.header, more, last, flags);
+        } else {
+            self.headers.write(&transmit.header, more, last, flags, &endpoint.sent_tags);
+        }
         transmit.pieces = operation.pieces(segment.offset, len + bytes);
         transmit.following = count as usize;
     }
 
     /// Takes in the packets of a run at the front of datagrams that came together: `bytes` has datagrams of
-    /// `size`, of which the last may be shorter. How many have been taken in; if none, the first one must be
+    /// `size`, of which the last may be shorter. How many of them are done with; if none, the first one must be
     /// handed to [`Self::handle_datagram`].
     ///
     /// Only the common run is: in sequence, for a connection that both sides know, of data that has a place.
@@ -124,12 +126,21 @@ impl<M: Memory> Engine<M> {
     }
 
     fn take_run(&mut self, bytes: &[u8], size: usize) -> Option<usize> {
-        let (now, arrival) = (self.now, self.arrival);
         // Asked before the others are looked at: while a hole is open, each datagram comes here as the first.
         let lead = Lead::parse(bytes, size)?;
         let (Key { index, .. }, endpoint) = self.expected_from(lead.repr())?;
         let run = lead.run()?.genuine(&endpoint.received_tags)?;
         endpoint.introduce();
+        self.take_together(index, &run)?;
+        self.counters.num_total_recvs.add(run.count() as u64);
+        Some(run.count())
+    }
+
+    /// Takes in a run of genuine packets, of an endpoint that expects them. Where that is not possible, each stands
+    /// for itself.
+    #[inline(always)]
+    pub(super) fn take_together(&mut self, index: u32, run: &Joined<'_>) -> Option<()> {
+        let (now, arrival) = (self.now, self.arrival);
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
         info.flags = info.flags.with(Flags::ASKS, run.asks);
@@ -158,11 +169,10 @@ impl<M: Memory> Engine<M> {
         if !taken {
             return None;
         }
-        self.counters.num_total_recvs.add(count);
         let endpoint = self.endpoints.at_mut(index)?;
         endpoint.receive.window.accept_run(count);
         endpoint.receive.ack.note_others(count - 1);
         self.note_data(index, &info, now, true);
-        Some(count as usize)
+        Some(())
     }
 }

@@ -3,9 +3,11 @@
 
 use super::core::{Engine, SLOT_BITS};
 use super::endpoint::Phase;
-use super::interface::{EndpointId, Event, Memory, Received, Transmit};
+use super::interface::{EndpointId, Event, Memory, Piece, Received, Transmit};
 use super::protection::{Opener, Refusal};
+use super::time::Instant;
 use crate::wire::protection::{PacketKey, Sealed, Sender, TAG_LEN};
+use crate::wire::run::{Joined, Lead};
 use crate::wire::usnic::{self, Flags, Packet, Repr};
 
 /// A datagram that is about to be encrypted, under a number that is used once.
@@ -13,13 +15,15 @@ use crate::wire::usnic::{self, Flags, Packet, Repr};
 pub struct Seal<'a, M> {
     number: u64,
     key: &'a PacketKey,
-    transmit: &'a Transmit<M>,
+    header: &'a [u8],
+    pieces: [Option<Piece<M>>; 2],
 }
 
 impl<M: Memory> Seal<'_, M> {
     /// Bytes of the datagram.
     pub fn len(&self) -> usize {
-        self.transmit.len() + TAG_LEN
+        let carried: usize = self.pieces.iter().flatten().map(|piece| piece.len).sum();
+        self.header.len() + carried + TAG_LEN
     }
 
     /// Never: there is always a header.
@@ -30,13 +34,42 @@ impl<M: Memory> Seal<'_, M> {
     /// Writes the datagram, of [`len`](Self::len) bytes, behind what is in `to`: each byte of the user's memory is
     /// read once.
     pub fn write(self, to: &mut Vec<u8>) {
-        let Transmit { header, pieces, .. } = self.transmit;
         let start = to.len();
         to.reserve(self.len());
-        to.extend_from_slice(header);
-        pieces.iter().flatten().for_each(|piece| piece.memory.append(piece.offset, piece.len, to));
+        to.extend_from_slice(self.header);
+        self.pieces.iter().flatten().for_each(|piece| piece.memory.append(piece.offset, piece.len, to));
         to.extend_from_slice(&[0; TAG_LEN]);
-        self.key.seal(self.number, header.len(), &mut to[start..]);
+        self.key.seal(self.number, self.header.len(), &mut to[start..]);
+    }
+}
+
+/// The datagram of a [`Transmit`], or those of a run, one after the other.
+#[must_use]
+pub struct Seals<'a, M> {
+    number: u64,
+    key: &'a PacketKey,
+    /// Those of the datagrams that are left, and the bytes of each.
+    headers: &'a [u8],
+    header: usize,
+    /// What is left.
+    pieces: [Option<Piece<M>>; 2],
+    /// Bytes behind each header; the last has what is left.
+    payload: usize,
+}
+
+impl<'a, M: Memory> Iterator for Seals<'a, M> {
+    type Item = Seal<'a, M>;
+
+    fn next(&mut self) -> Option<Seal<'a, M>> {
+        let (header, rest) = self.headers.split_at_checked(self.header).filter(|(it, _)| !it.is_empty())?;
+        (self.headers, self.number) = (rest, self.number + 1);
+        let mut room = self.payload;
+        let pieces = self.pieces.each_mut().map(|piece| {
+            let taken = piece.as_mut()?.take(room)?;
+            room -= taken.len;
+            Some(taken)
+        });
+        Some(Seal { number: self.number - 1, key: self.key, header, pieces })
     }
 }
 
@@ -47,16 +80,97 @@ impl<M: Memory> Engine<M> {
         self.limits.protect
     }
 
-    /// Numbers a datagram for one transmission. `None` if it must not be sent: its peer is gone, or the numbers
-    /// of the connection are used up, which ends it.
-    pub fn protect<'a>(&'a mut self, transmit: &'a Transmit<M>) -> Option<Seal<'a, M>> {
+    /// Numbers a datagram, or a run of them, for one transmission. `None` if it must not be sent: its peer is gone,
+    /// or the numbers of the connection are used up, which ends it.
+    pub fn protect<'a>(&'a mut self, transmit: &'a Transmit<M>) -> Option<Seals<'a, M>> {
         let EndpointId(key) = transmit.endpoint;
-        if !self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.prepare() {
+        let count = 1 + transmit.following as u64;
+        if !self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.prepare(count) {
             self.end_exhausted(key.index);
             return None;
         }
-        let (number, key) = self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.take()?;
-        Some(Seal { number, key, transmit })
+        let (number, key) = self.endpoints.get_mut(key)?.protection.as_mut()?.sealer.take(count)?;
+        let first = &*transmit.header;
+        let ((headers, header), payload) = match transmit.following {
+            0 => ((first, first.len()), usize::MAX),
+            _ => (self.headers.bytes(), self.headers.payload()),
+        };
+        Some(Seals { number, key, headers, header, pieces: transmit.pieces.clone(), payload })
+    }
+
+    /// As after so many packets that so many numbers are left of the phase.
+    #[cfg(test)]
+    pub(crate) fn leave_numbers(&mut self, endpoint: EndpointId, left: u64) {
+        let protection = self.endpoints.get_mut(endpoint.0).and_then(|at| at.protection.as_mut());
+        protection.expect("a protected connection").sealer.leave(left);
+    }
+
+    /// [`handle_run`](Self::handle_run) where packets are protected: what is done with has been decrypted where it
+    /// is. One that is not genuine ends a run, and is done with too.
+    pub fn handle_protected_run(
+        &mut self,
+        bytes: &mut [u8],
+        size: usize,
+        arrived: Option<Instant>,
+        now: Instant,
+    ) -> usize {
+        self.begin_arrival(arrived, now);
+        self.open_run(bytes, size).unwrap_or(0)
+    }
+
+    fn open_run(&mut self, bytes: &mut [u8], size: usize) -> Option<usize> {
+        let lead = Lead::parse(bytes, size)?;
+        let (header, (index, stated)) = (lead.header(), self.protected_from(lead.repr())?);
+        let own = self.protection.as_ref()?;
+        let opener = self.endpoints.at_mut(index)?.protection.as_mut()?.opener.as_mut()?;
+        let mut refusal = opener.open_in_place(&own.secret, header, bytes.get_mut(..size)?).err();
+        let mut count = usize::from(refusal.is_none());
+        let (mut all, mut asks) = (1, false);
+        // The others are not looked at before the first is known to be genuine.
+        if count > 0
+            && let Some(run) = Lead::parse(bytes, size).and_then(Lead::run)
+        {
+            (all, asks) = (run.count(), run.asks);
+            for datagram in bytes.chunks_mut(size).take(all).skip(1) {
+                refusal = opener.open_in_place(&own.secret, header, datagram).err();
+                if refusal.is_some() {
+                    break;
+                }
+                count += 1;
+            }
+        }
+        let done = count + usize::from(refusal.is_some());
+        self.counters.num_total_recvs.add(done as u64);
+        if count > 0 {
+            let run = Lead::parse(bytes, size)?.together(count, asks && count == all);
+            self.take_opened_run(index, &stated, &run);
+        }
+        if let Some(refusal) = refusal {
+            self.note_refusal(refusal, Some(index));
+        }
+        Some(done)
+    }
+
+    /// Takes in packets that are genuine and decrypted.
+    fn take_opened_run(&mut self, index: u32, stated: &usnic::Sender, run: &Joined<'_>) {
+        if run.count() > 1 && self.take_together(index, run).is_some() {
+            return;
+        }
+        for datagram in run.datagrams() {
+            if let Ok(packet) = Packet::parse(datagram) {
+                let _ = self.take_opened(&packet, stated, None, datagram);
+            }
+        }
+    }
+
+    /// Whose packet it is, if it claims to be the one expected of a peer that we know and that knows us.
+    fn protected_from(&self, repr: &Repr) -> Option<(u32, usnic::Sender)> {
+        let stated = repr.sender.filter(|_| repr.flags.has(Flags::PROTECTED))?;
+        let index = self.opener_of(repr, &stated)?;
+        let endpoint = self.endpoints.at(index)?;
+        let known = repr.receiver_slot == endpoint.own_slot && stated.slot == endpoint.peer_slot;
+        let expected = endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
+        (known && expected).then_some((index, stated))
     }
 
     /// Takes a datagram in where it is protected, or we are.
@@ -178,7 +292,6 @@ impl<M: Memory> Engine<M> {
 #[cfg(test)]
 mod tests {
     use super::super::interface::{Fragment, Identity, Peer};
-    use super::super::time::Instant;
     use super::*;
     use crate::config;
     use crate::error::Error;
@@ -208,7 +321,8 @@ mod tests {
             || Fragment { tag: 1, pieces: [Some(Eight), None], cookie: 9, priority: false, awaited: true };
         engine.send(endpoint, fragment(), now).expect("sent");
         let transmit = engine.poll_transmit(now).expect("a datagram");
-        assert!(engine.protect(&transmit).is_some_and(|seal| seal.len() == transmit.len() + TAG_LEN));
+        let seals: Vec<_> = engine.protect(&transmit).expect("a number").map(|seal| seal.len()).collect();
+        assert_eq!(seals, [transmit.len() + TAG_LEN]);
         let at = engine.endpoints.get_mut(endpoint.0).and_then(|at| at.protection.as_mut());
         at.expect("protected").sealer.exhaust();
         for _ in 0..2 {

@@ -1,5 +1,6 @@
 //! [`Pool`]: operations of our own: answers, probes, blocking sends.
 
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use super::operation::{Id, Lease, Operation, Slot, Work};
@@ -29,7 +30,8 @@ impl<W: Work> Copy for Home<W> {}
 
 struct FreeList<W: Work> {
     free: Vec<Slot<W>>,
-    blocks: Vec<Block<W>>,
+    /// By their addresses.
+    blocks: BTreeMap<usize, Block<W>>,
 }
 
 /// Memory of `BLOCK` operations.
@@ -61,7 +63,7 @@ impl<W: Work> Home<W> {
 impl<W: Work> Default for Pool<W> {
     /// An empty pool.
     fn default() -> Self {
-        let list = EngineCell::new(FreeList { free: Vec::new(), blocks: Vec::new() });
+        let list = EngineCell::new(FreeList { free: Vec::new(), blocks: BTreeMap::new() });
         Self { home: Home(NonNull::from(Box::leak(Box::new(list)))) }
     }
 }
@@ -84,8 +86,8 @@ impl<W: Work> Pool<W> {
     /// The operation of this name, if it is in this pool; it may have ended.
     pub fn standing(&self, which: Id) -> Option<Standing<'_, W>> {
         let slot = self.home.with(|list| {
-            let block = list.blocks.iter().find(|block| block_has(**block, which.at))?;
-            slots(*block).find(|slot| slot.id().at == which.at)
+            let (_, block) = list.blocks.range(..=which.at).next_back()?;
+            slot_at(*block, which.at)
         });
         slot.map(|slot| Standing::of(slot, which))
     }
@@ -96,7 +98,7 @@ impl<W: Work> Pool<W> {
     }
 
     fn slots(&self) -> Vec<Slot<W>> {
-        self.home.with(|list| list.blocks.iter().copied().flat_map(slots).collect())
+        self.home.with(|list| list.blocks.values().copied().flat_map(slots).collect())
     }
 
     /// Operations that are out.
@@ -112,7 +114,7 @@ impl<W: Work> Drop for Pool<W> {
         else {
             return;
         };
-        for block in blocks {
+        for block in blocks.into_values() {
             // SAFETY: leaked in `grow`, and nothing in it is in use.
             drop(unsafe { Box::from_raw(block.as_ptr()) });
         }
@@ -121,10 +123,10 @@ impl<W: Work> Drop for Pool<W> {
     }
 }
 
-/// Whether this is an address in a block.
-fn block_has<W: Work>(block: Block<W>, at: usize) -> bool {
-    let first = block.addr().get();
-    (first..first + BLOCK * size_of::<Operation<W>>()).contains(&at)
+/// The slot of a block that lies at this address.
+fn slot_at<W: Work>(block: Block<W>, at: usize) -> Option<Slot<W>> {
+    let place = at.checked_sub(block.addr().get())? / size_of::<Operation<W>>();
+    slots(block).nth(place).filter(|slot| slot.id().at == at)
 }
 
 /// The slots of a block of a free list's.
@@ -148,7 +150,7 @@ impl<W: Work> FreeList<W> {
         let block = NonNull::from(Box::leak(memory));
         self.free.reserve(BLOCK * (self.blocks.len() + 1));
         self.free.extend(slots(block).rev());
-        self.blocks.push(block);
+        self.blocks.insert(block.addr().get(), block);
     }
 }
 

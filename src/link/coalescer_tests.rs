@@ -1,9 +1,12 @@
 //! Coalescing over sockets of the loopback interface.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::*;
 use crate::link::conformance::Node;
-use crate::link::{AddressId, Channel, Interface, Link, Options, Socket};
+use crate::link::{Channel, Interface, Link, Options, Socket};
 
 /// Polls after which a test gives up.
 const PATIENCE: usize = 50_000_000;
@@ -101,25 +104,26 @@ fn what_nobody_flushes_leaves_by_itself() {
 
 #[test]
 fn nothing_waits_for_a_thread_that_sleeps() {
-    let (mut one, mut two) = (node(Duration::from_micros(50)), node(NEVER));
-    let to = one.resolve(&two);
-    begin(&mut one, to, &mut two);
-    assert_eq!(*two.next(Channel::Priority), *b"first");
-    // It goes to sleep some looks after the last packet. The time that is told here is another one each time, so
-    // that these are no row.
-    let mut now = 0;
-    let slept = (0..PATIENCE).any(|_| {
-        now += 1_000_000;
-        std::thread::sleep(Duration::from_millis(1));
-        let waits = one.link.coalesce(to, b"late", now);
-        if waits {
-            assert_eq!(*two.next(Channel::Priority), *b"late");
-        }
-        !waits
-    });
-    assert!(slept, "it never sleeps");
-    assert_eq!(begin(&mut one, to, &mut two), 16, "and is woken again");
-    assert_eq!(*two.next(Channel::Priority), *b"first");
+    let here = IpAddr::from([127, 0, 0, 1]);
+    let bind = || Arc::new(Udp::bind(here, 0, 0).expect("a socket"));
+    let (from, other) = (bind(), bind());
+    let address = SocketAddress::new(here, other.port(), 0);
+    let mut coalescer = Coalescer::new(Duration::from_micros(50));
+    let put = |coalescer: &mut Coalescer| {
+        let to = AddressId { index: 0, generation: 0 };
+        coalescer.put(to, FULL, b"packet", 0, || (Arc::clone(&from), Some(address))).is_some()
+    };
+    for _ in 0..20 {
+        assert_eq!((0..100).find(|_| put(&mut coalescer)), Some(ROW as usize), "it wakes the thread");
+        let sleeps = |_: usize| {
+            std::thread::yield_now();
+            !coalescer.shared.waiting.lock().is_watched
+        };
+        assert!((0..PATIENCE).any(sleeps), "it never sleeps");
+        assert_eq!(coalescer.packets(), 0, "and has sent all before that");
+        assert!(!put(&mut coalescer));
+        coalescer.row = 0;
+    }
 }
 
 #[test]

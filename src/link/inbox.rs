@@ -3,7 +3,8 @@
 //! A link takes a vacant buffer, lets the kernel fill it, and delivers one or several datagrams in
 //! it. Most are looked at where they lie and skipped. A popped [`Datagram`] keeps its buffer alive, so
 //! it may outlive further polls; once the last one is dropped the buffer is vacant again by itself:
-//! the pool keeps a reference to every buffer and refills only one that is unique.
+//! when all of a buffer has been popped or skipped it goes back to the pool, which refills only one that is
+//! unique. Until then those who look at it may also change it, if nothing was popped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -73,6 +74,8 @@ struct Run {
     channel: Channel,
     /// When the first of them came, by the time of day; 0: not known.
     stamp: u64,
+    /// The pool gets the buffer when none of them is left, and has no reference to it before.
+    is_owner: bool,
 }
 
 impl Run {
@@ -125,6 +128,24 @@ impl Inbox {
         Some((&run.buffer.0[run.start as usize..run.end as usize], run.size as usize, run.stamp))
     }
 
+    /// The bytes of [`joined`](Self::joined), to be changed, if nobody else holds the buffer.
+    #[inline]
+    pub fn joined_mut(&mut self) -> Option<&mut [u8]> {
+        let run = self.waiting.front_mut()?;
+        let buffer = Arc::get_mut(&mut run.buffer)?;
+        Some(&mut buffer.0[run.start as usize..run.end as usize])
+    }
+
+    /// Drops the oldest datagrams, of which none is left.
+    #[inline]
+    fn retire(&mut self) {
+        if let Some(run) = self.waiting.pop_front()
+            && run.is_owner
+        {
+            self.lent.push(run.buffer);
+        }
+    }
+
     /// Drops so many of the oldest datagrams, which came together.
     #[inline]
     pub fn skip_joined(&mut self, count: usize) {
@@ -132,7 +153,7 @@ impl Inbox {
         let len = (run.size as usize).saturating_mul(count).min((run.end - run.start) as usize);
         run.start += len as u32;
         if run.start == run.end {
-            self.waiting.pop_front();
+            self.retire();
         }
     }
 
@@ -142,7 +163,7 @@ impl Inbox {
         let Some(run) = self.waiting.front_mut() else { return };
         run.start = run.part(len).1;
         if run.start == run.end {
-            self.waiting.pop_front();
+            self.retire();
         }
     }
 
@@ -157,11 +178,12 @@ impl Inbox {
     pub fn pop_part(&mut self, len: usize) -> Option<Datagram> {
         let run = self.waiting.front_mut()?;
         let ((start, end), channel) = (run.part(len), run.channel);
-        if end < run.end {
-            run.start = end;
-            return Some(Datagram { buffer: Arc::clone(&run.buffer), start, end, channel });
+        run.start = end;
+        let (buffer, is_last) = (Arc::clone(&run.buffer), end == run.end);
+        if is_last {
+            self.retire();
         }
-        self.waiting.pop_front().map(|run| Datagram { buffer: run.buffer, start, end, channel })
+        Some(Datagram { buffer, start, end, channel })
     }
 
     /// Datagrams that wait.
@@ -213,9 +235,7 @@ impl Inbox {
         range: Range<usize>,
         stamp: u64,
     ) -> usize {
-        let count = self.append(channel, &filled, size, range, stamp);
-        self.lent.push(filled.0);
-        count
+        self.append(channel, filled.0, true, size, range, stamp)
     }
 
     /// Appends the datagrams that lie in these ranges of the buffer. Returns their number.
@@ -226,7 +246,9 @@ impl Inbox {
         filled: Vacant,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> usize {
-        let count = ranges.map(|range| self.append(channel, &filled, range.len(), range, 0)).sum();
+        let each =
+            |range: Range<usize>| self.append(channel, Arc::clone(&filled.0), false, range.len(), range, 0);
+        let count = ranges.map(each).sum();
         self.lent.push(filled.0);
         count
     }
@@ -235,14 +257,15 @@ impl Inbox {
     fn append(
         &mut self,
         channel: Channel,
-        filled: &Vacant,
+        buffer: Arc<Buffer>,
+        is_owner: bool,
         size: usize,
         range: Range<usize>,
         stamp: u64,
     ) -> usize {
         let (start, end) = (range.start.min(BUFFER) as u32, range.end.min(BUFFER) as u32);
         let size = size.clamp(1, BUFFER) as u32;
-        let run = Run { buffer: Arc::clone(&filled.0), start, end: end.max(start), size, channel, stamp };
+        let run = Run { buffer, start, end: end.max(start), size, channel, stamp, is_owner };
         let count = run.len();
         self.waiting.push_back(run);
         count
@@ -354,6 +377,40 @@ mod tests {
         assert_eq!(inbox.front(), Some((&b"other"[..], 0)), "never more than one");
         assert_eq!(inbox.pop_part(BUFFER + 1).as_deref(), Some(&b"other"[..]));
         assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn what_came_together_may_be_changed_unless_somebody_holds_some_of_it() {
+        let mut inbox = Inbox::new();
+        let joined = |inbox: &mut Inbox| {
+            let mut vacant = inbox.take();
+            vacant.bytes()[..6].copy_from_slice(b"aaabbb");
+            inbox.deliver_all(Channel::Data, vacant, 3, 0..6, 0);
+        };
+        joined(&mut inbox);
+        inbox.joined_mut().expect("nobody holds it")[3] = b'x';
+        inbox.skip(BUFFER);
+        assert_eq!(inbox.joined_mut().map(|bytes| &*bytes), Some(&b"xbb"[..]));
+        assert_eq!(inbox.pop().as_deref(), Some(&b"xbb"[..]));
+        joined(&mut inbox);
+        let held = inbox.pop();
+        assert_eq!(held.as_deref(), Some(&b"aaa"[..]));
+        assert!(inbox.joined_mut().is_none(), "somebody holds the first");
+        drop(held);
+        assert_eq!(inbox.joined_mut().map(|bytes| &*bytes), Some(&b"bbb"[..]));
+        inbox.skip(BUFFER);
+        let vacant = inbox.take();
+        inbox.deliver_each(Channel::Data, vacant, [0..2, 4..5].into_iter());
+        assert_eq!(inbox.len(), 2);
+        assert!(inbox.joined_mut().is_none(), "they share a buffer");
+        inbox.skip(BUFFER);
+        inbox.skip(BUFFER);
+        assert!(inbox.joined_mut().is_none());
+        for _ in 0..9 {
+            joined(&mut inbox);
+            inbox.skip_joined(2);
+        }
+        assert_eq!(inbox.buffers(), 1, "it comes back however it was used");
     }
 
     #[test]

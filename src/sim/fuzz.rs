@@ -131,8 +131,8 @@ fn play(script: &[u8], protect_payload: bool) {
             _ => {
                 for _ in 0..much {
                     let Some(transmit) = engine.poll_transmit(now) else { break };
-                    if let Some(seal) = engine.is_protected().then(|| engine.protect(&transmit)).flatten() {
-                        seal.write(&mut Vec::new());
+                    if let Some(seals) = engine.is_protected().then(|| engine.protect(&transmit)).flatten() {
+                        seals.for_each(|seal| seal.write(&mut Vec::new()));
                     }
                 }
             }

@@ -495,11 +495,19 @@ impl Network {
     }
 
     fn hand_out_protected(&mut self, index: usize, transmit: &Transmit<Block>) {
-        let Some(seal) = self.nodes[index].engine.protect(transmit) else { return };
-        let mut bytes = self.wires.blank();
-        seal.write(&mut bytes);
-        self.numbers.note(index, self.nodes[index].incarnation, &bytes);
-        self.dispatch(index, transmit, bytes);
+        let Some(seals) = self.nodes[index].engine.protect(transmit) else { return };
+        let mut all = Vec::new();
+        for seal in seals {
+            let (len, mut bytes) = (seal.len(), self.wires.blank());
+            seal.write(&mut bytes);
+            assert_eq!(bytes.len(), len, "a datagram has another length than it was said to have");
+            all.push(bytes);
+        }
+        assert_eq!(all.len(), 1 + transmit.following);
+        for bytes in all {
+            self.numbers.note(index, self.nodes[index].incarnation, &bytes);
+            self.dispatch(index, transmit, bytes);
+        }
     }
 
     fn hand_out_one(&mut self, index: usize, transmit: &Transmit<Block>, header: &[u8], carried: &[u8]) {
@@ -576,7 +584,11 @@ impl Network {
             return 0;
         }
         let arrived = self.setup.stamps.then_some(came);
-        let taken = node.engine.handle_run(&joined, size, arrived, now);
+        let taken = if node.engine.is_protected() {
+            node.engine.handle_protected_run(&mut joined, size, arrived, now)
+        } else {
+            node.engine.handle_run(&joined, size, arrived, now)
+        };
         node.is_refused = taken == 0;
         for _ in 0..taken {
             if let Some((_, bytes)) = node.buffers[Channel::Data as usize].pop_front() {
@@ -652,6 +664,8 @@ mod link_tests;
 mod narrow;
 #[cfg(test)]
 mod protected;
+#[cfg(test)]
+mod protected_runs;
 #[cfg(test)]
 mod reconnection;
 #[cfg(test)]

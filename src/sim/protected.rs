@@ -25,12 +25,14 @@ fn config() -> config::Usnic {
 }
 
 /// Two engines that know each other, and everything that was ever on the wire, with where it went to.
-struct Pair {
-    engines: [Engine<Block>; 2],
-    ids: [EndpointId; 2],
-    now: Instant,
+pub(super) struct Pair {
+    pub(super) engines: [Engine<Block>; 2],
+    pub(super) ids: [EndpointId; 2],
+    pub(super) now: Instant,
+    /// Bytes of a run, at most.
+    pub(super) run_room: usize,
     wire: Vec<(usize, Vec<u8>)>,
-    delivered: Vec<(usize, Vec<u8>)>,
+    pub(super) delivered: Vec<(usize, Vec<u8>)>,
     lost: usize,
 }
 
@@ -46,10 +48,10 @@ impl Pair {
         let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
         let mut engines = [0, 1].map(|at| Engine::new(&config(), identity(at), 1 << 20, now));
         let ids = [0, 1].map(|at| engines[at].connect(peer(1 - at), now).expect("connected"));
-        Self { engines, ids, now, wire: Vec::new(), delivered: Vec::new(), lost: 0 }
+        Self { engines, ids, now, run_room: RUN, wire: Vec::new(), delivered: Vec::new(), lost: 0 }
     }
 
-    fn send(&mut self, from: usize, bytes: &[u8]) {
+    pub(super) fn send(&mut self, from: usize, bytes: &[u8]) {
         let memory = Block::new(bytes.to_vec());
         let fragment =
             Fragment { tag: 1, pieces: [Some(memory), None], cookie: 1, priority: false, awaited: true };
@@ -58,23 +60,37 @@ impl Pair {
     }
 
     /// What an engine sends now; it is on the wire.
-    fn take(&mut self, from: usize) -> Vec<Vec<u8>> {
+    pub(super) fn take(&mut self, from: usize) -> Vec<Vec<u8>> {
         self.now = self.now.plus(100 * MICRO);
+        self.take_now(from)
+    }
+
+    /// The same without a wait.
+    pub(super) fn take_now(&mut self, from: usize) -> Vec<Vec<u8>> {
         self.engines[from].handle_timeout(self.now);
         let mut sent = Vec::new();
-        while let Some(transmit) = self.engines[from].poll_transmit(self.now) {
-            let seal = self.engines[from].protect(&transmit).expect("a number");
-            let (len, mut bytes) = (seal.len(), Vec::new());
-            seal.write(&mut bytes);
-            assert_eq!(bytes.len(), len);
+        while let Some(transmit) = self.engines[from].poll_transmit_run(self.run_room, self.now) {
+            for seal in self.engines[from].protect(&transmit).expect("a number") {
+                let (len, mut bytes) = (seal.len(), Vec::new());
+                seal.write(&mut bytes);
+                assert_eq!(bytes.len(), len);
+                sent.push(bytes);
+            }
+        }
+        for bytes in &sent {
             self.wire.push((1 - from, bytes.clone()));
-            sent.push(bytes);
         }
         sent
     }
 
-    fn give(&mut self, to: usize, bytes: &[u8]) -> Received {
+    pub(super) fn give(&mut self, to: usize, bytes: &[u8]) -> Received {
         let received = self.engines[to].handle_datagram(bytes, None, self.now);
+        self.hear(to);
+        received
+    }
+
+    /// Takes what has happened at one of them.
+    pub(super) fn hear(&mut self, to: usize) {
         while let Some(event) = self.engines[to].poll_event() {
             match event {
                 Event::Deliver { buffer, .. } => {
@@ -85,11 +101,10 @@ impl Pair {
                 _ => {}
             }
         }
-        received
     }
 
     /// Lets all arrive, there and back, until nobody has anything to say.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             let mut busy = false;
             for from in [0, 1] {
@@ -105,7 +120,7 @@ impl Pair {
     }
 
     /// What an engine has believed: everything but the counts of what it dropped.
-    fn believed(&self, at: usize) -> u64 {
+    pub(super) fn believed(&self, at: usize) -> u64 {
         let counters = self.engines[at].counters();
         let dropped = counters.num_short_recvs
             + counters.num_version_recvs
@@ -119,7 +134,7 @@ impl Pair {
 }
 
 /// Messages of all kinds and lengths in both directions.
-fn after_a_talk() -> Pair {
+pub(super) fn after_a_talk() -> Pair {
     let mut pair = Pair::new();
     for round in 0..20_u8 {
         pair.send(0, &[round; 8]);

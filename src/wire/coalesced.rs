@@ -44,7 +44,7 @@ mod tests {
     fn packets_are_found_one_behind_the_other() {
         let fragments = [&b"first"[..], b"", b"and the third"].map(|text| packet(None, Body::Fragment, text));
         let last = packet(None, Body::Ack(Default::default()), b"");
-        let datagram = [&fragments[..], &[last.clone()]].concat().concat();
+        let datagram = [&fragments.concat()[..], &last].concat();
         let mut rest = &datagram[..];
         for fragment in &fragments {
             let (first, others) = rest.split_at(first_len(rest));

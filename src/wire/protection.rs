@@ -86,7 +86,9 @@ impl Secret {
         self.expand(&info, &mut bytes)?;
         let (key, iv) = bytes.split_first_chunk::<AES_KEY_LEN>()?;
         let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).ok()?);
-        Some(PacketKey { key, iv: *iv.first_chunk()? })
+        let mut wide = [0; 16];
+        wide.iter_mut().zip(iv).for_each(|(to, from)| *to = *from);
+        Some(PacketKey { key, iv: u128::from_le_bytes(wide) })
     }
 
     /// A number that follows from the secret and tells nothing about it.
@@ -110,7 +112,9 @@ impl fmt::Debug for Secret {
 /// The key of a sender's packets in one phase.
 pub struct PacketKey {
     key: LessSafeKey,
-    iv: [u8; NONCE_LEN],
+    /// Its bytes, of which the last eight are XORed with the number: one value, since bytes that are written one by
+    /// one cannot be read together at once.
+    iv: u128,
 }
 
 impl fmt::Debug for PacketKey {
@@ -121,11 +125,9 @@ impl fmt::Debug for PacketKey {
 
 impl PacketKey {
     fn nonce(&self, number: u64) -> Nonce {
-        let mut nonce = self.iv;
-        for (byte, part) in nonce[NONCE_LEN - 8..].iter_mut().zip(number.to_be_bytes()) {
-            *byte ^= part;
-        }
-        Nonce::assume_unique_for_key(nonce)
+        let nonce = self.iv ^ u128::from(number.swap_bytes()) << ((NONCE_LEN - 8) * 8);
+        let bytes = nonce.to_le_bytes();
+        Nonce::assume_unique_for_key(std::array::from_fn(|at| bytes[at]))
     }
 
     /// Numbers a packet and encrypts it where it is: a header of `header` bytes, the payload, and room for the
@@ -161,6 +163,21 @@ impl PacketKey {
         to.copy_from_slice(payload);
         self.key.open_in_place_separate_tag(nonce, Aad::from(header), (*tag).into(), to, 0..).is_ok()
     }
+
+    /// Decrypts a packet where it is: a header of `header` bytes, with its number, the payload and the tag. As of
+    /// [`open`](Self::open), where that gives `false` the payload means nothing.
+    pub fn open_in_place(&self, number: u64, header: usize, packet: &mut [u8]) -> bool {
+        let Some((header, rest)) = packet.split_at_mut_checked(header) else { return false };
+        let Some((payload, tag)) = rest.split_last_chunk_mut::<TAG_LEN>() else { return false };
+        let (nonce, aad) = (self.nonce(number), Aad::from(&*header));
+        self.key.open_in_place_separate_tag(nonce, aad, (*tag).into(), payload, 0..).is_ok()
+    }
+}
+
+/// The number that a packet claims to have; `None` if it is too short for one.
+#[inline]
+pub fn number(packet: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*packet.get(NUMBER)?.first_chunk()?))
 }
 
 /// The parts of a protected packet.
@@ -182,8 +199,7 @@ impl<'a> Sealed<'a> {
         let (bytes, payload) = (packet.bytes(), packet.payload());
         let (header, rest) = bytes.split_at_checked(payload.start)?;
         let (payload, rest) = rest.split_at_checked(payload.len())?;
-        let number = u64::from_le_bytes(*header.get(NUMBER)?.first_chunk()?);
-        Some(Self { number, header, payload, tag: rest.first_chunk()? })
+        Some(Self { number: number(header)?, header, payload, tag: rest.first_chunk()? })
     }
 }
 

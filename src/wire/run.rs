@@ -4,10 +4,11 @@
 //! offset alone, and arrives like that where the kernel joins what came together (`UDP_SEGMENT` and
 //! `UDP_GRO` of udp(7)). On the wire there are no runs: each packet stands for itself, with its own tag.
 //! The last one may be shorter, and may ask for an acknowledgement where the others do not; none but the
-//! first says something in `echo`.
+//! first says something in `echo`. Protected packets are runs as well: what differs besides are their numbers.
 //!
 //! Panic contract: as in [`super::usnic`]; nothing here panics, whatever the bytes.
 
+use super::protection::TAG_LEN;
 use super::tagging::RunTagging;
 use super::usnic::{Flags, Header, Kind, MAX_HEADER_LEN, Packet, Repr, Tagging, is_kind};
 
@@ -106,14 +107,36 @@ impl Headers {
     /// Of a packet and `more` that follow it with as much payload as it has, but for the last, which has `last`
     /// bytes and may be flagged. The first is sealed already.
     pub fn write(&mut self, first: &Header, more: usize, last: usize, flags: Flags, tagging: &Tagging) {
+        let (mut model, extension) = (*first, first.extension());
+        followed(model.bytes_mut());
+        let Some(tags) = run_tagging(tagging, &model, extension) else { return };
+        let tag = |steps: &Steps, begin: u64| tags.of(steps.seq, steps.offset, begin >> 8);
+        self.write_each(first, model, more, (last, flags), tag);
+    }
+
+    /// The same of packets that are going to be protected: without tags.
+    pub fn write_untagged(&mut self, first: &Header, more: usize, last: usize, flags: Flags) {
+        let mut model = *first;
+        followed(model.bytes_mut());
+        self.write_each(first, model, more, (last, flags), |_, _| 0);
+    }
+
+    /// `tag` has the steps of each, and the eight bytes that its header begins with.
+    #[inline(always)]
+    fn write_each(
+        &mut self,
+        first: &Header,
+        mut model: Header,
+        more: usize,
+        (last, flags): (usize, Flags),
+        tag: impl Fn(&Steps, u64) -> u64,
+    ) {
         self.bytes.clear();
         self.bytes.extend_from_slice(first);
         self.len = first.len();
-        let (mut next, extension) = (*first, first.extension());
-        let bytes = next.bytes_mut();
-        followed(bytes);
-        let steps = Steps::of(bytes, extension).zip(run_tagging(tagging, bytes, extension));
-        let Some((mut steps, tags)) = steps else { return };
+        let extension = first.extension();
+        let bytes = model.bytes_mut();
+        let Some(mut steps) = Steps::of(bytes, extension) else { return };
         self.payload = steps.payload as usize;
         self.bytes.reserve(more * bytes.len());
         for at in 1..=more {
@@ -125,7 +148,7 @@ impl Headers {
             }
             let Some(begin) = bytes.first_chunk_mut::<16>() else { return };
             let word = u64::from_le_bytes(begin[..8].try_into().unwrap_or_default());
-            begin[TAG..].copy_from_slice(&tags.of(steps.seq, steps.offset, word >> 8).to_le_bytes());
+            begin[TAG..].copy_from_slice(&tag(&steps, word).to_le_bytes());
             self.bytes.extend_from_slice(bytes);
         }
     }
@@ -150,6 +173,8 @@ pub struct Payload<'a> {
     /// From one datagram to the next.
     step: usize,
     header: usize,
+    /// Bytes that each carries but the last.
+    each: usize,
     count: usize,
     len: usize,
 }
@@ -158,7 +183,8 @@ impl<'a> Payload<'a> {
     /// That of one packet.
     #[inline]
     pub const fn one(bytes: &'a [u8]) -> Self {
-        Self { bytes, step: bytes.len(), header: 0, count: 1, len: bytes.len() }
+        let len = bytes.len();
+        Self { bytes, step: len, header: 0, each: len, count: 1, len }
     }
 
     /// Bytes in all.
@@ -182,8 +208,7 @@ impl<'a> Payload<'a> {
     /// The bytes, with where in the whole they belong.
     #[inline]
     pub fn parts(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
-        let Self { bytes, step, header, count, len } = *self;
-        let each = step - header;
+        let Self { bytes, step, header, each, count, len } = *self;
         (0..count).filter_map(move |at| {
             let (start, part) = (at * step + header, each.min(len - at * each));
             bytes.get(start..start + part).map(|part| (at * each, part))
@@ -197,6 +222,8 @@ pub struct Lead<'a> {
     bytes: &'a [u8],
     size: usize,
     header: usize,
+    /// Bytes behind the payload.
+    trailer: usize,
     extension: usize,
     repr: Repr,
 }
@@ -208,6 +235,8 @@ pub struct Joined<'a> {
     /// Bytes of a datagram.
     size: usize,
     header: usize,
+    /// Bytes behind the payload of each.
+    trailer: usize,
     /// Where in the header the extension begins.
     extension: usize,
     count: usize,
@@ -224,11 +253,12 @@ impl<'a> Lead<'a> {
         let packet = Packet::parse(bytes.get(..size)?).ok()?;
         let repr = packet.repr;
         let (header, extension) = (packet.payload().start, packet.extension());
-        let fills = header + usize::from(repr.length) == size && repr.length > 0;
-        if !is_piece(repr.body.kind()) || repr.flags.has(Flags::PROTECTED) || !fills {
+        let trailer = if repr.flags.has(Flags::PROTECTED) { TAG_LEN } else { 0 };
+        let fills = header + usize::from(repr.length) + trailer == size && repr.length > 0;
+        if !is_piece(repr.body.kind()) || !fills {
             return None;
         }
-        Some(Self { bytes, size, header, extension, repr })
+        Some(Self { bytes, size, header, trailer, extension, repr })
     }
 
     /// What it says.
@@ -237,10 +267,22 @@ impl<'a> Lead<'a> {
         &self.repr
     }
 
+    /// Bytes of the header of each.
+    #[inline]
+    pub const fn header(&self) -> usize {
+        self.header
+    }
+
+    /// It and the next ones, `count` in all, of which is known that they are a run.
+    pub const fn together(self, count: usize, asks: bool) -> Joined<'a> {
+        let Self { bytes, size, header, trailer, extension, repr } = self;
+        Joined { bytes, size, header, trailer, extension, count, first: repr, asks }
+    }
+
     /// The packets at the front that are a run, if there are at least two. Whether they are genuine,
-    /// [`Joined::genuine`] says.
+    /// [`Joined::genuine`] says, or of protected ones their key.
     pub fn run(self) -> Option<Joined<'a>> {
-        let Self { bytes, size, header, extension, repr } = self;
+        let Self { bytes, size, header, trailer, extension, repr } = self;
         let (first, rest) = bytes.split_at_checked(size)?;
         let mut model = [0; MAX_HEADER_LEN];
         let model = model.get_mut(..header)?;
@@ -249,12 +291,13 @@ impl<'a> Lead<'a> {
         let mut steps = Steps::of(model, extension)?;
         let (mut count, mut asks) = (1, repr.flags.has(Flags::ASKS));
         for datagram in rest.chunks(size).take(LONGEST - 1) {
-            let Some(next) = datagram.get(..header).filter(|_| datagram.len() > header) else { break };
+            let bare = header + trailer;
+            let Some(next) = datagram.get(..header).filter(|_| datagram.len() > bare) else { break };
             #[cfg(test)]
             tests::COMPARED.with(|compared| compared.set(compared.get() + 1));
             steps.step();
             steps.put(model, extension);
-            let length = ((datagram.len() - header) as u16).to_le_bytes();
+            let length = ((datagram.len() - bare) as u16).to_le_bytes();
             // INVARIANT: `model` and `next` are of one length, that of the header.
             let is_next = next[LENGTH..LENGTH + 2] == length
                 && next[..FLAGS] == model[..FLAGS]
@@ -271,7 +314,7 @@ impl<'a> Lead<'a> {
                 break;
             }
         }
-        (count > 1).then_some(Joined { bytes, size, header, extension, count, first: repr, asks })
+        (count > 1).then_some(Joined { bytes, size, header, trailer, extension, count, first: repr, asks })
     }
 }
 
@@ -314,8 +357,15 @@ impl<'a> Joined<'a> {
     /// What they carry.
     #[inline]
     pub fn payload(&self) -> Payload<'a> {
-        let len = self.bytes.len().min(self.count * self.size) - self.count * self.header;
-        Payload { bytes: self.bytes, step: self.size, header: self.header, count: self.count, len }
+        let &Self { size, header, trailer, count, .. } = self;
+        let bare = header + trailer;
+        let len = self.bytes.len().min(count * size) - count * bare;
+        Payload { bytes: self.bytes, step: size, header, each: size - bare, count, len }
+    }
+
+    /// The datagrams.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.size).take(self.count)
     }
 }
 

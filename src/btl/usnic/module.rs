@@ -1,5 +1,7 @@
 //! One module: one engine over one link.
 
+mod outgoing;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +16,10 @@ use crate::btl::{Lent, Sending};
 use crate::config;
 use crate::engine::{
     self, AWAY, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant,
-    LiveCounters, Peer, PeerFacts, Received, Registration, Transmit,
+    LiveCounters, Peer, PeerFacts, Received, Registration,
 };
 use crate::error::{Error, Result, say};
-use crate::link::{AddressId, Arrivals, Clock, Datagram, Inbox, Link, place};
+use crate::link::{Arrivals, Clock, Datagram, Inbox, Link, place};
 use crate::sync::EngineCell;
 use crate::wire::coalesced::first_len;
 use crate::wire::modex::{self, Address, Protection};
@@ -572,6 +574,14 @@ impl State {
             self.looked = now;
             let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
             let arrived = arrived.map(Instant::from_nanos);
+            if self.engine.is_protected() {
+                let (handled, received) = protected::receive(&mut self.engine, &mut self.inbox, arrived, now);
+                self.handled += handled;
+                match received {
+                    Some((received, datagram)) => return Work::of(received, datagram),
+                    None => continue,
+                }
+            }
             let mut alone = joined.get(..size).unwrap_or(joined);
             if joined.len() > alone.len() {
                 let taken = self.engine.handle_run(joined, size, arrived, now);
@@ -651,83 +661,5 @@ impl State {
             || self.again.is_some()
             || self.engine.has_events()
             || self.engine.owes()
-    }
-
-    /// Hands to the link what the engine wants sent.
-    fn transmit(&mut self, mut now: Instant) {
-        let (mut posted, mut bytes) = (false, 0);
-        while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
-            if self.engine.is_protected() {
-                let Self { engine, link, routes, arrivals, .. } = self;
-                protected::transmit(datagram, engine, link.as_mut(), routes, arrivals, now);
-                posted = true;
-                break;
-            }
-            let Some((to, pieces)) = self.aim(&datagram) else { continue };
-            posted = true;
-            if datagram.following > 0 {
-                let headers = self.engine.headers();
-                self.link.post_run(datagram.channel, to, headers.bytes(), headers.payload(), pieces);
-            } else {
-                let pieces = if datagram.pieces[1].is_some() { &pieces[..] } else { &pieces[..1] };
-                if !self.link.post(datagram.channel, to, &datagram.header, pieces) {
-                    self.link.flush();
-                    // That took time; what leaves after it says when it left.
-                    now = Instant::from_nanos(self.arrivals.now());
-                    // A datagram that finds no room now is as good as lost, and is sent again as such.
-                    self.link.post(datagram.channel, to, &datagram.header, pieces);
-                }
-            }
-            let len = datagram.len();
-            bytes += len;
-            // Another one like this would need a message of its own.
-            if bytes + len / (1 + datagram.following) > AT_ONCE {
-                self.link.flush();
-                (bytes, now) = (0, Instant::from_nanos(self.arrivals.now()));
-            }
-        }
-        if posted {
-            self.note_use(now);
-            self.link.flush();
-        }
-    }
-
-    /// Hands one short datagram to the network.
-    #[inline]
-    fn hand_over(&mut self, datagram: &Transmit<Lent>, now: Instant) {
-        let Some((to, pieces)) = self.aim(datagram) else { return };
-        self.note_use(now);
-        self.link.send(datagram.channel, to, &datagram.header, &pieces);
-    }
-
-    /// The same for a fragment that the engine has copied.
-    #[inline]
-    fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
-        let Some(to) = self.routes.find(endpoint).map(|route| route.to) else { return };
-        self.note_use(now);
-        self.copies += 1;
-        // The first leaves at once: mostly there is no other.
-        let waits = self.copies > 1 && self.link.coalesce(to, &self.short, now.nanos());
-        if !waits {
-            self.link.send(Channel::Priority, to, &self.short, &[]);
-        }
-    }
-
-    #[inline]
-    fn note_use(&mut self, now: Instant) {
-        (self.busy_until, self.is_quiet) = (now.plus(BUSY), false);
-    }
-
-    /// Where a datagram goes, and what it carries.
-    #[inline]
-    fn aim(&self, datagram: &Transmit<Lent>) -> Option<(AddressId, [Lent; 2])> {
-        let to = self.routes.find(datagram.endpoint)?.to;
-        let mut pieces = [Lent::EMPTY; 2];
-        for (slot, piece) in pieces.iter_mut().zip(&datagram.pieces) {
-            if let Some(piece) = piece {
-                *slot = piece.memory.slice(piece.offset, piece.len);
-            }
-        }
-        Some((to, pieces))
     }
 }

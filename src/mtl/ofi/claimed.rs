@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::body::{Op, Seen};
+use super::body::{Lent, Op, Seen};
 use super::unexpected::{Bytes, MessageKey, NO_MESSAGE, Peeked, Queue};
 use super::{Body, Ofi, counters};
 use crate::error::Result;
@@ -41,7 +41,6 @@ impl<H: Upcalls> Unfetched<H> {
 impl<H: Upcalls> Queue<H> {
     /// Begins to bring a message here.
     pub(super) fn fetch(&mut self, key: MessageKey, context: usize, mut operation: Op<H>, seen: &Seen) {
-        counters::TAKEN_OVER.add(1);
         counters::COPIED_RECEIVES.add(1);
         counters::COPIED_BYTES.add(seen.len as u64);
         *operation = Body::Fetch { message: key };
@@ -143,18 +142,29 @@ impl<H: Upcalls> Ofi<H> {
         if let Some(found) = found {
             self.hand_over::<L>(found);
         }
-        let Some((Claimed { mut operation, comm, context, seen }, receive)) = claimed else { return Ok(()) };
-        let source = seen.envelope::<L>().source;
-        let from = if L::DIRECTED { self.address(comm, source, 0)? } else { Address::ANY };
+        if let Some((claimed, receive)) = claimed {
+            self.receive_claimed::<L>(claimed, receive);
+        }
+        Ok(())
+    }
+
+    /// Receives what only the operation that claimed it can receive.
+    pub(super) fn receive_claimed<L: Layout>(&self, claimed: Claimed<H>, receive: Lent<H>) {
+        let Claimed { mut operation, comm, context, seen } = claimed;
         operation.adopt(receive);
         self.land(&mut operation);
         *operation = Body::Claimed { comm, seen };
+        let source = seen.envelope::<L>().source;
+        let from = if L::DIRECTED { self.address(comm, source, 0) } else { Ok(Address::ANY) };
+        let Ok(from) = from else {
+            let seen = Seen { ended: Err(sys::FI_EHOSTUNREACH as i32), len: 0, ..seen };
+            return self.failed_with::<L>(context, operation, comm, Outcome::Failed, seen);
+        };
         let want = Pattern { bits: seen.bits & !L::SYNC, ignore: L::SYNC };
         let unfetched = Unfetched { operation, context, from, want };
         self.unexpected.queue.with(|queue| queue.unfetched.push_back(unfetched));
         // Where there is no room now, what makes some may come later in the same thread.
         self.fetch_rest::<L>();
-        Ok(())
     }
 }
 

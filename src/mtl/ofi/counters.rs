@@ -38,9 +38,13 @@ pub(super) static FAILED: Counter = Counter::new(
     c"failed",
     c"Operations that the provider reported as failed, other than truncated or cancelled ones",
 );
+pub(super) static DROPPED: Counter = Counter::new(
+    c"dropped",
+    c"Answers to synchronous sends and announcements of communicators that were not sent, because their peer has ended",
+);
 
 /// All of them.
-pub(super) static COUNTERS: [&Counter; 11] = [
+pub(super) static COUNTERS: [&Counter; 12] = [
     &RETRIES,
     &COPIED_SENDS,
     &COPIED_RECEIVES,
@@ -52,4 +56,5 @@ pub(super) static COUNTERS: [&Counter; 11] = [
     &TAKEN_OVER,
     &TRUNCATED,
     &FAILED,
+    &DROPPED,
 ];

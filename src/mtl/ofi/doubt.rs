@@ -11,6 +11,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::fabric::Address;
+
 /// Nanoseconds from one question to the next, while the answer is a refusal.
 const PAUSE: u64 = 1_000_000_000;
 /// The most, when it is another: each is a connection that the peer finds when it looks.
@@ -56,6 +58,38 @@ impl Doubt {
             (self.refusals, self.pause) = (0, (self.pause * 2).min(LONGEST_PAUSE));
         }
         self.refusals >= ENOUGH
+    }
+}
+
+/// What is thought of peers to which something is owed, that is put off.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    of: Vec<(Address, Doubt)>,
+}
+
+impl Doubts {
+    /// Something for the peer is put off; true when it is time to ask about it.
+    pub(super) fn put_off(&mut self, peer: Address, now: u64) -> bool {
+        match self.of.iter_mut().find(|(of, _)| *of == peer) {
+            Some((_, doubt)) => doubt.is_due(now),
+            None => {
+                let mut doubt = Doubt::new();
+                let _not_yet = doubt.is_due(now);
+                self.of.push((peer, doubt));
+                false
+            }
+        }
+    }
+
+    /// Takes note of an answer; true when the peer is gone.
+    pub(super) fn note(&mut self, peer: Address, is_refused: bool) -> bool {
+        let at = self.of.iter_mut().position(|(of, doubt)| *of == peer && doubt.note(is_refused));
+        at.map(|at| self.of.swap_remove(at)).is_some()
+    }
+
+    /// Nothing is put off any more.
+    pub(super) fn clear(&mut self) {
+        self.of.clear();
     }
 }
 

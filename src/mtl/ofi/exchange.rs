@@ -86,7 +86,7 @@ impl<H: Upcalls> Exchange<H> {
     }
 
     /// A communicator that the host has not freed yet.
-    fn comm(&self, comm: CommKey) -> Option<H::Comm> {
+    pub(super) fn comm(&self, comm: CommKey) -> Option<H::Comm> {
         self.state.with(|state| state.entry(comm).map(|entry| entry.comm))
     }
 }

@@ -10,9 +10,9 @@
 //!
 //! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
 //! `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device` messages in device
-//! memory; `doubt` peers that cannot be reached; `unexpected` messages that the provider cannot keep, `claimed`
-//! those that only one operation can receive, `waiting` receives that it has no room for; `exchange`
-//! communicators without a common short id.
+//! memory; `owed` what goes out later, `doubt` peers that cannot be reached; `unexpected` messages that the
+//! provider cannot keep, `claimed` those that only one operation can receive, `waiting` receives that it has no
+//! room for, `line` those of answers among them; `exchange` communicators without a common short id.
 
 mod answer;
 mod body;
@@ -23,7 +23,9 @@ mod doubt;
 mod exchange;
 #[cfg(test)]
 mod fake;
+mod line;
 mod matcher;
+mod owed;
 mod probe;
 mod receive;
 mod select;
@@ -47,15 +49,18 @@ use crate::config;
 use crate::error::{Error, Result};
 use crate::fabric::{
     Address, AddressVector, Alone, Bar, Completion, Context, Domain, Endpoint, Fabric, Failure, Id, InfoList,
-    Pause, Payload, Pool, PostError, Ready, Trouble, Unposted, sys,
+    Pause, Pool, PostError, Ready, Trouble, Unposted, sys,
 };
+use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Progress, Request, Upcalls};
 use crate::sync::{Bars, EngineCell};
 use crate::wire::tag::Layout;
 use answer::Answers;
 use body::{Failed, Op};
 use device::Reach;
+use doubt::Doubts;
 use exchange::Exchange;
+use owed::Outgoing;
 use unexpected::Unexpected;
 
 /// An open endpoint and all that hangs on it.
@@ -85,21 +90,15 @@ pub struct Ofi<H: Upcalls> {
     is_tcp: bool,
     /// Peers that have ended, as sends to them have found.
     gone: EngineCell<Vec<Address>>,
+    /// Peers that what is owed to them cannot reach.
+    doubts: EngineCell<Doubts>,
+    clock: Clock,
     scalable: bool,
     grouping: bool,
     can_probe: bool,
     /// How the provider reaches device memory, if it does.
     reach: Option<Reach>,
     _info: InfoList,
-}
-
-/// What is owed to a peer, from inside a completion: nothing may wait there.
-#[derive(Clone, Copy)]
-enum Outgoing {
-    /// The answer to a synchronous send.
-    Answer { context: usize, to: Address, bits: u64 },
-    /// What we call a communicator.
-    Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
 /// What keeps receives off the short path ([`Unexpected::long_way`]).
@@ -139,6 +138,8 @@ impl<H: Upcalls> Ofi<H> {
             reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
             gone: EngineCell::new(Vec::new()),
+            doubts: EngineCell::new(Doubts::default()),
+            clock: Clock::new(),
             scalable: config.scalable,
             endpoint,
             addresses,
@@ -185,6 +186,8 @@ impl<H: Upcalls> Ofi<H> {
         self.peers.with(|()| match noted(peer.note()) {
             Some(address) => {
                 peer.set_note(0);
+                // The address may become another's.
+                self.gone.with(|gone| gone.retain(|gone| *gone != address));
                 self.addresses.remove(address)
             }
             None => Ok(()),
@@ -382,45 +385,6 @@ impl<H: Upcalls> Ofi<H> {
             Body::Announce { comm, dest } => {
                 drop(operation);
                 self.announcement_failed(comm, dest);
-            }
-        }
-    }
-
-    #[cold]
-    fn flush_outbox<L: Layout>(&self) {
-        let waiting = self.outbox.with(|outbox| {
-            self.deferred.set(false, Ordering::Relaxed);
-            std::mem::take(outbox)
-        });
-        for outgoing in waiting {
-            self.dispatch_out::<L>(outgoing);
-        }
-    }
-
-    /// Sends what is owed, now or as soon as the provider takes it.
-    fn dispatch_out<L: Layout>(&self, outgoing: Outgoing) {
-        let posted = match outgoing {
-            Outgoing::Answer { context, to, bits } => {
-                self.context(context).inject(Payload::EMPTY, to, bits, None)
-            }
-            Outgoing::Announcement { comm, dest, asks } => self.post_announcement::<L>(comm, dest, asks),
-        };
-        match (posted, outgoing) {
-            (Ok(()), _) => {}
-            (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
-                self.deferred.set(true, Ordering::Relaxed);
-                outbox.push(outgoing);
-            }),
-            (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {
-                H::notice(
-                    "provider failed",
-                    &format!(
-                        "the provider refused the answer to a synchronous send (libfabric error {code}); the sender will wait for it"
-                    ),
-                );
-            }
-            (Err(PostError::Refused(_)), Outgoing::Announcement { comm, dest, .. }) => {
-                self.announcement_failed(comm, dest)
             }
         }
     }

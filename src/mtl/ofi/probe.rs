@@ -7,7 +7,7 @@ use super::unexpected::{Peeked, Sight};
 use super::{Body, LONG_WAY, Ofi, counters, envelope};
 use crate::error::{Error, Result};
 use crate::fabric::{
-    Address, Completion, Failure, Id, Late, Pause, Peek, PostError, Trouble, Unposted, Wanted, sys,
+    Address, Completion, Failure, Id, Late, Pause, Peek, Post, PostError, Trouble, Unposted, Wanted, sys,
 };
 use crate::mtl::{Claim, Communicator, Envelope, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
@@ -185,6 +185,7 @@ impl<H: Upcalls> Ofi<H> {
         }
         match self.look_first::<L>(comm, source, want, true) {
             Sight::Later => Ok(None),
+            Sight::AskProvider if self.unexpected.needed => self.claim_and_fetch::<L>(comm, source, want),
             Sight::AskProvider => {
                 let (peeked, error) = match self.peek_past_waiting::<L>(comm, source, want, true) {
                     Ok(peeked) => (peeked, None),
@@ -197,6 +198,26 @@ impl<H: Upcalls> Ofi<H> {
             }
             Sight::Seen(envelope, message) => Ok(Some(Claim { message, envelope })),
         }
+    }
+
+    /// Claims a message, and brings it here before any receive is posted: that would make the provider forget
+    /// who has claimed it ([`unexpected`](super::unexpected)).
+    fn claim_and_fetch<L: Layout>(
+        &self,
+        comm: H::Comm,
+        source: Selector,
+        want: Pattern,
+    ) -> Result<Option<Claim>> {
+        let peeked = self.peek_past_waiting::<L>(comm, source, want, true);
+        let claimed = peeked.map(|peeked| {
+            peeked.map(|peeked| {
+                let envelope = peeked.seen.envelope::<L>();
+                Claim { message: self.fetch_claimed(peeked, comm), envelope }
+            })
+        });
+        self.fetch_rest::<L>();
+        self.taken_over();
+        claimed
     }
 
     /// Looks among the messages that lie here.
@@ -241,24 +262,24 @@ impl<H: Upcalls> Ofi<H> {
         let from =
             if L::DIRECTED && !source.is_any() { self.address(comm, source.0, 0)? } else { Address::ANY };
         counters::PROBES.add(1);
-        self.ask::<L>(context, from, want, claim, self.pool.take(Body::Wait(Seen::NOTHING)))
+        self.ask::<L>(context, |operation| {
+            self.context(context).peek(from, want.bits, want.ignore, claim, operation)
+        })
     }
 
-    /// Asks the provider, and waits for its answer.
+    /// Asks the provider with `peek`, again while it puts that off, and waits for its answer.
     #[inline]
     pub(super) fn ask<L: Layout>(
         &self,
         context: usize,
-        from: Address,
-        want: Pattern,
-        claim: bool,
-        mut operation: Op<H>,
+        peek: impl Fn(Op<H>) -> Post<Body<H>>,
     ) -> Result<Option<Peeked<H>>> {
+        #[cfg(test)]
+        self.unexpected.asked.fetch_add(1, Ordering::Relaxed);
+        let mut operation = self.pool.take(Body::Wait(Seen::NOTHING));
         let which = operation.id();
         let mut spins = 0;
-        while let Err(Unposted { given, error }) =
-            self.context(context).peek(from, want.bits, want.ignore, claim, operation)
-        {
+        while let Err(Unposted { given, error }) = peek(operation) {
             operation = given;
             match error {
                 PostError::TryAgain => self.turn::<L>(&mut spins),

@@ -186,18 +186,17 @@ impl<H: Upcalls> Ofi<H> {
                 Err(Unposted { given: again, error: PostError::TryAgain }) => given = again,
                 Err(Unposted { given, error }) => return Err((Error::from(error), given)),
             }
-            if doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target)) {
+            if doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target.comm, target.dest)) {
                 if !was_gone {
-                    self.lose(target);
+                    self.lose(target.to, target.dest);
                 }
                 return Err((Error::Unreachable, given));
             }
         }
     }
 
-    fn lose(&self, target: Target<H>) {
-        self.gone.with(|gone| gone.push(target.to));
-        let rank = target.dest;
+    pub(super) fn lose(&self, to: Address, rank: i32) {
+        self.gone.with(|gone| gone.push(to));
         H::notice(
             "peer unreachable",
             &format!("rank {rank} has ended: nobody has listened at its address for half a minute"),
@@ -205,8 +204,8 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     /// Whether nobody listens at the peer's address.
-    fn is_refused(target: Target<H>) -> bool {
-        let name = target.comm.peer(target.dest).and_then(Peer::published);
+    pub(super) fn is_refused(comm: H::Comm, dest: i32) -> bool {
+        let name = comm.peer(dest).and_then(Peer::published);
         name.is_ok_and(|name| doubt::is_refused(&name))
     }
 
@@ -244,18 +243,12 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Posts the receive of the answer to a synchronous send. It must be there before the answer, where that would
-    /// stand in the way of messages; else it may wait for room while the message goes out.
+    /// Posts the receive of the answer to a synchronous send, or lets it wait while the message goes out.
     fn await_answer<L: Layout>(&self, target: Target<H>) -> Result<AnswerKey> {
         counters::SYNCHRONOUS_SENDS.add(1);
         let bits = L::ack(target.bits, target.dest);
         let (answer, receive) = self.answers.begin(&self.pool, target.context);
-        let context = self.context(target.context);
-        let posted = if self.unexpected.needed {
-            self.post::<L, _, _>(receive, |receive| context.recv(target.to, bits, 0, receive))
-        } else {
-            self.post_answer(target.context, target.to, bits, receive)
-        };
+        let posted = self.post_answer(target.context, target.to, bits, receive);
         posted.map(|()| answer).map_err(|(error, _)| {
             self.answers.abandon(answer);
             error

@@ -1,12 +1,15 @@
 //! The transport over a real provider of libfabric: one rank that sends to itself.
 
+mod claims;
+mod loss;
+
 use super::fake::{Comm, Fake, job, log};
 use super::*;
 use crate::config::{self, NameList, ProgressMode, TagMode};
 use crate::fabric::fake::{self, Buffer, Host};
 use crate::fabric::{AtOnce, Library};
 use crate::mtl::Envelope;
-use crate::wire::tag::{One, Pattern, Selector};
+use crate::wire::tag::{One, Selector};
 
 const WORLD: Comm = Comm { id: 3, rank: 0, global: true };
 const ANYBODY: Selector = Selector::ANY;
@@ -329,13 +332,11 @@ fn probes_do_not_keep_messages_from_being_taken_over() {
 fn no_receive_takes_the_place_of_a_claimed_message() {
     let Some(ofi) = open() else { return };
     isend(&ofi, &[3; 8], 7, false);
-    let operation = ofi.pool.take(Body::Wait(Seen::NOTHING));
-    let want = Pattern { bits: One::send(WORLD.id, 0, 7), ignore: 0 };
+    let bits = One::send(WORLD.id, 0, 7);
     let mut found = None;
-    let mut operation = Some(operation);
     until(&ofi, || {
-        let operation = operation.take().unwrap_or_else(|| ofi.pool.take(Body::Wait(Seen::NOTHING)));
-        found = ofi.ask::<One>(0, Address::ANY, want, true, operation).expect("asked");
+        let peek = |operation| ofi.endpoint.first().peek(Address::ANY, bits, 0, true, operation);
+        found = ofi.ask::<One>(0, peek).expect("asked");
         found.is_some()
     });
     ofi.unexpected.queue.with(|queue| {

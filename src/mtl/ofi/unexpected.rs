@@ -4,7 +4,16 @@
 //! per peer, and then reads no further from that peer: a message that a receive waits for stays
 //! unseen behind them, and the job hangs. So when nothing completes for a while, what is unexpected
 //! is claimed from the provider and kept here, and later receives look here first. Messages that a
-//! matched probe has claimed and nobody has received yet stand in the way too, and come here as well.
+//! matched probe claims would stand in the way too, and come here as well.
+//!
+//! Other providers keep any number, and there messages are taken over only while receives wait for room
+//! ([`waiting`](super::waiting)): they are claimed, and stay there until they are matched. Then they go where their
+//! receive wants them. Nothing of them is copied here, however many and long they are.
+//!
+//! `net` of libfabric 1.17 also forgets who has claimed a short message that it reads no further than, once any receive
+//! is posted: it then stores the message, without the name of the claim, and nobody can receive it any more
+//! (`tests::claims`). So between the claim of a message and its receive nothing is posted
+//! there: what a matched probe claims is brought here at once, and receives of answers to synchronous sends wait too.
 //!
 //! INVARIANT: what lies here is older than anything that the provider holds from the same peer, and
 //! nothing here matches a receive that the provider has. To keep that, no receive is posted and no
@@ -16,8 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::body::{Lent, Op, Seen};
 use super::claimed::{Claimed, Unfetched};
+use super::line::Line;
 use super::waiting::Posting;
-use super::{Body, Ofi, counters};
+use super::{Ofi, counters};
 use crate::error::{Error, Result};
 use crate::fabric::{Address, Bar, Id, Info};
 use crate::mtl::{Envelope, Outcome, Request, Upcalls};
@@ -62,6 +72,9 @@ pub(super) struct Unexpected<H: Upcalls> {
     patience: AtomicU32,
     /// Probes that the provider is answering: nothing is taken over meanwhile.
     pub(super) probes: AtomicU32,
+    /// Questions put to the provider off the short path.
+    #[cfg(test)]
+    pub(super) asked: AtomicU32,
     pub(super) queue: EngineCell<Queue<H>>,
 }
 
@@ -78,7 +91,7 @@ pub(super) struct Queue<H: Upcalls> {
     /// Claimed by matched probes, and still in the provider.
     pub(super) claimed: BTreeMap<MessageKey, Claimed<H>>,
     /// Receives of answers that wait, in order.
-    pub(super) answers: VecDeque<Posting<H>>,
+    pub(super) answers: Line<H>,
     /// Receives that wait, in order.
     pub(super) waiting: VecDeque<Posting<H>>,
     /// Claimed, while the provider has no room to receive them. They go before all that waits: nobody else can
@@ -93,12 +106,14 @@ pub(super) struct Message<H: Upcalls> {
     seen: Seen,
     /// Where it was sent; known once it is matched.
     comm: Option<H::Comm>,
-    bytes: Bytes,
+    bytes: Bytes<H>,
     /// What it was matched with.
     receive: Option<Lent<H>>,
 }
 
-pub(super) enum Bytes {
+pub(super) enum Bytes<H: Upcalls> {
+    /// In the provider, which this operation and its context get them from.
+    There(Op<H>, usize),
     OnTheirWay,
     Here(Box<[u8]>),
     Lost,
@@ -114,7 +129,8 @@ pub(super) struct Found<H: Upcalls> {
 pub(super) enum Sight {
     /// Nothing may be said now.
     Later,
-    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards.
+    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards, or, where a message is to be
+    /// claimed from a provider that keeps few, [`Ofi::taken_over`].
     AskProvider,
     /// A message.
     Seen(Envelope, MessageKey),
@@ -147,6 +163,8 @@ impl<H: Upcalls> Unexpected<H> {
             idle: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
             probes: AtomicU32::new(0),
+            #[cfg(test)]
+            asked: AtomicU32::new(0),
             queue: EngineCell::new(Queue::new()),
         }
     }
@@ -200,7 +218,7 @@ impl<H: Upcalls> Queue<H> {
             messages: BTreeMap::new(),
             matched: BTreeMap::new(),
             claimed: BTreeMap::new(),
-            answers: VecDeque::new(),
+            answers: Line::new(),
             waiting: VecDeque::new(),
             unfetched: VecDeque::new(),
             reserve: None,
@@ -215,6 +233,18 @@ impl<H: Upcalls> Queue<H> {
     /// Whether messages lie here that a receive could match.
     pub(super) fn has_messages(&self) -> bool {
         !self.messages.is_empty()
+    }
+
+    /// Messages that lie here unmatched or claimed, and bytes of them that are here or on their way.
+    #[cfg(test)]
+    pub(super) fn lies_here(&self) -> (usize, usize) {
+        let all = || self.messages.values().chain(self.matched.values());
+        let copied = |message: &Message<H>| match &message.bytes {
+            Bytes::There(..) | Bytes::Lost => 0,
+            Bytes::OnTheirWay => message.seen.len,
+            Bytes::Here(bytes) => bytes.len(),
+        };
+        (all().count(), all().map(copied).sum())
     }
 
     /// Whether claimed messages wait for room.
@@ -244,7 +274,7 @@ impl<H: Upcalls> Queue<H> {
         self.messages.iter().find(|(_, message)| matches(&message.seen)).map(|(key, _)| *key)
     }
 
-    /// Matches a message with a receive. They come back if the bytes are here.
+    /// Matches a message with a receive. They come back unless the bytes are on their way.
     pub(super) fn match_up(&mut self, key: MessageKey, comm: H::Comm, receive: Lent<H>) -> Option<Found<H>> {
         let mut message = self.messages.remove(&key)?;
         message.comm = Some(comm);
@@ -256,7 +286,7 @@ impl<H: Upcalls> Queue<H> {
         Some(Found { message, receive })
     }
 
-    /// A claimed message is received now, if its bytes are here, or as soon as they are.
+    /// A claimed message is received now, or as soon as its bytes are here, if they are on their way.
     pub(super) fn receive(&mut self, key: MessageKey, receive: Lent<H>) -> Result<Option<Found<H>>> {
         let message = self.matched.get_mut(&key).filter(|message| message.receive.is_none());
         let message = message.ok_or(Error::NotFound)?;
@@ -269,7 +299,7 @@ impl<H: Upcalls> Queue<H> {
     }
 
     /// The bytes of a message have arrived, or never will. It comes back if a receive waits for it.
-    pub(super) fn arrived(&mut self, key: MessageKey, bytes: Bytes) -> Option<Found<H>> {
+    pub(super) fn arrived(&mut self, key: MessageKey, bytes: Bytes<H>) -> Option<Found<H>> {
         if let Some(message) = self.messages.get_mut(&key) {
             message.bytes = bytes;
             return None;
@@ -295,7 +325,13 @@ impl<H: Upcalls> Ofi<H> {
                 return Sight::Later;
             }
             let Some(key) = queue.find::<L>(want, source) else {
-                self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                if claim && self.unexpected.needed {
+                    queue.taking_over = true;
+                    // SYNC POINT: probes (as in `take_over`): no receive goes past from here on
+                    self.unexpected.long_way.set(true, Ordering::SeqCst);
+                } else {
+                    self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                }
                 return Sight::AskProvider;
             };
             let envelope = queue.messages[&key].seen.envelope::<L>();
@@ -321,6 +357,20 @@ impl<H: Upcalls> Ofi<H> {
         self.unexpected.queue.with(|queue| queue.claim(peeked, comm))
     }
 
+    /// Notes what a matched probe claimed in a provider that keeps few messages, and is to be brought here. Only while
+    /// messages are taken over.
+    pub(super) fn fetch_claimed(&self, peeked: Peeked<H>, comm: H::Comm) -> MessageKey {
+        let Peeked { operation, context, seen } = peeked;
+        self.unexpected.queue.with(|queue| {
+            let key = queue.next();
+            let message = Message { seen, comm: Some(comm), bytes: Bytes::OnTheirWay, receive: None };
+            queue.matched.insert(key, message);
+            counters::TAKEN_OVER.add(1);
+            queue.fetch(key, context, operation, &seen);
+            key
+        })
+    }
+
     /// Takes over what is unexpected, so that the provider reads on.
     #[cold]
     pub(super) fn take_over<L: Layout>(&self) {
@@ -340,11 +390,6 @@ impl<H: Upcalls> Ofi<H> {
                 return false;
             }
             queue.taking_over = true;
-            for (key, Claimed { operation, comm, context, seen }) in std::mem::take(&mut queue.claimed) {
-                let message = Message { seen, comm: Some(comm), bytes: Bytes::OnTheirWay, receive: None };
-                queue.matched.insert(key, message);
-                queue.fetch(key, context, operation, &seen);
-            }
             true
         });
         if !begun {
@@ -368,31 +413,47 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Takes one message over; false when there is none.
     pub(super) fn take_one<L: Layout>(&self, context: usize) -> bool {
-        let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-        // Whose answer it is that lies here cannot be told in every layout; where none stands in the way of messages
-        // they stay in the provider, and are asked for by their sender.
-        let answers = if self.unexpected.needed { 0 } else { L::ACK };
-        let every = Pattern { bits: 0, ignore: self.unexpected.every_bit & !answers };
-        let Ok(Some(Peeked { operation, seen, .. })) =
-            self.ask::<L>(context, Address::ANY, every, true, operation)
-        else {
+        // Whose answer it is that lies here cannot be told in every layout. Where none stands in the way of messages
+        // they stay in the provider, and are asked for by their sender; so they do while receives of answers wait.
+        let peek = |operation| {
+            self.unexpected.queue.with(|queue| {
+                let answers = if self.unexpected.needed && queue.answers.is_empty() { 0 } else { L::ACK };
+                let ignore = self.unexpected.every_bit & !answers;
+                self.context(context).peek(Address::ANY, 0, ignore, true, operation)
+            })
+        };
+        let Ok(Some(Peeked { operation, seen, .. })) = self.ask::<L>(context, peek) else {
             return false;
         };
-        self.unexpected.queue.with(|queue| {
+        let found = self.unexpected.queue.with(|queue| {
             let key = queue.next();
-            let message = Message { seen, comm: None, bytes: Bytes::OnTheirWay, receive: None };
-            queue.messages.insert(key, message);
-            queue.fetch(key, context, operation, &seen);
-            queue.offer::<L>(key, &seen);
+            counters::TAKEN_OVER.add(1);
+            let bytes = if self.unexpected.needed {
+                queue.fetch(key, context, operation, &seen);
+                Bytes::OnTheirWay
+            } else {
+                Bytes::There(operation, context)
+            };
+            queue.messages.insert(key, Message { seen, comm: None, bytes, receive: None });
+            queue.offer::<L>(key, &seen)
         });
+        if let Some(found) = found {
+            self.hand_over::<L>(found);
+        }
         self.fetch_rest::<L>();
         true
     }
 
-    /// Ends the receive that a message was matched with.
+    /// Ends the receive that a message was matched with, or lets it have what the provider still holds.
     pub(super) fn hand_over<L: Layout>(&self, found: Found<H>) {
         let Found { message: Message { seen, comm, bytes, .. }, mut receive } = found;
         let envelope = seen.envelope::<L>();
+        let bytes = match (bytes, comm) {
+            (Bytes::There(operation, context), Some(comm)) => {
+                return self.receive_claimed::<L>(Claimed { operation, comm, context, seen }, receive);
+            }
+            (bytes, _) => bytes,
+        };
         if seen.bits & L::SYNC != 0
             && let Some(comm) = comm
         {
@@ -410,7 +471,7 @@ impl<H: Upcalls> Ofi<H> {
                     Outcome::Success
                 }
             }
-            Bytes::Here(_) | Bytes::Lost | Bytes::OnTheirWay => Outcome::Failed,
+            Bytes::There(..) | Bytes::Here(_) | Bytes::Lost | Bytes::OnTheirWay => Outcome::Failed,
         };
         receive.end().received(Envelope { len, ..envelope }, outcome);
     }

@@ -14,7 +14,6 @@
 //! before it waits, and a message for its receive when it is taken over, so that each is looked for once: there
 //! may be thousands of both.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
@@ -51,9 +50,14 @@ impl<H: Upcalls> Posting<H> {
         Envelope { source: self.source.0, tag: self.tag.0, len: 0 }
     }
 
-    /// What the provider is asked for.
-    fn asks_for(&self) -> (usize, Address, Pattern) {
-        (self.context, self.from, self.want)
+    /// What an answer is asked for by.
+    pub(super) fn question(&self) -> (usize, u64, u64) {
+        (self.context, self.want.bits, self.from.0)
+    }
+
+    /// Which operation.
+    pub(super) fn id(&self) -> Id {
+        self.operation.id()
     }
 
     fn accepts<L: Layout>(&self, seen: &Seen) -> bool {
@@ -73,13 +77,21 @@ impl<H: Upcalls> Posting<H> {
 
 impl<H: Upcalls> Queue<H> {
     fn wait(&mut self, posting: Posting<H>, unexpected: &Unexpected<H>) {
-        self.line_of(&posting).push_back(posting);
+        if let Body::Answer { .. } = *posting.operation {
+            self.answers.push_back(posting);
+        } else {
+            self.waiting.push_back(posting);
+        }
         self.show(unexpected);
     }
 
-    /// Where it waits: answers before receives of the host's.
-    fn line_of(&mut self, posting: &Posting<H>) -> &mut VecDeque<Posting<H>> {
-        if let Body::Answer { .. } = *posting.operation { &mut self.answers } else { &mut self.waiting }
+    /// It waits again, before all others of its kind.
+    fn wait_again(&mut self, posting: Posting<H>) {
+        if let Body::Answer { .. } = *posting.operation {
+            self.answers.push_front(posting);
+        } else {
+            self.waiting.push_front(posting);
+        }
     }
 
     /// Whether something waits.
@@ -87,7 +99,7 @@ impl<H: Upcalls> Queue<H> {
         !(self.waiting.is_empty() && self.answers.is_empty())
     }
 
-    /// What is posted next.
+    /// What is posted next: answers before receives of the host's.
     fn next_waiting(&mut self) -> Option<Posting<H>> {
         self.answers.pop_front().or_else(|| self.waiting.pop_front())
     }
@@ -106,15 +118,13 @@ impl<H: Upcalls> Queue<H> {
         Ok(found.map_or(Step::Done, Step::Found))
     }
 
-    /// Gives a message that was just taken over to the first receive that waits for it, if one does. It gets the
-    /// bytes when they arrive.
-    pub(super) fn offer<L: Layout>(&mut self, message: MessageKey, seen: &Seen) {
-        let Some(at) = self.waiting.iter().position(|posting| posting.accepts::<L>(seen)) else { return };
-        let Some(Posting { operation, .. }) = self.waiting.remove(at) else { return };
-        let Body::Receive { comm } = *operation else { return };
-        if let Some(receive) = operation.end().loan {
-            let _on_their_way = self.match_up(message, comm, receive);
-        }
+    /// Gives a message that was just taken over to the first receive that waits for it, if one does. They come back
+    /// unless the bytes are on their way.
+    pub(super) fn offer<L: Layout>(&mut self, message: MessageKey, seen: &Seen) -> Option<Found<H>> {
+        let at = self.waiting.iter().position(|posting| posting.accepts::<L>(seen))?;
+        let Posting { operation, .. } = self.waiting.remove(at)?;
+        let Body::Receive { comm } = *operation else { return None };
+        self.match_up(message, comm, operation.end().loan?)
     }
 }
 
@@ -198,55 +208,59 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Takes out of a line what waits there under this name.
-    fn take_waiting(
-        &self,
-        which: Id,
-        line: fn(&mut Queue<H>) -> &mut VecDeque<Posting<H>>,
-    ) -> Option<Posting<H>> {
+    /// Gives the receive of an answer up that waits; false when it does not.
+    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
         self.unexpected.queue.with(|queue| {
-            let line = line(queue);
-            let at = line.iter().position(|posting| posting.operation.id() == which)?;
-            let found = line.remove(at);
+            let found = queue.answers.forget(which);
             queue.show(&self.unexpected);
-            found
+            found.is_some()
         })
     }
 
-    /// Gives the receive of an answer up that waits; false when it does not.
-    pub(super) fn forget_waiting_answer(&self, which: Id) -> bool {
-        self.take_waiting(which, |queue| &mut queue.answers).is_some()
-    }
-
     /// Claims the answers that have come to those that wait. Only while messages are taken over: none is posted
-    /// meanwhile.
+    /// meanwhile. What it costs goes with the answers that have come, not with those that are awaited.
     pub(super) fn take_answers<L: Layout>(&self) {
-        let mut at = 0;
-        let next =
-            |at: usize| self.unexpected.queue.with(|queue| queue.answers.get(at).map(Posting::asks_for));
-        while let Some((context, from, want)) = next(at)
-            && self.fetch_rest::<L>()
-        {
-            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
-            let Ok(Some(peeked)) = self.ask::<L>(context, from, want, true, operation) else {
-                at += 1;
-                continue;
-            };
-            // The first of those that ask for the same, which is here or before.
-            let first = self.unexpected.queue.with(|queue| {
-                queue.receive_nothing(peeked);
-                let is_first = |posting: &Posting<H>| posting.asks_for() == (context, from, want);
-                let first = queue.answers.iter().position(is_first).and_then(|at| queue.answers.remove(at));
-                queue.show(&self.unexpected);
-                first
-            });
-            if let Some(Posting { operation, .. }) = first
-                && let Body::Answer { answer } = *operation
-            {
-                self.answered(operation, answer, Outcome::Success);
-            }
+        for context in 0..=self.endpoint.others().len() {
+            while self.fetch_rest::<L>()
+                && self.unexpected.queue.with(|queue| !queue.answers.is_empty())
+                && self.take_answer::<L>(context)
+            {}
         }
         self.fetch_rest::<L>();
+    }
+
+    /// Claims one; false when none has come.
+    fn take_answer<L: Layout>(&self, context: usize) -> bool {
+        let ask = |from, bits, ignore, claim| {
+            let peek = |operation| self.context(context).peek(from, bits, ignore, claim, operation);
+            self.ask::<L>(context, peek).ok().flatten()
+        };
+        let others = self.unexpected.every_bit & !L::ACK;
+        let Some(peeked) = ask(Address::ANY, L::ACK, others, !L::DIRECTED) else { return false };
+        let bits = peeked.seen.bits;
+        let peers = self.unexpected.queue.with(|queue| queue.answers.peers(context, bits));
+        let (peeked, from) = if L::DIRECTED {
+            // The tag does not say whose it is.
+            let mut found = peers.into_iter().map(|from| (ask(from, bits, 0, true), Some(from)));
+            let found = found.find(|(peeked, _)| peeked.is_some());
+            found.unwrap_or_else(|| (ask(Address::ANY, bits, 0, true), None))
+        } else {
+            (Some(peeked), peers.first().copied())
+        };
+        let Some(peeked) = peeked else { return false };
+        // One that nobody awaits any more is received all the same.
+        let first = self.unexpected.queue.with(|queue| {
+            queue.receive_nothing(peeked);
+            let first = from.and_then(|from| queue.answers.first_of(context, bits, from));
+            queue.show(&self.unexpected);
+            first
+        });
+        if let Some(Posting { operation, .. }) = first
+            && let Body::Answer { answer } = *operation
+        {
+            self.answered(operation, answer, Outcome::Success);
+        }
+        true
     }
 
     fn post_once(&self, posting: Posting<H>) -> Step<H> {
@@ -300,7 +314,7 @@ impl<H: Upcalls> Ofi<H> {
             {
                 match self.post_once(posting) {
                     Step::Refused(posting, PostError::TryAgain) => {
-                        queue.line_of(&posting).push_front(posting);
+                        queue.wait_again(posting);
                         break;
                     }
                     Step::Refused(posting, _) => {
@@ -336,7 +350,12 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Gives a receive up that waits; false when it does not.
     pub(super) fn cancel_waiting(&self, which: Id) -> bool {
-        let found = self.take_waiting(which, |queue| &mut queue.waiting);
+        let found = self.unexpected.queue.with(|queue| {
+            let at = queue.waiting.iter().position(|posting| posting.id() == which)?;
+            let found = queue.waiting.remove(at);
+            queue.show(&self.unexpected);
+            found
+        });
         let there = found.is_some();
         if let Some(posting) = found {
             posting.end(Outcome::Cancelled);

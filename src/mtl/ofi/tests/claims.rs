@@ -1,0 +1,119 @@
+//! Claimed messages: over the plain provider of TCP, which stores a few short messages and reads no further, and over
+//! one that keeps any number and has room for so many receives.
+
+use super::*;
+
+/// More short messages than `net` of libfabric 1.17 stores from one peer.
+const MANY: i32 = 5;
+/// The last of them: the provider has read its header only.
+const LAST: Selector = Selector(MANY - 1);
+
+/// An endpoint whose provider holds such messages, with room to store one more.
+fn crowded() -> Option<Ofi<Fake>> {
+    let ofi = open_over("net", false).or_else(|| open_over("tcp", false))?;
+    // The first message makes the connection.
+    let first = irecv(&ofi, 8, Selector(0), true);
+    isend(&ofi, &[1; 8], 0, false);
+    until(&ofi, || received(&first).is_some());
+    for tag in 0..MANY {
+        isend(&ofi, &[10 + tag as u8; 8], tag, false);
+    }
+    let is_there = || ofi.iprobe::<One>(WORLD, ANYBODY, LAST).expect("asked").is_some();
+    assert!((0..30).any(|_| is_there()), "before anything is taken over");
+    assert!(!ofi.unexpected.queue.with(|queue| queue.has_messages()));
+    let first = irecv(&ofi, 8, Selector(0), true);
+    until(&ofi, || received(&first).is_some());
+    Some(ofi)
+}
+
+fn all_arrive(ofi: &Ofi<Fake>, last: &Host<Body<Fake>>) {
+    let others: Vec<_> = (1..MANY - 1).map(|tag| irecv(ofi, 8, Selector(tag), true)).collect();
+    until(ofi, || received(last).is_some() && others.iter().all(|host| received(host).is_some()));
+    assert_eq!(
+        received(last),
+        Some((Envelope { source: 0, tag: MANY - 1, len: 8 }, Outcome::Success)),
+        "nothing is lost"
+    );
+    assert_eq!(last.buffer.bytes(), [10 + MANY as u8 - 1; 8]);
+}
+
+#[test]
+fn a_claimed_message_survives_a_receive_that_is_posted_before_its_own() {
+    let Some(ofi) = crowded() else { return };
+    let claim = ofi.improbe::<One>(WORLD, ANYBODY, LAST).expect("asked").expect("it is there");
+    assert_eq!(claim.envelope, Envelope { source: 0, tag: MANY - 1, len: 8 });
+    let _other = irecv(&ofi, 8, Selector(99), true);
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.imrecv::<One>(claim.message, place).expect("there");
+    all_arrive(&ofi, &host);
+}
+
+#[test]
+fn a_claimed_message_survives_a_synchronous_send_of_another_thread() {
+    let Some(ofi) = crowded() else { return };
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    let bits = One::send(WORLD.id, 0, LAST.0);
+    let peek = |operation| ofi.endpoint.first().peek(Address::ANY, bits, 0, true, operation);
+    let peeked = ofi.ask::<One>(0, peek).expect("asked").expect("it is there");
+    // Another thread's, while this one has claimed the message and not received it.
+    let synchronous = isend(&ofi, &[9; 8], 7, true);
+    let message = ofi.fetch_claimed(peeked, WORLD);
+    ofi.fetch_rest::<One>();
+    ofi.taken_over();
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.imrecv::<One>(message, place).expect("there");
+    all_arrive(&ofi, &host);
+    assert_eq!(sent(synchronous), None, "nobody has received it");
+    let other = irecv(&ofi, 8, Selector(7), true);
+    until(&ofi, || received(&other).is_some() && sent(synchronous).is_some());
+    assert_eq!(sent(synchronous), Some(Outcome::Success));
+}
+
+/// While one receive waits for room, long messages that nobody has a receive for stay with their senders.
+#[test]
+fn messages_that_are_not_matched_are_not_copied() {
+    const LEN: usize = 1 << 20;
+    let Some(ofi) = open() else { return };
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    let tags = 50..58;
+    for tag in tags.clone() {
+        isend(&ofi, &vec![tag as u8; LEN], tag, false);
+    }
+    let lies_here = || ofi.unexpected.queue.with(|queue| queue.lies_here());
+    until(&ofi, || lies_here().0 == tags.len());
+    assert_eq!(lies_here(), (tags.len(), 0), "claimed, and not a byte of them");
+    let claim = ofi.improbe::<One>(WORLD, ANYBODY, Selector(57)).expect("asked").expect("it is there");
+    let (place, last) = fake::receive::<Body<Fake>>(LEN);
+    ofi.imrecv::<One>(claim.message, place).expect("there");
+    let mut hosts: Vec<_> = (50..57).map(|tag| irecv(&ofi, LEN, Selector(tag), true)).collect();
+    hosts.push(last);
+    until(&ofi, || hosts.iter().all(|host| received(host).is_some()));
+    for (tag, host) in tags.zip(&hosts) {
+        let envelope = Envelope { source: 0, tag, len: LEN };
+        assert_eq!(received(host), Some((envelope, Outcome::Success)));
+        assert!(host.buffer.bytes() == vec![tag as u8; LEN]);
+    }
+    assert_eq!(lies_here(), (0, 0));
+}
+
+/// Thousands of answers that are awaited cost no more than one, until they come.
+#[test]
+fn answers_that_have_not_come_are_not_asked_for_one_by_one() {
+    let Some(ofi) = open() else { return };
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    let sends: Vec<_> = (0..300).map(|n| isend(&ofi, &[1; 8], 4000 + n, true)).collect();
+    let asked = || ofi.unexpected.asked.load(Ordering::Relaxed);
+    let answers = || ofi.unexpected.queue.with(|queue| queue.answers.len());
+    let is_here = || ofi.unexpected.queue.with(|queue| queue.lies_here().0 == sends.len());
+    until(&ofi, is_here);
+    assert_eq!(answers(), sends.len());
+    let before = asked();
+    ofi.take_over::<One>();
+    assert!(asked() - before <= 4, "asked {} times for nothing", asked() - before);
+    let before = asked();
+    let hosts: Vec<_> = (0..300).map(|n| irecv(&ofi, 8, Selector(4000 + n), true)).collect();
+    until(&ofi, || sends.iter().all(|send| sent(*send).is_some()));
+    assert!(hosts.iter().all(|host| received(host).is_some()));
+    assert!(sends.iter().all(|send| sent(*send) == Some(Outcome::Success)) && answers() == 0);
+    println!("asked {} times for {} answers", asked() - before, sends.len());
+}

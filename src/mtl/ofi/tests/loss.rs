@@ -1,0 +1,44 @@
+//! What is owed to a peer that has ended.
+
+use std::net::TcpListener;
+
+use super::*;
+
+/// The name of a process that is not there any more, in the format of the one given.
+fn dead(alive: &[u8]) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let mut name = alive.to_vec();
+    name[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    name[2..4].copy_from_slice(&port.to_be_bytes());
+    name[4..8].copy_from_slice(&[127, 0, 0, 1]);
+    name
+}
+
+#[test]
+fn what_is_owed_to_a_peer_that_has_ended_is_dropped() {
+    const SECOND: u64 = 1_000_000_000;
+    let Some(ofi) = open_over("net", false).or_else(|| open_over("tcp", false)) else { return };
+    let own = ofi.name().expect("a name");
+    let lost = dead(&own);
+    job([own, lost]);
+    let group = Comm { id: 9, rank: 0, global: false };
+    ofi.add_comm::<One>(group).expect("listens");
+    let comm = group.note();
+    let send = |tag| {
+        let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
+        (ofi.isend::<One>(group, 1, tag, place, false), host.number)
+    };
+    let (posted, waits) = send(1);
+    assert_eq!((posted, sent(waits)), (Ok(()), None), "it waits for the answer to the announcement");
+    let owed = Outgoing::Announcement { comm, dest: 1, asks: true };
+    assert!(ofi.outbox.with(|outbox| outbox.len()) == 1, "put off");
+    let seconds = (1..100).find(|second| ofi.is_for_nobody_at(owed, second * SECOND));
+    assert!(seconds.is_some_and(|seconds| (30..40).contains(&seconds)), "gone after {seconds:?} s");
+    until(&ofi, || sent(waits).is_some());
+    assert_eq!((sent(waits), ofi.outbox.with(|outbox| outbox.len())), (Some(Outcome::Failed), 0));
+    assert_eq!(send(2).0, Err(Error::Unreachable), "it is known now");
+    let to = ofi.address(group, 1, 0).expect("known");
+    ofi.dispatch_out::<One>(Outgoing::Answer { context: 0, to, bits: One::ACK });
+    assert_eq!(ofi.outbox.with(|outbox| outbox.len()), 0, "nobody awaits it");
+}

@@ -181,7 +181,7 @@ told fails "btl_usnic_bandwidth is 4294967295; it must be 0 to 2147483647" "The 
 check "an unsigned parameter out of range is said as it was given" $?
 # shellcheck disable=SC2016 # expanded there
 told works "/proc/self/fd is not there: is /proc hidden, or not mounted?" "/proc must be there" \
-    -n 2 unshare --mount --propagation unchanged sh -c 'mount --make-rprivate / 2>/dev/null || mount --make-private /proc; mount -t tmpfs -o ro none /proc; exec "$@"' sh "$pvars"
+    -n 2 unshare --mount --propagation unchanged sh -c '{ mount --make-rprivate / 2>/dev/null || mount --make-private /proc; } && mount -t tmpfs -o ro none /proc && exec "$@"' sh "$pvars"
 check "/proc is hidden: the job goes on without an agent, and hears why" $?
 # shellcheck disable=SC2016 # expanded there
 told works "Too many open files" "raise the limit" -n 2 sh -c 'ulimit -n 28; exec "$@"' sh "$pvars"

@@ -9,7 +9,7 @@
 use hawser::btl::Lent;
 use hawser::btl::usnic::Upcalls;
 use hawser::btl::usnic::agent::{Finding, Watch};
-use hawser::btl::usnic::{EndpointId, Fragment, Module};
+use hawser::btl::usnic::{EndpointId, Fragment, Module, Place};
 use hawser::config;
 use hawser::engine::Cookie;
 use hawser::error::{Error, Result};
@@ -32,6 +32,7 @@ impl Upcalls for Host {
     }
     fn lost(&self, _: EndpointId, _: u64) {}
     fn unreached(&self, _: u64, _: &Finding) {}
+    fn broken(&self, _: i32, _: Option<Place>, _: &[(EndpointId, u64)]) {}
     fn modex_record(&self, _: u64) -> Result<Vec<u8>> {
         Err(Error::NotFound)
     }

@@ -106,8 +106,11 @@ mod tests {
 
     #[test]
     fn a_number_is_the_one_that_was_given() {
-        for (kind, most) in [(Kind::Signed, -1), (Kind::Unsigned, 4_294_967_295), (Kind::Flags, 4_294_967_295)] {
-            let numbers: &'static [Number] = Box::leak(Box::new([Number::new(kind, c"it", 0, 1, c"a number")]));
+        for (kind, most) in
+            [(Kind::Signed, -1), (Kind::Unsigned, 4_294_967_295), (Kind::Flags, 4_294_967_295)]
+        {
+            let numbers: &'static [Number] =
+                Box::leak(Box::new([Number::new(kind, c"it", 0, 1, c"a number")]));
             let parameters = Parameters { numbers, texts: &[] };
             // As the host does.
             numbers[0].value.store(-1, Ordering::Relaxed);

@@ -9,7 +9,8 @@ use super::mapping::Map;
 use super::meeting::{Pairings, Rail, meet};
 use super::reports::{tell_broken, tell_loss, tell_unreached, title};
 use super::{
-    Absent, COUNTERS, Cause, Links, Module, Named, Place, Statistics, Trouble, farther, links, parameters, place,
+    Absent, COUNTERS, Cause, Links, Module, Named, Place, Statistics, Trouble, farther, links, parameters,
+    place,
 };
 use crate::btl::{
     self, Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,

@@ -117,10 +117,6 @@ for provider in "$plain" "$layered"; do
         [ "$host" = debian12 ] || run 2 "$provider" auto "sessions_threads $order"
     done
 done
-# What is left behind is with libfabric when the endpoint is closed, at one moment or another.
-for how in keep free; do
-    for time in 1 2 3 4 5 6 7 8 9 10; do run 2 "$plain" auto "unmatched $how $time"; done
-done
 # As they do where nobody asks them to yield.
 run 2 "$plain" auto "p2p" --mca mpi_yield_when_idle 0
 

@@ -434,11 +434,6 @@ impl<W: Work> Context<W> {
         self.give(lease, |context| unsafe { call(at, start, len, descriptor, peer.0, context) })
     }
 
-    /// Whether an operation is posted here, and has not ended.
-    pub fn has_posted(&self, operation: &Standing<'_, W>) -> bool {
-        operation.context(self.rx.addr()).is_some()
-    }
-
     /// Asks the provider to give an operation up, if it is posted here; it then fails with `FI_ECANCELED`, or
     /// completes.
     pub fn cancel(&self, operation: &Standing<'_, W>) {

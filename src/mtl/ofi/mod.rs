@@ -442,15 +442,12 @@ impl<H: Upcalls> Ofi<H> {
 }
 
 impl<H: Upcalls> Drop for Ofi<H> {
-    /// Takes back what is still posted, so that its memory can be given back too. Not one poll more than that needs:
-    /// peers are ending, and libfabric 2.1 frees an unexpected message twice that was half here, in the poll that finds
-    /// the peer gone and when the endpoint is closed.
+    /// Takes back what is still posted, so that its memory can be given back too.
     fn drop(&mut self) {
         for context in std::iter::once(self.endpoint.first()).chain(self.endpoint.others()) {
-            let posted: Vec<_> = self.pool.all().filter(|operation| context.has_posted(operation)).collect();
-            posted.iter().for_each(|operation| context.cancel(operation));
+            self.pool.all().for_each(|operation| context.cancel(&operation));
             let mut idle = 0;
-            while idle < MOST_IDLE && posted.iter().any(|operation| context.has_posted(operation)) {
+            while idle < MOST_IDLE {
                 match context.poll() {
                     Ok((Completion { lease, .. }, _)) => drop(lease),
                     Err(Pause::Error(code)) => match context.failure(code) {

@@ -3,15 +3,19 @@
 //! Receive buffers hold datagrams, and one is shared by all peers. So credit is in segments of the
 //! greatest length, each end says with every packet how many the other may have under way, and the
 //! receiver sees to it that what it has promised fits: [`ReceiveBudget`], of which each active peer has a
-//! [`Share`]. A promise is good only for a while: a sender that was silent has only the least of
-//! [`SendCredit`] when it begins again, and a receiver gives the room of the silent to others.
+//! [`Share`]. A promise is good only for a while: a sender that was silent has little of its
+//! [`SendCredit`] left when it begins again, and a receiver gives the room of the silent to others.
 
 use super::time::{Instant, MILLI};
 
 /// Segments that a peer has room for when nothing else is known.
 pub(super) const LEAST_CREDIT: u64 = 2;
-/// A sender that has been silent for so long has lost its credit.
+/// A sender that has been silent for so long has lost its credit, but for a part: the receiver gives the room to
+/// others, and what each of them is granted says how many there are.
 pub(super) const IDLE: u64 = 10 * MILLI;
+const KEPT_PART: u64 = 16;
+/// And never keeps more than so many segments.
+const KEPT: u64 = 16;
 /// A receiver waits three times as long before it gives the room to others, since packets may be late.
 const SILENT: u64 = 3 * IDLE;
 /// How long a promise of room counts after it has been reduced, and two round trips.
@@ -45,7 +49,7 @@ impl SendCredit {
     #[inline]
     pub(super) fn note_idle(&mut self, idle: u64, round_trip: u64) {
         if idle > IDLE && idle > IDLE + round_trip.min(IDLE) {
-            self.0 = self.0.min(LEAST_CREDIT);
+            self.0 = (self.0 / KEPT_PART).clamp(LEAST_CREDIT, KEPT);
         }
     }
 
@@ -215,6 +219,11 @@ mod tests {
         assert_eq!(credit.segments(), 40);
         credit.note_idle(IDLE + 1, 0);
         assert_eq!(credit.segments(), LEAST_CREDIT);
+        for (granted, kept) in [(1_000, KEPT), (160, 10), (30, LEAST_CREDIT)] {
+            credit.set(granted, 4096);
+            credit.note_idle(IDLE + 1, 0);
+            assert_eq!(credit.segments(), kept);
+        }
         assert!(!credit.set(0, 0), "never less than the least");
     }
 

@@ -205,6 +205,10 @@ impl Coalescer {
     }
 
     fn wake(&mut self) {
+        if self.thread.is_none() && is_real_time() {
+            self.is_off = true;
+            return;
+        }
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
             match sync::spawn("hawser-coalesce", STACK, move || shared.watch()) {
@@ -220,6 +224,14 @@ impl Coalescer {
         self.shared.wanted.notify_one();
         self.is_watched = true;
     }
+}
+
+/// Whether this thread runs under a real-time policy (sched(7)). The new thread would have it as well, and would not
+/// get the processor from the one that computes.
+fn is_real_time() -> bool {
+    // SAFETY: no memory is involved; 0 is the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    matches!(policy & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
 }
 
 impl Drop for Coalescer {

@@ -236,10 +236,10 @@ pub trait Link {
     /// now is copied and kept; later ones wait behind it.
     fn flush(&mut self) -> usize;
 
-    /// Puts a short packet behind others to the same peer into one datagram of the priority channel, which leaves
-    /// when it is full, with the next [`flush`](Self::flush), or soon by itself. `false`, and nothing is
+    /// Puts a short packet behind others to the same peer into one datagram of the priority channel of at most
+    /// `longest` bytes, which leaves when it is full, with the next [`flush`](Self::flush), or soon by itself. `false`, and nothing is
     /// done: it does not wait, and must be sent. `now` are nanoseconds of any clock.
-    fn coalesce(&mut self, _to: AddressId, _packet: &[u8], _now: u64) -> bool {
+    fn coalesce(&mut self, _to: AddressId, _packet: &[u8], _longest: usize, _now: u64) -> bool {
         false
     }
 

@@ -302,13 +302,13 @@ impl Link for Socket {
     }
 
     #[inline]
-    fn coalesce(&mut self, to: AddressId, packet: &[u8], now: u64) -> bool {
+    fn coalesce(&mut self, to: AddressId, packet: &[u8], longest: usize, now: u64) -> bool {
         let channel = Channel::Priority as usize;
         let lane = &self.lanes[channel];
         let Some(peer) = self.shared.peers.get(to).filter(|_| lane.sender.outbox.is_empty()) else {
             return false;
         };
-        let longest = peer.path.min(self.limits.max_datagram[channel]);
+        let longest = longest.min(peer.path).min(self.limits.max_datagram[channel]);
         let outcome = self.coalescer.put(to, longest, packet, now, || peer.target(channel, &lane.udp));
         let Some(outcome) = outcome else { return false };
         self.shared.counters.coalesced += 1;

@@ -200,7 +200,7 @@ fn a_socket_that_somebody_else_has_closed_breaks_the_link() {
             link.flush();
         },
         |link, to, _| {
-            (0..100).for_each(|_| _ = link.coalesce(to, &[1; 8], 0));
+            (0..100).for_each(|_| _ = link.coalesce(to, &[1; 8], 1472, 0));
             link.flush();
         },
     ];

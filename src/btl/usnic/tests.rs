@@ -138,6 +138,13 @@ impl Node {
     }
 }
 
+/// A counter of the link, as the module describes itself.
+fn link_count(node: &Node, name: &str) -> usize {
+    let text = node.module.describe(None).swap_remove(1);
+    let count = text.split([' ', ',']).skip_while(|word| *word != format!("{name}:")).nth(1);
+    count.and_then(|count| count.parse().ok()).expect("a counter of that name")
+}
+
 /// Lets all nodes make progress until `end` holds.
 fn run(nodes: &[&Node], mut end: impl FnMut() -> bool) {
     for _ in 0..50_000_000_u64 {
@@ -230,14 +237,9 @@ fn short_messages_in_a_row_share_packets_and_stay_in_order() {
     two.send(back, 1, vec![1; 8]);
     run(&[&one, &two], || one.done.borrow().len() == 1 && two.done.borrow().len() == 1);
     two.received.borrow_mut().clear();
-    let coalesced = || {
-        let text = one.module.describe(None).concat();
-        let count = text.split("coalesced: ").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
-        count.unwrap_or(0_u64)
-    };
     let mut sent = 0_u32;
     // Who is held up by a busy machine sends no row, and some wait for the window.
-    while coalesced() < 500 {
+    while link_count(&one, "coalesced") < 500 {
         assert!(sent < 400_000, "they never come in a row");
         for _ in 0..40 {
             let (cookie, lent) = one.lend([sent.to_le_bytes(); 5].concat());
@@ -252,6 +254,40 @@ fn short_messages_in_a_row_share_packets_and_stay_in_order() {
     }
     for (at, (_, tag, bytes)) in two.received.borrow().iter().enumerate() {
         assert_eq!((*tag, &bytes[..]), (5, &[(at as u32).to_le_bytes(); 5].concat()[..]));
+    }
+}
+
+#[test]
+fn shared_packets_are_no_longer_than_the_peer_takes() {
+    const MTU: usize = 1300;
+    const EACH: usize = (MTU - 28) / (48 + 20);
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, MTU, &config));
+    let (to, back) = (one.connect(&two), two.connect(&one));
+    one.send(to, 1, vec![1; 8]);
+    two.send(back, 1, vec![1; 8]);
+    run(&[&one, &two], || one.done.borrow().len() == 1 && two.done.borrow().len() == 1);
+    let counts = || ["coalesced", "sent"].map(|name| link_count(&one, name));
+    let (mut sent, mut longest) = (two.received.borrow().len(), 0);
+    // Who is held up by a busy machine sends no row.
+    while longest < EACH {
+        assert!(sent < 400_000, "they never come in a row");
+        let before = counts();
+        for _ in 0..3 * EACH {
+            let (cookie, lent) = one.lend(vec![5; 20]);
+            let fragment =
+                Fragment { tag: 5, pieces: [Some(lent), None], cookie, priority: false, awaited: false };
+            if one.module.send(to, fragment).expect("alive") == Sending::Over {
+                one.outgoing.borrow_mut().remove(&cookie);
+            }
+            sent += 1;
+            let [packets, datagrams] = std::array::from_fn(|at| counts()[at] - before[at]);
+            // Those that went alone before the row was one are datagrams, too.
+            let full = packets.saturating_sub(EACH * datagrams);
+            assert!(full <= EACH, "{packets} packets in {datagrams} datagrams, and {full} more wait");
+            longest = longest.max(full);
+        }
+        run(&[&one, &two], || two.received.borrow().len() == sent);
     }
 }
 

@@ -61,7 +61,10 @@ impl State {
         self.note_use(now);
         self.copies += 1;
         // The first leaves at once: mostly there is no other.
-        let waits = self.copies > 1 && self.link.coalesce(to, &self.short, now.nanos());
+        let waits = self.copies > 1 && {
+            let longest = self.engine.longest_datagram(endpoint);
+            self.link.coalesce(to, &self.short, longest, now.nanos())
+        };
         if !waits {
             self.link.send(Channel::Priority, to, &self.short, &[]);
         }

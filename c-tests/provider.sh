@@ -79,7 +79,6 @@ done
 rounds "$own, issend: refused three times" "UNDER=$own $sends KIND=send-refused AFTER=2 TIMES=3" issend 3 send again
 rounds "$own, receive: three completions are errors" "UNDER=$own $receives KIND=recv-error AFTER=4 TIMES=3 LEAST=8" send 3 receive
 rounds "$own, receive: put off for long" "UNDER=$own $receives KIND=recv-again AFTER=7 TIMES=50000" send 0 receive
-rounds "$own, messages are taken over: the question is refused" "UNDER=$own $receives KIND=peek-refused" send 0 receive
 layer=faulty
 
 line="the completion queue fails: the job ends, and says why"

@@ -91,7 +91,7 @@ impl Sealer {
             (self.phase, self.key) = (phase(self.next), key);
         }
         // The very last one stays unused, so that there is always a next one.
-        self.next.saturating_add(count) <= self.last && phase(self.next) == self.phase
+        self.next.checked_add(count).is_some_and(|end| end <= self.last) && phase(self.next) == self.phase
     }
 
     /// As after all packets that there can be.

@@ -229,6 +229,19 @@ impl AddressVector {
         if inserted == 1 && address != u64::MAX { Ok(Address(address)) } else { Err(Error::Unreachable) }
     }
 
+    /// The name by which an address was made known (`fi_av_lookup`, fi_av(3)).
+    pub fn name_of(&self, address: Address) -> Result<Vec<u8>> {
+        let lookup = self.ops().lookup.ok_or(Error::Unsupported)?;
+        let mut name = vec![0_u8; 256];
+        let mut size = name.len();
+        // SAFETY: the vector is open; a buffer of `size` bytes, of which the callee writes no more.
+        done(self.domain.call(|| unsafe {
+            lookup(self.object.as_ptr(), address.0, name.as_mut_ptr().cast(), &raw mut size)
+        }))?;
+        name.truncate(size);
+        Ok(name)
+    }
+
     /// Forgets an address.
     pub fn remove(&self, address: Address) -> Result<()> {
         let remove = self.ops().remove.ok_or(Error::Unsupported)?;

@@ -25,7 +25,7 @@ use crate::sync;
 
 /// Bytes of a datagram that is full. A longer one would keep its first packets waiting, and would save less than
 /// the twentieth part of a system call for each.
-const FULL: usize = 1472;
+pub(super) const FULL: usize = 1472;
 
 /// So many packets in so short a time are a row.
 const ROW: u32 = 16;
@@ -64,10 +64,12 @@ struct Waiting {
     refused: Option<Refused>,
 }
 
-/// A datagram that the kernel did not take.
+/// An error that the kernel has told.
 pub(super) struct Refused {
     pub(super) udp: Arc<Udp>,
     pub(super) errno: Errno,
+    /// A datagram was not taken.
+    pub(super) is_lost: bool,
 }
 
 struct Shared {
@@ -252,14 +254,23 @@ impl Waiting {
     /// Sends what waits, if anything does; false when the kernel does not take it now.
     fn send(&mut self) -> bool {
         let Some(to) = &self.to else { return true };
-        let result = match &to.address {
+        let send = || match &to.address {
             Some(address) => to.udp.send(address, &self.bytes),
             None => to.udp.send_there(&self.bytes),
         };
+        let refused = |errno, is_lost| Some(Refused { udp: Arc::clone(&to.udp), errno, is_lost });
+        let mut result = send();
+        // It may be the error of an earlier one, which the call only announced.
+        if let Err(errno) = result
+            && !matches!(errno, libc::EAGAIN | libc::EINTR)
+        {
+            self.refused = refused(errno, false);
+            result = send();
+        }
         match result {
             Ok(()) => self.sent += 1,
             Err(libc::EAGAIN | libc::EINTR) => return false,
-            Err(errno) => self.refused = Some(Refused { udp: Arc::clone(&to.udp), errno }),
+            Err(errno) => self.refused = refused(errno, true),
         }
         self.bytes.clear();
         (self.packets, self.to) = (0, None);

@@ -152,11 +152,13 @@ impl Socket {
     #[inline]
     fn note(&mut self, outcome: Outcome) {
         self.shared.counters.sent += outcome.sent;
-        if let Some(Refused { udp, errno }) = outcome.refused
+        if let Some(Refused { udp, errno, is_lost }) = outcome.refused
             && hear(&udp, &mut self.shared) == 0
         {
             self.shared.note_closed(errno);
-            self.shared.counters.lose(errno, 1);
+            if is_lost {
+                self.shared.counters.lose(errno, 1);
+            }
         }
     }
 

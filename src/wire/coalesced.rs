@@ -7,9 +7,15 @@
 
 use super::usnic::{Kind, SHORT_HEADER_LEN, VERSION};
 
+/// Bytes of a datagram with several packets, at most: what a longer one costs who gets it would be without measure.
+pub const LONGEST: usize = 1472;
+
 /// Bytes of the first packet in a datagram: all of it, unless others follow.
 #[inline(always)]
 pub fn first_len(datagram: &[u8]) -> usize {
+    if datagram.len() > LONGEST {
+        return datagram.len();
+    }
     let &[version, kind, _, _, low, high, ..] = datagram else { return datagram.len() };
     if [version, kind] != [VERSION, Kind::Fragment as u8] {
         return datagram.len();
@@ -68,6 +74,16 @@ mod tests {
             let datagram = [&first[..], &packet(None, Body::Fragment, b"y")[..]].concat();
             assert_eq!(first_len(&datagram), datagram.len());
         }
+    }
+
+    #[test]
+    fn a_datagram_that_is_too_long_is_one_packet() {
+        let mut datagram = packet(None, Body::Fragment, b"first");
+        let first = datagram.len();
+        datagram.resize(LONGEST, 1);
+        assert_eq!(first_len(&datagram), first);
+        datagram.push(1);
+        assert_eq!(first_len(&datagram), LONGEST + 1);
     }
 
     #[test]

@@ -347,6 +347,12 @@ impl Module {
         }
     }
 
+    /// What bounds the packets that short messages to a peer share.
+    #[cfg(test)]
+    pub(super) fn longest_datagram(&self, endpoint: EndpointId) -> usize {
+        self.state.with(|state| state.engine.longest_datagram(endpoint))
+    }
+
     /// What is known about a peer.
     pub fn peer(&self, endpoint: EndpointId) -> Option<PeerFacts> {
         self.state.with(|state| state.engine.peer(endpoint))

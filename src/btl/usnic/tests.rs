@@ -259,35 +259,13 @@ fn short_messages_in_a_row_share_packets_and_stay_in_order() {
 
 #[test]
 fn shared_packets_are_no_longer_than_the_peer_takes() {
-    const MTU: usize = 1300;
-    const EACH: usize = (MTU - 28) / (48 + 20);
     let config = config::Usnic::default();
-    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, MTU, &config));
-    let (to, back) = (one.connect(&two), two.connect(&one));
-    one.send(to, 1, vec![1; 8]);
-    two.send(back, 1, vec![1; 8]);
-    run(&[&one, &two], || one.done.borrow().len() == 1 && two.done.borrow().len() == 1);
-    let counts = || ["coalesced", "sent"].map(|name| link_count(&one, name));
-    let (mut sent, mut longest) = (two.received.borrow().len(), 0);
-    // Who is held up by a busy machine sends no row.
-    while longest < EACH {
-        assert!(sent < 400_000, "they never come in a row");
-        let before = counts();
-        for _ in 0..3 * EACH {
-            let (cookie, lent) = one.lend(vec![5; 20]);
-            let fragment =
-                Fragment { tag: 5, pieces: [Some(lent), None], cookie, priority: false, awaited: false };
-            if one.module.send(to, fragment).expect("alive") == Sending::Over {
-                one.outgoing.borrow_mut().remove(&cookie);
-            }
-            sent += 1;
-            let [packets, datagrams] = std::array::from_fn(|at| counts()[at] - before[at]);
-            // Those that went alone before the row was one are datagrams, too.
-            let full = packets.saturating_sub(EACH * datagrams);
-            assert!(full <= EACH, "{packets} packets in {datagrams} datagrams, and {full} more wait");
-            longest = longest.max(full);
-        }
-        run(&[&one, &two], || two.received.borrow().len() == sent);
+    for (own, others) in [(1500, 1300), (1300, 1500), (9000, 1500)] {
+        let (one, two) = (Node::new(1, own, &config), Node::new(2, others, &config));
+        let to = one.connect(&two);
+        assert_eq!(one.module.longest_datagram(to), own.min(others) - 28);
+        one.module.forget(to);
+        assert_eq!(one.module.longest_datagram(to), 0);
     }
 }
 

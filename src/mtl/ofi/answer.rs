@@ -119,7 +119,8 @@ impl<H: Upcalls> Ofi<H> {
     pub(super) fn answer<L: Layout>(&self, context: usize, comm: H::Comm, bits: u64, source: i32) {
         match self.address(comm, source, context) {
             Ok(to) => {
-                self.dispatch_out::<L>(Outgoing::Answer { context, to, bits: L::ack(bits, comm.rank()) })
+                let answer = Outgoing::Answer { context, to, bits: L::ack(bits, comm.rank()) };
+                let _sent_or_put_off = self.dispatch_out::<L>(answer);
             }
             Err(error) => H::notice(
                 "peer unreachable",

@@ -60,7 +60,7 @@ use body::{Failed, Op};
 use device::Reach;
 use doubt::Doubts;
 use exchange::Exchange;
-use owed::Outgoing;
+use owed::{Outgoing, Pace};
 use unexpected::Unexpected;
 
 /// An open endpoint and all that hangs on it.
@@ -92,6 +92,8 @@ pub struct Ofi<H: Upcalls> {
     gone: EngineCell<Vec<Address>>,
     /// Peers that what is owed to them cannot reach.
     doubts: EngineCell<Doubts>,
+    /// When what is owed is tried again.
+    pace: EngineCell<Pace>,
     clock: Clock,
     scalable: bool,
     grouping: bool,
@@ -139,6 +141,7 @@ impl<H: Upcalls> Ofi<H> {
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
             gone: EngineCell::new(Vec::new()),
             doubts: EngineCell::new(Doubts::default()),
+            pace: EngineCell::new(Pace::default()),
             clock: Clock::new(),
             scalable: config.scalable,
             endpoint,

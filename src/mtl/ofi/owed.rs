@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::doubt::Doubts;
+use super::doubt::{self, Doubts};
 use super::exchange::CommKey;
 use super::{Ofi, counters};
 use crate::fabric::{Address, Payload, PostError};
@@ -19,9 +19,38 @@ pub(super) enum Outgoing {
     Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
+/// When what was put off is tried again: at once, and ever less often while the provider takes nothing.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Passes in which nothing was taken.
+    vain: u32,
+    /// Nanoseconds of the clock.
+    next: u64,
+}
+
+/// Nanoseconds after the first pass in vain.
+const SOON: u64 = 100;
+/// After so many passes in vain the pauses grow no longer: 1.6 ms.
+const LONGEST: u32 = 14;
+
+impl Pace {
+    const fn is_due(&self, now: u64) -> bool {
+        now >= self.next
+    }
+
+    /// A pass is over, in which something was taken or nothing.
+    fn note(&mut self, is_taken: bool, now: u64) {
+        self.vain = if is_taken { 0 } else { (self.vain + 1).min(LONGEST) };
+        self.next = if is_taken { now } else { now + (SOON << self.vain) };
+    }
+}
+
 impl<H: Upcalls> Ofi<H> {
     #[cold]
     pub(super) fn flush_outbox<L: Layout>(&self) {
+        if !self.pace.with(|pace| pace.is_due(self.clock.nanos())) {
+            return;
+        }
         let waiting = self.outbox.with(|outbox| {
             self.deferred.set(false, Ordering::Relaxed);
             std::mem::take(outbox)
@@ -29,16 +58,40 @@ impl<H: Upcalls> Ofi<H> {
         if waiting.is_empty() {
             return;
         }
+        let count = waiting.len();
+        // A peer that takes one answer no more takes no other: each try may be a connection.
+        let mut refused: Vec<Address> = Vec::new();
         for outgoing in waiting {
-            self.dispatch_out::<L>(outgoing);
+            match outgoing {
+                Outgoing::Answer { to, .. } if refused.contains(&to) && !self.is_gone(to) => {
+                    self.put_off(outgoing)
+                }
+                _ => {
+                    let taken = self.dispatch_out::<L>(outgoing);
+                    if let Outgoing::Answer { to, .. } = outgoing
+                        && !taken
+                    {
+                        refused.push(to);
+                    }
+                }
+            }
         }
+        let left = self.outbox.with(|outbox| outbox.len());
+        self.pace.with(|pace| pace.note(left < count, self.clock.nanos()));
         if self.outbox.with(|outbox| outbox.is_empty()) {
             self.doubts.with(Doubts::clear);
         }
     }
 
-    /// Sends what is owed, now or as soon as the provider takes it.
-    pub(super) fn dispatch_out<L: Layout>(&self, outgoing: Outgoing) {
+    fn put_off(&self, outgoing: Outgoing) {
+        self.outbox.with(|outbox| {
+            self.deferred.set(true, Ordering::Relaxed);
+            outbox.push(outgoing);
+        });
+    }
+
+    /// Sends what is owed, now or as soon as the provider takes it; whether nothing is owed any more.
+    pub(super) fn dispatch_out<L: Layout>(&self, outgoing: Outgoing) -> bool {
         let posted = match outgoing {
             Outgoing::Answer { context, to, bits } => {
                 self.context(context).inject(Payload::EMPTY, to, bits, None)
@@ -53,10 +106,10 @@ impl<H: Upcalls> Ofi<H> {
                     self.announcement_failed(comm, dest);
                 }
             }
-            (Err(PostError::TryAgain), _) => self.outbox.with(|outbox| {
-                self.deferred.set(true, Ordering::Relaxed);
-                outbox.push(outgoing);
-            }),
+            (Err(PostError::TryAgain), _) => {
+                self.put_off(outgoing);
+                return false;
+            }
             (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {
                 H::notice(
                     "provider failed",
@@ -66,9 +119,14 @@ impl<H: Upcalls> Ofi<H> {
                 );
             }
             (Err(PostError::Refused(_)), Outgoing::Announcement { comm, dest, .. }) => {
-                self.announcement_failed(comm, dest)
+                self.announcement_failed(comm, dest);
             }
         }
+        true
+    }
+
+    fn is_gone(&self, to: Address) -> bool {
+        self.gone.with(|gone| gone.contains(&to))
     }
 
     /// Whether what is owed, and put off, is for a peer that has ended.
@@ -78,24 +136,54 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     pub(super) fn is_for_nobody_at(&self, outgoing: Outgoing, now: u64) -> bool {
-        let is_gone = |to| self.gone.with(|gone| gone.contains(&to));
-        let (comm, dest) = match outgoing {
-            Outgoing::Answer { to, .. } => return is_gone(to),
-            Outgoing::Announcement { comm, dest, .. } => (comm, dest),
+        let (to, peer) = match outgoing {
+            Outgoing::Answer { to, .. } => (to, None),
+            Outgoing::Announcement { comm, dest, .. } => {
+                // The host may have freed the communicator: then nothing is owed.
+                let Some(comm) = self.exchange.comm(comm) else { return true };
+                let Ok(to) = self.address(comm, dest, 0) else { return true };
+                (to, Some((comm, dest)))
+            }
         };
-        // The host may have freed the communicator: then nothing is owed.
-        let Some(comm) = self.exchange.comm(comm) else { return true };
-        let Ok(to) = self.address(comm, dest, 0) else { return true };
-        if is_gone(to) {
+        if self.is_gone(to) {
             return true;
         }
         let is_lost = self.doubts.with(|doubts| doubts.put_off(to, now)) && {
-            let is_refused = Self::is_refused(comm, dest);
+            let is_refused = match peer {
+                Some((comm, dest)) => Self::is_refused(comm, dest),
+                None => self.addresses.name_of(to).is_ok_and(|name| doubt::is_refused(&name)),
+            };
             self.doubts.with(|doubts| doubts.note(to, is_refused))
         };
         if is_lost {
-            self.lose(to, dest);
+            self.lose(to, peer.map(|(_, dest)| dest));
         }
         is_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_is_tried_less_often_while_nothing_is_taken() {
+        let mut pace = Pace::default();
+        let (mut now, mut passes) = (5_000, 0);
+        let begin = now;
+        while now - begin < 1_000_000_000 {
+            if pace.is_due(now) {
+                passes += 1;
+                pace.note(false, now);
+            }
+            now += 100;
+        }
+        assert!((600..700).contains(&passes), "{passes} passes in a second, at 1.6 ms each");
+        now += 2_000_000;
+        assert!(pace.is_due(now));
+        pace.note(true, now);
+        assert!(pace.is_due(now), "at once, once something is taken");
+        pace.note(false, now);
+        assert!(!pace.is_due(now + SOON) && pace.is_due(now + 2 * SOON), "and soon after that");
     }
 }

@@ -208,7 +208,11 @@ impl<H: Upcalls> Ofi<H> {
         source: Selector,
         want: Pattern,
     ) -> Result<Option<Claim>> {
-        let peeked = self.peek_past_waiting::<L>(comm, source, want, true);
+        // Nothing is claimed while there is no room to fetch what is claimed already.
+        let peeked = match self.fetch_rest::<L>() {
+            true => self.peek_past_waiting::<L>(comm, source, want, true),
+            false => Ok(None),
+        };
         let claimed = peeked.map(|peeked| {
             peeked.map(|peeked| {
                 let envelope = peeked.seen.envelope::<L>();

@@ -188,18 +188,20 @@ impl<H: Upcalls> Ofi<H> {
             }
             if doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target.comm, target.dest)) {
                 if !was_gone {
-                    self.lose(target.to, target.dest);
+                    self.lose(target.to, Some(target.dest));
                 }
                 return Err((Error::Unreachable, given));
             }
         }
     }
 
-    pub(super) fn lose(&self, to: Address, rank: i32) {
+    pub(super) fn lose(&self, to: Address, rank: Option<i32>) {
         self.gone.with(|gone| gone.push(to));
+        let who =
+            rank.map_or_else(|| String::from("a process that awaits answers"), |rank| format!("rank {rank}"));
         H::notice(
             "peer unreachable",
-            &format!("rank {rank} has ended: nobody has listened at its address for half a minute"),
+            &format!("{who} has ended: nobody has listened at its address for half a minute"),
         );
     }
 

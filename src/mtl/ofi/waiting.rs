@@ -310,6 +310,7 @@ impl<H: Upcalls> Ofi<H> {
             }
             while kept
                 && !queue.taking_over
+                && !queue.is_fetching()
                 && let Some(posting) = queue.next_waiting()
             {
                 match self.post_once(posting) {

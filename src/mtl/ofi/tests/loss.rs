@@ -39,6 +39,25 @@ fn what_is_owed_to_a_peer_that_has_ended_is_dropped() {
     assert_eq!((sent(waits), ofi.outbox.with(|outbox| outbox.len())), (Some(Outcome::Failed), 0));
     assert_eq!(send(2).0, Err(Error::Unreachable), "it is known now");
     let to = ofi.address(group, 1, 0).expect("known");
-    ofi.dispatch_out::<One>(Outgoing::Answer { context: 0, to, bits: One::ACK });
+    assert!(ofi.dispatch_out::<One>(Outgoing::Answer { context: 0, to, bits: One::ACK }));
     assert_eq!(ofi.outbox.with(|outbox| outbox.len()), 0, "nobody awaits it");
+}
+
+#[test]
+fn answers_that_are_owed_to_a_peer_that_has_ended_are_dropped() {
+    const SECOND: u64 = 1_000_000_000;
+    let Some(ofi) = open_over("net", false).or_else(|| open_over("tcp", false)) else { return };
+    let own = ofi.name().expect("a name");
+    let lost = dead(&own);
+    job([own, lost.clone()]);
+    let group = Comm { id: 9, rank: 0, global: false };
+    ofi.add_comm::<One>(group).expect("listens");
+    let to = ofi.address(group, 1, 0).expect("known");
+    assert_eq!(ofi.addresses.name_of(to).map(|name| name[..8].to_vec()), Ok(lost[..8].to_vec()));
+    let owed = Outgoing::Answer { context: 0, to, bits: One::ACK };
+    (0..3).for_each(|_| _ = ofi.dispatch_out::<One>(owed));
+    assert_eq!(ofi.outbox.with(|outbox| outbox.len()), 3, "put off");
+    let seconds = (1..100).find(|second| ofi.is_for_nobody_at(owed, second * SECOND));
+    assert!(seconds.is_some_and(|seconds| (30..40).contains(&seconds)), "gone after {seconds:?} s");
+    until(&ofi, || ofi.outbox.with(|outbox| outbox.is_empty()));
 }

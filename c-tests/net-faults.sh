@@ -417,7 +417,7 @@ if [ "$btl" != tcp ]; then
         need silent 'no longer answers'
         finish
     }
-    begin "both hosts refuse everything for 10 s: 4 ranks on 2 hosts go on" && {
+    engine_too && begin "both hosts refuse everything for 10 s: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"
         need crossing
         need refusing "meta l4proto udp"
@@ -432,7 +432,7 @@ if [ "$btl" != tcp ]; then
         finish
     }
     # What is said of processes counts more than what the network says: these live.
-    begin "both hosts refuse data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
+    engine_too && begin "both hosts refuse data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"
         need crossing
         # The first byte tells packets between modules from those between agents (src/wire/probe.rs).
@@ -461,7 +461,7 @@ if [ "$btl" != tcp ]; then
     # An agent that is not heard is no bad way, while the peer itself is: it has ten seconds to be heard, also on
     # a busy machine.
     for filter in "" " udp length > 1000"; do
-        begin "${filter:+long }pings are lost, and nothing else: 4 ranks on 2 hosts go on" && {
+        engine_too && begin "${filter:+long }pings are lost, and nothing else: 4 ranks on 2 hosts go on" && {
             bed_filter "meta l4proto udp @th,64,32 0x51010000$filter"
             launch 2 4 --mca btl_base_verbose 1 --mca btl_usnic_connectivity_ack_timeout 250 "$alltoall" "$enough_there"
             need until_true says 'those of 1472 bytes were not.*goes on'

@@ -5,7 +5,7 @@
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*
 //! have arrived; then it is sent again at once.
 
-use super::controller::Outcome;
+use super::controller::{Landed, Outcome};
 use super::core::Engine;
 use super::counters::LiveCounters;
 use super::delay_bound::leaves_host;
@@ -229,14 +229,14 @@ impl<M: Memory> Engine<M> {
         receive.newest_stamp = Some((info.stamp, at));
         endpoint.last_heard = running;
         send.probe.note_heard();
-        send.credit.set(u64::from(info.credit), most);
+        send.credit.set(u64::from(info.credit), most, info.arrival.at());
         if info.echo != 0 {
             send.note_echo(info, resumed, at);
         }
         send.note_landed(segment.charge);
         let least = send.rtt.min();
         send.newest_arrival = send.newest_arrival.max(segment.sent);
-        if send.congestion.note_arrived(1, segment.sent, at, least) == Outcome::Shrunk {
+        if send.congestion.note_arrived(segment.landed(), segment.sent, at, least) == Outcome::Shrunk {
             self.counters.num_congestion_events.add(1);
         }
         send.copies.discard(place);
@@ -283,7 +283,7 @@ impl<M: Memory> Engine<M> {
         }
         let mut is_credit_news = false;
         if newer || same {
-            is_credit_news = endpoint.send.credit.set(u64::from(info.credit), most);
+            is_credit_news = endpoint.send.credit.set(u64::from(info.credit), most, info.arrival.at());
         }
         if info.ack < endpoint.send.window.base() {
             self.counters.num_old_dup_acks.add(1);
@@ -406,7 +406,9 @@ impl<M> Ledger<'_, M> {
             }
             endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
             endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
-            if endpoint.send.congestion.note_arrived(1, segment.sent, at, least) == Outcome::Shrunk {
+            if endpoint.send.congestion.note_arrived(segment.landed(), segment.sent, at, least)
+                == Outcome::Shrunk
+            {
                 self.counters.num_congestion_events.add(1);
             }
         }
@@ -417,7 +419,8 @@ impl<M> Ledger<'_, M> {
     #[inline(always)]
     fn note_run(&mut self, endpoint: &mut Endpoint, run: &Run, at: Instant) {
         let &Run { last: ref segment, count, longest, charge } = run;
-        endpoint.send.note_landed_together(count, charge);
+        let landed = Landed { count, bytes: charge };
+        endpoint.send.note_landed_together(landed);
         if segment.channel == Channel::Data {
             *self.expected = self.expected.saturating_sub(count);
             endpoint.took_longest |= longest as usize + MAX_HEADER_LEN >= endpoint.send.path.width();
@@ -426,7 +429,7 @@ impl<M> Ledger<'_, M> {
         endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
         endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
         let least = endpoint.send.rtt.min();
-        if endpoint.send.congestion.note_arrived(count, segment.sent, at, least) == Outcome::Shrunk {
+        if endpoint.send.congestion.note_arrived(landed, segment.sent, at, least) == Outcome::Shrunk {
             self.counters.num_congestion_events.add(1);
         }
         self.release(endpoint, segment.operation, count as u32);

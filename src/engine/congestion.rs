@@ -5,7 +5,7 @@
 //! where the path has shown that it needs it: by losses, by long round trips, or by a window of few
 //! segments. Elsewhere acknowledgements keep the time. Even paced, a burst goes out at once.
 
-use super::controller::{Controller, Outcome, UNIT};
+use super::controller::{Controller, Landed, Outcome};
 use super::delay_bound::DelayBound;
 use super::pacer::Pacer;
 use super::time::{Instant, MICRO};
@@ -24,6 +24,8 @@ const LEAST_BURST: u64 = 8;
 /// Congestion window and pacing of one peer.
 #[derive(Debug)]
 pub(super) struct Congestion<C = DelayBound> {
+    /// Bytes of the longest datagram.
+    segment: u64,
     controller: C,
     pacer: Pacer,
 }
@@ -31,15 +33,22 @@ pub(super) struct Congestion<C = DelayBound> {
 impl Congestion {
     /// At most `most` segments, in datagrams of at most `longest` bytes.
     pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
-        Self { controller: DelayBound::new(most, longest, now), pacer: Pacer::new(now) }
+        let controller = DelayBound::new(most, longest, now);
+        Self { segment: longest as u64, controller, pacer: Pacer::new(now) }
     }
 }
 
 impl<C: Controller> Congestion<C> {
-    /// Segments that may be under way, one at least.
+    /// Bytes that may be under way; one segment may always be.
     #[inline]
     pub(super) fn window(&self) -> u64 {
-        (self.controller.window() / UNIT).max(1)
+        self.controller.window()
+    }
+
+    /// Whether nothing was lost of late, and the window is as large as where nobody waits.
+    #[inline(always)]
+    pub(super) fn is_clear(&self) -> bool {
+        self.controller.lossless_rounds() >= LOSSLESS && self.window() >= FEW * self.segment
     }
 
     /// The least round trip is about to be forgotten, and should be looked for again.
@@ -64,60 +73,68 @@ impl<C: Controller> Congestion<C> {
         self.controller.note_lost();
     }
 
-    /// So many segments sent at `sent` have arrived.
+    /// Segments sent at `sent` have arrived.
     #[inline]
-    pub(super) fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome {
-        self.controller.note_arrived(count, sent, now, shortest)
-    }
-
-    /// Nanoseconds between segments, where they are paced: a little less than the window needs. The
-    /// least round trip counts: one that has grown says that others wait, not that the path is slow.
-    #[inline(always)]
-    fn interval(&self, shortest: u64) -> Option<u64> {
-        let window = self.controller.window();
-        if self.controller.lossless_rounds() >= LOSSLESS && shortest < LONG && window >= FEW * UNIT {
-            return None;
-        }
-        let gain = if window < UNIT {
-            UNIT
-        } else if self.controller.is_starting() {
-            2 * UNIT
-        } else {
-            5 * UNIT / 4
-        };
-        Some(shortest * UNIT * UNIT / (window * gain).max(1))
+    pub(super) fn note_arrived(
+        &mut self,
+        arrived: Landed,
+        sent: Instant,
+        now: Instant,
+        shortest: u64,
+    ) -> Outcome {
+        self.controller.note_arrived(arrived, sent, now, shortest)
     }
 
     /// Whether segments may have to wait for each other's sake.
     #[inline(always)]
     pub(super) fn is_paced(&self, shortest: u64) -> bool {
-        self.interval(shortest).is_some()
+        shortest >= LONG || !self.is_clear()
     }
 
+    /// The share of a round trip that so many bytes take, in nanoseconds: a little less than the window needs. The
+    /// least round trip counts: one that has grown says that others wait, not that the path is slow.
     #[inline]
-    fn burst(&self) -> u64 {
-        let window = self.controller.window() / UNIT;
-        if window < 2 { 0 } else { (window / 4).max(LEAST_BURST.min(window)).min(BURST) }
+    fn share(&self, bytes: u64, shortest: u64) -> u64 {
+        let window = self.controller.window();
+        let (gain, of) = match (window < self.segment, self.controller.is_starting()) {
+            (true, _) => (1, 1),
+            (false, true) => (2, 1),
+            (false, false) => (5, 4),
+        };
+        shortest.saturating_mul(bytes * of) / (window * gain).max(1)
+    }
+
+    /// By how much segments may leave before their time.
+    #[inline]
+    fn burst(&self, shortest: u64) -> u64 {
+        let (window, segment) = (self.controller.window(), self.segment);
+        if window < 2 * segment {
+            return 0;
+        }
+        let bytes = (window / 4).max((LEAST_BURST * segment).min(window)).min(BURST * segment);
+        self.share(bytes, shortest)
     }
 
     /// When the next segment may leave; `None`: now.
     #[inline(always)]
     pub(super) fn wait(&self, now: Instant, shortest: u64) -> Option<Instant> {
-        let interval = self.interval(shortest)?;
-        self.pacer.wait(now, interval, self.burst())
+        if self.is_paced(shortest) { self.pacer.wait(now, self.burst(shortest)) } else { None }
     }
 
-    /// How many segments may leave now as far as the pacer goes.
+    /// How many segments of so many bytes may leave now as far as the pacer goes.
     #[inline]
-    pub(super) fn allows(&self, now: Instant, shortest: u64) -> u64 {
-        self.interval(shortest).map_or(u64::MAX, |interval| self.pacer.allows(now, interval, self.burst()))
+    pub(super) fn allows(&self, bytes: u64, now: Instant, shortest: u64) -> u64 {
+        if !self.is_paced(shortest) {
+            return u64::MAX;
+        }
+        self.pacer.allows(now, self.share(bytes, shortest), self.burst(shortest))
     }
 
-    /// So many segments leave.
+    /// So many bytes leave.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Instant, shortest: u64, count: u64) {
-        if let Some(interval) = self.interval(shortest) {
-            self.pacer.note_sent(now, interval, count);
+    pub(super) fn note_sent(&mut self, now: Instant, shortest: u64, bytes: u64) {
+        if self.is_paced(shortest) {
+            self.pacer.note_sent(now, self.share(bytes, shortest));
         }
     }
 }
@@ -125,6 +142,8 @@ impl<C: Controller> Congestion<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SEGMENT: u64 = 1472;
 
     /// A controller that says what a test wants.
     #[derive(Debug)]
@@ -142,7 +161,7 @@ mod tests {
         fn note_lost(&mut self) {
             self.lossless = 0;
         }
-        fn note_arrived(&mut self, _: u64, _: Instant, _: Instant, _: u64) -> Outcome {
+        fn note_arrived(&mut self, _: Landed, _: Instant, _: Instant, _: u64) -> Outcome {
             Outcome::Steady
         }
         fn seek_least_round_trip(&mut self) {}
@@ -156,21 +175,21 @@ mod tests {
 
     fn fixed(window: u64) -> Congestion<Fixed> {
         let controller = Fixed { window, lossless: LOSSLESS };
-        Congestion { controller, pacer: Pacer::new(Instant::ORIGIN) }
+        Congestion { segment: SEGMENT, controller, pacer: Pacer::new(Instant::ORIGIN) }
     }
 
     #[test]
     fn pacing_costs_nothing_until_it_is_needed() {
         let now = Instant::from_nanos(1_000_000);
-        let mut congestion = fixed(64 * UNIT);
+        let mut congestion = fixed(64 * SEGMENT);
         for _ in 0..1000 {
-            congestion.note_sent(now, 20 * MICRO, 1);
+            congestion.note_sent(now, 20 * MICRO, SEGMENT);
         }
         assert_eq!(congestion.wait(now, 20 * MICRO), None);
         congestion.note_lost();
         let mut left = 0;
         while congestion.wait(now, 100 * MICRO).is_none() {
-            congestion.note_sent(now, 100 * MICRO, 1);
+            congestion.note_sent(now, 100 * MICRO, SEGMENT);
             left += 1;
         }
         assert!((16..=18).contains(&left), "{left} leave at once");
@@ -181,23 +200,22 @@ mod tests {
     #[test]
     fn a_window_of_less_than_a_segment_is_one_now_and_then() {
         let now = Instant::from_nanos(1_000_000);
-        let mut congestion = fixed(UNIT / 4);
-        assert_eq!(congestion.window(), 1);
+        let mut congestion = fixed(SEGMENT / 4);
         assert_eq!(congestion.wait(now, 100 * MICRO), None);
-        congestion.note_sent(now, 100 * MICRO, 1);
+        congestion.note_sent(now, 100 * MICRO, SEGMENT);
         assert_eq!(congestion.wait(now, 100 * MICRO), Some(now.plus(400 * MICRO)));
     }
 
     #[test]
     fn a_window_follows_in_one_round_trip() {
         let start = Instant::from_nanos(1_000_000);
-        let mut congestion = fixed(1_000 * UNIT);
+        let mut congestion = fixed(1_000 * SEGMENT);
         congestion.note_lost();
         let (mut now, mut left) = (start, 0);
         while left < 1_000 {
             match congestion.wait(now, 10_000 * MICRO) {
                 None => {
-                    congestion.note_sent(now, 10_000 * MICRO, 1);
+                    congestion.note_sent(now, 10_000 * MICRO, SEGMENT);
                     left += 1;
                 }
                 Some(until) => now = until,

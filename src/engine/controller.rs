@@ -1,9 +1,6 @@
-//! What a congestion controller is to the rest: it decides how many segments may be under way.
+//! What a congestion controller is to the rest: it decides how many bytes may be under way.
 
 use super::time::Instant;
-
-/// Windows are kept in such fractions of a segment.
-pub(super) const UNIT: u64 = 256;
 
 /// What the end of a round meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +9,17 @@ pub(super) enum Outcome {
     Shrunk,
 }
 
-/// Decides how many segments may be under way (RFC 9002, section 7).
+/// Segments that are not under way any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landed {
+    pub(super) count: u64,
+    /// As they were counted in flight.
+    pub(super) bytes: u64,
+}
+
+/// Decides how many bytes may be under way (RFC 9002, section 7).
 pub(super) trait Controller {
-    /// The congestion window in [`UNIT`]s; less than one segment means one now and then.
+    /// The congestion window in bytes; less than one segment means one now and then.
     fn window(&self) -> u64;
     /// The window was used up.
     fn note_limited(&mut self);
@@ -23,8 +28,8 @@ pub(super) trait Controller {
     fn note_round_trip(&mut self, sample: u64, late: Option<u64>);
     /// A segment was declared lost because others had overtaken it.
     fn note_lost(&mut self);
-    /// So many segments sent at `sent` have arrived; `shortest` is the least round trip of late.
-    fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome;
+    /// Segments sent at `sent` have arrived; `shortest` is the least round trip of late.
+    fn note_arrived(&mut self, arrived: Landed, sent: Instant, now: Instant, shortest: u64) -> Outcome;
     /// The least round trip is about to be forgotten, and should be looked for again.
     fn seek_least_round_trip(&mut self);
     /// Whether it still looks for the window that the path has room for.

@@ -208,7 +208,7 @@ impl<M: Memory> Engine<M> {
             round_trip: Duration::from_nanos(endpoint.send.rtt.smoothed()),
             least_round_trip: Duration::from_nanos(endpoint.send.rtt.min()),
             in_flight: endpoint.send.in_flight as usize,
-            congestion_window: endpoint.send.congestion.window() as usize,
+            congestion_window: endpoint.send.window_segments(),
             credit: endpoint.send.credit.segments() as usize,
             queued: endpoint.send.queues.iter().map(VecDeque::len).sum(),
             unacknowledged: endpoint.send.window.len(),

@@ -22,19 +22,19 @@
 //! a busy sender might never see the queue empty again. So every few seconds the window closes for
 //! a moment.
 
-use super::controller::{Controller, Outcome, UNIT};
+use super::controller::{Controller, Landed, Outcome};
 use super::time::{Instant, MICRO};
 
-/// The window before anything is known, and once it is known that the path is long: so many queues
+/// The window before anything is known, in segments, and once it is known that the path is long: so many queues
 /// as there are senders fill at once.
-const INITIAL: u64 = 4 * UNIT;
-const INITIAL_LONG: u64 = 32 * UNIT;
+const INITIAL: u64 = 4;
+const INITIAL_LONG: u64 = 32;
 const LONG: u64 = 1_000 * MICRO;
 /// No window is smaller: one segment in so many round trips.
-const LEAST: u64 = UNIT / 16;
-/// The window while the least round trip is sought, and for how many rounds: in the first the queue
+const LEAST_TRIPS: u64 = 16;
+/// The window while the least round trip is sought, in segments, and for how many rounds: in the first the queue
 /// is still there.
-const SEEKING: u64 = 4 * UNIT;
+const SEEKING: u64 = 4;
 const SEEK: u32 = 3;
 /// The bound of the queue, in time, where both ends read what comes at once. A sender that comes late to
 /// read what was acknowledged sends as much at once as the wire takes meanwhile: its queue may be longer by
@@ -47,15 +47,15 @@ const UNKNOWN: u64 = 112 * MICRO;
 /// not known when it came; in nanoseconds.
 pub const AWAY: u64 = QUEUE / 2;
 /// Where datagrams may be longer than any frame of a network, they do not leave the host: nobody else
-/// waits in the queue, and it is that of a process which does not read. There no window is smaller
-/// than this.
+/// waits in the queue, and it is that of a process which does not read. There no window has fewer
+/// segments than this.
 const LONGEST_FRAME: usize = 16 << 10;
 const OWN_QUEUE: u64 = 20_000 * MICRO;
-const OWN_LEAST: u64 = 16 * UNIT;
+const OWN_LEAST: u64 = 16;
 /// That many segments may wait if they make the round trip at most five times as long: others overtake
 /// what is lost then, and who has little of a path that others fill is not driven from it, where their
 /// bound is higher or they see less of the queue.
-const FEW: u64 = 8 * UNIT;
+const FEW: u64 = 8;
 const FEW_TRIPS: u64 = 4;
 /// Rounds without a queue after which the window grows faster.
 const EMPTY: u32 = 4;
@@ -122,6 +122,8 @@ impl Losses {
 /// Congestion window of one peer.
 #[derive(Debug)]
 pub(super) struct DelayBound {
+    /// Bytes of the longest datagram.
+    segment: u64,
     window: u64,
     least_window: u64,
     most: u64,
@@ -131,7 +133,9 @@ pub(super) struct DelayBound {
     /// Rounds for which it still seeks the least round trip.
     seeking: u32,
     limited: bool,
+    /// Bytes and segments that have arrived in this round, and segments that were lost.
     delivered: u64,
+    arrived: u64,
     lost: u64,
     /// The shortest round trip of the second half of this round: a window that has just grown takes
     /// a while to make a queue.
@@ -144,7 +148,7 @@ pub(super) struct DelayBound {
     half: Instant,
     /// The longest queue that is wanted on a short path, in time.
     queue: u64,
-    /// Segments ([`UNIT`]s) delivered in a millisecond, at best.
+    /// Bytes delivered in a millisecond, at best.
     rates: Recent,
     losses: Losses,
     lossless: u32,
@@ -157,11 +161,11 @@ pub(super) const fn leaves_host(longest: usize) -> bool {
     longest <= LONGEST_FRAME
 }
 
-/// The longest queue that is wanted, in time; on a short path it is `queue`. `rate` is in [`UNIT`]s a millisecond, `usual` are the
-/// usual losses in 1024ths: what is lost takes round trips to repair, and the wire needs work
-/// meanwhile.
-fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
-    let few = (FEW * 1_000 * MICRO / rate.max(1)).min(FEW_TRIPS * shortest);
+/// The longest queue that is wanted, in time; on a short path it is `queue`. `rate` is in bytes a millisecond,
+/// `few` bytes may always wait; `usual` are the usual losses in 1024ths: what is lost takes round trips to repair,
+/// and the wire needs work meanwhile.
+fn bound(queue: u64, shortest: u64, rate: u64, few: u64, usual: u64) -> u64 {
+    let few = (few * 1_000 * MICRO / rate.max(1)).min(FEW_TRIPS * shortest);
     let bound = queue.max(shortest / 4).max(few);
     bound + bound * usual * 4 / 1024
 }
@@ -169,17 +173,24 @@ fn bound(queue: u64, shortest: u64, rate: u64, usual: u64) -> u64 {
 impl DelayBound {
     /// At most `most` segments, in datagrams of at most `longest` bytes.
     pub(super) fn new(most: u64, longest: usize, now: Instant) -> Self {
-        let (queue, least_window, initial) =
-            if leaves_host(longest) { (QUEUE, LEAST, INITIAL) } else { (OWN_QUEUE, OWN_LEAST, OWN_LEAST) };
+        let segment = longest as u64;
+        let most = most * segment;
+        let (queue, least_window, initial) = if leaves_host(longest) {
+            (QUEUE, segment / LEAST_TRIPS, INITIAL * segment)
+        } else {
+            (OWN_QUEUE, OWN_LEAST * segment, OWN_LEAST * segment)
+        };
         Self {
-            window: initial.min(most * UNIT),
-            least_window: least_window.min(most * UNIT),
-            most: most * UNIT,
+            segment,
+            window: initial.min(most),
+            least_window: least_window.min(most),
+            most,
             starting: true,
             leapt: false,
             seeking: 0,
             limited: false,
             delivered: 0,
+            arrived: 0,
             lost: 0,
             least: u64::MAX,
             late: None,
@@ -197,17 +208,17 @@ impl DelayBound {
     #[inline(never)]
     fn end_round(&mut self, took: u64, shortest: u64) -> Outcome {
         let queue = if self.least == u64::MAX { 0 } else { self.least.saturating_sub(shortest) };
-        self.rates.note(self.delivered * UNIT * 1_000 * MICRO / took.max(1), u64::max);
+        self.rates.note(self.delivered * 1_000 * MICRO / took.max(1), u64::max);
         let rate = self.rates.values[0].max(self.rates.values[1]);
-        let heavy = self.losses.note(self.lost, self.delivered);
+        let heavy = self.losses.note(self.lost, self.arrived);
         let late = self.late.unwrap_or(UNKNOWN);
-        let bound = bound(self.queue + late, shortest, rate, self.losses.usual());
+        let bound = bound(self.queue + late, shortest, rate, FEW * self.segment, self.losses.usual());
         self.lossless = if self.lost > 0 { 0 } else { self.lossless.saturating_add(1) };
         self.empty = if queue < bound / 4 { self.empty.saturating_add(1) } else { 0 };
         let before = self.window;
         if queue > bound {
             self.starting = false;
-            let filled = rate * (shortest + late) / (1_000 * MICRO);
+            let filled = rate.saturating_mul(shortest + late) / (1_000 * MICRO);
             let there = before * (shortest + bound) / (shortest + queue);
             self.window = there.max(before / 2).max(filled.min(before));
         }
@@ -229,11 +240,13 @@ impl DelayBound {
         let fast = self.starting || self.empty >= EMPTY;
         self.leapt = fast && !self.leapt;
         let more = match (self.starting, fast, self.leapt) {
-            (true, _, true) if shortest >= LONG => self.window.max(INITIAL_LONG.saturating_sub(self.window)),
+            (true, _, true) if shortest >= LONG => {
+                self.window.max((INITIAL_LONG * self.segment).saturating_sub(self.window))
+            }
             (true, _, true) => self.window,
             (false, true, true) => self.window / 2,
             (_, true, false) => 0,
-            _ => (self.window / 16).max(UNIT.min(self.window / 4)).max(1),
+            _ => (self.window / 16).max(self.segment.min(self.window / 4)).max(1),
         };
         self.window += more;
     }
@@ -242,7 +255,7 @@ impl DelayBound {
 impl Controller for DelayBound {
     #[inline]
     fn window(&self) -> u64 {
-        if self.seeking > 0 { SEEKING.min(self.window) } else { self.window }
+        if self.seeking > 0 { self.window.min(SEEKING * self.segment) } else { self.window }
     }
 
     #[inline]
@@ -263,8 +276,9 @@ impl Controller for DelayBound {
 
     /// A round ends when a segment sent in it arrives.
     #[inline(always)]
-    fn note_arrived(&mut self, count: u64, sent: Instant, now: Instant, shortest: u64) -> Outcome {
-        self.delivered += count;
+    fn note_arrived(&mut self, arrived: Landed, sent: Instant, now: Instant, shortest: u64) -> Outcome {
+        self.arrived += arrived.count;
+        self.delivered += arrived.bytes;
         if sent < self.round || now == self.round {
             if now >= self.half {
                 (self.least, self.half) = (u64::MAX, Instant::from_nanos(u64::MAX));
@@ -281,7 +295,8 @@ impl Controller for DelayBound {
         } else {
             self.end_round(took, shortest)
         };
-        (self.delivered, self.lost, self.limited, self.least, self.late) = (0, 0, false, u64::MAX, None);
+        (self.delivered, self.arrived, self.lost) = (0, 0, 0);
+        (self.limited, self.least, self.late) = (false, u64::MAX, None);
         outcome
     }
 
@@ -305,6 +320,9 @@ impl Controller for DelayBound {
 mod tests {
     use super::*;
 
+    const SEGMENT: u64 = 1472;
+    const ONE: Landed = Landed { count: 1, bytes: SEGMENT };
+
     /// A path with an own rate, an own length and a queue without end; times in microseconds.
     struct Wire {
         controller: DelayBound,
@@ -317,17 +335,17 @@ mod tests {
     impl Wire {
         fn new(base: u64, rate: u64) -> Self {
             let now = Instant::from_nanos(1_000_000);
-            Self { controller: DelayBound::new(4096, 1472, now), now, base, rate }
+            Self { controller: DelayBound::new(4096, SEGMENT as usize, now), now, base, rate }
         }
 
         /// The queue that a window makes, in microseconds.
         fn queue(&self) -> u64 {
-            (self.controller.window * 100 / UNIT / self.rate).saturating_sub(self.base)
+            (self.controller.window * 100 / SEGMENT / self.rate).saturating_sub(self.base)
         }
 
         /// A round trip of a window used up, of which a share of the segments is lost.
         fn round(&mut self, lost_percent: u64) -> Outcome {
-            let window = (self.controller.window() / UNIT).max(1);
+            let window = (self.controller.window() / SEGMENT).max(1);
             let trip = (self.base + self.queue()) * MICRO;
             let sent = self.now;
             self.now = self.now.plus(trip);
@@ -335,8 +353,9 @@ mod tests {
             self.controller.note_limited();
             self.controller.note_round_trip(trip, Some(0));
             (0..lost).for_each(|_| self.controller.note_lost());
-            self.controller.delivered += window - lost - 1;
-            self.controller.note_arrived(1, sent, self.now, self.base * MICRO)
+            self.controller.arrived += window - lost - 1;
+            self.controller.delivered += (window - lost - 1) * SEGMENT;
+            self.controller.note_arrived(ONE, sent, self.now, self.base * MICRO)
         }
     }
 
@@ -347,10 +366,10 @@ mod tests {
             (0..100).for_each(|_| _ = wire.round(0));
             for _ in 0..200 {
                 wire.round(0);
-                let longest = bound(QUEUE, base * MICRO, rate * 10 * UNIT, 0) / MICRO;
+                let longest = bound(QUEUE, base * MICRO, rate * 10 * SEGMENT, FEW * SEGMENT, 0) / MICRO;
                 let queue = wire.queue();
                 assert!(queue <= longest * 3 / 2, "{queue} µs at {base} µs");
-                assert!(wire.controller.window * 100 / UNIT >= base * rate * 9 / 10, "idle at {base} µs");
+                assert!(wire.controller.window * 100 / SEGMENT >= base * rate * 9 / 10, "idle at {base} µs");
             }
         }
     }
@@ -360,7 +379,7 @@ mod tests {
         for percent in [5, 10, 30] {
             let mut wire = Wire::new(10_000, 8);
             (0..150).for_each(|_| _ = wire.round(percent));
-            let window = wire.controller.window / UNIT;
+            let window = wire.controller.window / SEGMENT;
             assert!(window >= 700, "{window} of 800 segments at {percent} %");
         }
     }
@@ -377,7 +396,7 @@ mod tests {
     #[test]
     fn a_window_may_be_a_part_of_a_segment_and_comes_back() {
         let mut wire = Wire::new(100, 1);
-        wire.controller.window = 64 * UNIT;
+        wire.controller.window = 64 * SEGMENT;
         wire.rate = 1;
         let mut least = u64::MAX;
         for _ in 0..60 {
@@ -386,13 +405,13 @@ mod tests {
             wire.now = wire.now.plus(1_000 * MICRO);
             wire.controller.note_limited();
             wire.controller.note_round_trip(1_000 * MICRO, Some(0));
-            wire.controller.note_arrived(1, sent, wire.now, 100 * MICRO);
+            wire.controller.note_arrived(ONE, sent, wire.now, 100 * MICRO);
             least = least.min(wire.controller.window);
         }
-        assert!((LEAST..UNIT).contains(&least), "{least}");
+        assert!((SEGMENT / LEAST_TRIPS..SEGMENT).contains(&least), "{least}");
         wire.rate = 1_000;
         (0..60).for_each(|_| _ = wire.round(0));
-        assert!(wire.controller.window > 64 * UNIT);
+        assert!(wire.controller.window > 64 * SEGMENT);
     }
 
     #[test]
@@ -403,8 +422,8 @@ mod tests {
         wire.now = wire.now.plus(300_000 * MICRO);
         wire.controller.note_limited();
         wire.controller.note_round_trip(300_000 * MICRO, Some(0));
-        assert_eq!(wire.controller.note_arrived(1, sent, wire.now, 34 * MICRO), Outcome::Shrunk);
-        assert!(wire.controller.window * 100 / UNIT >= 34 * 85 * 4 / 5, "the wire is still filled");
+        assert_eq!(wire.controller.note_arrived(ONE, sent, wire.now, 34 * MICRO), Outcome::Shrunk);
+        assert!(wire.controller.window * 100 / SEGMENT >= 34 * 85 * 4 / 5, "the wire is still filled");
     }
 
     #[test]
@@ -415,7 +434,7 @@ mod tests {
         wire.controller.seek_least_round_trip();
         let mut queues = Vec::new();
         for _ in 0..SEEK {
-            assert_eq!(wire.controller.window(), SEEKING);
+            assert_eq!(wire.controller.window(), SEEKING * SEGMENT);
             queues.push(wire.queue());
             wire.round(0);
         }

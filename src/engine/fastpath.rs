@@ -27,6 +27,7 @@ impl<M: Memory> Engine<M> {
         now: Instant,
     ) -> Result<Option<Transmit<M>>> {
         self.tick(now);
+        self.welcome(to.0.index);
         let Some((charge, credit)) = self.may_leave(to, &fragment) else {
             return self.send(to, fragment, now).map(|()| None);
         };
@@ -67,6 +68,7 @@ impl<M: Memory> Engine<M> {
         if fragment.awaited || split > COPIED || rest > COPIED - split || self.has_waiting() {
             return false;
         }
+        self.welcome(to.0.index);
         let (total, now, known) = (split + rest, self.now, self.endpoints.len());
         let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
         if !endpoint.is_introduced || endpoint.send.is_paced() {
@@ -121,7 +123,7 @@ impl<M: Memory> Engine<M> {
             self.timers.set(at, to.0);
         }
         let repr = Repr {
-            flags: piggyback.flags.with(Flags::ASKS, endpoint.send.is_full()),
+            flags: piggyback.flags.with(Flags::ASKS, endpoint.send.is_full_for_short()),
             tag: fragment.tag,
             length: total as u16,
             connection: endpoint.connection,
@@ -137,6 +139,17 @@ impl<M: Memory> Engine<M> {
         datagram.put_fragment(&repr, &endpoint.sent_tags, &copied.bytes);
         self.review_next();
         true
+    }
+
+    /// The answer to the first message after a silence says how much room there is now, not how much there was for
+    /// who is silent: what it asks for will follow.
+    #[inline(always)]
+    fn welcome(&mut self, index: u32) {
+        if self.deferred.as_ref().is_some_and(|deferred| deferred.is_of(index))
+            && self.endpoints.at(index).is_some_and(|endpoint| !endpoint.receive.share.is_active())
+        {
+            self.finish();
+        }
     }
 
     /// Charge and credit of a fragment's datagram, if it may leave now and overtakes nothing.
@@ -182,12 +195,12 @@ impl Endpoint {
         now: Instant,
     ) -> Option<(u32, u64)> {
         let datagram = bytes.checked_add(HEADER_LEN)?;
-        let charge = self.send.charge(datagram);
+        let charge = self.send.charge_short(datagram, now);
         let may_go = self.phase == Phase::Open
             && datagram <= limits.max_at_once.min(self.peer.max_datagram)
             && !self.send.has_queued()
             && (self.send.window.len() as u64) < limits.window
-            && self.send.may_send(charge, now).is_ok();
+            && self.send.may_send_short(charge, now).is_ok();
         let credit = self.settled_grant(budget, known).filter(|_| may_go)?;
         Some((charge, credit))
     }

@@ -23,40 +23,48 @@ const PROMISED: u64 = 2 * MILLI;
 
 /// What a peer has room for, as it has said.
 #[derive(Debug)]
-pub(super) struct SendCredit(u64);
+pub(super) struct SendCredit {
+    segments: u64,
+    /// When it last said so.
+    heard: Instant,
+}
 
 impl SendCredit {
     pub(super) const fn new() -> Self {
-        Self(LEAST_CREDIT)
+        Self { segments: LEAST_CREDIT, heard: Instant::ORIGIN }
     }
 
     /// Segments that may be under way.
     #[inline]
     pub(super) const fn segments(&self) -> u64 {
-        self.0
+        self.segments
     }
 
-    /// The peer has room for so many segments, and never for more than `most`. Whether that is news.
+    /// The peer has room for so many segments, and never for more than `most`; its word came at `arrived`, if that
+    /// is known. Whether that is news.
     #[inline]
-    pub(super) fn set(&mut self, segments: u64, most: u64) -> bool {
-        let before = self.0;
-        self.0 = segments.clamp(LEAST_CREDIT, most.max(LEAST_CREDIT));
-        self.0 != before
+    pub(super) fn set(&mut self, segments: u64, most: u64, arrived: Option<Instant>) -> bool {
+        let before = self.segments;
+        self.segments = segments.clamp(LEAST_CREDIT, most.max(LEAST_CREDIT));
+        self.heard = arrived.unwrap_or(self.heard);
+        self.segments != before
     }
 
-    /// Nothing was sent for so long, to a peer so far away: what the peer had room for is no longer known. Who
-    /// waited for a round trip was not silent.
+    /// Something is sent again, the first since `last`, to a peer so far away: after a silence what the peer had room
+    /// for is no longer known. Who waited for a round trip was not silent; and who answers a peer that has been
+    /// silent itself has just been told.
     #[inline]
-    pub(super) fn note_idle(&mut self, idle: u64, round_trip: u64) {
-        if idle > IDLE && idle > IDLE + round_trip.min(IDLE) {
-            self.0 = (self.0 / KEPT_PART).clamp(LEAST_CREDIT, KEPT);
+    pub(super) fn note_idle(&mut self, last: Instant, now: Instant, round_trip: u64) {
+        let idle = now.since(last);
+        if idle > IDLE && idle > IDLE + round_trip.min(IDLE) && now.since(self.heard) > IDLE {
+            self.segments = (self.segments / KEPT_PART).clamp(LEAST_CREDIT, KEPT);
         }
     }
 
     /// Whether there is room for so many bytes, in segments of `unit`.
     #[inline]
     pub(super) const fn allows(&self, bytes: u64, unit: u64) -> bool {
-        bytes <= self.0 * unit
+        bytes <= self.segments * unit
     }
 }
 
@@ -212,19 +220,23 @@ mod tests {
     fn credit_is_what_the_peer_says_within_bounds_until_nothing_was_sent_for_long() {
         let mut credit = SendCredit::new();
         assert_eq!(credit.segments(), LEAST_CREDIT);
-        assert!(credit.set(50, 40) && !credit.set(40, 40));
+        assert!(credit.set(50, 40, None) && !credit.set(40, 40, None));
         assert!(credit.allows(40 * UNIT, UNIT) && !credit.allows(40 * UNIT + 1, UNIT));
-        credit.note_idle(IDLE, 0);
-        credit.note_idle(IDLE + IDLE / 2, IDLE / 2);
+        let (last, after) = (Instant::from_nanos(1), |idle| Instant::from_nanos(1 + idle));
+        credit.note_idle(last, after(IDLE), 0);
+        credit.note_idle(last, after(IDLE + IDLE / 2), IDLE / 2);
         assert_eq!(credit.segments(), 40);
-        credit.note_idle(IDLE + 1, 0);
+        credit.set(40, 40, Some(after(3)));
+        credit.note_idle(last, after(IDLE + 3), 0);
+        assert_eq!(credit.segments(), 40, "the peer has said so just now");
+        credit.note_idle(last, after(IDLE + 4), 0);
         assert_eq!(credit.segments(), LEAST_CREDIT);
         for (granted, kept) in [(1_000, KEPT), (160, 10), (30, LEAST_CREDIT)] {
-            credit.set(granted, 4096);
-            credit.note_idle(IDLE + 1, 0);
+            credit.set(granted, 4096, None);
+            credit.note_idle(last, after(IDLE + 4), 0);
             assert_eq!(credit.segments(), kept);
         }
-        assert!(!credit.set(0, 0), "never less than the least");
+        assert!(!credit.set(0, 0, None), "never less than the least");
     }
 
     #[test]

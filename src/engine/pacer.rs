@@ -1,4 +1,4 @@
-//! Spreads segments over time: one after each interval on average, bursts apart.
+//! Spreads segments over time: each takes its share of a round trip on average, bursts apart.
 
 use super::time::{Instant, MICRO};
 
@@ -13,27 +13,26 @@ impl Pacer {
         Self { next: now }
     }
 
-    /// When the next segment may leave, if so many nanoseconds lie between segments and so many may
-    /// leave before their time; `None`: now.
+    /// When the next segment may leave, if segments may leave by so many nanoseconds before their time; `None`:
+    /// now.
     #[inline]
-    pub(super) fn wait(&self, now: Instant, interval: u64, burst: u64) -> Option<Instant> {
+    pub(super) fn wait(&self, now: Instant, burst: u64) -> Option<Instant> {
         let ahead = self.next.since(now);
-        let burst = burst.saturating_mul(interval);
         // What has to wait waits until half a burst may go, so that bursts stay worth a call.
         (ahead > burst).then(|| now.plus((ahead - burst / 2).max(MICRO)))
     }
 
-    /// How many segments may leave now, one after the other.
+    /// How many segments that take `share` nanoseconds each may leave now, one after the other.
     #[inline]
-    pub(super) fn allows(&self, now: Instant, interval: u64, burst: u64) -> u64 {
-        let (ahead, interval) = (self.next.since(now), interval.max(1));
-        burst.saturating_mul(interval).checked_sub(ahead).map_or(0, |rest| rest / interval + 1)
+    pub(super) fn allows(&self, now: Instant, share: u64, burst: u64) -> u64 {
+        let ahead = self.next.since(now);
+        burst.checked_sub(ahead).map_or(0, |rest| rest / share.max(1) + 1)
     }
 
-    /// So many segments leave.
+    /// Segments leave that take so many nanoseconds.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Instant, interval: u64, count: u64) {
-        self.next = self.next.max(now).plus(interval.saturating_mul(count));
+    pub(super) fn note_sent(&mut self, now: Instant, share: u64) {
+        self.next = self.next.max(now).plus(share);
     }
 }
 
@@ -47,9 +46,9 @@ mod tests {
         let mut pacer = Pacer::new(now);
         let (start, mut left) = (now, 0);
         while left < 1_000 {
-            match pacer.wait(now, 10 * MICRO, 8) {
+            match pacer.wait(now, 80 * MICRO) {
                 None => {
-                    pacer.note_sent(now, 10 * MICRO, 1);
+                    pacer.note_sent(now, 10 * MICRO);
                     left += 1;
                     assert!(left != 9 || now == start, "the first nine go at once");
                 }
@@ -67,10 +66,10 @@ mod tests {
     fn without_a_burst_each_waits_for_its_time() {
         let now = Instant::from_nanos(5);
         let mut pacer = Pacer::new(now);
-        assert_eq!(pacer.wait(now, 300 * MICRO, 0), None);
-        pacer.note_sent(now, 300 * MICRO, 1);
-        assert_eq!(pacer.wait(now, 300 * MICRO, 0), Some(now.plus(300 * MICRO)));
-        assert_eq!(pacer.wait(now.plus(300 * MICRO), 300 * MICRO, 0), None);
+        assert_eq!(pacer.wait(now, 0), None);
+        pacer.note_sent(now, 300 * MICRO);
+        assert_eq!(pacer.wait(now, 0), Some(now.plus(300 * MICRO)));
+        assert_eq!(pacer.wait(now.plus(300 * MICRO), 0), None);
     }
 
     #[test]
@@ -79,11 +78,11 @@ mod tests {
         let (mut one_by_one, mut together) = (Pacer::new(now), Pacer::new(now));
         for step in 0..50 {
             now = now.plus(step % 7 * 9 * MICRO);
-            let allowed = together.allows(now, 10 * MICRO, 8);
-            together.note_sent(now, 10 * MICRO, allowed);
+            let allowed = together.allows(now, 10 * MICRO, 80 * MICRO);
+            together.note_sent(now, 10 * MICRO * allowed);
             let mut left = 0;
-            while one_by_one.wait(now, 10 * MICRO, 8).is_none() {
-                one_by_one.note_sent(now, 10 * MICRO, 1);
+            while one_by_one.wait(now, 80 * MICRO).is_none() {
+                one_by_one.note_sent(now, 10 * MICRO);
                 left += 1;
             }
             assert_eq!(left, allowed, "in step {step}");
@@ -94,7 +93,7 @@ mod tests {
     fn idle_time_is_not_saved_up() {
         let mut pacer = Pacer::new(Instant::ORIGIN);
         let now = Instant::from_nanos(1_000_000_000);
-        (0..3).for_each(|_| pacer.note_sent(now, 100 * MICRO, 1));
-        assert!(pacer.wait(now, 100 * MICRO, 1).is_some());
+        (0..3).for_each(|_| pacer.note_sent(now, 100 * MICRO));
+        assert!(pacer.wait(now, 100 * MICRO).is_some());
     }
 }

@@ -5,8 +5,10 @@
 
 use super::time::Instant;
 
-/// The interval doubles so often at the most.
+/// The interval doubles so often at the most, and where the peer answers, though it takes nothing: it may have memory
+/// only for some of what is under way, and each of that has to have its turn.
 const DOUBLINGS: u32 = 20;
+const HEARD_DOUBLINGS: u32 = 4;
 
 /// So often a peer is asked with the oldest segments alone.
 const PATIENT: u32 = 3;
@@ -95,6 +97,7 @@ impl Probe {
     #[inline]
     pub(super) fn note_heard(&mut self) {
         self.unanswered = 0;
+        self.backoff = self.backoff.min(HEARD_DOUBLINGS);
     }
 
     /// The peer has acknowledged something new.
@@ -186,7 +189,10 @@ mod tests {
         assert_eq!(probe.due(MILLI, 20 * MILLI), at(10));
         probe.note_sent(at(11));
         assert_eq!(probe.due(MILLI, 20 * MILLI), at(12));
-        probe.note_timeout(at(12));
+        (0..10).for_each(|_| probe.note_timeout(at(12)));
+        assert_eq!(probe.due(MILLI, 20 * MILLI), at(32));
+        probe.note_heard();
+        assert_eq!(probe.due(MILLI, 20 * MILLI), at(28), "who is heard is asked more often");
         probe.cancel();
         assert!(probe.take().is_none());
     }

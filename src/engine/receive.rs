@@ -338,7 +338,11 @@ impl<M: Memory> Engine<M> {
                 let placed = self.place_chunk(index, &chunk);
                 match placed {
                     Ok(()) => {}
-                    Err(Unplaced::Full) => self.counters.num_reassembly_full.add(1),
+                    Err(Unplaced::Full) => {
+                        self.counters.num_reassembly_full.add(1);
+                        // Its sender hears that somebody is there, and asks on with what else is under way.
+                        self.note_data(index, info, now, false);
+                    }
                     Err(Unplaced::Bad) => self.counters.num_badfrag_recvs.add(1),
                 }
                 placed.is_ok()

@@ -112,7 +112,7 @@ impl<M: Memory> Engine<M> {
         let Job::Send { tag, ref pieces, split, .. } = operation.job else { return self.poll_work() };
         let total = operation.total;
         let datagram = HEADER_LEN + total as usize;
-        let charge = endpoint.send.charge(datagram);
+        let charge = endpoint.send.charge_short(datagram, now);
         if endpoint.send.pass != self.pass {
             (endpoint.send.pass, endpoint.send.sent_in_pass) = (self.pass, 0);
         }
@@ -120,7 +120,7 @@ impl<M: Memory> Engine<M> {
             && (endpoint.send.tiny_run < RUN || endpoint.send.queues[1].is_empty())
             && (endpoint.send.window.len() as u64) < self.limits.window
             && endpoint.send.sent_in_pass < self.limits.send_credits
-            && endpoint.send.may_send(charge, now).is_ok();
+            && endpoint.send.may_send_short(charge, now).is_ok();
         let credit = endpoint.settled_grant(&self.budget, known);
         let Some(credit) = credit.filter(|_| may_go) else { return self.poll_work() };
         let piece = |memory: &Option<M>, len: u64| {
@@ -176,7 +176,7 @@ impl<M: Memory> Engine<M> {
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
-        let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full());
+        let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full_for_short());
         let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
         let header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
         self.review_next();
@@ -326,8 +326,15 @@ impl<M: Memory> Engine<M> {
             }
             let cut = operation.next_cut(endpoint.send.path.width());
             let datagram = header_len(cut.kind) + cut.len as usize;
-            let charge = endpoint.send.charge(datagram);
-            if let Err(blocked) = endpoint.send.may_send(charge, now) {
+            let tiny = queue == 0 && datagram <= self.limits.max_tiny;
+            let (charge, may_send) = if tiny {
+                let charge = endpoint.send.charge_short(datagram, now);
+                (charge, endpoint.send.may_send_short(charge, now))
+            } else {
+                let charge = endpoint.send.charge(datagram);
+                (charge, endpoint.send.may_send(charge, now))
+            };
+            if let Err(blocked) = may_send {
                 endpoint.note_blocked(blocked);
                 return None;
             }
@@ -349,7 +356,6 @@ impl<M: Memory> Engine<M> {
                 *fragment = endpoint.send.next_fragment;
                 endpoint.send.next_fragment = endpoint.send.next_fragment.wrapping_add(1).max(1);
             }
-            let tiny = queue == 0 && datagram <= self.limits.max_tiny;
             let segment = Segment {
                 operation: place,
                 kind: cut.kind,

@@ -5,6 +5,7 @@
 //! anew is withdrawn: when the receiver has said that it has not taken it and will not, its number goes
 //! again as a void, and its data in segments with numbers of their own.
 
+use super::controller::Landed;
 use super::interface::Channel;
 use super::time::Instant;
 use crate::wire::usnic::{Bitmap, Kind};
@@ -42,7 +43,7 @@ pub(super) struct Segment {
     pub(super) recut: bool,
     /// Bytes of payload.
     pub(super) len: u32,
-    /// Bytes that it takes up in the receiver's buffer.
+    /// Bytes that it counts in flight.
     pub(super) charge: u32,
     /// Where in the operation's bytes.
     pub(super) offset: u64,
@@ -81,6 +82,12 @@ impl Segment {
         if place & Self::COPY != 0 && place != Self::NOBODY { Some(place & !Self::COPY) } else { None }
     }
 
+    /// It, as what is not under way any more.
+    #[inline(always)]
+    pub(super) const fn landed(&self) -> Landed {
+        Landed { count: 1, bytes: self.charge as u64 }
+    }
+
     /// Whether it was sent once, with data cut as it mostly is, and is under way.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
@@ -104,7 +111,7 @@ pub(super) struct Run {
     pub(super) count: u64,
     /// Bytes of payload of the longest.
     pub(super) longest: u32,
-    /// Bytes that they take up in the receiver's buffer.
+    /// Bytes that they count in flight.
     pub(super) charge: u64,
 }
 

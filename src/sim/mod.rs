@@ -669,6 +669,10 @@ mod protected_runs;
 #[cfg(test)]
 mod reconnection;
 #[cfg(test)]
+mod rows;
+#[cfg(test)]
+mod silence;
+#[cfg(test)]
 mod stories;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*
 //! have arrived; then it is sent again at once.
 
-use super::controller::{Landed, Outcome};
+use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
 use super::delay_bound::leaves_host;
@@ -20,7 +20,7 @@ use super::send_half::SendHalf;
 use super::slab::Slab;
 use super::time::{Instant, MICRO};
 use super::timers::Timer;
-use super::window::{Order, Run, Segment, State};
+use super::window::{Landed, Order, Run, Segment, State};
 use crate::wire::usnic::{Bitmap, Body, Flags, Kind, MAX_HEADER_LEN, header_len};
 use std::collections::VecDeque;
 

@@ -5,10 +5,11 @@
 //! where the path has shown that it needs it: by losses, by long round trips, or by a window of few
 //! segments. Elsewhere acknowledgements keep the time. Even paced, a burst goes out at once.
 
-use super::controller::{Controller, Landed, Outcome};
+use super::controller::{Controller, Outcome};
 use super::delay_bound::DelayBound;
 use super::pacer::Pacer;
 use super::time::{Instant, MICRO};
+use super::window::Landed;
 
 /// Round trips that need pacing, losses or not.
 const LONG: u64 = 250 * MICRO;

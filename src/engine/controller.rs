@@ -1,20 +1,13 @@
 //! What a congestion controller is to the rest: it decides how many bytes may be under way.
 
 use super::time::Instant;
+use super::window::Landed;
 
 /// What the end of a round meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Steady,
     Shrunk,
-}
-
-/// Segments that are not under way any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Landed {
-    pub(super) count: u64,
-    /// As they were counted in flight.
-    pub(super) bytes: u64,
 }
 
 /// Decides how many bytes may be under way (RFC 9002, section 7).

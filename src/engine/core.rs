@@ -90,6 +90,8 @@ pub struct Engine<M> {
     pub(super) backlog_until: Instant,
     /// When the datagram came that is handled.
     pub(super) arrival: Arrival,
+    /// The last that was more than the common one was no genuine packet.
+    pub(super) has_refused: bool,
     pub(super) deferred: Option<Deferred>,
     /// Chunked data under way, GETs and holes: reasons to look at the data channel.
     pub(super) expected: u64,
@@ -132,6 +134,7 @@ impl<M: Memory> Engine<M> {
             resumed: Instant::ORIGIN,
             backlog_until: Instant::ORIGIN,
             arrival: Arrival::Unknown,
+            has_refused: false,
             deferred: None,
             expected: 0,
             scratch: Vec::new(),

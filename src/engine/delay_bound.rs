@@ -22,8 +22,9 @@
 //! a busy sender might never see the queue empty again. So every few seconds the window closes for
 //! a moment.
 
-use super::controller::{Controller, Landed, Outcome};
+use super::controller::{Controller, Outcome};
 use super::time::{Instant, MICRO};
+use super::window::Landed;
 
 /// The window before anything is known, in segments, and once it is known that the path is long: so many queues
 /// as there are senders fill at once.

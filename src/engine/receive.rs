@@ -45,6 +45,12 @@ impl<M: Memory> Engine<M> {
         self.handle_any(bytes)
     }
 
+    /// Whether what was handed in last, and was [`Received::Nothing`], was no packet or not genuine. A datagram has one
+    /// author: what follows in it is not worth looking at.
+    pub const fn has_refused(&self) -> bool {
+        self.has_refused
+    }
+
     /// What is handled next came at `arrived`.
     #[inline(always)]
     pub(super) fn begin_arrival(&mut self, arrived: Option<Instant>, now: Instant) {
@@ -95,24 +101,29 @@ impl<M: Memory> Engine<M> {
     /// Takes any datagram in.
     #[inline(never)]
     fn handle_any(&mut self, bytes: &[u8]) -> Received {
+        self.has_refused = false;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(malformed) => {
                 self.counter_of(malformed).add(1);
+                self.has_refused = true;
                 return Received::Nothing;
             }
         };
         let repr = &packet.repr;
         if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
+            self.has_refused = !self.limits.protect;
             return self.handle_protected(&packet);
         }
         let named = repr.sender.zip(repr.tagging(&self.identity.key)).or_else(|| self.introduced(repr));
         let Some((sender, tagging)) = named else {
             self.counters.num_nameless_recvs.add(1);
+            self.has_refused = true;
             return Received::Nothing;
         };
         if !packet.is_genuine(&tagging) {
             self.counters.num_crc_errors.add(1);
+            self.has_refused = true;
             return Received::Nothing;
         }
         match self.find(repr, &sender) {

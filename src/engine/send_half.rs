@@ -1,7 +1,6 @@
 //! The sending half of a connection: what is queued, under way and lost, and whether more may leave.
 
 use super::congestion::Congestion;
-use super::controller::Landed;
 use super::copies::Copies;
 use super::flow::SendCredit;
 use super::operation::Withdrawn;
@@ -10,7 +9,7 @@ use super::probe::Probe;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
 use super::time::{Instant, MICRO};
-use super::window::{Order, SendWindow};
+use super::window::{Landed, Order, SendWindow};
 use crate::wire::usnic::{HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
 

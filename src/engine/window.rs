@@ -5,7 +5,6 @@
 //! anew is withdrawn: when the receiver has said that it has not taken it and will not, its number goes
 //! again as a void, and its data in segments with numbers of their own.
 
-use super::controller::Landed;
 use super::interface::Channel;
 use super::time::Instant;
 use crate::wire::usnic::{Bitmap, Kind};
@@ -101,6 +100,14 @@ impl Segment {
             && (self.operation, self.kind, self.channel, self.sent)
                 == (other.operation, other.kind, other.channel, other.sent)
     }
+}
+
+/// Segments that are not under way any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landed {
+    pub(super) count: u64,
+    /// As they were counted in flight.
+    pub(super) bytes: u64,
 }
 
 /// [Plain](Segment::is_plain) segments of one operation that follow each other and were sent together.

@@ -110,11 +110,15 @@ fn of_a_million_forgeries_none_is_accepted() {
             bytes[0] = 9;
         }
         assert_eq!(engine.handle_datagram(&bytes, None, now), Received::Nothing);
+        assert!(engine.has_refused(), "and what follows in its datagram is not looked at");
     }
     assert_eq!(believed(&engine), 0);
     assert!(engine.poll_event().is_none() && engine.poll_transmit(now).is_none());
     assert_eq!(engine.handle_datagram(&sample, None, now), Received::Nothing);
+    assert!(!engine.has_refused());
     assert_eq!((believed(&engine), engine.counters().num_chunk_recvs), (1, 1), "the genuine one is taken");
+    assert_eq!(engine.handle_datagram(&sample, None, now), Received::Nothing);
+    assert!(!engine.has_refused(), "it is known already, and genuine");
 }
 
 #[test]

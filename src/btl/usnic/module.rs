@@ -601,7 +601,10 @@ impl State {
             }
             let len = alone.len();
             match self.engine.handle_datagram(alone, arrived, now) {
-                Received::Nothing => self.inbox.skip(len),
+                Received::Nothing => {
+                    let rest = if self.engine.has_refused() { size } else { len };
+                    self.inbox.skip(rest);
+                }
                 received => {
                     let datagram = self.inbox.pop_part(len)?;
                     return Work::of(received, datagram);

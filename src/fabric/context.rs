@@ -81,14 +81,36 @@ pub struct Context<W: Work> {
     pub(super) inbox: Arc<Turn>,
     /// The inbox is also the right to call.
     takes_turns: bool,
-    // Closed in this order: endpoints before their queue, contexts before their endpoint.
-    _tx: Arc<Object>,
-    _rx: Arc<Object>,
-    _queue: Object,
-    _parent: Option<Arc<Object>>,
+    /// What the pointers are to; there until the context is dropped.
+    objects: Option<Objects>,
     /// Behind what is received into it, in the order of closing.
     pub(super) cushion: Option<(Cushion, RecvPieces)>,
     _state: PhantomData<Lease<W>>,
+}
+
+/// What a context is made of. Closed in this order: endpoints before their queue, contexts before their endpoint.
+struct Objects {
+    tx: Arc<Object>,
+    rx: Arc<Object>,
+    queue: Object,
+    _parent: Option<Arc<Object>>,
+}
+
+impl Objects {
+    /// Closes them; whether that is so, and nothing is with the provider any more.
+    fn close(self) -> bool {
+        let Self { tx, rx, queue, _parent } = self;
+        let close = |object| Arc::into_inner(object).is_some_and(Object::close);
+        let closed = if Arc::ptr_eq(&tx, &rx) {
+            drop(tx);
+            close(rx)
+        } else {
+            // Both, whatever comes of the first.
+            close(tx) & close(rx)
+        };
+        drop(queue);
+        closed
+    }
 }
 
 // SAFETY: the pointers are to objects that the context holds and that any thread may use; the leases
@@ -130,10 +152,7 @@ impl<W: Work> Context<W> {
             inbox,
             takes_turns: domain.turn().is_some(),
             cushion: None,
-            _tx: tx,
-            _rx: rx,
-            _queue: queue,
-            _parent: parent,
+            objects: Some(Objects { tx, rx, queue, _parent: parent }),
             _state: PhantomData,
         })
     }
@@ -145,6 +164,21 @@ impl<W: Work> Context<W> {
             self.inbox.with(|inbox| inbox.pieces = cushion.pieces());
         }
         self
+    }
+
+    /// What operations that are posted here [say of it](Lease::posted).
+    pub(super) fn address(&self) -> usize {
+        self.rx.addr()
+    }
+
+    /// Closes it; whether that is so, and the provider uses nothing any more that was posted here.
+    pub(super) fn close(mut self) -> bool {
+        let is_closed = self.objects.take().is_some_and(Objects::close);
+        if !is_closed {
+            // What is received may still go there.
+            std::mem::forget(self.cushion.take());
+        }
+        is_closed
     }
 
     /// One of the flags that keep calls off the short path.

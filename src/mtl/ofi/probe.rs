@@ -280,7 +280,7 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<Option<Peeked<H>>> {
         #[cfg(test)]
         self.unexpected.asked.fetch_add(1, Ordering::Relaxed);
-        let mut operation = self.pool.take(Body::Wait(Seen::NOTHING));
+        let mut operation = self.pool().take(Body::Wait(Seen::NOTHING));
         let which = operation.id();
         let mut spins = 0;
         while let Err(Unposted { given, error }) = peek(operation) {

@@ -223,7 +223,7 @@ impl<H: Upcalls> Ofi<H> {
             let post = |operation| {
                 context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
             };
-            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+            let operation = self.pool().take(Body::Wait(Seen::NOTHING));
             let operation = self.post_to::<L, _, _>(target, operation, post).map_err(|(error, _)| error)?;
             match &*operation {
                 Body::Wait(Seen { ended: Err(code), .. }) => Err(Error::Fabric(*code)),
@@ -249,7 +249,7 @@ impl<H: Upcalls> Ofi<H> {
     fn await_answer<L: Layout>(&self, target: Target<H>) -> Result<AnswerKey> {
         counters::SYNCHRONOUS_SENDS.add(1);
         let bits = L::ack(target.bits, target.dest);
-        let (answer, receive) = self.answers.begin(&self.pool, target.context);
+        let (answer, receive) = self.answers.begin(self.pool(), target.context);
         let posted = self.post_answer(target.context, target.to, bits, receive);
         posted.map(|()| answer).map_err(|(error, _)| {
             self.answers.abandon(answer);

@@ -278,7 +278,7 @@ impl<H: Upcalls> Ofi<H> {
     /// altogether gets none: what waits shall not wait for that.
     fn keep_reserve(&self, queue: &mut Queue<H>) -> bool {
         if self.unexpected.limited && queue.reserve.is_none() {
-            let operation = self.pool.take(Body::Reserve);
+            let operation = self.pool().take(Body::Reserve);
             let (which, bits) = (operation.id(), self.unexpected.every_bit);
             match self.endpoint.first().recv(Address::ANY, bits, 0, operation) {
                 Ok(()) => queue.reserve = Some(which),

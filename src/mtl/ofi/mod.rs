@@ -60,7 +60,7 @@ use body::{Failed, Op};
 use device::Reach;
 use doubt::Doubts;
 use exchange::Exchange;
-use owed::{Outgoing, Pace};
+use owed::{Outgoing, Paces};
 use unexpected::Unexpected;
 
 /// An open endpoint and all that hangs on it.
@@ -91,7 +91,7 @@ pub struct Ofi<H: Upcalls> {
     /// Peers that what is owed to them cannot reach.
     doubts: EngineCell<Doubts>,
     /// When what is owed is tried again.
-    pace: EngineCell<Pace>,
+    paces: EngineCell<Paces>,
     clock: Clock,
     scalable: bool,
     grouping: bool,
@@ -138,7 +138,7 @@ impl<H: Upcalls> Ofi<H> {
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
             gone: EngineCell::new(Vec::new()),
             doubts: EngineCell::new(Doubts::default()),
-            pace: EngineCell::new(Pace::default()),
+            paces: EngineCell::new(Paces::default()),
             clock: Clock::new(),
             scalable: config.scalable,
             endpoint,

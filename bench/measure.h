@@ -1,12 +1,12 @@
 /* Latency, bandwidth and message rate between two ranks, with checked payload, over whatever medium a
  * program beside this file brings.
  *
- *     PROGRAM [-m MIN] [-M MAX] [-f FACTOR] [-c SAMPLES] [-n ITERATIONS] [-t SECONDS] [-b] [-i INTERFACE]
+ *     PROGRAM [-m MIN] [-M MAX] [-f FACTOR] [-c SAMPLES] [-n ITERATIONS] [-t SECONDS] [-b | -l] [-i INTERFACE]
  *
  * -m, -M, -f    sizes in bytes, from 1 to 4 MiB by factors of 2
  * -c, -n        samples of a figure, 20, and messages in a sample of small ones, 500
  * -t            about how long one figure may take: first its samples shrink, then their number
- * -b            bandwidth only
+ * -b, -l        bandwidth only, or latency only
  * -i            the interface, where the medium asks for one
  *
  * Rank 0 prints one line a figure, words of the form key=value after the first:
@@ -53,7 +53,7 @@ struct medium {
 
 static int rank, peer;
 static int min_size = 1, max_size = 4 << 20, factor = 2, samples = 20, iterations = 500;
-static int bandwidth_only;
+static int bandwidth_only, latency_only;
 static double patience; /* seconds for a figure; 0: as long as it takes */
 static const char *interface_name;
 static unsigned char *outgoing, *incoming;
@@ -216,7 +216,7 @@ static int positive(const char *text)
 static void parse_options(int argc, char **argv)
 {
     int option;
-    while ((option = getopt(argc, argv, "m:M:f:c:n:t:i:b")) != -1) {
+    while ((option = getopt(argc, argv, "m:M:f:c:n:t:i:bl")) != -1) {
         switch (option) {
         case 'm': min_size = positive(optarg); break;
         case 'M': max_size = positive(optarg); break;
@@ -226,6 +226,7 @@ static void parse_options(int argc, char **argv)
         case 't': patience = atof(optarg); break;
         case 'i': interface_name = optarg; break;
         case 'b': bandwidth_only = 1; break;
+        case 'l': latency_only = 1; break;
         default: MPI_Abort(MPI_COMM_WORLD, 2);
         }
     }
@@ -282,14 +283,14 @@ static int measure(const struct medium *medium)
 {
     for (int64_t size = min_size; size <= max_size && !bandwidth_only; size *= factor)
         latency(medium, (int)size);
-    for (int64_t size = min_size; size <= max_size; size *= factor) {
+    for (int64_t size = min_size; size <= max_size && !latency_only; size *= factor) {
         if (medium->before_stream)
             medium->before_stream();
         throughput(medium, "bandwidth", "mb_s", (double)size / 1e6, (int)size, 1);
         if (medium->after_stream)
             medium->after_stream((int)size);
     }
-    if (!bandwidth_only)
+    if (!bandwidth_only && !latency_only)
         throughput(medium, "rate", "msg_s", 1, RATE_SIZE, 0);
 
     uint64_t mine[2] = {checked, wrong}, all[2];

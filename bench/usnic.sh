@@ -13,11 +13,13 @@
 #               it is slow; udp, bare UDP (udp.c). tcp,rxd,udp
 # --rounds      5
 # --parts       speed, these comparisons, with the share of segments that the usnic BTL sends again;
+#               short, the latency of messages up to 256 bytes beside bare UDP, in three times as many rounds,
+#               because one process is now and then a third slower than the next, whatever it runs;
 #               loss, goodput of usnic and TCP on cut-1500 while 0, 1 and 5 % of the packets are lost,
 #               beside that without loss, in three rounds at most; stalls, what a message of 1 MiB costs a
 #               receiver that was out of MPI for 100 and 300 ms, on veth-1500, without loss and at 0.2 %,
 #               usnic beside TCP, in three rounds at most; protection, usnic with protect_payload beside
-#               itself without, on veth-9000 and veth-1500. speed,loss,stalls,protection
+#               itself without, on veth-9000 and veth-1500. speed,short,loss,stalls,protection
 # --quick       few sizes, 3 rounds
 #
 # All but lo needs root, for namespaces and devices of its own; without it that is said, and left out.
@@ -74,7 +76,7 @@ launch() {
 measure() {
     local output=$results/usnic.out
     subject "$2"
-    echo "run host=$host over=$network${protect:++protection} round=$3 side=$1 variant=$2 load=$(cut -d' ' -f1 /proc/loadavg)${4:+ $4}" >>"$log"
+    echo "run host=$host over=$network${protect:++protection}$suffix round=$3 side=$1 variant=$2 load=$(cut -d' ' -f1 /proc/loadavg)${4:+ $4}" >>"$log"
     if ! launch "${words[@]}" "${program[@]}" >"$output" 2>"$output.err" </dev/null; then
         cat "$output" "$output.err" >&2
         die "$host, $network: this run of $2 failed: ${words[*]} ${program[*]}"
@@ -95,6 +97,16 @@ rounds() {
             [ "$name" != rxd ] || [ "$round" -le 2 ] || continue
             measure "$name" "$name" "$round"
         done
+    done
+}
+
+# shorts: what a short message takes, beside bare UDP.
+shorts() {
+    local round
+    for ((round = 1; round <= 3 * HAWSER_BENCH_ROUNDS; round++)); do
+        printf '%s, %s, short messages: round %d of %d\n' "$host" "$network" "$round" $((3 * HAWSER_BENCH_ROUNDS)) >&2
+        measure candidate usnic "$round"
+        measure udp udp "$round"
     done
 }
 
@@ -136,7 +148,7 @@ protections() {
 # one PART HOST NETWORK: as a process of its own, because a bed is one.
 one() {
     local part=$1
-    network=$3 device=lo protect=
+    network=$3 device=lo protect= suffix=
     if [ "$network" != lo ]; then
         bed_enter one "$@"
         device=e0
@@ -147,6 +159,7 @@ one() {
     of=pingpong sizes=(-f 4 -t 0.06)
     [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-m 8 -M 2097152 -f 8 -t 0.03)
     case $part in
+    short) sizes=(-l -f 4 -M 256 -t 0.06) suffix=+short ;;
     loss) sizes=(-b -m 1048576 -M 1048576 -t 1) ;;
     stalls) of=computing sizes=(-n 15 100 300) ;;
     protection) sizes=(-f 8 -m 8 -M 2097152 -t 0.06) ;;
@@ -157,6 +170,7 @@ one() {
     fi
     case $part in
     speed) rounds ;;
+    short) shorts ;;
     loss) losses ;;
     stalls) stalls ;;
     protection) protections ;;
@@ -169,7 +183,7 @@ if [ "${1-}" = one ]; then
     exit
 fi
 
-choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,loss,stalls,protection quick=
+choice=all networks=lo,veth-1500,veth-9000 against=tcp,rxd,udp count= parts=speed,short,loss,stalls,protection quick=
 while [ $# -gt 0 ]; do
     case $1 in
     --host) choice=$2; shift ;;

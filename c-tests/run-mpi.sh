@@ -32,6 +32,23 @@ named() {
         --mca mtl_ofi_provider_include "$provider" --mca "mtl_${name}_tag_mode" "$mode" "$@"
 }
 
+# again TIMES RANKS PROVIDER MODE "PROGRAM ARGUMENT…": so many jobs, one row: what happens at one moment or another.
+again() {
+    local times=$1 line="hawser, $3, $4, $2 ranks: $5, $1 times" begin=$SECONDS time verdict
+    shift
+    wanted "$line" || return 0
+    for ((time = 1; time <= times; time++)); do
+        verdict=$(words=() && run "$@")
+        case $verdict in ok*) ;; *) break ;; esac
+    done
+    if [ "$time" -gt "$times" ]; then
+        ok "$line ($((SECONDS - begin)) s)"
+    else
+        not_ok "$line: job $time"
+        echo "$verdict"
+    fi
+}
+
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 mpi_compile $(mpi_programs)
 
@@ -112,6 +129,8 @@ for provider in "$plain" "$layered"; do
     # Only the layered one has room for so few.
     [ "$provider" = "$plain" ] && ! whole || run 2 "$provider" auto "full"
     [ "$host" = debian12 ] || run 2 "$provider" auto "sessions"
+    # What is left behind is with libfabric when the endpoint is closed.
+    for how in keep free; do again 10 2 "$provider" auto "unmatched $how"; done
     # A thread level that is told late, or to a session only.
     for order in session second late; do
         [ "$host" = debian12 ] || run 2 "$provider" auto "sessions_threads $order"

@@ -10,6 +10,7 @@
  *   FAULTY_KIND    send-error, recv-error    the completion of a send or receive becomes an error entry
  *                  send-refused, recv-refused  fi_tsend and its kin, fi_trecv and its kin return -FAULTY_CODE
  *                  send-again, recv-again    they return -FI_EAGAIN
+ *                  take-refused, take-again, take-error   the same of the receive of a claimed message alone
  *                  peek-error, peek-refused  the answer to a peek becomes an error entry; a peek returns -FAULTY_CODE
  *                  queue                     fi_cq_read returns -FAULTY_CODE
  *                  overrun                   the queue says in an error entry of nobody's that completions are lost
@@ -180,9 +181,12 @@ static ssize_t do_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, ui
     }
     size_t size = size_of(msg->msg_iov, msg->iov_count);
     ssize_t result = at_once("recv-refused", "recv-again", size);
+    if (result == 0 && flags & FI_CLAIM)
+        result = at_once("take-refused", "take-again", size);
     if (result != 0)
         return result;
-    return posted(tagged.recvmsg(ep, msg, flags), "recv-error", size, msg->context);
+    result = posted(tagged.recvmsg(ep, msg, flags), "recv-error", size, msg->context);
+    return flags & FI_CLAIM ? posted(result, "take-error", size, msg->context) : result;
 }
 
 static ssize_t do_send(struct fid_ep *ep, const void *from, size_t size, void *desc, fi_addr_t to,

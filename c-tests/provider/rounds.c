@@ -2,7 +2,8 @@
  *
  *     rounds WAY FAULTS SIDE [again] [CLASS]
  *
- * WAY     send, isend, ssend, issend, probe, or mrecv
+ * WAY     send, isend, ssend, issend, probe, mrecv, or behind: what is received first is sent last, with so much before
+ *         it that the provider reads on only when that is taken over
  * FAULTS  operations of rank 0 (SIDE `send`) or of rank 1 (SIDE `receive`, `probe`) that must fail
  * again   what fails did not go out, and is sent again
  * CLASS   truncate: the failures are of that class
@@ -17,12 +18,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 60, LONGEST = 200000, TAG = 5 };
+enum { ROUNDS = 60, LONGEST = 200000, TAG = 5, BEFORE = 8 };
 
 static const int sizes[] = { 0, 8, 100, 5000, LONGEST };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static unsigned char bytes[LONGEST];
+static int before[BEFORE];
 static const char *way;
 static int rank, wrong, faults, bad_class;
 static bool again, truncated;
@@ -79,9 +81,34 @@ static int send_once(int size)
     return MPI_Send(bytes, size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
 }
 
+/* Short messages with tags of their own, and then the one of the round. */
+static void send_behind(int round, int size)
+{
+    MPI_Request requests[BEFORE];
+    for (int i = 0; i < BEFORE; i++) {
+        before[i] = round * BEFORE + i;
+        is_fault(MPI_Isend(&before[i], 1, MPI_INT, 1, TAG + 1 + i, MPI_COMM_WORLD, &requests[i]));
+    }
+    is_fault(send_once(size));
+    MPI_Waitall(BEFORE, requests, MPI_STATUSES_IGNORE);
+}
+
+static void receive_behind(int round)
+{
+    for (int i = BEFORE - 1; i >= 0; i--) {
+        int found = -1;
+        if (!is_fault(MPI_Recv(&found, 1, MPI_INT, 0, TAG + 1 + i, MPI_COMM_WORLD, MPI_STATUS_IGNORE)))
+            expect(found == round * BEFORE + i, "another message", round);
+    }
+}
+
 static void send_round(int round, int size)
 {
     memset(bytes, round + 1, (size_t)size);
+    if (strcmp(way, "behind") == 0) {
+        send_behind(round, size);
+        return;
+    }
     while (is_fault(send_once(size)) && again) {
     }
 }
@@ -112,6 +139,8 @@ static void receive_round(int round, int size)
     do
         failed = is_fault(receive_once(size, &status));
     while (failed && again);
+    if (strcmp(way, "behind") == 0)
+        receive_behind(round);
     if (failed)
         return;
     MPI_Get_count(&status, MPI_BYTE, &count);

@@ -208,6 +208,8 @@ impl<M: Memory> Engine<M> {
             used: endpoint.used,
             heard: endpoint.peer_connection != 0,
             took_longest: endpoint.took_longest,
+            max_datagram: endpoint.peer.max_datagram,
+            path_width: endpoint.send.path.width(),
             round_trip: Duration::from_nanos(endpoint.send.rtt.smoothed()),
             least_round_trip: Duration::from_nanos(endpoint.send.rtt.min()),
             in_flight: endpoint.send.in_flight as usize,

@@ -239,6 +239,10 @@ pub struct PeerFacts {
     pub heard: bool,
     /// Whether it has acknowledged a datagram of the greatest length.
     pub took_longest: bool,
+    /// Longest datagram that both ends carry.
+    pub max_datagram: usize,
+    /// Longest datagram that the path is known to carry whole.
+    pub path_width: usize,
     /// Smoothed round-trip time; zero: not measured.
     pub round_trip: std::time::Duration,
     /// Shortest round-trip time.

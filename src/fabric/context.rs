@@ -39,8 +39,31 @@ pub enum AtOnce {
     Posted,
     /// It was not for the short path, and nothing was done.
     Untried,
-    /// The provider did not take it.
-    Refused,
+    /// The provider cannot take it now.
+    PutOff,
+    /// The provider refuses it, with a positive `fi_errno(3)` code.
+    Refused(i32),
+}
+
+impl AtOnce {
+    /// What came of a call; none was made where the way was barred.
+    #[inline(always)]
+    fn of(call: Option<isize>) -> Self {
+        match call {
+            Some(0) => Self::Posted,
+            None => Self::Untried,
+            Some(code) => Self::not_taken(code),
+        }
+    }
+
+    #[cold]
+    fn not_taken(code: isize) -> Self {
+        match posted(code) {
+            Ok(()) => Self::Posted,
+            Err(PostError::TryAgain) => Self::PutOff,
+            Err(PostError::Refused(code)) => Self::Refused(code),
+        }
+    }
 }
 
 /// How posting went; an operation that is not taken comes back.
@@ -81,14 +104,36 @@ pub struct Context<W: Work> {
     pub(super) inbox: Arc<Turn>,
     /// The inbox is also the right to call.
     takes_turns: bool,
-    // Closed in this order: endpoints before their queue, contexts before their endpoint.
-    _tx: Arc<Object>,
-    _rx: Arc<Object>,
-    _queue: Object,
-    _parent: Option<Arc<Object>>,
+    /// What the pointers are to; there until the context is dropped.
+    objects: Option<Objects>,
     /// Behind what is received into it, in the order of closing.
     pub(super) cushion: Option<(Cushion, RecvPieces)>,
     _state: PhantomData<Lease<W>>,
+}
+
+/// What a context is made of. Closed in this order: endpoints before their queue, contexts before their endpoint.
+struct Objects {
+    tx: Arc<Object>,
+    rx: Arc<Object>,
+    queue: Object,
+    _parent: Option<Arc<Object>>,
+}
+
+impl Objects {
+    /// Closes them; whether that is so, and nothing is with the provider any more.
+    fn close(self) -> bool {
+        let Self { tx, rx, queue, _parent } = self;
+        let close = |object| Arc::into_inner(object).is_some_and(Object::close);
+        let closed = if Arc::ptr_eq(&tx, &rx) {
+            drop(tx);
+            close(rx)
+        } else {
+            // Both, whatever comes of the first.
+            close(tx) & close(rx)
+        };
+        drop(queue);
+        closed
+    }
 }
 
 // SAFETY: the pointers are to objects that the context holds and that any thread may use; the leases
@@ -130,10 +175,7 @@ impl<W: Work> Context<W> {
             inbox,
             takes_turns: domain.turn().is_some(),
             cushion: None,
-            _tx: tx,
-            _rx: rx,
-            _queue: queue,
-            _parent: parent,
+            objects: Some(Objects { tx, rx, queue, _parent: parent }),
             _state: PhantomData,
         })
     }
@@ -145,6 +187,21 @@ impl<W: Work> Context<W> {
             self.inbox.with(|inbox| inbox.pieces = cushion.pieces());
         }
         self
+    }
+
+    /// What operations that are posted here [say of it](Lease::posted).
+    pub(super) fn address(&self) -> usize {
+        self.rx.addr()
+    }
+
+    /// Closes it; whether that is so, and the provider uses nothing any more that was posted here.
+    pub(super) fn close(mut self) -> bool {
+        let is_closed = self.objects.take().is_some_and(Objects::close);
+        if !is_closed {
+            // What is received may still go there.
+            std::mem::forget(self.cushion.take());
+        }
+        is_closed
     }
 
     /// One of the flags that keep calls off the short path.
@@ -219,11 +276,7 @@ impl<W: Work> Context<W> {
                 }
             }
         });
-        match posted {
-            Some(0) => AtOnce::Posted,
-            Some(_) => AtOnce::Refused,
-            None => AtOnce::Untried,
-        }
+        AtOnce::of(posted)
     }
 
     /// Posts a receive into the loan as it lies, unless one of these bars is up, which is looked at when it is our
@@ -362,12 +415,18 @@ impl<W: Work> Context<W> {
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`), on the short path: where
-    /// this thread has the inbox at once. False when they are not sent.
+    /// this thread has the inbox at once.
     #[inline(always)]
-    pub fn inject_at_once(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> bool {
+    pub fn inject_at_once(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> AtOnce {
         // SAFETY: who has the inbox has the turn.
         let sent = self.inbox.with_unless(Bars::NONE, |_| unsafe { self.post_bytes(bytes, to, bits, data) });
-        sent == Some(0)
+        AtOnce::of(sent)
+    }
+
+    /// The same, after other threads.
+    pub fn inject_in_turn(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> AtOnce {
+        // SAFETY: in our turn.
+        AtOnce::of(Some(self.call(|| unsafe { self.post_bytes(bytes, to, bits, data) })))
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).

@@ -1,6 +1,7 @@
 //! Fabric, domain, address vector and endpoint, each closing itself and holding its parent.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ use super::completion::{Inbox, Turn};
 use super::context::Context;
 use super::cushion::Cushion;
 use super::info::{Info, InfoList};
-use super::operation::Work;
+use super::operation::{Lease, Work};
+use super::pool::Pool;
 use super::{Address, done, sys};
 use crate::error::{Error, Result};
 
@@ -64,10 +66,24 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        if let Some(close) = self.ops().close {
-            // SAFETY: open, closed once; children hold their parents, so none is left.
-            unsafe { close(self.as_ptr()) };
-        }
+        // SAFETY: nobody has it any more.
+        let _closed = unsafe { self.close_once() };
+    }
+}
+
+impl Object {
+    /// Closes it; whether it is closed.
+    pub(super) fn close(self) -> bool {
+        let object = ManuallyDrop::new(self);
+        // SAFETY: nobody else has it, and it is not dropped.
+        unsafe { object.close_once() }
+    }
+
+    /// # Safety
+    /// It is not used after that.
+    unsafe fn close_once(&self) -> bool {
+        // SAFETY: open, closed once; children hold their parents, so none is left.
+        self.ops().close.is_some_and(|close| unsafe { close(self.as_ptr()) } == 0)
     }
 }
 
@@ -251,13 +267,41 @@ impl AddressVector {
     }
 }
 
-/// An endpoint with its contexts, ready to send and receive.
+/// An endpoint with its contexts, ready to send and receive, and operations of our own for it.
 pub struct Endpoint<W: Work> {
-    // Dropped first, so that the contexts, which close before their queues, hold the last reference.
-    object: Arc<Object>,
-    first: Context<W>,
+    /// There until the endpoint is dropped.
+    object: Option<Arc<Object>>,
+    first: ManuallyDrop<Context<W>>,
     others: Vec<Context<W>>,
+    pool: Pool<W>,
     addresses: Arc<AddressVector>,
+}
+
+impl<W: Work> Drop for Endpoint<W> {
+    /// Closes the endpoint as it is, and then frees what operations of the pool are still posted there.
+    ///
+    /// Nothing is cancelled or read first. Peers are ending too, and what a poll does to a connection that is lost is
+    /// not always sound: libfabric 2.1 then frees a stored message that is not whole, and once more when it closes.
+    fn drop(&mut self) {
+        // The contexts, which close before their queues, hold the last reference.
+        self.object = None;
+        // SAFETY: taken once, here, and not used again.
+        let first = unsafe { ManuallyDrop::take(&mut self.first) };
+        for context in std::iter::once(first).chain(std::mem::take(&mut self.others)) {
+            // While it is open no other object has its address.
+            let posted = self.pool.posted_at(context.address());
+            if !context.close() {
+                continue;
+            }
+            for operation in posted {
+                // SAFETY: it was posted to this context, which nobody can poll any more, so that it comes back only
+                // here. The provider uses it no more: operations that are outstanding when an endpoint is closed are
+                // discarded, and give no completion (`fi_endpoint(3)`, fi_close); what waits in the queue is lost with
+                // that (`fi_cq(3)`, fi_close).
+                drop(unsafe { Lease::<W>::back(operation) });
+            }
+        }
+    }
 }
 
 /// How an endpoint is to be made.
@@ -290,7 +334,7 @@ impl<W: Work> Endpoint<W> {
         let object = Arc::new(open_child(&domain.object, open, info.raw)?);
         object.bind(&addresses.object, 0)?;
         let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV) | sys::FI_SELECTIVE_COMPLETION;
-        let (first, others) = match ready.contexts {
+        let (first, others): (Context<W>, _) = match ready.contexts {
             None => {
                 let queue = domain.completion_queue(ready.queue_size, TAGGED)?;
                 object.bind(&queue, both)?;
@@ -305,7 +349,13 @@ impl<W: Work> Endpoint<W> {
                 (Self::scalable_context(domain, &object, 0, ready)?, others.collect::<Result<_>>()?)
             }
         };
-        Ok(Self { object, first, others, addresses: Arc::clone(addresses) })
+        Ok(Self {
+            object: Some(object),
+            first: ManuallyDrop::new(first),
+            others,
+            pool: Pool::default(),
+            addresses: Arc::clone(addresses),
+        })
     }
 
     fn scalable_context(
@@ -339,9 +389,16 @@ impl<W: Work> Endpoint<W> {
         &self.others
     }
 
+    /// Operations of our own. Those that are posted here when the endpoint ends are ended with it.
+    #[inline]
+    pub fn pool(&self) -> &Pool<W> {
+        &self.pool
+    }
+
     /// The endpoint's name, to be inserted by peers.
     pub fn name(&self) -> Result<Vec<u8>> {
-        self.addresses.domain.call(|| name_of(&self.object))
+        let object = self.object.as_ref().ok_or(Error::NotFound)?;
+        self.addresses.domain.call(|| name_of(object))
     }
 }
 
@@ -360,4 +417,113 @@ pub(super) fn name_of(endpoint: &Object) -> Result<Vec<u8>> {
     done(unsafe { getname(endpoint.as_ptr(), name.as_mut_ptr().cast::<c_void>(), &raw mut size) })?;
     name.truncate(size);
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::fake::Buffer;
+    use super::super::library::Library;
+    use super::super::{Loan, Progress, Route, Wishes};
+    use super::*;
+
+    /// Says when it is dropped.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    struct Plain;
+
+    impl Work for Plain {
+        type Convertor = Buffer;
+        type Request = Counted;
+    }
+
+    fn open(provider: &str) -> Option<Endpoint<Plain>> {
+        let library = Library::open().ok()?;
+        let mut hints = library.hints().ok()?;
+        let unspecified = Progress::Unspecified;
+        let caps = u64::from(sys::FI_TAGGED) | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+        let wishes = Wishes {
+            caps,
+            mode: sys::FI_CONTEXT | sys::FI_CONTEXT2,
+            mr_mode: 0,
+            cq_data_size: 0,
+            threads: false,
+            table: false,
+            control: unspecified,
+            data: unspecified,
+            provider: Some(provider),
+        };
+        hints.reliable_datagram(&wishes).ok()?;
+        let list = library.info(&hints).ok()?;
+        let info = list.iter().find(|info| info.provider() == provider)?.detach(None).ok()?;
+        let offer = info.iter().next()?;
+        let fabric = Fabric::open(&offer).ok()?;
+        let domain = Domain::open(&fabric, &offer).ok()?;
+        let addresses = AddressVector::open(&domain, false, 2, 0).ok()?;
+        let ready = Ready { contexts: None, queue_size: 256, batch: 16 };
+        Some(Endpoint::open(&domain, &info, &addresses, &ready).expect("an endpoint"))
+    }
+
+    /// Whatever is posted when the endpoint ends, or has ended and nobody has asked: a message that is half here too.
+    #[test]
+    fn what_is_posted_ends_with_its_endpoint() {
+        const LONG: usize = 4 << 20;
+        for provider in ["net", "tcp", "tcp;ofi_rxm"] {
+            let Some(endpoint) = open(provider) else { continue };
+            let ended = Arc::new(AtomicUsize::new(0));
+            let operation = |len: usize| {
+                let mut operation = endpoint.pool().take(Plain);
+                // SAFETY: the buffer lives for ever.
+                let loan = unsafe {
+                    Loan::new(Buffer::new(&vec![0; len], true), Route::Prepared, Counted(Arc::clone(&ended)))
+                };
+                operation.adopt(loan);
+                operation
+            };
+            let to = endpoint.addresses.insert(&endpoint.name().expect("a name")).expect("known");
+            let context = endpoint.first();
+            let mut posted = 0;
+            let mut post = |bits: u64, len: usize, sends: bool| {
+                let mut given = operation(len);
+                for _ in 0..50_000_000_u64 {
+                    let post = match sends {
+                        true => context.send(to, bits, None, given),
+                        false => context.recv(Address::ANY, bits, 0, given),
+                    };
+                    match post {
+                        Ok(()) => {
+                            posted += 1;
+                            return;
+                        }
+                        Err(unposted) => given = unposted.given,
+                    }
+                    // What has ended is dropped, and counted as such.
+                    drop(context.poll());
+                }
+                panic!("it is not taken");
+            };
+            for bits in 0..100 {
+                post(bits, 64, false);
+            }
+            for bits in 95..105 {
+                post(bits, 64, true);
+            }
+            post(200, LONG, true);
+            // One has been handed out, and others with it have not.
+            assert!((0..50_000_000_u64).any(|_| context.poll().is_ok()), "something comes");
+            let before = ended.load(Ordering::Relaxed);
+            assert!(before < posted, "{provider}: {before} of {posted} had ended");
+            assert_eq!(endpoint.pool().out(), posted - before, "{provider}");
+            drop(endpoint);
+            assert_eq!(ended.load(Ordering::Relaxed), posted, "{provider}");
+        }
+    }
 }

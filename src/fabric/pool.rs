@@ -1,6 +1,7 @@
 //! [`Pool`]: operations of our own: answers, probes, blocking sends.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::operation::{Id, Lease, Operation, Slot, Work};
@@ -92,13 +93,10 @@ impl<W: Work> Pool<W> {
         slot.map(|slot| Standing::of(slot, which))
     }
 
-    /// Every operation of this pool, wherever it is.
-    pub fn all(&self) -> impl Iterator<Item = Standing<'_, W>> {
-        self.slots().into_iter().map(|slot| Standing::of(slot, slot.id()))
-    }
-
-    fn slots(&self) -> Vec<Slot<W>> {
-        self.home.with(|list| list.blocks.values().copied().flat_map(slots).collect())
+    /// The operations that are posted at the object of this address, as the provider knows them.
+    pub(super) fn posted_at(&self, at: usize) -> Vec<NonNull<c_void>> {
+        let posted = |slot: Slot<W>| slot.posted_as(slot.id(), at).and_then(NonNull::new);
+        self.home.with(|list| list.blocks.values().copied().flat_map(slots).filter_map(posted).collect())
     }
 
     /// Operations that are out.

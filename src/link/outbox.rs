@@ -1,7 +1,8 @@
 //! [`Outbox`]: one channel's datagrams that wait for the kernel.
 //!
 //! Headers and short datagrams are copied into one arena when they are posted, so that the short path
-//! ends in one piece of memory; longer pieces are only noted, and copied if the kernel is busy.
+//! ends in one piece of memory; longer pieces are only noted, and copied if the kernel is busy. Short datagrams
+//! of a run are one entry: they lie one behind the other, and leave in one message where the kernel cuts it.
 
 use super::{AddressId, Lent};
 
@@ -15,10 +16,16 @@ const BYTES: usize = 1 << 20;
 /// and those to one peer are one piece for the kernel.
 pub(super) const SHORT: usize = 2048;
 
+/// Datagrams in one offloaded message (`UDP_MAX_SEGMENTS` of the oldest kernels).
+pub(super) const SEGMENTS: usize = 64;
+
+/// Bytes that an offloaded message surely carries: an IPv6 packet less its headers.
+const MESSAGE: usize = 65535 - 48;
+
 /// Pieces that are noted; a datagram with more is copied.
 const PIECES: usize = 3;
 
-/// One datagram.
+/// One datagram, or several of one size that lie one behind the other; their last may be shorter.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) to: AddressId,
@@ -26,6 +33,8 @@ pub(super) struct Entry {
     start: usize,
     head: usize,
     len: usize,
+    /// Bytes of each datagram but the last.
+    size: usize,
     count: usize,
     pieces: [Lent; PIECES],
     /// It was there when the kernel was busy.
@@ -37,6 +46,24 @@ impl Entry {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes of the first datagram.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many datagrams it is.
+    #[inline]
+    pub(super) fn datagrams(&self) -> usize {
+        if self.len == self.size { 1 } else { self.len.div_ceil(self.size) }
+    }
+
+    /// Whether all of its datagrams have one size.
+    #[inline]
+    pub(super) fn is_even(&self) -> bool {
+        self.len == self.size || self.len.is_multiple_of(self.size)
     }
 
     /// Bytes of the head.
@@ -57,6 +84,8 @@ pub(super) struct Outbox {
     entries: Vec<Entry>,
     /// Entries at the front that are gone.
     gone: usize,
+    /// Datagrams in all entries.
+    datagrams: usize,
     arena: Vec<u8>,
     bytes: usize,
     order: u32,
@@ -68,6 +97,7 @@ impl Outbox {
         Self {
             entries: Vec::with_capacity(ENTRIES),
             gone: 0,
+            datagrams: 0,
             arena: Vec::with_capacity(ENTRIES * 256),
             bytes: 0,
             order: 0,
@@ -79,7 +109,7 @@ impl Outbox {
     #[inline]
     pub(super) fn push(&mut self, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
         let len = pieces.iter().fold(header.len(), |len, piece| len.saturating_add(piece.len()));
-        if self.entries.len() == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
+        if self.datagrams == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
             return false;
         }
         let start = self.arena.len();
@@ -90,6 +120,7 @@ impl Outbox {
             start,
             head: header.len(),
             len,
+            size: len,
             count: 0,
             pieces: [Lent::EMPTY; 3],
             kept: false,
@@ -101,11 +132,17 @@ impl Outbox {
             entry.pieces[..pieces.len()].copy_from_slice(pieces);
             entry.count = pieces.len();
         }
-        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
-        self.order = self.order.wrapping_add(1);
-        self.bytes += len;
-        self.entries.push(entry);
+        self.append(entry);
         true
+    }
+
+    #[inline]
+    fn append(&mut self, entry: Entry) {
+        self.mixed |= self.entries.last().is_some_and(|last| last.to != entry.to);
+        self.order = self.order.wrapping_add(1);
+        self.bytes += entry.len;
+        self.datagrams += entry.datagrams();
+        self.entries.push(entry);
     }
 
     /// Appends datagrams of headers of `head` bytes, each with the next `payload` bytes of the pieces, the last with
@@ -120,22 +157,28 @@ impl Outbox {
     ) -> bool {
         let (count, step) = (headers.len() / head.max(1), head + payload);
         let bytes = pieces.iter().fold(headers.len(), |len, piece| len.saturating_add(piece.len()));
-        let is_full = self.entries.len() + count > ENTRIES || self.bytes.saturating_add(bytes) > BYTES;
-        if step > SHORT || is_full || bytes > count * step {
+        let is_full = self.datagrams + count > ENTRIES || self.bytes.saturating_add(bytes) > BYTES;
+        let is_run = (1..=SEGMENTS).contains(&count) && bytes > (count - 1) * step && bytes <= count * step;
+        if step > SHORT || bytes > MESSAGE || is_full || !is_run {
             return false;
         }
+        let start = self.arena.len();
         self.arena.reserve(bytes);
-        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
         for header in headers.chunks_exact(head) {
-            let start = self.arena.len();
             self.arena.extend_from_slice(header);
             copy(&mut self.arena, &Lent::take(&mut pieces, payload));
-            let len = self.arena.len() - start;
-            let (order, pieces) = (self.order, [Lent::EMPTY; PIECES]);
-            self.order = order.wrapping_add(1);
-            self.entries.push(Entry { to, order, start, head: len, len, count: 0, pieces, kept: false });
         }
-        self.bytes += bytes;
+        self.append(Entry {
+            to,
+            order: self.order,
+            start,
+            head: bytes,
+            len: bytes,
+            size: step.min(bytes),
+            count: 0,
+            pieces: [Lent::EMPTY; PIECES],
+            kept: false,
+        });
         true
     }
 
@@ -146,7 +189,7 @@ impl Outbox {
         len: usize,
         write: &mut dyn FnMut(&mut Vec<u8>),
     ) -> bool {
-        if self.entries.len() == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
+        if self.datagrams == ENTRIES || (self.bytes > 0 && self.bytes.saturating_add(len) > BYTES) {
             return false;
         }
         let start = self.arena.len();
@@ -154,26 +197,32 @@ impl Outbox {
         // INVARIANT: an entry is within the arena, whatever was written.
         self.arena.resize(start + len, 0);
         let pieces = [Lent::EMPTY; PIECES];
-        let entry = Entry { to, order: self.order, start, head: len, len, count: 0, pieces, kept: false };
-        self.mixed |= self.entries.last().is_some_and(|last| last.to != to);
-        self.order = self.order.wrapping_add(1);
-        self.bytes += len;
-        self.entries.push(entry);
+        self.append(Entry {
+            to,
+            order: self.order,
+            start,
+            head: len,
+            len,
+            size: len,
+            count: 0,
+            pieces,
+            kept: false,
+        });
         true
     }
 
     /// Datagrams that wait.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.gone
+        self.entries().iter().map(Entry::datagrams).sum()
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.entries.len() == self.gone
     }
 
-    /// The datagrams that wait.
+    /// What waits.
     #[inline]
     pub(super) fn entries(&self) -> &[Entry] {
         &self.entries[self.gone..]
@@ -205,15 +254,29 @@ impl Outbox {
         }
     }
 
-    /// Takes the first `count` datagrams out.
+    /// Takes the first `count` entries out.
     #[inline]
     pub(super) fn advance(&mut self, count: usize) {
         self.gone += count;
         if self.gone == self.entries.len() {
             self.entries.clear();
             self.arena.clear();
-            (self.gone, self.bytes, self.mixed) = (0, 0, false);
+            (self.gone, self.datagrams, self.bytes, self.mixed) = (0, 0, 0, false);
         }
+    }
+
+    /// Makes each datagram of the first entry an entry: they cannot leave in one message.
+    #[cold]
+    pub(super) fn split_first(&mut self) {
+        let Some(&run) = self.entries().first().filter(|run| run.datagrams() > 1) else { return };
+        let each = (0..run.datagrams()).map(move |at| {
+            let mut one = run;
+            let len = run.size.min(run.len - at * run.size);
+            (one.start, one.head, one.len, one.size) = (run.start + at * run.size, len, len, len);
+            one
+        });
+        // There is room: no more entries than datagrams.
+        self.entries.splice(self.gone..=self.gone, each);
     }
 
     /// Copies what waits, so that no lent memory is needed any longer. Returns how many datagrams
@@ -223,6 +286,7 @@ impl Outbox {
         let mut kept = 0;
         self.entries.drain(..std::mem::take(&mut self.gone));
         self.bytes = self.entries.iter().map(|entry| entry.len).sum();
+        self.datagrams = self.len();
         // What is gone makes room: the arena is written anew once half of it is waste.
         if self.arena.len() > 2 * self.bytes {
             let mut arena = Vec::with_capacity(self.arena.capacity());
@@ -235,7 +299,7 @@ impl Outbox {
         }
         for entry in self.entries.iter_mut().filter(|entry| !entry.kept) {
             entry.kept = true;
-            kept += 1;
+            kept += entry.datagrams();
             if entry.count == 0 {
                 continue;
             }
@@ -281,13 +345,38 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_as_many_datagrams_in_one_piece_of_memory() {
+    fn a_run_is_one_entry_that_can_be_split() {
+        let mut outbox = Outbox::new();
+        let (mut first, mut second) = (*b"abcde", *b"fgh");
+        let pieces = [lend(&mut first), lend(&mut second)];
+        assert!(outbox.push(A, b"gone", &[]));
+        assert!(outbox.push_run(A, b"1:2:3:", 2, 3, pieces));
+        assert!(outbox.push_run(A, b"4:", 2, 5, [pieces[0], Lent::EMPTY]));
+        outbox.advance(1);
+        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
+        assert_eq!(all, [&b"1:abc2:def3:gh"[..], b"4:abcde"]);
+        let [run, one] = outbox.entries() else { panic!("not two") };
+        assert_eq!((run.size(), run.datagrams(), run.is_even()), (5, 3, false));
+        assert_eq!((one.size(), one.datagrams(), one.is_even()), (7, 1, true));
+        assert_eq!((outbox.len(), outbox.keep()), (4, 4));
+        outbox.split_first();
+        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
+        assert_eq!(all, [&b"1:abc"[..], b"2:def", b"3:gh", b"4:abcde"]);
+        assert!(outbox.entries().iter().all(|entry| entry.datagrams() == 1 && entry.size() == entry.len()));
+        outbox.split_first();
+        assert_eq!(
+            (outbox.len(), outbox.entries().len(), outbox.datagrams),
+            (4, 4, 4),
+            "nothing to be split"
+        );
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused() {
         let mut outbox = Outbox::new();
         let (mut first, mut second) = (*b"abcde", *b"fgh");
         let pieces = [lend(&mut first), lend(&mut second)];
         assert!(outbox.push_run(A, b"1:2:3:", 2, 3, pieces));
-        let all: Vec<_> = outbox.entries().iter().map(|entry| whole(&outbox, entry)).collect();
-        assert_eq!(all, [&b"1:abc"[..], b"2:def", b"3:gh"]);
         assert_eq!((outbox.bytes, outbox.arena.len(), outbox.mixed), (14, 14, false));
         assert!(outbox.push_run(B, b"4:", 2, 9, [lend(&mut second), Lent::EMPTY]) && outbox.mixed);
         assert!(
@@ -295,9 +384,25 @@ mod tests {
             "more than they can carry"
         );
         assert!(!outbox.push_run(B, b"6:", 2, SHORT, [Lent::EMPTY; 2]), "not short");
-        let headers = vec![0; ENTRIES - 4];
-        assert!(outbox.push_run(A, &headers, 1, 1, [Lent::EMPTY; 2]));
-        assert!(!outbox.push_run(A, b"7:", 2, 3, [Lent::EMPTY; 2]), "no room");
+        assert!(
+            !outbox.push_run(B, b"6:7:8:", 2, 3, [pieces[1], Lent::EMPTY]),
+            "only the last may be shorter"
+        );
+        assert!(!outbox.push_run(B, b"", 2, 3, [Lent::EMPTY; 2]), "none");
+        let mut long = vec![0; SEGMENTS * 1000];
+        let run = |outbox: &mut Outbox, count: usize, payload: usize, bytes: &mut [u8]| {
+            let all = lend(&mut bytes[..count * payload]);
+            outbox.push_run(A, &vec![0; count * 76], 76, payload, [all, Lent::EMPTY])
+        };
+        assert!(!run(&mut outbox, SEGMENTS + 1, 100, &mut long), "more than a message has");
+        assert!(!run(&mut outbox, SEGMENTS, 1000, &mut long), "longer than a message");
+        for _ in 0..3 {
+            assert!(run(&mut outbox, SEGMENTS, 100, &mut long));
+        }
+        assert!(!run(&mut outbox, SEGMENTS, 100, &mut long), "no room");
+        assert!(run(&mut outbox, ENTRIES - 4 - 3 * SEGMENTS, 100, &mut long));
+        assert_eq!((outbox.len(), outbox.entries().len()), (ENTRIES, 6));
+        assert!(!outbox.push(A, b"7:", &[]) && !run(&mut outbox, 1, 100, &mut long), "no room");
     }
 
     #[test]

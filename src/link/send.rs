@@ -9,13 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::address::SocketAddress;
-use super::outbox::{ENTRIES, Entry, Outbox, SHORT, copy};
+use super::outbox::{ENTRIES, Entry, Outbox, SEGMENTS, SHORT, copy};
 use super::peers::Peers;
 use super::udp::{Control, Errno, Udp};
 use super::{AddressId, Counters, Lent};
-
-/// Datagrams in one offloaded message (`UDP_MAX_SEGMENTS` of the oldest kernels).
-const SEGMENTS: usize = 64;
 
 /// Messages in one call, by the most that they can consist of.
 const PIECES: usize = 4;
@@ -102,6 +99,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Whether the kernel cuts messages to the peer into datagrams like the first of this entry.
+    #[inline]
+    fn cuts_for(&self, peer: &Peer, entry: &Entry) -> bool {
+        self.offload && !peer.plain && entry.size() <= peer.path
+    }
+
     /// Gives a peer that often gets single datagrams a socket of its own, if there may be another.
     #[cold]
     fn connect(&mut self, id: AddressId, channel: usize) {
@@ -145,8 +148,8 @@ struct Plan {
     pieces: Vec<libc::iovec>,
     controls: Vec<Control>,
     messages: Vec<libc::mmsghdr>,
-    /// Datagrams in each message.
-    counts: Vec<usize>,
+    /// Entries and datagrams in each message.
+    counts: Vec<(usize, usize)>,
 }
 
 // SAFETY: the vectors hold nothing between calls, only room.
@@ -231,7 +234,10 @@ impl Sender {
         let [only] = self.outbox.entries() else {
             return if self.outbox.is_empty() { 0 } else { self.flush_all(udp, shared) };
         };
-        if only.pieces().is_empty() && self.send_alone(udp, shared, only.to, self.outbox.head(only)) {
+        if only.datagrams() == 1
+            && only.pieces().is_empty()
+            && self.send_alone(udp, shared, only.to, self.outbox.head(only))
+        {
             self.outbox.advance(1);
             return 1;
         }
@@ -252,6 +258,9 @@ impl Sender {
             };
             let own = peer.own[self.channel].clone();
             let udp = own.as_deref().unwrap_or(common);
+            if !shared.cuts_for(peer, &first) {
+                self.outbox.split_first();
+            }
             self.plan(shared, own.is_some());
             // SAFETY: the plan was just made: it points into the outbox, its own vectors, the peers, and
             // memory that is lent until this flush returns; nothing of it has changed since.
@@ -259,17 +268,19 @@ impl Sender {
             match result {
                 Ok(messages) => {
                     let counts = &self.plan.counts[..messages];
-                    let sent: usize = counts.iter().sum();
-                    shared.counters.offloaded += counts.iter().filter(|count| **count > 1).count() as u64;
+                    let sent: usize = counts.iter().map(|(_, datagrams)| datagrams).sum();
+                    let entries = counts.iter().map(|(entries, _)| entries).sum();
+                    shared.counters.offloaded +=
+                        counts.iter().filter(|(_, datagrams)| *datagrams > 1).count() as u64;
                     shared.counters.sent += sent as u64;
                     took += sent;
                     tries = 0;
                     let to = first.to;
                     // The path has become wider: the kernel has let it go whole.
-                    if let Some(peer) = shared.peers.get_mut(to).filter(|peer| peer.path < first.len()) {
-                        peer.path = first.len();
+                    if let Some(peer) = shared.peers.get_mut(to).filter(|peer| peer.path < first.size()) {
+                        peer.path = first.size();
                     }
-                    self.outbox.advance(sent);
+                    self.outbox.advance(entries);
                     if sent == 1
                         && shared.peers.get_mut(to).is_some_and(|peer| peer.is_worth_it(self.channel))
                     {
@@ -313,8 +324,11 @@ impl Sender {
             if !goes_along {
                 break;
             }
-            let most = if shared.offload && !peer.plain && first.len() <= peer.path {
+            let most = if shared.cuts_for(peer, first) {
                 LARGEST[usize::from(shared.v6)]
+            } else if first.datagrams() > 1 {
+                // They are split when it is their turn.
+                break;
             } else {
                 0
             };
@@ -331,7 +345,7 @@ impl Sender {
     fn settle(&mut self, errno: Errno, tries: u32, udp: &Udp, shared: &mut Shared) -> Result<usize, Busy> {
         shared.note_closed(errno);
         let reports = hear(udp, shared);
-        let count = self.plan.counts.first().copied().unwrap_or(1);
+        let (entries, count) = self.plan.counts.first().copied().unwrap_or((1, 1));
         let Some(first) = self.outbox.entries().first().copied() else { return Ok(0) };
         match errno {
             // Kernels say either of datagrams that are too long for the path.
@@ -346,7 +360,7 @@ impl Sender {
             _ if reports > 0 && tries < TRIES => {}
             _ => {
                 shared.counters.lose(errno, count);
-                self.outbox.advance(count);
+                self.outbox.advance(entries);
             }
         }
         Ok(0)
@@ -379,18 +393,24 @@ impl Sender {
     }
 }
 
-/// How many of the first datagrams can be one message of at most `most` bytes: all to one peer and
+/// How many of the first entries can be one message of at most `most` bytes: all to one peer and their datagrams
 /// of one size, only the last one shorter.
 fn together(entries: &[Entry], most: usize) -> usize {
     let [first, rest @ ..] = entries else { return 0 };
-    let (mut count, mut total) = (1, first.len());
-    for next in rest.iter().take(SEGMENTS - 1) {
+    let (mut count, mut total, mut datagrams) = (1, first.len(), first.datagrams());
+    if !first.is_even() {
+        return count;
+    }
+    for next in rest {
         total += next.len();
-        if next.to != first.to || next.len() > first.len() || next.len() == 0 || total > most {
+        datagrams += next.datagrams();
+        let is_shorter = next.size() < first.size();
+        let fits = next.size() <= first.size() && next.len() > 0 && (next.datagrams() == 1 || !is_shorter);
+        if next.to != first.to || !fits || total > most || datagrams > SEGMENTS {
             break;
         }
         count += 1;
-        if next.len() < first.len() {
+        if is_shorter || !next.is_even() {
             break;
         }
     }
@@ -449,8 +469,9 @@ impl Plan {
         }
         debug_assert!(self.pieces.len() <= ENTRIES * PIECES, "an outbox holds no more");
         let mut control = (std::ptr::null_mut(), 0);
-        if let [first, _, ..] = entries {
-            self.controls.push(Control::segments(first.len() as u16));
+        let datagrams = entries.iter().map(Entry::datagrams).sum();
+        if let Some(first) = entries.first().filter(|_| datagrams > 1) {
+            self.controls.push(Control::segments(first.size() as u16));
             control = (self.controls.last_mut().map_or(control.0, |c| (&raw mut *c).cast()), Control::ROOM);
         }
         let header = libc::msghdr {
@@ -463,6 +484,6 @@ impl Plan {
             msg_flags: 0,
         };
         self.messages.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
-        self.counts.push(entries.len());
+        self.counts.push((entries.len(), datagrams));
     }
 }

@@ -20,6 +20,8 @@ mod memory;
 mod module;
 mod pairing;
 mod parameters;
+#[cfg(test)]
+mod path_tests;
 mod protected;
 mod reports;
 mod routes;

@@ -467,9 +467,15 @@ impl State {
             return Err(Error::Unreachable);
         }
         let route = self.link.resolve(&address.name)?;
-        let max_datagram = (address.max_datagram as usize).min(self.link.max_datagram(Channel::Data, route));
+        // What is known of the path may change while the connection lasts; what the ends carry does not.
+        let whole = self.link.limits().max_datagram[Channel::Data as usize];
+        let max_datagram = (address.max_datagram as usize).min(whole);
+        let width = self.link.max_datagram(Channel::Data, route).min(max_datagram);
         let peer = Peer { name, incarnation: address.incarnation, key: address.key, max_datagram };
         let endpoint = self.engine.connect(peer, now)?;
+        if width < max_datagram {
+            self.engine.handle_too_big(endpoint, width, now);
+        }
         // If it is known already, the link has counted once too often; if another stood in its place, the
         // engine has forgotten that one.
         let unused = match self.routes.find(endpoint) {
@@ -481,7 +487,7 @@ impl State {
         }
         let process = Process { name, incarnation: address.incarnation };
         let is_near = self.link.distance(&address.name) == Some(0);
-        self.watch.meet(endpoint, address.agent.as_ref(), process, max_datagram, is_near);
+        self.watch.meet(endpoint, address.agent.as_ref(), process, width, is_near);
         Ok(endpoint)
     }
 

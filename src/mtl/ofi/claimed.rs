@@ -30,11 +30,25 @@ pub(super) struct Unfetched<H: Upcalls> {
     context: usize,
     from: Address,
     want: Pattern,
+    refusals: u32,
 }
+
+/// So often a provider may refuse to give a claimed message away before it is left there.
+const MOST_REFUSALS: u32 = 8;
 
 impl<H: Upcalls> Unfetched<H> {
     fn of_anybody(operation: Op<H>, context: usize, seen: &Seen) -> Self {
-        Self { operation, context, from: Address::ANY, want: Pattern { bits: seen.bits, ignore: 0 } }
+        let want = Pattern { bits: seen.bits, ignore: 0 };
+        Self { operation, context, from: Address::ANY, want, refusals: 0 }
+    }
+
+    /// The message is lost to whoever wanted it, and received all the same: as long as the provider keeps it, that may
+    /// read no further.
+    fn into_nothing(mut self) -> Option<Self> {
+        *self.operation = Body::Fetch { message: NO_MESSAGE };
+        self.operation.hold_bytes(Box::default());
+        self.refusals += 1;
+        (self.refusals < MOST_REFUSALS).then_some(self)
     }
 }
 
@@ -84,33 +98,44 @@ impl<H: Upcalls> Ofi<H> {
                 queue.show(&self.unexpected);
                 failed
             });
-            let operation = match failed {
+            let refused = match failed {
                 Err(all) => return all,
-                Ok(operation) => operation,
+                Ok(refused) => refused,
             };
             // Claimed and not to be had: whoever receives it learns that.
-            match *operation {
+            match *refused.operation {
                 Body::Claimed { comm, seen } => {
                     let seen = Seen { ended: Err(sys::FI_EOTHER as i32), len: 0, ..seen };
-                    self.failed_with::<L>(0, operation, comm, Outcome::Failed, seen);
+                    self.failed_with::<L>(0, refused.operation, comm, Outcome::Failed, seen);
                 }
-                _ => self.fetched::<L>(operation, false),
+                Body::Fetch { message } => {
+                    let found = self.unexpected.queue.with(|queue| {
+                        queue.unfetched.extend(refused.into_nothing());
+                        queue.arrived(message, Bytes::Lost)
+                    });
+                    if let Some(found) = found {
+                        self.hand_over::<L>(found);
+                    }
+                }
+                _ => {}
             }
         }
     }
 
     /// Posts them until one is refused, which comes back, or there is no room (`Err(false)`), or none is left.
-    fn fetch_some(&self, queue: &mut Queue<H>) -> std::result::Result<Op<H>, bool> {
-        while let Some(Unfetched { operation, context, from, want }) = queue.unfetched.pop_front() {
+    fn fetch_some(&self, queue: &mut Queue<H>) -> std::result::Result<Unfetched<H>, bool> {
+        while let Some(unfetched) = queue.unfetched.pop_front() {
+            let Unfetched { operation, context, from, want, refusals } = unfetched;
             let Err(Unposted { given: operation, error }) =
                 self.context(context).take(from, want.bits, want.ignore, operation)
             else {
                 continue;
             };
+            let unfetched = Unfetched { operation, context, from, want, refusals };
             if let PostError::Refused(_) = error {
-                return Ok(operation);
+                return Ok(unfetched);
             }
-            queue.unfetched.push_front(Unfetched { operation, context, from, want });
+            queue.unfetched.push_front(unfetched);
             self.deferred.set(true, Ordering::Relaxed);
             let Some(reserve) = queue.reserve.take() else { return Err(false) };
             self.cancel_own(0, reserve);
@@ -161,7 +186,7 @@ impl<H: Upcalls> Ofi<H> {
             return self.failed_with::<L>(context, operation, comm, Outcome::Failed, seen);
         };
         let want = Pattern { bits: seen.bits & !L::SYNC, ignore: L::SYNC };
-        let unfetched = Unfetched { operation, context, from, want };
+        let unfetched = Unfetched { operation, context, from, want, refusals: 0 };
         self.unexpected.queue.with(|queue| queue.unfetched.push_back(unfetched));
         // Where there is no room now, what makes some may come later in the same thread.
         self.fetch_rest::<L>();

@@ -103,7 +103,7 @@ impl<H: Upcalls> Ofi<H> {
         let one_more = |posted: usize| (posted < LISTENERS).then_some(posted + 1);
         let listeners = &self.exchange.listeners;
         while listeners.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok() {
-            self.listen::<L>(self.pool.take(Body::Listen)).inspect_err(|_| {
+            self.listen::<L>(self.pool().take(Body::Listen)).inspect_err(|_| {
                 // The next communicator tries again.
                 listeners.fetch_sub(1, Ordering::AcqRel);
             })?;
@@ -264,7 +264,7 @@ impl<H: Upcalls> Ofi<H> {
         };
         let to =
             self.address(handle, dest, 0).map_err(|_| PostError::Refused(sys::FI_EHOSTUNREACH as i32))?;
-        let mut operation = self.pool.take(Body::Announce { comm, dest });
+        let mut operation = self.pool().take(Body::Announce { comm, dest });
         operation.hold_bytes(Box::new(announcement.emit()));
         self.endpoint.first().send_untagged(to, operation).map_err(|Unposted { error, .. }| error)
     }

@@ -67,6 +67,12 @@ impl<H: Upcalls> Line<H> {
         self.places.range(all).map(|((_, _, from), _)| Address(*from)).collect()
     }
 
+    /// What answers are awaited in this context.
+    pub(super) fn all_bits(&self, context: usize) -> BTreeSet<u64> {
+        let all = (context, 0, 0)..=(context, u64::MAX, u64::MAX);
+        self.places.range(all).map(|((_, bits, _), _)| *bits).collect()
+    }
+
     /// The first that asks for this.
     pub(super) fn first_of(&mut self, context: usize, bits: u64, from: Address) -> Option<Posting<H>> {
         let place = *self.places.get(&(context, bits, from.0))?.first()?;

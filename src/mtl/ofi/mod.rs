@@ -60,14 +60,12 @@ use body::{Failed, Op};
 use device::Reach;
 use doubt::Doubts;
 use exchange::Exchange;
-use owed::{Outgoing, Pace};
+use owed::{Outgoing, Paces};
 use unexpected::Unexpected;
 
 /// An open endpoint and all that hangs on it.
 pub struct Ofi<H: Upcalls> {
-    endpoint: Endpoint<Body<H>>,
     addresses: Arc<AddressVector>,
-    pool: Pool<Body<H>>,
     /// What we owe to peers and the provider could not take at once.
     outbox: EngineCell<Vec<Outgoing>>,
     /// Whether there is any, or receives wait for room.
@@ -93,13 +91,15 @@ pub struct Ofi<H: Upcalls> {
     /// Peers that what is owed to them cannot reach.
     doubts: EngineCell<Doubts>,
     /// When what is owed is tried again.
-    pace: EngineCell<Pace>,
+    paces: EngineCell<Paces>,
     clock: Clock,
     scalable: bool,
     grouping: bool,
     can_probe: bool,
     /// How the provider reaches device memory, if it does.
     reach: Option<Reach>,
+    /// After all that holds operations of its pool which are not posted.
+    endpoint: Endpoint<Body<H>>,
     _info: InfoList,
 }
 
@@ -111,9 +111,6 @@ const SEVERAL: Bars = Bars::number(2);
 
 /// The most that the host's users may ask to be read at once.
 const MOST_EVENTS: usize = 100;
-
-/// Polls in vain after which the provider has given back what it will.
-const MOST_IDLE: usize = 64;
 
 impl<H: Upcalls> Ofi<H> {
     /// Opens the endpoint of an offer for a job of about `universe` processes.
@@ -141,12 +138,11 @@ impl<H: Upcalls> Ofi<H> {
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
             gone: EngineCell::new(Vec::new()),
             doubts: EngineCell::new(Doubts::default()),
-            pace: EngineCell::new(Pace::default()),
+            paces: EngineCell::new(Paces::default()),
             clock: Clock::new(),
             scalable: config.scalable,
             endpoint,
             addresses,
-            pool: Pool::default(),
             outbox: EngineCell::new(Vec::new()),
             deferred,
             probes: AtomicU32::new(0),
@@ -415,9 +411,15 @@ impl<H: Upcalls> Ofi<H> {
         Err((Error::from(error), given))
     }
 
+    /// Operations of our own.
+    #[inline]
+    fn pool(&self) -> &Pool<Body<H>> {
+        self.endpoint.pool()
+    }
+
     /// Asks the provider to give an operation of the pool up.
     fn cancel_own(&self, context: usize, which: Id) {
-        if let Some(operation) = self.pool.standing(which) {
+        if let Some(operation) = self.pool().standing(which) {
             self.context(context).cancel(&operation);
         }
     }
@@ -440,26 +442,6 @@ impl<H: Upcalls> Ofi<H> {
                 return operation;
             }
             self.turn::<L>(&mut spins);
-        }
-    }
-}
-
-impl<H: Upcalls> Drop for Ofi<H> {
-    /// Takes back what is still posted, so that its memory can be given back too.
-    fn drop(&mut self) {
-        for context in std::iter::once(self.endpoint.first()).chain(self.endpoint.others()) {
-            self.pool.all().for_each(|operation| context.cancel(&operation));
-            let mut idle = 0;
-            while idle < MOST_IDLE {
-                match context.poll() {
-                    Ok((Completion { lease, .. }, _)) => drop(lease),
-                    Err(Pause::Error(code)) => match context.failure(code) {
-                        Trouble::Operation(failure) => drop(failure.lease),
-                        Trouble::Gone | Trouble::Queue(_) => break,
-                    },
-                    Err(Pause::Empty) => idle += 1,
-                }
-            }
         }
     }
 }

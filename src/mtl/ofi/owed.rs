@@ -1,6 +1,7 @@
 //! What is owed to peers: answers to synchronous sends, and announcements. It comes up inside completions, where nothing
 //! may wait, so that what the provider puts off is tried again later. A peer that has ended gets none.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::doubt::{self, Doubts};
@@ -19,71 +20,117 @@ pub(super) enum Outgoing {
     Announcement { comm: CommKey, dest: i32, asks: bool },
 }
 
-/// When what was put off is tried again: at once, and ever less often while the provider takes nothing.
+/// When what was put off is tried again, peer by peer: one that takes nothing holds up no other.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// Passes in which nothing was taken.
+pub(super) struct Paces {
+    /// Nothing is due before: nanoseconds of the clock.
+    next: u64,
+    /// Of those that something is owed to, by their addresses.
+    of: BTreeMap<u64, Pace>,
+}
+
+/// When a peer is tried again: at once, and ever less often while it takes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Tries in vain.
     vain: u32,
     /// Nanoseconds of the clock.
     next: u64,
 }
 
-/// Nanoseconds after the first pass in vain.
+/// Nanoseconds after the first try in vain.
 const SOON: u64 = 100;
-/// After so many passes in vain the pauses grow no longer: 1.6 ms.
+/// After so many tries in vain the pauses grow no longer: 1.6 ms.
 const LONGEST: u32 = 14;
 
 impl Pace {
-    const fn is_due(&self, now: u64) -> bool {
+    const fn is_due(self, now: u64) -> bool {
         now >= self.next
     }
 
-    /// A pass is over, in which something was taken or nothing.
+    /// A try is over, in which something was taken or nothing.
     fn note(&mut self, is_taken: bool, now: u64) {
         self.vain = if is_taken { 0 } else { (self.vain + 1).min(LONGEST) };
         self.next = if is_taken { now } else { now + (SOON << self.vain) };
     }
 }
 
+impl Paces {
+    /// Begins a pass, if anything is due: the paces so far. Those that something is still owed to are to be
+    /// [kept](Self::keep).
+    fn begin(&mut self, now: u64) -> Option<BTreeMap<u64, Pace>> {
+        if now < self.next {
+            return None;
+        }
+        self.next = u64::MAX;
+        Some(std::mem::take(&mut self.of))
+    }
+
+    /// Something is still owed to this peer.
+    fn keep(&mut self, peer: Address, pace: Pace) {
+        self.of.insert(peer.0, pace);
+        self.next = self.next.min(pace.next);
+    }
+
+    /// Something is owed to this peer, which was tried just now, or is tried as the others are.
+    fn owe(&mut self, peer: Address) {
+        let pace = self.of.entry(peer.0).or_default();
+        self.next = self.next.min(pace.next);
+    }
+
+    /// The pass is over.
+    fn end(&mut self) {
+        if self.of.is_empty() {
+            self.next = 0;
+        }
+    }
+}
+
 impl<H: Upcalls> Ofi<H> {
     #[cold]
     pub(super) fn flush_outbox<L: Layout>(&self) {
-        if !self.pace.with(|pace| pace.is_due(self.clock.nanos())) {
-            return;
-        }
+        let now = self.clock.nanos();
+        let Some(mut paces) = self.paces.with(|paces| paces.begin(now)) else { return };
         let waiting = self.outbox.with(|outbox| {
             self.deferred.set(false, Ordering::Relaxed);
             std::mem::take(outbox)
         });
-        if waiting.is_empty() {
-            return;
-        }
-        let count = waiting.len();
-        // A peer that takes one answer no more takes no other: each try may be a connection.
-        let mut refused: Vec<Address> = Vec::new();
         for outgoing in waiting {
-            match outgoing {
-                Outgoing::Answer { to, .. } if refused.contains(&to) && !self.is_gone(to) => {
-                    self.put_off(outgoing)
+            let Some(to) = self.recipient(outgoing) else {
+                self.dispatch_out::<L>(outgoing);
+                continue;
+            };
+            let pace = paces.entry(to.0).or_default();
+            if pace.is_due(now) || self.is_gone(to) {
+                let is_taken = self.dispatch_out::<L>(outgoing);
+                // One that takes nothing is not tried again in this pass: each try may be a connection.
+                pace.note(is_taken, self.clock.nanos());
+                if is_taken {
+                    continue;
                 }
-                _ => {
-                    let taken = self.dispatch_out::<L>(outgoing);
-                    if let Outgoing::Answer { to, .. } = outgoing
-                        && !taken
-                    {
-                        refused.push(to);
-                    }
-                }
+            } else {
+                self.put_off(to, outgoing);
             }
+            self.paces.with(|paces| paces.keep(to, *pace));
         }
-        let left = self.outbox.with(|outbox| outbox.len());
-        self.pace.with(|pace| pace.note(left < count, self.clock.nanos()));
+        self.paces.with(Paces::end);
         if self.outbox.with(|outbox| outbox.is_empty()) {
             self.doubts.with(Doubts::clear);
         }
     }
 
-    fn put_off(&self, outgoing: Outgoing) {
+    /// Who gets it; none where the host has freed the communicator, or nobody knows.
+    fn recipient(&self, outgoing: Outgoing) -> Option<Address> {
+        match outgoing {
+            Outgoing::Answer { to, .. } => Some(to),
+            Outgoing::Announcement { comm, dest, .. } => {
+                self.address(self.exchange.comm(comm)?, dest, 0).ok()
+            }
+        }
+    }
+
+    pub(super) fn put_off(&self, to: Address, outgoing: Outgoing) {
+        self.paces.with(|paces| paces.owe(to));
         self.outbox.with(|outbox| {
             self.deferred.set(true, Ordering::Relaxed);
             outbox.push(outgoing);
@@ -107,8 +154,11 @@ impl<H: Upcalls> Ofi<H> {
                 }
             }
             (Err(PostError::TryAgain), _) => {
-                self.put_off(outgoing);
-                return false;
+                // Only to somebody it could have been given to.
+                if let Some(to) = self.recipient(outgoing) {
+                    self.put_off(to, outgoing);
+                    return false;
+                }
             }
             (Err(PostError::Refused(code)), Outgoing::Answer { .. }) => {
                 H::notice(
@@ -136,14 +186,11 @@ impl<H: Upcalls> Ofi<H> {
     }
 
     pub(super) fn is_for_nobody_at(&self, outgoing: Outgoing, now: u64) -> bool {
-        let (to, peer) = match outgoing {
-            Outgoing::Answer { to, .. } => (to, None),
-            Outgoing::Announcement { comm, dest, .. } => {
-                // The host may have freed the communicator: then nothing is owed.
-                let Some(comm) = self.exchange.comm(comm) else { return true };
-                let Ok(to) = self.address(comm, dest, 0) else { return true };
-                (to, Some((comm, dest)))
-            }
+        // The host may have freed the communicator: then nothing is owed.
+        let Some(to) = self.recipient(outgoing) else { return true };
+        let peer = match outgoing {
+            Outgoing::Answer { .. } => None,
+            Outgoing::Announcement { comm, dest, .. } => self.exchange.comm(comm).map(|comm| (comm, dest)),
         };
         if self.is_gone(to) {
             return true;
@@ -169,21 +216,50 @@ mod tests {
     #[test]
     fn what_is_put_off_is_tried_less_often_while_nothing_is_taken() {
         let mut pace = Pace::default();
-        let (mut now, mut passes) = (5_000, 0);
+        let (mut now, mut tries) = (5_000, 0);
         let begin = now;
         while now - begin < 1_000_000_000 {
             if pace.is_due(now) {
-                passes += 1;
+                tries += 1;
                 pace.note(false, now);
             }
             now += 100;
         }
-        assert!((600..700).contains(&passes), "{passes} passes in a second, at 1.6 ms each");
+        assert!((600..700).contains(&tries), "{tries} tries in a second, at 1.6 ms each");
         now += 2_000_000;
         assert!(pace.is_due(now));
         pace.note(true, now);
         assert!(pace.is_due(now), "at once, once something is taken");
         pace.note(false, now);
         assert!(!pace.is_due(now + SOON) && pace.is_due(now + 2 * SOON), "and soon after that");
+    }
+
+    /// What is owed to one that takes nothing is tried ever less often; what is owed to others is tried at once.
+    #[test]
+    fn each_peer_has_a_pace_of_its_own() {
+        let (dead, alive) = (Address(1), Address(2));
+        let mut paces = Paces::default();
+        paces.owe(dead);
+        let mut now = 0;
+        for _ in 0..20 {
+            now = now.max(paces.next);
+            let mut before = paces.begin(now).expect("it is due");
+            let mut pace = before.remove(&dead.0).unwrap_or_default();
+            pace.note(false, now);
+            paces.keep(dead, pace);
+            paces.end();
+        }
+        let pause = SOON << LONGEST;
+        assert_eq!(paces.next, now + pause);
+        assert!(paces.begin(now + pause - 1).is_none());
+        paces.owe(alive);
+        let before = paces.begin(now + 1).expect("the other is due");
+        assert!(!before[&dead.0].is_due(now + 1) && before[&alive.0].is_due(now + 1));
+        paces.keep(dead, before[&dead.0]);
+        paces.end();
+        assert_eq!((paces.next, paces.of.len()), (now + pause, 1), "nothing is owed to the other any more");
+        let _before = paces.begin(now + pause);
+        paces.end();
+        assert_eq!(paces.next, 0, "nothing is owed to anybody");
     }
 }

@@ -133,10 +133,14 @@ impl<H: Upcalls> Ofi<H> {
             match self.look_first::<L>(comm, source, want, false) {
                 Sight::Later => return Ok(None),
                 Sight::AskProvider => {
-                    let peeked = self.peek_past_waiting::<L>(comm, source, want, false);
+                    let peeked = self.peek_provider::<L>(comm, source, want, false);
                     self.looked(None, comm);
-                    peeked
+                    // What a waiting receive will get is not there.
+                    let is_there = |peeked: &Peeked<H>| !self.is_awaited::<L>(&peeked.seen);
+                    peeked.map(|peeked| peeked.filter(is_there))
                 }
+                // No question has begun that claims.
+                Sight::ClaimAlone => return Ok(None),
                 Sight::Seen(envelope, _) => return Ok(Some(envelope)),
             }
         };
@@ -185,9 +189,9 @@ impl<H: Upcalls> Ofi<H> {
         }
         match self.look_first::<L>(comm, source, want, true) {
             Sight::Later => Ok(None),
-            Sight::AskProvider if self.unexpected.needed => self.claim_and_fetch::<L>(comm, source, want),
+            Sight::ClaimAlone => self.claim_alone::<L>(comm, source, want),
             Sight::AskProvider => {
-                let (peeked, error) = match self.peek_past_waiting::<L>(comm, source, want, true) {
+                let (peeked, error) = match self.peek_provider::<L>(comm, source, want, true) {
                     Ok(peeked) => (peeked, None),
                     Err(error) => (None, Some(error)),
                 };
@@ -200,9 +204,10 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Claims a message, and brings it here before any receive is posted: that would make the provider forget
-    /// who has claimed it ([`unexpected`](super::unexpected)).
-    fn claim_and_fetch<L: Layout>(
+    /// Claims a message while messages are taken over, so that no receive is posted: one that waits may be the first that
+    /// wants what was claimed, and gets it. And a provider that keeps few messages forgets who has claimed one when a
+    /// receive is posted ([`unexpected`](super::unexpected)): there it is brought here first.
+    fn claim_alone<L: Layout>(
         &self,
         comm: H::Comm,
         source: Selector,
@@ -210,13 +215,21 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<Option<Claim>> {
         // Nothing is claimed while there is no room to fetch what is claimed already.
         let peeked = match self.fetch_rest::<L>() {
-            true => self.peek_past_waiting::<L>(comm, source, want, true),
+            true => self.peek_provider::<L>(comm, source, want, true),
             false => Ok(None),
         };
         let claimed = peeked.map(|peeked| {
-            peeked.map(|peeked| {
+            peeked.and_then(|peeked| {
                 let envelope = peeked.seen.envelope::<L>();
-                Claim { message: self.fetch_claimed(peeked, comm), envelope }
+                if self.is_awaited::<L>(&peeked.seen) {
+                    self.keep_taken::<L>(peeked);
+                    return None;
+                }
+                let message = match self.unexpected.needed {
+                    true => self.fetch_claimed(peeked, comm),
+                    false => self.claim(peeked, comm),
+                };
+                Some(Claim { message, envelope })
             })
         });
         self.fetch_rest::<L>();
@@ -231,23 +244,6 @@ impl<H: Upcalls> Ofi<H> {
             self.take_over::<L>();
         }
         self.look::<L>(comm, want, source, claim)
-    }
-
-    /// As [`peek_provider`](Self::peek_provider), but what a waiting receive will get is not there.
-    fn peek_past_waiting<L: Layout>(
-        &self,
-        comm: H::Comm,
-        source: Selector,
-        want: Pattern,
-        claim: bool,
-    ) -> Result<Option<Peeked<H>>> {
-        if self.unexpected.waiting.load(Ordering::Relaxed)
-            && let Some(peeked) = self.peek_provider::<L>(comm, source, want, false)?
-            && self.is_awaited::<L>(&peeked.seen)
-        {
-            return Ok(None);
-        }
-        self.peek_provider::<L>(comm, source, want, claim)
     }
 
     #[inline]
@@ -280,7 +276,7 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<Option<Peeked<H>>> {
         #[cfg(test)]
         self.unexpected.asked.fetch_add(1, Ordering::Relaxed);
-        let mut operation = self.pool.take(Body::Wait(Seen::NOTHING));
+        let mut operation = self.pool().take(Body::Wait(Seen::NOTHING));
         let which = operation.id();
         let mut spins = 0;
         while let Err(Unposted { given, error }) = peek(operation) {

@@ -6,7 +6,7 @@ use super::doubt::{self, Doubt};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Context, Payload, Place, PostError, Source, Unposted, View};
+use crate::fabric::{Address, AtOnce, Context, Payload, Place, PostError, Source, Unposted, View};
 use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Request, Upcalls};
 use crate::wire::tag::Layout;
@@ -68,7 +68,7 @@ impl<H: Upcalls> Ofi<H> {
         Ok(buffer)
     }
 
-    /// To a known peer, in one piece, injected at the first try. All else is false.
+    /// To a known peer, in one piece, injected at the first try. All else is untried.
     #[inline(always)]
     fn inject_once<L: Layout>(
         &self,
@@ -76,8 +76,8 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         view: View<'_, H::Conv>,
-        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> bool,
-    ) -> bool {
+        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> AtOnce,
+    ) -> AtOnce {
         if comm.is_global()
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = view.payload()
@@ -87,10 +87,10 @@ impl<H: Upcalls> Ofi<H> {
             let bits = L::send(comm.context_id(), rank, tag);
             return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
         }
-        false
+        AtOnce::Untried
     }
 
-    /// The short path: injected at the first try, where this thread has the context at once. Else false.
+    /// The short path: injected at the first try, where this thread has the context at once.
     #[inline(always)]
     pub fn send_at_once<L: Layout>(
         &self,
@@ -98,15 +98,26 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         view: View<'_, H::Conv>,
-    ) -> bool {
+    ) -> AtOnce {
         self.inject_once::<L>(comm, dest, tag, view, Context::inject_at_once)
     }
 
-    /// The same, after other threads.
-    fn inject_in_turn<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
-        self.inject_once::<L>(comm, dest, tag, view, |context, bytes, to, bits, data| {
-            context.inject(bytes, to, bits, data).is_ok()
-        })
+    /// The same, after other threads; whether it is sent.
+    ///
+    /// # Errors
+    /// The provider refuses it.
+    fn inject_in_turn<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        view: View<'_, H::Conv>,
+    ) -> Result<bool> {
+        match self.inject_once::<L>(comm, dest, tag, view, Context::inject_in_turn) {
+            AtOnce::Posted => Ok(true),
+            AtOnce::Untried | AtOnce::PutOff => Ok(false),
+            AtOnce::Refused(code) => Err(Error::Fabric(code)),
+        }
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
@@ -121,7 +132,7 @@ impl<H: Upcalls> Ofi<H> {
         view: View<'_, H::Conv>,
         synchronous: bool,
     ) -> Result<()> {
-        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, view) {
+        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, view)? {
             return Ok(());
         }
         let target = self.target::<L>(comm, dest, tag, self.index_at::<L>(comm, dest)?)?;
@@ -223,7 +234,7 @@ impl<H: Upcalls> Ofi<H> {
             let post = |operation| {
                 context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
             };
-            let operation = self.pool.take(Body::Wait(Seen::NOTHING));
+            let operation = self.pool().take(Body::Wait(Seen::NOTHING));
             let operation = self.post_to::<L, _, _>(target, operation, post).map_err(|(error, _)| error)?;
             match &*operation {
                 Body::Wait(Seen { ended: Err(code), .. }) => Err(Error::Fabric(*code)),
@@ -249,7 +260,7 @@ impl<H: Upcalls> Ofi<H> {
     fn await_answer<L: Layout>(&self, target: Target<H>) -> Result<AnswerKey> {
         counters::SYNCHRONOUS_SENDS.add(1);
         let bits = L::ack(target.bits, target.dest);
-        let (answer, receive) = self.answers.begin(&self.pool, target.context);
+        let (answer, receive) = self.answers.begin(self.pool(), target.context);
         let posted = self.post_answer(target.context, target.to, bits, receive);
         posted.map(|()| answer).map_err(|(error, _)| {
             self.answers.abandon(answer);
@@ -257,8 +268,7 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// The short path, as that of a blocking send; the request is completed then. If false, its place is to be made
-    /// again.
+    /// The short path, as that of a blocking send; the request is completed if it is sent.
     #[inline(always)]
     pub fn isend_at_once<L: Layout>(
         &self,
@@ -266,9 +276,9 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         place: Place<Body<H>>,
-    ) -> bool {
+    ) -> AtOnce {
         let sent = self.send_at_once::<L>(comm, dest, tag, place.loan().view());
-        if sent {
+        if sent == AtOnce::Posted {
             place.into_loan().end().sent(Outcome::Success);
         }
         sent
@@ -288,7 +298,7 @@ impl<H: Upcalls> Ofi<H> {
         synchronous: bool,
     ) -> Result<()> {
         // Tried once: spinning here while the peer spins in its own send would hang both.
-        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, place.loan().view()) {
+        if !synchronous && self.inject_in_turn::<L>(comm, dest, tag, place.loan().view())? {
             place.into_loan().end().sent(Outcome::Success);
             return Ok(());
         }

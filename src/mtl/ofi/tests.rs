@@ -55,7 +55,7 @@ fn open_over(provider: &str, threads: bool) -> Option<Ofi<Fake>> {
 /// As the host's entry does: by the short path, or else by the long one.
 fn isend(ofi: &Ofi<Fake>, bytes: &[u8], tag: i32, synchronous: bool) -> u64 {
     let (place, host) = fake::place::<Body<Fake>>(Buffer::new(bytes, true));
-    if synchronous || !ofi.isend_at_once::<One>(WORLD, PEER, tag, place) {
+    if synchronous || ofi.isend_at_once::<One>(WORLD, PEER, tag, place) != AtOnce::Posted {
         ofi.isend::<One>(WORLD, PEER, tag, host.place(), synchronous).expect("sent");
     }
     host.number
@@ -67,7 +67,8 @@ fn irecv(ofi: &Ofi<Fake>, len: usize, tag: Selector, in_place: bool) -> Host<Bod
     match ofi.irecv_at_once::<One>(WORLD, ANYBODY, tag, place) {
         AtOnce::Posted => {}
         AtOnce::Untried => ofi.irecv::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted"),
-        AtOnce::Refused => ofi.irecv_again::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted"),
+        AtOnce::PutOff => ofi.irecv_again::<One>(WORLD, ANYBODY, tag, host.place()).expect("posted"),
+        AtOnce::Refused(code) => panic!("refused with code {code}"),
     }
     host
 }
@@ -95,7 +96,7 @@ fn sent(number: u64) -> Option<Outcome> {
 #[test]
 fn messages_of_every_kind_arrive_and_leave_nothing_behind() {
     let Some(ofi) = open() else { return };
-    let standing = ofi.pool.out();
+    let standing = ofi.pool().out();
     for (len, in_place, synchronous) in
         [(8, true, false), (8, false, true), (100_000, true, true), (100_000, false, false), (0, true, true)]
     {
@@ -110,7 +111,7 @@ fn messages_of_every_kind_arrive_and_leave_nothing_behind() {
         );
         assert!(host.buffer.bytes() == bytes);
     }
-    assert_eq!(ofi.pool.out(), standing, "operations of our own came back");
+    assert_eq!(ofi.pool().out(), standing, "operations of our own came back");
 }
 
 #[test]
@@ -165,10 +166,10 @@ fn blocking_sends_end_when_they_may() {
 #[test]
 fn a_send_to_a_rank_that_is_not_there_fails_and_ends_nothing() {
     let Some(ofi) = open() else { return };
-    let standing = ofi.pool.out();
+    let standing = ofi.pool().out();
     let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
     assert_eq!(ofi.isend::<One>(WORLD, 2, 1, place, true), Err(Error::Unreachable));
-    assert_eq!((sent(host.number), ofi.pool.out()), (None, standing));
+    assert_eq!((sent(host.number), ofi.pool().out()), (None, standing));
 }
 
 /// A communicator that was freed while something was owed to its members: nothing names it any more.
@@ -181,10 +182,10 @@ fn what_is_owed_on_a_freed_communicator_is_forgotten() {
     ofi.outbox.with(|outbox| outbox.push(Outgoing::Announcement { comm, dest: 1, asks: true }));
     ofi.deferred.set(true, Ordering::Relaxed);
     ofi.remove_comm(group);
-    let out = ofi.pool.out();
+    let out = ofi.pool().out();
     ofi.advance::<One>();
     assert_eq!(ofi.outbox.with(|outbox| outbox.len()), 0);
-    assert_eq!(ofi.pool.out(), out, "no announcement went out");
+    assert_eq!(ofi.pool().out(), out, "no announcement went out");
     ofi.announcement_failed(comm, 1);
     assert!(log(|log| log.notices.is_empty()), "nobody waits for it");
 }
@@ -207,7 +208,7 @@ fn sends_that_wait_end_with_their_communicator() {
 fn a_synchronous_send_whose_transmit_fails_ends() {
     let Some(ofi) = open() else { return };
     let (place, host) = fake::place::<Body<Fake>>(Buffer::new(&[1; 8], true));
-    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let (answer, receive) = ofi.answers.begin(ofi.pool(), 0);
     drop(receive);
     let operation = place.install(Body::SynchronousSend { answer });
     let entry = Failure { lease: Some(operation), code: sys::FI_EIO as i32, len: 0, data: 0, tag: 0 };
@@ -358,13 +359,13 @@ fn no_receive_takes_the_place_of_a_claimed_message() {
 fn an_answer_that_waits_is_given_up_with_its_send() {
     let Some(ofi) = open() else { return };
     ofi.unexpected.queue.with(|queue| queue.taking_over = true);
-    let standing = ofi.pool.out();
-    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let standing = ofi.pool().out();
+    let (answer, receive) = ofi.answers.begin(ofi.pool(), 0);
     let bits = One::ack(One::send(WORLD.id, 0, 9), 0);
     ofi.post_answer(0, Address::ANY, bits, receive).map_err(|_| ()).expect("it waits");
     assert!(ofi.unexpected.watch.load(Ordering::Relaxed), "the answer may be there before there is room");
     ofi.forget_answer(answer);
-    assert_eq!((ofi.unexpected.queue.with(|queue| queue.answers.len()), ofi.pool.out()), (0, standing));
+    assert_eq!((ofi.unexpected.queue.with(|queue| queue.answers.len()), ofi.pool().out()), (0, standing));
 }
 
 /// The place that is kept in the provider is forgotten when its receive ends by itself: what its memory is used
@@ -377,7 +378,7 @@ fn a_reserve_that_fails_is_forgotten() {
     // As if the provider failed it: taken back, but not by us.
     ofi.cancel_own(0, first);
     until(&ofi, || kept().is_none());
-    let next = ofi.pool.take(Body::Wait(Seen::NOTHING));
+    let next = ofi.pool().take(Body::Wait(Seen::NOTHING));
     assert_ne!(next.id(), first);
     ofi.post_waiting();
     assert!(kept().is_some_and(|second| second != first), "another place is kept");
@@ -387,8 +388,8 @@ fn a_reserve_that_fails_is_forgotten() {
 #[test]
 fn a_late_cancel_does_not_meet_the_next_operation() {
     let Some(ofi) = open() else { return };
-    let late = ofi.pool.take(Body::Reserve).id();
-    let (answer, receive) = ofi.answers.begin(&ofi.pool, 0);
+    let late = ofi.pool().take(Body::Reserve).id();
+    let (answer, receive) = ofi.answers.begin(ofi.pool(), 0);
     let own = receive.id();
     let bits = One::ack(One::send(WORLD.id, 0, 9), 0);
     ofi.endpoint.first().recv(Address::ANY, bits, 0, receive).map_err(|_| ()).expect("posted");
@@ -407,17 +408,17 @@ fn probes_share_one_operation_and_find_what_comes() {
     let Some(ofi) = open() else { return };
     let probe = || ofi.iprobe::<One>(WORLD, ANYBODY, Selector(6)).expect("asked");
     assert_eq!(probe(), None);
-    let standing = ofi.pool.out();
+    let standing = ofi.pool().out();
     for _ in 0..100 {
         assert_eq!(probe(), None);
         assert_eq!(ofi.improbe::<One>(WORLD, ANYBODY, Selector(6)).expect("asked").map(|_| ()), None);
     }
-    assert_eq!(ofi.pool.out(), standing);
+    assert_eq!(ofi.pool().out(), standing);
     isend(&ofi, &[4; 24], 6, false);
     until(&ofi, || probe() == Some(Envelope { source: 0, tag: 6, len: 24 }));
     let host = irecv(&ofi, 24, Selector(6), true);
     until(&ofi, || received(&host).is_some());
-    assert_eq!((probe(), ofi.pool.out()), (None, standing));
+    assert_eq!((probe(), ofi.pool().out()), (None, standing));
 }
 
 /// A program that does nothing but probe still sends what it owes and completes what it has begun.
@@ -447,7 +448,7 @@ fn short_paths_are_for_what_is_common() {
     };
     let send = |len| {
         let view = fake::view(Buffer::new(&vec![7; len], true));
-        ofi.send_at_once::<One>(WORLD, PEER, 1, view)
+        ofi.send_at_once::<One>(WORLD, PEER, 1, view) == AtOnce::Posted
     };
     // The first message makes the connection, and the peer known.
     let first = irecv(&ofi, 8, Selector(1), true);
@@ -464,7 +465,7 @@ fn short_paths_are_for_what_is_common() {
 
     assert!(!receive(8, false).0 && !receive(0, true).0 && !send(ofi.inject_size + 1));
     assert!(
-        !ofi.send_at_once::<One>(WORLD, 2, 1, fake::view(Buffer::new(&[7], true))),
+        ofi.send_at_once::<One>(WORLD, 2, 1, fake::view(Buffer::new(&[7], true))) == AtOnce::Untried,
         "there is no such rank"
     );
     assert_eq!(ofi.advance_at_once::<One>(), Progress::Idle);

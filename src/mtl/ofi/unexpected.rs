@@ -129,9 +129,11 @@ pub(super) struct Found<H: Upcalls> {
 pub(super) enum Sight {
     /// Nothing may be said now.
     Later,
-    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards, or, where a message is to be
-    /// claimed from a provider that keeps few, [`Ofi::taken_over`].
+    /// Nothing; the provider is to be asked, and [`Ofi::looked`] called afterwards.
     AskProvider,
+    /// Nothing; a message is to be claimed from the provider, where that keeps few or receives wait, and
+    /// [`Ofi::taken_over`] called afterwards: messages are taken over until then.
+    ClaimAlone,
     /// A message.
     Seen(Envelope, MessageKey),
 }
@@ -325,13 +327,17 @@ impl<H: Upcalls> Ofi<H> {
                 return Sight::Later;
             }
             let Some(key) = queue.find::<L>(want, source) else {
-                if claim && self.unexpected.needed {
-                    queue.taking_over = true;
+                if claim && (self.unexpected.needed || queue.is_awaiting()) {
                     // SYNC POINT: probes (as in `take_over`): no receive goes past from here on
                     self.unexpected.long_way.set(true, Ordering::SeqCst);
-                } else {
-                    self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
+                    if self.is_probed() {
+                        queue.show(&self.unexpected);
+                        return Sight::Later;
+                    }
+                    queue.taking_over = true;
+                    return Sight::ClaimAlone;
                 }
+                self.unexpected.probes.fetch_add(1, Ordering::SeqCst);
                 return Sight::AskProvider;
             };
             let envelope = queue.messages[&key].seen.envelope::<L>();
@@ -371,6 +377,11 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
+    /// Whether the provider is answering a probe. One of the short path looks at the bars and is counted within one turn.
+    fn is_probed(&self) -> bool {
+        self.endpoint.first().in_turn(|| self.unexpected.probes.load(Ordering::SeqCst)) != 0
+    }
+
     /// Takes over what is unexpected, so that the provider reads on.
     #[cold]
     pub(super) fn take_over<L: Layout>(&self) {
@@ -382,8 +393,7 @@ impl<H: Upcalls> Ofi<H> {
             }
             // SYNC POINT: probes (the other half is in `begin_probe`)
             unexpected.long_way.set(true, Ordering::SeqCst);
-            // A probe of the short path looks at the one and counts in the other within one turn.
-            queue.held_up = self.endpoint.first().in_turn(|| unexpected.probes.load(Ordering::SeqCst)) != 0;
+            queue.held_up = self.is_probed();
             if queue.held_up {
                 unexpected.idle.store(MOST_PATIENCE, Ordering::Relaxed);
                 queue.show(unexpected);
@@ -422,9 +432,15 @@ impl<H: Upcalls> Ofi<H> {
                 self.context(context).peek(Address::ANY, 0, ignore, true, operation)
             })
         };
-        let Ok(Some(Peeked { operation, seen, .. })) = self.ask::<L>(context, peek) else {
-            return false;
-        };
+        let Ok(Some(peeked)) = self.ask::<L>(context, peek) else { return false };
+        self.keep_taken::<L>(peeked);
+        self.fetch_rest::<L>();
+        true
+    }
+
+    /// Notes a message that was claimed for whoever receives it, or gives it to the first receive that waits for it.
+    pub(super) fn keep_taken<L: Layout>(&self, peeked: Peeked<H>) {
+        let Peeked { operation, context, seen } = peeked;
         let found = self.unexpected.queue.with(|queue| {
             let key = queue.next();
             counters::TAKEN_OVER.add(1);
@@ -440,8 +456,6 @@ impl<H: Upcalls> Ofi<H> {
         if let Some(found) = found {
             self.hand_over::<L>(found);
         }
-        self.fetch_rest::<L>();
-        true
     }
 
     /// Ends the receive that a message was matched with, or lets it have what the provider still holds.

@@ -17,10 +17,10 @@
 use std::sync::atomic::Ordering;
 
 use super::body::{Op, Seen};
-use super::unexpected::{Found, MessageKey, Queue, Unexpected};
+use super::unexpected::{Found, MessageKey, Peeked, Queue, Unexpected};
 use super::{Body, Ofi};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, Id, PostError, Unposted};
+use crate::fabric::{Address, Id, PostError, Unposted, sys};
 use crate::mtl::{Communicator, Envelope, Outcome, Request, Upcalls};
 use crate::wire::tag::{Layout, Pattern, Selector};
 
@@ -238,17 +238,45 @@ impl<H: Upcalls> Ofi<H> {
         let others = self.unexpected.every_bit & !L::ACK;
         let Some(peeked) = ask(Address::ANY, L::ACK, others, !L::DIRECTED) else { return false };
         let bits = peeked.seen.bits;
-        let peers = self.unexpected.queue.with(|queue| queue.answers.peers(context, bits));
-        let (peeked, from) = if L::DIRECTED {
-            // The tag does not say whose it is.
-            let mut found = peers.into_iter().map(|from| (ask(from, bits, 0, true), Some(from)));
-            let found = found.find(|(peeked, _)| peeked.is_some());
-            found.unwrap_or_else(|| (ask(Address::ANY, bits, 0, true), None))
-        } else {
-            (Some(peeked), peers.first().copied())
+        let peers = |bits| self.unexpected.queue.with(|queue| queue.answers.peers(context, bits));
+        if !L::DIRECTED {
+            // One that nobody awaits any more is received all the same.
+            self.take_answer_of(context, bits, peers(bits).first().copied(), peeked);
+            return true;
+        }
+        // The tag does not say whose it is.
+        let take_of_peers = |bits| {
+            let mut answers =
+                peers(bits).into_iter().filter_map(|from| Some((from, ask(from, bits, 0, true)?)));
+            answers
+                .next()
+                .map(|(from, peeked)| self.take_answer_of(context, bits, Some(from), peeked))
+                .is_some()
         };
-        let Some(peeked) = peeked else { return false };
-        // One that nobody awaits any more is received all the same.
+        if take_of_peers(bits) {
+            return true;
+        }
+        // Nobody awaits it. It is claimed only while nobody awaits one like it: that might have come by now.
+        let peek_unless_awaited = |operation| {
+            self.unexpected.queue.with(|queue| {
+                if queue.answers.peers(context, bits).is_empty() {
+                    self.context(context).peek(Address::ANY, bits, 0, true, operation)
+                } else {
+                    Err(Unposted { given: operation, error: PostError::Refused(sys::FI_ENOMSG as i32) })
+                }
+            })
+        };
+        if let Ok(Some(peeked)) = self.ask::<L>(context, peek_unless_awaited) {
+            self.take_answer_of(context, bits, None, peeked);
+            return true;
+        }
+        // As long as it stays it hides those that came after it.
+        let others = self.unexpected.queue.with(|queue| queue.answers.all_bits(context));
+        others.into_iter().filter(|other| *other != bits).any(take_of_peers)
+    }
+
+    /// Ends the first that awaits an answer with these bits from this peer, if one does, which has been claimed.
+    fn take_answer_of(&self, context: usize, bits: u64, from: Option<Address>, peeked: Peeked<H>) {
         let first = self.unexpected.queue.with(|queue| {
             queue.receive_nothing(peeked);
             let first = from.and_then(|from| queue.answers.first_of(context, bits, from));
@@ -260,7 +288,6 @@ impl<H: Upcalls> Ofi<H> {
         {
             self.answered(operation, answer, Outcome::Success);
         }
-        true
     }
 
     fn post_once(&self, posting: Posting<H>) -> Step<H> {
@@ -278,7 +305,7 @@ impl<H: Upcalls> Ofi<H> {
     /// altogether gets none: what waits shall not wait for that.
     fn keep_reserve(&self, queue: &mut Queue<H>) -> bool {
         if self.unexpected.limited && queue.reserve.is_none() {
-            let operation = self.pool.take(Body::Reserve);
+            let operation = self.pool().take(Body::Reserve);
             let (which, bits) = (operation.id(), self.unexpected.every_bit);
             match self.endpoint.first().recv(Address::ANY, bits, 0, operation) {
                 Ok(()) => queue.reserve = Some(which),

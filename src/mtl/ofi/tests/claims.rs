@@ -2,6 +2,7 @@
 //! one that keeps any number and has room for so many receives.
 
 use super::*;
+use crate::wire::tag::Full;
 
 /// More short messages than `net` of libfabric 1.17 stores from one peer.
 const MANY: i32 = 5;
@@ -116,4 +117,69 @@ fn answers_that_have_not_come_are_not_asked_for_one_by_one() {
     assert!(hosts.iter().all(|host| received(host).is_some()));
     assert!(sends.iter().all(|send| sent(*send) == Some(Outcome::Success)) && answers() == 0);
     println!("asked {} times for {} answers", asked() - before, sends.len());
+}
+
+/// What a claiming probe finds goes to the receive that has waited for it, if there is one, whatever has come since the
+/// provider was asked: it is asked once.
+#[test]
+fn a_claiming_probe_goes_past_no_receive_that_waits() {
+    let Some(ofi) = open() else { return };
+    let _others: Vec<_> = (0..2200).map(|n| irecv(&ofi, 8, Selector(1000 + n), true)).collect();
+    let waits = irecv(&ofi, 8, Selector(7), true);
+    let asked = || ofi.unexpected.asked.load(Ordering::Relaxed);
+    let claim = |tag| ofi.improbe::<One>(WORLD, ANYBODY, tag).expect("asked");
+    // It may be time to take messages over, and then that asks too.
+    let fewest = (0..20).map(|_| {
+        let before = asked();
+        assert!(claim(Selector(6)).is_none());
+        asked() - before
+    });
+    assert_eq!(fewest.min(), Some(1), "the question is the claim");
+    isend(&ofi, &[7; 8], 7, false);
+    isend(&ofi, &[8; 8], 7, false);
+    let mut second = None;
+    until(&ofi, || {
+        second = claim(Selector(7));
+        second.is_some()
+    });
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.imrecv::<One>(second.expect("found").message, place).expect("there");
+    until(&ofi, || received(&host).is_some() && received(&waits).is_some());
+    assert_eq!((waits.buffer.bytes()[0], host.buffer.bytes()[0]), (7, 8));
+}
+
+/// Where the tag does not say whose an answer is, one that somebody may still await is not thrown away; and it hides no
+/// other.
+#[test]
+fn an_answer_that_may_be_awaited_is_kept() {
+    let Some(ofi) = open() else { return };
+    let (first, second) =
+        (Full::ack(Full::send(WORLD.id, 0, 7), 0), Full::ack(Full::send(WORLD.id, 0, 8), 0));
+    let own = ofi.address(WORLD, PEER, 0).expect("known");
+    // Somebody else, who has not answered yet.
+    let other = Address(own.0 + 1000);
+    let await_answer = |from, bits| {
+        let (answer, receive) = ofi.answers.begin(ofi.pool(), 0);
+        ofi.post_answer(0, from, bits, receive).map_err(|_| ()).expect("it waits");
+        answer
+    };
+    let is_there = |bits| {
+        let peek = |operation| ofi.endpoint.first().peek(Address::ANY, bits, 0, false, operation);
+        ofi.ask::<Full>(0, peek).expect("asked").is_some()
+    };
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    let [late, hidden] = [(other, first), (own, second)].map(|(from, bits)| await_answer(from, bits));
+    for bits in [first, second] {
+        ofi.dispatch_out::<Full>(Outgoing::Answer { context: 0, to: own, bits });
+        until(&ofi, || is_there(bits));
+    }
+    ofi.take_answers::<Full>();
+    assert_eq!(ofi.answers.take(hidden), Some(Outcome::Success));
+    assert_eq!((ofi.answers.take(late), is_there(first)), (None, true), "it may be the answer to that");
+    ofi.forget_answer(late);
+    let third = await_answer(other, Full::ack(Full::send(WORLD.id, 0, 9), 0));
+    ofi.take_answers::<Full>();
+    assert!(!is_there(first), "nobody awaits one like it");
+    ofi.forget_answer(third);
+    ofi.taken_over();
 }

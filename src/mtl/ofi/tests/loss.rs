@@ -61,3 +61,29 @@ fn answers_that_are_owed_to_a_peer_that_has_ended_are_dropped() {
     assert!(seconds.is_some_and(|seconds| (30..40).contains(&seconds)), "gone after {seconds:?} s");
     until(&ofi, || ofi.outbox.with(|outbox| outbox.is_empty()));
 }
+
+/// While answers are owed to a peer that is not there, and are tried seldom, one that another put off is not held up.
+#[test]
+fn an_answer_to_a_live_peer_does_not_wait_for_a_dead_one() {
+    let Some(ofi) = open_over("net", false).or_else(|| open_over("tcp", false)) else { return };
+    // The first message makes the connection.
+    let first = irecv(&ofi, 8, Selector(0), true);
+    isend(&ofi, &[1; 8], 0, false);
+    until(&ofi, || received(&first).is_some());
+    let own = ofi.name().expect("a name");
+    let lost = dead(&own);
+    job([own, lost]);
+    let [alive, dead] = [0, 1].map(|rank| ofi.address(WORLD, rank, 0).expect("known"));
+    let answer = |to| Outgoing::Answer { context: 0, to, bits: One::ACK };
+    let owed = || ofi.outbox.with(|outbox| outbox.len());
+    assert!(!ofi.dispatch_out::<One>(answer(dead)), "put off");
+    // Whatever a pass takes, each is a try in vain.
+    let end = ofi.clock.nanos() + 100_000_000;
+    while ofi.clock.nanos() < end {
+        ofi.flush_outbox::<One>();
+    }
+    ofi.put_off(alive, answer(alive));
+    assert_eq!(owed(), 2);
+    ofi.flush_outbox::<One>();
+    assert_eq!(owed(), 1, "it is sent at once, whatever is owed to the dead");
+}

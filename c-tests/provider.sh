@@ -59,7 +59,7 @@ for way in send isend ssend issend; do
     # Short blocking and nonblocking messages are injected, and complete without a word.
     [ "$way" = send ] || [ "$way" = isend ] && longer="LEAST=100000" || longer=
     rounds "$way: three completions are errors" "$sends KIND=send-error AFTER=4 TIMES=3 $longer" $way 3 send
-    rounds "$way: refused three times" "$sends KIND=send-refused AFTER=2 TIMES=3" $way 3 send again
+    rounds "$way: refused three times" "$sends KIND=send-refused AFTER=2 TIMES=3 $longer" $way 3 send again
     rounds "$way: put off for long" "$sends KIND=send-again AFTER=7 TIMES=50000" $way 0 send
 done
 for code in 5 107 125; do
@@ -86,9 +86,9 @@ rounds "$own, taken over: refused three times" "UNDER=$own $receives KIND=take-r
 rounds "$own, taken over: three completions are errors" "UNDER=$own $receives KIND=take-error AFTER=4 TIMES=3" behind 3 receive
 rounds "$own, matched probe: put off for long" "UNDER=$own $receives KIND=take-again AFTER=4 TIMES=50000" mrecv 0 receive
 rounds "$own, matched probe: refused three times" "UNDER=$own $receives KIND=take-refused AFTER=4 TIMES=3" mrecv 1 receive
-# What the short path is refused is an error of that call too, and is not tried again.
+# What the short path is refused is asked for once more, and then it is an error: two refusals are one.
 for way in send isend; do
-    rounds "$own, $way: refused three times" "UNDER=$own $sends KIND=send-refused AFTER=2 TIMES=3" $way 3 send again
+    rounds "$own, $way: short ones refused three times" "UNDER=$own $sends KIND=send-refused AFTER=2 TIMES=6 MOST=100" $way 3 send again
 done
 layer=faulty
 

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 60, LONGEST = 200000, TAG = 5, BEFORE = 8 };
+enum { ROUNDS = 60, LONGEST = 200000, TAG = 5, BEFORE = 100 };
 
 static const int sizes[] = { 0, 8, 100, 5000, LONGEST };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };

@@ -39,31 +39,8 @@ pub enum AtOnce {
     Posted,
     /// It was not for the short path, and nothing was done.
     Untried,
-    /// The provider cannot take it now.
-    PutOff,
-    /// The provider refuses it, with a positive `fi_errno(3)` code.
-    Refused(i32),
-}
-
-impl AtOnce {
-    /// What came of a call; none was made where the way was barred.
-    #[inline(always)]
-    fn of(call: Option<isize>) -> Self {
-        match call {
-            Some(0) => Self::Posted,
-            None => Self::Untried,
-            Some(code) => Self::not_taken(code),
-        }
-    }
-
-    #[cold]
-    fn not_taken(code: isize) -> Self {
-        match posted(code) {
-            Ok(()) => Self::Posted,
-            Err(PostError::TryAgain) => Self::PutOff,
-            Err(PostError::Refused(code)) => Self::Refused(code),
-        }
-    }
+    /// The provider did not take it.
+    Refused,
 }
 
 /// How posting went; an operation that is not taken comes back.
@@ -276,7 +253,11 @@ impl<W: Work> Context<W> {
                 }
             }
         });
-        AtOnce::of(posted)
+        match posted {
+            Some(0) => AtOnce::Posted,
+            Some(_) => AtOnce::Refused,
+            None => AtOnce::Untried,
+        }
     }
 
     /// Posts a receive into the loan as it lies, unless one of these bars is up, which is looked at when it is our
@@ -415,18 +396,12 @@ impl<W: Work> Context<W> {
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`), on the short path: where
-    /// this thread has the inbox at once.
+    /// this thread has the inbox at once. False when they are not sent.
     #[inline(always)]
-    pub fn inject_at_once(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> AtOnce {
+    pub fn inject_at_once(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> bool {
         // SAFETY: who has the inbox has the turn.
         let sent = self.inbox.with_unless(Bars::NONE, |_| unsafe { self.post_bytes(bytes, to, bits, data) });
-        AtOnce::of(sent)
-    }
-
-    /// The same, after other threads.
-    pub fn inject_in_turn(&self, bytes: Payload<'_>, to: Address, bits: u64, data: Option<u64>) -> AtOnce {
-        // SAFETY: in our turn.
-        AtOnce::of(Some(self.call(|| unsafe { self.post_bytes(bytes, to, bits, data) })))
+        sent == Some(0)
     }
 
     /// Sends bytes that are free again at once and complete silently (`fi_tinject(3)`).

@@ -179,20 +179,19 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
     /// Completes what has ended. Returns how much happened.
     fn progress(&self) -> usize;
 
-    /// The short path of [`send`](Self::send), of a message that is not synchronous. What is put off, or is not for the
-    /// short path, is not sent, and the long one is to follow; a refusal is the error of the call. No short path panics
-    /// or waits.
+    /// The short path of [`send`](Self::send), of a message that is not synchronous; false when that is not for the short
+    /// path: then nothing has been done, and the long one is to follow. No short path panics or waits.
     #[inline(always)]
-    fn send_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _view: View<'_, H::Conv>) -> AtOnce {
-        AtOnce::Untried
+    fn send_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _view: View<'_, H::Conv>) -> bool {
+        false
     }
-    /// The short path of [`isend`](Self::isend), likewise. Unless it is sent, the request is not completed, and where the
-    /// long one follows its place is to be made again.
+    /// The short path of [`isend`](Self::isend), likewise. If false, the request is not completed, and its place is
+    /// to be made again.
     #[inline(always)]
-    fn isend_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _place: Place<Self::Work>) -> AtOnce {
-        AtOnce::Untried
+    fn isend_at_once(&self, _comm: H::Comm, _dest: i32, _tag: i32, _place: Place<Self::Work>) -> bool {
+        false
     }
-    /// The short path of [`irecv`](Self::irecv), likewise. If it is put off,
+    /// The short path of [`irecv`](Self::irecv), likewise. If it was tried in vain,
     /// [`irecv_again`](Self::irecv_again) is to follow instead.
     #[inline(always)]
     fn irecv_at_once(
@@ -204,7 +203,7 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
     ) -> AtOnce {
         AtOnce::Untried
     }
-    /// As [`irecv`](Self::irecv), of a receive that the network put off on the short path.
+    /// As [`irecv`](Self::irecv), of a receive that the network did not take on the short path.
     ///
     /// # Errors
     /// The same.

@@ -42,17 +42,6 @@ fn result(result: Result<()>) -> c_int {
     result.map_or_else(code, |()| SUCCESS)
 }
 
-/// What the short path came to: the entry's result; or the long one is to follow, and whether the network was asked.
-#[inline(always)]
-fn at_once(tried: AtOnce) -> std::result::Result<c_int, bool> {
-    match tried {
-        AtOnce::Posted => Ok(SUCCESS),
-        AtOnce::Untried => Err(false),
-        AtOnce::PutOff => Err(true),
-        AtOnce::Refused(refused) => Ok(code(Error::Fabric(refused))),
-    }
-}
-
 /// `MCA_PML_BASE_SEND_SYNCHRONOUS`
 const SYNCHRONOUS: c_int = 0;
 
@@ -73,7 +62,7 @@ pub(super) unsafe extern "C" fn send<A: MtlAbi, M: Matcher<A>, S: Sends>(
         // convertor of a blocking send.
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Blocking::<S>::new(conv))) };
         entry.run("send", |shell, (comm, view)| {
-            at_once(shell.matcher.send_at_once(comm, dest, tag, view)).map_err(|_put_off| ())
+            shell.matcher.send_at_once(comm, dest, tag, view).then_some(SUCCESS).ok_or(())
         })
     });
     sent.unwrap_or_else(|((), (module, comm, dest, tag, conv))| {
@@ -120,7 +109,7 @@ pub(super) unsafe extern "C" fn isend<A: MtlAbi, M: Matcher<A>, S: Sends>(
         // convertor and the request of a send, which the host keeps until it is completed.
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Sent::<S>::new(Posted { conv, request }))) };
         entry.run("isend", |shell, (comm, place)| {
-            at_once(shell.matcher.isend_at_once(comm, dest, tag, place)).map_err(|_put_off| ())
+            shell.matcher.isend_at_once(comm, dest, tag, place).then_some(SUCCESS).ok_or(())
         })
     });
     sent.unwrap_or_else(|((), (module, comm, dest, tag, conv))| {
@@ -199,11 +188,14 @@ unsafe fn irecv_shortly<A: MtlAbi, M: Matcher<A>, const ANY_TAG: bool>(
         let entry = unsafe { Entry::<A, M, _>::of(module, (comm, Received(Posted { conv, request }))) };
         entry.run("irecv", |shell, (comm, place)| {
             let tag = if ANY_TAG { Selector::ANY } else { Selector(tag) };
-            at_once(shell.matcher.irecv_at_once(comm, Selector(source), tag, place))
+            match shell.matcher.irecv_at_once(comm, Selector(source), tag, place) {
+                AtOnce::Posted => Ok(SUCCESS),
+                not => Err(not == AtOnce::Refused),
+            }
         })
     });
-    posted.unwrap_or_else(|(put_off, (module, comm, source, tag, conv, request))| {
-        if put_off {
+    posted.unwrap_or_else(|(refused, (module, comm, source, tag, conv, request))| {
+        if refused {
             // SAFETY: what the host passed; nothing is posted of it, and nothing of it is used any more.
             unsafe { irecv_again::<A, M>(module, comm, source, tag, conv, request) }
         } else {

@@ -168,12 +168,12 @@ impl<H: Upcalls, L: Layout> mtl::Matcher<H> for LaidOut<H, L> {
     }
 
     #[inline(always)]
-    fn send_at_once(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> AtOnce {
+    fn send_at_once(&self, comm: H::Comm, dest: i32, tag: i32, view: View<'_, H::Conv>) -> bool {
         self.ofi.send_at_once::<L>(comm, dest, tag, view)
     }
 
     #[inline(always)]
-    fn isend_at_once(&self, comm: H::Comm, dest: i32, tag: i32, place: Place<Body<H>>) -> AtOnce {
+    fn isend_at_once(&self, comm: H::Comm, dest: i32, tag: i32, place: Place<Body<H>>) -> bool {
         self.ofi.isend_at_once::<L>(comm, dest, tag, place)
     }
 

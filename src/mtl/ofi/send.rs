@@ -6,7 +6,7 @@ use super::doubt::{self, Doubt};
 use super::exchange::Waiting;
 use super::{Body, Ofi, counters};
 use crate::error::{Error, Result};
-use crate::fabric::{Address, AtOnce, Context, Payload, Place, PostError, Source, Unposted, View};
+use crate::fabric::{Address, Context, Payload, Place, PostError, Source, Unposted, View};
 use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Request, Upcalls};
 use crate::wire::tag::Layout;
@@ -68,7 +68,7 @@ impl<H: Upcalls> Ofi<H> {
         Ok(buffer)
     }
 
-    /// To a known peer, in one piece, injected at the first try. All else is untried.
+    /// To a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
     fn inject_once<L: Layout>(
         &self,
@@ -76,8 +76,8 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         view: View<'_, H::Conv>,
-        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> AtOnce,
-    ) -> AtOnce {
+        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> bool,
+    ) -> bool {
         if comm.is_global()
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = view.payload()
@@ -87,10 +87,10 @@ impl<H: Upcalls> Ofi<H> {
             let bits = L::send(comm.context_id(), rank, tag);
             return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
         }
-        AtOnce::Untried
+        false
     }
 
-    /// The short path: injected at the first try, where this thread has the context at once.
+    /// The short path: injected at the first try, where this thread has the context at once. Else false.
     #[inline(always)]
     pub fn send_at_once<L: Layout>(
         &self,
@@ -98,11 +98,12 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         view: View<'_, H::Conv>,
-    ) -> AtOnce {
+    ) -> bool {
         self.inject_once::<L>(comm, dest, tag, view, Context::inject_at_once)
     }
 
-    /// The same, after other threads; whether it is sent.
+    /// The same, after other threads; whether it is sent. What the short path was refused is asked for once more here,
+    /// since that says no more than that it has not sent: this answer counts.
     ///
     /// # Errors
     /// The provider refuses it.
@@ -113,11 +114,13 @@ impl<H: Upcalls> Ofi<H> {
         tag: i32,
         view: View<'_, H::Conv>,
     ) -> Result<bool> {
-        match self.inject_once::<L>(comm, dest, tag, view, Context::inject_in_turn) {
-            AtOnce::Posted => Ok(true),
-            AtOnce::Untried | AtOnce::PutOff => Ok(false),
-            AtOnce::Refused(code) => Err(Error::Fabric(code)),
-        }
+        let mut refusal = None;
+        let sent = self.inject_once::<L>(comm, dest, tag, view, |context, bytes, to, bits, data| {
+            let posted = context.inject(bytes, to, bits, data);
+            refusal = posted.err().filter(|error| *error != PostError::TryAgain);
+            posted.is_ok()
+        });
+        refusal.map_or(Ok(sent), |error| Err(Error::from(error)))
     }
 
     /// Sends and returns when the buffer may be used again; when `synchronous`, when it was matched.
@@ -268,7 +271,8 @@ impl<H: Upcalls> Ofi<H> {
         })
     }
 
-    /// The short path, as that of a blocking send; the request is completed if it is sent.
+    /// The short path, as that of a blocking send; the request is completed then. If false, its place is to be made
+    /// again.
     #[inline(always)]
     pub fn isend_at_once<L: Layout>(
         &self,
@@ -276,9 +280,9 @@ impl<H: Upcalls> Ofi<H> {
         dest: i32,
         tag: i32,
         place: Place<Body<H>>,
-    ) -> AtOnce {
+    ) -> bool {
         let sent = self.send_at_once::<L>(comm, dest, tag, place.loan().view());
-        if sent == AtOnce::Posted {
+        if sent {
             place.into_loan().end().sent(Outcome::Success);
         }
         sent

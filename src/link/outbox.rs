@@ -13,7 +13,8 @@ pub(super) const ENTRIES: usize = 256;
 const BYTES: usize = 1 << 20;
 
 /// Datagrams up to this length are copied when they are posted: that is cheaper than a list of pieces,
-/// and those to one peer are one piece for the kernel.
+/// and those to one peer are one piece for the kernel. (Over veth with MTU 1500, messages of 16 KiB to 1 MiB were
+/// later by 8 to 19 % with two pieces for each datagram.)
 pub(super) const SHORT: usize = 2048;
 
 /// Datagrams in one offloaded message (`UDP_MAX_SEGMENTS` of the oldest kernels).
@@ -21,6 +22,10 @@ pub(super) const SEGMENTS: usize = 64;
 
 /// Bytes that an offloaded message surely carries: an IPv6 packet less its headers.
 const MESSAGE: usize = 65535 - 48;
+
+/// By how many datagrams of a run the memory that they carry is asked for ahead. On the machine that it was tried
+/// on two are enough: 8 % less for both sides of a stream whose memory is in no near cache.
+const AHEAD: usize = 2;
 
 /// Pieces that are noted; a datagram with more is copied.
 const PIECES: usize = 3;
@@ -166,6 +171,7 @@ impl Outbox {
         self.arena.reserve(bytes);
         for header in headers.chunks_exact(head) {
             self.arena.extend_from_slice(header);
+            pieces[0].will_read(AHEAD * payload, payload);
             copy(&mut self.arena, &Lent::take(&mut pieces, payload));
         }
         self.append(Entry {

@@ -51,12 +51,12 @@ impl Pace {
     /// A try is over, in which something was taken or nothing.
     fn note(&mut self, is_taken: bool, now: u64) {
         self.vain = if is_taken { 0 } else { (self.vain + 1).min(LONGEST) };
-        self.next = if is_taken { now } else { now + (SOON << self.vain) };
+        self.next = if is_taken { 0 } else { now + (SOON << self.vain) };
     }
 }
 
 impl Paces {
-    /// Begins a pass, if anything is due: the paces so far. Those that something is still owed to are to be
+    /// Begins a pass, if anything is due: the paces so far. Those of peers that something is still owed to are to be
     /// [kept](Self::keep).
     fn begin(&mut self, now: u64) -> Option<BTreeMap<u64, Pace>> {
         if now < self.next {
@@ -69,7 +69,6 @@ impl Paces {
     /// Something is still owed to this peer.
     fn keep(&mut self, peer: Address, pace: Pace) {
         self.of.insert(peer.0, pace);
-        self.next = self.next.min(pace.next);
     }
 
     /// Something is owed to this peer, which was tried just now, or is tried as the others are.
@@ -78,11 +77,9 @@ impl Paces {
         self.next = self.next.min(pace.next);
     }
 
-    /// The pass is over.
+    /// The pass is over: the next one begins when the first of those is due that something is still owed to.
     fn end(&mut self) {
-        if self.of.is_empty() {
-            self.next = 0;
-        }
+        self.next = self.of.values().map(|pace| pace.next).min().unwrap_or(0);
     }
 }
 
@@ -228,7 +225,8 @@ mod tests {
         assert!((600..700).contains(&tries), "{tries} tries in a second, at 1.6 ms each");
         now += 2_000_000;
         assert!(pace.is_due(now));
-        pace.note(true, now);
+        pace.note(true, now + 50);
+        assert!(pace.is_due(now), "and so is what else is owed to it, in the same pass");
         assert!(pace.is_due(now), "at once, once something is taken");
         pace.note(false, now);
         assert!(!pace.is_due(now + SOON) && pace.is_due(now + 2 * SOON), "and soon after that");
@@ -246,6 +244,8 @@ mod tests {
             let mut before = paces.begin(now).expect("it is due");
             let mut pace = before.remove(&dead.0).unwrap_or_default();
             pace.note(false, now);
+            // It is put off again in the pass.
+            paces.owe(dead);
             paces.keep(dead, pace);
             paces.end();
         }

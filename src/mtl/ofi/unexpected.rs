@@ -323,10 +323,11 @@ impl<H: Upcalls> Ofi<H> {
         claim: bool,
     ) -> Sight {
         self.unexpected.queue.with(|queue| {
-            if queue.taking_over || queue.held_up {
-                return Sight::Later;
-            }
+            // What is here is older than whatever is being taken over.
             let Some(key) = queue.find::<L>(want, source) else {
+                if queue.taking_over || queue.held_up {
+                    return Sight::Later;
+                }
                 if claim && (self.unexpected.needed || queue.is_awaiting()) {
                     // SYNC POINT: probes (as in `take_over`): no receive goes past from here on
                     self.unexpected.long_way.set(true, Ordering::SeqCst);
@@ -386,11 +387,12 @@ impl<H: Upcalls> Ofi<H> {
     #[cold]
     pub(super) fn take_over<L: Layout>(&self) {
         let unexpected = &self.unexpected;
-        unexpected.idle.store(0, Ordering::Relaxed);
         let begun = unexpected.queue.with(|queue| {
+            // It is time, as soon as the other has done.
             if queue.taking_over {
                 return false;
             }
+            unexpected.idle.store(0, Ordering::Relaxed);
             // SYNC POINT: probes (the other half is in `begin_probe`)
             unexpected.long_way.set(true, Ordering::SeqCst);
             queue.held_up = self.is_probed();

@@ -183,3 +183,28 @@ fn an_answer_that_may_be_awaited_is_kept() {
     ofi.forget_answer(third);
     ofi.taken_over();
 }
+
+/// Threads that claim all the time take messages over all the time: what is here is found all the same, and it stays
+/// time to bring the rest here.
+#[test]
+fn who_claims_in_a_loop_hides_nothing_that_is_here() {
+    let Some(ofi) = open() else { return };
+    isend(&ofi, &[3; 8], 3, false);
+    let is_here = || ofi.unexpected.queue.with(|queue| queue.has_messages());
+    until(&ofi, || {
+        ofi.take_over::<One>();
+        is_here()
+    });
+    // Another thread's.
+    ofi.unexpected.queue.with(|queue| queue.taking_over = true);
+    ofi.unexpected.idle.store(77, Ordering::Relaxed);
+    ofi.take_over::<One>();
+    assert_eq!(ofi.unexpected.idle.load(Ordering::Relaxed), 77, "it is still time");
+    let there = Envelope { source: 0, tag: 3, len: 8 };
+    assert_eq!(ofi.iprobe::<One>(WORLD, ANYBODY, Selector(3)).expect("asked"), Some(there));
+    let claim = ofi.improbe::<One>(WORLD, ANYBODY, Selector(3)).expect("asked").expect("it is here");
+    let (place, host) = fake::receive::<Body<Fake>>(8);
+    ofi.imrecv::<One>(claim.message, place).expect("here");
+    ofi.taken_over();
+    until(&ofi, || received(&host).is_some());
+}

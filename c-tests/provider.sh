@@ -83,6 +83,7 @@ rounds "$own, receive: put off for long" "UNDER=$own $receives KIND=recv-again A
 # received all the same, for nobody, which is refused as well the next times.
 rounds "$own, taken over: put off for long" "UNDER=$own $receives KIND=take-again AFTER=4 TIMES=50000" behind 0 receive
 rounds "$own, taken over: refused three times" "UNDER=$own $receives KIND=take-refused AFTER=4 TIMES=3" behind 1 receive
+rounds "$own, taken over: refused fifty times" "UNDER=$own $receives KIND=take-refused AFTER=4 TIMES=50" behind 1 receive
 rounds "$own, taken over: three completions are errors" "UNDER=$own $receives KIND=take-error AFTER=4 TIMES=3" behind 3 receive
 rounds "$own, matched probe: put off for long" "UNDER=$own $receives KIND=take-again AFTER=4 TIMES=50000" mrecv 0 receive
 rounds "$own, matched probe: refused three times" "UNDER=$own $receives KIND=take-refused AFTER=4 TIMES=3" mrecv 1 receive

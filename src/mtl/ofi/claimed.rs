@@ -30,25 +30,24 @@ pub(super) struct Unfetched<H: Upcalls> {
     context: usize,
     from: Address,
     want: Pattern,
-    refusals: u32,
 }
-
-/// So often a provider may refuse to give a claimed message away before it is left there.
-const MOST_REFUSALS: u32 = 8;
 
 impl<H: Upcalls> Unfetched<H> {
     fn of_anybody(operation: Op<H>, context: usize, seen: &Seen) -> Self {
         let want = Pattern { bits: seen.bits, ignore: 0 };
-        Self { operation, context, from: Address::ANY, want, refusals: 0 }
+        Self { operation, context, from: Address::ANY, want }
     }
 
     /// The message is lost to whoever wanted it, and received all the same: as long as the provider keeps it, that may
     /// read no further.
-    fn into_nothing(mut self) -> Option<Self> {
+    fn into_nothing(mut self) -> Self {
         *self.operation = Body::Fetch { message: NO_MESSAGE };
         self.operation.hold_bytes(Box::default());
-        self.refusals += 1;
-        (self.refusals < MOST_REFUSALS).then_some(self)
+        self
+    }
+
+    fn is_for_nobody(&self) -> bool {
+        matches!(*self.operation, Body::Fetch { message: NO_MESSAGE })
     }
 }
 
@@ -98,10 +97,16 @@ impl<H: Upcalls> Ofi<H> {
                 queue.show(&self.unexpected);
                 failed
             });
-            let refused = match failed {
+            let (refused, code) = match failed {
                 Err(all) => return all,
                 Ok(refused) => refused,
             };
+            H::notice(
+                "provider failed",
+                &format!(
+                    "the provider refused to hand over a message that it had announced (libfabric error {code}): it is lost, and its receive fails"
+                ),
+            );
             // Claimed and not to be had: whoever receives it learns that.
             match *refused.operation {
                 Body::Claimed { comm, seen } => {
@@ -110,7 +115,7 @@ impl<H: Upcalls> Ofi<H> {
                 }
                 Body::Fetch { message } => {
                     let found = self.unexpected.queue.with(|queue| {
-                        queue.unfetched.extend(refused.into_nothing());
+                        queue.unfetched.push_back(refused.into_nothing());
                         queue.arrived(message, Bytes::Lost)
                     });
                     if let Some(found) = found {
@@ -122,21 +127,26 @@ impl<H: Upcalls> Ofi<H> {
         }
     }
 
-    /// Posts them until one is refused, which comes back, or there is no room (`Err(false)`), or none is left.
-    fn fetch_some(&self, queue: &mut Queue<H>) -> std::result::Result<Unfetched<H>, bool> {
+    /// Posts them until one is refused, which comes back with the code, or there is no room (`Err(false)`), or none is
+    /// left. One that nobody wants is tried again later.
+    fn fetch_some(&self, queue: &mut Queue<H>) -> std::result::Result<(Unfetched<H>, i32), bool> {
         while let Some(unfetched) = queue.unfetched.pop_front() {
-            let Unfetched { operation, context, from, want, refusals } = unfetched;
+            let Unfetched { operation, context, from, want } = unfetched;
             let Err(Unposted { given: operation, error }) =
                 self.context(context).take(from, want.bits, want.ignore, operation)
             else {
                 continue;
             };
-            let unfetched = Unfetched { operation, context, from, want, refusals };
-            if let PostError::Refused(_) = error {
-                return Ok(unfetched);
+            let unfetched = Unfetched { operation, context, from, want };
+            self.deferred.set(true, Ordering::Relaxed);
+            if let PostError::Refused(code) = error {
+                if !unfetched.is_for_nobody() {
+                    return Ok((unfetched, code));
+                }
+                queue.unfetched.push_back(unfetched);
+                return Err(false);
             }
             queue.unfetched.push_front(unfetched);
-            self.deferred.set(true, Ordering::Relaxed);
             let Some(reserve) = queue.reserve.take() else { return Err(false) };
             self.cancel_own(0, reserve);
         }
@@ -186,7 +196,7 @@ impl<H: Upcalls> Ofi<H> {
             return self.failed_with::<L>(context, operation, comm, Outcome::Failed, seen);
         };
         let want = Pattern { bits: seen.bits & !L::SYNC, ignore: L::SYNC };
-        let unfetched = Unfetched { operation, context, from, want, refusals: 0 };
+        let unfetched = Unfetched { operation, context, from, want };
         self.unexpected.queue.with(|queue| queue.unfetched.push_back(unfetched));
         // Where there is no room now, what makes some may come later in the same thread.
         self.fetch_rest::<L>();

@@ -68,7 +68,7 @@ pub(super) struct Unexpected<H: Upcalls> {
     pub(super) limited: bool,
     /// The tag bits that the provider leaves to us.
     pub(super) every_bit: u64,
-    idle: AtomicU32,
+    pub(super) idle: AtomicU32,
     patience: AtomicU32,
     /// Probes that the provider is answering: nothing is taken over meanwhile.
     pub(super) probes: AtomicU32,

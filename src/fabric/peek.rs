@@ -147,6 +147,7 @@ impl<W: Work> Context<W> {
                 return Some(lease);
             }
             let id = lease.id();
+            // Posted at 0, where no object is: it does not end with its endpoint, but with the context, which has it.
             inbox.asker = Some(Asker { context: lease.posted(0), id });
             None
         });

@@ -144,9 +144,11 @@ impl Outbox {
     #[inline]
     fn append(&mut self, entry: Entry) {
         self.mixed |= self.entries.last().is_some_and(|last| last.to != entry.to);
-        self.order = self.order.wrapping_add(1);
+        let datagrams = entry.datagrams();
+        // A place in the order for each, should they be split.
+        self.order = self.order.wrapping_add(datagrams as u32);
         self.bytes += entry.len;
-        self.datagrams += entry.datagrams();
+        self.datagrams += datagrams;
         self.entries.push(entry);
     }
 
@@ -254,9 +256,10 @@ impl Outbox {
     /// Brings datagrams to the same peer together. Each peer's stay in order.
     pub(super) fn sort(&mut self) {
         if std::mem::take(&mut self.mixed) {
-            let first = self.entries.first().map_or(0, |entry| entry.order);
+            // All were posted before the next one, whichever stands first after an earlier sort.
+            let next = self.order;
             self.entries[self.gone..]
-                .sort_unstable_by_key(|entry| (entry.to.index, entry.order.wrapping_sub(first)));
+                .sort_unstable_by_key(|entry| (entry.to.index, entry.order.wrapping_sub(next)));
         }
     }
 
@@ -279,6 +282,7 @@ impl Outbox {
             let mut one = run;
             let len = run.size.min(run.len - at * run.size);
             (one.start, one.head, one.len, one.size) = (run.start + at * run.size, len, len, len);
+            one.order = run.order.wrapping_add(at as u32);
             one
         });
         // There is room: no more entries than datagrams.
@@ -471,6 +475,27 @@ mod tests {
         assert_eq!(pushed, BYTES / 60_001);
         outbox.advance(pushed);
         assert!(outbox.is_empty() && outbox.arena.is_empty());
+    }
+
+    #[test]
+    fn a_run_that_was_split_stays_in_order() {
+        let mut outbox = Outbox::new();
+        outbox.order = u32::MAX - 30;
+        let mut memory: Vec<u8> = (0..60).flat_map(|n| [n; 4]).collect();
+        assert!(outbox.push_run(B, &[9; 60 * 2], 2, 4, [lend(&mut memory), Lent::EMPTY]));
+        outbox.split_first();
+        outbox.keep();
+        for round in 0..2_u8 {
+            for n in 60..65 {
+                assert!(outbox.push(A, b"other", &[]) && outbox.push(B, &[round, 0, n + 5 * round], &[]));
+            }
+            // What waits on is sorted again, with what has come since.
+            outbox.sort();
+            outbox.keep();
+        }
+        let of_b = outbox.entries().iter().filter(|entry| entry.to == B);
+        let all: Vec<u8> = of_b.map(|entry| outbox.head(entry)[2]).collect();
+        assert_eq!(all, (0..70).collect::<Vec<u8>>());
     }
 
     #[test]

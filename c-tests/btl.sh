@@ -38,10 +38,10 @@ for order in session second late; do
 done
 run 2 p2p --mca btl_usnic_protect_payload 1
 run 2 p2p --mca btl_usnic_if_include lo --mca btl_usnic_busy_poll 20
-# Messages that wait for others do not wait for the program, which computes.
-for delay in 50 0; do
-    run 2 "stranded $root/$work/stranded.$delay" --mca btl_usnic_coalesce_delay "$delay"
-done
+# Messages that wait for others do not wait for the program, which computes; where each has a datagram of its own, as
+# many as there is room for.
+run 2 "stranded $root/$work/stranded.50 1000" --mca btl_usnic_coalesce_delay 50
+run 2 "stranded $root/$work/stranded.0 24" --mca btl_usnic_coalesce_delay 0
 # Ports of this script's own: the other host's jobs may run beside these.
 run 2 p2p --mca btl_usnic_if_include 127.0.0.0/8 --mca btl_usnic_base_udp_port $((16384 + $$ % 1000 * 16))
 run 2 p2p --mca mpi_yield_when_idle 0

@@ -141,6 +141,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Each short message has a datagram of its own here, also in a row of them.
+    pub fn send_each_alone(&mut self) {
+        self.limits.coalesces = false;
+    }
+
     /// Connects to a peer; the one that is connected already when it is.
     pub fn connect(&mut self, peer: Peer, now: Instant) -> Result<EndpointId> {
         self.settle(now);
@@ -162,6 +167,7 @@ impl<M: Memory> Engine<M> {
         }
         let peer = Peer { max_datagram, ..peer };
         let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.now);
+        endpoint.send.coalesces = self.limits.coalesces;
         if let Some((connection, earlier)) = self.closed.get(name) {
             endpoint.connection = connection.wrapping_add(1).max(1);
             endpoint.earlier = earlier;

@@ -220,7 +220,7 @@ impl DelayBound {
         if queue > bound {
             self.starting = false;
             let filled = rate.saturating_mul(shortest + late) / (1_000 * MICRO);
-            let there = before * (shortest + bound) / (shortest + queue);
+            let there = before.saturating_mul(shortest + bound) / (shortest + queue);
             self.window = there.max(before / 2).max(filled.min(before));
         }
         if let Some(ratio) = heavy {

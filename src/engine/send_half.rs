@@ -39,6 +39,8 @@ pub(super) enum Blocked {
 pub(super) struct SendHalf {
     /// Longest datagram that both ends take.
     longest: usize,
+    /// Short messages in a row share datagrams.
+    pub(super) coalesces: bool,
     pub(super) queues: [VecDeque<u32>; 2],
     /// Tiny ones sent since the last of the data queue.
     pub(super) tiny_run: u32,
@@ -72,6 +74,7 @@ impl SendHalf {
     pub(super) fn new(longest: usize, window: u64, initial_timeout: u64, now: Instant) -> Self {
         Self {
             longest,
+            coalesces: true,
             queues: [VecDeque::new(), VecDeque::new()],
             tiny_run: 0,
             window: SendWindow::default(),
@@ -106,7 +109,7 @@ impl SendHalf {
     /// The same for a short message, which shares its datagram with those that left just before.
     #[inline(always)]
     pub(super) fn charge_short(&self, datagram: usize, now: Instant) -> u32 {
-        let is_alone = self.in_flight == 0 || now.since(self.last_sent) > ROW;
+        let is_alone = !self.coalesces || self.in_flight == 0 || now.since(self.last_sent) > ROW;
         if is_alone { self.charge(datagram) } else { datagram as u32 }
     }
 
@@ -133,10 +136,11 @@ impl SendHalf {
             .or_else(|blocked| if self.allows_row(charge) { Ok(()) } else { Err(blocked) })
     }
 
-    /// Whether a short message may leave for being one.
+    /// Whether a short message may leave for being one. Where each has a datagram of its own, a row would take far more
+    /// of the peer's memory than it has bytes.
     #[inline]
     fn allows_row(&self, charge: u32) -> bool {
-        self.bytes_in_flight + u64::from(charge) <= SHORT_ROW && self.congestion.is_clear()
+        self.coalesces && self.bytes_in_flight + u64::from(charge) <= SHORT_ROW && self.congestion.is_clear()
     }
 
     /// With nothing under way one may go always: its answer says how much room there is.
@@ -345,6 +349,19 @@ mod tests {
             half.note_sent(70, at(4));
         }
         assert!(half.bytes_in_flight <= 2 * 1_472, "where something was lost, what is known counts");
+    }
+
+    #[test]
+    fn short_messages_with_a_datagram_each_count_as_such_and_wait_for_credit() {
+        let mut half = SendHalf::new(1_472, 4_096, 5 * MILLI, at(0));
+        half.coalesces = false;
+        let mut sent = 0;
+        while half.may_send_short(half.charge_short(70, at(0)), at(0)).is_ok() {
+            half.note_sent(half.charge_short(70, at(0)), at(0));
+            sent += 1;
+        }
+        assert_eq!((sent, half.bytes_in_flight), (3, 3 * (70 + BOOKKEEPING as u64)), "room for two segments");
+        assert!(half.is_full_for_short());
     }
 
     #[test]

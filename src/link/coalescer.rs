@@ -139,6 +139,11 @@ impl Coalescer {
         self.may_wait
     }
 
+    /// Whether packets in a row share datagrams here.
+    pub(super) const fn is_on(&self) -> bool {
+        !self.is_off
+    }
+
     /// Lets a packet wait for company, `now` being any clock's nanoseconds; `None` when it must go its own way. It goes
     /// to `to`, whose socket `target` tells, and whose path carries `longest` bytes.
     #[inline]

@@ -243,6 +243,11 @@ pub trait Link {
         false
     }
 
+    /// Whether that is ever done.
+    fn coalesces(&self) -> bool {
+        false
+    }
+
     /// Posts one datagram and flushes: the way of a short one that nothing waits with.
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
         let posted = self.post(channel, to, header, pieces);

@@ -318,6 +318,10 @@ impl Link for Socket {
         true
     }
 
+    fn coalesces(&self) -> bool {
+        self.coalescer.is_on()
+    }
+
     #[inline]
     fn send(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool {
         self.send_coalesced();

@@ -157,7 +157,10 @@ impl Module {
             agent: watch.own().cloned(),
         };
         let identity = Identity { name, incarnation, key };
-        let engine = Engine::new(config, identity, limits.receive_capacity, Instant::ORIGIN);
+        let mut engine = Engine::new(config, identity, limits.receive_capacity, Instant::ORIGIN);
+        if !link.coalesces() {
+            engine.send_each_alone();
+        }
         let counters = engine.live_counters();
         let clock = Clock::new();
         let state = State {

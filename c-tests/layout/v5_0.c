@@ -8,6 +8,8 @@
 
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
+#include "ompi/datatype/ompi_datatype_internal.h"
+#include "ompi/op/op.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/runtime/opal_params.h"
 #include "opal/util/proc.h"
@@ -46,6 +48,45 @@ static void check_pmix(void)
     CHECK_PROTOTYPE(PMIx_Get, pmix_status_t(*)(const pmix_proc_t *, const char *,
                                                const pmix_info_t *, size_t, pmix_value_t **));
     CHECK_PROTOTYPE(PMIx_Value_free, void (*)(pmix_value_t *, size_t));
+}
+
+static void check_operations(void)
+{
+    CHECK_CONSTANT(OMPI_OP_BASE_TYPE_MAX, 43);
+    CHECK_CONSTANT(OMPI_DATATYPE_MAX_PREDEFINED, 52);
+    CHECK_CONSTANT(OMPI_DATATYPE_MPI_MAX_PREDEFINED, 53);
+    CHECK(OpModule, object, ompi_op_base_module_t, super);
+    CHECK_FUNCTION(OpModule, enable, ompi_op_base_module_t, opm_enable,
+                   int (*)(ompi_op_base_module_t *, ompi_op_t *));
+    CHECK(OpModule, op, ompi_op_base_module_t, opm_op);
+    CHECK(OpModule, fns, ompi_op_base_module_t, opm_fns);
+    CHECK(OpModule, fns3, ompi_op_base_module_t, opm_3buff_fns);
+    compare_type("a function of an operation",
+                 __builtin_types_compatible_p(ompi_op_base_handler_fn_t,
+                                              void (*)(const void *, void *, int *, ompi_datatype_t **,
+                                                       ompi_op_base_module_t *)));
+    compare_type("a function of an operation, with three buffers",
+                 __builtin_types_compatible_p(ompi_op_base_3buff_handler_fn_t,
+                                              void (*)(const void *, const void *, void *, int *,
+                                                       ompi_datatype_t **, ompi_op_base_module_t *)));
+    CHECK_SIZE(OpModule, ompi_op_base_module_t);
+    CHECK(Op, fns, ompi_op_t, o_func.intrinsic.fns);
+    CHECK(Op, modules, ompi_op_t, o_func.intrinsic.modules);
+    CHECK(Op, fns3, ompi_op_t, o_3buff_intrinsic.fns);
+    CHECK(Op, modules3, ompi_op_t, o_3buff_intrinsic.modules);
+    CHECK_SIZE(Op, ompi_op_t);
+    CHECK(OpComponent, base, ompi_op_base_component_t, opc_version);
+    CHECK_FUNCTION(OpComponent, init, ompi_op_base_component_t, opc_init_query, int (*)(bool, bool));
+    CHECK_FUNCTION(OpComponent, query, ompi_op_base_component_t, opc_op_query,
+                   ompi_op_base_module_t *(*) (ompi_op_t *, int *));
+    CHECK_SIZE(OpComponent, ompi_op_base_component_t);
+    CHECK_PROTOTYPE(ompi_op_base_module_t_class, opal_class_t *);
+    CHECK_PROTOTYPE(ompi_op_ddt_map, int (*)[OMPI_DATATYPE_MAX_PREDEFINED]);
+    CHECK_PROTOTYPE(ompi_datatype_basicDatatypes,
+                    const ompi_datatype_t *(*)[OMPI_DATATYPE_MPI_MAX_PREDEFINED]);
+    CHECK_CONSTANT(MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY, 1);
+    CHECK_CONSTANT(MCA_ACCELERATOR_NO_DEVICE_ID, -1);
+    CHECK_CONSTANT(MCA_ACCELERATOR_TRANSFER_UNSPEC, 0);
 }
 
 int main(void)
@@ -98,6 +139,11 @@ int main(void)
                  __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
                                               void (*)(mca_btl_base_module_t *,
                                                        const mca_btl_base_receive_descriptor_t *)));
+    CHECK_FUNCTION(Accelerator, mem_copy, opal_accelerator_base_module_t, mem_copy,
+                   int (*)(int, int, void *, const void *, size_t,
+                           opal_accelerator_transfer_type_t));
+    CHECK_PROTOTYPE(opal_class_initialize, void (*)(opal_class_t *));
+    check_operations();
     check_pmix();
     return summary();
 }

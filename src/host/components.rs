@@ -61,6 +61,22 @@ macro_rules! matching_transports {
     };
 }
 
+/// Components for device memory, which only hosts with accelerators have: each what makes its structure, with the
+/// name of that.
+macro_rules! device_components {
+    ($($component:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("The component of `", stringify!($component), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_device_components() {
+            $($slot.fill($component());)*
+        }
+    };
+}
+
 matching_transports! {
     crate::mtl::ofi::Component as Ofi c"ofi" => mca_mtl_ofi_component,
     crate::mtl::ofi::Component as Hawser c"hawser" => mca_mtl_hawser_component,
@@ -72,8 +88,15 @@ byte_transports! {
     crate::btl::looped::Loop => mca_btl_loop_component,
 }
 
+device_components! {
+    super::v5_0::reduction::component => mca_op_hawser_component,
+}
+
 /// Fills in all structures for a recognised version.
 pub(super) fn fill<A: BtlAbi + MtlAbi>() {
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
+    if A::DEVICE {
+        fill_device_components();
+    }
 }

@@ -5,6 +5,7 @@
 //! each version's `sys`. Communicators and convertors are passed on by their addresses alone here.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
 
 use super::abi::{Communicator, Convertor};
 
@@ -22,6 +23,11 @@ pub struct Object {
 
 const _: () = assert!(size_of::<Object>() == 16);
 
+impl Object {
+    /// Of no class, and nobody's.
+    pub(in crate::host) const EMPTY: Self = Self { class: ptr::null_mut(), references: 0, _pad0: [0; 4] };
+}
+
 /// A class of the host's object system.
 ///
 /// C: `opal_class_t`.
@@ -31,10 +37,13 @@ pub struct Class {
     pub name: *const c_char,
     /// parent class
     pub parent: *mut Class,
-    _pad0: [u8; 16],
+    /// what this class adds to the construction of an instance
+    pub own_construct: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// what this class adds to the destruction of an instance
+    pub own_destruct: Option<unsafe extern "C" fn(*mut c_void)>,
     /// epoch of initialisation
     pub initialized: i32,
-    _pad1: [u8; 4],
+    _pad0: [u8; 4],
     /// constructors, base first, ended by null
     pub construct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
     /// destructors, derived first, ended by null
@@ -44,6 +53,28 @@ pub struct Class {
 }
 
 const _: () = assert!(size_of::<Class>() == 64);
+
+impl Class {
+    /// A class that the host has not yet initialised.
+    pub(in crate::host) const fn new(
+        name: *const c_char,
+        parent: *mut Self,
+        own_destruct: unsafe extern "C" fn(*mut c_void),
+        size: usize,
+    ) -> Self {
+        Self {
+            name,
+            parent,
+            own_construct: None,
+            own_destruct: Some(own_destruct),
+            initialized: 0,
+            _pad0: [0; 4],
+            construct: ptr::null_mut(),
+            destruct: ptr::null_mut(),
+            size,
+        }
+    }
+}
 
 /// What every component exports first: who it is and how it is opened.
 ///

@@ -1,6 +1,7 @@
 //! Open MPI 5.0.
 
 mod accelerator;
+pub(super) mod reduction;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -17,7 +18,7 @@ use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
-use super::sys::{Component, MtlModule, ProcessName};
+use super::sys::{Class, Component, Datatype, MtlModule, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 
@@ -37,6 +38,10 @@ symbols! {
         accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
         cuda: Variable<u8> = c"opal_built_with_cuda_support",
         accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
+        class_initialize: unsafe extern "C" fn(*mut Class) = c"opal_class_initialize",
+        op_module_class: Variable<Class> = c"ompi_op_base_module_t_class",
+        op_types: Variable<[c_int; sys::PREDEFINED_TYPES]> = c"ompi_op_ddt_map",
+        predefined_types: Variable<[*const Datatype; sys::BASIC_TYPES]> = c"ompi_datatype_basicDatatypes",
     }
 }
 
@@ -167,6 +172,10 @@ unsafe impl Abi for V5_0 {
 
     fn device(address: *const u8) -> Option<Device> {
         accelerator::device_of(address)
+    }
+
+    fn is_out_of_reach(address: *const u8) -> bool {
+        accelerator::is_out_of_reach(address)
     }
 
     fn places_thin_sends() -> bool {

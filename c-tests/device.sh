@@ -43,7 +43,8 @@ verdict() {
 }
 
 # What carries the messages, unless a row says otherwise.
-carrier=(--mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1)
+mtl=(--mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1)
+carrier=("${mtl[@]}")
 
 # job LINE ACCELERATOR OPTIONS… -- PROGRAM ARGUMENTS…: the status is that of the job, or 1 when the
 # program does not say PASS.
@@ -106,10 +107,12 @@ verdict "without a device nobody asks" $?
 # Reductions, which the host's operations crash on: over each way to another rank, in trees of three ranks.
 for way in "pml cm --mca mtl hawser --mca mtl_hawser_provider_include tcp" "pml ob1 --mca btl sm,self" \
     "pml ob1 --mca btl usnic,self"; do
-    # shellcheck disable=SC2086 # words
-    carrier=(--mca $way) job "reductions, $way" standin -n 3 -- reductions "$root/$work/mca_accelerator_standin.so"
+    read -ra carrier <<<"--mca $way"
+    job "reductions, $way" standin -n 3 -- reductions "$root/$work/mca_accelerator_standin.so"
     verdict "reductions, $way" $?
 done
+
+carrier=("${mtl[@]}")
 
 # select ACCELERATOR WORDS: what the host says of the component for operations.
 select_operations() {

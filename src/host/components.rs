@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 
+use super::accelerator::AcceleratorAbi;
 use super::btl::{self, BtlAbi, Listed, Registry};
 use super::construct::Slot;
 use super::mtl::{self, MtlAbi, Named};
@@ -61,6 +62,21 @@ macro_rules! matching_transports {
     };
 }
 
+/// Accelerators: each its type and the name of its exported structure.
+macro_rules! accelerators {
+    ($($accelerator:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("The accelerator `", stringify!($accelerator), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_accelerators<A: AcceleratorAbi>() {
+            $(A::fill::<$accelerator>(&$slot);)*
+        }
+    };
+}
+
 matching_transports! {
     crate::mtl::ofi::Component as Ofi c"ofi" => mca_mtl_ofi_component,
     crate::mtl::ofi::Component as Hawser c"hawser" => mca_mtl_hawser_component,
@@ -72,8 +88,13 @@ byte_transports! {
     crate::btl::looped::Loop => mca_btl_loop_component,
 }
 
+accelerators! {
+    crate::accelerator::Cuda => mca_accelerator_cuda_component,
+}
+
 /// Fills in all structures for a recognised version.
-pub(super) fn fill<A: BtlAbi + MtlAbi>() {
+pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
+    fill_accelerators::<A>();
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
 }

@@ -6,6 +6,7 @@
 //! share, `v4_1` and `v5_0` what differs; `params`, `pvars` and `services` are the host's services.
 
 mod abi;
+mod accelerator;
 pub mod btl;
 mod component;
 pub mod components;

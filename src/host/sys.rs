@@ -17,7 +17,7 @@ pub struct Object {
     pub class: *mut Class,
     /// reference count
     pub references: i32,
-    _pad0: [u8; 4],
+    pub(in crate::host) _pad0: [u8; 4],
 }
 
 const _: () = assert!(size_of::<Object>() == 16);
@@ -31,10 +31,13 @@ pub struct Class {
     pub name: *const c_char,
     /// parent class
     pub parent: *mut Class,
-    _pad0: [u8; 16],
+    /// its own constructor
+    pub construct_own: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// its own destructor
+    pub destruct_own: Option<unsafe extern "C" fn(*mut c_void)>,
     /// epoch of initialisation
     pub initialized: i32,
-    _pad1: [u8; 4],
+    pub(in crate::host) _pad1: [u8; 4],
     /// constructors, base first, ended by null
     pub construct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
     /// destructors, derived first, ended by null

@@ -16,9 +16,9 @@
 //!   one list of components.
 //! * [`capi`]: the library's own C functions.
 //!
-//! Not there yet, but with a place in the law: `shm` (memory that other processes write),
-//! `verbs` (owned objects over that library), `provider` (hawser as a provider of libfabric). Imports run downward only; `tests/architecture.rs`
-//! holds the table.
+//! Not there yet, but with a place in the law: `shm` (memory that other processes write), `verbs`
+//! (owned objects over that library), `provider` (hawser as a provider of libfabric). Imports run
+//! downward only; `tests/architecture.rs` holds the table.
 //!
 //! # The way of a message
 //!

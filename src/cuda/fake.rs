@@ -208,9 +208,9 @@ unsafe extern "C" fn pointer_attributes(
         let found = state.find(address).map(|(_, memory)| memory);
         for index in 0..count as usize {
             // SAFETY: so many attributes.
-            let which = unsafe { *which.add(index) };
+            let which = unsafe { which.wrapping_add(index).read() };
             // SAFETY: so many variables.
-            let value = unsafe { *values.add(index) };
+            let value = unsafe { values.wrapping_add(index).read() };
             match which {
                 attribute::CONTEXT => put(value.cast(), found.map_or(0, |memory| memory.context)),
                 attribute::MEMORY_TYPE => put(value.cast(), found.map_or(0, |_| sys::MEMORY_DEVICE)),

@@ -107,8 +107,10 @@ fn stack() -> (usize, usize) {
     const NONE: (usize, usize) = (usize::MAX, usize::MAX);
     // SAFETY: plain numbers and pointers; zero is a value of each.
     let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: takes nothing.
+    let this = unsafe { libc::pthread_self() };
     // SAFETY: this thread is alive; the callee fills the attributes in.
-    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+    if unsafe { libc::pthread_getattr_np(this, &raw mut attributes) } != 0 {
         return NONE;
     }
     let (mut start, mut len) = (std::ptr::null_mut(), 0);

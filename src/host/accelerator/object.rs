@@ -97,9 +97,8 @@ fn make<I>(ours: &Ours, class: NonNull<Class>, inside: I) -> Option<NonNull<Acce
     unsafe { object.write(value) };
     // SAFETY: filled in by `initialize`: constructors, the base's first, that a null ends.
     let mut constructor = unsafe { (*class.as_ptr()).construct };
-    loop {
-        // SAFETY: in the array, for no null was seen yet.
-        let Some(construct) = (unsafe { constructor.read() }) else { break };
+    // SAFETY: in the array, for no null was seen yet.
+    while let Some(construct) = unsafe { constructor.read() } {
         // SAFETY: a constructor of a class that this one is derived from, and a fresh object.
         unsafe { construct(memory) };
         // SAFETY: this one was none, so there is one more.

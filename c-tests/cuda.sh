@@ -63,7 +63,7 @@ case_of() {
 }
 
 # The cases of a program that need no variable, and leave nothing.
-for program in memory context; do
+for program in memory context stream; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         context-no-device) case_of "$program" "$name" 0 HAWSER_CUDA_DEVICES=0 ;;
@@ -72,6 +72,9 @@ for program in memory context; do
         context-visible-devices) case_of "$program" "$name" 1 HAWSER_CUDA_DEVICES=4 \
             CUDA_VISIBLE_DEVICES=3,GPU-68617773-6572-2073-6f66-747761726501,9,0 ;;
         memory-memory-ends) case_of "$program" "$name" 1 HAWSER_CUDA_MEMORY=64 ;;
+        stream-work-takes-time) case_of "$program" "$name" 1 HAWSER_CUDA_DELAY=30000 HAWSER_CUDA_BANDWIDTH=50 ;;
+        stream-faults) case_of "$program" "$name" 1 \
+            "HAWSER_CUDA_FAULTS=work:2:700,cuMemAlloc:3:2,cuEventCreate:2+:999,cuStreamCreate:*:2@1" ;;
         *) case_of "$program" "$name" 1 ;;
         esac
     done

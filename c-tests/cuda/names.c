@@ -21,7 +21,7 @@ static const struct {
     N(cuMemcpyHtoDAsync_v2), N(cuMemcpyDtoHAsync_v2), N(cuMemcpyDtoDAsync_v2), N(cuMemcpyPeer), N(cuMemcpyPeerAsync),
     N(cuMemsetD8_v2), N(cuMemsetD8Async), N(cuMemsetD32_v2), N(cuMemsetD32Async), N(cuPointerGetAttribute),
     N(cuPointerGetAttributes), N(cuPointerSetAttribute), N(cuStreamCreate), N(cuStreamCreateWithPriority),
-    N(cuStreamDestroy_v2), N(cuStreamQuery), N(cuStreamSynchronize), N(cuStreamWaitEvent), N(cuStreamGetFlags),
+    N(cuStreamDestroy_v2), N(cuStreamQuery), N(cuStreamSynchronize), N(cuStreamWaitEvent), N(cuStreamGetFlags), N(cuStreamWaitValue32_v2), N(cuStreamWriteValue32_v2),
     N(cuStreamGetPriority), N(cuStreamGetCtx), N(cuLaunchHostFunc), N(cuEventCreate), N(cuEventDestroy_v2),
     N(cuEventRecord), N(cuEventQuery), N(cuEventSynchronize), N(cuEventElapsedTime), N(cuIpcGetMemHandle),
     N(cuIpcOpenMemHandle_v2), N(cuIpcCloseMemHandle), N(cuIpcGetEventHandle), N(cuIpcOpenEventHandle),

@@ -53,6 +53,12 @@ static bool ready(struct work *work, uint64_t *again, uint64_t time)
 {
     for (unsigned i = 0; i < work->after_count; i++)
         if (work->after[i].stream->completed < work->after[i].number) return false;
+    if (work->kind == WORK_VALUE) {
+        uint32_t there = __atomic_load_n((uint32_t *)(void *)work->to, __ATOMIC_ACQUIRE);
+        if (work->width == 1 ? there == work->value : (int32_t)(there - work->value) >= 0) return true;
+        if (*again > time + POLL_NS) *again = time + POLL_NS;
+        return false;
+    }
     if (work->kind != WORK_WAIT || atomic_load(&work->signal->progress->completed) >= work->target) return true;
     if (signal_foreign(work->signal) && *again > time + POLL_NS) *again = time + POLL_NS; /* nobody wakes us for another process */
     return false;
@@ -95,7 +101,8 @@ static void perform(struct stream *stream, struct work *work)
         /* The last record of an event may overtake an earlier one in another stream. */
         if (atomic_load(&work->signal->progress->completed) < work->target) atomic_store(&work->signal->progress->completed, work->target);
         break;
-    case WORK_WAIT: break;
+    case WORK_WAIT:
+    case WORK_VALUE: break;
     case WORK_FREE:
         pool_free(work->range);
         free(work->range);
@@ -133,7 +140,7 @@ static void *serve(void *nothing)
             if (work == NULL || !ready(work, &again, time)) continue;
             if (!work->started) {
                 work->started = true;
-                bool takes = work->kind != WORK_RECORD && work->kind != WORK_WAIT && work->kind != WORK_FREE;
+                bool takes = work->kind == WORK_COPY || work->kind == WORK_SET || work->kind == WORK_CALL;
                 work->due = time + (takes && !work->prompt ? delay : 0) + (takes && bandwidth > 0 ? work->size * 1000 / bandwidth : 0);
             }
             if (work->due <= time && (next == NULL || work->due < next->head->due)) next = stream;

@@ -183,13 +183,13 @@ struct signal *signal_open(int fd);
 void signal_release(struct signal *signal);
 bool signal_foreign(const struct signal *signal);
 
-enum work_kind { WORK_COPY, WORK_SET, WORK_RECORD, WORK_WAIT, WORK_CALL, WORK_FREE };
+enum work_kind { WORK_COPY, WORK_SET, WORK_RECORD, WORK_WAIT, WORK_VALUE, WORK_CALL, WORK_FREE };
 struct work {
     enum work_kind kind;
     char *to;
     const char *from;
     size_t size;
-    unsigned value, width;
+    unsigned value, width; /* WORK_VALUE: width 1 wants just this value, 0 at least it */
     char *staged; /* freed afterwards */
     struct signal *signal;
     uint64_t target;

@@ -82,6 +82,38 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+/* A word of memory that the driver knows, for streams to wait for and to write. */
+static char *word_at(CUdeviceptr address)
+{
+    struct range *range = range_at(address);
+    if (range == NULL || address % 4 != 0 || range->size - (address - range->base) < 4) return NULL;
+    return range->bytes + (address - range->base);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value, unsigned flags)
+{
+    ENTER(NEEDS_INIT);
+    CUresult error;
+    struct stream *stream = find(handle, &error);
+    if (stream == NULL) return error;
+    char *word = word_at(address);
+    if (word == NULL || flags > CU_STREAM_WAIT_VALUE_EQ) return CUDA_ERROR_INVALID_VALUE;
+    queue_submit(stream, &(struct work){.kind = WORK_VALUE, .to = word, .size = 4, .value = value, .width = flags});
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value, unsigned flags)
+{
+    ENTER(NEEDS_INIT);
+    CUresult error;
+    struct stream *stream = find(handle, &error);
+    if (stream == NULL) return error;
+    char *word = word_at(address);
+    if (word == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    queue_submit(stream, &(struct work){.kind = WORK_SET, .to = word, .size = 4, .value = value, .width = 4});
+    return CUDA_SUCCESS;
+}
+
 CUresult cuStreamGetFlags(CUstream handle, unsigned *flags)
 {
     ENTER(NEEDS_INIT);

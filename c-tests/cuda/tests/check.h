@@ -90,6 +90,21 @@ static inline size_t device_wrong(CUdeviceptr address, size_t size, unsigned see
     return count;
 }
 
+/* A gate: work of a stream behind it begins when it is opened. One for each program. */
+static inline volatile uint32_t *gate_make(void)
+{
+    void *word = NULL;
+    OK(cuMemHostAlloc(&word, 4, 0));
+    *(volatile uint32_t *)word = 0;
+    return word;
+}
+static inline void gate_close(volatile uint32_t *gate, CUstream stream)
+{
+    __atomic_store_n(gate, 0, __ATOMIC_RELEASE);
+    OK(cuStreamWaitValue32_v2(stream, (uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+}
+static inline void gate_open(volatile uint32_t *gate) { __atomic_store_n(gate, 1, __ATOMIC_RELEASE); }
+
 /* The signal that ends a child which does this. */
 static inline int signal_of(void (*act)(void *), void *data)
 {

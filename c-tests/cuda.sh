@@ -63,7 +63,7 @@ case_of() {
 }
 
 # The cases of a program that need no variable, and leave nothing.
-for program in memory context stream; do
+for program in memory context stream ipc; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         context-no-device) case_of "$program" "$name" 0 HAWSER_CUDA_DEVICES=0 ;;
@@ -75,6 +75,11 @@ for program in memory context stream; do
         stream-work-takes-time) case_of "$program" "$name" 1 HAWSER_CUDA_DELAY=30000 HAWSER_CUDA_BANDWIDTH=50 ;;
         stream-faults) case_of "$program" "$name" 1 \
             "HAWSER_CUDA_FAULTS=work:2:700,cuMemAlloc:3:2,cuEventCreate:2+:999,cuStreamCreate:*:2@1" ;;
+        ipc-a-dead-owner) case_of "$program" "$name" 1 ;;
+        ipc-others-may-not) case_of "$program" "$name" 2 HAWSER_CUDA_PEERS=none ;;
+        ipc-instances-have-none) case_of "$program" "$name" 1 HAWSER_CUDA_MIG=1 ;;
+        ipc-events-cross-processes) case_of "$program" "$name" 3 ;;
+        ipc-*) case_of "$program" "$name" 2 ;;
         *) case_of "$program" "$name" 1 ;;
         esac
     done

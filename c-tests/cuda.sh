@@ -63,7 +63,7 @@ case_of() {
 }
 
 # The cases of a program that need no variable, and leave nothing.
-for program in memory context stream ipc; do
+for program in memory context stream ipc vmm; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         context-no-device) case_of "$program" "$name" 0 HAWSER_CUDA_DEVICES=0 ;;
@@ -80,9 +80,33 @@ for program in memory context stream ipc; do
         ipc-instances-have-none) case_of "$program" "$name" 1 HAWSER_CUDA_MIG=1 ;;
         ipc-events-cross-processes) case_of "$program" "$name" 3 ;;
         ipc-*) case_of "$program" "$name" 2 ;;
+        vmm-access-needs-a-way) case_of "$program" "$name" 1 HAWSER_CUDA_PEERS=none ;;
+        vmm-*-exported) case_of "$program" "$name" 2 ;;
+        vmm-leaves-everything) ;;
         *) case_of "$program" "$name" 1 ;;
         esac
     done
 done
+
+# left PROGRAM CASE THING…: its ledger names these, each once, and no other.
+left() {
+    local program=$1 name=$2 prefix=$work/ledgers/$1-$2-left thing said
+    shift 2
+    log=$work/$program-$name-left.log
+    "${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" HAWSER_CUDA_LEDGER="$root/$prefix" \
+        "$root/$work/plain/$program" "$name" >"$log" 2>&1 </dev/null || return 1
+    ! cuda_ledger "$prefix" 1 >>"$log" || return 1
+    said=$(awk '$1 == "thing" && $NF != 0 { print $2, $NF }' "$prefix".*)
+    for thing in "$@"; do
+        grep -qx "$thing 1" <<<"$said" || { echo "$thing is not there" >>"$log"; return 1; }
+    done
+    [ "$(wc -l <<<"$said")" = $# ] || { echo "$said" >>"$log"; return 1; }
+}
+line="the ledger names what is left"
+if wanted "$line"; then
+    left vmm leaves-everything primary-contexts device-memory managed-memory host-memory registrations events streams \
+        physical-memory reservations mappings pools pool-memory
+    check "$line" $?
+fi
 
 sum

@@ -31,8 +31,8 @@ static CUresult ask(const struct range *range, CUpointer_attribute attribute, CU
     uint64_t value = 0;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        if (range->context == NULL) return CUDA_ERROR_INVALID_VALUE; /* mapped memory belongs to none */
-        value = (uintptr_t)range->context->handle;
+        /* What is mapped, or comes from a pool, belongs to none. */
+        value = range->context == NULL ? 0 : (uintptr_t)range->context->handle;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: value = is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: value = address; break;

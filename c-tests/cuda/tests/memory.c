@@ -79,10 +79,10 @@ static void wrong_ranges_are_refused(void)
     IS(cuMemcpy(a, (CUdeviceptr)-50, 100), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemcpy(a, (uintptr_t)bytes, 0));
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    munmap(pages + 4096, 4096);
+    IS(mprotect(pages + 4096, 4096, PROT_NONE), 0);
     OK(cuMemcpyHtoD_v2(a, pages + 4000, 96));
     IS(cuMemcpyHtoD_v2(a, pages + 4000, 97), CUDA_ERROR_INVALID_VALUE);
-    munmap(pages, 4096);
+    munmap(pages, 8192);
     IS(cuMemFree_v2(a + 1), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemFree_v2((uintptr_t)bytes), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree_v2(0));

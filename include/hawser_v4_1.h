@@ -337,13 +337,13 @@ typedef struct hawser_v4_1_Class {
     const char *name;
     // parent class
     struct hawser_v4_1_Class *parent;
-    // what this class adds to the construction of an instance
-    void (*own_construct)(void*);
-    // what this class adds to the destruction of an instance
-    void (*own_destruct)(void*);
+    // its own constructor
+    void (*construct_own)(void*);
+    // its own destructor
+    void (*destruct_own)(void*);
     // epoch of initialisation
     int32_t initialized;
-    uint8_t _pad0[4];
+    uint8_t _pad1[4];
     // constructors, base first, ended by null
     void (**construct)(void*);
     // destructors, derived first, ended by null

@@ -116,7 +116,7 @@ const ENGINE: [&str; 43] = [
 const SAFE: [&str; 5] = ["wire", "engine", "btl", "mtl", "accelerator"];
 
 /// Modules that hold unsafe code; those with an empty place may, once they are there.
-const UNSAFE: [&str; 6] = ["bin", "capi", "fabric", "host", "link", "sync"];
+const UNSAFE: [&str; 7] = ["bin", "capi", "cuda", "fabric", "host", "link", "sync"];
 
 /// Longest file, in lines. The layouts of a host are one table and may be longer.
 const LINES: usize = 700;

@@ -7,6 +7,7 @@
 //! class system, `params`, `pvars` and `services` are the host's services.
 
 mod abi;
+mod accelerator;
 pub mod btl;
 mod component;
 pub mod components;

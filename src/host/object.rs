@@ -135,7 +135,7 @@ mod tests {
         let class = unsafe { &mut *class };
         if class.initialized == 0 {
             class.initialized = 1;
-            class.destruct = Box::leak(Box::new([class.own_destruct, None])).as_mut_ptr();
+            class.destruct = Box::leak(Box::new([class.destruct_own, None])).as_mut_ptr();
         }
     }
 

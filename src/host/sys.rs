@@ -18,7 +18,7 @@ pub struct Object {
     pub class: *mut Class,
     /// reference count
     pub references: i32,
-    _pad0: [u8; 4],
+    pub(in crate::host) _pad0: [u8; 4],
 }
 
 const _: () = assert!(size_of::<Object>() == 16);
@@ -37,13 +37,13 @@ pub struct Class {
     pub name: *const c_char,
     /// parent class
     pub parent: *mut Class,
-    /// what this class adds to the construction of an instance
-    pub own_construct: Option<unsafe extern "C" fn(*mut c_void)>,
-    /// what this class adds to the destruction of an instance
-    pub own_destruct: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// its own constructor
+    pub construct_own: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// its own destructor
+    pub destruct_own: Option<unsafe extern "C" fn(*mut c_void)>,
     /// epoch of initialisation
     pub initialized: i32,
-    _pad0: [u8; 4],
+    pub(in crate::host) _pad1: [u8; 4],
     /// constructors, base first, ended by null
     pub construct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
     /// destructors, derived first, ended by null
@@ -65,10 +65,10 @@ impl Class {
         Self {
             name,
             parent,
-            own_construct: None,
-            own_destruct: Some(own_destruct),
+            construct_own: None,
+            destruct_own: Some(own_destruct),
             initialized: 0,
-            _pad0: [0; 4],
+            _pad1: [0; 4],
             construct: ptr::null_mut(),
             destruct: ptr::null_mut(),
             size,

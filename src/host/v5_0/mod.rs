@@ -11,14 +11,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
+use super::accelerator::{self as devices, AcceleratorAbi};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
-use super::construct::Version;
+use super::construct::{Slot, Version};
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{Class, Component, Datatype, MtlModule, ProcessName};
+use crate::accelerator::Accelerator;
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 
@@ -35,6 +37,8 @@ symbols! {
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: Variable<sys::ProcessInfo> = c"opal_process_info",
         host_name: Variable<unsafe extern "C" fn(*const BtlProc) -> *mut c_char> = c"opal_get_proc_hostname",
+        stream_class: *mut Class = c"opal_accelerator_stream_t_class",
+        event_class: *mut Class = c"opal_accelerator_event_t_class",
         accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
         cuda: Variable<u8> = c"opal_built_with_cuda_support",
         accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
@@ -235,6 +239,8 @@ impl Version for V5_0 {
     const TRIED: &'static [i32] = &[7];
     const RELAY: Relay = Relay::Launcher;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
+        (c"opal_accelerator_stream_t_class", size_of::<sys::AcceleratorObject>()),
+        (c"opal_accelerator_event_t_class", size_of::<sys::AcceleratorObject>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
@@ -247,6 +253,21 @@ impl Version for V5_0 {
 
     fn install(own: Own, version: (i32, i32, i32)) {
         own.install(version);
+    }
+}
+
+impl AcceleratorAbi for V5_0 {
+    fn fill<T: Accelerator>(slot: &Slot) {
+        slot.fill(devices::component::<Self, T>());
+    }
+
+    fn classes() -> devices::Classes {
+        let own = Own::host();
+        devices::Classes {
+            initialize: own.class_initialize,
+            stream: own.stream_class,
+            event: own.event_class,
+        }
     }
 }
 

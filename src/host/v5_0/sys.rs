@@ -40,7 +40,7 @@ impl MtlComponent {
     };
 }
 
-/// The functions of the machine's devices, as far as they are needed.
+/// The functions of the machine's devices.
 ///
 /// C: `opal_accelerator_base_module_t`.
 #[repr(C)]
@@ -48,16 +48,109 @@ impl MtlComponent {
 pub struct Accelerator {
     /// whether an address is on a device, and on which
     pub check_addr: Option<unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int>,
-    _pad0: [u8; 40],
-    /// copies, and waits for it
+    /// makes a stream
+    pub create_stream: Option<unsafe extern "C" fn(c_int, *mut *mut AcceleratorObject) -> c_int>,
+    /// makes an event
+    pub create_event: Option<unsafe extern "C" fn(c_int, *mut *mut AcceleratorObject) -> c_int>,
+    /// sets an event to where a stream is
+    pub record_event:
+        Option<unsafe extern "C" fn(c_int, *mut AcceleratorObject, *mut AcceleratorObject) -> c_int>,
+    /// whether a stream has come to an event
+    pub query_event: Option<unsafe extern "C" fn(c_int, *mut AcceleratorObject) -> c_int>,
+    /// begins a copy in a stream
+    pub mem_copy_async: Option<
+        unsafe extern "C" fn(
+            c_int,
+            c_int,
+            *mut c_void,
+            *const c_void,
+            usize,
+            *mut AcceleratorObject,
+            c_int,
+        ) -> c_int,
+    >,
+    /// copies
     pub mem_copy:
         Option<unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int>,
-    _pad1: [u8; 48],
+    /// copies between ranges that may overlap
+    pub mem_move:
+        Option<unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int>,
+    /// allocates on a device
+    pub mem_alloc: Option<unsafe extern "C" fn(c_int, *mut *mut c_void, usize) -> c_int>,
+    /// takes that back
+    pub mem_release: Option<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>,
+    /// the allocation that an address lies in
+    pub get_address_range:
+        Option<unsafe extern "C" fn(c_int, *const c_void, *mut *mut c_void, *mut usize) -> c_int>,
+    /// pins memory
+    pub host_register: Option<unsafe extern "C" fn(c_int, *mut c_void, usize) -> c_int>,
+    /// takes that back
+    pub host_unregister: Option<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>,
     /// the device in use
     pub get_device: Option<unsafe extern "C" fn(*mut c_int) -> c_int>,
+    /// where a device is on the PCI bus
+    pub get_device_pci_attr: Option<unsafe extern "C" fn(c_int, *mut PciAttributes) -> c_int>,
+    /// whether a device can reach another's memory
+    pub device_can_access_peer: Option<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>,
+    /// the number of the allocation that an address lies in
+    pub get_buffer_id: Option<unsafe extern "C" fn(c_int, *const c_void, *mut u64) -> c_int>,
 }
 
-const _: () = assert!(size_of::<Accelerator>() == 112);
+const _: () = assert!(size_of::<Accelerator>() == 136);
+
+/// A stream or an event of a device.
+///
+/// C: `opal_accelerator_stream_t`, `opal_accelerator_event_t`.
+#[repr(C)]
+pub struct AcceleratorObject {
+    /// head of every object
+    pub object: Object,
+    /// the component's own
+    pub inside: *mut c_void,
+}
+
+const _: () = assert!(size_of::<AcceleratorObject>() == 24);
+
+/// Where a device is on the PCI bus.
+///
+/// C: `opal_accelerator_pci_attr_t`.
+#[repr(C)]
+pub struct PciAttributes {
+    /// domain
+    pub domain: u16,
+    /// bus
+    pub bus: u8,
+    /// device
+    pub device: u8,
+    /// function
+    pub function: u8,
+}
+
+const _: () = assert!(size_of::<PciAttributes>() == 6);
+
+/// An accelerator's component.
+///
+/// C: `opal_accelerator_base_component_t`.
+#[repr(C)]
+pub struct AcceleratorComponent {
+    /// the part common to all components
+    pub base: Component,
+    /// metadata flags
+    pub param_field: u32,
+    _pad0: [u8; 36],
+    /// offers the module
+    pub init: Option<unsafe extern "C" fn() -> *mut Accelerator>,
+    /// ends it
+    pub finalize: Option<unsafe extern "C" fn(*mut Accelerator)>,
+}
+
+const _: () = assert!(size_of::<AcceleratorComponent>() == 280);
+
+impl AcceleratorComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, finalize: None };
+}
 
 /// Packs and unpacks one (buffer, count, datatype).
 ///

@@ -98,7 +98,8 @@ struct context {
 };
 struct context *context_current(CUresult *error);
 struct context *context_of(CUcontext handle);
-struct context *context_first(void);
+bool context_reaches(const struct context *context, const struct context *owner);
+bool context_any(void); /* whether one lives */
 
 /* --- memory.c: physical memory, addresses, ranges */
 
@@ -225,8 +226,6 @@ void queue_stop(void);
 /* Whether this is the thread that runs the work. */
 bool queue_inside(void);
 bool queue_idle(struct stream *stream);
-/* Whether all is done that `queue_wait` would wait for. */
-bool queue_clear(struct stream *stream);
 /* These let go of the lock while they wait. */
 CUresult queue_wait(struct stream *stream);
 CUresult queue_wait_all(struct context *context);
@@ -243,9 +242,10 @@ CUevent event_make(struct context *context, unsigned flags, struct signal *signa
 
 void ipc_close(struct range *range);
 void vmm_unmap(struct range *range);
-int vmm_access(const struct range *range);
+int vmm_access(const struct range *range, CUdevice device);
 void pool_free(struct range *range);
 CUmemoryPool pool_handle(const struct pool *pool);
 int pool_handle_types(const struct pool *pool);
+int pool_access(const struct pool *pool, CUdevice device);
 
 #endif

@@ -378,6 +378,9 @@ static void waits_for_the_event(void)
     IS(cuEventElapsedTime(&elapsed, event, event), CUDA_ERROR_INVALID_HANDLE);
     IS(cuIpcGetEventHandle(&event_handle, event), CUDA_ERROR_INVALID_HANDLE);
     IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    CUevent gone;
+    take(from_parent, &event_handle, sizeof event_handle); /* of an event whose file number has come again */
+    IS(cuIpcOpenEventHandle(&gone, event_handle), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAlloc_v2(&copy, SIZE));
     OK(cuStreamWaitEvent(stream, event, 0));
@@ -415,18 +418,26 @@ static void events_cross_processes(void)
     OK(cuIpcGetEventHandle(&event_handle, event));
     IS(cuIpcOpenEventHandle(&own, event_handle), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuIpcGetMemHandle(&handle, address));
+    CUipcEventHandle stale;
+    CUevent another;
+    OK(cuEventCreate(&own, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetEventHandle(&stale, own));
+    OK(cuEventDestroy_v2(own));
+    OK(cuEventCreate(&another, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     gate_close(gate, stream);
     OK(cuMemcpyDtoDAsync_v2(address, source, SIZE, stream));
     OK(cuEventRecord(event, stream));
     for (int i = 0; i < 2; i++) {
         put(children[i].to, &event_handle, sizeof event_handle);
         put(children[i].to, &handle, sizeof handle);
+        put(children[i].to, &stale, sizeof stale);
     }
     for (int i = 0; i < 2; i++) await(children[i].from);
     gate_open(gate);
     for (int i = 0; i < 2; i++) join(children[i]);
     OK(cuEventQuery(event));
     OK(cuEventDestroy_v2(event));
+    OK(cuEventDestroy_v2(another));
     OK(cuStreamDestroy_v2(stream));
     OK(cuMemFree_v2(address));
     OK(cuMemFree_v2(source));

@@ -81,6 +81,7 @@ static void the_legacy_stream(void)
     device_fill(c, SIZE, 2);
     gate_close(gate, before);
     OK(cuMemcpyDtoDAsync_v2(a, c, SIZE, before));
+    OK(cuStreamSynchronize(NULL)); /* nothing was asked of it */
     OK(cuMemcpyDtoD_v2(b, a, SIZE)); /* does not wait, although it is not async by name */
     OK(cuMemsetD8Async(c, 0, SIZE, after));
     IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
@@ -130,6 +131,10 @@ static void events_order_streams(void)
     IS(cuEventRecord(event, there), CUDA_ERROR_INVALID_HANDLE); /* of another context */
     IS(cuEventRecord(event, NULL), CUDA_ERROR_INVALID_HANDLE);
     OK(cuEventRecord(other, NULL));
+    OK(cuEventRecord(timed, stream));
+    OK(cuEventSynchronize(other));
+    OK(cuEventSynchronize(timed));
+    IS(cuEventElapsedTime(&elapsed, timed, other), CUDA_ERROR_INVALID_HANDLE); /* of two devices */
     gate_close(gate, stream);
     OK(cuMemsetD8Async(a, 5, SIZE, stream));
     OK(cuEventRecord(event, stream));
@@ -149,7 +154,6 @@ static void events_order_streams(void)
     OK(cuEventDestroy_v2(event)); /* while it is pending */
     gate_open(gate);
     OK(cuStreamSynchronize(stream));
-    IS(cuEventElapsedTime(&elapsed, timed, other), CUDA_ERROR_INVALID_HANDLE); /* of two devices */
     OK(cuEventDestroy_v2(other));
     OK(cuMemFree_v2(b));
     OK(cuStreamDestroy_v2(there));

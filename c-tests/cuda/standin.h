@@ -67,7 +67,6 @@ void ledger_write(void);
 enum handle_kind { HANDLE_CONTEXT = 1, HANDLE_STREAM, HANDLE_EVENT, HANDLE_MEMORY, HANDLE_POOL };
 uintptr_t handle_make(enum handle_kind kind, void *object);
 void *handle_object(enum handle_kind kind, uintptr_t handle);
-bool handle_was(enum handle_kind kind, uintptr_t handle);
 void handle_drop(uintptr_t handle);
 
 /* --- device.c */

@@ -360,6 +360,39 @@ static void already_mapped(void)
     end(0);
 }
 
+/* --- what a child leaves open: its ledger must say so */
+
+static void leaves_open(void)
+{
+    CUipcMemHandle handle;
+    CUipcEventHandle event_handle;
+    CUevent event;
+    begin(0);
+    take(from_parent, &handle, sizeof handle);
+    take(from_parent, &event_handle, sizeof event_handle);
+    opened(handle);
+    OK(cuIpcOpenEventHandle(&event, event_handle));
+}
+static void a_child_leaves_it_open(void)
+{
+    struct child child = family(leaves_open);
+    CUdeviceptr address;
+    CUevent event;
+    CUipcMemHandle handle;
+    CUipcEventHandle event_handle;
+    begin(0);
+    OK(cuMemAlloc_v2(&address, SIZE));
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetMemHandle(&handle, address));
+    OK(cuIpcGetEventHandle(&event_handle, event));
+    put(child.to, &handle, sizeof handle);
+    put(child.to, &event_handle, sizeof event_handle);
+    join(child);
+    OK(cuEventDestroy_v2(event));
+    OK(cuMemFree_v2(address));
+    end(0);
+}
+
 /* --- events, and three processes */
 
 static void waits_for_the_event(void)
@@ -458,6 +491,7 @@ int main(int argc, char **argv)
         {"instances-have-none", instances_have_none},
         {"other-containers", other_containers},
         {"already-mapped", already_mapped},
+        {"a-child-leaves-it-open", a_child_leaves_it_open},
         {"events-cross-processes", events_cross_processes},
     };
     RUN(tests);

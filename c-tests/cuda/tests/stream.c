@@ -60,6 +60,11 @@ static void work_is_late(void)
     IS(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamDestroy_v2(stream));
     IS(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+    CUstream next = stream_new(0);
+    IS(next != stream, 1);
+    IS(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE); /* still */
+    IS(cuStreamQuery((CUstream)(uintptr_t)event), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuStreamDestroy_v2(next));
     IS(cuStreamDestroy_v2(stream), CUDA_ERROR_INVALID_HANDLE);
     IS(cuMemcpyDtoDAsync_v2(b, a, SIZE, stream), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamDestroy_v2(other));

@@ -382,6 +382,8 @@ static void leaves_everything(void)
     OK(cuMemMap(address, CHUNK, 0, handle, 0));
     OK(cuMemAllocAsync(&address, 10, NULL));
     pool_new(0, 0);
+    CUcontext context;
+    OK(cuCtxCreate_v4(&context, NULL, 0, 1));
 }
 
 int main(int argc, char **argv)

@@ -117,6 +117,45 @@ static void the_legacy_stream(void)
     end(0);
 }
 
+static volatile uint32_t *late_gate;
+static volatile int opened;
+static void *opens_late(void *nothing)
+{
+    usleep(20000);
+    opened = 1;
+    gate_open(late_gate);
+    return nothing;
+}
+
+/* A context waits for all its streams, and for no other's. */
+static void a_context_waits_for_its_own(void)
+{
+    pthread_t thread;
+    CUcontext first = begin(0), second;
+    volatile uint32_t *gate = gate_make();
+    late_gate = gate_make();
+    CUstream here = stream_new(CU_STREAM_NON_BLOCKING), there;
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    OK(cuCtxSetCurrent(second));
+    there = stream_new(CU_STREAM_NON_BLOCKING);
+    OK(cuCtxSetCurrent(first));
+    gate_close(gate, there);
+    gate_close(late_gate, here);
+    pthread_create(&thread, NULL, opens_late, NULL);
+    OK(cuCtxSynchronize());
+    IS(opened, 1);
+    pthread_join(thread, NULL);
+    IS(cuStreamQuery(there), CUDA_ERROR_NOT_READY);
+    OK(cuStreamQuery(here));
+    gate_open(gate);
+    OK(cuStreamDestroy_v2(here));
+    OK(cuStreamDestroy_v2(there));
+    OK(cuDevicePrimaryCtxRelease_v2(1));
+    OK(cuMemFreeHost((void *)gate));
+    OK(cuMemFreeHost((void *)late_gate));
+    end(0);
+}
+
 static void events_order_streams(void)
 {
     CUcontext first = begin(0), second;
@@ -335,6 +374,7 @@ int main(int argc, char **argv)
     static const struct test tests[] = {
         {"work-is-late", work_is_late},
         {"the-legacy-stream", the_legacy_stream},
+        {"a-context-waits-for-its-own", a_context_waits_for_its_own},
         {"events-order-streams", events_order_streams},
         {"when-calls-return", when_calls_return},
         {"work-takes-time", work_takes_time},

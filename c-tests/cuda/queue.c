@@ -242,7 +242,8 @@ CUresult queue_wait_all(struct context *context) { return wait_for(context->lega
 void queue_drain(CUdevice wanted)
 {
     for (struct stream *stream = streams; stream != NULL;) {
-        if (stream->context->device == wanted && !queue_idle(stream) && !stopping) {
+        /* One that only waits to be forgotten may have outlived its context. */
+        if (!queue_idle(stream) && stream->context->device == wanted && !stopping) {
             queue_sleep(false);
             stream = streams; /* the list may be another one now */
         } else stream = stream->next;

@@ -161,6 +161,7 @@ struct range *range_number(size_t index);
 void range_detach(struct range *range);
 /* Frees what lies there: waits for the device first. */
 void range_free(struct range *range);
+void range_free_now(struct range *range);
 void range_free_all(struct context *context);
 bool readable(const void *address, size_t size);
 size_t range_count(void);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "family.h"
 
+#include <pthread.h>
+
 enum { SIZE = 3 << 20 };
 
 static void read_byte(void *address) { *(volatile char *)address; }
@@ -360,6 +362,54 @@ static void already_mapped(void)
     end(0);
 }
 
+/* --- one thread opens what another is closing */
+
+static CUcontext common_context;
+static CUdeviceptr common;
+static void *closes(void *nothing)
+{
+    OK(cuCtxSetCurrent(common_context));
+    OK(cuIpcCloseMemHandle(common)); /* waits for the gate */
+    return nothing;
+}
+static void opens_in_threads(void)
+{
+    pthread_t thread;
+    CUipcMemHandle handle;
+    CUstream stream;
+    common_context = begin(0);
+    volatile uint32_t *gate = gate_make();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    take(from_parent, &handle, sizeof handle);
+    common = opened(handle);
+    gate_close(gate, stream);
+    pthread_create(&thread, NULL, closes, NULL);
+    usleep(20000); /* it waits by now, or has not begun: both end well */
+    CUdeviceptr again = opened(handle);
+    IS(again, common);
+    gate_open(gate);
+    pthread_join(thread, NULL);
+    IS(device_wrong(again, SIZE, 1), 0);
+    OK(cuIpcCloseMemHandle(again));
+    OK(cuStreamDestroy_v2(stream));
+    OK(cuMemFreeHost((void *)gate));
+    end(0);
+}
+static void threads_share_what_is_open(void)
+{
+    struct child child = family(opens_in_threads);
+    CUdeviceptr address;
+    CUipcMemHandle handle;
+    begin(0);
+    OK(cuMemAlloc_v2(&address, SIZE));
+    device_fill(address, SIZE, 1);
+    OK(cuIpcGetMemHandle(&handle, address));
+    put(child.to, &handle, sizeof handle);
+    join(child);
+    OK(cuMemFree_v2(address));
+    end(0);
+}
+
 /* --- what a child leaves open: its ledger must say so */
 
 static void leaves_open(void)
@@ -491,6 +541,7 @@ int main(int argc, char **argv)
         {"instances-have-none", instances_have_none},
         {"other-containers", other_containers},
         {"already-mapped", already_mapped},
+        {"threads-share-what-is-open", threads_share_what_is_open},
         {"a-child-leaves-it-open", a_child_leaves_it_open},
         {"events-cross-processes", events_cross_processes},
     };

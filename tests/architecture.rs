@@ -65,7 +65,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 42] = [
+const ENGINE: [&str; 43] = [
     "time",
     "slab",
     "wheel",
@@ -106,6 +106,7 @@ const ENGINE: [&str; 42] = [
     "receive",
     "run",
     "closing",
+    "reset",
     "sealed",
     "extents",
 ];

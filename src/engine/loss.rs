@@ -152,6 +152,7 @@ impl<M: Memory> Engine<M> {
         }
         endpoint.send.probe.note_timeout(now);
         self.check_ready(index);
+        self.consider_introduction(index);
         if reports {
             let endpoint = self.id(index);
             self.events.push_back(Event::Silent { endpoint });

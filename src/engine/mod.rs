@@ -75,6 +75,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod reset;
 mod run;
 mod sealed;
 mod send;

@@ -445,6 +445,10 @@ impl Module {
                 let now = self.now();
                 self.state.with(|state| state.close(endpoint, now));
             }
+            Work::Event(Event::Over { name, incarnation, reset }) => {
+                // Whoever cannot be reached now asks again.
+                let _ = self.answer(name, incarnation, &reset, up);
+            }
             Work::Say(line) => say(format_args!("{line}")),
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
@@ -457,11 +461,26 @@ impl Module {
     /// A process that is not connected has sent something authentic: it has published a modex record.
     #[cold]
     fn admit(&self, name: u64, incarnation: u32, up: &impl Upcalls) -> Result<EndpointId> {
-        let record = modex::parse(&up.modex_record(name)?).ok_or(Error::Unreachable)?;
-        let address =
-            record.iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)?;
-        self.connect(name, address)
+        self.connect(name, &published(name, incarnation, up)?)
     }
+
+    /// Sends one datagram to a process that is not connected.
+    #[cold]
+    fn answer(&self, name: u64, incarnation: u32, datagram: &Header, up: &impl Upcalls) -> Result<()> {
+        let address = published(name, incarnation, up)?;
+        self.state.with(|state| {
+            let to = state.link.resolve(&address.name)?;
+            state.link.send(Channel::Priority, to, datagram, &[]);
+            state.link.release(to);
+            Ok(())
+        })
+    }
+}
+
+/// What a process has published of this life.
+fn published(name: u64, incarnation: u32, up: &impl Upcalls) -> Result<Address> {
+    let record = modex::parse(&up.modex_record(name)?).ok_or(Error::Unreachable)?;
+    record.into_iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)
 }
 
 impl State {

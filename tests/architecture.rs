@@ -65,14 +65,16 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 43] = [
+const ENGINE: [&str; 45] = [
     "time",
     "slab",
     "wheel",
     "counters",
     "interface",
     "packet",
-    "window",
+    "send_window",
+    "receive_window",
+    "coverage",
     "assembler",
     "memory",
     "operation",

@@ -10,9 +10,9 @@ use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
 use super::packet::{Notice, Outgoing};
+use super::receive_window::Verdict;
 use super::time::{Instant, MILLI};
 use super::timers::Timer;
-use super::window::Verdict;
 use crate::error::Error;
 use crate::wire::usnic::{Body, Repr};
 

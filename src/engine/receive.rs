@@ -11,9 +11,9 @@ use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
 use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
+use super::receive_window::{ReceiveWindow, Verdict};
 use super::slab::Key;
 use super::time::Instant;
-use super::window::{ReceiveWindow, Verdict};
 use crate::wire::run::Payload;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, course};
 

@@ -175,7 +175,7 @@ impl Module {
     /// Sends a fragment, now if the window allows.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when the peer is lost.
+    /// [`Error::Unreachable`](crate::error::Error::Unreachable) when the peer is lost.
     #[inline]
     pub fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
         let now = self.now();
@@ -205,7 +205,7 @@ impl Module {
     /// Writes to a peer's memory.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when the peer is lost.
+    /// [`Error::Unreachable`](crate::error::Error::Unreachable) when the peer is lost.
     pub fn put(
         &self,
         endpoint: EndpointId,
@@ -219,7 +219,7 @@ impl Module {
     /// Reads a peer's memory.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when the peer is lost.
+    /// [`Error::Unreachable`](crate::error::Error::Unreachable) when the peer is lost.
     pub fn get(
         &self,
         endpoint: EndpointId,

@@ -216,8 +216,6 @@ int main(void)
                  __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
                                               void (*)(mca_btl_base_module_t *,
                                                        const mca_btl_base_receive_descriptor_t *)));
-                   int (*)(int, int, void *, const void *, size_t,
-                           opal_accelerator_transfer_type_t));
     check_operations();
     check_pmix();
     return summary();

@@ -34,10 +34,12 @@ mod wheel;
 // What is sent and received, and how it is cut and put together.
 mod assembler;
 mod copies;
+mod coverage;
 mod memory;
 mod operation;
 mod packet;
-mod window;
+mod receive_window;
+mod send_window;
 
 // Recovery: round trips, loss, congestion, the width of the path.
 mod congestion;
@@ -75,6 +77,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod reset;
 mod run;
 mod sealed;
 mod send;

@@ -19,6 +19,8 @@ mod segment;
 mod watch;
 
 pub use cross::{CrossMemory, Probe, allow_peers, forbids};
+#[cfg(test)]
+pub(crate) use ring::forge;
 pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared};
 pub use watch::Watch;

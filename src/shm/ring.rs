@@ -193,6 +193,8 @@ impl Sender {
         assert!(len <= LONGEST, "longer than any entry");
         let fits = self.offset + span(len) + ALIGN <= self.bound;
         if !(if fits { self.has_room(span(len))? } else { self.turn(len)? }) {
+            // From the next turn on there is more.
+            self.bound = CAPACITY;
             return Ok(false);
         }
         let offset = self.offset;
@@ -348,12 +350,17 @@ impl Receiver {
 
 /// What a hostile peer can do to a ring, for tests.
 #[cfg(test)]
-pub(super) mod forge {
+pub(crate) mod forge {
     use super::*;
 
     /// Writes a word where a header is.
     pub(crate) fn header(sender: &Sender, offset: usize, word: u64) {
         sender.memory.header(offset).store(word, Ordering::Release);
+    }
+
+    /// The same where the next entry goes.
+    pub(crate) fn next(sender: &Sender, word: u64) {
+        header(sender, sender.offset, word);
     }
 
     /// Says how far the reader has come.

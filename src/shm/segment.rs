@@ -120,7 +120,9 @@ impl Shared {
             .map_err(|error| format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))?;
         let stat = fstat(&file).map_err(|error| format!("{path}: {error}"))?;
         if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-            return Err(format!("{path} is another file: the process is in another PID namespace, or has closed it"));
+            return Err(format!(
+                "{path} is another file: the process is in another PID namespace, or has closed it"
+            ));
         }
         let seals = fcntl_get_seals(&file).map_err(|error| format!("{path}: {error}"))?;
         if !seals.contains(SealFlags::SHRINK) || u64::try_from(stat.st_size) != Ok(LENGTH as u64) {
@@ -202,8 +204,8 @@ impl Segment {
     /// # Errors
     /// What the system does not give.
     pub fn make(nonce: [u8; NONCE]) -> Result<Self> {
-        let file = memfd_create("hawser smcuda", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(system)?;
+        let file =
+            memfd_create("hawser smcuda", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
         let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if most.is_some_and(|most| most < LENGTH as u64) {
             // The kernel would send a signal.

@@ -84,7 +84,14 @@ impl Smcuda {
         })
     }
 
+    /// Writes a word where the next header for a peer goes.
+    #[cfg(test)]
+    pub(super) fn forge(&self, to: EndpointId, word: u64) {
+        self.state.with(|state| state.forge(to, word));
+    }
+
     /// The record that peers find it by.
+    #[cfg(test)]
     pub(super) fn record(&self) -> &Record {
         &self.record
     }
@@ -93,7 +100,12 @@ impl Smcuda {
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub(super) fn meet(&self, name: u64, bytes: &[u8], host: &impl Host) -> std::result::Result<EndpointId, String> {
+    pub(super) fn meet(
+        &self,
+        name: u64,
+        bytes: &[u8],
+        host: &impl Host,
+    ) -> std::result::Result<EndpointId, String> {
         let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
         if record.boot != self.record.boot {
             return Err("it runs on another machine".to_owned());
@@ -202,7 +214,9 @@ fn tell(name: u64, why: Loss, host: &impl Host) {
     let what = match why {
         Loss::Exited => "its process has ended, and has not said that it would".to_owned(),
         Loss::Corrupt(what) => {
-            format!("what it has written to shared memory is damaged ({what:?}), and nothing of it is used any more")
+            format!(
+                "what it has written to shared memory is damaged ({what:?}), and nothing of it is used any more"
+            )
         }
     };
     host.notice("peer lost", &format!("btl_smcuda: {} is lost: {what}", title(name)));

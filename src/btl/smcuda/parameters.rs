@@ -89,8 +89,16 @@ mod tests {
         let names: Vec<&CStr> =
             NUMBERS.iter().map(|number| number.name).chain(TEXTS.iter().map(|text| text.name)).collect();
         for name in [
-            c"min_size", c"free_list_num", c"free_list_max", c"free_list_inc", c"max_procs", c"sm_extra_procs",
-            c"fifo_size", c"num_fifos", c"fifo_lazy_free", c"allocator",
+            c"min_size",
+            c"free_list_num",
+            c"free_list_max",
+            c"free_list_inc",
+            c"max_procs",
+            c"sm_extra_procs",
+            c"fifo_size",
+            c"num_fifos",
+            c"fifo_lazy_free",
+            c"allocator",
         ] {
             assert!(names.contains(&name), "{name:?}");
         }

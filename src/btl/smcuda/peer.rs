@@ -54,9 +54,9 @@ impl Found {
     /// Why it cannot be reached.
     pub(super) fn of(record: &Record) -> std::result::Result<Self, String> {
         let shared = Shared::of_peer(&record.segment)?;
-        let cross = record.lets_in.then(|| {
-            CrossMemory::open(record.segment.pid, record.probe.0, &record.probe.1).ok()
-        });
+        let cross = record
+            .lets_in
+            .then(|| CrossMemory::open(record.segment.pid, record.probe.0, &record.probe.1).ok());
         Ok(Self { shared, cross: cross.flatten() })
     }
 }
@@ -220,6 +220,11 @@ impl Peer {
         if let Some(receiver) = &mut self.receiver {
             receiver.release();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn forge(&self, word: u64) {
+        crate::shm::forge::next(&self.sender, word);
     }
 
     /// Nothing goes there or comes from there any more.

@@ -158,6 +158,11 @@ impl State {
         self.peers.get(id.index()).filter(|peer| peer.is_open).map(|peer| peer.name)
     }
 
+    #[cfg(test)]
+    pub(super) fn forge(&mut self, to: EndpointId, word: u64) {
+        self.peers[to.index()].forge(word);
+    }
+
     /// Says that this process ends as it should.
     pub(super) fn end(&self) {
         self.segment.end();
@@ -259,6 +264,9 @@ impl State {
         if let Some(news) = self.news.pop_front() {
             return Some(news);
         }
+        if self.segment.is_rung() {
+            self.answer();
+        }
         for step in 0..self.polled.len() {
             let mut place = self.turn + step;
             if place >= self.polled.len() {
@@ -277,18 +285,23 @@ impl State {
                 }
             }
         }
-        if self.segment.is_rung() || !self.rung.is_empty() || !self.waiting.is_empty() {
+        if !self.rung.is_empty() || !self.waiting.is_empty() {
             return self.seldom(counters);
         }
-        None
+        self.news.pop_front()
     }
 
-    /// Bells, rings that are not looked at otherwise, and queues.
+    /// The bell was rung.
     #[cold]
-    fn seldom(&mut self, counters: &Counters) -> Option<Step> {
+    fn answer(&mut self) {
         let mut places = Vec::new();
         self.segment.rung(|place| places.push(place));
         places.into_iter().for_each(|place| self.hear(place));
+    }
+
+    /// Rings that are not looked at otherwise, and queues.
+    #[cold]
+    fn seldom(&mut self, counters: &Counters) -> Option<Step> {
         while let Some(&index) = self.rung.first() {
             match self.peers[index].take() {
                 Ok(None) => {

@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use super::counters::{COUNTERS, Counters};
 use super::parameters::{self, TRANSFERS};
@@ -14,18 +13,26 @@ use crate::btl::{
     Sending, Transport, Upcalls,
 };
 use crate::error::{Error, Result};
+use crate::link::Clock;
 use crate::shm::{self, NONCE, Probe, Segment};
 use crate::sync::EngineCell;
 
 /// The key of the modex record.
 const KEY: &CStr = c"hawser.btl.smcuda";
 
-/// How long `close` waits for a peer to make room for what is queued: the peers close at the same time,
-/// behind the host's fence.
-const CLOSING: Duration = Duration::from_millis(250);
+/// For how many nanoseconds `close` waits for a peer to make room for what is queued: the peers close at the same
+/// time, behind the host's fence.
+const CLOSING: u64 = 250_000_000;
 
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
+
+#[cfg(test)]
+impl std::fmt::Debug for Smcuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Smcuda")
+    }
+}
 
 /// The module of the smcuda component: one reaches all peers of the node.
 pub struct Smcuda {
@@ -280,9 +287,9 @@ impl Transport for Smcuda {
     }
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
-        let begun = Instant::now();
+        let clock = Clock::new();
         let waits = || self.state.with(|state| endpoints.iter().any(|id| state.waits(*id)));
-        while waits() && begun.elapsed() < CLOSING {
+        while waits() && clock.nanos() < CLOSING {
             self.progress(up);
         }
         for id in endpoints {

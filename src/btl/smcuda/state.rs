@@ -5,12 +5,12 @@
 //! list as long as its peer is open.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
 
 use super::counters::Counters;
 use super::peer::{Found, Peer, Taken};
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
+use crate::link::Clock;
 use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, LONGEST, Segment, Watch};
 
 /// Rings that are looked at in every pass.
@@ -19,8 +19,8 @@ const POLLED: usize = 32;
 /// In every so many passes the clock is looked at.
 const CLOCK_TURNS: u32 = 256;
 
-/// After this time it is looked whether processes have ended.
-const LOOK: Duration = Duration::from_millis(100);
+/// After so many nanoseconds it is looked whether processes have ended.
+const LOOK: u64 = 100_000_000;
 
 /// Why a peer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,8 @@ pub(super) struct State {
     news: VecDeque<Step>,
     watch: Watch,
     turns: u32,
-    looked: Option<Instant>,
+    clock: Clock,
+    looked: u64,
 }
 
 impl State {
@@ -84,7 +85,8 @@ impl State {
             news: VecDeque::new(),
             watch: Watch::default(),
             turns: 0,
-            looked: None,
+            clock: Clock::new(),
+            looked: 0,
         }
     }
 
@@ -384,11 +386,11 @@ impl State {
     /// Whether processes have ended, now and then.
     #[cold]
     fn look(&mut self, counters: &Counters) {
-        let now = Instant::now();
-        if self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK) {
+        let now = self.clock.nanos();
+        if now - self.looked < LOOK {
             return;
         }
-        self.looked = Some(now);
+        self.looked = now;
         for index in self.watch.ended() {
             let index = index as usize;
             if self.peers.get(index).is_some_and(|peer| peer.is_open && !peer.is_lost()) {

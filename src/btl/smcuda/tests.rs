@@ -83,7 +83,7 @@ fn module(name: u64) -> Smcuda {
         bandwidth: 1,
         flags: 7,
     };
-    Smcuda::make(name, limits).ok().expect("memory")
+    Smcuda::make(name, limits).expect("memory")
 }
 
 /// Two that know each other, with their endpoints for each other.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_int, c_void};
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -157,9 +158,10 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     /// Tells the host what the module can be used for, which may have become less.
     pub(super) fn refresh_flags(&self) {
         let flags = self.core.limits().flags;
-        // SAFETY: the field of the table, which lives as long as the module; both forms of it begin alike. The
-        // host reads it after `add_procs`, in which this is called.
-        unsafe { (&raw mut (*self.raw()).flags).write(flags) };
+        let field = self.raw().wrapping_byte_add(offset_of!(BtlModule, flags)).cast::<u32>();
+        // SAFETY: the field of the table, which is this module's first, in both forms at the same place, and opaque:
+        // nothing else here refers to it. The host reads it after `add_procs`, in which this is called.
+        unsafe { field.write(flags) };
     }
 
     /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.

@@ -11,6 +11,16 @@ struct hawser_v5_0_BtlModule;
 struct hawser_v5_0_Descriptor;
 struct hawser_v5_0_Communicator;
 struct hawser_v5_0_Convertor;
+struct hawser_v5_0_OpModule;
+
+// Numbers of datatypes that the host makes itself.
+#define hawser_v5_0_PREDEFINED_TYPES 52
+
+// The same with the one behind them, which is no type.
+#define hawser_v5_0_BASIC_TYPES 53
+
+// Types of elements that operations know.
+#define hawser_v5_0_OP_TYPES 43
 
 // What every component exports first: who it is and how it is opened.
 //
@@ -768,6 +778,60 @@ typedef struct hawser_v5_0_ReceiveDescriptor {
     // registered with the callback
     void *callback_data;
 } hawser_v5_0_ReceiveDescriptor;
+
+// A predefined operation.
+//
+// C: `ompi_op_t`.
+typedef struct hawser_v5_0_Op {
+    uint8_t _pad0[96];
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules[hawser_v5_0_OP_TYPES];
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules3[hawser_v5_0_OP_TYPES];
+} hawser_v5_0_Op;
+
+// What a component supplies for an operation; null where it has nothing for a type.
+//
+// C: `ompi_op_base_module_t`.
+typedef struct hawser_v5_0_OpModule {
+    // the host's object
+    struct hawser_v5_0_Object object;
+    // called when the module is going to be used
+    int (*enable)(struct hawser_v5_0_OpModule*, struct hawser_v5_0_Op*);
+    // the operation
+    struct hawser_v5_0_Op *op;
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+} hawser_v5_0_OpModule;
+
+// The structure of a component for operations.
+//
+// C: `ompi_op_base_component_t`.
+typedef struct hawser_v5_0_OpComponent {
+    // who it is
+    struct hawser_v5_0_Component base;
+    uint8_t _pad0[40];
+    // whether it can be used at all
+    int (*init)(bool, bool);
+    // a module for an operation, and its priority
+    struct hawser_v5_0_OpModule *(*query)(struct hawser_v5_0_Op*, int*);
+} hawser_v5_0_OpComponent;
 
 // What `pml/cm` puts behind the host's request: only the kind matters here.
 //

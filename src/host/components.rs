@@ -100,6 +100,7 @@ matching_transports! {
 
 byte_transports! {
     crate::btl::usnic::Usnic => mca_btl_usnic_component,
+    crate::btl::smcuda::Smcuda => mca_btl_smcuda_component,
     #[cfg(feature = "loop")]
     crate::btl::looped::Loop => mca_btl_loop_component,
 }

@@ -14,7 +14,7 @@
 //!
 //! *Not ready* (a process without a context so far, or with none any more) takes both sides back to `Init`, and the
 //! next device buffer asks again, five times at most. *Refused* says why and is for good, on both sides. Where two
-//! requests cross, that of the rank that [wins](Setup::new) stands: the other drops its own and answers.
+//! requests cross, that of the rank that wins stands: the other drops its own and answers.
 //!
 //! Every request is answered, but for the one that loses a crossing, which the other's request stands for. Messages
 //! of one side arrive in order and none is lost: they go through shared memory. What does not fit the state is
@@ -358,11 +358,10 @@ mod tests {
                 assert!(self.inboxes[side].len() <= 3, "{states:?}");
             }
             if self.is_quiet() {
-                let agree = match states {
-                    [State::Init, State::Init] | [State::Ok, State::Ok] => true,
-                    [State::Bad(_), State::Bad(_)] => true,
-                    _ => false,
-                };
+                let agree = matches!(
+                    states,
+                    [State::Init, State::Init] | [State::Ok, State::Ok] | [State::Bad(_), State::Bad(_)]
+                );
                 assert!(agree, "nothing is on its way, and they are in {states:?}");
             }
         }

@@ -248,7 +248,9 @@ fn sizes() -> [usize; OP_TYPES] {
         let Some(size) = index.and_then(|index| sizes.get_mut(index)) else { continue };
         if !datatype.is_null() {
             // SAFETY: a datatype of the host's own, which is there as long as the process.
-            let (lb, ub) = unsafe { ((*datatype).lb, (*datatype).ub) };
+            let lb = unsafe { (*datatype).lb };
+            // SAFETY: a datatype of the host's own, which is there as long as the process.
+            let ub = unsafe { (*datatype).ub };
             *size = usize::try_from(ub - lb).unwrap_or(0);
         }
     }
@@ -349,7 +351,8 @@ pub(in crate::host) fn component() -> OpComponent {
 #[cfg(test)]
 mod tests {
     use std::slice;
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::super::accelerator::UNIFIED;
     use super::*;
@@ -364,14 +367,18 @@ mod tests {
     const MANAGED: u64 = UNIFIED;
 
     unsafe extern "C" fn check_addr(address: *const c_void, device: *mut c_int, flags: *mut u64) -> c_int {
-        // SAFETY: the caller's variables.
-        unsafe { (*device, *flags) = (0, 0) };
+        // SAFETY: the caller's variable.
+        unsafe { *device = 0 };
+        // SAFETY: the caller's variable.
+        unsafe { *flags = 0 };
         c_int::from(address.addr() >= BASE)
     }
 
     unsafe extern "C" fn managed(_: *const c_void, device: *mut c_int, flags: *mut u64) -> c_int {
-        // SAFETY: the caller's variables.
-        unsafe { (*device, *flags) = (0, MANAGED) };
+        // SAFETY: the caller's variable.
+        unsafe { *device = 0 };
+        // SAFETY: the caller's variable.
+        unsafe { *flags = MANAGED };
         1
     }
 
@@ -383,7 +390,7 @@ mod tests {
         len: usize,
         _: c_int,
     ) -> c_int {
-        let mut device = DEVICE.lock().expect("no test has failed");
+        let mut device = DEVICE.lock();
         let place = |address: usize| (address - BASE) / 4;
         if to.addr() >= BASE {
             // SAFETY: as many bytes of the caller's.
@@ -402,8 +409,7 @@ mod tests {
     /// Three arrays on the device: `n`, `2n`, and rubbish.
     fn fill() {
         let numbers = |factor: u32| (0..COUNT as u32).map(move |n| !(n * factor));
-        *DEVICE.lock().expect("no test has failed") =
-            numbers(1).chain(numbers(2)).chain(numbers(7)).collect();
+        *DEVICE.lock() = numbers(1).chain(numbers(2)).chain(numbers(7)).collect();
     }
 
     fn on_device(array: usize) -> *const c_void {
@@ -434,18 +440,20 @@ mod tests {
         }
         assert_eq!(calls, 3, "two whole pieces, and three numbers");
         let thrice = (0..COUNT as u32).map(|n| !(3 * n));
-        let device = DEVICE.lock().expect("no test has failed")[COUNT..2 * COUNT].to_vec();
+        let device = DEVICE.lock()[COUNT..2 * COUNT].to_vec();
         assert!(device.into_iter().eq(thrice), "the target is the sum");
 
         fill();
         let host: Vec<u32> = (0..COUNT as u32).map(|n| n * 10).collect();
         let difference = |[first, second, target]: [*mut c_void; 3], count: c_int| {
-            for n in 0..count as usize {
-                // SAFETY: host memory with so many numbers, by what is tested.
-                unsafe {
-                    *target.cast::<u32>().add(n) = *second.cast::<u32>().add(n) - *first.cast::<u32>().add(n)
-                };
-            }
+            // SAFETY: host memory, by what is tested.
+            let first = unsafe { slice::from_raw_parts(first.cast::<u32>(), count as usize) };
+            // SAFETY: host memory, by what is tested.
+            let second = unsafe { slice::from_raw_parts(second.cast::<u32>(), count as usize) };
+            // SAFETY: host memory, by what is tested.
+            let target = unsafe { slice::from_raw_parts_mut(target.cast::<u32>(), count as usize) };
+            let pairs = first.iter().zip(second);
+            target.iter_mut().zip(pairs).for_each(|(target, (first, second))| *target = second - first);
         };
         // SAFETY: so many elements.
         unsafe {
@@ -458,7 +466,7 @@ mod tests {
             stage(DEVICES, buffers, 4, COUNT, difference);
         }
         let eight = (0..COUNT as u32).map(|n| !(8 * n));
-        let device = DEVICE.lock().expect("no test has failed")[2 * COUNT..].to_vec();
+        let device = DEVICE.lock()[2 * COUNT..].to_vec();
         assert!(device.into_iter().eq(eight));
     }
 

@@ -11,6 +11,7 @@ struct hawser_v5_0_BtlModule;
 struct hawser_v5_0_Descriptor;
 struct hawser_v5_0_Communicator;
 struct hawser_v5_0_Convertor;
+struct hawser_v5_0_OpModule;
 
 // What every component exports first: who it is and how it is opened.
 //
@@ -428,6 +429,71 @@ typedef struct hawser_v5_0_AcceleratorComponent {
     // ends it
     void (*finalize)(struct hawser_v5_0_Accelerator*);
 } hawser_v5_0_AcceleratorComponent;
+
+// Applies an operation to two arrays; the second takes the result.
+typedef void (*hawser_v5_0_Reduce)(const void*,
+                                   void*,
+                                   int*,
+                                   struct hawser_v5_0_Datatype**,
+                                   struct hawser_v5_0_OpModule*);
+
+// Applies an operation to two arrays; the third takes the result.
+typedef void (*hawser_v5_0_ReduceInto)(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       struct hawser_v5_0_Datatype**,
+                                       struct hawser_v5_0_OpModule*);
+
+// An operation.
+//
+// C: `ompi_op_t`.
+typedef struct hawser_v5_0_Op {
+    struct hawser_v5_0_Object _object;
+    uint8_t _pad0[68];
+    // properties
+    uint32_t flags;
+    uint8_t _pad1[8];
+    // into the second array
+    hawser_v5_0_Reduce functions[43];
+    // whose they are
+    struct hawser_v5_0_OpModule *modules[43];
+    // into a third array
+    hawser_v5_0_ReduceInto functions_into[43];
+    // whose they are
+    struct hawser_v5_0_OpModule *modules_into[43];
+} hawser_v5_0_Op;
+
+// What a component can do for an operation, by type of data.
+//
+// C: `ompi_op_base_module_1_0_0_t`.
+typedef struct hawser_v5_0_OpModule {
+    // head of every object
+    struct hawser_v5_0_Object object;
+    // called when the component is chosen for the operation
+    int (*enable)(struct hawser_v5_0_OpModule*, struct hawser_v5_0_Op*);
+    // the operation
+    struct hawser_v5_0_Op *op;
+    // into the second array
+    hawser_v5_0_Reduce functions[43];
+    // into a third array
+    hawser_v5_0_ReduceInto functions_into[43];
+} hawser_v5_0_OpModule;
+
+// A component for operations.
+//
+// C: `ompi_op_base_component_1_0_0_t`.
+typedef struct hawser_v5_0_OpComponent {
+    // the part common to all components
+    struct hawser_v5_0_Component base;
+    // metadata flags
+    uint32_t param_field;
+    uint8_t _pad0[36];
+    // whether it wants to be used at all
+    int (*init)(bool, bool);
+    // offers a module and a priority for an operation
+    struct hawser_v5_0_OpModule *(*query_op)(struct hawser_v5_0_Op*, int*);
+} hawser_v5_0_OpComponent;
 
 // A group of processes.
 //

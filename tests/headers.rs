@@ -49,9 +49,11 @@ fn generate(abi: &str) -> String {
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
     // Structures whose functions name them before they are complete.
     config.after_includes = Some(
-        ["BtlModule", "Descriptor", "Communicator", "Convertor"]
+        ["BtlModule", "Descriptor", "Communicator", "Convertor", "OpModule"]
+            .into_iter()
+            .filter(|name| *name != "OpModule" || config.export.include.iter().any(|known| known == name))
             .map(|name| format!("\nstruct hawser_{abi}_{name};"))
-            .concat(),
+            .collect(),
     );
     config.header = Some(format!(
         "/* Generated from src/host/sys.rs, src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"

@@ -1,5 +1,6 @@
 //! [`Abi`]: what the entry points need to know of one host version.
 
+use std::ffi::c_void;
 use std::sync::atomic::AtomicUsize;
 
 use super::mtl::Comm;
@@ -57,6 +58,10 @@ pub unsafe trait Abi: Copy + Send + Sync + 'static {
     fn has_devices() -> bool;
     /// The device that holds the memory at an address; `None` where libfabric has no name for it.
     fn device(address: *const u8) -> Option<Device>;
+    /// Whether an address is in the memory of a device, which the processor must not touch.
+    fn is_on_device(_address: *const c_void) -> bool {
+        false
+    }
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.

@@ -92,9 +92,29 @@ accelerators! {
     crate::accelerator::Cuda => mca_accelerator_cuda_component,
 }
 
+/// What lets operations take buffers on devices.
+macro_rules! operations {
+    ($($component:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("Operations: `", stringify!($component), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_operations<A: AcceleratorAbi>() {
+            $(A::fill_operations(&$slot);)*
+        }
+    };
+}
+
+operations! {
+    super::op => mca_op_hawser_component,
+}
+
 /// Fills in all structures for a recognised version.
 pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
     fill_accelerators::<A>();
+    fill_operations::<A>();
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
 }

@@ -15,6 +15,7 @@ mod entry;
 mod foreign;
 mod guard;
 mod mtl;
+mod op;
 mod params;
 mod pvars;
 mod services;

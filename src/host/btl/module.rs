@@ -25,6 +25,7 @@ pub(super) mod code {
     pub(crate) const SUCCESS: c_int = 0;
     pub(crate) const ERROR: c_int = -1;
     pub(crate) const OUT_OF_RESOURCE: c_int = -2;
+    pub(crate) const NOT_SUPPORTED: c_int = -8;
     pub(crate) const UNREACH: c_int = -12;
 }
 

@@ -1,6 +1,7 @@
 //! Registered memory, and the PUTs and GETs that use it.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use super::entry::Entry;
 use super::module::{self, code, endpoint, status};
@@ -189,6 +190,10 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     context: *mut c_void,
     data: *mut c_void,
 ) -> c_int {
+    if A::is_on_device(local) {
+        // The host then has the message sent in fragments, which it copies to and from the device itself.
+        return code::NOT_SUPPORTED;
+    }
     let operation = Operation { endpoint, local, handle, callback, context, data };
     // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, with a handle of the
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
@@ -228,6 +233,10 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     size: usize,
     flags: u32,
 ) -> *mut BtlRegistration {
+    if A::is_on_device(base) {
+        // What peers write here, the processor writes.
+        return ptr::null_mut();
+    }
     // SAFETY: the contract of `btl_register_mem`: through the module's own table, with memory that the host
     // keeps until `deregister_mem`.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };

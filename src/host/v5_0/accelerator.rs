@@ -3,8 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use super::Own;
+use crate::error::{Error, Result};
 use crate::fabric::{Device, Interface};
-use crate::host::sys::Component;
+use crate::host::btl::sys::BtlModule;
+use crate::host::symbols::Loaded;
+use crate::host::sys::{Class, Component};
 
 /// What the component that the host has selected is called.
 fn with_selected<R>(look: impl FnOnce(&[u8]) -> R) -> R {
@@ -45,4 +48,52 @@ fn number_of(address: *const c_void) -> Option<i32> {
         }
     }
     (number >= 0).then_some(number)
+}
+
+/// The class of modules for operations, for which there is none.
+pub(in crate::host) fn op_class() -> *mut Class {
+    Own::host().op_class
+}
+
+/// Whether an address is on a device.
+#[inline]
+pub(in crate::host) fn is_on_device(address: *const c_void) -> bool {
+    let Some(check) = Own::host().accelerator.get().check_addr else { return false };
+    let mut number: c_int = -1;
+    let mut flags = 0_u64;
+    // SAFETY: takes any address; the callee writes both numbers.
+    unsafe { check(address, &raw mut number, &raw mut flags) > 0 }
+}
+
+/// Copies, between whatever places.
+///
+/// # Safety
+/// As many bytes may be read and written there, by the device or the processor; the ranges do not overlap.
+pub(in crate::host) unsafe fn copy(to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
+    /// `MCA_ACCELERATOR_TRANSFER_UNSPEC`
+    const ANY: c_int = 0;
+    let copy = Own::host().accelerator.get().mem_copy.ok_or(Error::Unsupported)?;
+    // SAFETY: as the caller says.
+    let code = unsafe { copy(-1, -1, to, from, len, ANY) };
+    if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
+}
+
+/// Has messages of a process to itself be sent, and not put or got.
+///
+/// HOST: what 5.0.7's own transport for these puts and gets, it copies with the processor, wherever the memory is: a
+/// message from the host's memory to a device's ends the process (`btl_self.c`). What is sent, the matching layer
+/// copies, which knows better, once and no slower. Who calls us is that layer, before it reads these flags.
+pub(in crate::host) fn send_to_self() {
+    /// `MCA_BTL_FLAGS_PUT`, `MCA_BTL_FLAGS_GET`
+    const TRANSFERS: u32 = 0x2 | 0x4;
+    let Some(library) = Loaded::find(c"libopen-pal.so.80") else { return };
+    // A host that has it as a component of its own keeps it as it is.
+    let Ok(module) = library.symbol(c"mca_btl_self") else { return };
+    let module = module.cast::<BtlModule>().as_ptr();
+    // SAFETY: the host's module, which stays; it is set up, and nobody else writes it.
+    let flags = unsafe { &raw mut (*module).flags };
+    // SAFETY: a number in it.
+    let before = unsafe { flags.read() };
+    // SAFETY: the same.
+    unsafe { flags.write(before & !TRANSFERS) };
 }

@@ -1,6 +1,6 @@
 //! Open MPI 5.0.
 
-mod accelerator;
+pub(super) mod accelerator;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -16,6 +16,7 @@ use super::btl::{BtlAbi, NOBODY, Receive50};
 use super::construct::{Slot, Version};
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
+use super::op;
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
 use super::sys::{Class, Component, MtlModule, ProcessName};
@@ -39,6 +40,7 @@ symbols! {
         class_initialize: unsafe extern "C" fn(*mut Class) = c"opal_class_initialize",
         stream_class: *mut Class = c"opal_accelerator_stream_t_class",
         event_class: *mut Class = c"opal_accelerator_event_t_class",
+        op_class: *mut Class = c"ompi_op_base_module_t_class",
         accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
         cuda: Variable<u8> = c"opal_built_with_cuda_support",
         accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
@@ -174,6 +176,10 @@ unsafe impl Abi for V5_0 {
         accelerator::device_of(address)
     }
 
+    fn is_on_device(address: *const c_void) -> bool {
+        accelerator::is_on_device(address)
+    }
+
     fn places_thin_sends() -> bool {
         false
     }
@@ -251,6 +257,10 @@ impl Version for V5_0 {
 impl AcceleratorAbi for V5_0 {
     fn fill<T: Accelerator>(slot: &Slot) {
         slot.fill(devices::component::<Self, T>());
+    }
+
+    fn fill_operations(slot: &Slot) {
+        slot.fill(op::component::<Self>());
     }
 
     fn classes() -> devices::Classes {

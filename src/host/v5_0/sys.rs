@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
-use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, Object, ProcessName};
+use crate::host::sys::{Component, ConvertorHead, Datatype, GroupHead, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -150,6 +150,86 @@ impl AcceleratorComponent {
     /// Nothing filled in.
     pub(in crate::host) const EMPTY: Self =
         Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, finalize: None };
+}
+
+/// Applies an operation to two arrays; the second takes the result.
+pub type Reduce =
+    Option<unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut Datatype, *mut OpModule)>;
+/// Applies an operation to two arrays; the third takes the result.
+pub type ReduceInto = Option<
+    unsafe extern "C" fn(
+        *const c_void,
+        *const c_void,
+        *mut c_void,
+        *mut c_int,
+        *mut *mut Datatype,
+        *mut OpModule,
+    ),
+>;
+
+/// What a component can do for an operation, by type of data.
+///
+/// C: `ompi_op_base_module_1_0_0_t`.
+#[repr(C)]
+pub struct OpModule {
+    /// head of every object
+    pub object: Object,
+    /// called when the component is chosen for the operation
+    pub enable: Option<unsafe extern "C" fn(*mut OpModule, *mut Op) -> c_int>,
+    /// the operation
+    pub op: *mut Op,
+    /// into the second array
+    pub functions: [Reduce; 43],
+    /// into a third array
+    pub functions_into: [ReduceInto; 43],
+}
+
+const _: () = assert!(size_of::<OpModule>() == 720);
+
+/// An operation.
+///
+/// C: `ompi_op_t`.
+#[repr(C)]
+pub struct Op {
+    _object: Object,
+    _pad0: [u8; 68],
+    /// properties
+    pub flags: u32,
+    _pad1: [u8; 8],
+    /// into the second array
+    pub functions: [Reduce; 43],
+    /// whose they are
+    pub modules: [*mut OpModule; 43],
+    /// into a third array
+    pub functions_into: [ReduceInto; 43],
+    /// whose they are
+    pub modules_into: [*mut OpModule; 43],
+}
+
+const _: () = assert!(size_of::<Op>() == 1472);
+
+/// A component for operations.
+///
+/// C: `ompi_op_base_component_1_0_0_t`.
+#[repr(C)]
+pub struct OpComponent {
+    /// the part common to all components
+    pub base: Component,
+    /// metadata flags
+    pub param_field: u32,
+    _pad0: [u8; 36],
+    /// whether it wants to be used at all
+    pub init: Option<unsafe extern "C" fn(bool, bool) -> c_int>,
+    /// offers a module and a priority for an operation
+    pub query_op: Option<unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule>,
+}
+
+const _: () = assert!(size_of::<OpComponent>() == 280);
+
+impl OpComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, query_op: None };
 }
 
 /// Packs and unpacks one (buffer, count, datatype).

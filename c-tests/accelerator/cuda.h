@@ -28,7 +28,7 @@ static int (*cu_synchronize)(void);
 
 #define CUDA(call) CHECK_EQ(call, 0)
 
-static void *cuda_symbol(void *library, const char *name)
+static inline void *cuda_symbol(void *library, const char *name)
 {
     void *symbol = dlsym(library, name);
     if (symbol == NULL) {
@@ -42,7 +42,7 @@ enum { CUDA_DEVICES = 2 };
 static void *cuda_context[CUDA_DEVICES];
 
 /* Loads the driver, and makes the primary context of device 0 current. */
-static void cuda_begin(void)
+static inline void cuda_begin(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library == NULL) {
@@ -79,7 +79,7 @@ static void cuda_begin(void)
 }
 
 /* The context that the program uses is still the one it made current; then all is given back. */
-static void cuda_end(void)
+static inline void cuda_end(void)
 {
     void *context = NULL;
     CUDA(cu_current(&context));
@@ -94,7 +94,7 @@ static void cuda_end(void)
 enum kind { HEAP, MAPPED, PINNED, FIRST, SECOND, MANAGED, POOL, KINDS };
 static const char *const kind_names[KINDS] = {"heap", "mapped", "pinned", "device", "other device", "managed", "pool"};
 
-static bool on_device(enum kind kind) { return kind >= FIRST; }
+static inline bool on_device(enum kind kind) { return kind >= FIRST; }
 
 /* A buffer of any kind, with room around what is used. */
 struct buffer {
@@ -103,7 +103,7 @@ struct buffer {
     char *start;
 };
 
-static struct buffer buffer_new(enum kind kind, size_t len)
+static inline struct buffer buffer_new(enum kind kind, size_t len)
 {
     struct buffer buffer = {kind, len, NULL};
     address start = 0;
@@ -137,7 +137,7 @@ static struct buffer buffer_new(enum kind kind, size_t len)
     return buffer;
 }
 
-static void buffer_free(struct buffer *buffer)
+static inline void buffer_free(struct buffer *buffer)
 {
     address start = (address)(uintptr_t)buffer->start;
     void *context = NULL;
@@ -160,7 +160,7 @@ static void buffer_free(struct buffer *buffer)
 }
 
 /* Copies between a buffer and plain memory. */
-static void buffer_write(struct buffer *buffer, size_t at, const void *from, size_t len)
+static inline void buffer_write(struct buffer *buffer, size_t at, const void *from, size_t len)
 {
     if (!on_device(buffer->kind)) {
         memcpy(buffer->start + at, from, len);
@@ -171,7 +171,7 @@ static void buffer_write(struct buffer *buffer, size_t at, const void *from, siz
     CUDA(cu_synchronize());
 }
 
-static void buffer_read(const struct buffer *buffer, size_t at, void *to, size_t len)
+static inline void buffer_read(const struct buffer *buffer, size_t at, void *to, size_t len)
 {
     if (on_device(buffer->kind))
         CUDA(cu_copy((address)(uintptr_t)to, (address)(uintptr_t)(buffer->start + at), len));
@@ -180,7 +180,7 @@ static void buffer_read(const struct buffer *buffer, size_t at, void *to, size_t
 }
 
 /* Plain memory that all copies go through. */
-static unsigned char *plain(size_t len)
+static inline unsigned char *plain(size_t len)
 {
     static unsigned char *memory;
     static size_t room;
@@ -192,7 +192,7 @@ static unsigned char *plain(size_t len)
     return memory;
 }
 
-static void buffer_fill(struct buffer *buffer, size_t at, size_t len, unsigned seed)
+static inline void buffer_fill(struct buffer *buffer, size_t at, size_t len, unsigned seed)
 {
     unsigned char *memory = plain(len);
     fill(memory, len, seed);
@@ -200,7 +200,7 @@ static void buffer_fill(struct buffer *buffer, size_t at, size_t len, unsigned s
 }
 
 /* Whether what lies there is so much of a pattern. */
-static bool buffer_holds(const struct buffer *buffer, size_t at, size_t len, unsigned seed)
+static inline bool buffer_holds(const struct buffer *buffer, size_t at, size_t len, unsigned seed)
 {
     unsigned char *memory = plain(len);
     buffer_read(buffer, at, memory, len);

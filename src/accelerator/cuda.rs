@@ -167,13 +167,11 @@ impl Accelerator for Cuda {
         &ALL
     }
 
-    /// The driver is not initialised for the question: programs that never use CUDA shall not pay for it. One
-    /// that is not loaded yet may be later, where the machine has NVIDIA's kernel driver.
+    /// The driver is not loaded or initialised for the question: programs that never use CUDA shall not pay for it.
+    /// The program may do so later, where the machine has NVIDIA's kernel driver.
     fn is_there(&self, named: bool) -> bool {
-        match (self.driver)() {
-            Some(driver) => driver.has_device().unwrap_or(true),
-            None => named || NODES.iter().any(|node| Path::new(node).exists()),
-        }
+        let known = (self.driver)().and_then(Driver::has_device);
+        known.unwrap_or_else(|| named || NODES.iter().any(|node| Path::new(node).exists()))
     }
 
     #[inline]
@@ -345,7 +343,7 @@ mod tests {
     fn the_question_whether_there_are_devices_begins_nothing() {
         let cuda = cuda();
         fake::initialized(false);
-        assert!(cuda.is_there(false), "the program may begin to use it");
+        assert!(cuda.is_there(true), "the program may begin to use it, and is said to");
         fake::initialized(true);
         assert!(cuda.is_there(false));
         fake::fail("cuDeviceGetCount", 100);

@@ -11,6 +11,7 @@ use super::{NAME, NOT_AVAILABLE, SUCCESS, Table, object};
 use crate::accelerator::{Accelerator, Allocation, Error, Place, Result, Transfer};
 use crate::host::foreign;
 use crate::host::guard::guard;
+use crate::host::v5_0::accelerator::send_to_self;
 use crate::host::v5_0::sys::{Accelerator as Module, AcceleratorObject, PciAttributes};
 
 /// `OPAL_ERROR`
@@ -110,8 +111,11 @@ unsafe extern "C" fn create_stream<T: Accelerator>(
     _device: c_int,
     stream: *mut *mut AcceleratorObject,
 ) -> c_int {
-    // SAFETY: as the caller says.
-    guard(NAME, "create_stream", || unsafe { hand_over(stream, object::stream::<T>) })
+    guard(NAME, "create_stream", || {
+        send_to_self();
+        // SAFETY: as the caller says.
+        unsafe { hand_over(stream, object::stream::<T>) }
+    })
 }
 
 unsafe extern "C" fn create_event<T: Accelerator>(

@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use super::Own;
 use crate::fabric::{Device, Interface};
+use crate::host::btl::sys::BtlModule;
+use crate::host::symbols::Loaded;
 use crate::host::sys::Component;
 
 /// What the component that the host has selected is called.
@@ -77,4 +79,24 @@ fn number_of(address: *const c_void) -> Option<i32> {
         }
     }
     (number >= 0).then_some(number)
+}
+
+/// Has messages of a process to itself be sent, and not put or got.
+///
+/// HOST: what 5.0.7's own transport for these puts and gets, it copies with the processor, wherever the memory is: a
+/// message from the host's memory to a device's ends the process (`btl_self.c`). What is sent, the matching layer
+/// copies, which knows better, once and no slower. Who calls us is that layer, before it reads these flags.
+pub(in crate::host) fn send_to_self() {
+    /// `MCA_BTL_FLAGS_PUT`, `MCA_BTL_FLAGS_GET`
+    const TRANSFERS: u32 = 0x2 | 0x4;
+    let Some(library) = Loaded::find(c"libopen-pal.so.80") else { return };
+    // A host that has it as a component of its own keeps it as it is.
+    let Ok(module) = library.symbol(c"mca_btl_self") else { return };
+    let module = module.cast::<BtlModule>().as_ptr();
+    // SAFETY: the host's module, which stays; it is set up, and nobody else writes it.
+    let flags = unsafe { &raw mut (*module).flags };
+    // SAFETY: a number in it.
+    let before = unsafe { flags.read() };
+    // SAFETY: the same.
+    unsafe { flags.write(before & !TRANSFERS) };
 }

@@ -1,6 +1,6 @@
 //! Open MPI 5.0.
 
-mod accelerator;
+pub(super) mod accelerator;
 pub(super) mod reduction;
 pub mod sys;
 

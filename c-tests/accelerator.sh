@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Buffers in the memory of CUDA devices, in a real mpirun of an Open MPI that was built without CUDA: hawser's
+# accelerator component beside the software stand-in for the driver (c-tests/cuda), which ends the process when the
+# processor touches a device's memory, and whose ledger tells what was not given back.
+#
+#     c-tests/accelerator.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, whose Open MPI 4.1 knows no accelerators; debian13 the chroot that
+# tests/hosts/debian13.sh keeps. Needs target/mca (`make stage`). With words, only the runs whose line holds all of
+# them. Logs lie in target/c-tests/HOST/accelerator; that of a failed run is shown. The last line is
+# `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+. c-tests/cuda/build.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+shift
+words=("$@")
+[ "$host" = debian13 ] || { echo "$host: Open MPI 4.1 has no accelerator framework"; sum; exit; }
+work=target/c-tests/$host/accelerator
+log=$work/log
+rm -rf "$work"
+mkdir -p "$work/ledgers" || exit 2
+unset "${!HAWSER_CUDA_@}" CUDA_VISIBLE_DEVICES
+
+[ -e target/mca/libhawser.so ] || give_up "target/mca is staged"
+cuda_library "$work" || give_up "the stand-in compiles"
+for source in c-tests/accelerator/*.c; do
+    name=$(basename "$source" .c)
+    "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror "$source" -o "$work/$name" -ldl >"$log" 2>&1 || give_up "$name.c compiles"
+done
+
+# job RANKS OPTION… -- PROGRAM ARGUMENT…: a job with the stand-in; fills `log` and `status`.
+job() {
+    local ranks=$1 options=()
+    shift
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    rm -f "$work/ledgers/"*
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" \
+        --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" -x "LD_LIBRARY_PATH=$root/$work" \
+        -x "HAWSER_CUDA_LEDGER=$root/$work/ledgers/rank" "${options[@]}" "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] || grep -qx "PASS $1" "$log" || status="no PASS"
+}
+
+# run LINE RANKS OPTION… -- PROGRAM ARGUMENT…: it passes, and nothing is left in the driver.
+run() {
+    local line=$1 begin=$SECONDS
+    shift
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    job "$@"
+    if [ "$status" = 0 ]; then cuda_ledger "$work/ledgers/rank" "$1" >>"$log" 2>&1 || status=ledger; fi
+    check "$line ($((SECONDS - begin)) s)" "$status"
+}
+
+cuda=(--mca accelerator cuda)
+ob1=("${cuda[@]}" --mca pml ob1)
+sm=("${ob1[@]}" --mca btl "sm,self")
+tcp=("${ob1[@]}" --mca btl "tcp,self" --mca btl_tcp_if_include lo)
+usnic=("${ob1[@]}" --mca btl "usnic,self" --mca btl_usnic_if_include lo)
+mtl=("${cuda[@]}" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include tcp)
+
+long=1048576
+! whole || long=4194304
+run "messages, sm, CUDA begun after MPI" 2 "${sm[@]}" -- messages late 4194304
+run "messages, sm, CUDA begun before MPI" 2 "${ob1[@]}" --mca btl "sm,self" -- messages early 65537
+run "messages, sm, work takes time" 2 "${sm[@]}" -x HAWSER_CUDA_DELAY=200 -- messages late 65537
+run "messages, tcp" 2 "${tcp[@]}" -- messages late "$long"
+run "messages, usnic" 2 "${usnic[@]}" -- messages late "$long"
+run "messages, MTL" 2 "${mtl[@]}" -- messages late "$long"
+run "collectives and datatypes, sm" 3 "${sm[@]}" -- collectives 300000
+run "collectives and datatypes, tcp" 2 "${tcp[@]}" -- collectives 5000
+run "collectives and datatypes, usnic" 2 "${usnic[@]}" -- collectives 5000
+run "collectives and datatypes, MTL" 2 "${mtl[@]}" -- collectives 5000
+run "reductions, sm" 3 "${sm[@]}" -- reductions 5000
+run "long reductions, sm" 2 "${sm[@]}" -- reductions 150000
+run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
+run "reductions, MTL" 2 "${mtl[@]}" -- reductions 5000
+# Windows on devices and buffers there are not for the host's one-sided communication (hawser-accelerator(7), LIMITS).
+run "windows of host memory beside devices, sm" 2 "${sm[@]}" -- windows hmp hmp
+run "windows of host memory beside devices, usnic" 2 "${usnic[@]}" -- windows hp hm
+
+# What is chosen. `support` says what MPIX_Query_cuda_support does.
+# chosen LINE WANTED RANKS OPTION… -- ARGUMENT…
+chosen() {
+    local line=$1 answer=$2
+    shift 2
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    job "$@"
+    [ "$status" != 0 ] || grep -qx "support $answer" "$log" || status="another answer"
+    check "$line" "$status"
+}
+chosen "no driver in the process, and none in the machine: not used" 0 1 -- support
+line="and nothing is said of it"
+if wanted "$line"; then
+    log=$work/quiet.log
+    job 1 -- support
+    ! grep -iv '^support\|^PASS' "$log" | grep -i 'hawser\|cuda\|accelerator'
+    check "$line" $?
+fi
+chosen "the program has initialised the driver: used" 1 1 -- support initialised
+chosen "there is no device: not used" 0 1 -x HAWSER_CUDA_DEVICES=0 -- support initialised
+chosen "named: used" 1 1 --mca accelerator cuda -- support
+chosen "the user does not want it" 0 1 --mca accelerator null -- support initialised
+
+sum

@@ -29,7 +29,7 @@ ways_of() {
     [ "$host" = debian13 ] || return 0
     ways=(plain)
     case $1 in
-    memory-copies-arrive | stream-the-legacy-stream | stream-several-threads | ipc-memory-is-shared | ipc-events-cross-processes | \
+    memory-copies-arrive | stream-the-legacy-stream | stream-several-threads | ipc-memory-is-shared | between-events-cross-processes | \
         vmm-memory-is-mapped | vmm-memory-in-order-of-a-stream) ways+=(valgrind) ;;
     *) ! whole || ways+=(valgrind) ;;
     esac
@@ -72,10 +72,10 @@ case_of() {
 }
 
 # The cases of a program that need no variable, and leave nothing.
-for program in memory context stream ipc vmm; do
+for program in memory context stream ipc between vmm; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
-        vmm-leaves-everything | ipc-a-child-leaves-it-open) ;; # below
+        vmm-leaves-everything | between-a-child-leaves-it-open) ;; # below
         context-no-device) case_of "$program" "$name" 0 HAWSER_CUDA_DEVICES=0 ;;
         context-names-lead-to-functions) case_of "$program" "$name" 0 ;;
         context-peers) case_of "$program" "$name" 1 HAWSER_CUDA_DEVICES=3 "HAWSER_CUDA_PEERS=0-1,1>2" ;;
@@ -88,8 +88,8 @@ for program in memory context stream ipc vmm; do
         ipc-a-dead-owner) case_of "$program" "$name" 1 ;;
         ipc-others-may-not) case_of "$program" "$name" 2 HAWSER_CUDA_PEERS=none ;;
         ipc-instances-have-none) case_of "$program" "$name" 1 HAWSER_CUDA_MIG=1 ;;
-        ipc-events-cross-processes) case_of "$program" "$name" 3 ;;
-        ipc-*) case_of "$program" "$name" 2 ;;
+        between-events-cross-processes) case_of "$program" "$name" 3 ;;
+        ipc-* | between-*) case_of "$program" "$name" 2 ;;
         vmm-access-needs-a-way) case_of "$program" "$name" 1 HAWSER_CUDA_PEERS=none ;;
         vmm-*-exported) case_of "$program" "$name" 2 ;;
         *) case_of "$program" "$name" 1 ;;
@@ -119,7 +119,7 @@ if wanted "$line"; then
 fi
 line="the ledger names what a process has left open of another's"
 if wanted "$line"; then
-    left ipc a-child-leaves-it-open 2 primary-contexts memory-opened events-opened
+    left between a-child-leaves-it-open 2 primary-contexts memory-opened events-opened
     check "$line" $?
 fi
 

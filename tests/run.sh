@@ -93,7 +93,8 @@ net_each net-reports c-tests/net-reports.sh
 each provider c-tests/provider.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
-each cuda c-tests/cuda.sh
+step cuda-debian12 - c-tests/cuda.sh debian12
+case $hosts in *debian13*) step cuda-debian13 second-host c-tests/cuda.sh debian13 ;; esac
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step exports - c-tests/export.sh

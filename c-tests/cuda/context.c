@@ -289,7 +289,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags)
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (peer == NULL || !peer->alive || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
     if (peer->device == context->device) return CUDA_ERROR_INVALID_DEVICE;
-    if (!device_reaches(device_physical(context->device), device_physical(peer->device))) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (!device_reaches(device_physical(context->device), device_physical(peer->device)))
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     for (unsigned i = 0; i < context->peer_count; i++)
         if (context->peers[i] == peer) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     if (context->peer_count == MAX_DEVICES) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -45,7 +45,8 @@ static bool check(CUdeviceptr address, size_t size, bool write, enum side side, 
     for (size_t done = 0; done < size; done += span.size) {
         if (!span_at(address + done, size - done, write, device, &span)) return false;
         if (done == 0) *first = span;
-        else if (span.range == NULL || span.range->kind != RANGE_MAPPED || first->range->kind != RANGE_MAPPED) return false;
+        else if (span.range == NULL || span.range->kind != RANGE_MAPPED || first->range->kind != RANGE_MAPPED)
+            return false;
     }
     if (side == HOST) return on_host(first->range) || first->range->kind == RANGE_MANAGED;
     if (side == DEVICE) return first->range != NULL;
@@ -54,7 +55,8 @@ static bool check(CUdeviceptr address, size_t size, bool write, enum side side, 
 
 static bool pageable(const struct span *span) { return span->range == NULL; }
 
-static CUresult copy(struct context *context, CUstream handle, bool async, CUdeviceptr to, CUdeviceptr from, size_t size, enum side to_side, enum side from_side)
+static CUresult copy(struct context *context, CUstream handle, bool async, CUdeviceptr to, CUdeviceptr from,
+    size_t size, enum side to_side, enum side from_side)
 {
     CUresult error;
     struct stream *stream = stream_of(context, handle, &error);
@@ -62,7 +64,8 @@ static CUresult copy(struct context *context, CUstream handle, bool async, CUdev
     if (size == 0) return CUDA_SUCCESS;
     struct span target, source;
     CUdevice device = stream->context->device;
-    if (!check(to, size, true, to_side, device, &target) || !check(from, size, false, from_side, device, &source)) return CUDA_ERROR_INVALID_VALUE;
+    if (!check(to, size, true, to_side, device, &target) || !check(from, size, false, from_side, device, &source))
+        return CUDA_ERROR_INVALID_VALUE;
     bool to_host = on_host(target.range), from_host = on_host(source.range), wait;
     char *staged = NULL;
     if (to_host && from_host) wait = true;
@@ -87,7 +90,8 @@ static CUresult copy(struct context *context, CUstream handle, bool async, CUdev
     return wait ? queue_wait(stream) : CUDA_SUCCESS;
 }
 
-static CUresult set(struct context *context, CUstream handle, bool async, CUdeviceptr to, unsigned value, unsigned width, size_t count)
+static CUresult set(struct context *context, CUstream handle, bool async, CUdeviceptr to, unsigned value,
+    unsigned width, size_t count)
 {
     CUresult error;
     struct stream *stream = stream_of(context, handle, &error);
@@ -95,11 +99,13 @@ static CUresult set(struct context *context, CUstream handle, bool async, CUdevi
     if (count == 0) return CUDA_SUCCESS;
     struct span target;
     CUdevice device = stream->context->device;
-    if (count > SIZE_MAX / width || to % width != 0 || !check(to, count * width, true, DEVICE, device, &target)) return CUDA_ERROR_INVALID_VALUE;
+    if (count > SIZE_MAX / width || to % width != 0 || !check(to, count * width, true, DEVICE, device, &target))
+        return CUDA_ERROR_INVALID_VALUE;
     bool wait = !async && (on_host(target.range) || target.range->sync_memops);
     for (size_t done = 0, size = count * width; done < size; done += target.size) {
         span_at(to + done, size - done, true, device, &target);
-        queue_submit(stream, &(struct work){.kind = WORK_SET, .to = target.bytes, .size = target.size, .value = value, .width = width, .prompt = done > 0});
+        queue_submit(stream, &(struct work){.kind = WORK_SET, .to = target.bytes, .size = target.size, .value = value,
+            .width = width, .prompt = done > 0});
     }
     return wait ? queue_wait(stream) : CUDA_SUCCESS;
 }
@@ -159,7 +165,8 @@ CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CU
     return copy(context, NULL, false, to, from, size, DEVICE, DEVICE);
 }
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size, CUstream stream)
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+    size_t size, CUstream stream)
 {
     ENTER(NEEDS_CONTEXT);
     if (context_of(to_context) == NULL || context_of(from_context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;

@@ -30,7 +30,10 @@ static int by_uuid(const char *word)
         CUuuid uuid = uuid_of(number, mig);
         char text[64] = "";
         char *at = text + sprintf(text, "%s", mig ? "MIG-" : "GPU-");
-        for (int i = 0; i < 16; i++) at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid.bytes[i]);
+        for (int i = 0; i < 16; i++) {
+            bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+            at += sprintf(at, "%s%02x", dash ? "-" : "", uuid.bytes[i]);
+        }
         if (strlen(word) < 5 || strncasecmp(text, word, strlen(word)) != 0) continue;
         if (found >= 0) return -1;
         found = number;
@@ -69,7 +72,8 @@ static void read_peers(const char *list)
     for (char *word; copy != NULL && (word = strsep(&rest, ",")) != NULL;) {
         unsigned a, b;
         char sign;
-        if (sscanf(word, "%u%c%u", &a, &sign, &b) != 3 || a >= MAX_DEVICES || b >= MAX_DEVICES || (sign != '-' && sign != '>')) {
+        if (sscanf(word, "%u%c%u", &a, &sign, &b) != 3 || a >= MAX_DEVICES || b >= MAX_DEVICES ||
+            (sign != '-' && sign != '>')) {
             fprintf(stderr, "HAWSER_CUDA_PEERS: `%s` is not A-B or A>B\n", word);
             abort();
         }
@@ -94,7 +98,12 @@ void device_read(void)
 bool device_valid(CUdevice device) { return device >= 0 && device < device_count; }
 int device_physical(CUdevice device) { return physical[device]; }
 bool device_mig(void) { return mig; }
-bool device_reaches(int from, int to) { return from >= 0 && from < physical_count && to >= 0 && to < physical_count && reaches[from][to]; }
+
+bool device_reaches(int from, int to)
+{
+    return from >= 0 && from < physical_count && to >= 0 && to < physical_count && reaches[from][to];
+}
+
 size_t device_total(void) { return (size_t)setting("HAWSER_CUDA_MEMORY", 8192) << 20; }
 
 CUresult cuDeviceGetCount(int *count)
@@ -199,7 +208,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text)
 {
     ENTER(NEEDS_INIT);
     unsigned domain, bus, slot;
-    if (device == NULL || text == NULL || sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CUDA_ERROR_INVALID_VALUE;
+    if (device == NULL || text == NULL || sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3)
+        return CUDA_ERROR_INVALID_VALUE;
     for (int i = 0; i < device_count; i++) {
         if (domain != 0 || slot != 0 || (int)bus != 0x10 + (mig ? 0 : physical[i])) continue;
         *device = i;

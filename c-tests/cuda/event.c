@@ -145,7 +145,10 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
     return CUDA_SUCCESS;
 }
 
-static bool complete(const struct signal *signal, uint64_t target) { return atomic_load(&signal->progress->completed) >= target; }
+static bool complete(const struct signal *signal, uint64_t target)
+{
+    return atomic_load(&signal->progress->completed) >= target;
+}
 
 CUresult cuEventQuery(CUevent handle)
 {
@@ -153,7 +156,8 @@ CUresult cuEventQuery(CUevent handle)
     struct event *event = event_of(handle);
     if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
     if (event->context->error != CUDA_SUCCESS) return event->context->error;
-    return complete(event->signal, atomic_load(&event->signal->progress->recorded)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    uint64_t target = atomic_load(&event->signal->progress->recorded);
+    return complete(event->signal, target) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle)
@@ -175,11 +179,14 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
     ENTER(NEEDS_INIT);
     struct event *first = event_of(start), *last = event_of(end);
     if (milliseconds == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (first == NULL || last == NULL || ((first->flags | last->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (first == NULL || last == NULL || ((first->flags | last->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+        return CUDA_ERROR_INVALID_HANDLE;
     if (first->context->device != last->context->device) return CUDA_ERROR_INVALID_HANDLE;
-    uint64_t from = atomic_load(&first->signal->progress->recorded), to = atomic_load(&last->signal->progress->recorded);
+    uint64_t from = atomic_load(&first->signal->progress->recorded),
+        to = atomic_load(&last->signal->progress->recorded);
     if (from == 0 || to == 0) return CUDA_ERROR_INVALID_HANDLE; /* never recorded */
     if (!complete(first->signal, from) || !complete(last->signal, to)) return CUDA_ERROR_NOT_READY;
-    *milliseconds = (float)(double)(int64_t)(atomic_load(&last->signal->progress->when) - atomic_load(&first->signal->progress->when)) / 1e6f;
+    uint64_t begun = atomic_load(&first->signal->progress->when), ended = atomic_load(&last->signal->progress->when);
+    *milliseconds = (float)(int64_t)(ended - begun) / 1e6f;
     return CUDA_SUCCESS;
 }

@@ -41,7 +41,8 @@ static void read_rules(void)
 static bool same(const char *name, const char *wanted)
 {
     size_t length = strlen(wanted);
-    return strncmp(name, wanted, length) == 0 && (name[length] == 0 || (strncmp(name + length, "_v", 2) == 0 && strlen(name + length) == 3));
+    if (strncmp(name, wanted, length) != 0) return false;
+    return name[length] == 0 || (strncmp(name + length, "_v", 2) == 0 && strlen(name + length) == 3);
 }
 
 /* The error that this call shall return, which is its `count`th. */
@@ -49,6 +50,7 @@ CUresult fault_for(struct call *call)
 {
     if (!rules_read) read_rules();
     for (size_t i = 0; i < rule_count; i++)
-        if (call->count >= rules[i].from && call->count <= rules[i].to && same(call->name, rules[i].name)) return (CUresult)rules[i].error;
+        if (call->count >= rules[i].from && call->count <= rules[i].to && same(call->name, rules[i].name))
+            return (CUresult)rules[i].error;
     return CUDA_SUCCESS;
 }

@@ -11,7 +11,8 @@ static size_t slot_count;
 static struct slot *slot_of(enum handle_kind kind, uintptr_t handle)
 {
     size_t index = handle >> 4 & 0xffffff;
-    if (index >= slot_count || (handle & 15) != 0 || (handle >> 28 & 15) != kind || slots[index].kind != kind) return NULL;
+    if (index >= slot_count || (handle & 15) != 0 || (handle >> 28 & 15) != kind || slots[index].kind != kind)
+        return NULL;
     return &slots[index];
 }
 

@@ -24,7 +24,8 @@ _Static_assert(sizeof(struct wire) == sizeof(CUipcMemHandle), "a handle is fille
 static uint64_t check_of(const struct wire *wire)
 {
     uint64_t sum = 0xcbf29ce484222325ULL;
-    for (size_t i = 0; i < offsetof(struct wire, check); i++) sum = (sum ^ ((const unsigned char *)wire)[i]) * 0x100000001b3ULL;
+    const unsigned char *bytes = (const unsigned char *)wire;
+    for (size_t i = 0; i < offsetof(struct wire, check); i++) sum = (sum ^ bytes[i]) * 0x100000001b3ULL;
     return sum;
 }
 
@@ -49,10 +50,11 @@ static int space(void)
     return text != NULL && strcmp(text, "rank") == 0 ? job_rank() + 1 : (int)setting("HAWSER_CUDA_NAMESPACE", 0);
 }
 
-static void write_handle(void *handle, uint64_t magic, int fd, CUdeviceptr base, size_t size, uint64_t generation, int device)
+static void write_handle(void *handle, uint64_t magic, int fd, CUdeviceptr base, size_t size, uint64_t generation,
+    int device)
 {
-    struct wire wire = {.magic = magic, .pid = getpid(), .fd = fd, .started = started(getpid()), .base = base, .size = size,
-        .generation = generation, .device = device, .space = space()};
+    struct wire wire = {.magic = magic, .pid = getpid(), .fd = fd, .started = started(getpid()), .base = base,
+        .size = size, .generation = generation, .device = device, .space = space()};
     wire.check = check_of(&wire);
     memcpy(handle, &wire, sizeof wire);
 }
@@ -84,7 +86,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     if (device_mig()) return CUDA_ERROR_NOT_SUPPORTED;
     if (handle == NULL || range == NULL || range->kind != RANGE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     range->memory->shared = true;
-    write_handle(handle, MEMORY_MAGIC, range->memory->fd, range->base, range->size, range->memory->header->generation, range->memory->header->device);
+    write_handle(handle, MEMORY_MAGIC, range->memory->fd, range->base, range->size, range->memory->header->generation,
+        range->memory->header->device);
     return CUDA_SUCCESS;
 }
 
@@ -97,9 +100,11 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     if (error != CUDA_SUCCESS) return error;
     for (size_t i = 0; i < range_count(); i++) {
         struct range *range = range_number(i);
-        if (range->kind != RANGE_OPENED || range->generation != wire.generation || range->device != context->device) continue;
+        if (range->kind != RANGE_OPENED || range->generation != wire.generation || range->device != context->device)
+            continue;
         /* One context of a process has it; and some drivers refuse to open it again even there. */
-        if (range->context != context || setting("HAWSER_CUDA_ALREADY_MAPPED", 0) != 0) return CUDA_ERROR_ALREADY_MAPPED;
+        if (range->context != context || setting("HAWSER_CUDA_ALREADY_MAPPED", 0) != 0)
+            return CUDA_ERROR_ALREADY_MAPPED;
         range->opened++;
         ledger_add(MEMORY_OPENED);
         *address = range->base;

@@ -58,8 +58,10 @@ void ledger_write(void)
         return;
     }
     for (int i = 0; i < THINGS; i++)
-        fprintf(file, "thing %s made %lu most %lu left %lu\n", names[i], things[i].made, things[i].most, things[i].left);
-    for (struct call *call = calls; call != NULL; call = call->next) fprintf(file, "call %s %lu\n", call->name, call->count);
+        fprintf(file, "thing %s made %lu most %lu left %lu\n", names[i], things[i].made, things[i].most,
+            things[i].left);
+    for (struct call *call = calls; call != NULL; call = call->next)
+        fprintf(file, "call %s %lu\n", call->name, call->count);
     fprintf(file, "end\n");
     fclose(file);
 }

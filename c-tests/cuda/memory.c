@@ -28,14 +28,19 @@ static long long used[MAX_DEVICES];
 
 uint64_t memory_generation(void) { return (uint64_t)getpid() << 32 | ++generations; }
 void memory_used(CUdevice device, long long bytes) { used[device] += bytes; }
-bool memory_fits(CUdevice device, size_t size) { return size <= device_total() && (long long)(device_total() - size) >= used[device]; }
+
+bool memory_fits(CUdevice device, size_t size)
+{
+    return size <= device_total() && (long long)(device_total() - size) >= used[device];
+}
 
 static struct memory *map_file(int fd, size_t size)
 {
     char *at = mmap(NULL, PAGE + round_up(size, PAGE), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     struct memory *memory = at == MAP_FAILED ? NULL : calloc(1, sizeof *memory);
     if (memory == NULL) return NULL;
-    *memory = (struct memory){.fd = fd, .size = size, .header = (struct header *)(void *)at, .bytes = at + PAGE, .references = 1};
+    struct header *header = (struct header *)(void *)at;
+    *memory = (struct memory){.fd = fd, .size = size, .header = header, .bytes = at + PAGE, .references = 1};
     return memory;
 }
 
@@ -69,7 +74,8 @@ struct memory *memory_open(int fd)
 {
     struct stat status;
     struct header header;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || pread(fd, &header, sizeof header, 0) != sizeof header) return NULL;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || pread(fd, &header, sizeof header, 0) != sizeof header)
+        return NULL;
     if (header.magic != HEADER_MAGIC || header.size == 0 || header.size > (size_t)status.st_size ||
         PAGE + round_up(header.size, PAGE) != (size_t)status.st_size) return NULL;
     return map_file(fd, header.size);
@@ -194,7 +200,8 @@ struct range *range_add(CUdeviceptr base, size_t size, enum range_kind kind, str
         ranges = realloc(ranges, capacity * sizeof *ranges);
     }
     if (range == NULL || ranges == NULL) abort();
-    *range = (struct range){.base = base, .size = size, .kind = kind, .context = context, .device = device, .id = ++ids};
+    *range = (struct range){.base = base, .size = size, .kind = kind, .context = context, .device = device};
+    range->id = ++ids;
     size_t index = first_after(base);
     memmove(ranges + index + 1, ranges + index, (count - index) * sizeof *ranges);
     ranges[index] = range;
@@ -219,7 +226,9 @@ void range_free_now(struct range *range)
         ledger_remove(DEVICE_MEMORY);
         break;
     case RANGE_MANAGED:
-        if (mmap(range->bytes, round_up(range->size, PAGE), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) abort();
+        if (mmap(range->bytes, round_up(range->size, PAGE), PROT_NONE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+            abort();
         memory_used(range->device, -(long long)range->size);
         arena_give(range->base, range->size);
         ledger_remove(MANAGED_MEMORY);
@@ -307,11 +316,13 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags)
 {
     ENTER(NEEDS_CONTEXT);
-    if (address == NULL || size == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
+    if (address == NULL || size == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
     if (!memory_fits(context->device, size)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUdeviceptr base = arena_take(size, PAGE);
     if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    void *bytes = mmap((void *)(uintptr_t)base, round_up(size, PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    void *bytes = mmap((void *)(uintptr_t)base, round_up(size, PAGE), PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (bytes == MAP_FAILED) {
         arena_give(base, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -330,7 +341,8 @@ CUresult cuMemFree_v2(CUdeviceptr address)
     if (address == 0) return CUDA_SUCCESS;
     struct range *range = range_at(address);
     if (range == NULL || range->base != address) return CUDA_ERROR_INVALID_VALUE;
-    if (range->kind != RANGE_DEVICE && range->kind != RANGE_MANAGED && range->kind != RANGE_POOLED) return CUDA_ERROR_INVALID_VALUE;
+    if (range->kind != RANGE_DEVICE && range->kind != RANGE_MANAGED && range->kind != RANGE_POOLED)
+        return CUDA_ERROR_INVALID_VALUE;
     range_free(range);
     return CUDA_SUCCESS;
 }

@@ -21,7 +21,8 @@ static const struct {
     N(cuMemcpyHtoDAsync_v2), N(cuMemcpyDtoHAsync_v2), N(cuMemcpyDtoDAsync_v2), N(cuMemcpyPeer), N(cuMemcpyPeerAsync),
     N(cuMemsetD8_v2), N(cuMemsetD8Async), N(cuMemsetD32_v2), N(cuMemsetD32Async), N(cuPointerGetAttribute),
     N(cuPointerGetAttributes), N(cuPointerSetAttribute), N(cuStreamCreate), N(cuStreamCreateWithPriority),
-    N(cuStreamDestroy_v2), N(cuStreamQuery), N(cuStreamSynchronize), N(cuStreamWaitEvent), N(cuStreamGetFlags), N(cuStreamWaitValue32_v2), N(cuStreamWriteValue32_v2),
+    N(cuStreamDestroy_v2), N(cuStreamQuery), N(cuStreamSynchronize), N(cuStreamWaitEvent), N(cuStreamGetFlags),
+    N(cuStreamWaitValue32_v2), N(cuStreamWriteValue32_v2),
     N(cuStreamGetPriority), N(cuStreamGetCtx), N(cuLaunchHostFunc), N(cuEventCreate), N(cuEventDestroy_v2),
     N(cuEventRecord), N(cuEventQuery), N(cuEventSynchronize), N(cuEventElapsedTime), N(cuIpcGetMemHandle),
     N(cuIpcOpenMemHandle_v2), N(cuIpcCloseMemHandle), N(cuIpcGetEventHandle), N(cuIpcOpenEventHandle),
@@ -47,9 +48,10 @@ static int suffix(const char *exported, const char *symbol)
 static int since(const char *name)
 {
     static const struct { const char *name; int version; } late[] = {
-        {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDeviceGetUuid_v2", 11040}, {"cuGetProcAddress_v2", 12000},
-        {"cuMemAllocAsync", 11020}, {"cuMemFreeAsync", 11020}, {"cuMemAllocFromPoolAsync", 11020}, {"cuMemPoolCreate", 11020},
-        {"cuMemCreate", 10020}, {"cuMemMap", 10020}, {"cuMemAddressReserve", 10020}, {"cuMemRetainAllocationHandle", 11000},
+        {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDeviceGetUuid_v2", 11040},
+        {"cuGetProcAddress_v2", 12000}, {"cuMemAllocAsync", 11020}, {"cuMemFreeAsync", 11020},
+        {"cuMemAllocFromPoolAsync", 11020}, {"cuMemPoolCreate", 11020}, {"cuMemCreate", 10020}, {"cuMemMap", 10020},
+        {"cuMemAddressReserve", 10020}, {"cuMemRetainAllocationHandle", 11000},
         {"cuIpcOpenMemHandle_v2", 11000},
     };
     for (size_t i = 0; i < sizeof late / sizeof *late; i++)
@@ -73,7 +75,9 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, u
         best = number;
         memcpy(function, &names[i].function, sizeof *function);
     }
-    if (status != NULL) *status = best > 0 ? CU_GET_PROC_ADDRESS_SUCCESS : later ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    int found = best > 0 ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (best == 0 && later) found = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    if (status != NULL) *status = found;
     return best > 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -96,7 +96,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 {
     ENTER(NEEDS_INIT);
     struct range *range = range_at(address);
-    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || range == NULL || is_host(range)) return CUDA_ERROR_INVALID_VALUE;
+    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || range == NULL || is_host(range))
+        return CUDA_ERROR_INVALID_VALUE;
     if (range->kind == RANGE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
     if (range->kind == RANGE_MAPPED || range->kind == RANGE_POOLED) return CUDA_ERROR_NOT_SUPPORTED;
     bool wanted = *(const int *)value != 0;

@@ -109,7 +109,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties)
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_valid(properties->location.id) ||
         (properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) return CUDA_ERROR_INVALID_VALUE;
     CUresult error;
-    struct pool *pool = create(properties->location.id, properties->handleTypes, properties->maxSize > 0 ? properties->maxSize : POOL_SIZE, &error);
+    size_t size = properties->maxSize > 0 ? properties->maxSize : POOL_SIZE;
+    struct pool *pool = create(properties->location.id, properties->handleTypes, size, &error);
     if (pool == NULL) return error;
     ledger_add(POOLS);
     *handle = pool->handle;
@@ -136,9 +137,12 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *accesses
     if (pool == NULL || accesses == NULL) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
         int device = accesses[i].location.id, flags = accesses[i].flags;
-        if (accesses[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-        if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
-        if (device == pool->device && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE; /* its own cannot lose it */
+        if (accesses[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_valid(device))
+            return CUDA_ERROR_INVALID_DEVICE;
+        if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            return CUDA_ERROR_INVALID_VALUE;
+        /* Its own cannot lose it. */
+        if (device == pool->device && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
         if (!device_reaches(device_physical(device), pool->memory->header->device)) return CUDA_ERROR_INVALID_DEVICE;
     }
     for (size_t i = 0; i < count; i++) pool->access[accesses[i].location.id] = (unsigned char)accesses[i].flags;
@@ -149,14 +153,19 @@ CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool handle, CUmemLocation *loca
 {
     ENTER(NEEDS_INIT);
     struct pool *pool = pool_of(handle);
-    if (flags == NULL || pool == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !device_valid(location->id)) return CUDA_ERROR_INVALID_VALUE;
+    if (flags == NULL || pool == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !device_valid(location->id))
+        return CUDA_ERROR_INVALID_VALUE;
     *flags = pool->access[location->id];
     return CUDA_SUCCESS;
 }
 
 /* --- blocks */
 
-static struct header *header_of(const struct pool *pool, size_t offset) { return (struct header *)(void *)(pool->memory->bytes + offset); }
+static struct header *header_of(const struct pool *pool, size_t offset)
+{
+    return (struct header *)(void *)(pool->memory->bytes + offset);
+}
 
 static struct range *map(struct pool *pool, size_t offset, size_t size)
 {
@@ -181,7 +190,8 @@ static CUresult allocate(struct context *context, CUdeviceptr *address, size_t s
         offset = (*at)->offset + (*at)->size;
         at = &(*at)->next;
     }
-    if (size > pool->memory->size || offset + whole > pool->memory->size || !memory_fits(pool->device, size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (size > pool->memory->size || offset + whole > pool->memory->size || !memory_fits(pool->device, size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     struct range *range = map(pool, offset, size);
     struct block *block = malloc(sizeof *block);
     if (range == NULL || block == NULL) abort();
@@ -247,7 +257,8 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, 
 {
     ENTER(NEEDS_INIT);
     struct pool *pool = pool_of(handle);
-    if (shareable == NULL || pool == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+    if (shareable == NULL || pool == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
     if (pool->imported || (pool_handle_types(pool) & type) == 0) return CUDA_ERROR_INVALID_VALUE;
     int fd = fcntl(pool->memory->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -258,7 +269,8 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shareable, int type, unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
-    if (handle == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
     int fd = fcntl((int)(intptr_t)shareable, F_DUPFD_CLOEXEC, 0);
     struct memory *memory = fd < 0 ? NULL : memory_open(fd);
     CUdevice device = 0;
@@ -282,10 +294,13 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
 {
     ENTER(NEEDS_INIT);
     struct range *range = range_at(address);
-    if (data == NULL || range == NULL || range->kind != RANGE_POOLED || range->pool->imported) return CUDA_ERROR_INVALID_VALUE;
-    if ((pool_handle_types(range->pool) & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (data == NULL || range == NULL || range->kind != RANGE_POOLED || range->pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((pool_handle_types(range->pool) & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
     size_t offset = (size_t)(range->bytes - PAGE - range->pool->memory->bytes);
-    struct pointer pointer = {POINTER_MAGIC, range->pool->memory->header->generation, header_of(range->pool, offset)->generation, offset, range->size};
+    struct pointer pointer = {POINTER_MAGIC, range->pool->memory->header->generation,
+        header_of(range->pool, offset)->generation, offset, range->size};
     memset(data, 0, sizeof *data);
     memcpy(data, &pointer, sizeof pointer);
     return CUDA_SUCCESS;
@@ -299,10 +314,14 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool handle, CUmem
     struct pointer pointer;
     memcpy(&pointer, data, sizeof pointer);
     size_t size = pool->memory->size;
-    if (pointer.magic != POINTER_MAGIC || pointer.pool != pool->memory->header->generation || pointer.offset % PAGE != 0 ||
-        pointer.offset > size || size - pointer.offset < PAGE || pointer.size == 0 || pointer.size > size - pointer.offset - PAGE) return CUDA_ERROR_INVALID_VALUE;
+    if (pointer.magic != POINTER_MAGIC || pointer.pool != pool->memory->header->generation)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pointer.offset % PAGE != 0 || pointer.offset > size || size - pointer.offset < PAGE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pointer.size == 0 || pointer.size > size - pointer.offset - PAGE) return CUDA_ERROR_INVALID_VALUE;
     const struct header *header = header_of(pool, pointer.offset);
-    if (header->generation != pointer.generation || header->size != pointer.size || atomic_load(&header->alive) != 1) return CUDA_ERROR_INVALID_VALUE;
+    if (header->generation != pointer.generation || header->size != pointer.size || atomic_load(&header->alive) != 1)
+        return CUDA_ERROR_INVALID_VALUE;
     struct range *range = map(pool, pointer.offset, pointer.size);
     if (range == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     *address = range->base;

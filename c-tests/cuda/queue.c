@@ -60,7 +60,8 @@ static bool ready(struct work *work, uint64_t *again, uint64_t time)
         return false;
     }
     if (work->kind != WORK_WAIT || atomic_load(&work->signal->progress->completed) >= work->target) return true;
-    if (signal_foreign(work->signal) && *again > time + POLL_NS) *again = time + POLL_NS; /* nobody wakes us for another process */
+    /* Nobody wakes us for another process. */
+    if (signal_foreign(work->signal) && *again > time + POLL_NS) *again = time + POLL_NS;
     return false;
 }
 
@@ -99,7 +100,8 @@ static void perform(struct stream *stream, struct work *work)
     case WORK_RECORD:
         atomic_store(&work->signal->progress->when, now());
         /* The last record of an event may overtake an earlier one in another stream. */
-        if (atomic_load(&work->signal->progress->completed) < work->target) atomic_store(&work->signal->progress->completed, work->target);
+        if (atomic_load(&work->signal->progress->completed) < work->target)
+            atomic_store(&work->signal->progress->completed, work->target);
         break;
     case WORK_WAIT:
     case WORK_VALUE: break;
@@ -141,7 +143,9 @@ static void *serve(void *nothing)
             if (!work->started) {
                 work->started = true;
                 bool takes = work->kind == WORK_COPY || work->kind == WORK_SET || work->kind == WORK_CALL;
-                work->due = time + (takes && !work->prompt ? delay : 0) + (takes && bandwidth > 0 ? work->size * 1000 / bandwidth : 0);
+                work->due = time;
+                if (takes && !work->prompt) work->due += delay;
+                if (takes && bandwidth > 0) work->due += work->size * 1000 / bandwidth;
             }
             if (work->due <= time && (next == NULL || work->due < next->head->due)) next = stream;
             else if (work->due > time && work->due < again) again = work->due;

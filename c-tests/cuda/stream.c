@@ -78,7 +78,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
     if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
     struct signal *signal = event_signal(event);
     if (signal == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    queue_submit(stream, &(struct work){.kind = WORK_WAIT, .signal = signal, .target = atomic_load(&signal->progress->recorded)});
+    queue_submit(stream, &(struct work){.kind = WORK_WAIT, .signal = signal,
+        .target = atomic_load(&signal->progress->recorded)});
     return CUDA_SUCCESS;
 }
 

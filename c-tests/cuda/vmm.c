@@ -21,7 +21,10 @@ struct reservation {
 static struct physical *physicals;
 static struct reservation *reservations;
 
-static struct physical *physical_of(CUmemGenericAllocationHandle handle) { return handle_object(HANDLE_MEMORY, (uintptr_t)handle); }
+static struct physical *physical_of(CUmemGenericAllocationHandle handle)
+{
+    return handle_object(HANDLE_MEMORY, (uintptr_t)handle);
+}
 
 static CUmemGenericAllocationHandle hold(struct memory *memory)
 {
@@ -58,16 +61,19 @@ static bool valid(const CUmemAllocationProp *properties)
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, int option)
 {
     ENTER(NEEDS_INIT);
-    if (granularity == NULL || !valid(properties) || option < 0 || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) return CUDA_ERROR_INVALID_VALUE;
+    if (granularity == NULL || !valid(properties) || option < 0 || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
     *granularity = GRANULARITY;
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags)
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,
+    unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
     (void)wish; /* a hint */
-    if (address == NULL || size == 0 || size % GRANULARITY != 0 || flags != 0 || (alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (address == NULL || size == 0 || size % GRANULARITY != 0 || flags != 0 || (alignment & (alignment - 1)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
     CUdeviceptr base = arena_take(size, alignment > GRANULARITY ? alignment : GRANULARITY);
     if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     struct reservation *reservation = malloc(sizeof *reservation);
@@ -95,10 +101,12 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
+    unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
-    if (handle == NULL || size == 0 || size % GRANULARITY != 0 || !valid(properties) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == NULL || size == 0 || size % GRANULARITY != 0 || !valid(properties) || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
     CUresult error;
     struct memory *memory = memory_make(size, properties->location.id, properties->requestedHandleTypes, true, &error);
     if (memory == NULL) return error;
@@ -125,14 +133,20 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+    unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
     struct physical *physical = physical_of(handle);
-    if (physical == NULL || offset != 0 || flags != 0 || size == 0 || size % GRANULARITY != 0 || size > physical->memory->size) return CUDA_ERROR_INVALID_VALUE;
+    if (physical == NULL || offset != 0 || flags != 0 || size == 0 || size % GRANULARITY != 0 ||
+        size > physical->memory->size)
+        return CUDA_ERROR_INVALID_VALUE;
     struct reservation *reservation = reservations;
-    while (reservation != NULL && (address < reservation->base || address - reservation->base >= reservation->size)) reservation = reservation->next;
-    if (reservation == NULL || (address - reservation->base) % GRANULARITY != 0 || size > reservation->size - (address - reservation->base)) return CUDA_ERROR_INVALID_VALUE;
+    while (reservation != NULL && (address < reservation->base || address - reservation->base >= reservation->size))
+        reservation = reservation->next;
+    if (reservation == NULL || (address - reservation->base) % GRANULARITY != 0 ||
+        size > reservation->size - (address - reservation->base))
+        return CUDA_ERROR_INVALID_VALUE;
     if (range_over(address, size) != NULL) return CUDA_ERROR_INVALID_VALUE;
     CUdevice device = device_of(physical->memory);
     struct range *range = range_add(address, size, RANGE_MAPPED, NULL, device < 0 ? 0 : device);
@@ -184,7 +198,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
         if (accesses[i].flags != 0 && accesses[i].flags != 1 && accesses[i].flags != 3) return CUDA_ERROR_INVALID_VALUE;
         for (size_t done = 0; done < size;) {
             struct range *range = range_at(address + done);
-            if (!device_reaches(device_physical(accesses[i].location.id), range->memory->header->device)) return CUDA_ERROR_INVALID_DEVICE;
+            if (!device_reaches(device_physical(accesses[i].location.id), range->memory->header->device))
+                return CUDA_ERROR_INVALID_DEVICE;
             done += range->size;
         }
     }
@@ -200,7 +215,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 {
     ENTER(NEEDS_INIT);
     struct range *range = range_at(address);
-    if (flags == NULL || location == NULL || range == NULL || range->kind != RANGE_MAPPED) return CUDA_ERROR_INVALID_VALUE;
+    if (flags == NULL || location == NULL || range == NULL || range->kind != RANGE_MAPPED)
+        return CUDA_ERROR_INVALID_VALUE;
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !device_valid(location->id)) return CUDA_ERROR_INVALID_VALUE;
     *flags = range->access[location->id];
     return CUDA_SUCCESS;
@@ -209,11 +225,13 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 /* What a device may do there: 1 read, 3 read and write. */
 int vmm_access(const struct range *range, CUdevice device) { return range->access[device]; }
 
-CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags)
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
+    unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
     struct physical *physical = physical_of(handle);
-    if (shareable == NULL || physical == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+    if (shareable == NULL || physical == NULL || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
     if ((physical->memory->header->handle_types & type) == 0) return CUDA_ERROR_INVALID_VALUE;
     int fd = fcntl(physical->memory->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -251,7 +269,8 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     ENTER(NEEDS_INIT);
     struct physical *physical = physical_of(handle);
     if (properties == NULL || physical == NULL) return CUDA_ERROR_INVALID_VALUE;
-    *properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = physical->memory->header->handle_types,
+    *properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = physical->memory->header->handle_types,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, device_of(physical->memory)}};
     return CUDA_SUCCESS;
 }

@@ -63,4 +63,11 @@ static inline void join(struct child child)
     close(child.from);
 }
 
+static inline CUdeviceptr opened(CUipcMemHandle handle)
+{
+    CUdeviceptr address = 0;
+    OK(cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    return address;
+}
+
 #endif

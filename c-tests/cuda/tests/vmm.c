@@ -11,7 +11,8 @@ static void read_byte(void *address) { *(volatile char *)address; }
 
 static CUmemAllocationProp properties_of(CUdevice device, int types)
 {
-    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = types, .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = types,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
 }
 
 static void allow(CUdeviceptr address, size_t size, CUdevice device, int flags)
@@ -116,7 +117,8 @@ static void send_file(int socket, int fd)
 {
     char byte = 1, control[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control,
+        .msg_controllen = sizeof control};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     *header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(header), &fd, sizeof fd);
@@ -128,7 +130,8 @@ static int receive_file(int socket)
     int fd = -1;
     char byte, control[CMSG_SPACE(sizeof fd)];
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control,
+        .msg_controllen = sizeof control};
     IS(recvmsg(socket, &message, 0), 1);
     memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
     return fd;
@@ -143,9 +146,11 @@ static void imports_memory(void)
     CUdeviceptr address;
     begin(0);
     int fd = receive_file(sockets[1]);
-    IS(cuMemImportFromShareableHandle(&none, (void *)(intptr_t)from_parent, 1), CUDA_ERROR_INVALID_VALUE); /* not such a file */
+    /* Not such a file. */
+    IS(cuMemImportFromShareableHandle(&none, (void *)(intptr_t)from_parent, 1), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemImportFromShareableHandle(&none, (void *)(intptr_t)-1, 1), CUDA_ERROR_INVALID_VALUE);
-    IS(cuMemImportFromShareableHandle(&none, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_FABRIC), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemImportFromShareableHandle(&none, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_FABRIC),
+        CUDA_ERROR_INVALID_VALUE);
     OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     IS(close(fd), 0); /* it is the program's */
     OK(cuMemGetAllocationPropertiesFromHandle(&told, handle));
@@ -218,7 +223,8 @@ static void access_needs_a_way(void)
 
 static CUmemoryPool pool_new(int types, size_t most)
 {
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = types, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .maxSize = most};
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = types,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .maxSize = most};
     CUmemoryPool pool = NULL;
     OK(cuMemPoolCreate(&pool, &properties));
     return pool;
@@ -249,7 +255,8 @@ static void memory_in_order_of_a_stream(void)
     OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, a));
     IS(capable, false);
     IS(cuIpcGetMemHandle(&handle, a), CUDA_ERROR_INVALID_VALUE);
-    IS(cuMemPoolExportToShareableHandle(&fd, standard, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemPoolExportToShareableHandle(&fd, standard, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        CUDA_ERROR_INVALID_VALUE);
     IS(cuMemPoolExportPointer(&data, a), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemPoolGetAccess(&flags, standard, &here));

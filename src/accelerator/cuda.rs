@@ -51,6 +51,16 @@ enum Pinned {
     Done(#[expect(dead_code, reason = "held until it is unpinned")] Registration),
 }
 
+/// How a transfer is made.
+enum Route {
+    /// Both ranges are the host's.
+    Processor,
+    /// In this context.
+    Context(&'static Driver, Context),
+    /// There is no device that reaches both ranges.
+    ByWayOfHost,
+}
+
 /// A stream that comes to life with its first copy, in the context of the buffer.
 #[derive(Default)]
 pub struct Stream(Mutex<Option<cuda::Stream>>);
@@ -93,15 +103,26 @@ impl Cuda {
         Ok(context)
     }
 
-    /// The context that a transfer is made in; none where both ranges are the host's.
-    fn context_of(&self, transfer: Transfer) -> Result<Option<(&'static Driver, Context)>> {
-        for address in [transfer.to(), transfer.from()] {
-            if let Place::Device(device) = self.place(address)? {
-                let driver = self.driver()?;
-                return Ok(Some((driver, self.context(driver, device)?)));
-            }
-        }
-        Ok(None)
+    /// How a transfer is made.
+    ///
+    /// The driver finds its way to memory of any context, but to that of a pool or of the virtual memory calls
+    /// only for a device that was given access: its own has it.
+    fn route(&self, transfer: Transfer) -> Result<Route> {
+        let on_device = |address| match self.place(address)? {
+            Place::Device(device) => Ok(Some(device)),
+            Place::Host => Ok(None),
+        };
+        let works = match (on_device(transfer.to())?, on_device(transfer.from())?) {
+            (None, None) => return Ok(Route::Processor),
+            (Some(to), Some(from)) => match (to.context, from.context) {
+                (None, None) if to.ordinal != from.ordinal => return Ok(Route::ByWayOfHost),
+                (Some(_), None) => from,
+                _ => to,
+            },
+            (Some(device), None) | (None, Some(device)) => device,
+        };
+        let driver = self.driver()?;
+        Ok(Route::Context(driver, self.context(driver, works)?))
     }
 
     /// Makes a transfer in the stream of its context.
@@ -109,9 +130,13 @@ impl Cuda {
         if transfer.is_empty() {
             return Ok(());
         }
-        let Some((driver, context)) = self.context_of(transfer)? else {
-            transfer.by_processor();
-            return Ok(());
+        let (driver, context) = match self.route(transfer)? {
+            Route::Processor => {
+                transfer.by_processor();
+                return Ok(());
+            }
+            Route::ByWayOfHost => return transfer.by_way_of_host(|step| self.copy(step)),
+            Route::Context(driver, context) => (driver, context),
         };
         COPIES.add(1);
         COPIED.add(transfer.len());
@@ -188,15 +213,17 @@ impl Accelerator for Cuda {
         if transfer.is_empty() {
             return Ok(());
         }
-        let context = self.context_of(transfer)?;
+        let route = self.route(transfer)?;
         let stream = &mut *stream.0.lock();
-        let Some((driver, context)) = context else {
-            // Not before the copies in front of it.
-            if let Some(stream) = stream {
-                stream.wait()?;
+        let (driver, context) = match route {
+            Route::Context(driver, context) => (driver, context),
+            Route::Processor | Route::ByWayOfHost => {
+                // Not before the copies in front of it.
+                if let Some(stream) = stream {
+                    stream.wait()?;
+                }
+                return self.copy(transfer);
             }
-            transfer.by_processor();
-            return Ok(());
         };
         let stream = match stream {
             Some(stream) => stream,
@@ -409,6 +436,43 @@ mod tests {
         assert_eq!(fake::calls("cuDevicePrimaryCtxRetain"), 1, "that in use is of the device");
         cuda.end();
         assert_eq!(left(), [0; 4]);
+    }
+
+    /// A pool gives access to its own device, and the driver finds its way to all other memory.
+    #[test]
+    fn the_device_that_has_access_to_both_ranges_does_the_work() {
+        let cuda = cuda();
+        let data = numbers(3 << 20);
+        fake::program_uses(Some(FIRST));
+        let [pool, own, other] = [(0, 0), (FIRST, 0), (SECOND, 1)]
+            .map(|(context, device)| fake::program_allocates(context, device, false, data.len()));
+        let pool_of_other = fake::program_allocates(0, 1, false, data.len());
+        let all = [pool, own, other, pool_of_other];
+        let copied = |to, from| {
+            for (address, value) in [(to, 0), (from, 1)] {
+                let data: Vec<u8> = data.iter().map(|byte| byte * value).collect();
+                assert_eq!(cuda.copy(transfer(address, host(&data), data.len())), Ok(()));
+            }
+            cuda.copy(transfer(to, from, data.len()))
+        };
+        for to in all {
+            for from in all.into_iter().filter(|from| *from != to) {
+                assert_eq!(
+                    copied(to, from),
+                    Ok(()),
+                    "{:?}",
+                    all.map(|address| (address == to, address == from))
+                );
+                assert!(bytes(to, data.len()) == data);
+            }
+        }
+        // The same in a stream of the caller's, behind what is in front of it.
+        let stream = Stream::default();
+        assert_eq!(cuda.begin(transfer(pool, host(&data), data.len()), &stream), Ok(()));
+        assert_eq!(cuda.begin(transfer(pool_of_other, pool, data.len()), &stream), Ok(()));
+        assert!(bytes(pool_of_other, data.len()) == data);
+        drop(stream);
+        cuda.end();
     }
 
     #[test]

@@ -287,6 +287,11 @@ unsafe extern "C" fn copy(to: Address, from: Address, len: usize, stream: sys::S
         for address in [to, from] {
             let room = state.find(address).map(|(start, memory)| start + memory.bytes.len());
             assert!(room.is_none_or(|end| address as usize + len <= end), "beyond an allocation");
+            // To memory of a pool, its own device alone has access.
+            let pooled = state.find(address).filter(|(_, memory)| memory.context == 0);
+            if pooled.is_some_and(|(_, memory)| memory.device != device_of(context)) {
+                return Err(sys::INVALID_VALUE);
+            }
         }
         let stream = state.streams.get_mut(&stream.addr()).ok_or(sys::INVALID_HANDLE)?;
         assert_eq!(stream.0, context, "a stream of another context");

@@ -4,6 +4,9 @@ use super::context::Context;
 use super::library::{Driver, Result, checked};
 use super::sys;
 
+/// Bytes of a piece that takes the way through host memory.
+const DETOUR: usize = 1 << 20;
+
 /// A copy that is to be made.
 ///
 /// INVARIANT: the memory it is made from may be read and the memory it is made to may be written, by who has to
@@ -52,6 +55,21 @@ impl Transfer {
     pub fn by_processor(&self) {
         // SAFETY: readable and writable, by the invariant; both may overlap.
         unsafe { std::ptr::copy(self.from, self.to, self.len) };
+    }
+
+    /// Makes the copy by way of host memory: `step` makes the copies to it and from it, which are over when it
+    /// returns.
+    ///
+    /// # Errors
+    /// The first of `step`.
+    pub fn by_way_of_host(&self, mut step: impl FnMut(Self) -> Result<()>) -> Result<()> {
+        let mut room = vec![0_u8; self.len.min(DETOUR)];
+        for offset in (0..self.len).step_by(DETOUR) {
+            let len = (self.len - offset).min(DETOUR);
+            step(Self { to: room.as_mut_ptr(), from: self.from.wrapping_add(offset), len })?;
+            step(Self { to: self.to.wrapping_add(offset), from: room.as_ptr(), len })?;
+        }
+        Ok(())
     }
 
     /// The ranges' pieces of at most so many bytes, in an order in which none is overwritten before it was read, if

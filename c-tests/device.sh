@@ -33,7 +33,6 @@ for name in standin cuda; do
 done
 "${there[@]}" mpicc "${flags[@]}" -fPIC -shared c-tests/device/provider.c -o "$work/provider.so" || give_up "provider.c compiles"
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/device.c -o "$work/device" || give_up "device.c compiles"
-"${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/reductions.c -o "$work/reductions" || give_up "reductions.c compiles"
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/mpi/cancel.c -o "$work/cancel" || give_up "cancel.c compiles"
 
 # verdict LINE STATUS
@@ -41,10 +40,6 @@ verdict() {
     local status=$2
     check "$1 ($((SECONDS - begin)) s)" "$status"
 }
-
-# What carries the messages, unless a row says otherwise.
-mtl=(--mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1)
-carrier=("${mtl[@]}")
 
 # job LINE ACCELERATOR OPTIONS… -- PROGRAM ARGUMENTS…: the status is that of the job, or 1 when the
 # program does not say PASS.
@@ -58,7 +53,7 @@ job() {
     shift
     c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n 2 \
         --mca mca_base_component_path "$root/$work:$root/target/mca:$stock" "${quiet[@]}" --mca accelerator "$accelerator" \
-        "${carrier[@]}" "${options[@]}" \
+        --mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1 "${options[@]}" \
         "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
     local status=$?
     [ "$status" = 0 ] && ! grep -qx "PASS $1" "$log" && status=1
@@ -103,16 +98,6 @@ device "disable_hmem" cuda sockets staged "${sockets[@]}" -x ASKING=never --mca 
 
 job "without a device nobody asks" null "${sockets[@]}" -x ASKING=never --mca mtl_hawser_provider_include sockets -- cancel
 verdict "without a device nobody asks" $?
-
-# Reductions, which the host's operations crash on: over each way to another rank, in trees of three ranks.
-for way in "pml cm --mca mtl hawser --mca mtl_hawser_provider_include tcp" "pml ob1 --mca btl sm,self" \
-    "pml ob1 --mca btl usnic,self"; do
-    read -ra carrier <<<"--mca $way"
-    job "reductions, $way" standin -n 3 -- reductions "$root/$work/mca_accelerator_standin.so"
-    verdict "reductions, $way" $?
-done
-
-carrier=("${mtl[@]}")
 
 # select ACCELERATOR WORDS: what the host says of the component for operations.
 select_operations() {

@@ -129,6 +129,14 @@ for program in p2p "rma allocate"; do
     check "smcuda, $line" $?
 done
 
+# A parameter that makes no sense: this line says why.
+line="a parameter out of range: a line says so, and the job ends"
+if wanted "smcuda, $line"; then
+    launch 2 "p2p small" --mca btl_smcuda_eager_limit 99
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_smcuda_eager_limit is 99; it must be 1024 to 65536'
+    check "smcuda, $line" $?
+fi
+
 # Nobody asked for it: the host's own is used, and this one says nothing.
 line="nobody asked for it: the host's own shared memory is used"
 if wanted "smcuda, $line"; then

@@ -11,14 +11,15 @@
 //! * [`shm`]: memory that processes of a node share, and what they write to each other there.
 //! * [`btl`]: byte transports: what one is, the usnic BTL with the agent of a node, the smcuda BTL. No unsafe
 //!   code.
+//! * [`cuda`]: owned Rust objects over the CUDA driver, where the program has loaded it.
+//! * [`accelerator`]: devices for the host: what an address is, copies to and from. No unsafe code.
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
 //! * [`host`]: the only folder that knows Open MPI: layouts, entries, services, the constructor, and the
 //!   one list of components.
 //! * [`capi`]: the library's own C functions.
 //!
-//! Not there yet, but with a place in the law: `cuda` and `verbs` (owned objects over those libraries), `accelerator` (the host's framework of that name),
-//! `provider` (hawser as a provider of libfabric). Imports run downward only; `tests/architecture.rs`
-//! holds the table.
+//! Not there yet, but with a place in the law: `verbs` (owned objects over that library), `provider` (hawser as
+//! a provider of libfabric). Imports run downward only; `tests/architecture.rs` holds the table.
 //!
 //! # The way of a message
 //!
@@ -43,9 +44,11 @@
 //!
 //! Progress comes from the host (`opal_progress`); nothing here runs by itself but the agent of a node.
 
+pub mod accelerator;
 pub mod btl;
 pub mod capi;
 pub mod config;
+pub mod cuda;
 pub mod engine;
 pub mod error;
 pub mod fabric;

@@ -35,7 +35,7 @@ install_all() {
     install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
     install -m 644 docs/hawser-info.1 "$destdir$prefix/share/man/man1/hawser-info.1"
-    install -m 644 docs/hawser-accelerator.7 docs/hawser-ofi.7 docs/hawser-usnic.7 "$destdir$prefix/share/man/man7/"
+    install -m 644 docs/hawser-accelerator.7 docs/hawser-ofi.7 docs/hawser-smcuda.7 docs/hawser-usnic.7 "$destdir$prefix/share/man/man7/"
     sed -e "s|@prefix@|$prefix|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$prefix/lib/pkgconfig/hawser.pc"
     chmod 644 "$destdir$prefix/lib/pkgconfig/hawser.pc"
     if [ -z "$components" ]; then
@@ -63,7 +63,7 @@ uninstall_all() {
             if ours "$link"; then rm -f "$link"; fi
         done
     fi
-    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1" "$destdir$prefix/share/man/man7/hawser-accelerator.7" "$destdir$prefix/share/man/man7/hawser-ofi.7" "$destdir$prefix/share/man/man7/hawser-usnic.7" "$destdir$prefix/share/hawser/help-hawser.txt"
+    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1" "$destdir$prefix/share/man/man7/hawser-accelerator.7" "$destdir$prefix/share/man/man7/hawser-ofi.7" "$destdir$prefix/share/man/man7/hawser-smcuda.7" "$destdir$prefix/share/man/man7/hawser-usnic.7" "$destdir$prefix/share/hawser/help-hawser.txt"
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
     rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" 2>/dev/null || true
 }

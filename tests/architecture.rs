@@ -654,6 +654,23 @@ fn the_manual_names_every_counter() {
     }
 }
 
+/// The same of the other BTL, and of its parameters.
+#[test]
+fn the_manual_of_shared_memory_names_every_counter_and_parameter() {
+    use hawser::btl::Transport;
+    use hawser::btl::smcuda::Smcuda;
+    let manual = fs::read_to_string("docs/hawser-smcuda.7").expect("the manual page");
+    let words: Vec<&str> = manual.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    let counters = Smcuda::COUNTERS.iter().map(|(name, _)| (*name).to_owned());
+    let parameters = Smcuda::parameters();
+    let names = parameters.numbers.iter().map(|number| number.name);
+    let names = names.chain(parameters.texts.iter().map(|text| text.name));
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    for name in counters.chain(names) {
+        assert!(words.contains(&name.as_str()), "docs/hawser-smcuda.7 does not name {name}");
+    }
+}
+
 /// A topic that the help file lacks would show the user a complaint about the file instead; one that
 /// is never shown says what does not happen.
 #[test]

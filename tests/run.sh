@@ -86,6 +86,7 @@ each guard c-tests/guard.sh
 step fuzz - tests/fuzz.sh $inputs
 each mpi4py c-tests/mpi4py.sh
 each btl c-tests/btl.sh
+each smcuda c-tests/smcuda.sh
 each selection c-tests/selection.sh
 each faults c-tests/faults.sh
 each btl-reports c-tests/btl-reports.sh

@@ -242,7 +242,7 @@ impl Transport for Smcuda {
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
         let limits = parameters::limits(host).map_err(|why| {
-            host.notice("btl not used", &format!("btl_smcuda: {why}"));
+            host.notice("smcuda not used", &format!("btl_smcuda: {why}"));
             Declined::Told
         })?;
         let module = Self::make(host.name(), limits)?;

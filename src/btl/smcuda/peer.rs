@@ -195,6 +195,11 @@ impl Peer {
         !self.queue.is_empty()
     }
 
+    /// Fragments that wait.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Takes out all that waits.
     pub(super) fn drop_queue(&mut self) -> Vec<Cookie> {
         self.queue.drain(..).map(|fragment| fragment.cookie).collect()

@@ -22,6 +22,9 @@ const CLOCK_TURNS: u32 = 256;
 /// After so many nanoseconds it is looked whether processes have ended.
 const LOOK: u64 = 100_000_000;
 
+/// Fragments that wait for a peer until the host has to keep what it sends itself.
+const MOST_QUEUED: usize = 256;
+
 /// Why a peer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
@@ -182,6 +185,11 @@ impl State {
         }
         let peer = self.at(to)?;
         let (cookie, awaited) = (fragment.cookie, fragment.awaited);
+        // What counts as sent once it is taken would go on without end where nobody receives.
+        if !awaited && peer.queued() >= MOST_QUEUED {
+            self.idle(counters);
+            return Err(Error::OutOfResource);
+        }
         match peer.send(fragment, counters) {
             Ok(Taken::Copied) if !awaited => Ok(Sending::Over),
             Ok(Taken::Copied) => {
@@ -192,6 +200,7 @@ impl State {
                 if !std::mem::replace(&mut peer.is_waiting, true) {
                     self.waiting.push(to.index());
                 }
+                self.idle(counters);
                 Ok(Sending::UnderWay)
             }
             Err(corrupt) => {
@@ -245,6 +254,12 @@ impl State {
         if self.polled.len() > 1 {
             self.turn = (self.turn + 1) % self.polled.len();
         }
+        self.idle(counters);
+    }
+
+    /// Nothing moves for now: it may be time to look around. A program that only sends makes no progress.
+    #[inline]
+    fn idle(&mut self, counters: &Counters) {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(CLOCK_TURNS) {
             self.look(counters);

@@ -142,6 +142,24 @@ fn what_finds_no_room_waits_in_order() {
     assert_eq!(*one.done.borrow(), [(cookies, Ok(())), (1000, Ok(()))]);
 }
 
+/// A host that sends without end, to somebody who does not receive, has to keep it itself.
+#[test]
+fn what_nobody_awaits_waits_within_bounds() {
+    let ([first, second], [to_second, _], [one, two]) = pair();
+    let mut sent = 0;
+    while first.send(to_second, fragment(&[1; 4000], 2, false)).is_ok() {
+        sent += 1;
+    }
+    assert!((256..1000).contains(&sent), "{sent}");
+    assert_eq!(first.send(to_second, fragment(b"none", 2, false)), Err(Error::OutOfResource));
+    assert_eq!(first.send(to_second, fragment(b"awaited", 4, true)), Ok(Sending::UnderWay));
+    while two.delivered.borrow().len() <= sent {
+        second.progress(&two);
+        first.progress(&one);
+    }
+    assert_eq!(first.send(to_second, fragment(b"room", 2, false)), Ok(Sending::Over));
+}
+
 #[test]
 fn memory_is_copied_in_one_step_and_only_where_it_was_registered() {
     let ([first, second], [to_second, _], [one, _]) = pair();

@@ -47,7 +47,7 @@ impl Numbers {
 fn a_ring_is_a_queue() {
     for seed in 1..40_u64 {
         let (_segment, mut sender, mut receiver) = ring();
-        let mut numbers = Numbers(seed * 0x9E37_79B9_7F4A_7C15);
+        let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let (mut model, mut held) = (VecDeque::new(), 0);
         let longest = [40, 300, 5000, LONGEST][seed as usize % 4];
         for step in 0..4000_u32 {

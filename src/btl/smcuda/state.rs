@@ -145,6 +145,8 @@ impl State {
         let index = id.index();
         let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.is_open) else { return Vec::new() };
         peer.is_open = false;
+        // The list gets shorter.
+        self.turn = 0;
         self.polled.retain(|other| *other != index);
         self.rung.retain(|other| *other != index);
         self.waiting.retain(|other| *other != index);

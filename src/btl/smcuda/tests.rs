@@ -107,6 +107,34 @@ fn fragment(bytes: &[u8], cookie: Cookie, awaited: bool) -> Fragment<Lent> {
     Fragment { tag: 65, pieces: [Some(lend(bytes)), None], cookie, priority: false, awaited }
 }
 
+/// The place that is looked at first goes around the list, which gets shorter when peers go.
+#[test]
+fn those_who_are_left_are_heard_when_others_are_closed() {
+    let own = module(1);
+    let told = Told::default();
+    let others: Vec<Smcuda> = (2..=5).map(module).collect();
+    let sends = |other: &Smcuda| {
+        let to_own = other.meet(1, &own.record().to_bytes(), &Silent(&told)).expect("reached");
+        assert!(other.send_now(to_own, 65, [lend(b"here"), Lent::EMPTY]));
+    };
+    let ends: Vec<EndpointId> = others
+        .iter()
+        .zip(2..)
+        .map(|(other, name)| own.meet(name, &other.record().to_bytes(), &Silent(&told)).expect("reached"))
+        .collect();
+    others.iter().for_each(sends);
+    assert_eq!(own.progress(&told), 4);
+    for passes in 0..4 {
+        // Whatever is looked at first.
+        (0..passes).for_each(|_| assert_eq!(own.progress(&told), 0));
+    }
+    own.progress(&told);
+    own.close(&ends[1..], &told);
+    sends(&others[0]);
+    assert_eq!(own.progress(&told), 1);
+    assert_eq!(told.delivered.borrow().len(), 5);
+}
+
 #[test]
 fn what_is_sent_arrives_and_ends_once() {
     let ([first, second], [to_second, _], [one, two]) = pair();

@@ -49,8 +49,7 @@ compile() {
 compile "$work/plain"
 [ "$host" != debian12 ] || compile "$work/asan" -O1 -fsanitize=address,undefined -fno-omit-frame-pointer
 
-# case_of PROGRAM CASE LEDGERS VARIABLE=VALUE…: in all ways; LEDGERS processes say that nothing is left open,
-# or `-` where that is not asked for.
+# case_of PROGRAM CASE LEDGERS VARIABLE=VALUE…: in all ways; LEDGERS processes say that nothing is left open.
 case_of() {
     local program=$1 name=$2 ledgers=$3 way folder status runner line
     shift 3
@@ -64,11 +63,10 @@ case_of() {
             runner=(valgrind --quiet --error-exitcode=99 --leak-check=no --trace-children=no)
         fi
         log=$work/$program-$name-$way.log
-        # What the stand-in holds until the end is the driver's, not the program's.
-        c-tests/patience.sh 60 "${there[@]}" env LD_LIBRARY_PATH="$root/$work/$folder" ASAN_OPTIONS=detect_leaks=0:handle_segv=0 \
+        c-tests/patience.sh 60 "${there[@]}" env LD_LIBRARY_PATH="$root/$work/$folder" ASAN_OPTIONS=detect_leaks=1:handle_segv=0 \
             HAWSER_CUDA_LEDGER="$root/$work/ledgers/$program-$name-$way" "$@" "${runner[@]}" "$root/$work/$folder/$program" "$name" >"$log" 2>&1 </dev/null
         status=$?
-        if [ "$status" = 0 ] && [ "$ledgers" != - ]; then cuda_ledger "$work/ledgers/$program-$name-$way" "$ledgers" >>"$log" 2>&1 || status=ledger; fi
+        if [ "$status" = 0 ]; then cuda_ledger "$work/ledgers/$program-$name-$way" "$ledgers" >>"$log" 2>&1 || status=ledger; fi
         check "$line" "$status"
     done
 }
@@ -77,6 +75,7 @@ case_of() {
 for program in memory context stream ipc vmm; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
+        vmm-leaves-everything | ipc-a-child-leaves-it-open) ;; # below
         context-no-device) case_of "$program" "$name" 0 HAWSER_CUDA_DEVICES=0 ;;
         context-names-lead-to-functions) case_of "$program" "$name" 0 ;;
         context-peers) case_of "$program" "$name" 1 HAWSER_CUDA_DEVICES=3 "HAWSER_CUDA_PEERS=0-1,1>2" ;;
@@ -93,20 +92,19 @@ for program in memory context stream ipc vmm; do
         ipc-*) case_of "$program" "$name" 2 ;;
         vmm-access-needs-a-way) case_of "$program" "$name" 1 HAWSER_CUDA_PEERS=none ;;
         vmm-*-exported) case_of "$program" "$name" 2 ;;
-        vmm-leaves-everything) ;;
         *) case_of "$program" "$name" 1 ;;
         esac
     done
 done
 
-# left PROGRAM CASE THING…: its ledger names these, each once, and no other.
+# left PROGRAM CASE LEDGERS THING…: the ledgers name these, each once, and no other.
 left() {
-    local program=$1 name=$2 prefix=$work/ledgers/$1-$2-left thing said
-    shift 2
+    local program=$1 name=$2 ledgers=$3 prefix=$work/ledgers/$1-$2-left thing said
+    shift 3
     log=$work/$program-$name-left.log
     "${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" HAWSER_CUDA_LEDGER="$root/$prefix" \
         "$root/$work/plain/$program" "$name" >"$log" 2>&1 </dev/null || return 1
-    ! cuda_ledger "$prefix" 1 >>"$log" || return 1
+    ! cuda_ledger "$prefix" "$ledgers" >>"$log" || return 1
     said=$(awk '$1 == "thing" && $NF != 0 { print $2, $NF }' "$prefix".*)
     for thing in "$@"; do
         grep -qx "$thing 1" <<<"$said" || { echo "$thing is not there" >>"$log"; return 1; }
@@ -115,8 +113,13 @@ left() {
 }
 line="the ledger names what is left"
 if wanted "$line"; then
-    left vmm leaves-everything primary-contexts device-memory managed-memory host-memory registrations events streams \
-        physical-memory reservations mappings pools pool-memory
+    left vmm leaves-everything 1 contexts primary-contexts device-memory managed-memory host-memory registrations events streams \
+        physical-memory reservations mappings pools pool-memory && grep -qx 'call cuMemAlloc_v2 1' "$work"/ledgers/vmm-leaves-everything-left.*
+    check "$line" $?
+fi
+line="the ledger names what a process has left open of another's"
+if wanted "$line"; then
+    left ipc a-child-leaves-it-open 2 primary-contexts memory-opened events-opened
     check "$line" $?
 fi
 

@@ -13,6 +13,15 @@ struct hawser_v5_0_Communicator;
 struct hawser_v5_0_Convertor;
 struct hawser_v5_0_OpModule;
 
+// Numbers of datatypes that the host makes itself.
+#define hawser_v5_0_PREDEFINED_TYPES 52
+
+// The same with the one behind them, which is no type.
+#define hawser_v5_0_BASIC_TYPES 53
+
+// Types of elements that operations know.
+#define hawser_v5_0_OP_TYPES 43
+
 // What every component exports first: who it is and how it is opened.
 //
 // C: `mca_base_component_t`.
@@ -430,71 +439,6 @@ typedef struct hawser_v5_0_AcceleratorComponent {
     void (*finalize)(struct hawser_v5_0_Accelerator*);
 } hawser_v5_0_AcceleratorComponent;
 
-// Applies an operation to two arrays; the second takes the result.
-typedef void (*hawser_v5_0_Reduce)(const void*,
-                                   void*,
-                                   int*,
-                                   struct hawser_v5_0_Datatype**,
-                                   struct hawser_v5_0_OpModule*);
-
-// Applies an operation to two arrays; the third takes the result.
-typedef void (*hawser_v5_0_ReduceInto)(const void*,
-                                       const void*,
-                                       void*,
-                                       int*,
-                                       struct hawser_v5_0_Datatype**,
-                                       struct hawser_v5_0_OpModule*);
-
-// An operation.
-//
-// C: `ompi_op_t`.
-typedef struct hawser_v5_0_Op {
-    struct hawser_v5_0_Object _object;
-    uint8_t _pad0[68];
-    // properties
-    uint32_t flags;
-    uint8_t _pad1[8];
-    // into the second array
-    hawser_v5_0_Reduce functions[43];
-    // whose they are
-    struct hawser_v5_0_OpModule *modules[43];
-    // into a third array
-    hawser_v5_0_ReduceInto functions_into[43];
-    // whose they are
-    struct hawser_v5_0_OpModule *modules_into[43];
-} hawser_v5_0_Op;
-
-// What a component can do for an operation, by type of data.
-//
-// C: `ompi_op_base_module_1_0_0_t`.
-typedef struct hawser_v5_0_OpModule {
-    // head of every object
-    struct hawser_v5_0_Object object;
-    // called when the component is chosen for the operation
-    int (*enable)(struct hawser_v5_0_OpModule*, struct hawser_v5_0_Op*);
-    // the operation
-    struct hawser_v5_0_Op *op;
-    // into the second array
-    hawser_v5_0_Reduce functions[43];
-    // into a third array
-    hawser_v5_0_ReduceInto functions_into[43];
-} hawser_v5_0_OpModule;
-
-// A component for operations.
-//
-// C: `ompi_op_base_component_1_0_0_t`.
-typedef struct hawser_v5_0_OpComponent {
-    // the part common to all components
-    struct hawser_v5_0_Component base;
-    // metadata flags
-    uint32_t param_field;
-    uint8_t _pad0[36];
-    // whether it wants to be used at all
-    int (*init)(bool, bool);
-    // offers a module and a priority for an operation
-    struct hawser_v5_0_OpModule *(*query_op)(struct hawser_v5_0_Op*, int*);
-} hawser_v5_0_OpComponent;
-
 // A group of processes.
 //
 // C: `ompi_group_t`.
@@ -834,6 +778,60 @@ typedef struct hawser_v5_0_ReceiveDescriptor {
     // registered with the callback
     void *callback_data;
 } hawser_v5_0_ReceiveDescriptor;
+
+// A predefined operation.
+//
+// C: `ompi_op_t`.
+typedef struct hawser_v5_0_Op {
+    uint8_t _pad0[96];
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules[hawser_v5_0_OP_TYPES];
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules3[hawser_v5_0_OP_TYPES];
+} hawser_v5_0_Op;
+
+// What a component supplies for an operation; null where it has nothing for a type.
+//
+// C: `ompi_op_base_module_t`.
+typedef struct hawser_v5_0_OpModule {
+    // the host's object
+    struct hawser_v5_0_Object object;
+    // called when the module is going to be used
+    int (*enable)(struct hawser_v5_0_OpModule*, struct hawser_v5_0_Op*);
+    // the operation
+    struct hawser_v5_0_Op *op;
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+} hawser_v5_0_OpModule;
+
+// The structure of a component for operations.
+//
+// C: `ompi_op_base_component_t`.
+typedef struct hawser_v5_0_OpComponent {
+    // who it is
+    struct hawser_v5_0_Component base;
+    uint8_t _pad0[40];
+    // whether it can be used at all
+    int (*init)(bool, bool);
+    // a module for an operation, and its priority
+    struct hawser_v5_0_OpModule *(*query)(struct hawser_v5_0_Op*, int*);
+} hawser_v5_0_OpComponent;
 
 // What `pml/cm` puts behind the host's request: only the kind matters here.
 //

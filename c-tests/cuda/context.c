@@ -11,7 +11,22 @@ static _Thread_local unsigned depth;
 static unsigned long long ids;
 
 struct context *context_of(CUcontext handle) { return handle_object(HANDLE_CONTEXT, (uintptr_t)handle); }
-struct context *context_first(void) { return contexts; }
+
+/* Whether what runs in `context` reaches memory of `owner` by its address. */
+bool context_reaches(const struct context *context, const struct context *owner)
+{
+    if (owner == NULL || context->device == owner->device) return true;
+    for (unsigned i = 0; i < context->peer_count; i++)
+        if (context->peers[i] == owner) return true;
+    return false;
+}
+
+bool context_any(void)
+{
+    for (struct context *context = contexts; context != NULL; context = context->next)
+        if (context->alive) return true;
+    return false;
+}
 
 struct context *context_current(CUresult *error)
 {

@@ -1,7 +1,8 @@
 /* Copies. Each side must lie inside one live allocation, or in several adjoining mappings of reserved addresses,
  * or in memory that the CPU can read; else INVALID_VALUE, and nothing is moved. When a call returns before its
  * work is done is as documented ("API synchronization behavior"): notably, a copy from device to device does
- * not wait, even without `Async` in its name, unless one side has SYNC_MEMOPS. */
+ * not wait, even without `Async` in its name, unless one side has SYNC_MEMOPS. The device of the stream does the
+ * work: to mapped memory and that of pools it must have access; the driver finds its way to any other by itself. */
 #include "standin.h"
 
 /* What an entry point demands of a side. */
@@ -19,7 +20,7 @@ static bool on_host(const struct range *range)
 }
 
 /* What lies at `address`, up to `size` bytes of it. */
-static bool span_at(CUdeviceptr address, size_t size, bool write, struct span *span)
+static bool span_at(CUdeviceptr address, size_t size, bool write, CUdevice device, struct span *span)
 {
     struct range *range = range_at(address);
     if (range == NULL) {
@@ -28,19 +29,21 @@ static bool span_at(CUdeviceptr address, size_t size, bool write, struct span *s
     }
     size_t offset = address - range->base, left = range->size - offset;
     *span = (struct span){range->bytes + offset, size < left ? size : left, range};
-    if (range->kind == RANGE_MAPPED) return (vmm_access(range) & (write ? 2 : 1)) != 0;
+    int wanted = write ? 2 : 1;
+    if (range->kind == RANGE_MAPPED) return (vmm_access(range, device) & wanted) != 0;
+    if (range->kind == RANGE_POOLED && (pool_access(range->pool, device) & wanted) == 0) return false;
     /* Registered memory may go on beyond its registration, and the copy with it. */
     if (range->kind == RANGE_REGISTERED && left < size) return readable(span->bytes, span->size = size);
     if (write && range->kind == RANGE_REGISTERED && (range->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0) return false;
     return left >= size;
 }
 
-static bool check(CUdeviceptr address, size_t size, bool write, enum side side, struct span *first)
+static bool check(CUdeviceptr address, size_t size, bool write, enum side side, CUdevice device, struct span *first)
 {
     struct span span;
     if (address + size < address) return false;
     for (size_t done = 0; done < size; done += span.size) {
-        if (!span_at(address + done, size - done, write, &span)) return false;
+        if (!span_at(address + done, size - done, write, device, &span)) return false;
         if (done == 0) *first = span;
         else if (span.range == NULL || span.range->kind != RANGE_MAPPED || first->range->kind != RANGE_MAPPED) return false;
     }
@@ -58,7 +61,8 @@ static CUresult copy(struct context *context, CUstream handle, bool async, CUdev
     if (stream == NULL) return error;
     if (size == 0) return CUDA_SUCCESS;
     struct span target, source;
-    if (!check(to, size, true, to_side, &target) || !check(from, size, false, from_side, &source)) return CUDA_ERROR_INVALID_VALUE;
+    CUdevice device = stream->context->device;
+    if (!check(to, size, true, to_side, device, &target) || !check(from, size, false, from_side, device, &source)) return CUDA_ERROR_INVALID_VALUE;
     bool to_host = on_host(target.range), from_host = on_host(source.range), wait;
     char *staged = NULL;
     if (to_host && from_host) wait = true;
@@ -72,9 +76,9 @@ static CUresult copy(struct context *context, CUstream handle, bool async, CUdev
         }
     } else wait = !async && (target.range->sync_memops || source.range->sync_memops);
     for (size_t done = 0; done < size;) {
-        span_at(to + done, size - done, true, &target);
+        span_at(to + done, size - done, true, device, &target);
         if (staged != NULL) source = (struct span){staged + done, size - done, NULL};
-        else span_at(from + done, size - done, false, &source);
+        else span_at(from + done, size - done, false, device, &source);
         size_t piece = target.size < source.size ? target.size : source.size;
         queue_submit(stream, &(struct work){.kind = WORK_COPY, .to = target.bytes, .from = source.bytes, .size = piece,
             .prompt = done > 0, .staged = done + piece == size ? staged : NULL});
@@ -90,10 +94,11 @@ static CUresult set(struct context *context, CUstream handle, bool async, CUdevi
     if (stream == NULL) return error;
     if (count == 0) return CUDA_SUCCESS;
     struct span target;
-    if (count > SIZE_MAX / width || to % width != 0 || !check(to, count * width, true, DEVICE, &target)) return CUDA_ERROR_INVALID_VALUE;
+    CUdevice device = stream->context->device;
+    if (count > SIZE_MAX / width || to % width != 0 || !check(to, count * width, true, DEVICE, device, &target)) return CUDA_ERROR_INVALID_VALUE;
     bool wait = !async && (on_host(target.range) || target.range->sync_memops);
     for (size_t done = 0, size = count * width; done < size; done += target.size) {
-        span_at(to + done, size - done, true, &target);
+        span_at(to + done, size - done, true, device, &target);
         queue_submit(stream, &(struct work){.kind = WORK_SET, .to = target.bytes, .size = target.size, .value = value, .width = width, .prompt = done > 0});
     }
     return wait ? queue_wait(stream) : CUDA_SUCCESS;

@@ -38,14 +38,6 @@ void *handle_object(enum handle_kind kind, uintptr_t handle)
     return slot != NULL && slot->generation == handle >> 32 ? slot->object : NULL;
 }
 
-/* Whether this is, or once was, a handle of this kind. */
-bool handle_was(enum handle_kind kind, uintptr_t handle)
-{
-    size_t index = handle >> 4 & 0xffffff;
-    return (handle & 15) == 0 && (handle >> 28 & 15) == kind && index < slot_count &&
-        slots[index].generation >= handle >> 32 && handle >> 32 != 0;
-}
-
 void handle_drop(uintptr_t handle)
 {
     slots[handle >> 4 & 0xffffff].object = NULL;

@@ -133,10 +133,15 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     ENTER(NEEDS_CONTEXT);
     struct range *range = range_at(address);
     if (range == NULL || range->kind != RANGE_OPENED || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+    if (range->opened == 1) {
+        queue_drain(range->device); /* meanwhile another thread may close it, or open it again */
+        range = range_at(address);
+        if (range == NULL || range->kind != RANGE_OPENED || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+    }
     if (range->opened > 1) {
         range->opened--;
         ledger_remove(MEMORY_OPENED);
-    } else range_free(range);
+    } else range_free_now(range);
     return CUDA_SUCCESS;
 }
 

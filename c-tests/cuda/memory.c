@@ -209,7 +209,7 @@ void range_detach(struct range *range)
     memmove(ranges + index, ranges + index + 1, (count - index) * sizeof *ranges);
 }
 
-static void free_now(struct range *range)
+void range_free_now(struct range *range)
 {
     switch (range->kind) {
     case RANGE_DEVICE:
@@ -244,13 +244,13 @@ void range_free(struct range *range)
     unsigned long long id = range->id;
     queue_drain(range->device);
     range = range_at(base); /* another thread may have freed it meanwhile */
-    if (range != NULL && range->id == id) free_now(range);
+    if (range != NULL && range->id == id) range_free_now(range);
 }
 
 void range_free_all(struct context *context)
 {
     for (size_t i = count; i-- > 0;)
-        if (ranges[i]->context == context) free_now(ranges[i]);
+        if (ranges[i]->context == context) range_free_now(ranges[i]);
 }
 
 /* Whether each page of this can be read, asked without a fault. */

@@ -35,7 +35,14 @@ static CUresult ask(const struct range *range, CUpointer_attribute attribute, CU
         value = range->context == NULL ? 0 : (uintptr_t)range->context->handle;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: value = is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE; break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: value = address; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: {
+        CUresult error;
+        const struct context *current = context_current(&error);
+        if (current == NULL) return error;
+        if (range->kind == RANGE_DEVICE && !context_reaches(current, range->context)) return CUDA_ERROR_INVALID_VALUE;
+        value = address;
+        break;
+    }
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (!is_host(range) && range->kind != RANGE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
         value = address;
@@ -76,7 +83,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     if (attributes == NULL || data == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
         if (data[i] == NULL || width(attributes[i]) == 0) return CUDA_ERROR_INVALID_VALUE;
-    struct range *range = range_at(address);
+    /* Without a living context the driver knows no address, not even a mapped one. */
+    struct range *range = context_any() ? range_at(address) : NULL;
     for (unsigned i = 0; i < count; i++) {
         memset(data[i], 0, width(attributes[i]));
         if (range != NULL) ask(range, attributes[i], address, data[i]);
@@ -90,6 +98,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     struct range *range = range_at(address);
     if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || range == NULL || is_host(range)) return CUDA_ERROR_INVALID_VALUE;
     if (range->kind == RANGE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
+    if (range->kind == RANGE_MAPPED || range->kind == RANGE_POOLED) return CUDA_ERROR_NOT_SUPPORTED;
     bool wanted = *(const int *)value != 0;
     if (wanted && !range->sync_memops) {
         CUdeviceptr base = range->base;

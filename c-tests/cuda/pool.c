@@ -32,6 +32,7 @@ static struct pool *standard[MAX_DEVICES], *chosen[MAX_DEVICES];
 
 static struct pool *pool_of(CUmemoryPool handle) { return handle_object(HANDLE_POOL, (uintptr_t)handle); }
 CUmemoryPool pool_handle(const struct pool *pool) { return pool->handle; }
+int pool_access(const struct pool *pool, CUdevice device) { return pool->access[device]; }
 int pool_handle_types(const struct pool *pool) { return pool->memory->header->handle_types; }
 
 static struct pool *make(struct memory *memory, CUdevice device)

@@ -210,30 +210,19 @@ void queue_sleep(bool polling)
     else pthread_cond_wait(&done, &lock);
 }
 
-/* What a wait for `stream` waits for: the legacy one has the blocking ones with it. With `whole`, all of a context. */
-static bool awaited(const struct stream *stream, const struct stream *other, bool whole)
-{
-    if (whole) return other->context == stream->context;
-    return other == stream || (stream->legacy && bound(stream, other));
-}
-
-bool queue_clear(struct stream *stream)
-{
-    for (struct stream *other = streams; other != NULL; other = other->next)
-        if (awaited(stream, other, false) && !queue_idle(other)) return false;
-    return true;
-}
-
+/* What was submitted to a stream, or with `whole` to all of its context. That the legacy stream waits for others
+ * is so for its work only; an empty one is done. */
 static CUresult wait_for(struct stream *stream, bool whole)
 {
-    CUcontext context = stream->context->handle;
+    struct context *context = stream->context;
+    CUcontext handle = context->handle;
     size_t count = 0;
-    for (struct stream *other = streams; other != NULL; other = other->next) count += awaited(stream, other, whole);
+    for (struct stream *other = streams; other != NULL; other = other->next) count++;
     struct position *after = calloc(count, sizeof *after);
     if (after == NULL) abort();
     count = 0;
     for (struct stream *other = streams; other != NULL; other = other->next) {
-        if (!awaited(stream, other, whole)) continue;
+        if (other != stream && !(whole && other->context == context)) continue;
         after[count++] = (struct position){other, other->submitted};
         other->references++;
     }
@@ -243,8 +232,8 @@ static CUresult wait_for(struct stream *stream, bool whole)
         reap(after[i].stream);
     }
     free(after);
-    struct context *still = context_of(context);
-    return still == NULL ? CUDA_ERROR_CONTEXT_IS_DESTROYED : still->error;
+    context = context_of(handle);
+    return context == NULL ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context->error;
 }
 
 CUresult queue_wait(struct stream *stream) { return wait_for(stream, false); }
@@ -253,7 +242,8 @@ CUresult queue_wait_all(struct context *context) { return wait_for(context->lega
 void queue_drain(CUdevice wanted)
 {
     for (struct stream *stream = streams; stream != NULL;) {
-        if (stream->context->device == wanted && !queue_idle(stream) && !stopping) {
+        /* One that only waits to be forgotten may have outlived its context. */
+        if (!queue_idle(stream) && stream->context->device == wanted && !stopping) {
             queue_sleep(false);
             stream = streams; /* the list may be another one now */
         } else stream = stream->next;

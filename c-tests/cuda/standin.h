@@ -67,7 +67,6 @@ void ledger_write(void);
 enum handle_kind { HANDLE_CONTEXT = 1, HANDLE_STREAM, HANDLE_EVENT, HANDLE_MEMORY, HANDLE_POOL };
 uintptr_t handle_make(enum handle_kind kind, void *object);
 void *handle_object(enum handle_kind kind, uintptr_t handle);
-bool handle_was(enum handle_kind kind, uintptr_t handle);
 void handle_drop(uintptr_t handle);
 
 /* --- device.c */
@@ -98,7 +97,8 @@ struct context {
 };
 struct context *context_current(CUresult *error);
 struct context *context_of(CUcontext handle);
-struct context *context_first(void);
+bool context_reaches(const struct context *context, const struct context *owner);
+bool context_any(void); /* whether one lives */
 
 /* --- memory.c: physical memory, addresses, ranges */
 
@@ -161,6 +161,7 @@ struct range *range_number(size_t index);
 void range_detach(struct range *range);
 /* Frees what lies there: waits for the device first. */
 void range_free(struct range *range);
+void range_free_now(struct range *range);
 void range_free_all(struct context *context);
 bool readable(const void *address, size_t size);
 size_t range_count(void);
@@ -225,8 +226,6 @@ void queue_stop(void);
 /* Whether this is the thread that runs the work. */
 bool queue_inside(void);
 bool queue_idle(struct stream *stream);
-/* Whether all is done that `queue_wait` would wait for. */
-bool queue_clear(struct stream *stream);
 /* These let go of the lock while they wait. */
 CUresult queue_wait(struct stream *stream);
 CUresult queue_wait_all(struct context *context);
@@ -243,9 +242,10 @@ CUevent event_make(struct context *context, unsigned flags, struct signal *signa
 
 void ipc_close(struct range *range);
 void vmm_unmap(struct range *range);
-int vmm_access(const struct range *range);
+int vmm_access(const struct range *range, CUdevice device);
 void pool_free(struct range *range);
 CUmemoryPool pool_handle(const struct pool *pool);
 int pool_handle_types(const struct pool *pool);
+int pool_access(const struct pool *pool, CUdevice device);
 
 #endif

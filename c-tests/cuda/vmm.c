@@ -206,13 +206,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     return CUDA_SUCCESS;
 }
 
-/* What any device may do there: 1 read, 3 read and write. */
-int vmm_access(const struct range *range)
-{
-    int access = 0;
-    for (int i = 0; i < device_count; i++) access |= range->access[i];
-    return access;
-}
+/* What a device may do there: 1 read, 3 read and write. */
+int vmm_access(const struct range *range, CUdevice device) { return range->access[device]; }
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags)
 {

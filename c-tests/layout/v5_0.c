@@ -7,10 +7,9 @@
 #include "host.h"
 
 #include "opal/mca/accelerator/accelerator.h"
-#include "ompi/mca/op/base/base.h"
-#include "ompi/mca/op/op.h"
-#include "ompi/op/op.h"
 #include "opal/mca/accelerator/base/base.h"
+#include "ompi/datatype/ompi_datatype_internal.h"
+#include "ompi/op/op.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/runtime/opal_params.h"
 #include "opal/util/proc.h"
@@ -51,6 +50,43 @@ static void check_pmix(void)
     CHECK_PROTOTYPE(PMIx_Get, pmix_status_t(*)(const pmix_proc_t *, const char *,
                                                const pmix_info_t *, size_t, pmix_value_t **));
     CHECK_PROTOTYPE(PMIx_Value_free, void (*)(pmix_value_t *, size_t));
+}
+
+static void check_operations(void)
+{
+    CHECK_CONSTANT(OMPI_OP_BASE_TYPE_MAX, 43);
+    CHECK_CONSTANT(OMPI_DATATYPE_MAX_PREDEFINED, 52);
+    CHECK_CONSTANT(OMPI_DATATYPE_MPI_MAX_PREDEFINED, 53);
+    CHECK(OpModule, object, ompi_op_base_module_t, super);
+    CHECK_FUNCTION(OpModule, enable, ompi_op_base_module_t, opm_enable,
+                   int (*)(ompi_op_base_module_t *, ompi_op_t *));
+    CHECK(OpModule, op, ompi_op_base_module_t, opm_op);
+    CHECK(OpModule, fns, ompi_op_base_module_t, opm_fns);
+    CHECK(OpModule, fns3, ompi_op_base_module_t, opm_3buff_fns);
+    compare_type("a function of an operation",
+                 __builtin_types_compatible_p(ompi_op_base_handler_fn_t,
+                                              void (*)(const void *, void *, int *, ompi_datatype_t **,
+                                                       ompi_op_base_module_t *)));
+    compare_type("a function of an operation, with three buffers",
+                 __builtin_types_compatible_p(ompi_op_base_3buff_handler_fn_t,
+                                              void (*)(const void *, const void *, void *, int *,
+                                                       ompi_datatype_t **, ompi_op_base_module_t *)));
+    CHECK_SIZE(OpModule, ompi_op_base_module_t);
+    CHECK(Op, fns, ompi_op_t, o_func.intrinsic.fns);
+    CHECK(Op, modules, ompi_op_t, o_func.intrinsic.modules);
+    CHECK(Op, fns3, ompi_op_t, o_3buff_intrinsic.fns);
+    CHECK(Op, modules3, ompi_op_t, o_3buff_intrinsic.modules);
+    CHECK_SIZE(Op, ompi_op_t);
+    CHECK(OpComponent, base, ompi_op_base_component_t, opc_version);
+    CHECK_FUNCTION(OpComponent, init, ompi_op_base_component_t, opc_init_query, int (*)(bool, bool));
+    CHECK_FUNCTION(OpComponent, query, ompi_op_base_component_t, opc_op_query,
+                   ompi_op_base_module_t *(*) (ompi_op_t *, int *));
+    CHECK_SIZE(OpComponent, ompi_op_base_component_t);
+    CHECK_PROTOTYPE(ompi_op_base_module_t_class, opal_class_t *);
+    CHECK_PROTOTYPE(ompi_op_ddt_map, int (*)[OMPI_DATATYPE_MAX_PREDEFINED]);
+    CHECK_PROTOTYPE(ompi_datatype_basicDatatypes,
+                    const ompi_datatype_t *(*)[OMPI_DATATYPE_MPI_MAX_PREDEFINED]);
+    CHECK_CONSTANT(MCA_ACCELERATOR_TRANSFER_UNSPEC, 0);
 }
 
 static void check_accelerator(void)
@@ -135,48 +171,6 @@ static void check_accelerator(void)
     CHECK_PROTOTYPE(opal_accelerator_event_t_class, opal_class_t *);
 }
 
-static void check_op(void)
-{
-    static const mca_base_component_t version = {OMPI_OP_BASE_VERSION_1_0_0};
-
-    CHECK(OpModule, object, ompi_op_base_module_1_0_0_t, super);
-    CHECK_FUNCTION(OpModule, enable, ompi_op_base_module_1_0_0_t, opm_enable,
-                   int (*)(ompi_op_base_module_1_0_0_t *, ompi_op_t *));
-    CHECK(OpModule, op, ompi_op_base_module_1_0_0_t, opm_op);
-    CHECK(OpModule, functions, ompi_op_base_module_1_0_0_t, opm_fns);
-    CHECK(OpModule, functions_into, ompi_op_base_module_1_0_0_t, opm_3buff_fns);
-    CHECK_SIZE(OpModule, ompi_op_base_module_1_0_0_t);
-    CHECK(Op, flags, ompi_op_t, o_flags);
-    CHECK(Op, functions, ompi_op_t, o_func.intrinsic.fns);
-    CHECK(Op, modules, ompi_op_t, o_func.intrinsic.modules);
-    CHECK(Op, functions_into, ompi_op_t, o_3buff_intrinsic.fns);
-    CHECK(Op, modules_into, ompi_op_t, o_3buff_intrinsic.modules);
-    CHECK_SIZE(Op, ompi_op_t);
-    CHECK(OpComponent, base, ompi_op_base_component_1_0_0_t, opc_version);
-    CHECK(OpComponent, param_field, ompi_op_base_component_1_0_0_t, opc_data.param_field);
-    CHECK_FUNCTION(OpComponent, init, ompi_op_base_component_1_0_0_t, opc_init_query,
-                   int (*)(bool, bool));
-    CHECK_FUNCTION(OpComponent, query_op, ompi_op_base_component_1_0_0_t, opc_op_query,
-                   ompi_op_base_module_1_0_0_t *(*) (ompi_op_t *, int *));
-    CHECK_SIZE(OpComponent, ompi_op_base_component_1_0_0_t);
-    CHECK_CONSTANT(OMPI_OP_BASE_TYPE_MAX, 43);
-    CHECK_CONSTANT(OMPI_OP_FLAGS_INTRINSIC, 1);
-    compare_type("a function into the second array",
-                 __builtin_types_compatible_p(ompi_op_base_handler_fn_t,
-                                              void (*)(const void *, void *, int *, ompi_datatype_t **,
-                                                       ompi_op_base_module_1_0_0_t *)));
-    compare_type("a function into a third array",
-                 __builtin_types_compatible_p(ompi_op_base_3buff_handler_fn_t,
-                                              void (*)(const void *, const void *, void *, int *,
-                                                       ompi_datatype_t **,
-                                                       ompi_op_base_module_1_0_0_t *)));
-    compare_type("version 1.0.0 of the interface for operations",
-                 0 == strcmp(version.mca_type_name, "op") && version.mca_type_major_version == 1
-                     && version.mca_type_minor_version == 0 && version.mca_type_release_version == 0
-                     && 0 == strcmp(version.mca_project_name, "ompi"));
-    CHECK_PROTOTYPE(ompi_op_base_module_t_class, opal_class_t *);
-}
-
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 5);
@@ -216,13 +210,13 @@ int main(void)
 
     check_process_info();
     check_accelerator();
-    check_op();
     CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t,
           btl_accelerator_max_send_size);
     compare_type("the receive callback",
                  __builtin_types_compatible_p(mca_btl_base_module_recv_cb_fn_t,
                                               void (*)(mca_btl_base_module_t *,
                                                        const mca_btl_base_receive_descriptor_t *)));
+    check_operations();
     check_pmix();
     return summary();
 }

@@ -54,6 +54,22 @@ impl Transfer {
         unsafe { std::ptr::copy(self.from, self.to, self.len) };
     }
 
+    /// Makes the copy by way of `room`, piece by piece: `away` brings a piece there, `here` takes it on. Both have
+    /// made theirs when they return.
+    pub fn by_way_of(
+        &self,
+        room: &mut [u8],
+        away: impl Fn(Self) -> Result<()>,
+        here: impl Fn(Self) -> Result<()>,
+    ) -> Result<()> {
+        for at in (0..self.len).step_by(room.len().max(1)) {
+            let len = room.len().min(self.len - at);
+            away(Self { to: room.as_mut_ptr(), from: self.from.wrapping_add(at), len })?;
+            here(Self { to: self.to.wrapping_add(at), from: room.as_ptr(), len })?;
+        }
+        Ok(())
+    }
+
     /// The ranges' pieces of at most so many bytes, in an order in which none is overwritten before it was read, if
     /// each is read whole before it is written.
     pub(super) fn pieces(&self, most: usize) -> impl Iterator<Item = (sys::Address, sys::Address, usize)> {

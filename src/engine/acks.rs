@@ -17,10 +17,10 @@ use super::packet::{AckInfo, Outgoing, Piggyback};
 use super::pending_ack::{Arrived, When};
 use super::receive_half::ReceiveHalf;
 use super::send_half::SendHalf;
+use super::send_window::{Landed, Order, Run, Segment, State};
 use super::slab::Slab;
 use super::time::{Instant, MICRO};
 use super::timers::Timer;
-use super::window::{Landed, Order, Run, Segment, State};
 use crate::wire::usnic::{Bitmap, Body, Flags, Kind, MAX_HEADER_LEN, header_len};
 use std::collections::VecDeque;
 

@@ -5,8 +5,8 @@
 //! ends well, what arrives ahead of a hole may use only half of the memory: the hole may hide a
 //! fragment that must be whole before the window moves on, and that one then finds room.
 
+use super::coverage::Coverage;
 use super::interface::Buffer;
-use super::window::Coverage;
 use crate::wire::run::Payload;
 use std::collections::HashMap;
 use std::ops::Deref;

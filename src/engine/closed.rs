@@ -1,26 +1,42 @@
-//! What is left of a connection that is closed: how often the two had connected. By it, packets of an
-//! earlier connection are known as such.
+//! What is left of a connection that is over: how often the two had connected, and how far the peer's segments had
+//! come. By it, packets of an earlier connection are known as such, and their sender can be told.
 
+use super::time::{Instant, MILLI};
 use std::collections::{HashMap, VecDeque};
 
 /// How many past connections are remembered.
 const REMEMBERED: usize = 16_384;
+/// Those who still send are told one at a time, with so long between: whoever gets no answer asks again.
+const BETWEEN_RESETS: u64 = MILLI;
 
-/// Connections that are over: how often we had connected, and how often the peer.
+/// The last connection with a process, once it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Past {
+    /// How often we had connected.
+    pub(super) ours: u16,
+    /// How often the peer had; 0: nothing was heard of it.
+    pub(super) peers: u16,
+    /// Every segment of the peer's below has arrived.
+    pub(super) received: u64,
+}
+
+/// Connections that are over.
 #[derive(Default)]
 pub(super) struct ClosedConnections {
-    known: HashMap<(u64, u32), (u16, u16)>,
+    known: HashMap<(u64, u32), Past>,
     oldest: VecDeque<(u64, u32)>,
+    next_reset: Instant,
 }
 
 impl ClosedConnections {
-    pub(super) fn get(&self, name: (u64, u32)) -> Option<(u16, u16)> {
+    pub(super) fn get(&self, name: (u64, u32)) -> Option<Past> {
         self.known.get(&name).copied()
     }
 
-    pub(super) fn note(&mut self, name: (u64, u32), ours: u16, peers: u16, before: u16) {
-        let peers = if peers == 0 { before } else { peers };
-        if self.known.insert(name, (ours, peers)).is_none() {
+    /// A connection is over. Where nothing was heard of the peer in it, what is known of an earlier one stays.
+    pub(super) fn note(&mut self, name: (u64, u32), past: Past) {
+        let known = self.known.get(&name).filter(|_| past.peers == 0).copied().unwrap_or(past);
+        if self.known.insert(name, Past { ours: past.ours, ..known }).is_none() {
             self.oldest.push_back(name);
             if self.oldest.len() > REMEMBERED
                 && let Some(oldest) = self.oldest.pop_front()
@@ -34,6 +50,57 @@ impl ClosedConnections {
     pub(super) fn is_over(&self, name: (u64, u32), connection: u16) -> bool {
         self.known
             .get(&name)
-            .is_some_and(|(_, peers)| *peers != 0 && connection.wrapping_sub(*peers) as i16 <= 0)
+            .is_some_and(|past| past.peers != 0 && connection.wrapping_sub(past.peers) as i16 <= 0)
+    }
+
+    /// How far the segments of a peer's connection had come, if it is the last one.
+    pub(super) fn received(&self, name: (u64, u32), connection: u16) -> Option<u64> {
+        self.known.get(&name).filter(|past| past.peers == connection).map(|past| past.received)
+    }
+
+    /// Whether somebody may be told now that a connection is over; if so, nobody else before long.
+    pub(super) fn may_reset(&mut self, now: Instant) -> bool {
+        let may = now >= self.next_reset;
+        if may {
+            self.next_reset = now.plus(BETWEEN_RESETS);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: (u64, u32) = (7, 1);
+
+    #[test]
+    fn what_was_known_of_an_earlier_connection_stays_while_nothing_is_heard_of_the_next() {
+        let mut closed = ClosedConnections::default();
+        closed.note(NAME, Past { ours: 1, peers: 4, received: 90 });
+        closed.note(NAME, Past { ours: 2, peers: 0, received: 0 });
+        assert_eq!(closed.get(NAME), Some(Past { ours: 2, peers: 4, received: 90 }));
+        assert_eq!((closed.received(NAME, 4), closed.received(NAME, 3)), (Some(90), None));
+        assert!(closed.is_over(NAME, 3) && closed.is_over(NAME, 4) && !closed.is_over(NAME, 5));
+        closed.note(NAME, Past { ours: 3, peers: 5, received: 6 });
+        assert_eq!((closed.received(NAME, 5), closed.received(NAME, 4)), (Some(6), None));
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut closed = ClosedConnections::default();
+        for name in 0..=REMEMBERED as u64 {
+            closed.note((name, 1), Past { ours: 1, peers: 1, received: 0 });
+        }
+        assert_eq!((closed.known.len(), closed.oldest.len()), (REMEMBERED, REMEMBERED));
+        assert!(!closed.is_over((0, 1), 1) && closed.is_over((1, 1), 1));
+    }
+
+    #[test]
+    fn those_who_still_send_are_told_one_at_a_time() {
+        let mut closed = ClosedConnections::default();
+        let told = |closed: &mut ClosedConnections, at| closed.may_reset(Instant::from_nanos(at * MILLI / 4));
+        let times: Vec<u64> = (0..12).filter(|at| told(&mut closed, *at)).collect();
+        assert_eq!(times, [0, 4, 8]);
     }
 }

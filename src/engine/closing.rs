@@ -10,9 +10,9 @@ use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
 use super::packet::{Notice, Outgoing};
+use super::receive_window::Verdict;
 use super::time::{Instant, MILLI};
 use super::timers::Timer;
-use super::window::Verdict;
 use crate::error::Error;
 use crate::wire::usnic::{Body, Repr};
 
@@ -22,6 +22,9 @@ const CLOSES: u32 = 8;
 const LINGER: u64 = 2_000 * MILLI;
 /// How many closed connections still answer.
 const LINGERING: usize = 256;
+/// So often a peer is told before it is told by whom.
+const TOLD: u32 = 2;
+
 impl<M: Memory> Engine<M> {
     /// Ends a connection in good order: what is queued is sent first, then the peer is told.
     /// [`Event::Closed`] follows in any case but that of [`Event::Lost`] before it.
@@ -164,7 +167,7 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             let notice = endpoint.notices.remove(0);
-            let phase = endpoint.phase;
+            let (phase, closes) = (endpoint.phase, endpoint.closes);
             let next = endpoint.receive.window.next();
             let above = next + 1;
             let (seq, body) = match notice {
@@ -173,12 +176,16 @@ impl<M: Memory> Engine<M> {
                 Notice::Ack if phase == Phase::Lingering => {
                     (above, Body::Ack(endpoint.receive.window.bitmap(above)))
                 }
+                Notice::Introduction if matches!(phase, Phase::Open | Phase::Draining) => {
+                    (above, Body::Ack(endpoint.receive.window.bitmap(above)))
+                }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
                 Notice::Withdrawn(segment) if phase != Phase::Dead => (next, Body::Withdrawn { segment }),
                 _ => continue,
             };
             let piggyback = self.piggyback(index)?;
-            let packet = Outgoing { seq, body, ..Outgoing::default() };
+            let introduces = notice == Notice::Introduction || body == Body::Close && closes > TOLD;
+            let packet = Outgoing { seq, body, introduces, ..Outgoing::default() };
             return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
         }
         None

@@ -8,8 +8,8 @@
 use super::controller::{Controller, Outcome};
 use super::delay_bound::DelayBound;
 use super::pacer::Pacer;
+use super::send_window::Landed;
 use super::time::{Instant, MICRO};
-use super::window::Landed;
 
 /// Round trips that need pacing, losses or not.
 const LONG: u64 = 250 * MICRO;

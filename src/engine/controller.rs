@@ -1,7 +1,7 @@
 //! What a congestion controller is to the rest: it decides how many bytes may be under way.
 
+use super::send_window::Landed;
 use super::time::Instant;
-use super::window::Landed;
 
 /// What the end of a round meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
 use super::assembler::Pool;
-use super::closed::ClosedConnections;
+use super::closed::{ClosedConnections, Past};
 use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
@@ -17,11 +17,11 @@ use super::memory::Registry;
 use super::operation::Operation;
 use super::packet::{Arrival, Deferred};
 use super::protection::ModuleProtection;
+use super::send_window::{Segment, State};
 use super::slab::{Key, Slab};
 use super::time::{Instant, MILLI};
 use super::timers::Timer;
 use super::wheel::Wheel;
-use super::window::{Segment, State};
 use crate::config;
 use crate::error::{Error, Result};
 use crate::wire::protection::Sender;
@@ -168,9 +168,9 @@ impl<M: Memory> Engine<M> {
         let peer = Peer { max_datagram, ..peer };
         let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.now);
         endpoint.send.coalesces = self.limits.coalesces;
-        if let Some((connection, earlier)) = self.closed.get(name) {
-            endpoint.connection = connection.wrapping_add(1).max(1);
-            endpoint.earlier = earlier;
+        if let Some(past) = self.closed.get(name) {
+            endpoint.connection = past.ours.wrapping_add(1).max(1);
+            endpoint.earlier = past.peers;
         }
         if let Some(own) = &mut self.protection {
             let Identity { name, incarnation, .. } = self.identity;
@@ -432,7 +432,8 @@ impl<M: Memory> Engine<M> {
         self.strip(index);
         let Some(endpoint) = self.endpoints.remove(index) else { return };
         let name = (endpoint.peer.name, endpoint.peer.incarnation);
-        self.closed.note(name, endpoint.connection, endpoint.peer_connection, endpoint.earlier);
+        let received = endpoint.receive.window.next();
+        self.closed.note(name, Past { ours: endpoint.connection, peers: endpoint.peer_connection, received });
         self.names.remove(&name);
     }
 

@@ -170,6 +170,10 @@ counters! {
     num_fast_sends,
     /// Protected packets whose number has come before, or is too old to tell.
     num_replay_recvs,
+    /// Processes told that we do not know their connection any more.
+    num_reset_sends,
+    /// Peers that told us so.
+    num_reset_recvs,
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@
 //! a moment.
 
 use super::controller::{Controller, Outcome};
+use super::send_window::Landed;
 use super::time::{Instant, MICRO};
-use super::window::Landed;
 
 /// The window before anything is known, in segments, and once it is known that the path is long: so many queues
 /// as there are senders fill at once.

@@ -12,8 +12,8 @@ use super::interface::{Channel, EndpointId, Fragment, Memory, Piece, Transmit};
 use super::limits::Limits;
 use super::operation::{Job, Operation};
 use super::packet::Launch;
+use super::send_window::{Segment, State};
 use super::time::Instant;
-use super::window::{Segment, State};
 use crate::error::Result;
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr};
 

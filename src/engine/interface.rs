@@ -160,6 +160,16 @@ pub enum Event {
         /// Which.
         endpoint: EndpointId,
     },
+    /// A process that is not connected, or was given up, takes a connection with us for alive: `reset` is the datagram
+    /// that tells it, for [`Channel::Priority`], wherever it is. Few of these come.
+    Over {
+        /// Name of its process.
+        name: u64,
+        /// Which life of it.
+        incarnation: u32,
+        /// The datagram.
+        reset: Box<Header>,
+    },
     /// The end of [`Engine::close`](super::Engine::close); the id is of nothing any more.
     Closed {
         /// Which.

@@ -8,6 +8,9 @@
 //!   for long, while neither the peer nor anybody of its node is heard. For a shorter time it is what a
 //!   packet filter says while its rules are changed, or a firewall that starts anew: a reason to ask.
 //!
+//! What is no evidence about the process, but ends a connection, is the word of the peer itself, under its key, that it
+//! knows the connection no more: `reset`.
+//!
 //! Silence is none, however long, of the peer or of everybody on its node: a process that computes is
 //! silent, one that is stopped by a debugger or a batch system, a network that is down, a host that
 //! swaps. It is a reason to ask. Only where the user says after how long it is to count

@@ -1,8 +1,8 @@
 //! The parameters as the engine uses them: nanoseconds and integers, within their bounds.
 
+use super::receive_window::WINDOW;
 use super::rtt::Rtt;
 use super::time::{MILLI, nanos};
-use super::window::WINDOW;
 use crate::config;
 use crate::wire::protection::TAG_LEN;
 use crate::wire::usnic::{HEADER_LEN, MAX_PAYLOAD};

@@ -13,10 +13,10 @@ use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
 use super::pending_ack::PendingAck;
 use super::probe::Carries;
+use super::send_window::{Segment, State};
 use super::slab::Key;
 use super::time::Instant;
 use super::timers::Timer;
-use super::window::{Segment, State};
 use crate::error::Error;
 use crate::wire::usnic::Kind;
 
@@ -152,6 +152,7 @@ impl<M: Memory> Engine<M> {
         }
         endpoint.send.probe.note_timeout(now);
         self.check_ready(index);
+        self.consider_introduction(index);
         if reports {
             let endpoint = self.id(index);
             self.events.push_back(Event::Silent { endpoint });

@@ -34,10 +34,12 @@ mod wheel;
 // What is sent and received, and how it is cut and put together.
 mod assembler;
 mod copies;
+mod coverage;
 mod memory;
 mod operation;
 mod packet;
-mod window;
+mod receive_window;
+mod send_window;
 
 // Recovery: round trips, loss, congestion, the width of the path.
 mod congestion;
@@ -75,10 +77,14 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod reset;
 mod run;
 mod sealed;
 mod send;
 mod withdraw;
+
+/// An engine of its own.
+pub mod ipc;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;

@@ -1,7 +1,7 @@
 //! What somebody asked for, until it is over: sends, PUTs, GETs, and what peers ask of us.
 
+use super::coverage::Coverage;
 use super::interface::{Cookie, Memory, Piece};
-use super::window::Coverage;
 use crate::wire::usnic::{Body, HEADER_LEN, Kind, MAX_PAYLOAD, header_len};
 
 /// What is to be done.

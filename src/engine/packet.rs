@@ -11,11 +11,13 @@ pub(super) struct Outgoing {
     pub(super) length: u16,
     pub(super) seq: u64,
     pub(super) body: Body,
+    /// Its header is a long one, also where the peer knows us.
+    pub(super) introduces: bool,
 }
 
 impl Default for Outgoing {
     fn default() -> Self {
-        Self { flags: Flags::default(), tag: 0, length: 0, seq: 0, body: Body::Void }
+        Self { flags: Flags::default(), tag: 0, length: 0, seq: 0, body: Body::Void, introduces: false }
     }
 }
 
@@ -101,6 +103,8 @@ impl AckInfo {
 pub(super) enum Notice {
     Close,
     CloseAck,
+    /// Says who we are, in case that the peer does not know.
+    Introduction,
     /// Of what comes for a connection that is closed here.
     Ack,
     /// Of the peer's operation with this name.

@@ -13,6 +13,9 @@ const HEARD_DOUBLINGS: u32 = 4;
 /// So often a peer is asked with the oldest segments alone.
 const PATIENT: u32 = 3;
 
+/// From so many times in vain on, every other time the second packet says who asks: perhaps nobody knows.
+const UNKNOWN: u32 = 5;
+
 /// Packets that ask a peer at a time.
 const fn packets(backoff: u32) -> u32 {
     if backoff > 1 { 2 } else { 1 }
@@ -45,6 +48,8 @@ pub(super) struct Probe {
     active: Instant,
     /// What was withdrawn had the last turn of the second packet.
     was_withdrawn: bool,
+    /// Another packet leaves in the place of the second one.
+    is_replaced: bool,
 }
 
 impl Probe {
@@ -56,6 +61,7 @@ impl Probe {
             unanswered: 0,
             active: now,
             was_withdrawn: false,
+            is_replaced: false,
         }
     }
 
@@ -111,6 +117,13 @@ impl Probe {
         self.unanswered = self.unanswered.saturating_add(1);
         self.backoff = (self.backoff + 1).min(DOUBLINGS);
         (self.pending, self.since, self.active) = (packets(self.backoff), now, now);
+        self.is_replaced = false;
+    }
+
+    /// Whether the second packet of this time is to say who asks, instead of carrying anything.
+    pub(super) fn introduces(&mut self) -> bool {
+        self.is_replaced = self.unanswered >= UNKNOWN && !self.unanswered.is_multiple_of(2);
+        self.is_replaced
     }
 
     /// The next packet that asks, if one is to leave: what it carries, and when it was asked for. What was sent
@@ -124,6 +137,9 @@ impl Probe {
         self.pending = self.pending.checked_sub(1)?;
         if is_first {
             return Some((Carries::Oldest, self.since));
+        }
+        if self.is_replaced {
+            return None;
         }
         if self.backoff <= PATIENT {
             return Some((Carries::Next, self.since));
@@ -176,6 +192,28 @@ mod tests {
         assert_eq!(probe.unanswered(), 8);
         (0..100).for_each(|_| probe.note_timeout(now));
         assert_eq!(probe.due(MILLI, u64::MAX).since(now), MILLI << DOUBLINGS);
+    }
+
+    #[test]
+    fn every_other_time_in_vain_the_second_packet_says_who_asks_and_the_others_have_their_turn() {
+        let mut probe = Probe::new(at(0));
+        let mut seconds = Vec::new();
+        let introductions: Vec<u64> = (1..=11)
+            .filter(|time| {
+                probe.note_timeout(at(*time));
+                let introduces = probe.introduces();
+                assert_eq!(probe.take().map(|(carries, _)| carries), Some(Carries::Oldest));
+                seconds.extend(probe.take().map(|(carries, _)| carries));
+                assert!(!probe.is_pending());
+                introduces
+            })
+            .collect();
+        assert_eq!(introductions, [5, 7, 9, 11]);
+        let turns = [Carries::Next, Carries::Next, Carries::Withdrawn, Carries::SentLongestAgo];
+        assert_eq!(seconds, [&turns[..], &turns[2..3], &turns[3..]].concat());
+        probe.note_heard();
+        probe.note_timeout(at(12));
+        assert!(!probe.introduces(), "it has been heard");
     }
 
     #[test]

@@ -94,6 +94,11 @@ impl Sealer {
         self.next.checked_add(count).is_some_and(|end| end <= self.last) && phase(self.next) == self.phase
     }
 
+    /// The key under which the peer says that it does not know the connection any more.
+    pub(super) fn reset_key(&self) -> Option<Key> {
+        self.secret.reset_key()
+    }
+
     /// As after all packets that there can be.
     #[cfg(test)]
     pub(super) fn exhaust(&mut self) {

@@ -6,6 +6,7 @@
 //! neither a sequence number nor room in a window, which two that reject each other would wait for.
 
 use super::core::Engine;
+use super::coverage::Coverage;
 use super::endpoint::Phase;
 use super::interface::{Cookie, EndpointId, Event, Memory};
 use super::memory::{Access, Registration};
@@ -13,7 +14,6 @@ use super::operation::{Job, Operation};
 use super::packet::Notice;
 use super::slab::Key;
 use super::time::Instant;
-use super::window::Coverage;
 use crate::error::{Error, Result};
 use crate::wire::run::Payload;
 

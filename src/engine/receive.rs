@@ -11,9 +11,9 @@ use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
 use super::interface::{EndpointId, Event, Memory, Received};
 use super::packet::{AckInfo, Arrival, Deferred};
+use super::receive_window::{ReceiveWindow, Verdict};
 use super::slab::Key;
 use super::time::Instant;
-use super::window::{ReceiveWindow, Verdict};
 use crate::wire::run::Payload;
 use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, course};
 
@@ -26,9 +26,25 @@ fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
 enum Stranger {
     Stale,
     Unknown,
+    /// It takes a connection for alive that is over here, and is told so. How far its segments had come is known
+    /// perhaps.
+    Over(Option<u64>),
+}
+
+impl Endpoint {
+    /// What a peer is told that was given up and sends on.
+    fn given_up(&self) -> Stranger {
+        Stranger::Over(Some(self.receive.window.next()))
+    }
 }
 
 impl<M: Memory> Engine<M> {
+    /// The place that a slot on the wire names.
+    #[inline(always)]
+    pub(super) fn place_of_slot(&self, slot: u32) -> Option<u32> {
+        (slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)
+    }
+
     /// Takes a datagram in. Whatever its bytes are, the worst is that it is dropped and counted.
     ///
     /// `arrived` is when it came to this host, by the clock of `now` and not after that, where somebody
@@ -111,6 +127,10 @@ impl<M: Memory> Engine<M> {
             }
         };
         let repr = &packet.repr;
+        if repr.body == Body::Reset {
+            self.has_refused = !self.handle_reset(&packet);
+            return Received::Nothing;
+        }
         if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
             self.has_refused = !self.limits.protect;
             return self.handle_protected(&packet);
@@ -139,6 +159,11 @@ impl<M: Memory> Engine<M> {
             Ok(index) => Ok(index),
             Err(Stranger::Stale) => {
                 self.counters.num_stale_recvs.add(1);
+                Err(Received::Nothing)
+            }
+            Err(Stranger::Over(received)) => {
+                self.counters.num_stale_recvs.add(1);
+                self.answer_over(repr, sender, received);
                 Err(Received::Nothing)
             }
             Err(Stranger::Unknown) => {
@@ -197,8 +222,7 @@ impl<M: Memory> Engine<M> {
 
     /// Who it is that sends a short header, if it is anybody, and what its tags begin with.
     fn introduced(&self, repr: &Repr) -> Option<(Sender, Tagging)> {
-        let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
-        let endpoint = self.endpoints.at(index)?;
+        let endpoint = self.endpoints.at(self.place_of_slot(repr.receiver_slot)?)?;
         let named = course(repr.receiver_slot, repr.connection) == endpoint.course;
         named.then(|| (endpoint.peer_name(), endpoint.received_tags))
     }
@@ -206,35 +230,36 @@ impl<M: Memory> Engine<M> {
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
     fn locate(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Stranger> {
         let name = (sender.name, sender.incarnation);
+        if sender.slot == 0 || repr.connection == 0 {
+            return Err(Stranger::Stale);
+        }
+        let over = Stranger::Over(self.closed.received(name, repr.connection));
         let index = if repr.receiver_slot != 0 {
-            (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).checked_sub(1).ok_or(Stranger::Stale)?
+            self.place_of_slot(repr.receiver_slot).ok_or(Stranger::Stale)?
         } else {
             match self.names.get(&name) {
                 Some(index) => *index,
-                None if self.closed.is_over(name, repr.connection) => return Err(Stranger::Stale),
+                None if self.closed.is_over(name, repr.connection) => return Err(over),
                 None => return Err(Stranger::Unknown),
             }
         };
-        let endpoint = self.endpoints.at_mut(index).ok_or(Stranger::Stale)?;
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return Err(over) };
         let ours = repr.receiver_slot == 0 || repr.receiver_slot == endpoint.own_slot;
         if !ours || (endpoint.peer.name, endpoint.peer.incarnation) != name {
-            return Err(Stranger::Stale);
+            return Err(over);
         }
         if endpoint.peer_connection == repr.connection && endpoint.peer_slot == sender.slot {
             if repr.receiver_slot != 0 && !self.limits.protect {
                 endpoint.introduce();
             }
-            return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
+            return if endpoint.phase == Phase::Dead { Err(endpoint.given_up()) } else { Ok(index) };
         }
         let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
-        if sender.slot == 0 || repr.connection == 0 {
-            return Err(Stranger::Stale);
-        }
         if endpoint.peer_connection == 0 {
             if endpoint.earlier != 0 && !later(endpoint.earlier) {
                 // It is late; or the peer has taken our new connection for the other half of its old one.
                 let is_joined = repr.receiver_slot != 0;
-                return if is_joined { self.reconnected(index) } else { Err(Stranger::Stale) };
+                return if is_joined { self.reconnected(index) } else { Err(over) };
             }
             endpoint.peer_connection = repr.connection;
             endpoint.peer_slot = sender.slot;
@@ -243,7 +268,7 @@ impl<M: Memory> Engine<M> {
                 endpoint.introduce();
             }
             endpoint.note_names(&self.identity);
-            return if endpoint.phase == Phase::Dead { Err(Stranger::Stale) } else { Ok(index) };
+            return if endpoint.phase == Phase::Dead { Err(endpoint.given_up()) } else { Ok(index) };
         }
         // Whatever is of a later connection says that the one that we know is over, also if it names our slot:
         // then what we had heard of the earlier one was late, and the peer has heard us in the later one.
@@ -381,7 +406,8 @@ impl<M: Memory> Engine<M> {
             | Body::Close
             | Body::CloseAck
             | Body::Reject { .. }
-            | Body::Withdrawn { .. } => true,
+            | Body::Withdrawn { .. }
+            | Body::Reset => true,
         };
         if taken {
             self.counters.max_rcvd_window_size.raise(repr.seq - next);

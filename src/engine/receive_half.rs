@@ -4,8 +4,8 @@
 use super::assembler::Assembler;
 use super::flow::Share;
 use super::pending_ack::PendingAck;
+use super::receive_window::ReceiveWindow;
 use super::time::Instant;
-use super::window::ReceiveWindow;
 
 /// What one peer sends.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use super::interface::{Memory, Transmit};
 use super::operation::{Job, room};
 use super::packet::AckInfo;
 use super::send::{TURN, TURN_BYTES};
+use super::send_window::Segment;
 use super::slab::Key;
 use super::time::Instant;
-use super::window::Segment;
 use crate::wire::run::{Headers, Joined, LONGEST, Lead, is_piece};
 use crate::wire::usnic::{Body, Flags, Kind, header_len};
 

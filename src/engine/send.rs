@@ -12,10 +12,10 @@ use super::limits::Limits;
 use super::operation::{Job, Operation};
 use super::packet::{Launch, Outgoing, Piggyback};
 use super::send_half::Blocked;
+use super::send_window::{Segment, State};
 use super::slab::Key;
 use super::time::Instant;
 use super::timers::Timer;
-use super::window::{Segment, State};
 use crate::error::{Error, Result};
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr, header_len};
 use std::collections::VecDeque;
@@ -177,7 +177,8 @@ impl<M: Memory> Engine<M> {
             self.timers.set(at, key);
         }
         let flags = Flags::default().with(Flags::ASKS, endpoint.send.is_full_for_short());
-        let packet = Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment };
+        let packet =
+            Outgoing { flags, tag, length: len as u16, seq, body: Body::Fragment, introduces: false };
         let header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
         self.review_next();
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
@@ -452,7 +453,7 @@ impl<M: Memory> Engine<M> {
         }
         let asks = last || endpoint.send.is_full();
         let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
-        let packet = Outgoing { flags, tag, length, seq, body };
+        let packet = Outgoing { flags, tag, length, seq, body, introduces: false };
         let mut header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
         if let Some(copied) = copy.and_then(|place| endpoint.send.copies.get(place)) {
             header.append(&copied.bytes[..usize::from(length).min(COPIED)]);
@@ -537,7 +538,7 @@ impl Endpoint {
             length: packet.length,
             connection: self.connection,
             receiver_slot: self.peer_slot,
-            sender: if self.is_introduced { None } else { Some(self.own_name(identity)) },
+            sender: (packet.introduces || !self.is_introduced).then(|| self.own_name(identity)),
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,

@@ -8,8 +8,8 @@ use super::path::Path;
 use super::probe::Probe;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
+use super::send_window::{Landed, Order, SendWindow};
 use super::time::{Instant, MICRO};
-use super::window::{Landed, Order, SendWindow};
 use crate::wire::usnic::{HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
 

@@ -16,8 +16,8 @@ use super::interface::{Channel, Memory};
 use super::operation::{Job, Withdrawn};
 use super::packet::Notice;
 use super::rdma::NOTICES;
+use super::send_window::{Segment, State};
 use super::time::Instant;
-use super::window::{Segment, State};
 use crate::wire::usnic::{Kind, header_len};
 
 impl<M: Memory> Engine<M> {

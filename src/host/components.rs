@@ -77,6 +77,22 @@ macro_rules! accelerators {
     };
 }
 
+/// Components for operations, which only hosts with accelerators have: each what makes its structure, with the
+/// name of that.
+macro_rules! operations {
+    ($($component:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("The component of `", stringify!($component), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_operations() {
+            $($slot.fill($component());)*
+        }
+    };
+}
+
 matching_transports! {
     crate::mtl::ofi::Component as Ofi c"ofi" => mca_mtl_ofi_component,
     crate::mtl::ofi::Component as Hawser c"hawser" => mca_mtl_hawser_component,
@@ -84,6 +100,7 @@ matching_transports! {
 
 byte_transports! {
     crate::btl::usnic::Usnic => mca_btl_usnic_component,
+    crate::btl::smcuda::Smcuda => mca_btl_smcuda_component,
     #[cfg(feature = "loop")]
     crate::btl::looped::Loop => mca_btl_loop_component,
 }
@@ -92,29 +109,16 @@ accelerators! {
     crate::accelerator::Cuda => mca_accelerator_cuda_component,
 }
 
-/// What lets operations take buffers on devices.
-macro_rules! operations {
-    ($($component:path => $slot:ident,)*) => {
-        $(
-            #[doc = concat!("Operations: `", stringify!($component), "`.")]
-            #[unsafe(no_mangle)]
-            pub static $slot: Slot = Slot::empty();
-        )*
-
-        fn fill_operations<A: AcceleratorAbi>() {
-            $(A::fill_operations(&$slot);)*
-        }
-    };
-}
-
 operations! {
-    super::op => mca_op_hawser_component,
+    super::v5_0::reduction::component => mca_op_hawser_component,
 }
 
 /// Fills in all structures for a recognised version.
 pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
     fill_accelerators::<A>();
-    fill_operations::<A>();
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
+    if A::DEVICE {
+        fill_operations();
+    }
 }

@@ -5,9 +5,9 @@ use super::*;
 use crate::engine::{Access, Fragment, Registration};
 use crate::error::Error;
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 
-fn block(len: usize) -> Block {
+pub(super) fn block(len: usize) -> Block {
     Block::new((0..len).map(|at| at as u8).collect())
 }
 
@@ -17,7 +17,7 @@ fn pair(path: Path, peer_timeout: u64) -> Network {
     Network::new(Setup { path, config, ..Setup::default() })
 }
 
-fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<()> {
+pub(super) fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) -> Result<()> {
     let endpoint = network.endpoint(from, to);
     let fragment =
         Fragment { tag: 1, pieces: [Some(block(len)), None], cookie, priority: false, awaited: true };
@@ -27,13 +27,13 @@ fn send(network: &mut Network, from: usize, to: usize, len: usize, cookie: u64) 
     sent
 }
 
-fn run(network: &mut Network, nanos: u64) {
+pub(super) fn run(network: &mut Network, nanos: u64) {
     let until = network.now().plus(nanos);
     while network.step(until) {}
 }
 
 /// What has happened since, in few words.
-fn story(network: &mut Network) -> Vec<String> {
+pub(super) fn story(network: &mut Network) -> Vec<String> {
     let words = |happened: Happened| match happened {
         Happened::Delivered { node, bytes, .. } => format!("{node} gets {}", bytes.len()),
         Happened::Event { node, event } => match event {
@@ -41,7 +41,7 @@ fn story(network: &mut Network) -> Vec<String> {
             Event::Lost { .. } => format!("{node} lost"),
             Event::Closed { .. } => format!("{node} closed"),
             Event::Silent { .. } => format!("{node} hears nothing"),
-            Event::Deliver { .. } => String::from("?"),
+            Event::Deliver { .. } | Event::Over { .. } => String::from("?"),
         },
     };
     // Silence is told again and again; who wants to know looks for it.
@@ -56,7 +56,7 @@ fn silences(network: &mut Network) -> usize {
 }
 
 /// Ten microseconds for a kilobyte, so that there is a middle to be interrupted in.
-fn lossy(loss: u32) -> Path {
+pub(super) fn lossy(loss: u32) -> Path {
     Path { loss, rate: 100_000_000, ..Path::default() }
 }
 

@@ -235,6 +235,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
                 },
                 _ if random.below(200) == 0 => Body::Close,
                 _ if random.below(100) == 0 => Body::CloseAck,
+                _ if random.below(100) == 0 => Body::Reset,
                 _ => Body::Void,
             };
             let bare = !matches!(

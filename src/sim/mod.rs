@@ -626,6 +626,10 @@ impl Network {
                 self.happened.push_back(Happened::Delivered { node: index, from, tag, bytes });
             }
             self.nodes[index].engine.recycle(buffer);
+        } else if let Event::Over { name, reset, .. } = &event {
+            if let Some(&to) = self.names.get(name) {
+                self.post(index, to, Channel::Priority, reset.to_vec());
+            }
         } else {
             self.happened.push_back(Happened::Event { node: index, event });
         }
@@ -656,6 +660,8 @@ impl Network {
 mod costs;
 #[cfg(test)]
 mod endings;
+#[cfg(test)]
+mod forgotten;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub enum Kind {
     Withdraw = 12,
     /// Answers a `Withdraw` of a segment that has not arrived, each time that it comes.
     Withdrawn = 13,
+    /// Answers a packet of a connection that its receiver does not know any more: that connection is over.
+    Reset = 14,
 }
 
 impl Kind {
@@ -50,12 +52,16 @@ impl Kind {
             11 => Self::Reject,
             12 => Self::Withdraw,
             13 => Self::Withdrawn,
+            14 => Self::Reset,
             _ => return None,
         })
     }
 
     /// Whether packets of the kind have a sequence number and are acknowledged.
     pub const fn is_sequenced(self) -> bool {
-        !matches!(self, Self::Ack | Self::Close | Self::CloseAck | Self::Reject | Self::Withdrawn)
+        !matches!(
+            self,
+            Self::Ack | Self::Close | Self::CloseAck | Self::Reject | Self::Withdrawn | Self::Reset
+        )
     }
 }

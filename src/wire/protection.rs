@@ -72,6 +72,13 @@ impl Secret {
         Self(Salt::new(HKDF_SHA256, LABEL).extract(key))
     }
 
+    /// The key under which the process says that it does not know a connection any more.
+    pub fn reset_key(&self) -> Option<Key> {
+        let mut key = Key::default();
+        self.expand(&[b"reset"], &mut key)?;
+        Some(key)
+    }
+
     /// The key of a sender's packets in one phase; `None` if the library has no memory for it.
     pub fn packet_key(&self, sender: &Sender, phase: u64) -> Option<PacketKey> {
         let Sender { name, incarnation, connection } = sender;

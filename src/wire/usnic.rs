@@ -29,6 +29,14 @@
 //! The long header introduces its sender. Who has been called by its own slot knows that the receiver knows
 //! it, and sends short ones from then on, but for protected packets.
 //!
+//! A [`Kind::Reset`] comes from a process that does not know the connection any more, and is short. It repeats what
+//! the packet that it answers says of the connection: slot and connection are those of its receiver, the sequence
+//! number is the slot that the receiver took for the sender's (0: none), and the acknowledgement, where the flag says
+//! so, is how far the receiver's segments had arrived. Its tag is as that of a packet in the other direction would be
+//! whose long header named the sender with that slot, but under the key that the *sender* published: nobody who knows
+//! the connection needs to be asked for it. Where packets are protected, it is not, and the key is derived from that
+//! one for this alone ([`protection`](super::protection::Secret::reset_key)).
+//!
 //! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
 //! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the stamps (16 to
 //! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
@@ -190,6 +198,8 @@ pub enum Body {
         /// Sequence number of the receiver's segment.
         segment: u64,
     },
+    /// See [`Kind::Reset`].
+    Reset,
 }
 
 impl Body {
@@ -210,6 +220,7 @@ impl Body {
             Self::Reject { .. } => Kind::Reject,
             Self::Withdraw => Kind::Withdraw,
             Self::Withdrawn { .. } => Kind::Withdrawn,
+            Self::Reset => Kind::Reset,
         }
     }
 }
@@ -228,7 +239,13 @@ const fn extension_len(kind: Kind) -> usize {
         Kind::GetRequest => 32,
         Kind::GetData => 16,
         Kind::Refused | Kind::Reject | Kind::Withdrawn => 8,
-        Kind::Ack | Kind::Fragment | Kind::Void | Kind::Close | Kind::CloseAck | Kind::Withdraw => 0,
+        Kind::Ack
+        | Kind::Fragment
+        | Kind::Void
+        | Kind::Close
+        | Kind::CloseAck
+        | Kind::Withdraw
+        | Kind::Reset => 0,
     }
 }
 
@@ -482,7 +499,7 @@ impl Repr {
                 put(&mut bytes, begin, operation.to_le_bytes());
             }
             Body::Withdrawn { segment } => put(&mut bytes, begin, segment.to_le_bytes()),
-            Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw => {}
+            Body::Fragment | Body::Void | Body::Close | Body::CloseAck | Body::Withdraw | Body::Reset => {}
         }
         let mut form = kind as u8;
         if let Some(sender) = &self.sender {
@@ -559,6 +576,7 @@ impl<'a> Packet<'a> {
                 | Kind::Reject
                 | Kind::Withdraw
                 | Kind::Withdrawn
+                | Kind::Reset
         );
         if usize::from(length) > bytes.len() - header || bare && length != 0 {
             return Err(Malformed::Length);
@@ -596,6 +614,7 @@ impl<'a> Packet<'a> {
             Kind::Reject => Body::Reject { operation: long(rest, 0) },
             Kind::Withdraw => Body::Withdraw,
             Kind::Withdrawn => Body::Withdrawn { segment: long(rest, 0) },
+            Kind::Reset => Body::Reset,
         };
         let repr = Repr::read(fixed, sender, flags, body);
         Ok(Self { bytes, header, repr })

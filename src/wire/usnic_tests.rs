@@ -60,6 +60,7 @@ fn bodies() -> Vec<Body> {
         Body::Reject { operation: 1 << 40 },
         Body::Withdraw,
         Body::Withdrawn { segment: 1 << 41 },
+        Body::Reset,
     ]
 }
 
@@ -184,7 +185,7 @@ fn each_reason_to_refuse_is_its_own() {
     };
     assert_eq!(with(0, 1), Err(Malformed::Version));
     assert_eq!(with(1, 0), Err(Malformed::Kind));
-    assert_eq!(with(1, 14), Err(Malformed::Kind));
+    assert_eq!(with(1, 15), Err(Malformed::Kind));
     assert_eq!(with(1, 0x80), Err(Malformed::Kind));
     assert_eq!(with(46, 1), Err(Malformed::Flags), "these bytes mean nothing");
     assert_eq!(with(2, 0x70), Err(Malformed::Flags));

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "family.h"
 
+#include <pthread.h>
+
 enum { SIZE = 3 << 20 };
 
 static void read_byte(void *address) { *(volatile char *)address; }
@@ -360,6 +362,87 @@ static void already_mapped(void)
     end(0);
 }
 
+/* --- one thread opens what another is closing */
+
+static CUcontext common_context;
+static CUdeviceptr common;
+static void *closes(void *nothing)
+{
+    OK(cuCtxSetCurrent(common_context));
+    OK(cuIpcCloseMemHandle(common)); /* waits for the gate */
+    return nothing;
+}
+static void opens_in_threads(void)
+{
+    pthread_t thread;
+    CUipcMemHandle handle;
+    CUstream stream;
+    common_context = begin(0);
+    volatile uint32_t *gate = gate_make();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    take(from_parent, &handle, sizeof handle);
+    common = opened(handle);
+    gate_close(gate, stream);
+    pthread_create(&thread, NULL, closes, NULL);
+    usleep(20000); /* it waits by now, or has not begun: both end well */
+    CUdeviceptr again = opened(handle);
+    IS(again, common);
+    gate_open(gate);
+    pthread_join(thread, NULL);
+    IS(device_wrong(again, SIZE, 1), 0);
+    OK(cuIpcCloseMemHandle(again));
+    OK(cuStreamDestroy_v2(stream));
+    OK(cuMemFreeHost((void *)gate));
+    end(0);
+}
+static void threads_share_what_is_open(void)
+{
+    struct child child = family(opens_in_threads);
+    CUdeviceptr address;
+    CUipcMemHandle handle;
+    begin(0);
+    OK(cuMemAlloc_v2(&address, SIZE));
+    device_fill(address, SIZE, 1);
+    OK(cuIpcGetMemHandle(&handle, address));
+    put(child.to, &handle, sizeof handle);
+    join(child);
+    OK(cuMemFree_v2(address));
+    end(0);
+}
+
+/* --- what a child leaves open: its ledger must say so */
+
+static void leaves_open(void)
+{
+    CUipcMemHandle handle;
+    CUipcEventHandle event_handle;
+    CUevent event;
+    begin(0);
+    take(from_parent, &handle, sizeof handle);
+    take(from_parent, &event_handle, sizeof event_handle);
+    opened(handle);
+    OK(cuIpcOpenEventHandle(&event, event_handle));
+}
+static void a_child_leaves_it_open(void)
+{
+    struct child child = family(leaves_open);
+    CUdeviceptr address;
+    CUevent event;
+    CUipcMemHandle handle;
+    CUipcEventHandle event_handle;
+    begin(0);
+    OK(cuMemAlloc_v2(&address, SIZE));
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetMemHandle(&handle, address));
+    OK(cuIpcGetEventHandle(&event_handle, event));
+    put(child.to, &handle, sizeof handle);
+    put(child.to, &event_handle, sizeof event_handle);
+    join(child);
+    OK(cuEventDestroy_v2(event));
+    OK(cuMemFree_v2(address));
+    end(0);
+}
+
 /* --- events, and three processes */
 
 static void waits_for_the_event(void)
@@ -378,6 +461,9 @@ static void waits_for_the_event(void)
     IS(cuEventElapsedTime(&elapsed, event, event), CUDA_ERROR_INVALID_HANDLE);
     IS(cuIpcGetEventHandle(&event_handle, event), CUDA_ERROR_INVALID_HANDLE);
     IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    CUevent gone;
+    take(from_parent, &event_handle, sizeof event_handle); /* of an event whose file number has come again */
+    IS(cuIpcOpenEventHandle(&gone, event_handle), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAlloc_v2(&copy, SIZE));
     OK(cuStreamWaitEvent(stream, event, 0));
@@ -415,18 +501,26 @@ static void events_cross_processes(void)
     OK(cuIpcGetEventHandle(&event_handle, event));
     IS(cuIpcOpenEventHandle(&own, event_handle), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuIpcGetMemHandle(&handle, address));
+    CUipcEventHandle stale;
+    CUevent another;
+    OK(cuEventCreate(&own, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetEventHandle(&stale, own));
+    OK(cuEventDestroy_v2(own));
+    OK(cuEventCreate(&another, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     gate_close(gate, stream);
     OK(cuMemcpyDtoDAsync_v2(address, source, SIZE, stream));
     OK(cuEventRecord(event, stream));
     for (int i = 0; i < 2; i++) {
         put(children[i].to, &event_handle, sizeof event_handle);
         put(children[i].to, &handle, sizeof handle);
+        put(children[i].to, &stale, sizeof stale);
     }
     for (int i = 0; i < 2; i++) await(children[i].from);
     gate_open(gate);
     for (int i = 0; i < 2; i++) join(children[i]);
     OK(cuEventQuery(event));
     OK(cuEventDestroy_v2(event));
+    OK(cuEventDestroy_v2(another));
     OK(cuStreamDestroy_v2(stream));
     OK(cuMemFree_v2(address));
     OK(cuMemFree_v2(source));
@@ -447,6 +541,8 @@ int main(int argc, char **argv)
         {"instances-have-none", instances_have_none},
         {"other-containers", other_containers},
         {"already-mapped", already_mapped},
+        {"threads-share-what-is-open", threads_share_what_is_open},
+        {"a-child-leaves-it-open", a_child_leaves_it_open},
         {"events-cross-processes", events_cross_processes},
     };
     RUN(tests);

@@ -57,6 +57,17 @@ static void copies_arrive(void)
     CUdevice ordinal = -1;
     OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, other));
     IS(ordinal, 1);
+    /* A copy finds its way; a kernel would need the peers to be enabled. */
+    CUdeviceptr seen;
+    IS(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, other), CUDA_ERROR_INVALID_VALUE);
+    OK(cuCtxEnablePeerAccess(second, 0));
+    OK(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, other));
+    IS(seen, other);
+    CUcontext first;
+    OK(cuCtxPopCurrent_v2(&first));
+    IS(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, other), CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, other));
+    OK(cuCtxPushCurrent_v2(first));
     OK(cuMemFree_v2(other));
     OK(cuMemFree_v2(a));
     OK(cuMemFree_v2(b));

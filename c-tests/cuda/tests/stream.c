@@ -60,6 +60,11 @@ static void work_is_late(void)
     IS(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamDestroy_v2(stream));
     IS(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+    CUstream next = stream_new(0);
+    IS(next != stream, 1);
+    IS(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE); /* still */
+    IS(cuStreamQuery((CUstream)(uintptr_t)event), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuStreamDestroy_v2(next));
     IS(cuStreamDestroy_v2(stream), CUDA_ERROR_INVALID_HANDLE);
     IS(cuMemcpyDtoDAsync_v2(b, a, SIZE, stream), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamDestroy_v2(other));
@@ -81,6 +86,7 @@ static void the_legacy_stream(void)
     device_fill(c, SIZE, 2);
     gate_close(gate, before);
     OK(cuMemcpyDtoDAsync_v2(a, c, SIZE, before));
+    OK(cuStreamSynchronize(NULL)); /* nothing was asked of it */
     OK(cuMemcpyDtoD_v2(b, a, SIZE)); /* does not wait, although it is not async by name */
     OK(cuMemsetD8Async(c, 0, SIZE, after));
     IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
@@ -111,6 +117,45 @@ static void the_legacy_stream(void)
     end(0);
 }
 
+static volatile uint32_t *late_gate;
+static volatile int opened;
+static void *opens_late(void *nothing)
+{
+    usleep(20000);
+    opened = 1;
+    gate_open(late_gate);
+    return nothing;
+}
+
+/* A context waits for all its streams, and for no other's. */
+static void a_context_waits_for_its_own(void)
+{
+    pthread_t thread;
+    CUcontext first = begin(0), second;
+    volatile uint32_t *gate = gate_make();
+    late_gate = gate_make();
+    CUstream here = stream_new(CU_STREAM_NON_BLOCKING), there;
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    OK(cuCtxSetCurrent(second));
+    there = stream_new(CU_STREAM_NON_BLOCKING);
+    OK(cuCtxSetCurrent(first));
+    gate_close(gate, there);
+    gate_close(late_gate, here);
+    pthread_create(&thread, NULL, opens_late, NULL);
+    OK(cuCtxSynchronize());
+    IS(opened, 1);
+    pthread_join(thread, NULL);
+    IS(cuStreamQuery(there), CUDA_ERROR_NOT_READY);
+    OK(cuStreamQuery(here));
+    gate_open(gate);
+    OK(cuStreamDestroy_v2(here));
+    OK(cuStreamDestroy_v2(there));
+    OK(cuDevicePrimaryCtxRelease_v2(1));
+    OK(cuMemFreeHost((void *)gate));
+    OK(cuMemFreeHost((void *)late_gate));
+    end(0);
+}
+
 static void events_order_streams(void)
 {
     CUcontext first = begin(0), second;
@@ -130,6 +175,10 @@ static void events_order_streams(void)
     IS(cuEventRecord(event, there), CUDA_ERROR_INVALID_HANDLE); /* of another context */
     IS(cuEventRecord(event, NULL), CUDA_ERROR_INVALID_HANDLE);
     OK(cuEventRecord(other, NULL));
+    OK(cuEventRecord(timed, stream));
+    OK(cuEventSynchronize(other));
+    OK(cuEventSynchronize(timed));
+    IS(cuEventElapsedTime(&elapsed, timed, other), CUDA_ERROR_INVALID_HANDLE); /* of two devices */
     gate_close(gate, stream);
     OK(cuMemsetD8Async(a, 5, SIZE, stream));
     OK(cuEventRecord(event, stream));
@@ -149,7 +198,6 @@ static void events_order_streams(void)
     OK(cuEventDestroy_v2(event)); /* while it is pending */
     gate_open(gate);
     OK(cuStreamSynchronize(stream));
-    IS(cuEventElapsedTime(&elapsed, timed, other), CUDA_ERROR_INVALID_HANDLE); /* of two devices */
     OK(cuEventDestroy_v2(other));
     OK(cuMemFree_v2(b));
     OK(cuStreamDestroy_v2(there));
@@ -326,6 +374,7 @@ int main(int argc, char **argv)
     static const struct test tests[] = {
         {"work-is-late", work_is_late},
         {"the-legacy-stream", the_legacy_stream},
+        {"a-context-waits-for-its-own", a_context_waits_for_its_own},
         {"events-order-streams", events_order_streams},
         {"when-calls-return", when_calls_return},
         {"work-takes-time", work_takes_time},

@@ -33,7 +33,7 @@ static void memory_is_mapped(void)
     uint64_t types;
     int fd;
     bool capable = true;
-    begin(0);
+    CUcontext first_context = begin(0);
     OK(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     IS(granularity, CHUNK);
     IS(cuMemAddressReserve(&address, CHUNK + 1, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
@@ -58,6 +58,11 @@ static void memory_is_mapped(void)
     IS(device_wrong(address + CHUNK - 100, SIZE, 1), 0);
     IS(cuMemsetD8_v2(address + 3 * CHUNK - 10, 1, 11), CUDA_ERROR_INVALID_VALUE);
     IS(signal_of(read_byte, (void *)address), SIGSEGV);
+    /* The device that does the work must have access. */
+    begin(1);
+    IS(cuMemsetD8_v2(address, 1, 10), CUDA_ERROR_INVALID_VALUE);
+    end(1);
+    OK(cuCtxSetCurrent(first_context));
     OK(cuMemGetAddressRange_v2(&start, &size, address + CHUNK + 5));
     IS(start == address + CHUNK && size == 2 * CHUNK, 1);
     OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
@@ -66,6 +71,8 @@ static void memory_is_mapped(void)
     IS(types, 0);
     OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address));
     IS(context == NULL, 1);
+    int on = 1;
+    IS(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address), CUDA_ERROR_NOT_SUPPORTED);
     IS(cuIpcGetMemHandle(&handle, address), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemExportToShareableHandle(&fd, first, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
@@ -84,8 +91,20 @@ static void memory_is_mapped(void)
     OK(cuMemUnmap(address, 3 * CHUNK));
     IS(cuMemsetD8_v2(address, 1, 10), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemRelease(first));
-    OK(cuMemRelease(second));
     IS(cuMemAddressFree(address, CHUNK), CUDA_ERROR_INVALID_VALUE);
+    /* Mapped memory needs no context, but without one nobody is told of it. */
+    OK(cuMemMap(address, 2 * CHUNK, 0, second, 0));
+    end(0);
+    unsigned type = 7;
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void *data = &type;
+    OK(cuPointerGetAttributes(1, &attribute, &data, address));
+    IS(type, 0);
+    begin(0);
+    OK(cuPointerGetAttributes(1, &attribute, &data, address));
+    IS(type, CU_MEMORYTYPE_DEVICE);
+    OK(cuMemUnmap(address, 2 * CHUNK));
+    OK(cuMemRelease(second));
     OK(cuMemAddressFree(address, 4 * (size_t)CHUNK));
     IS(cuMemAddressFree(address, 4 * (size_t)CHUNK), CUDA_ERROR_INVALID_VALUE);
     end(0);
@@ -237,9 +256,17 @@ static void memory_in_order_of_a_stream(void)
     IS(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     OK(cuMemPoolGetAccess(&flags, standard, &there));
     IS(flags, 0);
+    CUcontext first_context, second_context;
+    OK(cuCtxGetCurrent(&first_context));
+    OK(cuDevicePrimaryCtxRetain(&second_context, 1));
+    OK(cuCtxSetCurrent(second_context));
+    IS(cuMemsetD8_v2(a, 1, 10), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemPoolSetAccess(standard, &access, 1));
     OK(cuMemPoolGetAccess(&flags, standard, &there));
     IS(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cuMemsetD8_v2(a, 1, 10));
+    end(1);
+    OK(cuCtxSetCurrent(first_context));
     /* Freed in the order of the stream: the work before it still has its memory; nobody else has it. */
     gate_close(gate, stream);
     OK(cuMemsetD8Async(a, 1, SIZE, stream));
@@ -355,6 +382,8 @@ static void leaves_everything(void)
     OK(cuMemMap(address, CHUNK, 0, handle, 0));
     OK(cuMemAllocAsync(&address, 10, NULL));
     pool_new(0, 0);
+    CUcontext context;
+    OK(cuCtxCreate_v4(&context, NULL, 0, 1));
 }
 
 int main(int argc, char **argv)

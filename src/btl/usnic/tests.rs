@@ -308,6 +308,30 @@ fn a_stranger_with_a_card_is_admitted() {
 }
 
 #[test]
+fn who_was_forgotten_is_told_and_loses_its_peer() {
+    for protect_payload in [false, true] {
+        let config = config::Usnic { protect_payload, ..config::Usnic::default() };
+        let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+        let (there, back) = (one.connect(&two), two.connect(&one));
+        for _ in 0..2 {
+            one.send(there, 1, vec![1; 8]);
+            two.send(back, 1, vec![1; 8]);
+            run(&[&one, &two], || {
+                [&one, &two].iter().all(|it| it.done.borrow().len() == it.cookies.get() as usize)
+            });
+        }
+        two.hears_of(&one);
+        two.module.forget(back);
+        let cookie = one.send(there, 1, vec![1; 2000]);
+        run(&[&one, &two], || !one.lost.borrow().is_empty());
+        assert_eq!(one.done.borrow().get(&cookie), Some(&Err(Error::Unreachable)));
+        assert!((*one.lost.borrow() == [2]) && two.lost.borrow().is_empty());
+        let to = one.module.peer(there).expect("known");
+        assert!(!to.alive && two.module.connect(1, one.module.address()).is_ok());
+    }
+}
+
+#[test]
 fn what_a_call_of_progress_has_received_is_booked_when_it_returns() {
     let config = config::Usnic::default();
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));

@@ -34,9 +34,6 @@ pub(super) trait AcceleratorAbi: Abi {
     /// Fills in a component's structure; it stays empty where the host has none.
     fn fill<T: Accelerator>(_slot: &Slot) {}
 
-    /// Fills in the structure of the component for operations; it stays empty where the host has no accelerator.
-    fn fill_operations(_slot: &Slot) {}
-
     /// The host's classes of streams and events.
     ///
     /// # Panics

@@ -190,15 +190,16 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     context: *mut c_void,
     data: *mut c_void,
 ) -> c_int {
-    if A::is_on_device(local) {
-        // The host then has the message sent in fragments, which it copies to and from the device itself.
-        return code::NOT_SUPPORTED;
-    }
     let operation = Operation { endpoint, local, handle, callback, context, data };
     // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, with a handle of the
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote), Left(local, size))) };
     entry.run(D::ENTRY, |shell, (remote, local)| {
+        // HOST: ob1 asks for a GET into device memory of any transport that has GET (`pml_ob1_recvreq.c`, 5.0), and
+        // has the message sent in fragments when that fails.
+        if A::is_out_of_reach(local.as_ptr()) {
+            return code::ERROR;
+        }
         let (Some(registration), Some(offset)) =
             (Registration::from_bytes(&remote.token), remote_address.checked_sub(remote.base))
         else {
@@ -233,14 +234,13 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     size: usize,
     flags: u32,
 ) -> *mut BtlRegistration {
-    if A::is_on_device(base) {
-        // What peers write here, the processor writes.
-        return ptr::null_mut();
-    }
     // SAFETY: the contract of `btl_register_mem`: through the module's own table, with memory that the host
     // keeps until `deregister_mem`.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
     entry.run("register_mem", |shell, (memory,)| {
+        if A::is_out_of_reach(memory.as_ptr()) {
+            return ptr::null_mut();
+        }
         let registration = access(flags).and_then(|access| shell.core.register(memory, access));
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         Box::into_raw(Box::new(Handle { token, base: base.addr() as u64 })).cast()

@@ -161,6 +161,10 @@ unsafe impl Abi for V4_1 {
         None
     }
 
+    fn is_out_of_reach(_address: *const u8) -> bool {
+        false
+    }
+
     fn places_thin_sends() -> bool {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).

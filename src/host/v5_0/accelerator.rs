@@ -3,16 +3,47 @@
 use std::ffi::{c_int, c_void};
 
 use super::Own;
-use crate::error::{Error, Result};
 use crate::fabric::{Device, Interface};
 use crate::host::btl::sys::BtlModule;
 use crate::host::symbols::Loaded;
-use crate::host::sys::{Class, Component};
+use crate::host::sys::Component;
 
 /// What the component that the host has selected is called.
 fn with_selected<R>(look: impl FnOnce(&[u8]) -> R) -> R {
     let component: Component = Own::host().accelerator_component.get();
     look(component.name.split(|byte| *byte == 0).next().unwrap_or_default())
+}
+
+/// `MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY`: the CPU may touch it.
+pub(super) const UNIFIED: u64 = 0x1;
+
+/// Where buffers are and how they are copied, of the accelerator that the host has selected.
+#[derive(Clone, Copy)]
+pub(super) struct Devices {
+    pub(super) check_addr: unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int,
+    pub(super) mem_copy:
+        unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int,
+}
+
+impl Devices {
+    /// None before the host has selected one.
+    pub(super) fn selected() -> Option<Self> {
+        let functions = Own::host().accelerator.get();
+        Some(Self { check_addr: functions.check_addr?, mem_copy: functions.mem_copy? })
+    }
+
+    /// Whether only a device may touch it.
+    pub(super) fn have(self, address: *const c_void) -> bool {
+        let (mut device, mut flags) = (-1, 0_u64);
+        // SAFETY: takes any address; the callee writes both numbers.
+        let found = unsafe { (self.check_addr)(address, &raw mut device, &raw mut flags) };
+        found > 0 && flags & UNIFIED == 0
+    }
+}
+
+/// Whether only a device may touch what is at an address.
+pub(super) fn is_out_of_reach(address: *const u8) -> bool {
+    Devices::selected().is_some_and(|devices| devices.have(address.cast()))
 }
 
 /// Whether buffers may be in device memory: the host always selects a component, and `null` where
@@ -48,34 +79,6 @@ fn number_of(address: *const c_void) -> Option<i32> {
         }
     }
     (number >= 0).then_some(number)
-}
-
-/// The class of modules for operations, for which there is none.
-pub(in crate::host) fn op_class() -> *mut Class {
-    Own::host().op_class
-}
-
-/// Whether an address is on a device.
-#[inline]
-pub(in crate::host) fn is_on_device(address: *const c_void) -> bool {
-    let Some(check) = Own::host().accelerator.get().check_addr else { return false };
-    let mut number: c_int = -1;
-    let mut flags = 0_u64;
-    // SAFETY: takes any address; the callee writes both numbers.
-    unsafe { check(address, &raw mut number, &raw mut flags) > 0 }
-}
-
-/// Copies, between whatever places.
-///
-/// # Safety
-/// As many bytes may be read and written there, by the device or the processor; the ranges do not overlap.
-pub(in crate::host) unsafe fn copy(to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
-    /// `MCA_ACCELERATOR_TRANSFER_UNSPEC`
-    const ANY: c_int = 0;
-    let copy = Own::host().accelerator.get().mem_copy.ok_or(Error::Unsupported)?;
-    // SAFETY: as the caller says.
-    let code = unsafe { copy(-1, -1, to, from, len, ANY) };
-    if code == 0 { Ok(()) } else { Err(Error::Host(code)) }
 }
 
 /// Has messages of a process to itself be sent, and not put or got.

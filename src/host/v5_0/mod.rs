@@ -1,6 +1,7 @@
 //! Open MPI 5.0.
 
 pub(super) mod accelerator;
+pub(super) mod reduction;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -16,10 +17,9 @@ use super::btl::{BtlAbi, NOBODY, Receive50};
 use super::construct::{Slot, Version};
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
-use super::op;
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
-use super::sys::{Class, Component, MtlModule, ProcessName};
+use super::sys::{Class, Component, Datatype, MtlModule, ProcessName};
 use crate::accelerator::Accelerator;
 use crate::error::{Error, Result};
 use crate::fabric::Device;
@@ -37,13 +37,15 @@ symbols! {
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: Variable<sys::ProcessInfo> = c"opal_process_info",
         host_name: Variable<unsafe extern "C" fn(*const BtlProc) -> *mut c_char> = c"opal_get_proc_hostname",
-        class_initialize: unsafe extern "C" fn(*mut Class) = c"opal_class_initialize",
         stream_class: *mut Class = c"opal_accelerator_stream_t_class",
         event_class: *mut Class = c"opal_accelerator_event_t_class",
-        op_class: *mut Class = c"ompi_op_base_module_t_class",
         accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
         cuda: Variable<u8> = c"opal_built_with_cuda_support",
         accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
+        class_initialize: unsafe extern "C" fn(*mut Class) = c"opal_class_initialize",
+        op_module_class: Variable<Class> = c"ompi_op_base_module_t_class",
+        op_types: Variable<[c_int; sys::PREDEFINED_TYPES]> = c"ompi_op_ddt_map",
+        predefined_types: Variable<[*const Datatype; sys::BASIC_TYPES]> = c"ompi_datatype_basicDatatypes",
     }
 }
 
@@ -176,8 +178,8 @@ unsafe impl Abi for V5_0 {
         accelerator::device_of(address)
     }
 
-    fn is_on_device(address: *const c_void) -> bool {
-        accelerator::is_on_device(address)
+    fn is_out_of_reach(address: *const u8) -> bool {
+        accelerator::is_out_of_reach(address)
     }
 
     fn places_thin_sends() -> bool {
@@ -257,10 +259,6 @@ impl Version for V5_0 {
 impl AcceleratorAbi for V5_0 {
     fn fill<T: Accelerator>(slot: &Slot) {
         slot.fill(devices::component::<Self, T>());
-    }
-
-    fn fill_operations(slot: &Slot) {
-        slot.fill(op::component::<Self>());
     }
 
     fn classes() -> devices::Classes {

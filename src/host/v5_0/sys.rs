@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
-use crate::host::sys::{Component, ConvertorHead, Datatype, GroupHead, MtlModule, Object, ProcessName};
+use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -150,86 +150,6 @@ impl AcceleratorComponent {
     /// Nothing filled in.
     pub(in crate::host) const EMPTY: Self =
         Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, finalize: None };
-}
-
-/// Applies an operation to two arrays; the second takes the result.
-pub type Reduce =
-    Option<unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut Datatype, *mut OpModule)>;
-/// Applies an operation to two arrays; the third takes the result.
-pub type ReduceInto = Option<
-    unsafe extern "C" fn(
-        *const c_void,
-        *const c_void,
-        *mut c_void,
-        *mut c_int,
-        *mut *mut Datatype,
-        *mut OpModule,
-    ),
->;
-
-/// What a component can do for an operation, by type of data.
-///
-/// C: `ompi_op_base_module_1_0_0_t`.
-#[repr(C)]
-pub struct OpModule {
-    /// head of every object
-    pub object: Object,
-    /// called when the component is chosen for the operation
-    pub enable: Option<unsafe extern "C" fn(*mut OpModule, *mut Op) -> c_int>,
-    /// the operation
-    pub op: *mut Op,
-    /// into the second array
-    pub functions: [Reduce; 43],
-    /// into a third array
-    pub functions_into: [ReduceInto; 43],
-}
-
-const _: () = assert!(size_of::<OpModule>() == 720);
-
-/// An operation.
-///
-/// C: `ompi_op_t`.
-#[repr(C)]
-pub struct Op {
-    _object: Object,
-    _pad0: [u8; 68],
-    /// properties
-    pub flags: u32,
-    _pad1: [u8; 8],
-    /// into the second array
-    pub functions: [Reduce; 43],
-    /// whose they are
-    pub modules: [*mut OpModule; 43],
-    /// into a third array
-    pub functions_into: [ReduceInto; 43],
-    /// whose they are
-    pub modules_into: [*mut OpModule; 43],
-}
-
-const _: () = assert!(size_of::<Op>() == 1472);
-
-/// A component for operations.
-///
-/// C: `ompi_op_base_component_1_0_0_t`.
-#[repr(C)]
-pub struct OpComponent {
-    /// the part common to all components
-    pub base: Component,
-    /// metadata flags
-    pub param_field: u32,
-    _pad0: [u8; 36],
-    /// whether it wants to be used at all
-    pub init: Option<unsafe extern "C" fn(bool, bool) -> c_int>,
-    /// offers a module and a priority for an operation
-    pub query_op: Option<unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule>,
-}
-
-const _: () = assert!(size_of::<OpComponent>() == 280);
-
-impl OpComponent {
-    /// Nothing filled in.
-    pub(in crate::host) const EMPTY: Self =
-        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, query_op: None };
 }
 
 /// Packs and unpacks one (buffer, count, datatype).
@@ -397,5 +317,100 @@ impl ReceiveDescriptor {
         callback_data: *mut c_void,
     ) -> Self {
         Self { endpoint, segments: segment, segment_count: 1, tag, _pad0: [0; 7], callback_data }
+    }
+}
+
+/// Numbers of datatypes that the host makes itself.
+pub const PREDEFINED_TYPES: usize = 52;
+
+/// The same with the one behind them, which is no type.
+pub const BASIC_TYPES: usize = 53;
+
+/// Types of elements that operations know.
+pub const OP_TYPES: usize = 43;
+
+/// What a component supplies for an operation; null where it has nothing for a type.
+///
+/// C: `ompi_op_base_module_t`.
+#[repr(C)]
+pub struct OpModule {
+    /// the host's object
+    pub object: Object,
+    /// called when the module is going to be used
+    pub enable: Option<unsafe extern "C" fn(*mut OpModule, *mut Op) -> c_int>,
+    /// the operation
+    pub op: *mut Op,
+    /// functions by type
+    pub fns: [Option<
+        unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut c_void, *mut OpModule),
+    >; OP_TYPES],
+    /// functions with three buffers by type
+    pub fns3: [Option<
+        unsafe extern "C" fn(
+            *const c_void,
+            *const c_void,
+            *mut c_void,
+            *mut c_int,
+            *mut *mut c_void,
+            *mut OpModule,
+        ),
+    >; OP_TYPES],
+}
+
+const _: () = assert!(size_of::<OpModule>() == 720);
+
+/// A predefined operation.
+///
+/// C: `ompi_op_t`.
+#[repr(C)]
+pub struct Op {
+    _pad0: [u8; 96],
+    /// functions by type
+    pub fns: [Option<
+        unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut c_void, *mut OpModule),
+    >; OP_TYPES],
+    /// the modules that they are of
+    pub modules: [*mut OpModule; OP_TYPES],
+    /// functions with three buffers by type
+    pub fns3: [Option<
+        unsafe extern "C" fn(
+            *const c_void,
+            *const c_void,
+            *mut c_void,
+            *mut c_int,
+            *mut *mut c_void,
+            *mut OpModule,
+        ),
+    >; OP_TYPES],
+    /// the modules that they are of
+    pub modules3: [*mut OpModule; OP_TYPES],
+}
+
+const _: () = assert!(size_of::<Op>() == 1472);
+
+/// The structure of a component for operations.
+///
+/// C: `ompi_op_base_component_t`.
+#[repr(C)]
+pub struct OpComponent {
+    /// who it is
+    pub base: Component,
+    _pad0: [u8; 40],
+    /// whether it can be used at all
+    pub init: Option<unsafe extern "C" fn(bool, bool) -> c_int>,
+    /// a module for an operation, and its priority
+    pub query: Option<unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule>,
+}
+
+const _: () = assert!(size_of::<OpComponent>() == 280);
+
+impl OpComponent {
+    /// A component with these two functions.
+    pub(in crate::host) const fn new(
+        base: Component,
+        init: unsafe extern "C" fn(bool, bool) -> c_int,
+        query: unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule,
+    ) -> Self {
+        Self { base, _pad0: [0; 40], init: Some(init), query: Some(query) }
     }
 }

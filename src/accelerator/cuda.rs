@@ -20,9 +20,6 @@ use crate::cuda::{
 /// which this Linux runs.
 const NODES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvmap", "/dev/dxg"];
 
-/// Bytes that are on the host at a time, of a copy between devices that do not reach each other's memory.
-const PIECE: usize = 1 << 20;
-
 static QUERIES: Counter = Counter::new(c"queries", c"How often the driver was asked what an address is");
 static COPIES: Counter = Counter::new(c"copies", c"Copies to, from or on a device that were waited for");
 static COPIED: Counter = Counter::new(c"copied_bytes", c"Bytes in these copies");
@@ -126,17 +123,6 @@ impl Cuda {
         };
         let driver = self.driver()?;
         Ok(Route::Context(driver, self.context(driver, works)?))
-    }
-
-    /// Whether no device may reach both ranges: memory of a pool or of the virtual memory calls is its own device's
-    /// alone, unless the program has said otherwise. Only such memory has no context.
-    fn is_apart(&self, transfer: Transfer) -> Result<bool> {
-        let (Place::Device(to), Place::Device(from)) =
-            (self.place(transfer.to())?, self.place(transfer.from())?)
-        else {
-            return Ok(false);
-        };
-        Ok(to.ordinal != from.ordinal && (to.context.is_none() || from.context.is_none()))
     }
 
     /// Makes a transfer in the stream of its context.
@@ -267,11 +253,7 @@ impl Accelerator for Cuda {
     }
 
     fn copy(&self, transfer: Transfer) -> Result<()> {
-        let direct = |part: Transfer| self.in_stream(part, |stream| stream.copy(part));
-        if self.is_apart(transfer)? {
-            return transfer.by_way_of(&mut vec![0; PIECE.min(transfer.len())], direct, direct);
-        }
-        direct(transfer)
+        self.in_stream(transfer, |stream| stream.copy(transfer))
     }
 
     fn shift(&self, transfer: Transfer) -> Result<()> {
@@ -491,26 +473,6 @@ mod tests {
         assert!(bytes(pool_of_other, data.len()) == data);
         drop(stream);
         cuda.end();
-    }
-
-    #[test]
-    fn a_pool_and_another_device_meet_on_the_host() {
-        let cuda = cuda();
-        let (len, data) = (3 << 20, numbers(3 << 20));
-        let (pool, other) =
-            (fake::program_allocates(0, 0, false, len), fake::program_allocates(SECOND, 1, false, len));
-        for (to, from) in [(other, pool), (pool, other)] {
-            assert_eq!(cuda.copy(transfer(from, host(&data), len)), Ok(()));
-            assert_eq!(cuda.copy(transfer(to, host(&[0; 8]), 8)), Ok(()));
-            let before = fake::calls("cuMemcpyAsync");
-            assert_eq!(cuda.copy(transfer(to, from, len)), Ok(()));
-            assert!(bytes(to, len) == data);
-            assert_eq!(fake::calls("cuMemcpyAsync"), before + 6, "three pieces, there and back");
-            let stream = Stream::default();
-            assert_eq!(cuda.begin(transfer(to, from, 5), &stream), Ok(()));
-        }
-        cuda.end();
-        assert_eq!(left(), [0; 4]);
     }
 
     #[test]

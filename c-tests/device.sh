@@ -33,6 +33,7 @@ for name in standin cuda; do
 done
 "${there[@]}" mpicc "${flags[@]}" -fPIC -shared c-tests/device/provider.c -o "$work/provider.so" || give_up "provider.c compiles"
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/device.c -o "$work/device" || give_up "device.c compiles"
+"${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/device/reductions.c -o "$work/reductions" || give_up "reductions.c compiles"
 "${there[@]}" mpicc "${flags[@]}" -Wpedantic c-tests/mpi/cancel.c -o "$work/cancel" || give_up "cancel.c compiles"
 
 # verdict LINE STATUS
@@ -40,6 +41,10 @@ verdict() {
     local status=$2
     check "$1 ($((SECONDS - begin)) s)" "$status"
 }
+
+# What carries the messages, unless a row says otherwise.
+mtl=(--mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1)
+carrier=("${mtl[@]}")
 
 # job LINE ACCELERATOR OPTIONS… -- PROGRAM ARGUMENTS…: the status is that of the job, or 1 when the
 # program does not say PASS.
@@ -53,7 +58,7 @@ job() {
     shift
     c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n 2 \
         --mca mca_base_component_path "$root/$work:$root/target/mca:$stock" "${quiet[@]}" --mca accelerator "$accelerator" \
-        --mca pml cm --mca mtl hawser --mca opal_common_ofi_verbose 1 "${options[@]}" \
+        "${carrier[@]}" "${options[@]}" \
         "$root/$work/$1" "${@:2}" >"$log" 2>&1 </dev/null
     local status=$?
     [ "$status" = 0 ] && ! grep -qx "PASS $1" "$log" && status=1
@@ -98,6 +103,25 @@ device "disable_hmem" cuda sockets staged "${sockets[@]}" -x ASKING=never --mca 
 
 job "without a device nobody asks" null "${sockets[@]}" -x ASKING=never --mca mtl_hawser_provider_include sockets -- cancel
 verdict "without a device nobody asks" $?
+
+# Reductions, which the host's operations crash on: over each way to another rank, in trees of three ranks.
+for way in "pml cm --mca mtl hawser --mca mtl_hawser_provider_include tcp" "pml ob1 --mca btl sm,self" \
+    "pml ob1 --mca btl usnic,self"; do
+    read -ra carrier <<<"--mca $way"
+    job "reductions, $way" standin -n 3 -- reductions "$root/$work/mca_accelerator_standin.so"
+    verdict "reductions, $way" $?
+done
+
+carrier=("${mtl[@]}")
+
+# select ACCELERATOR WORDS: what the host says of the component for operations.
+select_operations() {
+    job "operations, $1" "$1" --mca op_base_verbose 20 --mca mtl_hawser_provider_include tcp -- cancel &&
+        grep -q "op component hawser $2" "$log"
+    verdict "with $1, the component for operations $2" $?
+}
+select_operations standin "is available"
+select_operations null "is not available"
 
 # choice LINE REACHING LISTS…: the same provider is chosen with devices and without, and is there.
 choice() {

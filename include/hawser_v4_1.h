@@ -337,7 +337,10 @@ typedef struct hawser_v4_1_Class {
     const char *name;
     // parent class
     struct hawser_v4_1_Class *parent;
-    uint8_t _pad0[16];
+    // its own constructor
+    void (*construct_own)(void*);
+    // its own destructor
+    void (*destruct_own)(void*);
     // epoch of initialisation
     int32_t initialized;
     uint8_t _pad1[4];

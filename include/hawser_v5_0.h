@@ -11,6 +11,16 @@ struct hawser_v5_0_BtlModule;
 struct hawser_v5_0_Descriptor;
 struct hawser_v5_0_Communicator;
 struct hawser_v5_0_Convertor;
+struct hawser_v5_0_OpModule;
+
+// Numbers of datatypes that the host makes itself.
+#define hawser_v5_0_PREDEFINED_TYPES 52
+
+// The same with the one behind them, which is no type.
+#define hawser_v5_0_BASIC_TYPES 53
+
+// Types of elements that operations know.
+#define hawser_v5_0_OP_TYPES 43
 
 // What every component exports first: who it is and how it is opened.
 //
@@ -308,16 +318,126 @@ typedef struct hawser_v5_0_MtlComponent {
     uint8_t _pad1[7];
 } hawser_v5_0_MtlComponent;
 
-// The functions of the machine's devices, as far as they are needed.
+// A class of the host's object system.
+//
+// C: `opal_class_t`.
+typedef struct hawser_v5_0_Class {
+    // name of the class
+    const char *name;
+    // parent class
+    struct hawser_v5_0_Class *parent;
+    // its own constructor
+    void (*construct_own)(void*);
+    // its own destructor
+    void (*destruct_own)(void*);
+    // epoch of initialisation
+    int32_t initialized;
+    uint8_t _pad1[4];
+    // constructors, base first, ended by null
+    void (**construct)(void*);
+    // destructors, derived first, ended by null
+    void (**destruct)(void*);
+    // bytes of an instance
+    size_t size;
+} hawser_v5_0_Class;
+
+// The head of every object of the host's class system.
+//
+// C: `opal_object_t`.
+typedef struct hawser_v5_0_Object {
+    // the object's class
+    struct hawser_v5_0_Class *class_;
+    // reference count
+    int32_t references;
+    uint8_t _pad0[4];
+} hawser_v5_0_Object;
+
+// A stream or an event of a device.
+//
+// C: `opal_accelerator_stream_t`, `opal_accelerator_event_t`.
+typedef struct hawser_v5_0_AcceleratorObject {
+    // head of every object
+    struct hawser_v5_0_Object object;
+    // the component's own
+    void *inside;
+} hawser_v5_0_AcceleratorObject;
+
+// Where a device is on the PCI bus.
+//
+// C: `opal_accelerator_pci_attr_t`.
+typedef struct hawser_v5_0_PciAttributes {
+    // domain
+    uint16_t domain;
+    // bus
+    uint8_t bus;
+    // device
+    uint8_t device;
+    // function
+    uint8_t function;
+} hawser_v5_0_PciAttributes;
+
+// The functions of the machine's devices.
 //
 // C: `opal_accelerator_base_module_t`.
 typedef struct hawser_v5_0_Accelerator {
     // whether an address is on a device, and on which
     int (*check_addr)(const void*, int*, uint64_t*);
-    uint8_t _pad0[96];
+    // makes a stream
+    int (*create_stream)(int, struct hawser_v5_0_AcceleratorObject**);
+    // makes an event
+    int (*create_event)(int, struct hawser_v5_0_AcceleratorObject**);
+    // sets an event to where a stream is
+    int (*record_event)(int,
+                        struct hawser_v5_0_AcceleratorObject*,
+                        struct hawser_v5_0_AcceleratorObject*);
+    // whether a stream has come to an event
+    int (*query_event)(int, struct hawser_v5_0_AcceleratorObject*);
+    // begins a copy in a stream
+    int (*mem_copy_async)(int,
+                          int,
+                          void*,
+                          const void*,
+                          size_t,
+                          struct hawser_v5_0_AcceleratorObject*,
+                          int);
+    // copies
+    int (*mem_copy)(int, int, void*, const void*, size_t, int);
+    // copies between ranges that may overlap
+    int (*mem_move)(int, int, void*, const void*, size_t, int);
+    // allocates on a device
+    int (*mem_alloc)(int, void**, size_t);
+    // takes that back
+    int (*mem_release)(int, void*);
+    // the allocation that an address lies in
+    int (*get_address_range)(int, const void*, void**, size_t*);
+    // pins memory
+    int (*host_register)(int, void*, size_t);
+    // takes that back
+    int (*host_unregister)(int, void*);
     // the device in use
     int (*get_device)(int*);
+    // where a device is on the PCI bus
+    int (*get_device_pci_attr)(int, struct hawser_v5_0_PciAttributes*);
+    // whether a device can reach another's memory
+    int (*device_can_access_peer)(int*, int, int);
+    // the number of the allocation that an address lies in
+    int (*get_buffer_id)(int, const void*, uint64_t*);
 } hawser_v5_0_Accelerator;
+
+// An accelerator's component.
+//
+// C: `opal_accelerator_base_component_t`.
+typedef struct hawser_v5_0_AcceleratorComponent {
+    // the part common to all components
+    struct hawser_v5_0_Component base;
+    // metadata flags
+    uint32_t param_field;
+    uint8_t _pad0[36];
+    // offers the module
+    struct hawser_v5_0_Accelerator *(*init)(void);
+    // ends it
+    void (*finalize)(struct hawser_v5_0_Accelerator*);
+} hawser_v5_0_AcceleratorComponent;
 
 // A group of processes.
 //
@@ -659,36 +779,59 @@ typedef struct hawser_v5_0_ReceiveDescriptor {
     void *callback_data;
 } hawser_v5_0_ReceiveDescriptor;
 
-// A class of the host's object system.
+// A predefined operation.
 //
-// C: `opal_class_t`.
-typedef struct hawser_v5_0_Class {
-    // name of the class
-    const char *name;
-    // parent class
-    struct hawser_v5_0_Class *parent;
-    uint8_t _pad0[16];
-    // epoch of initialisation
-    int32_t initialized;
-    uint8_t _pad1[4];
-    // constructors, base first, ended by null
-    void (**construct)(void*);
-    // destructors, derived first, ended by null
-    void (**destruct)(void*);
-    // bytes of an instance
-    size_t size;
-} hawser_v5_0_Class;
+// C: `ompi_op_t`.
+typedef struct hawser_v5_0_Op {
+    uint8_t _pad0[96];
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules[hawser_v5_0_OP_TYPES];
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+    // the modules that they are of
+    struct hawser_v5_0_OpModule *modules3[hawser_v5_0_OP_TYPES];
+} hawser_v5_0_Op;
 
-// The head of every object of the host's class system.
+// What a component supplies for an operation; null where it has nothing for a type.
 //
-// C: `opal_object_t`.
-typedef struct hawser_v5_0_Object {
-    // the object's class
-    struct hawser_v5_0_Class *class_;
-    // reference count
-    int32_t references;
-    uint8_t _pad0[4];
-} hawser_v5_0_Object;
+// C: `ompi_op_base_module_t`.
+typedef struct hawser_v5_0_OpModule {
+    // the host's object
+    struct hawser_v5_0_Object object;
+    // called when the module is going to be used
+    int (*enable)(struct hawser_v5_0_OpModule*, struct hawser_v5_0_Op*);
+    // the operation
+    struct hawser_v5_0_Op *op;
+    // functions by type
+    void (*fns[hawser_v5_0_OP_TYPES])(const void*, void*, int*, void**, struct hawser_v5_0_OpModule*);
+    // functions with three buffers by type
+    void (*fns3[hawser_v5_0_OP_TYPES])(const void*,
+                                       const void*,
+                                       void*,
+                                       int*,
+                                       void**,
+                                       struct hawser_v5_0_OpModule*);
+} hawser_v5_0_OpModule;
+
+// The structure of a component for operations.
+//
+// C: `ompi_op_base_component_t`.
+typedef struct hawser_v5_0_OpComponent {
+    // who it is
+    struct hawser_v5_0_Component base;
+    uint8_t _pad0[40];
+    // whether it can be used at all
+    int (*init)(bool, bool);
+    // a module for an operation, and its priority
+    struct hawser_v5_0_OpModule *(*query)(struct hawser_v5_0_Op*, int*);
+} hawser_v5_0_OpComponent;
 
 // What `pml/cm` puts behind the host's request: only the kind matters here.
 //

@@ -8,16 +8,18 @@
 //! * [`fabric`]: owned Rust objects over libfabric, found at run time.
 //! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
 //! * [`link`]: datagram links: kernel UDP, libfabric; the sockets of agents.
-//! * [`btl`]: byte transports: what one is, the usnic BTL, and the agent of a node. No unsafe code.
+//! * [`shm`]: memory that processes of a node share, and what they write to each other there.
+//! * [`btl`]: byte transports: what one is, the usnic BTL with the agent of a node, the smcuda BTL. No unsafe
+//!   code.
+//! * [`cuda`]: owned Rust objects over the CUDA driver, where the program has loaded it.
+//! * [`accelerator`]: devices for the host: what an address is, copies to and from. No unsafe code.
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
 //! * [`host`]: the only folder that knows Open MPI: layouts, entries, services, the constructor, and the
 //!   one list of components.
 //! * [`capi`]: the library's own C functions.
 //!
-//! Not there yet, but with a place in the law: `shm` (memory that other processes write), `cuda` and
-//! `verbs` (owned objects over those libraries), `accelerator` (the host's framework of that name),
-//! `provider` (hawser as a provider of libfabric). Imports run downward only; `tests/architecture.rs`
-//! holds the table.
+//! Not there yet, but with a place in the law: `verbs` (owned objects over that library), `provider` (hawser as
+//! a provider of libfabric). Imports run downward only; `tests/architecture.rs` holds the table.
 //!
 //! # The way of a message
 //!
@@ -42,15 +44,18 @@
 //!
 //! Progress comes from the host (`opal_progress`); nothing here runs by itself but the agent of a node.
 
+pub mod accelerator;
 pub mod btl;
 pub mod capi;
 pub mod config;
+pub mod cuda;
 pub mod engine;
 pub mod error;
 pub mod fabric;
 pub mod host;
 pub mod link;
 pub mod mtl;
+pub mod shm;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod sync;

@@ -48,11 +48,10 @@ fn generate(abi: &str) -> String {
     config.export.include = sources(abi).iter().flat_map(|source| structures(source)).collect();
     config.include_guard = Some(format!("HAWSER_{}_H", abi.to_uppercase()));
     // Structures whose functions name them before they are complete.
-    config.after_includes = Some(
-        ["BtlModule", "Descriptor", "Communicator", "Convertor"]
-            .map(|name| format!("\nstruct hawser_{abi}_{name};"))
-            .concat(),
-    );
+    let shared = ["BtlModule", "Descriptor", "Communicator", "Convertor"];
+    let own = ["OpModule"];
+    let early = shared.into_iter().chain(own.into_iter().filter(|_| abi == "v5_0"));
+    config.after_includes = Some(early.map(|name| format!("\nstruct hawser_{abi}_{name};")).collect());
     config.header = Some(format!(
         "/* Generated from src/host/sys.rs, src/host/{abi}/sys.rs and src/host/btl/sys.rs by `make headers`. Do not edit. */"
     ));

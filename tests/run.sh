@@ -92,6 +92,7 @@ net_each net-reports c-tests/net-reports.sh
 each provider c-tests/provider.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
+each cuda c-tests/cuda.sh
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step exports - c-tests/export.sh

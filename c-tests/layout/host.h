@@ -41,6 +41,8 @@ static void check_objects(void)
 
     CHECK(Class, name, opal_class_t, cls_name);
     CHECK(Class, parent, opal_class_t, cls_parent);
+    CHECK_FUNCTION(Class, construct_own, opal_class_t, cls_construct, void (*)(opal_object_t *));
+    CHECK_FUNCTION(Class, destruct_own, opal_class_t, cls_destruct, void (*)(opal_object_t *));
     CHECK(Class, initialized, opal_class_t, cls_initialized);
     CHECK(Class, construct, opal_class_t, cls_construct_array);
     CHECK(Class, destruct, opal_class_t, cls_destruct_array);

@@ -12,6 +12,7 @@
 #[path = "../../tests/loop/transport.rs"]
 pub mod looped;
 mod parameters;
+pub mod smcuda;
 pub mod usnic;
 
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
@@ -43,6 +44,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     const HAS_TRANSFERS: bool;
     /// Whether [`describe`](Self::describe) has something to say.
     const HAS_DUMP: bool;
+    /// Whether [`send_now`](Self::send_now) is worth asking.
+    const HAS_SEND_NOW: bool = false;
 
     /// The parameters that users set. Their values are the component's, not a module's.
     fn parameters() -> &'static Parameters;
@@ -54,7 +57,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined>;
     /// What the module is called: its network interface, for example.
     fn device(&self) -> &str;
-    /// What the module's table says.
+    /// What the module's table says. What it can be used for may become less when a peer is reached; the host
+    /// reads it again then.
     fn limits(&self) -> Limits;
 
     /// The endpoint through which the module `all[own]` reaches a peer; `None` when it does not.
@@ -79,6 +83,11 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// [`Error::Unreachable`] when the peer is lost; [`Error::OutOfResource`] when
     /// the host is to try again.
     fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending>;
+    /// Sends header and data from where they lie, before this returns, or not at all: then
+    /// [`send`](Self::send) is to follow.
+    fn send_now(&self, _endpoint: EndpointId, _tag: u8, _pieces: [Lent; 2]) -> bool {
+        false
+    }
     /// Writes to a peer's memory: what is registered there, at an offset.
     ///
     /// # Errors
@@ -194,6 +203,8 @@ pub trait Upcalls {
     fn host(&self) -> impl Host;
     /// A whole fragment has arrived. The bytes are the host's for the time of the call.
     fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]);
+    /// The same from memory that another process can write, to which there is no reference for that reason.
+    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent);
     /// An operation has ended; the memory that it used is the host's again.
     fn done(&self, cookie: Cookie, outcome: Result<()>);
     /// A peer counts as lost from now on: `tell` tells the user, unless that has been done, or the host

@@ -84,6 +84,9 @@ mod sealed;
 mod send;
 mod withdraw;
 
+/// An engine of its own.
+pub mod ipc;
+
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;
 pub use counters::{COUNTERS, Counters, LiveCounters};

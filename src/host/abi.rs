@@ -57,6 +57,8 @@ pub unsafe trait Abi: Copy + Send + Sync + 'static {
     fn has_devices() -> bool;
     /// The device that holds the memory at an address; `None` where libfabric has no name for it.
     fn device(address: *const u8) -> Option<Device>;
+    /// Whether only a device may touch what is at an address.
+    fn is_out_of_reach(address: *const u8) -> bool;
     /// Major, minor and release number of the host that is running.
     fn version() -> (i32, i32, i32);
     /// The default of `mtl_ofi_provider_exclude` in the host's own component.

@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 
+use super::accelerator::AcceleratorAbi;
 use super::btl::{self, BtlAbi, Listed, Registry};
 use super::construct::Slot;
 use super::mtl::{self, MtlAbi, Named};
@@ -61,6 +62,37 @@ macro_rules! matching_transports {
     };
 }
 
+/// Accelerators: each its type and the name of its exported structure.
+macro_rules! accelerators {
+    ($($accelerator:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("The accelerator `", stringify!($accelerator), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_accelerators<A: AcceleratorAbi>() {
+            $(A::fill::<$accelerator>(&$slot);)*
+        }
+    };
+}
+
+/// Components for operations, which only hosts with accelerators have: each what makes its structure, with the
+/// name of that.
+macro_rules! operations {
+    ($($component:path => $slot:ident,)*) => {
+        $(
+            #[doc = concat!("The component of `", stringify!($component), "`.")]
+            #[unsafe(no_mangle)]
+            pub static $slot: Slot = Slot::empty();
+        )*
+
+        fn fill_operations() {
+            $($slot.fill($component());)*
+        }
+    };
+}
+
 matching_transports! {
     crate::mtl::ofi::Component as Ofi c"ofi" => mca_mtl_ofi_component,
     crate::mtl::ofi::Component as Hawser c"hawser" => mca_mtl_hawser_component,
@@ -68,12 +100,25 @@ matching_transports! {
 
 byte_transports! {
     crate::btl::usnic::Usnic => mca_btl_usnic_component,
+    crate::btl::smcuda::Smcuda => mca_btl_smcuda_component,
     #[cfg(feature = "loop")]
     crate::btl::looped::Loop => mca_btl_loop_component,
 }
 
+accelerators! {
+    crate::accelerator::Cuda => mca_accelerator_cuda_component,
+}
+
+operations! {
+    super::v5_0::reduction::component => mca_op_hawser_component,
+}
+
 /// Fills in all structures for a recognised version.
-pub(super) fn fill<A: BtlAbi + MtlAbi>() {
+pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
+    fill_accelerators::<A>();
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
+    if A::DEVICE {
+        fill_operations();
+    }
 }

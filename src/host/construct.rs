@@ -7,6 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
 
+use super::accelerator::AcceleratorAbi;
 use super::btl::{self, BtlAbi};
 use super::mtl::MtlAbi;
 use super::services::{Relay, Services};
@@ -82,7 +83,7 @@ fn recognise() -> Result<(), String> {
 }
 
 /// A version of the host, as the constructor needs it.
-pub(super) trait Version: BtlAbi + MtlAbi {
+pub(super) trait Version: BtlAbi + MtlAbi + AcceleratorAbi {
     /// Major and minor number: one form of the tables.
     const NUMBER: (i32, i32);
     /// Releases that hawser has run under. Others of the number are accepted if everything that can be

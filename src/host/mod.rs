@@ -3,9 +3,11 @@
 //! [`construct`] recognises the host when the library is loaded and fills in the exported component
 //! structures, or leaves them empty, and the host then declines us itself. `mtl` and `btl` hold the entry
 //! points, written once for every [`Abi`] and every transport; `sys` holds the layouts that all versions
-//! share, `v4_1` and `v5_0` what differs; `params`, `pvars` and `services` are the host's services.
+//! share, `v4_1` and `v5_0` what differs; `object` is the host's
+//! class system, `params`, `pvars` and `services` are the host's services.
 
 mod abi;
+mod accelerator;
 pub mod btl;
 mod component;
 pub mod components;
@@ -14,6 +16,7 @@ mod entry;
 mod foreign;
 mod guard;
 mod mtl;
+mod object;
 mod params;
 mod pvars;
 mod services;

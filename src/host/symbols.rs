@@ -37,9 +37,23 @@ impl Loaded {
 ///
 /// INVARIANT: the address of an object of this type, which is there as long as the process is: only
 /// `symbols!` makes one, of an object that the host's library exports.
-#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Variable<T>(*const T);
+
+impl<T> Clone for Variable<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Variable<T> {}
+
+impl<T> Variable<T> {
+    /// For the host.
+    pub(super) fn address(self) -> *mut T {
+        self.0.cast_mut()
+    }
+}
 
 impl<T: Copy> Variable<T> {
     /// Its value now.

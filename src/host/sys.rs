@@ -5,6 +5,7 @@
 //! each version's `sys`. Communicators and convertors are passed on by their addresses alone here.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
 
 use super::abi::{Communicator, Convertor};
 
@@ -17,10 +18,15 @@ pub struct Object {
     pub class: *mut Class,
     /// reference count
     pub references: i32,
-    _pad0: [u8; 4],
+    pub(in crate::host) _pad0: [u8; 4],
 }
 
 const _: () = assert!(size_of::<Object>() == 16);
+
+impl Object {
+    /// Of no class, and nobody's.
+    pub(in crate::host) const EMPTY: Self = Self { class: ptr::null_mut(), references: 0, _pad0: [0; 4] };
+}
 
 /// A class of the host's object system.
 ///
@@ -31,10 +37,13 @@ pub struct Class {
     pub name: *const c_char,
     /// parent class
     pub parent: *mut Class,
-    _pad0: [u8; 16],
+    /// its own constructor
+    pub construct_own: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// its own destructor
+    pub destruct_own: Option<unsafe extern "C" fn(*mut c_void)>,
     /// epoch of initialisation
     pub initialized: i32,
-    _pad1: [u8; 4],
+    pub(in crate::host) _pad1: [u8; 4],
     /// constructors, base first, ended by null
     pub construct: *mut Option<unsafe extern "C" fn(*mut c_void)>,
     /// destructors, derived first, ended by null
@@ -44,6 +53,28 @@ pub struct Class {
 }
 
 const _: () = assert!(size_of::<Class>() == 64);
+
+impl Class {
+    /// A class that the host has not yet initialised.
+    pub(in crate::host) const fn new(
+        name: *const c_char,
+        parent: *mut Self,
+        own_destruct: unsafe extern "C" fn(*mut c_void),
+        size: usize,
+    ) -> Self {
+        Self {
+            name,
+            parent,
+            construct_own: None,
+            destruct_own: Some(own_destruct),
+            initialized: 0,
+            _pad1: [0; 4],
+            construct: ptr::null_mut(),
+            destruct: ptr::null_mut(),
+            size,
+        }
+    }
+}
 
 /// What every component exports first: who it is and how it is opened.
 ///

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::sys::BtlConvertor;
+use crate::btl::Lent;
 use crate::error::{Error, Result};
 use crate::host::services::Services;
 
@@ -38,6 +39,15 @@ impl Convertor<'_> {
             return true;
         }
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
+    }
+
+    /// Where the next `len` bytes lie that need no packing; the convertor is behind them then. `None` when
+    /// they are fewer.
+    pub(super) fn find(self, len: usize) -> Option<Lent> {
+        // SAFETY: a null start.
+        let (start, found) = unsafe { self.pack(std::ptr::null_mut(), len) }.ok()?;
+        // SAFETY: the host's data, which it leaves alone until the entry returns that was passed the convertor.
+        (found == len).then(|| unsafe { Lent::new(start, len) })
     }
 
     /// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where

@@ -13,7 +13,7 @@ use super::module::{Shell, code, endpoint, handle, status};
 use super::services::Runtime;
 use super::sys::{BtlConvertor, BtlEndpoint, BtlModule, BtlProc, Descriptor, Failed, Segment};
 use super::{BtlAbi, Listed};
-use crate::btl::{Fragment, Host, Sending};
+use crate::btl::{Fragment, Host, Lent, Sending};
 use crate::error::Error;
 use crate::host::entry::{self, Array, Bytes, InOut, OutOrNull, Room};
 use crate::host::guard::guard;
@@ -56,6 +56,8 @@ pub(super) unsafe extern "C" fn add_procs<A: BtlAbi, T: Listed>(
             endpoint.write(found.map_or(ptr::null_mut(), handle));
         }
         T::reached(&cores, &host);
+        // HOST: the BML copies the flags for each peer behind this call (`mca_bml_r2_add_procs`, 4.1 and 5.0).
+        shell.refresh_flags();
         code::SUCCESS
     })
 }
@@ -233,6 +235,22 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
     // there is a payload, the header's bytes, and null or a variable for a descriptor.
     let entry = unsafe { Entry::<A, T, _>::of(module, arguments) };
     entry.run("sendi", |shell, (conv, header, left)| {
+        // SAFETY: bytes of the host's, readable until the entry returns, which nobody writes.
+        let head = unsafe { Lent::new(header.as_ptr().cast_mut(), header.len()) };
+        // Contiguous data is sent from where it lies.
+        let in_place = T::HAS_SEND_NOW && conv.is_none_or(|conv| !conv.needs_packing());
+        let mut found = None;
+        if in_place {
+            found = match conv.filter(|_| payload_size != 0) {
+                Some(conv) => conv.find(payload_size),
+                None => (payload_size == 0).then_some(Lent::EMPTY),
+            };
+            if let Some(data) = found
+                && shell.core.send_now(endpoint(target), tag, [head, data])
+            {
+                return code::SUCCESS;
+            }
+        }
         let whole = header.len().checked_add(payload_size);
         let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {
             if let Some(left) = left {
@@ -246,8 +264,16 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         let mut outcome = Ok(());
         if payload_size != 0 {
             let payload = block.wrapping_add(header.len());
-            // SAFETY: the block has room for both.
-            let packed = conv.map(|conv| unsafe { conv.pack(payload, payload_size) });
+            let packed = match found {
+                // The convertor is behind it already.
+                Some(data) => {
+                    // SAFETY: the host's data, and room in the block for both.
+                    unsafe { payload.copy_from_nonoverlapping(data.as_ptr(), payload_size) };
+                    Some(Ok((payload, payload_size)))
+                }
+                // SAFETY: the block has room for both.
+                None => conv.map(|conv| unsafe { conv.pack(payload, payload_size) }),
+            };
             // What the convertor did not fill would be another message's bytes.
             outcome = match packed {
                 Some(Ok((_, len))) if len == payload_size => Ok(()),

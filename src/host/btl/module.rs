@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_int, c_void};
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -11,7 +12,7 @@ use super::services::{Own, ProcRef, Runtime};
 use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
 use super::transfer::{self, Get, Handle, Put, Transfers};
 use super::{BtlAbi, Listed, entry};
-use crate::btl::{Cookie, EndpointId, Host, Upcalls};
+use crate::btl::{Cookie, EndpointId, Host, Lent, Upcalls};
 use crate::error::{Error, Result};
 use crate::host::entry::Module;
 use crate::host::foreign::Opaque;
@@ -154,6 +155,15 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         ptr::from_ref(self).cast_mut().cast()
     }
 
+    /// Tells the host what the module can be used for, which may have become less.
+    pub(super) fn refresh_flags(&self) {
+        let flags = self.core.limits().flags;
+        let field = self.raw().wrapping_byte_add(offset_of!(BtlModule, flags)).cast::<u32>();
+        // SAFETY: the field of the table, which is this module's first, in both forms at the same place, and opaque:
+        // nothing else here refers to it. The host reads it after `add_procs`, in which this is called.
+        unsafe { field.write(flags) };
+    }
+
     /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.
     fn lose(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
         let is_news =
@@ -281,12 +291,18 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
 impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
     #[inline]
     fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        // SAFETY: borrowed for the time of the call, and nobody writes there: receive callbacks only read.
+        self.deliver_shared(endpoint, tag, unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) });
+    }
+
+    #[inline]
+    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
         let Some(message) = Own::receiver(tag) else { return };
         // HOST: in one segment. Of several, ob1 counts the bytes of the first alone when it matches a message
         // (`mca_pml_ob1_recv_frag_callback_match`, 4.1 and 5.0), and does not see that it is longer than its receive.
         let segment = Segment { start: bytes.as_ptr().cast_mut(), len: bytes.len() as u64 };
-        // SAFETY: registered for this tag; the bytes are borrowed for the time of the call, and
-        // receive callbacks only read.
+        // SAFETY: registered for this tag; the bytes are lent for the time of the call, and receive callbacks
+        // only read.
         unsafe { A::receive(self.raw(), handle(endpoint), tag, message, segment) };
     }
 

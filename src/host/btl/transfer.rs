@@ -1,6 +1,7 @@
 //! Registered memory, and the PUTs and GETs that use it.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use super::entry::Entry;
 use super::module::{self, code, endpoint, status};
@@ -194,6 +195,11 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote), Left(local, size))) };
     entry.run(D::ENTRY, |shell, (remote, local)| {
+        // HOST: ob1 asks for a GET into device memory of any transport that has GET (`pml_ob1_recvreq.c`, 5.0), and
+        // has the message sent in fragments when that fails.
+        if A::is_out_of_reach(local.as_ptr()) {
+            return code::ERROR;
+        }
         let (Some(registration), Some(offset)) =
             (Registration::from_bytes(&remote.token), remote_address.checked_sub(remote.base))
         else {
@@ -232,6 +238,9 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     // keeps until `deregister_mem`.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
     entry.run("register_mem", |shell, (memory,)| {
+        if A::is_out_of_reach(memory.as_ptr()) {
+            return ptr::null_mut();
+        }
         let registration = access(flags).and_then(|access| shell.core.register(memory, access));
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         Box::into_raw(Box::new(Handle { token, base: base.addr() as u64 })).cast()

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
+use super::accelerator::AcceleratorAbi;
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
 use super::construct::Version;
@@ -160,6 +161,10 @@ unsafe impl Abi for V4_1 {
         None
     }
 
+    fn is_out_of_reach(_address: *const u8) -> bool {
+        false
+    }
+
     fn places_thin_sends() -> bool {
         // HOST: before 4.1.6, pml/cm fills a bare convertor by hand for blocking sends and thin
         // requests and puts the first byte of data into its base (ompi/mca/pml/cm/pml_cm.h).
@@ -206,6 +211,9 @@ unsafe impl BtlAbi for V4_1 {
         (text != NOBODY).then_some(text)
     }
 }
+
+/// It has no framework for accelerators.
+impl AcceleratorAbi for V4_1 {}
 
 impl Version for V4_1 {
     const NUMBER: (i32, i32) = (4, 1);

@@ -12,6 +12,38 @@ fn with_selected<R>(look: impl FnOnce(&[u8]) -> R) -> R {
     look(component.name.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
+/// `MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY`: the CPU may touch it.
+pub(super) const UNIFIED: u64 = 0x1;
+
+/// Where buffers are and how they are copied, of the accelerator that the host has selected.
+#[derive(Clone, Copy)]
+pub(super) struct Devices {
+    pub(super) check_addr: unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int,
+    pub(super) mem_copy:
+        unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int,
+}
+
+impl Devices {
+    /// None before the host has selected one.
+    pub(super) fn selected() -> Option<Self> {
+        let functions = Own::host().accelerator.get();
+        Some(Self { check_addr: functions.check_addr?, mem_copy: functions.mem_copy? })
+    }
+
+    /// Whether only a device may touch it.
+    pub(super) fn have(self, address: *const c_void) -> bool {
+        let (mut device, mut flags) = (-1, 0_u64);
+        // SAFETY: takes any address; the callee writes both numbers.
+        let found = unsafe { (self.check_addr)(address, &raw mut device, &raw mut flags) };
+        found > 0 && flags & UNIFIED == 0
+    }
+}
+
+/// Whether only a device may touch what is at an address.
+pub(super) fn is_out_of_reach(address: *const u8) -> bool {
+    Devices::selected().is_some_and(|devices| devices.have(address.cast()))
+}
+
 /// Whether buffers may be in device memory: the host always selects a component, and `null` where
 /// there is no device.
 pub(super) fn is_there() -> bool {

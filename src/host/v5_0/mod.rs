@@ -1,6 +1,7 @@
 //! Open MPI 5.0.
 
 mod accelerator;
+pub(super) mod reduction;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -10,14 +11,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 use super::abi::{Abi, CommunicatorFields, ProcessFacts};
+use super::accelerator::{self as devices, AcceleratorAbi};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
-use super::construct::Version;
+use super::construct::{Slot, Version};
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
-use super::sys::{Component, MtlModule, ProcessName};
+use super::sys::{Class, Component, Datatype, MtlModule, ProcessName};
+use crate::accelerator::Accelerator;
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 
@@ -34,9 +37,15 @@ symbols! {
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: Variable<sys::ProcessInfo> = c"opal_process_info",
         host_name: Variable<unsafe extern "C" fn(*const BtlProc) -> *mut c_char> = c"opal_get_proc_hostname",
+        stream_class: *mut Class = c"opal_accelerator_stream_t_class",
+        event_class: *mut Class = c"opal_accelerator_event_t_class",
         accelerator: Variable<sys::Accelerator> = c"opal_accelerator",
         cuda: Variable<u8> = c"opal_built_with_cuda_support",
         accelerator_component: Variable<Component> = c"opal_accelerator_base_selected_component",
+        class_initialize: unsafe extern "C" fn(*mut Class) = c"opal_class_initialize",
+        op_module_class: Variable<Class> = c"ompi_op_base_module_t_class",
+        op_types: Variable<[c_int; sys::PREDEFINED_TYPES]> = c"ompi_op_ddt_map",
+        predefined_types: Variable<[*const Datatype; sys::BASIC_TYPES]> = c"ompi_datatype_basicDatatypes",
     }
 }
 
@@ -169,6 +178,10 @@ unsafe impl Abi for V5_0 {
         accelerator::device_of(address)
     }
 
+    fn is_out_of_reach(address: *const u8) -> bool {
+        accelerator::is_out_of_reach(address)
+    }
+
     fn places_thin_sends() -> bool {
         false
     }
@@ -226,6 +239,8 @@ impl Version for V5_0 {
     const TRIED: &'static [i32] = &[7];
     const RELAY: Relay = Relay::Launcher;
     const CLASSES: &'static [(&'static CStr, usize)] = &[
+        (c"opal_accelerator_stream_t_class", size_of::<sys::AcceleratorObject>()),
+        (c"opal_accelerator_event_t_class", size_of::<sys::AcceleratorObject>()),
         (c"opal_convertor_t_class", size_of::<sys::Convertor>()),
         (c"ompi_communicator_t_class", size_of::<sys::Communicator>()),
         (c"ompi_group_t_class", size_of::<sys::Group>()),
@@ -238,6 +253,21 @@ impl Version for V5_0 {
 
     fn install(own: Own, version: (i32, i32, i32)) {
         own.install(version);
+    }
+}
+
+impl AcceleratorAbi for V5_0 {
+    fn fill<T: Accelerator>(slot: &Slot) {
+        slot.fill(devices::component::<Self, T>());
+    }
+
+    fn classes() -> devices::Classes {
+        let own = Own::host();
+        devices::Classes {
+            initialize: own.class_initialize,
+            stream: own.stream_class,
+            event: own.event_class,
+        }
     }
 }
 

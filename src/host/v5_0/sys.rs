@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
-use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, ProcessName};
+use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -40,7 +40,7 @@ impl MtlComponent {
     };
 }
 
-/// The functions of the machine's devices, as far as they are needed.
+/// The functions of the machine's devices.
 ///
 /// C: `opal_accelerator_base_module_t`.
 #[repr(C)]
@@ -48,12 +48,109 @@ impl MtlComponent {
 pub struct Accelerator {
     /// whether an address is on a device, and on which
     pub check_addr: Option<unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int>,
-    _pad0: [u8; 96],
+    /// makes a stream
+    pub create_stream: Option<unsafe extern "C" fn(c_int, *mut *mut AcceleratorObject) -> c_int>,
+    /// makes an event
+    pub create_event: Option<unsafe extern "C" fn(c_int, *mut *mut AcceleratorObject) -> c_int>,
+    /// sets an event to where a stream is
+    pub record_event:
+        Option<unsafe extern "C" fn(c_int, *mut AcceleratorObject, *mut AcceleratorObject) -> c_int>,
+    /// whether a stream has come to an event
+    pub query_event: Option<unsafe extern "C" fn(c_int, *mut AcceleratorObject) -> c_int>,
+    /// begins a copy in a stream
+    pub mem_copy_async: Option<
+        unsafe extern "C" fn(
+            c_int,
+            c_int,
+            *mut c_void,
+            *const c_void,
+            usize,
+            *mut AcceleratorObject,
+            c_int,
+        ) -> c_int,
+    >,
+    /// copies
+    pub mem_copy:
+        Option<unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int>,
+    /// copies between ranges that may overlap
+    pub mem_move:
+        Option<unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int>,
+    /// allocates on a device
+    pub mem_alloc: Option<unsafe extern "C" fn(c_int, *mut *mut c_void, usize) -> c_int>,
+    /// takes that back
+    pub mem_release: Option<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>,
+    /// the allocation that an address lies in
+    pub get_address_range:
+        Option<unsafe extern "C" fn(c_int, *const c_void, *mut *mut c_void, *mut usize) -> c_int>,
+    /// pins memory
+    pub host_register: Option<unsafe extern "C" fn(c_int, *mut c_void, usize) -> c_int>,
+    /// takes that back
+    pub host_unregister: Option<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>,
     /// the device in use
     pub get_device: Option<unsafe extern "C" fn(*mut c_int) -> c_int>,
+    /// where a device is on the PCI bus
+    pub get_device_pci_attr: Option<unsafe extern "C" fn(c_int, *mut PciAttributes) -> c_int>,
+    /// whether a device can reach another's memory
+    pub device_can_access_peer: Option<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>,
+    /// the number of the allocation that an address lies in
+    pub get_buffer_id: Option<unsafe extern "C" fn(c_int, *const c_void, *mut u64) -> c_int>,
 }
 
-const _: () = assert!(size_of::<Accelerator>() == 112);
+const _: () = assert!(size_of::<Accelerator>() == 136);
+
+/// A stream or an event of a device.
+///
+/// C: `opal_accelerator_stream_t`, `opal_accelerator_event_t`.
+#[repr(C)]
+pub struct AcceleratorObject {
+    /// head of every object
+    pub object: Object,
+    /// the component's own
+    pub inside: *mut c_void,
+}
+
+const _: () = assert!(size_of::<AcceleratorObject>() == 24);
+
+/// Where a device is on the PCI bus.
+///
+/// C: `opal_accelerator_pci_attr_t`.
+#[repr(C)]
+pub struct PciAttributes {
+    /// domain
+    pub domain: u16,
+    /// bus
+    pub bus: u8,
+    /// device
+    pub device: u8,
+    /// function
+    pub function: u8,
+}
+
+const _: () = assert!(size_of::<PciAttributes>() == 6);
+
+/// An accelerator's component.
+///
+/// C: `opal_accelerator_base_component_t`.
+#[repr(C)]
+pub struct AcceleratorComponent {
+    /// the part common to all components
+    pub base: Component,
+    /// metadata flags
+    pub param_field: u32,
+    _pad0: [u8; 36],
+    /// offers the module
+    pub init: Option<unsafe extern "C" fn() -> *mut Accelerator>,
+    /// ends it
+    pub finalize: Option<unsafe extern "C" fn(*mut Accelerator)>,
+}
+
+const _: () = assert!(size_of::<AcceleratorComponent>() == 280);
+
+impl AcceleratorComponent {
+    /// Nothing filled in.
+    pub(in crate::host) const EMPTY: Self =
+        Self { base: Component::EMPTY, param_field: 0, _pad0: [0; 36], init: None, finalize: None };
+}
 
 /// Packs and unpacks one (buffer, count, datatype).
 ///
@@ -220,5 +317,100 @@ impl ReceiveDescriptor {
         callback_data: *mut c_void,
     ) -> Self {
         Self { endpoint, segments: segment, segment_count: 1, tag, _pad0: [0; 7], callback_data }
+    }
+}
+
+/// Numbers of datatypes that the host makes itself.
+pub const PREDEFINED_TYPES: usize = 52;
+
+/// The same with the one behind them, which is no type.
+pub const BASIC_TYPES: usize = 53;
+
+/// Types of elements that operations know.
+pub const OP_TYPES: usize = 43;
+
+/// What a component supplies for an operation; null where it has nothing for a type.
+///
+/// C: `ompi_op_base_module_t`.
+#[repr(C)]
+pub struct OpModule {
+    /// the host's object
+    pub object: Object,
+    /// called when the module is going to be used
+    pub enable: Option<unsafe extern "C" fn(*mut OpModule, *mut Op) -> c_int>,
+    /// the operation
+    pub op: *mut Op,
+    /// functions by type
+    pub fns: [Option<
+        unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut c_void, *mut OpModule),
+    >; OP_TYPES],
+    /// functions with three buffers by type
+    pub fns3: [Option<
+        unsafe extern "C" fn(
+            *const c_void,
+            *const c_void,
+            *mut c_void,
+            *mut c_int,
+            *mut *mut c_void,
+            *mut OpModule,
+        ),
+    >; OP_TYPES],
+}
+
+const _: () = assert!(size_of::<OpModule>() == 720);
+
+/// A predefined operation.
+///
+/// C: `ompi_op_t`.
+#[repr(C)]
+pub struct Op {
+    _pad0: [u8; 96],
+    /// functions by type
+    pub fns: [Option<
+        unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut *mut c_void, *mut OpModule),
+    >; OP_TYPES],
+    /// the modules that they are of
+    pub modules: [*mut OpModule; OP_TYPES],
+    /// functions with three buffers by type
+    pub fns3: [Option<
+        unsafe extern "C" fn(
+            *const c_void,
+            *const c_void,
+            *mut c_void,
+            *mut c_int,
+            *mut *mut c_void,
+            *mut OpModule,
+        ),
+    >; OP_TYPES],
+    /// the modules that they are of
+    pub modules3: [*mut OpModule; OP_TYPES],
+}
+
+const _: () = assert!(size_of::<Op>() == 1472);
+
+/// The structure of a component for operations.
+///
+/// C: `ompi_op_base_component_t`.
+#[repr(C)]
+pub struct OpComponent {
+    /// who it is
+    pub base: Component,
+    _pad0: [u8; 40],
+    /// whether it can be used at all
+    pub init: Option<unsafe extern "C" fn(bool, bool) -> c_int>,
+    /// a module for an operation, and its priority
+    pub query: Option<unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule>,
+}
+
+const _: () = assert!(size_of::<OpComponent>() == 280);
+
+impl OpComponent {
+    /// A component with these two functions.
+    pub(in crate::host) const fn new(
+        base: Component,
+        init: unsafe extern "C" fn(bool, bool) -> c_int,
+        query: unsafe extern "C" fn(*mut Op, *mut c_int) -> *mut OpModule,
+    ) -> Self {
+        Self { base, _pad0: [0; 40], init: Some(init), query: Some(query) }
     }
 }

@@ -1,0 +1,370 @@
+//! The component as the host knows it.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::counters::{COUNTERS, Counters};
+use super::parameters::{self, TRANSFERS};
+use super::peer::Found;
+use super::record::{self, Record};
+use super::state::{Loss, State, Step};
+use crate::btl::{
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
+    Sending, Transport, Upcalls,
+};
+use crate::error::{Error, Result};
+use crate::link::Clock;
+use crate::shm::{self, NONCE, Probe, Segment};
+use crate::sync::EngineCell;
+
+/// The key of the modex record.
+const KEY: &CStr = c"hawser.btl.smcuda";
+
+/// For how many nanoseconds `close` waits for a peer to make room for what is queued: the peers close at the same
+/// time, behind the host's fence.
+const CLOSING: u64 = 250_000_000;
+
+/// Fragments that one pass delivers.
+const MOST: usize = 64;
+
+#[cfg(test)]
+impl std::fmt::Debug for Smcuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Smcuda")
+    }
+}
+
+/// The module of the smcuda component: one reaches all peers of the node.
+pub struct Smcuda {
+    state: EngineCell<State>,
+    pub(super) counters: Counters,
+    limits: Limits,
+    /// What can be done now: less where a peer does not let us read its memory.
+    flags: AtomicU32,
+    record: Record,
+    /// What peers try to read.
+    _probe: Probe,
+    /// It has been said why long messages are not copied in one step.
+    has_told: AtomicBool,
+}
+
+/// What users call a process: its rank, and the number of its job in the job's family.
+fn title(name: u64) -> String {
+    format!("rank {} of job {}", name >> 32, name & 0xFFFF)
+}
+
+fn random<const N: usize>() -> std::result::Result<[u8; N], Declined> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map(|()| bytes)
+        .map_err(|_| Declined::Silently("the system gives no random numbers (getrandom)".to_owned()))
+}
+
+impl Smcuda {
+    /// A module with memory of its own.
+    pub(super) fn make(name: u64, limits: Limits) -> std::result::Result<Self, Declined> {
+        let segment = Segment::make(random::<NONCE>()?).map_err(|error| {
+            Declined::Silently(format!(
+                "no memory to share with the processes of this node ({error}; memfd_create, `ulimit -f`)"
+            ))
+        })?;
+        let shown = random()?;
+        let probe = Probe::new(shown);
+        let has_transfers = limits.flags & TRANSFERS != 0;
+        if has_transfers {
+            shm::allow_peers();
+        }
+        let record = Record {
+            boot: record::boot(),
+            segment: *segment.identity(),
+            probe: (probe.address(), shown),
+            lets_in: has_transfers && shm::forbids().is_none(),
+        };
+        Ok(Self {
+            state: EngineCell::new(State::new(segment, name)),
+            counters: Counters::default(),
+            limits,
+            flags: AtomicU32::new(limits.flags),
+            record,
+            _probe: probe,
+            has_told: AtomicBool::new(false),
+        })
+    }
+
+    /// Writes a word where the next header for a peer goes.
+    #[cfg(test)]
+    pub(super) fn forge(&self, to: EndpointId, word: u64) {
+        self.state.with(|state| state.forge(to, word));
+    }
+
+    /// The record that peers find it by.
+    #[cfg(test)]
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Makes a peer known, that has published this.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub(super) fn meet(
+        &self,
+        name: u64,
+        bytes: &[u8],
+        host: &impl Host,
+    ) -> std::result::Result<EndpointId, String> {
+        let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
+        if record.boot != self.record.boot {
+            return Err("it runs on another machine".to_owned());
+        }
+        let id = match self.state.with(|state| state.known(name, &record.segment)) {
+            Some(known) => known,
+            None => {
+                let found = Found::of(&record)?;
+                if found.cross.is_none() {
+                    self.refuse_transfers(name, &record, host);
+                }
+                self.state
+                    .with(|state| state.add(name, record.segment, found))
+                    .map_err(|_| "there are more than 1024 processes".to_owned())?
+            }
+        };
+        self.state.with(|state| state.open(id));
+        Ok(id)
+    }
+
+    /// A peer's memory cannot be read: long messages go through the ring.
+    fn refuse_transfers(&self, name: u64, record: &Record, host: &impl Host) {
+        let had = self.flags.fetch_and(!TRANSFERS, Ordering::Relaxed) & TRANSFERS != 0;
+        if had && host.is_verbose() && !self.has_told.swap(true, Ordering::Relaxed) {
+            let why = shm::forbids().unwrap_or_else(|| {
+                if record.lets_in {
+                    "process_vm_readv(2) is refused: a sandbox, another user namespace, or Yama".to_owned()
+                } else {
+                    "it does not offer it".to_owned()
+                }
+            });
+            host.say(&format!(
+                "btl:smcuda: the memory of {} cannot be read ({why}); long messages are copied twice",
+                title(name)
+            ));
+        }
+    }
+
+    /// Does one thing that is due outside.
+    fn run(&self, step: Step, up: &impl Upcalls) -> Option<EndpointId> {
+        match step {
+            Step::Deliver(from, arrival) => {
+                up.deliver_shared(from, arrival.tag, arrival.bytes);
+                return Some(from);
+            }
+            Step::Done(cookie, outcome) => up.done(cookie, outcome),
+            Step::Lost(id, name, why, cookies) => {
+                up.doomed(id, name, || tell(name, why, &up.host()));
+                cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+                up.lost(id, name);
+            }
+            Step::Stranger(name) => {
+                let host = up.host();
+                let met = host
+                    .published(KEY, name)
+                    .map_err(|error| format!("its record is not to be had ({error})"))
+                    .and_then(|bytes| self.meet(name, &bytes, &host));
+                if let (Err(why), true) = (met, host.is_verbose()) {
+                    host.say(&format!("btl:smcuda: {} sends, but is not reached: {why}", title(name)));
+                }
+            }
+        }
+        None
+    }
+
+    fn transfer(
+        &self,
+        to: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+        wanted: Access,
+    ) -> Result<()> {
+        let (registration, offset) = remote;
+        let end = offset.checked_add(local.len() as u64);
+        if !registration.access.allows(wanted) || end.is_none_or(|end| end > registration.length) {
+            return Err(Error::BadParameter);
+        }
+        let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
+        let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
+        let memory = self.state.with(|state| state.cross(to))?;
+        let outcome =
+            if wanted == Access::READ { memory.read(address, local) } else { memory.write(address, local) };
+        self.state.with(|state| {
+            let counters = &self.counters;
+            match outcome {
+                Ok(()) => {
+                    let (number, bytes) = if wanted == Access::READ {
+                        (&counters.num_gets, &counters.get_bytes)
+                    } else {
+                        (&counters.num_puts, &counters.put_bytes)
+                    };
+                    number.add(1);
+                    bytes.add(local.len() as u64);
+                    state.copied(cookie);
+                }
+                Err(_) => counters.num_cross_failed.add(1),
+            }
+        });
+        outcome
+    }
+}
+
+/// A peer is lost.
+fn tell(name: u64, why: Loss, host: &impl Host) {
+    let what = match why {
+        Loss::Exited => "its process has ended, and has not said that it would".to_owned(),
+        Loss::Corrupt(what) => {
+            format!(
+                "what it has written to shared memory is damaged ({what:?}), and nothing of it is used any more"
+            )
+        }
+    };
+    host.notice("peer lost", &format!("btl_smcuda: {} is lost: {what}", title(name)));
+}
+
+impl Transport for Smcuda {
+    const COMPONENT: &'static str = "btl_smcuda";
+    const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
+    const HAS_TRANSFERS: bool = true;
+    const HAS_DUMP: bool = false;
+    const HAS_SEND_NOW: bool = true;
+
+    fn parameters() -> &'static Parameters {
+        &parameters::PARAMETERS
+    }
+
+    fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
+        let limits = parameters::limits(host).map_err(|why| {
+            host.notice("btl not used", &format!("btl_smcuda: {why}"));
+            Declined::Told
+        })?;
+        let module = Self::make(host.name(), limits)?;
+        host.publish(KEY, &module.record.to_bytes()).map_err(|error| {
+            Declined::Silently(format!("its address cannot be published to the job ({error})"))
+        })?;
+        Ok(vec![module])
+    }
+
+    fn device(&self) -> &str {
+        "memory"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { flags: self.flags.load(Ordering::Relaxed), ..self.limits }
+    }
+
+    fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
+        let (module, name) = (all.get(own)?, peer.name());
+        if name == host.name() {
+            return None;
+        }
+        // A process that has published nothing does not run this component.
+        let bytes = host.published(KEY, name).ok()?;
+        match module.meet(name, &bytes, host) {
+            Ok(id) => Some(id),
+            Err(why) => {
+                if host.is_verbose() {
+                    host.say(&format!("btl:smcuda: {} is not reached: {why}", title(name)));
+                }
+                None
+            }
+        }
+    }
+
+    fn peer(&self, endpoint: EndpointId) -> Option<u64> {
+        self.state.with(|state| state.name(endpoint))
+    }
+
+    fn tell_loss(&self, name: u64, host: &impl Host) {
+        tell(name, Loss::Exited, host);
+    }
+
+    fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
+        let clock = Clock::new();
+        let waits = || self.state.with(|state| endpoints.iter().any(|id| state.waits(*id)));
+        while waits() && clock.nanos() < CLOSING {
+            self.progress(up);
+        }
+        for id in endpoints {
+            let left = self.state.with(|state| state.close(*id));
+            left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+        }
+    }
+
+    fn end_module(&self) {
+        self.state.with(|state| state.end());
+    }
+
+    #[inline]
+    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
+        self.state.with(|state| state.send(endpoint, fragment, &self.counters))
+    }
+
+    #[inline]
+    fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
+        self.state.with(|state| state.send_now(endpoint, tag, pieces, &self.counters))
+    }
+
+    fn put(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
+        self.transfer(endpoint, local, remote, cookie, Access::WRITE)
+    }
+
+    fn get(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<()> {
+        self.transfer(endpoint, local, remote, cookie, Access::READ)
+    }
+
+    /// Nothing is noted of it: a peer reads where it was told, and the kernel says whether something is there.
+    fn register(&self, memory: Lent, access: Access) -> Option<Registration> {
+        let address = memory.as_ptr().expose_provenance() as u64;
+        Some(Registration {
+            id: address as u32,
+            generation: (address >> 32) as u32,
+            length: memory.len() as u64,
+            access,
+        })
+    }
+
+    #[inline]
+    fn progress(&self, up: &impl Upcalls) -> usize {
+        let counters = &self.counters;
+        let mut next = self.state.with(|state| {
+            state.begin(counters);
+            state.next(None, counters)
+        });
+        let mut count = 0;
+        while let Some(step) = next {
+            count += 1;
+            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+            let delivered = self.run(step, up);
+            if count == MOST {
+                self.state.with(|state| state.release(delivered));
+                break;
+            }
+            next = self.state.with(|state| state.next(delivered, counters));
+        }
+        count
+    }
+
+    fn counter(&self, index: usize) -> u64 {
+        self.counters.value(index)
+    }
+}

@@ -1,0 +1,23 @@
+//! The smcuda BTL: messages between the processes of a node, through memory that they share.
+//!
+//! A short message goes into the sender's ring for the receiver, header and payload in one copy, and is delivered
+//! from there; a long one is announced, and the receiver copies it from the sender's memory itself, where
+//! the system lets it, or else it goes through the ring in fragments. `shm` is the memory; here is who
+//! talks to whom: `record` what a process publishes, `peer` one peer, `state` all of them and what is to be
+//! done next, `component` what the host sees of it.
+//!
+//! It answers to `opal/mca/btl/smcuda`, whose name and parameters it has. Nothing of what lies in memory is that
+//! component's: both ends must be this one, and a process that runs another publishes another record.
+
+#![forbid(unsafe_code)]
+
+mod component;
+mod counters;
+mod parameters;
+mod peer;
+mod record;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use component::Smcuda;

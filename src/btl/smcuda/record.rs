@@ -1,0 +1,100 @@
+//! The modex record: where the segment of a process is, and how to see whether its memory can be read.
+
+use crate::shm::{Identity, NONCE};
+
+/// What a process publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Which start of which machine: peers of another one share no memory.
+    pub(super) boot: [u8; 36],
+    /// Its segment.
+    pub(super) segment: Identity,
+    /// Where its probe is, and what it shows.
+    pub(super) probe: (u64, [u8; 16]),
+    /// Its memory may be read by peers.
+    pub(super) lets_in: bool,
+}
+
+/// The layout below, and its version.
+const MAGIC: [u8; 4] = *b"HSM1";
+const LENGTH: usize = 4 + 36 + 4 + 4 + 8 + 8 + NONCE + 8 + 16 + 1;
+
+impl Record {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let Identity { pid, descriptor, device, inode, nonce } = self.segment;
+        let parts: [&[u8]; 10] = [
+            &MAGIC,
+            &self.boot,
+            &pid.to_le_bytes(),
+            &descriptor.to_le_bytes(),
+            &device.to_le_bytes(),
+            &inode.to_le_bytes(),
+            &nonce,
+            &self.probe.0.to_le_bytes(),
+            &self.probe.1,
+            &[u8::from(self.lets_in)],
+        ];
+        parts.concat()
+    }
+
+    /// `None` when these bytes are not a record of this version.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != LENGTH {
+            return None;
+        }
+        let mut rest = bytes;
+        let magic: [u8; 4] = take(&mut rest)?;
+        let boot = take(&mut rest)?;
+        let pid = u32::from_le_bytes(take(&mut rest)?);
+        let descriptor = u32::from_le_bytes(take(&mut rest)?);
+        let device = u64::from_le_bytes(take(&mut rest)?);
+        let inode = u64::from_le_bytes(take(&mut rest)?);
+        let nonce = take(&mut rest)?;
+        let address = u64::from_le_bytes(take(&mut rest)?);
+        let shown = take(&mut rest)?;
+        let [lets_in] = take(&mut rest)?;
+        let segment = Identity { pid, descriptor, device, inode, nonce };
+        (magic == MAGIC && lets_in < 2).then_some(Self {
+            boot,
+            segment,
+            probe: (address, shown),
+            lets_in: lets_in == 1,
+        })
+    }
+}
+
+/// Takes so many bytes off the front.
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*first)
+}
+
+/// Which start of which machine this is; zeros where the system does not say.
+pub(super) fn boot() -> [u8; 36] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().as_bytes().try_into().unwrap_or([0; 36])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_and_nothing_else_is_one() {
+        let segment = Identity { pid: 1, descriptor: 2, device: 3, inode: 4, nonce: [5; NONCE] };
+        let record = Record { boot: boot(), segment, probe: (6, [7; 16]), lets_in: true };
+        let bytes = record.to_bytes();
+        assert_eq!(Record::parse(&bytes), Some(record));
+        for len in 0..bytes.len() {
+            assert_eq!(Record::parse(&bytes[..len]), None);
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(Record::parse(&longer), None);
+        for (at, wrong) in [(0, b'x'), (bytes.len() - 1, 2)] {
+            let mut changed = bytes.clone();
+            changed[at] = wrong;
+            assert_eq!(Record::parse(&changed), None);
+        }
+    }
+}

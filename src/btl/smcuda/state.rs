@@ -1,0 +1,421 @@
+//! All peers, and what is to be done next. Nothing here calls the host.
+//!
+//! Rings of up to [`POLLED`] peers that have sent something are looked at in every pass; the others ring the
+//! bell. A peer that has been told that its ring is looked at never rings again, so a ring stays in the
+//! list as long as its peer is open.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::counters::Counters;
+use super::peer::{Found, Peer, Taken};
+use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
+use crate::error::{Error, Result};
+use crate::link::Clock;
+use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, LONGEST, Segment, Watch};
+
+/// Rings that are looked at in every pass.
+const POLLED: usize = 32;
+
+/// In every so many passes the clock is looked at.
+const CLOCK_TURNS: u32 = 256;
+
+/// After so many nanoseconds it is looked whether processes have ended.
+const LOOK: u64 = 100_000_000;
+
+/// Why a peer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Its process has ended, and has not said that it would.
+    Exited,
+    /// It has written what no peer writes.
+    Corrupt(Corrupt),
+}
+
+/// What is to be done outside.
+pub(super) enum Step {
+    /// Something has arrived; [`State::next`] must hear of it when it has been delivered.
+    Deliver(EndpointId, Arrival),
+    /// An operation has ended.
+    Done(Cookie, Result<()>),
+    /// A peer is lost; these operations have ended with it.
+    Lost(EndpointId, u64, Loss, Vec<Cookie>),
+    /// Somebody whom nobody has made known sends to us.
+    Stranger(u64),
+}
+
+pub(super) struct State {
+    segment: Segment,
+    own: u64,
+    /// By the index of their endpoints.
+    peers: Vec<Peer>,
+    by_name: HashMap<u64, usize>,
+    /// Those whose rings are looked at.
+    polled: Vec<usize>,
+    /// The place in that list that is looked at first.
+    turn: usize,
+    /// Those that have rung, and whose rings are not found empty yet.
+    rung: Vec<usize>,
+    /// Those with something queued.
+    waiting: Vec<usize>,
+    /// Processes that have ended, until their rings are empty.
+    exited: Vec<usize>,
+    /// Places of the inbox whose owners nobody has made known yet.
+    strangers: Vec<usize>,
+    /// What is to be told.
+    news: VecDeque<Step>,
+    watch: Watch,
+    turns: u32,
+    clock: Clock,
+    looked: u64,
+}
+
+impl State {
+    pub(super) fn new(segment: Segment, own: u64) -> Self {
+        Self {
+            segment,
+            own,
+            peers: Vec::new(),
+            by_name: HashMap::new(),
+            polled: Vec::new(),
+            turn: 0,
+            rung: Vec::new(),
+            waiting: Vec::new(),
+            exited: Vec::new(),
+            strangers: Vec::new(),
+            news: VecDeque::new(),
+            watch: Watch::default(),
+            turns: 0,
+            clock: Clock::new(),
+            looked: 0,
+        }
+    }
+
+    /// The peer of an endpoint that the host may use.
+    #[inline]
+    fn at(&mut self, id: EndpointId) -> Result<&mut Peer> {
+        match self.peers.get_mut(id.index()) {
+            Some(peer) if peer.id == id && peer.is_usable() => Ok(peer),
+            _ => Err(Error::Unreachable),
+        }
+    }
+
+    /// Whether this life of a peer is known already.
+    pub(super) fn known(&self, name: u64, identity: &Identity) -> Option<EndpointId> {
+        let peer = &self.peers[*self.by_name.get(&name)?];
+        (peer.identity == *identity && !peer.is_lost()).then_some(peer.id)
+    }
+
+    /// Makes a peer known, for the host to send to if it has asked for that.
+    ///
+    /// # Errors
+    /// When there is no room for one more.
+    pub(super) fn add(&mut self, name: u64, identity: Identity, found: Found) -> Result<EndpointId> {
+        if let Some(known) = self.known(name, &identity) {
+            return Ok(known);
+        }
+        let index = self.peers.len();
+        let id = EndpointId::from_raw(1 << 32 | index as u64);
+        let ring = self.segment.sender().ok_or(Error::OutOfResource)?;
+        self.peers.push(Peer::new(id, (self.own, name), identity, found, ring)?);
+        self.by_name.insert(name, index);
+        self.watch.add(index as u32, identity.pid);
+        // They rang before anybody knew them.
+        for place in std::mem::take(&mut self.strangers) {
+            self.hear(place);
+        }
+        Ok(id)
+    }
+
+    /// The host may send to it from now on.
+    pub(super) fn open(&mut self, id: EndpointId) {
+        let index = id.index();
+        if let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.is_open) {
+            peer.is_open = true;
+            if peer.has_receiver() {
+                self.listen(index);
+            }
+        }
+    }
+
+    /// The host does not send to it any more, and wants nothing of it. Returns what still waits.
+    pub(super) fn close(&mut self, id: EndpointId) -> Vec<Cookie> {
+        let index = id.index();
+        let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.is_open) else { return Vec::new() };
+        peer.is_open = false;
+        self.polled.retain(|other| *other != index);
+        self.rung.retain(|other| *other != index);
+        self.waiting.retain(|other| *other != index);
+        self.exited.retain(|other| *other != index);
+        self.watch.remove(index as u32);
+        peer.is_waiting = false;
+        peer.drop_queue()
+    }
+
+    /// Whether something waits for a peer that could still take it.
+    pub(super) fn waits(&self, id: EndpointId) -> bool {
+        self.peers.get(id.index()).is_some_and(|peer| peer.has_queue() && !peer.has_exited && !peer.is_lost())
+    }
+
+    pub(super) fn name(&self, id: EndpointId) -> Option<u64> {
+        self.peers.get(id.index()).filter(|peer| peer.is_open).map(|peer| peer.name)
+    }
+
+    #[cfg(test)]
+    pub(super) fn forge(&mut self, to: EndpointId, word: u64) {
+        self.peers[to.index()].forge(word);
+    }
+
+    /// Says that this process ends as it should.
+    pub(super) fn end(&self) {
+        self.segment.end();
+    }
+
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        to: EndpointId,
+        fragment: Fragment<Lent>,
+        counters: &Counters,
+    ) -> Result<Sending> {
+        if fragment.pieces.iter().flatten().map(|piece| piece.len()).sum::<usize>() > LONGEST {
+            return Err(Error::MessageTooBig);
+        }
+        let peer = self.at(to)?;
+        let (cookie, awaited) = (fragment.cookie, fragment.awaited);
+        match peer.send(fragment, counters) {
+            Ok(Taken::Copied) if !awaited => Ok(Sending::Over),
+            Ok(Taken::Copied) => {
+                self.news.push_back(Step::Done(cookie, Ok(())));
+                Ok(Sending::UnderWay)
+            }
+            Ok(Taken::Queued) => {
+                if !std::mem::replace(&mut peer.is_waiting, true) {
+                    self.waiting.push(to.index());
+                }
+                Ok(Sending::UnderWay)
+            }
+            Err(corrupt) => {
+                self.lose(to.index(), Loss::Corrupt(corrupt), counters);
+                Err(Error::Unreachable)
+            }
+        }
+    }
+
+    /// Sends at once, or not at all.
+    #[inline]
+    pub(super) fn send_now(
+        &mut self,
+        to: EndpointId,
+        tag: u8,
+        pieces: [Lent; 2],
+        counters: &Counters,
+    ) -> bool {
+        let is_short = pieces[0].len().saturating_add(pieces[1].len()) <= LONGEST;
+        let Ok(peer) = self.at(to) else { return false };
+        match is_short.then(|| peer.push(tag, pieces, counters)) {
+            Some(Ok(sent)) => {
+                counters.num_sends_at_once.add(u64::from(sent));
+                sent
+            }
+            None => false,
+            Some(Err(corrupt)) => {
+                self.lose(to.index(), Loss::Corrupt(corrupt), counters);
+                false
+            }
+        }
+    }
+
+    /// The memory of a peer.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or does not let us in.
+    #[inline]
+    pub(super) fn cross(&mut self, of: EndpointId) -> Result<CrossMemory> {
+        self.at(of)?.cross.ok_or(Error::Unsupported)
+    }
+
+    /// A copy to or from a peer's memory is done.
+    pub(super) fn copied(&mut self, cookie: Cookie) {
+        self.news.push_back(Step::Done(cookie, Ok(())));
+    }
+
+    /// A pass begins.
+    #[inline]
+    pub(super) fn begin(&mut self, counters: &Counters) {
+        if self.polled.len() > 1 {
+            self.turn = (self.turn + 1) % self.polled.len();
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(CLOCK_TURNS) {
+            self.look(counters);
+        }
+    }
+
+    /// What was delivered of a peer's is done with.
+    #[inline]
+    pub(super) fn release(&mut self, delivered: Option<EndpointId>) {
+        if let Some(peer) = delivered.and_then(|id| self.peers.get_mut(id.index())) {
+            peer.release();
+        }
+    }
+
+    /// What is to be done next; what was delivered last is done with.
+    #[inline]
+    pub(super) fn next(&mut self, delivered: Option<EndpointId>, counters: &Counters) -> Option<Step> {
+        self.release(delivered);
+        if let Some(news) = self.news.pop_front() {
+            return Some(news);
+        }
+        if self.segment.is_rung() {
+            self.answer();
+        }
+        for step in 0..self.polled.len() {
+            let mut place = self.turn + step;
+            if place >= self.polled.len() {
+                place -= self.polled.len();
+            }
+            let index = self.polled[place];
+            match self.peers[index].take() {
+                Ok(None) => {}
+                Ok(Some(arrival)) => {
+                    counters.num_recvs.add(1);
+                    return Some(Step::Deliver(self.peers[index].id, arrival));
+                }
+                Err(corrupt) => {
+                    self.lose(index, Loss::Corrupt(corrupt), counters);
+                    return self.news.pop_front();
+                }
+            }
+        }
+        if !self.rung.is_empty() || !self.waiting.is_empty() {
+            return self.seldom(counters);
+        }
+        self.news.pop_front()
+    }
+
+    /// The bell was rung.
+    #[cold]
+    fn answer(&mut self) {
+        let mut places = Vec::new();
+        self.segment.rung(|place| places.push(place));
+        places.into_iter().for_each(|place| self.hear(place));
+    }
+
+    /// Rings that are not looked at otherwise, and queues.
+    #[cold]
+    fn seldom(&mut self, counters: &Counters) -> Option<Step> {
+        while let Some(&index) = self.rung.first() {
+            match self.peers[index].take() {
+                Ok(None) => {
+                    self.rung.remove(0);
+                }
+                Ok(Some(arrival)) => {
+                    counters.num_recvs.add(1);
+                    return Some(Step::Deliver(self.peers[index].id, arrival));
+                }
+                Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
+            }
+        }
+        for index in std::mem::take(&mut self.waiting) {
+            let peer = &mut self.peers[index];
+            let news = &mut self.news;
+            match peer.flush(counters, |cookie| news.push_back(Step::Done(cookie, Ok(())))) {
+                Ok(true) => self.waiting.push(index),
+                Ok(false) => peer.is_waiting = false,
+                Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
+            }
+        }
+        self.news.pop_front()
+    }
+
+    /// Somebody has rung from a place of the inbox.
+    fn hear(&mut self, place: usize) {
+        // A place of nobody is nobody's.
+        let Ok((name, ring)) = self.segment.claimant(place) else { return };
+        let Some(&index) = self.by_name.get(&name) else {
+            self.strangers.push(place);
+            self.news.push_back(Step::Stranger(name));
+            return;
+        };
+        let peer = &mut self.peers[index];
+        if peer.is_lost() {
+            return;
+        }
+        if !peer.has_receiver() && peer.attach(ring).is_err() {
+            return;
+        }
+        if peer.is_open {
+            self.listen(index);
+        }
+    }
+
+    /// Looks at a peer's ring: always, or until it is empty.
+    fn listen(&mut self, index: usize) {
+        if self.polled.contains(&index) || self.rung.contains(&index) {
+            return;
+        }
+        if self.polled.len() < POLLED {
+            self.polled.push(index);
+            self.peers[index].poll_from_now_on();
+        } else {
+            self.rung.push(index);
+        }
+    }
+
+    /// A peer is lost; nothing of it is looked at again.
+    fn lose(&mut self, index: usize, why: Loss, counters: &Counters) {
+        let peer = &mut self.peers[index];
+        if peer.is_lost() {
+            return;
+        }
+        peer.lose();
+        let cookies = peer.drop_queue();
+        let (id, name) = (peer.id, peer.name);
+        match why {
+            Loss::Exited => counters.num_lost.add(1),
+            Loss::Corrupt(_) => counters.num_corrupt.add(1),
+        }
+        for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited] {
+            list.retain(|other| *other != index);
+        }
+        self.turn = 0;
+        self.watch.remove(index as u32);
+        self.news.push_back(Step::Lost(id, name, why, cookies));
+    }
+
+    /// Whether processes have ended, now and then.
+    #[cold]
+    fn look(&mut self, counters: &Counters) {
+        let now = self.clock.nanos();
+        if now - self.looked < LOOK {
+            return;
+        }
+        self.looked = now;
+        for index in self.watch.ended() {
+            let index = index as usize;
+            if self.peers.get(index).is_some_and(|peer| peer.is_open && !peer.is_lost()) {
+                self.peers[index].has_exited = true;
+                self.exited.push(index);
+                // It may not have come to ring for the last thing that it wrote.
+                if self.peers[index].has_receiver() {
+                    self.listen(index);
+                }
+            }
+        }
+        // What a process has sent before it ended is received first.
+        for index in std::mem::take(&mut self.exited) {
+            let peer = &mut self.peers[index];
+            if peer.has_arrived() {
+                self.exited.push(index);
+            } else if !peer.has_ended() {
+                self.lose(index, Loss::Exited, counters);
+            } else if peer.has_queue() {
+                // It ended as it should, and has not wanted to receive this.
+                let over = peer.drop_queue();
+                peer.is_waiting = false;
+                self.waiting.retain(|other| *other != index);
+                self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            }
+        }
+    }
+}

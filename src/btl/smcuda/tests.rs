@@ -1,0 +1,203 @@
+//! Two modules in one process, each with a host that notes what it is told.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+
+use super::component::Smcuda;
+use super::parameters::TRANSFERS;
+use crate::btl::{Access, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls};
+use crate::error::{Error, Result};
+
+/// A host of which only what is told matters.
+#[derive(Default)]
+struct Told {
+    delivered: RefCell<Vec<(u8, Vec<u8>)>>,
+    done: RefCell<Vec<(Cookie, Result<()>)>>,
+    lost: Cell<usize>,
+    lines: RefCell<Vec<String>>,
+}
+
+struct Silent<'a>(&'a Told);
+
+impl Host for Silent<'_> {
+    fn name(&self) -> u64 {
+        0
+    }
+    fn node(&self) -> String {
+        "here".to_owned()
+    }
+    fn publish(&self, _key: &'static CStr, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn published(&self, _key: &'static CStr, _name: u64) -> Result<Vec<u8>> {
+        Err(Error::NotFound)
+    }
+    fn text(&self, _parameter: &CStr) -> Option<String> {
+        None
+    }
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+    fn is_verbose(&self) -> bool {
+        true
+    }
+    fn notice(&self, topic: &str, line: &str) {
+        self.0.lines.borrow_mut().push(format!("{topic}: {line}"));
+    }
+    fn say(&self, line: &str) {
+        self.0.lines.borrow_mut().push(line.to_owned());
+    }
+}
+
+impl Upcalls for Told {
+    fn host(&self) -> impl Host {
+        Silent(self)
+    }
+    fn deliver(&self, _endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        self.delivered.borrow_mut().push((tag, bytes.to_vec()));
+    }
+    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
+        let mut copy = Vec::new();
+        bytes.append_to(&mut copy);
+        self.deliver(endpoint, tag, &copy);
+    }
+    fn done(&self, cookie: Cookie, outcome: Result<()>) {
+        self.done.borrow_mut().push((cookie, outcome));
+    }
+    fn doomed(&self, _endpoint: EndpointId, _name: u64, tell: impl FnOnce()) {
+        tell();
+    }
+    fn lost(&self, _endpoint: EndpointId, _name: u64) {
+        self.lost.set(self.lost.get() + 1);
+    }
+}
+
+fn module(name: u64) -> Smcuda {
+    let limits = Limits {
+        eager: 4096,
+        rndv_eager: 4096,
+        max_send: 32768,
+        copy: 0,
+        exclusivity: 0,
+        latency: 1,
+        bandwidth: 1,
+        flags: 7,
+    };
+    Smcuda::make(name, limits).expect("memory")
+}
+
+/// Two that know each other, with their endpoints for each other.
+fn pair() -> ([Smcuda; 2], [EndpointId; 2], [Told; 2]) {
+    let modules = [module(1), module(2)];
+    let told = [Told::default(), Told::default()];
+    let meet = |own: usize, other: usize| {
+        let bytes = modules[other].record().to_bytes();
+        modules[own].meet(other as u64 + 1, &bytes, &Silent(&told[own])).expect("reached")
+    };
+    let ends = [meet(0, 1), meet(1, 0)];
+    (modules, ends, told)
+}
+
+/// Of a copy that stays.
+fn lend(bytes: &[u8]) -> Lent {
+    crate::link::conformance::lend(bytes.to_vec().leak())
+}
+
+fn fragment(bytes: &[u8], cookie: Cookie, awaited: bool) -> Fragment<Lent> {
+    Fragment { tag: 65, pieces: [Some(lend(bytes)), None], cookie, priority: false, awaited }
+}
+
+#[test]
+fn what_is_sent_arrives_and_ends_once() {
+    let ([first, second], [to_second, _], [one, two]) = pair();
+    assert_eq!(first.send(to_second, fragment(b"over", 2, false)), Ok(Sending::Over));
+    assert_eq!(first.send(to_second, fragment(b"awaited", 4, true)), Ok(Sending::UnderWay));
+    assert!(first.send_now(to_second, 66, [lend(b"at "), lend(b"once")]));
+    assert!(one.done.borrow().is_empty(), "not before it returns");
+    first.progress(&one);
+    assert_eq!(*one.done.borrow(), [(4, Ok(()))]);
+    assert_eq!(second.progress(&two), 3);
+    let expected = [(65, b"over".to_vec()), (65, b"awaited".to_vec()), (66, b"at once".to_vec())];
+    assert_eq!(*two.delivered.borrow(), expected);
+    assert_eq!(second.progress(&two), 0);
+}
+
+#[test]
+fn what_finds_no_room_waits_in_order() {
+    let ([first, second], [to_second, _], [one, two]) = pair();
+    let block = vec![7_u8; 30_000];
+    let mut cookies = 0;
+    while first.send(to_second, fragment(&block, cookies, false)) == Ok(Sending::Over) {
+        cookies += 2;
+    }
+    assert!(cookies >= 14, "{cookies}");
+    assert!(!first.send_now(to_second, 66, [lend(b"not before"), Lent::EMPTY]), "nothing overtakes");
+    assert_eq!(first.send(to_second, fragment(b"last", 1000, true)), Ok(Sending::UnderWay));
+    assert_eq!(first.progress(&one), 0, "there is no room yet");
+    while two.delivered.borrow().len() < cookies as usize / 2 + 2 {
+        second.progress(&two);
+        first.progress(&one);
+    }
+    assert_eq!(two.delivered.borrow().last(), Some(&(65, b"last".to_vec())));
+    assert_eq!(*one.done.borrow(), [(cookies, Ok(())), (1000, Ok(()))]);
+}
+
+#[test]
+fn memory_is_copied_in_one_step_and_only_where_it_was_registered() {
+    let ([first, second], [to_second, _], [one, _]) = pair();
+    assert_eq!(first.limits().flags & TRANSFERS, TRANSFERS);
+    let (source, mut target) = ([3_u8; 100], [0_u8; 60]);
+    let registration = second.register(lend(&source), Access::READ).expect("memory");
+    let room = crate::link::conformance::lend(&mut target);
+    assert_eq!(first.get(to_second, room, (registration, 40), 1), Ok(()));
+    assert!(first.get(to_second, room, (registration, 41), 3).is_err(), "beyond the end");
+    assert!(first.get(to_second, room, (registration, u64::MAX), 3).is_err());
+    assert!(first.put(to_second, room, (registration, 0), 3).is_err(), "to be read only");
+    first.progress(&one);
+    assert_eq!(*one.done.borrow(), [(1, Ok(()))]);
+    assert_eq!(target, [3; 60]);
+}
+
+#[test]
+fn a_peer_that_writes_rubbish_is_lost_and_told_so() {
+    let ([first, second], [to_second, to_first], [one, two]) = pair();
+    assert!(first.send_now(to_second, 66, [lend(b"right"), Lent::EMPTY]));
+    second.progress(&two);
+    first.forge(to_second, u64::MAX);
+    second.progress(&two);
+    assert_eq!((two.lost.get(), two.delivered.borrow().len()), (1, 1));
+    assert!(two.lines.borrow()[0].contains("damaged"), "{:?}", two.lines.borrow());
+    assert_eq!(second.send(to_first, fragment(b"none", 2, true)), Err(Error::Unreachable));
+    assert_eq!(second.progress(&two), 0, "nothing of it is looked at again");
+    drop(one);
+}
+
+#[test]
+fn a_record_of_another_machine_or_process_is_not_reached() {
+    let (first, second, told) = (module(1), module(2), Told::default());
+    let mut record = second.record().clone();
+    record.boot = [1; 36];
+    let why = first.meet(2, &record.to_bytes(), &Silent(&told)).expect_err("elsewhere");
+    assert!(why.contains("another machine"), "{why}");
+    let mut record = second.record().clone();
+    record.segment.nonce[0] ^= 1;
+    assert!(first.meet(2, &record.to_bytes(), &Silent(&told)).is_err());
+    assert!(first.meet(2, b"", &Silent(&told)).is_err());
+    // Memory that cannot be read takes the transfers away, and leaves the rest.
+    let mut record = second.record().clone();
+    record.probe.1[0] ^= 1;
+    assert!(first.meet(2, &record.to_bytes(), &Silent(&told)).is_ok());
+    assert_eq!(first.limits().flags & TRANSFERS, 0);
+    assert_eq!(told.lines.borrow().len(), 1, "said once");
+}
+
+#[test]
+fn what_waits_for_a_closed_peer_ends() {
+    let ([first, _second], [to_second, _], [one, _]) = pair();
+    let block = vec![7_u8; 30_000];
+    while first.send(to_second, fragment(&block, 8, false)) == Ok(Sending::Over) {}
+    first.close(&[to_second], &one);
+    assert_eq!(*one.done.borrow(), [(8, Err(Error::Unreachable))]);
+    assert_eq!(first.send(to_second, fragment(b"late", 2, true)), Err(Error::Unreachable));
+    assert_eq!(first.peer(to_second), None);
+}

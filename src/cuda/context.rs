@@ -1,0 +1,102 @@
+//! Contexts: whose they are, and how one is made current for the span of a few calls.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::library::{Driver, Error, Result, checked};
+use super::sys;
+
+/// A context of the program's. Never made or destroyed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Context(NonNull<c_void>);
+
+// SAFETY: a handle, which the driver takes on every thread.
+unsafe impl Send for Context {}
+// SAFETY: a handle, which is only copied.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Null is none.
+    pub(super) fn of(raw: sys::Context) -> Option<Self> {
+        NonNull::new(raw).map(Self)
+    }
+}
+
+/// A context that is current on this thread until this is dropped; then the one before is.
+pub struct Entered {
+    driver: &'static Driver,
+    /// Whether it had to be made current.
+    pushed: bool,
+    /// Belongs to the thread.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut context = ptr::null_mut();
+            // SAFETY: the callee writes one handle. What was pushed is on top: whatever was pushed after it on
+            // this thread is a guard that was dropped before this one. At the process's end the driver refuses.
+            unsafe { (self.driver.context_pop)(&raw mut context) };
+        }
+    }
+}
+
+impl Driver {
+    /// The context that is current on this thread.
+    pub fn current(&self) -> Result<Option<Context>> {
+        let mut context = ptr::null_mut();
+        // SAFETY: the callee writes one handle.
+        checked(unsafe { (self.context_current)(&raw mut context) })?;
+        Ok(Context::of(context))
+    }
+
+    /// The device of the current context.
+    pub fn current_device(&self) -> Result<i32> {
+        let mut device = -1;
+        // SAFETY: the callee writes one number.
+        checked(unsafe { (self.context_device)(&raw mut device) })?;
+        Ok(device)
+    }
+
+    /// Makes a context current.
+    pub fn enter(&'static self, context: Context) -> Result<Entered> {
+        let pushed = self.current()? != Some(context);
+        if pushed {
+            // SAFETY: a context that the driver has named; one that has gone since is refused.
+            checked(unsafe { (self.context_push)(context.0.as_ptr()) })?;
+        }
+        Ok(Entered { driver: self, pushed, _thread: PhantomData })
+    }
+
+    /// Holds the primary context of a device, which comes to life if need be.
+    pub fn primary(&'static self, device: i32) -> Result<Primary> {
+        let mut context = ptr::null_mut();
+        // SAFETY: the callee writes one handle.
+        checked(unsafe { (self.primary_retain)(&raw mut context, device) })?;
+        let context = Context::of(context).ok_or(Error::Gone(sys::INVALID_CONTEXT))?;
+        Ok(Primary { driver: self, device, context })
+    }
+}
+
+/// A hold on a device's primary context: the one that the CUDA runtime uses.
+pub struct Primary {
+    driver: &'static Driver,
+    device: i32,
+    context: Context,
+}
+
+impl Primary {
+    /// The context.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        // SAFETY: gives back what `primary` took, once. At the process's end the driver refuses.
+        unsafe { (self.driver.primary_release)(self.device) };
+    }
+}

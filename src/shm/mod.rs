@@ -1,0 +1,26 @@
+//! Memory that processes of a node share: what each of them writes, the others read where it lies.
+//!
+//! Every process has one [`Segment`], an anonymous file of its own, with a [ring](Sender) for each peer that
+//! it sends to and a [bell](Segment::rung) that its peers ring. [`CrossMemory`] copies to and from the private
+//! memory of other processes, and [`Watch`] says when they have ended.
+//!
+//! Whatever lies in shared memory is untrusted: another process may write there whatever it likes, at any time,
+//! also while it dies. A word is read once, as an atomic, and checked before it is used; payload is only
+//! ever copied, through raw pointers, never behind a reference. What breaks the rules is [`Corrupt`], and is
+//! never followed.
+
+mod cross;
+mod ring;
+#[cfg(test)]
+mod ring_model;
+#[cfg(test)]
+mod ring_tests;
+mod segment;
+mod watch;
+
+pub use cross::{CrossMemory, Probe, allow_peers, forbids};
+#[cfg(test)]
+pub(crate) use ring::forge;
+pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};
+pub use segment::{Identity, NONCE, SLOTS, Segment, Shared};
+pub use watch::Watch;

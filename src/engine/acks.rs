@@ -70,7 +70,7 @@ struct Ledger<'a, M> {
 impl<M: Memory> Engine<M> {
     /// What a packet to the endpoint says besides.
     pub(super) fn piggyback(&mut self, index: u32) -> Option<Piggyback> {
-        let (credit, now) = (self.grant(index), self.now);
+        let (credit, now) = (self.grant(index), self.clock.now());
         Some(self.endpoints.at_mut(index)?.piggyback(credit, now))
     }
 
@@ -78,7 +78,7 @@ impl<M: Memory> Engine<M> {
     pub(super) fn poll_ack(&mut self) -> Option<Transmit<M>> {
         while let Some(&(at, index)) = self.delayed_acks.front() {
             let due = self.endpoints.at(index).is_some_and(|endpoint| endpoint.receive.ack.due == Some(at));
-            if due && at > self.now {
+            if due && at > self.clock.now() {
                 break;
             }
             self.delayed_acks.pop_front();
@@ -106,7 +106,7 @@ impl<M: Memory> Engine<M> {
                 self.immediate_acks.pop_front();
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
                     endpoint.receive.ack.immediate = false;
-                    if let Some(due) = endpoint.receive.ack.repeat(self.now, self.limits.ack_delay) {
+                    if let Some(due) = endpoint.receive.ack.repeat(self.clock.now(), self.limits.ack_delay) {
                         self.delayed_acks.push_back((due, index));
                     }
                 }
@@ -183,7 +183,7 @@ impl<M: Memory> Engine<M> {
 
     #[inline(never)]
     fn grant_anew(&mut self, index: u32) -> u64 {
-        let (peers, most, now) = (self.endpoints.len(), self.limits.window.max(2), self.now);
+        let (peers, most, now) = (self.endpoints.len(), self.limits.window.max(2), self.clock.now());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return LEAST_CREDIT };
         let round_trip = endpoint.send.rtt.smoothed();
         let asking = Asking { unit: endpoint.peer.max_datagram as u64, most, peers, round_trip, now };
@@ -203,7 +203,7 @@ impl<M: Memory> Engine<M> {
 
     /// Takes the room back from an endpoint that has long been silent. Whether it still stands in line.
     fn review(&mut self, index: u32) -> bool {
-        let (now, resumed) = (self.now, self.resumed);
+        let (now, resumed) = (self.clock.now(), self.clock.resumed());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
         let silent = now.since(endpoint.receive.last_data.max(resumed));
         endpoint.receive.is_listed = self.budget.review(&mut endpoint.receive.share, silent);
@@ -214,7 +214,7 @@ impl<M: Memory> Engine<M> {
     /// with nothing left to do. Whether it was that; nothing has changed when not.
     #[inline(always)]
     pub(super) fn acknowledge_only(&mut self, index: u32, info: &AckInfo, at: Instant) -> bool {
-        let (running, resumed, most) = (self.running_time(), self.resumed, self.limits.window);
+        let (running, resumed, most) = (self.clock.running(), self.clock.resumed(), self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
         let Endpoint { send, receive, timers, .. } = endpoint;
         let Some((segment, place)) = send.window.only().and_then(Segment::as_plain_copy) else {
@@ -265,8 +265,8 @@ impl<M: Memory> Engine<M> {
     /// The same, for the common packet.
     #[inline(always)]
     pub(super) fn acknowledge(&mut self, index: u32, info: &AckInfo, bitmap: Option<&Bitmap>, at: Instant) {
-        let running = self.running_time();
-        let (resumed, most) = (self.resumed, self.limits.window);
+        let running = self.clock.running();
+        let (resumed, most) = (self.clock.resumed(), self.limits.window);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if info.ack > endpoint.send.window.next() {
             self.counters.num_bad_acks.add(1);

@@ -50,7 +50,7 @@ impl<M: Memory> Engine<M> {
 
     /// Ends a connection at once and without a word. What was under way ends as unreachable.
     pub fn forget(&mut self, endpoint: EndpointId) {
-        self.settle(self.now);
+        self.settle(self.clock.now());
         let Some(index) = self.place(endpoint) else { return };
         self.fail_all(index);
         self.remove(index);
@@ -58,7 +58,7 @@ impl<M: Memory> Engine<M> {
 
     /// The next step of closing: all is drained, or the peer has been silent for too long.
     pub(super) fn advance_close(&mut self, index: u32) {
-        let now = self.now;
+        let now = self.clock.now();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.timers.stop(Timer::Close);
         match endpoint.phase {
@@ -81,7 +81,7 @@ impl<M: Memory> Engine<M> {
         let id = self.id(index);
         self.fail_all(index);
         self.strip(index);
-        let now = self.now;
+        let now = self.clock.now();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.phase = Phase::Lingering;
         endpoint.timers.set(Timer::Close, now.plus(LINGER));

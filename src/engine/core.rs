@@ -7,6 +7,7 @@
 //! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
 use super::assembler::Pool;
+use super::clock::Clock;
 use super::closed::{ClosedConnections, Past};
 use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
@@ -19,7 +20,7 @@ use super::packet::{Arrival, Deferred};
 use super::protection::ModuleProtection;
 use super::send_window::{Segment, State};
 use super::slab::{Key, Slab};
-use super::time::{Instant, MILLI};
+use super::time::Instant;
 use super::timers::Timer;
 use super::wheel::Wheel;
 use crate::config;
@@ -31,10 +32,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called so much later than we wanted, we slept, and must not blame the others.
-const SUSPENDED: u64 = 100 * MILLI;
-/// How long it takes to read what has waited while nobody looked, at the most.
-const BACKLOG: u64 = 10 * MILLI;
 /// The shortest datagram worth connecting for.
 const LEAST_DATAGRAM: usize = MAX_HEADER_LEN + 32;
 /// A slot on the wire: place in the table and one, and above these bits part of the generation.
@@ -82,12 +79,7 @@ pub struct Engine<M> {
     /// The headers of the run that has left last.
     pub(super) headers: Headers,
 
-    pub(super) now: Instant,
-    /// How long nobody called, in all.
-    pub(super) suspended: u64,
-    pub(super) resumed: Instant,
-    /// What is read before that may have come while nobody looked, where the link has not noted when.
-    pub(super) backlog_until: Instant,
+    pub(super) clock: Clock,
     /// When the datagram came that is handled.
     pub(super) arrival: Arrival,
     /// The last that was more than the common one was no genuine packet.
@@ -129,10 +121,7 @@ impl<M: Memory> Engine<M> {
             turn_bytes: 0,
             run_room: 0,
             headers: Headers::default(),
-            now,
-            suspended: 0,
-            resumed: Instant::ORIGIN,
-            backlog_until: Instant::ORIGIN,
+            clock: Clock::new(now),
             arrival: Arrival::Unknown,
             has_refused: false,
             deferred: None,
@@ -166,7 +155,7 @@ impl<M: Memory> Engine<M> {
             return Err(Error::OutOfResource);
         }
         let peer = Peer { max_datagram, ..peer };
-        let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.now);
+        let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.clock.now());
         endpoint.send.coalesces = self.limits.coalesces;
         if let Some(past) = self.closed.get(name) {
             endpoint.connection = past.ours.wrapping_add(1).max(1);
@@ -177,7 +166,7 @@ impl<M: Memory> Engine<M> {
             let sender = Sender { name, incarnation, connection: endpoint.connection };
             endpoint.protection = Some(own.connect(&peer.key, sender).ok_or(Error::OutOfResource)?);
         }
-        (endpoint.last_heard, endpoint.silence_reported) = (self.running_time(), self.running_time());
+        (endpoint.last_heard, endpoint.silence_reported) = (self.clock.running(), self.clock.running());
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
             endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
@@ -288,7 +277,7 @@ impl<M: Memory> Engine<M> {
     /// Takes what has happened, one at a time.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.deferred.is_some() {
-            self.settle(self.now);
+            self.settle(self.clock.now());
         }
         let event = self.events.pop_front()?;
         if let Event::Deliver { buffer, .. } = &event {
@@ -306,7 +295,7 @@ impl<M: Memory> Engine<M> {
     /// When to come back though nothing has arrived.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.has_work() {
-            return Some(self.now);
+            return Some(self.clock.now());
         }
         let timer = self.timers.next();
         let owed = self.delayed_acks.iter().find_map(|&(at, index)| {
@@ -352,42 +341,29 @@ impl<M: Memory> Engine<M> {
     /// [`AWAY`]: super::AWAY
     #[cold]
     pub fn note_away(&mut self, now: Instant) {
-        self.backlog_until = now.plus(BACKLOG);
+        self.clock.note_away(now);
     }
 
     /// Nothing waits in the link.
     #[inline]
     pub fn note_drained(&mut self) {
-        self.backlog_until = Instant::ORIGIN;
+        self.clock.note_drained();
     }
 
     /// Moves the clock on.
     #[inline]
     pub(super) fn tick(&mut self, now: Instant) {
-        if now > self.now {
-            if now.since(self.now) > SUSPENDED {
-                self.wake(now);
-            }
-            self.now = now;
+        if self.clock.is_leap(now) {
+            self.wake(now);
         }
+        self.clock.advance(now);
     }
 
-    /// Nobody has called for long. Perhaps nobody had to: only what is past the time at which we
-    /// wanted to be called was sleep.
+    /// Nobody has called for long.
     #[cold]
     fn wake(&mut self, now: Instant) {
-        let wanted = self.next_timeout().unwrap_or(now).max(self.now);
-        let late = now.since(wanted);
-        if late > SUSPENDED {
-            self.suspended = self.suspended.saturating_add(late);
-            self.resumed = now;
-        }
-    }
-
-    /// The clock without the times at which nobody called.
-    #[inline]
-    pub(super) fn running_time(&self) -> Instant {
-        Instant::from_nanos(self.now.nanos().saturating_sub(self.suspended))
+        let wanted = self.next_timeout().unwrap_or(now);
+        self.clock.note_leap(wanted, now);
     }
 
     /// The place of an endpoint that the user may use.

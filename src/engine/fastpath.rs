@@ -69,7 +69,7 @@ impl<M: Memory> Engine<M> {
             return false;
         }
         self.welcome(to.0.index);
-        let (total, now, known) = (split + rest, self.now, self.endpoints.len());
+        let (total, now, known) = (split + rest, self.clock.now(), self.endpoints.len());
         let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
         if !endpoint.is_introduced || endpoint.send.is_paced() {
             return false;
@@ -88,7 +88,7 @@ impl<M: Memory> Engine<M> {
         }
         let place = endpoint.send.copies.keep(copied);
         if endpoint.send.window.is_empty() {
-            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
+            endpoint.last_heard = self.clock.running();
         }
         let seq = endpoint.send.window.next();
         let transmission = endpoint.send.order[Channel::Priority as usize].push(seq);
@@ -158,7 +158,7 @@ impl<M: Memory> Engine<M> {
         let bytes: usize = fragment.pieces.iter().flatten().map(Memory::len).sum();
         let (known, overtakes) = (self.endpoints.len(), self.has_waiting());
         let endpoint = self.endpoints.get_mut(to.0).filter(|_| !overtakes)?;
-        endpoint.may_leave(bytes, &self.limits, &self.budget, known, self.now)
+        endpoint.may_leave(bytes, &self.limits, &self.budget, known, self.clock.now())
     }
 
     /// Whether anything waits to be sent that is not an acknowledgement.

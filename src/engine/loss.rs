@@ -26,7 +26,7 @@ const ASKED: u32 = 3;
 impl<M: Memory> Engine<M> {
     /// Puts what must be lost by now on the list of resends.
     pub(super) fn detect_loss(&mut self, index: u32) {
-        let now = self.now;
+        let now = self.clock.now();
         let ack_delay = self.limits.ack_delay;
         let mut lost = std::mem::take(&mut self.scratch);
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
@@ -89,7 +89,7 @@ impl<M: Memory> Engine<M> {
     /// What must be done when time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle(now);
-        while let Some((at, key)) = self.timers.pop(self.now) {
+        while let Some((at, key)) = self.timers.pop(self.clock.now()) {
             if let Some(endpoint) = self.endpoints.get_mut(key) {
                 if endpoint.armed == Some(at) {
                     endpoint.armed = None;
@@ -100,7 +100,7 @@ impl<M: Memory> Engine<M> {
     }
 
     fn handle_timer(&mut self, key: Key) {
-        let (index, now) = (key.index, self.now);
+        let (index, now) = (key.index, self.clock.now());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if endpoint.timers.is_due(Timer::Pacing, now) {
             endpoint.timers.stop(Timer::Pacing);
@@ -123,7 +123,7 @@ impl<M: Memory> Engine<M> {
 
     /// Asks a peer that has been silent for too long, or gives it up.
     fn handle_probe_timeout(&mut self, index: u32) {
-        let (now, running) = (self.now, self.running_time());
+        let (now, running) = (self.clock.now(), self.clock.running());
         let (ack_delay, most) = (self.limits.ack_delay, self.limits.retransmit_max);
         let timeout = self.limits.peer_timeout;
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
@@ -203,7 +203,7 @@ impl<M: Memory> Engine<M> {
 
     /// A segment with nothing in it, to be acknowledged.
     fn push_keepalive(&mut self, index: u32) {
-        let now = self.now;
+        let now = self.clock.now();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let segment = Segment {
             operation: Segment::NOBODY,
@@ -241,7 +241,7 @@ impl<M: Memory> Engine<M> {
     /// the peer is not lost yet; it is asked as seldom as before.
     pub fn handle_alive(&mut self, endpoint: EndpointId, now: Instant) {
         self.settle(now);
-        let running = self.running_time();
+        let running = self.clock.running();
         let Some(index) = self.place(endpoint) else { return };
         if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.last_heard = running;
@@ -265,7 +265,7 @@ impl<M: Memory> Engine<M> {
         word: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
     ) {
         self.settle(now);
-        let running = self.running_time();
+        let running = self.clock.running();
         let Some(index) = self.place(endpoint) else { return };
         let Some(peer) = self.endpoints.at_mut(index) else { return };
         let verdict = word(&mut peer.evidence, peer.last_heard, running);

@@ -56,6 +56,7 @@ mod flow;
 mod pending_ack;
 
 // One connection.
+mod clock;
 mod closed;
 mod endpoint;
 mod life;

@@ -9,6 +9,10 @@ use super::time::Instant;
 /// only for some of what is under way, and each of that has to have its turn.
 const DOUBLINGS: u32 = 20;
 const HEARD_DOUBLINGS: u32 = 4;
+/// After so many turns in which it was heard and took nothing, twice the interval, and so often: who waits for long
+/// may wait a little longer.
+const PATIENCE: u32 = 16;
+const PATIENT_DOUBLINGS: u32 = 5;
 
 /// So often a peer is asked with the oldest segments alone.
 const PATIENT: u32 = 3;
@@ -44,6 +48,8 @@ pub(super) struct Probe {
     backoff: u32,
     /// Times that the peer was asked since it was last heard.
     unanswered: u32,
+    /// Times that the peer was heard and had acknowledged nothing, since it last did.
+    in_vain: u32,
     /// When something was last sent, or acknowledged.
     active: Instant,
     /// What was withdrawn had the last turn of the second packet.
@@ -59,6 +65,7 @@ impl Probe {
             since: Instant::ORIGIN,
             backoff: 0,
             unanswered: 0,
+            in_vain: 0,
             active: now,
             was_withdrawn: false,
             is_replaced: false,
@@ -103,17 +110,19 @@ impl Probe {
     #[inline]
     pub(super) fn note_heard(&mut self) {
         self.unanswered = 0;
-        self.backoff = self.backoff.min(HEARD_DOUBLINGS);
+        let more = (self.in_vain / PATIENCE).min(PATIENT_DOUBLINGS);
+        self.backoff = self.backoff.min(HEARD_DOUBLINGS + more);
     }
 
     /// The peer has acknowledged something new.
     #[inline]
     pub(super) fn note_acknowledged(&mut self, now: Instant) {
-        (self.backoff, self.pending, self.active) = (0, 0, now);
+        (self.backoff, self.pending, self.active, self.in_vain) = (0, 0, now, 0);
     }
 
     /// It is time to ask.
     pub(super) fn note_timeout(&mut self, now: Instant) {
+        self.in_vain = self.in_vain.saturating_add(u32::from(self.backoff > 0 && self.unanswered == 0));
         self.unanswered = self.unanswered.saturating_add(1);
         self.backoff = (self.backoff + 1).min(DOUBLINGS);
         (self.pending, self.since, self.active) = (packets(self.backoff), now, now);
@@ -214,6 +223,28 @@ mod tests {
         probe.note_heard();
         probe.note_timeout(at(12));
         assert!(!probe.introduces(), "it has been heard");
+    }
+
+    #[test]
+    fn who_answers_and_takes_nothing_is_asked_less_and_less_often() {
+        let mut probe = Probe::new(at(0));
+        let (mut now, mut asked) = (at(0), 0);
+        let mut asked_until = |probe: &mut Probe, end| {
+            while probe.due(MILLI, 2_000 * MILLI) <= at(end) {
+                now = probe.due(MILLI, 2_000 * MILLI);
+                probe.note_timeout(now);
+                probe.note_heard();
+                asked += 1;
+            }
+            asked
+        };
+        assert_eq!(asked_until(&mut probe, 200), 15, "at first every 16 ms");
+        let (minute, next) = (asked_until(&mut probe, 60_000), asked_until(&mut probe, 120_000));
+        assert!(minute < 250 && (110..125).contains(&(next - minute)), "{minute} {next}: every 512 ms");
+        probe.note_acknowledged(at(120_000));
+        (0..10).for_each(|_| probe.note_timeout(at(120_000)));
+        probe.note_heard();
+        assert_eq!(probe.due(MILLI, 2_000 * MILLI), at(120_016));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
 use super::interface::{EndpointId, Event, Memory, Received};
-use super::packet::{AckInfo, Arrival, Deferred};
+use super::packet::{AckInfo, Deferred};
 use super::receive_window::{ReceiveWindow, Verdict};
 use super::slab::Key;
 use super::time::Instant;
@@ -71,11 +71,7 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     pub(super) fn begin_arrival(&mut self, arrived: Option<Instant>, now: Instant) {
         self.settle(now);
-        self.arrival = match arrived {
-            Some(at) => Arrival::Noted(at),
-            None if self.now >= self.backlog_until => Arrival::Read(self.now),
-            None => Arrival::Unknown,
-        };
+        self.arrival = self.clock.arrival(arrived);
     }
 
     /// Takes a fragment in if it is the common one: the one expected, of a peer well known. Nothing
@@ -96,7 +92,7 @@ impl<M: Memory> Engine<M> {
         self.deferred = Some(Deferred {
             index: key.index,
             info: AckInfo::of(repr, self.arrival),
-            at: self.now,
+            at: self.clock.now(),
             answered: false,
         });
         Some(EndpointId(key))
@@ -188,7 +184,7 @@ impl<M: Memory> Engine<M> {
             self.deferred = Some(Deferred {
                 index,
                 info: AckInfo::of(repr, self.arrival),
-                at: self.now,
+                at: self.clock.now(),
                 answered: false,
             });
             return Received::Deliver { endpoint: self.id(index), tag: repr.tag, payload: packet.payload() };
@@ -298,7 +294,7 @@ impl<M: Memory> Engine<M> {
 
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
-        let (repr, now) = (&packet.repr, self.now);
+        let (repr, now) = (&packet.repr, self.clock.now());
         let info = &AckInfo::of(repr, self.arrival);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;

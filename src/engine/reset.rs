@@ -31,7 +31,7 @@ impl<M: Memory> Engine<M> {
     /// had come, if that is known.
     #[cold]
     pub(super) fn answer_over(&mut self, repr: &Repr, sender: &Sender, received: Option<u64>) {
-        if !self.closed.may_reset(self.now) {
+        if !self.closed.may_reset(self.clock.now()) {
             return;
         }
         let key = match &self.protection {
@@ -51,7 +51,7 @@ impl<M: Memory> Engine<M> {
             connection: repr.connection,
             receiver_slot: sender.slot,
             sender: None,
-            stamp: self.now.stamp(),
+            stamp: self.clock.now().stamp(),
             echo: 0,
             credit: 0,
             seq: u64::from(repr.receiver_slot),
@@ -92,7 +92,7 @@ impl<M: Memory> Engine<M> {
         self.counters.num_reset_recvs.add(1);
         if matches!(endpoint.phase, Phase::Open | Phase::Draining) && repr.flags.has(Flags::ACKNOWLEDGES) {
             let info = AckInfo::of(repr, self.arrival);
-            self.handle_ack(index, &info, None, self.now);
+            self.handle_ack(index, &info, None, self.clock.now());
         }
         self.end_by_reset(index);
         true

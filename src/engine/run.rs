@@ -38,7 +38,7 @@ impl<M: Memory> Engine<M> {
     /// Lets follow what may leave with a segment that is leaving for the first time.
     #[inline(never)]
     pub(super) fn extend(&mut self, index: u32, first: u64, transmit: &mut Transmit<M>) {
-        let now = self.now;
+        let now = self.clock.now();
         let Some((_, endpoint)) = self.endpoints.entry_mut(index) else { return };
         let Some(&segment) = endpoint.send.window.get(first) else { return };
         let (kind, place, len) = (segment.kind, segment.operation, u64::from(segment.len));
@@ -140,7 +140,7 @@ impl<M: Memory> Engine<M> {
     /// for itself.
     #[inline(always)]
     pub(super) fn take_together(&mut self, index: u32, run: &Joined<'_>) -> Option<()> {
-        let (now, arrival) = (self.now, self.arrival);
+        let (now, arrival) = (self.clock.now(), self.arrival);
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
         info.flags = info.flags.with(Flags::ASKS, run.asks);

@@ -90,7 +90,7 @@ impl<M: Memory> Engine<M> {
             && self.resending.is_empty()
             && self.notices.is_empty()
             && self.immediate_acks.is_empty()
-            && self.delayed_acks.front().is_none_or(|(at, _)| *at > self.now);
+            && self.delayed_acks.front().is_none_or(|(at, _)| *at > self.clock.now());
         if quiet {
             self.end_pass();
             return None;
@@ -102,7 +102,7 @@ impl<M: Memory> Engine<M> {
     /// done before. All else is left to [`Self::poll_work`].
     #[inline(never)]
     fn poll_fragment(&mut self) -> Option<Transmit<M>> {
-        let (now, known) = (self.now, self.endpoints.len());
+        let (now, known) = (self.clock.now(), self.endpoints.len());
         let first = self.notices.is_empty() && self.resending.is_empty();
         let in_turn = self.turn < TURN && self.turn_bytes < TURN_BYTES;
         let Some(&index) = self.ready.front().filter(|_| first && in_turn) else { return self.poll_work() };
@@ -148,10 +148,10 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     pub(super) fn launch(&mut self, key: Key, launch: Launch<M>) -> Option<Transmit<M>> {
         let Launch { place, tag, len, charge, credit, pieces } = launch;
-        let (index, now) = (key.index, self.now);
+        let (index, now) = (key.index, self.clock.now());
         let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.send.window.is_empty() {
-            endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
+            endpoint.last_heard = self.clock.running();
         }
         let seq = endpoint.send.window.next();
         let channel = Channel::Priority;
@@ -277,7 +277,7 @@ impl<M: Memory> Engine<M> {
 
     /// The number of a lost segment that may be sent again now.
     fn next_resend(&mut self, index: u32) -> Option<u64> {
-        let now = self.now;
+        let now = self.clock.now();
         let endpoint = self.endpoints.at_mut(index)?;
         while let Some(&seq) = endpoint.send.lost.front() {
             match endpoint.send.window.get(seq) {
@@ -300,7 +300,7 @@ impl<M: Memory> Engine<M> {
     /// Cuts the next segment of the endpoint whose turn it is, when it may send one; its number.
     #[inline(always)]
     fn next_segment(&mut self, index: u32) -> Option<u64> {
-        let (now, pass) = (self.now, self.pass);
+        let (now, pass) = (self.clock.now(), self.pass);
         let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.send.pass != pass {
             (endpoint.send.pass, endpoint.send.sent_in_pass) = (pass, 0);
@@ -387,7 +387,7 @@ impl<M: Memory> Engine<M> {
                 self.ready.pop_front();
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
+                endpoint.last_heard = self.clock.running();
             }
             if !tiny {
                 self.expected += 1;
@@ -401,7 +401,7 @@ impl<M: Memory> Engine<M> {
     /// The datagram of a segment that leaves now.
     #[inline(always)]
     fn transmit(&mut self, index: u32, seq: u64, again: bool) -> Option<Transmit<M>> {
-        let now = self.now;
+        let now = self.clock.now();
         let credit = self.grant(index);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let segment = endpoint.send.window.get_mut(seq)?;
@@ -473,7 +473,7 @@ impl<M: Memory> Engine<M> {
         piggyback: &Piggyback,
     ) -> Option<Transmit<M>> {
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let header = endpoint.seal(&self.identity, &self.limits, self.now, packet, piggyback);
+        let header = endpoint.seal(&self.identity, &self.limits, self.clock.now(), packet, piggyback);
         self.counters.num_total_sends.add(1);
         Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
     }

@@ -17,7 +17,6 @@ use super::operation::{Job, Withdrawn};
 use super::packet::Notice;
 use super::rdma::NOTICES;
 use super::send_window::{Segment, State};
-use super::time::Instant;
 use crate::wire::usnic::{Kind, header_len};
 
 impl<M: Memory> Engine<M> {
@@ -43,7 +42,7 @@ impl<M: Memory> Engine<M> {
 
     /// The peer has not taken a segment that we have withdrawn, and will not.
     pub(super) fn handle_withdrawn(&mut self, index: u32, seq: u64) {
-        let now = self.now;
+        let now = self.clock.now();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let asked =
             |segment: &&mut Segment| segment.kind == Kind::Withdraw && segment.state != State::Arrived;
@@ -66,7 +65,7 @@ impl<M: Memory> Engine<M> {
     /// Cuts the next segment from withdrawn data, when one may be sent; its number. `probes`: it asks the peer, and
     /// waits for no room but among the numbers.
     pub(super) fn next_recut(&mut self, index: u32, probes: bool) -> Option<u64> {
-        let now = self.now;
+        let now = self.clock.now();
         let endpoint = self.endpoints.at_mut(index)?;
         while let Some(&data) = endpoint.send.withdrawn.front() {
             let place = data.operation;
@@ -109,7 +108,7 @@ impl<M: Memory> Engine<M> {
                 (rest.start, rest.untouched) = (rest.start + cut.len, false);
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = Instant::from_nanos(now.nanos().saturating_sub(self.suspended));
+                endpoint.last_heard = self.clock.running();
             }
             self.expected += 1;
             let seq = endpoint.send.window.push(Segment {

@@ -18,14 +18,11 @@ use parking_lot::{Condvar, Mutex};
 use rustix::thread::set_current_timer_slack;
 
 use super::AddressId;
+use super::COALESCED;
 use super::address::SocketAddress;
 use super::clock::Clock;
 use super::udp::{Errno, Udp};
 use crate::sync;
-
-/// Bytes of a datagram that is full. A longer one would keep its first packets waiting, and would save less than
-/// the twentieth part of a system call for each.
-pub(super) const FULL: usize = 1472;
 
 /// So many packets in so short a time are a row.
 const ROW: u32 = 16;
@@ -107,7 +104,7 @@ impl Coalescer {
     /// Packets wait no longer than `delay`; none at all if that is zero.
     pub(super) fn new(delay: Duration) -> Self {
         let waiting = Waiting {
-            bytes: Vec::with_capacity(FULL),
+            bytes: Vec::with_capacity(COALESCED),
             packets: 0,
             to: None,
             since: 0,
@@ -159,7 +156,7 @@ impl Coalescer {
             self.note_row(now);
             return None;
         }
-        let full = longest.min(FULL);
+        let full = longest.min(COALESCED);
         let mut waiting = self.shared.waiting.lock();
         self.is_watched = waiting.is_watched;
         let goes_along = waiting.to.as_ref().is_none_or(|other| other.id == to)

@@ -24,7 +24,7 @@ const NEVER: Duration = Duration::from_secs(10_000);
 /// Sends in a row until packets wait; how many went alone before the first that does.
 fn begin(one: &mut Node<Socket>, to: AddressId, two: &mut Node<Socket>) -> usize {
     for alone in 0..100 {
-        if one.link.coalesce(to, b"first", FULL, 0) {
+        if one.link.coalesce(to, b"first", COALESCED, 0) {
             return alone;
         }
         one.link.send(Channel::Priority, to, b"alone", &[]);
@@ -38,7 +38,7 @@ fn packets_in_a_row_share_a_datagram() {
     let (mut one, mut two) = (node(NEVER), node(NEVER));
     let to = one.resolve(&two);
     assert_eq!(begin(&mut one, to, &mut two), 16, "before that, it was no row");
-    assert!(one.link.coalesce(to, b"second", FULL, 0) && one.link.coalesce(to, b"third", FULL, 0));
+    assert!(one.link.coalesce(to, b"second", COALESCED, 0) && one.link.coalesce(to, b"third", COALESCED, 0));
     assert_eq!((one.link.queued(), two.has_nothing()), (3, true));
     one.link.flush();
     assert_eq!(*two.next(Channel::Priority), *b"firstsecondthird");
@@ -52,7 +52,7 @@ fn packets_that_do_not_come_in_a_row_do_not_wait() {
     let (mut one, two) = (node(NEVER), node(NEVER));
     let to = one.resolve(&two);
     let apart = 10_000;
-    assert!((0..1_000).all(|n| !one.link.coalesce(to, b"alone", FULL, n * apart)));
+    assert!((0..1_000).all(|n| !one.link.coalesce(to, b"alone", COALESCED, n * apart)));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_full_datagram_leaves_by_itself_and_is_not_longer_than_the_path() {
     begin(&mut one, to, &mut two);
     one.link.flush();
     assert_eq!(*two.next(Channel::Priority), *b"first");
-    for (longest, each) in [(FULL, 14), (65_536, 14), (1_000, 10), (999, 9)] {
+    for (longest, each) in [(COALESCED, 14), (65_536, 14), (1_000, 10), (999, 9)] {
         for n in 0..2 * each + 2 {
             assert!(one.link.coalesce(to, &[n; 100], longest, 0));
         }
@@ -85,16 +85,21 @@ fn nothing_overtakes_what_waits() {
     one.link.send(Channel::Priority, to, b"behind", &[]);
     assert_eq!(*two.next(Channel::Priority), *b"first");
     assert_eq!(*two.next(Channel::Priority), *b"behind");
-    assert!(one.link.coalesce(to, b"again", FULL, 0) && one.link.post(Channel::Priority, to, b"posted", &[]));
-    assert!(!one.link.coalesce(to, b"more", FULL, 0), "it would overtake the one that is posted");
+    assert!(
+        one.link.coalesce(to, b"again", COALESCED, 0) && one.link.post(Channel::Priority, to, b"posted", &[])
+    );
+    assert!(!one.link.coalesce(to, b"more", COALESCED, 0), "it would overtake the one that is posted");
     one.link.flush();
     assert_eq!(*two.next(Channel::Priority), *b"again");
     assert_eq!(*two.next(Channel::Priority), *b"posted");
-    assert!(one.link.coalesce(to, b"to one", FULL, 0) && one.link.coalesce(other, b"to another", FULL, 0));
+    assert!(
+        one.link.coalesce(to, b"to one", COALESCED, 0)
+            && one.link.coalesce(other, b"to another", COALESCED, 0)
+    );
     assert_eq!(*two.next(Channel::Priority), *b"to one");
     one.link.release(other);
     assert_eq!(*three.next(Channel::Priority), *b"to another");
-    assert!(!one.link.coalesce(other, b"to nobody", FULL, 0));
+    assert!(!one.link.coalesce(other, b"to nobody", COALESCED, 0));
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn nothing_waits_for_a_thread_that_sleeps() {
     let mut coalescer = Coalescer::new(Duration::from_micros(50));
     let put = |coalescer: &mut Coalescer| {
         let to = AddressId { index: 0, generation: 0 };
-        coalescer.put(to, FULL, b"packet", 0, || (Arc::clone(&from), Some(address))).is_some()
+        coalescer.put(to, COALESCED, b"packet", 0, || (Arc::clone(&from), Some(address))).is_some()
     };
     for _ in 0..20 {
         assert_eq!((0..100).find(|_| put(&mut coalescer)), Some(ROW as usize), "it wakes the thread");
@@ -135,7 +140,7 @@ fn nothing_waits_for_a_thread_that_sleeps() {
 fn who_wants_no_waiting_has_none() {
     let (mut one, two) = (node(Duration::ZERO), node(NEVER));
     let to = one.resolve(&two);
-    assert!((0..1_000).all(|_| !one.link.coalesce(to, b"alone", FULL, 0)));
+    assert!((0..1_000).all(|_| !one.link.coalesce(to, b"alone", COALESCED, 0)));
 }
 
 #[test]
@@ -154,7 +159,7 @@ fn a_closed_peer_is_reported() {
     begin(&mut one, to, &mut two);
     drop(two);
     let told = (0..PATIENCE).find_map(|_| {
-        one.link.coalesce(to, b"to nobody", FULL, 0);
+        one.link.coalesce(to, b"to nobody", COALESCED, 0);
         one.link.flush();
         one.link.poll_refused()
     });

@@ -7,13 +7,11 @@
 
 use super::usnic::{Kind, SHORT_HEADER_LEN, VERSION};
 
-/// Bytes of a datagram with several packets, at most: what a longer one costs who gets it would be without measure.
-pub const LONGEST: usize = 1472;
-
-/// Bytes of the first packet in a datagram: all of it, unless others follow.
+/// Bytes of the first packet in a datagram: all of it, unless others follow. A datagram longer than `longest` is one
+/// packet: what it could cost who gets it would be without measure.
 #[inline(always)]
-pub fn first_len(datagram: &[u8]) -> usize {
-    if datagram.len() > LONGEST {
+pub fn first_len(datagram: &[u8], longest: usize) -> usize {
+    if datagram.len() > longest {
         return datagram.len();
     }
     let &[version, kind, _, _, low, high, ..] = datagram else { return datagram.len() };
@@ -26,6 +24,8 @@ pub fn first_len(datagram: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LONGEST: usize = 1472;
     use crate::wire::usnic::{Body, Flags, Packet, Repr, Sender};
 
     fn packet(sender: Option<Sender>, body: Body, payload: &[u8]) -> Vec<u8> {
@@ -53,12 +53,12 @@ mod tests {
         let datagram = [&fragments.concat()[..], &last].concat();
         let mut rest = &datagram[..];
         for fragment in &fragments {
-            let (first, others) = rest.split_at(first_len(rest));
+            let (first, others) = rest.split_at(first_len(rest, LONGEST));
             assert_eq!(first, fragment);
             assert!(Packet::parse_fragment(first).is_some());
             rest = others;
         }
-        assert_eq!((first_len(rest), rest), (last.len(), &last[..]));
+        assert_eq!((first_len(rest, LONGEST), rest), (last.len(), &last[..]));
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
             vec![VERSION; 5],
         ] {
             let datagram = [&first[..], &packet(None, Body::Fragment, b"y")[..]].concat();
-            assert_eq!(first_len(&datagram), datagram.len());
+            assert_eq!(first_len(&datagram, LONGEST), datagram.len());
         }
     }
 
@@ -81,9 +81,9 @@ mod tests {
         let mut datagram = packet(None, Body::Fragment, b"first");
         let first = datagram.len();
         datagram.resize(LONGEST, 1);
-        assert_eq!(first_len(&datagram), first);
+        assert_eq!(first_len(&datagram, LONGEST), first);
         datagram.push(1);
-        assert_eq!(first_len(&datagram), LONGEST + 1);
+        assert_eq!(first_len(&datagram, LONGEST), LONGEST + 1);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         let mut fragment = packet(None, Body::Fragment, b"abc");
         fragment[4..6].fill(0xFF);
         for len in 0..=fragment.len() {
-            assert_eq!(first_len(&fragment[..len]), len);
+            assert_eq!(first_len(&fragment[..len], LONGEST), len);
         }
     }
 }

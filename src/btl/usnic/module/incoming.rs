@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{BUSY, State};
 use crate::btl::usnic::protected;
 use crate::engine::{AWAY, Channel, EndpointId, Event, Instant, Received};
-use crate::link::Datagram;
+use crate::link::{COALESCED, Datagram};
 use crate::wire::coalesced::first_len;
 
 /// In every so many turns the data channel is looked at, and the clock, though nothing is expected.
@@ -100,7 +100,7 @@ impl State {
                     continue;
                 }
             } else {
-                alone = alone.get(..first_len(alone)).unwrap_or(alone);
+                alone = alone.get(..first_len(alone, COALESCED)).unwrap_or(alone);
             }
             let len = alone.len();
             match self.engine.handle_datagram(alone, arrived, now) {

@@ -5,7 +5,6 @@ use super::{AT_ONCE, BUSY, State};
 use crate::btl::Lent;
 use crate::engine::{Channel, EndpointId, Instant, Transmit};
 use crate::link::AddressId;
-use crate::wire::coalesced;
 
 impl State {
     /// Hands to the link what the engine wants sent.
@@ -63,7 +62,7 @@ impl State {
         self.copies += 1;
         // The first leaves at once: mostly there is no other.
         let waits = self.copies > 1 && {
-            let longest = self.engine.longest_datagram(endpoint).min(coalesced::LONGEST);
+            let longest = self.engine.longest_datagram(endpoint);
             self.link.coalesce(to, &self.short, longest, now.nanos())
         };
         if !waits {

@@ -6,7 +6,7 @@
 //! the process holds by their nature, so that nothing else can be mapped there:
 //!
 //! * the first page, which is nobody's: null, and the numbers that stand for something (`MPI_IN_PLACE`);
-//! * the heap, from its begin to where it ends *now* (`sbrk(0)`): the kernel moves that end only where nothing
+//! * the heap, from its begin to where it ends *now* (`__curbrk`): the kernel moves that end only where nothing
 //!   else is mapped, and the memory beyond it is not claimed;
 //! * the data of the program itself, which stays as long as the process does;
 //! * this thread's stack, from the frame of this very function upwards.
@@ -19,6 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::fs;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Length of the first page.
 const PAGE: usize = 4096;
@@ -31,7 +32,16 @@ const DEEPEST: usize = 8 << 20;
 struct Fixed {
     /// Where the heap begins.
     heap: usize,
+    /// Where the C library keeps the address at which it ends now.
+    end: Option<&'static AtomicUsize>,
     data: Range<usize>,
+}
+
+impl Fixed {
+    /// Where the heap ends now; 0 where nobody knows.
+    fn end_of_heap(&self) -> usize {
+        self.end.map_or(0, |end| end.load(Ordering::Relaxed))
+    }
 }
 
 thread_local! {
@@ -43,8 +53,7 @@ thread_local! {
 #[inline]
 pub fn is_surely_host(address: usize) -> bool {
     let fixed = fixed();
-    // SAFETY: with 0 it only reads where the heap ends.
-    (address >= fixed.heap && address < unsafe { libc::sbrk(0) }.addr())
+    (address >= fixed.heap && address < fixed.end_of_heap())
         || fixed.data.contains(&address)
         || on_this_stack(address)
         || address < PAGE
@@ -54,8 +63,18 @@ fn fixed() -> &'static Fixed {
     static FIXED: OnceLock<Fixed> = OnceLock::new();
     FIXED.get_or_init(|| Fixed {
         heap: fs::read_to_string("/proc/self/stat").ok().and_then(|text| heap(&text)).unwrap_or(usize::MAX),
+        end: end(),
         data: data(),
     })
+}
+
+/// What `sbrk(0)` answers, which in some releases of the C library asks the kernel: 120 ns.
+fn end() -> Option<&'static AtomicUsize> {
+    // SAFETY: a literal name.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__curbrk".as_ptr()) };
+    // SAFETY: null, or the C library's variable of this name: an address, which `brk(2)` writes as a whole, in a library
+    // that stays.
+    unsafe { address.cast::<AtomicUsize>().as_ref() }
 }
 
 /// Where the heap begins, as `proc_pid_stat(5)` says it: field 47.
@@ -143,6 +162,7 @@ mod tests {
         assert!(!fixed.data.is_empty());
         assert!(is_surely_host(fixed.data.start) && is_surely_host(fixed.data.end - 1), "the program's data");
         assert!(fixed.heap < end_of_heap());
+        assert_eq!(fixed.end_of_heap(), end_of_heap());
         assert!(is_surely_host(fixed.heap) && is_surely_host(end_of_heap() - 1), "the heap");
     }
 

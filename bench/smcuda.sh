@@ -52,5 +52,5 @@ for name in $hosts; do
                 ${more[@]+"${more[@]}"} "$root/$results/pingpong" "${sizes[@]}" >>"$log"
         done
     done
-    bench/report.py pairs "$log"
+    python3 bench/report.py pairs "$log"
 done

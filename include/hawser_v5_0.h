@@ -579,9 +579,18 @@ typedef struct hawser_v5_0_BtlConvertor {
     uint32_t flags;
     // packed bytes
     size_t local_size;
-    uint8_t _pad1[24];
+    uint8_t _pad1[8];
+    // datatype of the elements
+    const struct hawser_v5_0_Datatype *datatype;
+    uint8_t _pad2[8];
     // elements
     size_t count;
+    uint8_t _pad3[8];
+    // where the first element is
+    uint8_t *base;
+    uint8_t _pad4[40];
+    // bytes that have been packed
+    size_t converted;
 } hawser_v5_0_BtlConvertor;
 
 // A registration handle; the host copies its bytes to the peer.

@@ -237,11 +237,14 @@ static void check_btl(void)
 
     CHECK(BtlConvertor, flags, opal_convertor_t, flags);
     CHECK(BtlConvertor, local_size, opal_convertor_t, local_size);
+    CHECK(BtlConvertor, datatype, opal_convertor_t, pDesc);
     CHECK(BtlConvertor, count, opal_convertor_t, count);
+    CHECK(BtlConvertor, base, opal_convertor_t, pBaseBuf);
+    CHECK(BtlConvertor, converted, opal_convertor_t, bConverted);
     CHECK(BtlPvar, context, mca_base_pvar_t, ctx);
     CHECK(BtlProc, jobid, opal_proc_t, proc_name.jobid);
     CHECK(BtlProc, vpid, opal_proc_t, proc_name.vpid);
-    CHECK_PREFIX(BtlConvertor, opal_convertor_t, stack_size);
+    CHECK_PREFIX(BtlConvertor, opal_convertor_t, checksum);
     CHECK_PREFIX(BtlPvar, mca_base_pvar_t, bound_handles);
     CHECK_PREFIX(BtlProc, opal_proc_t, proc_arch);
     compare_type("a handle of 40 bytes fits", MCA_BTL_REG_HANDLE_MAX_SIZE >= 40);

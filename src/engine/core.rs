@@ -353,10 +353,13 @@ impl<M: Memory> Engine<M> {
     /// Moves the clock on.
     #[inline]
     pub(super) fn tick(&mut self, now: Instant) {
-        if self.clock.is_leap(now) {
-            self.wake(now);
+        // Mostly it is called with the same time again.
+        if now > self.clock.now() {
+            if self.clock.is_leap(now) {
+                self.wake(now);
+            }
+            self.clock.advance(now);
         }
-        self.clock.advance(now);
     }
 
     /// Nobody has called for long.

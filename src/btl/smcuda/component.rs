@@ -178,6 +178,27 @@ impl Smcuda {
         None
     }
 
+    /// Does what there is to do.
+    fn pass(&self, up: &impl Upcalls) -> usize {
+        let counters = &self.counters;
+        let mut next = self.state.with(|state| {
+            state.begin(counters);
+            state.next(None, counters)
+        });
+        let mut count = 0;
+        while let Some(step) = next {
+            count += 1;
+            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+            let delivered = self.run(step, up);
+            if count == MOST {
+                self.state.with(|state| state.release(delivered));
+                break;
+            }
+            next = self.state.with(|state| state.next(delivered, counters));
+        }
+        count
+    }
+
     fn transfer(
         &self,
         to: EndpointId,
@@ -345,23 +366,7 @@ impl Transport for Smcuda {
 
     #[inline]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        let counters = &self.counters;
-        let mut next = self.state.with(|state| {
-            state.begin(counters);
-            state.next(None, counters)
-        });
-        let mut count = 0;
-        while let Some(step) = next {
-            count += 1;
-            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
-            let delivered = self.run(step, up);
-            if count == MOST {
-                self.state.with(|state| state.release(delivered));
-                break;
-            }
-            next = self.state.with(|state| state.next(delivered, counters));
-        }
-        count
+        if self.state.with(State::is_idle) { 0 } else { self.pass(up) }
     }
 
     fn counter(&self, index: usize) -> u64 {

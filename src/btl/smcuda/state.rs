@@ -250,6 +250,24 @@ impl State {
         self.news.push_back(Step::Done(cookie, Ok(())));
     }
 
+    /// Whether there is nothing to do, as mostly when somebody waits: then the pass is over.
+    #[inline(always)]
+    pub(super) fn is_idle(&mut self) -> bool {
+        let turns = self.turns.wrapping_add(1);
+        let is_due = !self.news.is_empty()
+            || !self.waiting.is_empty()
+            || !self.rung.is_empty()
+            || turns.is_multiple_of(CLOCK_TURNS);
+        if is_due
+            || self.segment.is_rung()
+            || self.polled.iter().any(|index| self.peers[*index].has_arrived())
+        {
+            return false;
+        }
+        self.turns = turns;
+        true
+    }
+
     /// A pass begins.
     #[inline]
     pub(super) fn begin(&mut self, counters: &Counters) {

@@ -41,13 +41,20 @@ impl Convertor<'_> {
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
     }
 
-    /// Where the next `len` bytes lie that need no packing; the convertor is behind them then. `None` when
+    /// Where the next `len` bytes lie, which need no packing (`opal_convertor_get_current_pointer`); `None` when
     /// they are fewer.
+    #[inline]
     pub(super) fn find(self, len: usize) -> Option<Lent> {
-        // SAFETY: a null start.
-        let (start, found) = unsafe { self.pack(std::ptr::null_mut(), len) }.ok()?;
+        // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
+        let BtlConvertor { local_size, datatype, base, converted, .. } = unsafe { self.0.read() };
+        if local_size.checked_sub(converted)? < len {
+            return None;
+        }
+        // SAFETY: a prepared convertor has a datatype, which is alive as long.
+        let offset = unsafe { (*datatype).true_lb };
+        let start = base.wrapping_add(converted).wrapping_offset(offset);
         // SAFETY: the host's data, which it leaves alone until the entry returns that was passed the convertor.
-        (found == len).then(|| unsafe { Lent::new(start, len) })
+        Some(unsafe { Lent::new(start, len) })
     }
 
     /// Packs up to `len` bytes to `start`, or, with a null `start`, finds where they lie. Returns where

@@ -265,7 +265,6 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         if payload_size != 0 {
             let payload = block.wrapping_add(header.len());
             let packed = match found {
-                // The convertor is behind it already.
                 Some(data) => {
                     // SAFETY: the host's data, and room in the block for both.
                     unsafe { payload.copy_from_nonoverlapping(data.as_ptr(), payload_size) };

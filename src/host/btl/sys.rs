@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::host::sys::Component;
+use crate::host::sys::{Component, Datatype};
 
 /// A byte transport's component.
 ///
@@ -344,12 +344,21 @@ pub struct BtlConvertor {
     pub flags: u32,
     /// packed bytes
     pub local_size: usize,
-    _pad1: [u8; 24],
+    _pad1: [u8; 8],
+    /// datatype of the elements
+    pub datatype: *const Datatype,
+    _pad2: [u8; 8],
     /// elements
     pub count: usize,
+    _pad3: [u8; 8],
+    /// where the first element is
+    pub base: *mut u8,
+    _pad4: [u8; 40],
+    /// bytes that have been packed
+    pub converted: usize,
 }
 
-const _: () = assert!(size_of::<BtlConvertor>() == 64);
+const _: () = assert!(size_of::<BtlConvertor>() == 128);
 
 /// The head of a performance variable.
 ///

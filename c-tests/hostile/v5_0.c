@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ompi/datatype/ompi_datatype_internal.h"
+#include "ompi/op/op.h"
 #include "ompi/runtime/mpiruntime.h"
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
@@ -23,6 +25,19 @@ opal_accelerator_base_module_t opal_accelerator;
 opal_accelerator_base_component_t opal_accelerator_base_selected_component = {
     .base_version = {.mca_component_name = "null"},
 };
+
+/* What components for devices look up. There is no device: nothing of it is used. */
+opal_class_t opal_accelerator_stream_t_class = {.cls_sizeof = sizeof(opal_accelerator_stream_t)};
+opal_class_t opal_accelerator_event_t_class = {.cls_sizeof = sizeof(opal_accelerator_event_t)};
+opal_class_t ompi_op_base_module_t_class = {.cls_sizeof = sizeof(ompi_op_base_module_t)};
+int ompi_op_ddt_map[OMPI_DATATYPE_MAX_PREDEFINED];
+const ompi_datatype_t *ompi_datatype_basicDatatypes[OMPI_DATATYPE_MPI_MAX_PREDEFINED];
+
+void opal_class_initialize(opal_class_t *class)
+{
+    fprintf(stderr, "an object of %zu bytes without a device\n", class->cls_sizeof);
+    abort();
+}
 
 int opal_progress(void)
 {

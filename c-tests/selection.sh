@@ -325,7 +325,7 @@ unconcerned() {
 
 # stand_in FLAG…: builds the stand-in libraries; SYMBOLS is what libmpi has, PAL the other's name.
 stand_in() {
-    printf 'SYMBOL(%s)\n' $symbols >"$work/symbols.h"
+    printf 'SYMBOL(%s)\n' $symbols | sed 's/^SYMBOL(\(.*_class\))/SYMBOL_CLASS(\1)/' >"$work/symbols.h"
     # shellcheck disable=SC2086 # a list of words
     on_host cc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -Iinclude $flags -DPAL "$@" \
         -Wl,-soname,$pal -o "$work/$pal" c-tests/selection/host.c >"$log" 2>&1 &&

@@ -1,6 +1,7 @@
 /* A stand-in for Open MPI: the symbols by which hawser recognises a host, and nothing behind them.
  * Compiled twice, with -DPAL for libopen-pal and without for libmpi. symbols.h is one SYMBOL(name)
- * for each function and object that hawser looks up; the script takes them from hawser's sources.
+ * for each function and object that hawser looks up, SYMBOL_CLASS(name) for a class; the script takes them
+ * from hawser's sources.
  * Whoever calls one of them ends the process: hawser must not call a host that is loading it.
  *
  * VERSION          the host's version text; without it there is no opal_version_string
@@ -44,6 +45,8 @@ CLASS(ompi_request_t, Request);
 CLASS(ompi_message_t, Message);
 
 #define SYMBOL(name) void name(void) { abort(); }
+/* Of these, the size is only looked at of streams and events of devices. */
+#define SYMBOL_CLASS(name) OURS(Class) name = {.size = sizeof(OURS(AcceleratorObject))};
 #include "symbols.h"
 
 #endif

@@ -4,10 +4,12 @@
 
 use std::ffi::CStr;
 
+use super::abi::Abi;
 use super::accelerator::AcceleratorAbi;
 use super::btl::{self, BtlAbi, Listed, Registry};
 use super::construct::Slot;
 use super::mtl::{self, MtlAbi, Named};
+use super::v5_0::reduction;
 
 /// Byte transports: each its type and the name of its exported structure.
 macro_rules! byte_transports {
@@ -77,18 +79,17 @@ macro_rules! accelerators {
     };
 }
 
-/// Components for operations, which only hosts with accelerators have: each what makes its structure, with the
-/// name of that.
+/// Components for operations: each what makes its structure, with the name of that.
 macro_rules! operations {
-    ($($component:path => $slot:ident,)*) => {
+    ($($component:ident => $slot:ident,)*) => {
         $(
-            #[doc = concat!("The component of `", stringify!($component), "`.")]
+            #[doc = "Operations on device memory."]
             #[unsafe(no_mangle)]
             pub static $slot: Slot = Slot::empty();
         )*
 
-        fn fill_operations() {
-            $($slot.fill($component());)*
+        fn fill_operations<A: Abi>() {
+            $($slot.fill(reduction::$component::<A>());)*
         }
     };
 }
@@ -110,7 +111,7 @@ accelerators! {
 }
 
 operations! {
-    super::v5_0::reduction::component => mca_op_hawser_component,
+    component => mca_op_hawser_component,
 }
 
 /// Fills in all structures for a recognised version.
@@ -118,7 +119,5 @@ pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
     fill_accelerators::<A>();
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
-    if A::DEVICE {
-        fill_operations();
-    }
+    fill_operations::<A>();
 }

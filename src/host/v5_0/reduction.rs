@@ -13,10 +13,11 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use super::accelerator::{self, Devices};
+use super::Own;
+use super::accelerator::Devices;
 use super::sys::{OP_TYPES, Op, OpComponent, OpModule};
-use super::{Own, V5_0};
 use crate::error::say;
+use crate::host::abi::Abi;
 use crate::host::component::{self, Framework};
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
@@ -257,8 +258,8 @@ fn sizes() -> [usize; OP_TYPES] {
     sizes
 }
 
-unsafe extern "C" fn init(_progress_threads: bool, _threads: bool) -> c_int {
-    guard_early(COMPONENT, "init", NOT_AVAILABLE, || if accelerator::is_there() { 0 } else { NOT_AVAILABLE })
+unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_int {
+    guard_early(COMPONENT, "init", NOT_AVAILABLE, || if A::has_devices() { 0 } else { NOT_AVAILABLE })
 }
 
 /// A module for an operation of the host's. What it replaces is not known before [`enable`].
@@ -342,10 +343,10 @@ unsafe extern "C" fn end(module: *mut c_void) {
     });
 }
 
-/// The component structure.
-pub(in crate::host) fn component() -> OpComponent {
+/// The component structure. A host without accelerators has the framework too: there the component declines.
+pub(in crate::host) fn component<A: Abi>() -> OpComponent {
     let framework = Framework { project: "ompi", name: "op", version: [1, 0, 0] };
-    OpComponent::new(component::base::<V5_0>(&framework, c"hawser"), init, query)
+    OpComponent::new(component::base::<A>(&framework, c"hawser"), init::<A>, query)
 }
 
 #[cfg(test)]

@@ -46,6 +46,16 @@ pub(super) enum Step {
     Stranger(u64),
 }
 
+/// What a short look finds to be done.
+pub(super) enum Look {
+    Nothing,
+    /// A whole pass.
+    Due,
+    /// This has arrived, in the ring at this place of the list; [`State::look_on`] must hear of it when it has been
+    /// delivered.
+    Arrived(usize, EndpointId, Arrival),
+}
+
 pub(super) struct State {
     segment: Segment,
     own: u64,
@@ -94,7 +104,7 @@ impl State {
     }
 
     /// The peer of an endpoint that the host may use.
-    #[inline]
+    #[inline(always)]
     fn at(&mut self, id: EndpointId) -> Result<&mut Peer> {
         match self.peers.get_mut(id.index()) {
             Some(peer) if peer.id == id && peer.is_usable() => Ok(peer),
@@ -213,7 +223,7 @@ impl State {
     }
 
     /// Sends at once, or not at all.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_now(
         &mut self,
         to: EndpointId,
@@ -224,10 +234,11 @@ impl State {
         let is_short = pieces[0].len().saturating_add(pieces[1].len()) <= LONGEST;
         let Ok(peer) = self.at(to) else { return false };
         match is_short.then(|| peer.push(tag, pieces, counters)) {
-            Some(Ok(sent)) => {
-                counters.num_sends_at_once.add(u64::from(sent));
-                sent
+            Some(Ok(true)) => {
+                counters.num_sends_at_once.add(1);
+                true
             }
+            Some(Ok(false)) => false,
             None => false,
             Some(Err(corrupt)) => {
                 self.lose(to.index(), Loss::Corrupt(corrupt), counters);
@@ -250,22 +261,64 @@ impl State {
         self.news.push_back(Step::Done(cookie, Ok(())));
     }
 
-    /// Whether there is nothing to do, as mostly when somebody waits: then the pass is over.
+    /// What there is to do: mostly nothing, when somebody waits, and then something that has arrived.
     #[inline(always)]
-    pub(super) fn is_idle(&mut self) -> bool {
+    pub(super) fn look(&mut self, counters: &Counters) -> Look {
         let turns = self.turns.wrapping_add(1);
-        let is_due = !self.news.is_empty()
-            || !self.waiting.is_empty()
-            || !self.rung.is_empty()
-            || turns.is_multiple_of(CLOCK_TURNS);
-        if is_due
-            || self.segment.is_rung()
-            || self.polled.iter().any(|index| self.peers[*index].has_arrived())
-        {
-            return false;
+        if self.is_due() || turns.is_multiple_of(CLOCK_TURNS) || self.segment.is_rung() {
+            return Look::Due;
         }
         self.turns = turns;
-        true
+        self.look_from(0, counters)
+    }
+
+    /// Whether anything waits but what may have arrived in rings.
+    #[inline(always)]
+    fn is_due(&self) -> bool {
+        !self.news.is_empty() || !self.waiting.is_empty() || !self.rung.is_empty()
+    }
+
+    /// The first of what has arrived in the rings from this place of the list on.
+    #[inline(always)]
+    fn look_from(&mut self, first: usize, counters: &Counters) -> Look {
+        for place in first..self.polled.len() {
+            let peer = &mut self.peers[self.polled[place]];
+            match peer.take() {
+                Ok(None) => {}
+                Ok(Some(arrival)) => {
+                    counters.num_recvs.add(1);
+                    return Look::Arrived(place, peer.id, arrival);
+                }
+                // It stays there.
+                Err(_) => return Look::Due,
+            }
+        }
+        Look::Nothing
+    }
+
+    /// What was delivered is done with. What there is to do next, in the same ring if it may still give something, or
+    /// in those behind it.
+    #[inline(always)]
+    pub(super) fn look_on(
+        &mut self,
+        (place, from): (usize, EndpointId),
+        may_stay: bool,
+        counters: &Counters,
+    ) -> Look {
+        if let Some(peer) = self.peers.get_mut(from.index()) {
+            peer.release();
+            if may_stay
+                && peer.is_usable()
+                && let Ok(Some(arrival)) = peer.take()
+            {
+                counters.num_recvs.add(1);
+                return Look::Arrived(place, from, arrival);
+            }
+        }
+        match self.look_from(place + 1, counters) {
+            Look::Nothing if self.is_due() => Look::Due,
+            look => look,
+        }
     }
 
     /// A pass begins.
@@ -282,7 +335,7 @@ impl State {
     fn idle(&mut self, counters: &Counters) {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(CLOCK_TURNS) {
-            self.look(counters);
+            self.look_around(counters);
         }
     }
 
@@ -420,7 +473,7 @@ impl State {
 
     /// Whether processes have ended, now and then.
     #[cold]
-    fn look(&mut self, counters: &Counters) {
+    fn look_around(&mut self, counters: &Counters) {
         let now = self.clock.nanos();
         if now - self.looked < LOOK {
             return;

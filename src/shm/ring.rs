@@ -41,7 +41,7 @@ pub(super) const QUANTUM: usize = 4 << 10;
 pub(super) const SMALL: usize = 32 << 10;
 
 const _: () = {
-    assert!(CAPACITY.is_multiple_of(ALIGN) && QUANTUM < SMALL && SMALL < CAPACITY);
+    assert!(ALIGN.is_power_of_two() && CAPACITY.is_multiple_of(ALIGN) && QUANTUM < SMALL && SMALL < CAPACITY);
     // An entry, another that did not fit before the end, and what the reader has not said.
     assert!(2 * (LONGEST + 2 * ALIGN) + QUANTUM < CAPACITY);
 };
@@ -119,7 +119,7 @@ impl Header {
 /// Bytes of an entry with so much payload.
 #[inline]
 pub(super) const fn span(len: usize) -> usize {
-    (HEADER + len).next_multiple_of(ALIGN)
+    (HEADER + len + ALIGN - 1) & !(ALIGN - 1)
 }
 
 /// The memory of a ring.
@@ -277,20 +277,25 @@ impl Sender {
 /// `from` is readable for so many bytes, `to` writable, and they are not the same memory.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    match len {
-        0 => {}
-        // SAFETY: at least one byte; the rest is the caller's promise.
-        1 => unsafe { copy_ends::<u8>(from, to, len) },
-        // SAFETY: at least two bytes; the rest is the caller's promise.
-        2..4 => unsafe { copy_ends::<u16>(from, to, len) },
-        // SAFETY: at least four bytes; the rest is the caller's promise.
-        4..8 => unsafe { copy_ends::<u32>(from, to, len) },
+    // The host's header of a message is the usual case.
+    if (8..=16).contains(&len) {
         // SAFETY: at least eight bytes; the rest is the caller's promise.
-        8..=16 => unsafe { copy_ends::<u64>(from, to, len) },
-        // SAFETY: at least sixteen bytes; the rest is the caller's promise.
-        17..=32 => unsafe { copy_ends::<[u64; 2]>(from, to, len) },
+        unsafe { copy_ends::<u64>(from, to, len) }
+    } else if len > 32 {
         // SAFETY: the caller's promise.
-        _ => unsafe { ptr::copy_nonoverlapping(from, to, len) },
+        unsafe { ptr::copy_nonoverlapping(from, to, len) }
+    } else if len > 16 {
+        // SAFETY: more than sixteen bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<[u64; 2]>(from, to, len) }
+    } else if len >= 4 {
+        // SAFETY: at least four bytes, and less than eight; the rest is the caller's promise.
+        unsafe { copy_ends::<u32>(from, to, len) }
+    } else if len >= 2 {
+        // SAFETY: at least two bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<u16>(from, to, len) }
+    } else if len == 1 {
+        // SAFETY: one byte; the rest is the caller's promise.
+        unsafe { copy_ends::<u8>(from, to, len) }
     }
 }
 
@@ -346,6 +351,7 @@ impl Receiver {
     }
 
     /// Whether there is anything, right or wrong.
+    #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.memory.header(self.offset).load(Ordering::Relaxed) != 0
     }

@@ -7,7 +7,7 @@ use super::counters::{COUNTERS, Counters};
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Record};
-use super::state::{Look, Loss, State, Step};
+use super::state::{DUE, Look, Loss, NOTHING, State, Step, Turn};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
     Sending, Transport, Upcalls,
@@ -26,9 +26,6 @@ const CLOSING: u64 = 250_000_000;
 
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
-
-/// Fragments of one ring that are delivered before others are looked at.
-const MOST_AT_ONCE: usize = 32;
 
 #[cfg(test)]
 impl std::fmt::Debug for Smcuda {
@@ -182,6 +179,7 @@ impl Smcuda {
     }
 
     /// Does what there is to do.
+    #[inline(never)]
     fn pass(&self, up: &impl Upcalls) -> usize {
         let counters = &self.counters;
         let mut next = self.state.with(|state| {
@@ -202,24 +200,21 @@ impl Smcuda {
         count
     }
 
-    /// Delivers what has arrived, ring by ring. Whatever else there is to do is left to a whole pass.
+    /// Delivers what has arrived, from the ring at this place on. Whatever else there is to do is left to a whole
+    /// pass.
     #[inline(never)]
-    fn go_on(&self, mut look: Look, up: &impl Upcalls) -> usize {
-        let (mut count, mut since, mut ring) = (0, 0, 0);
+    fn receive(&self, place: usize, up: &impl Upcalls) -> usize {
+        let (mut turn, mut delivered, mut count) = (Turn::of(place), None, 0);
         loop {
-            match look {
-                Look::Nothing => return count,
-                Look::Due => return count + self.pass(up),
-                Look::Arrived(place, from, arrival) => {
-                    if place != ring {
-                        (ring, since) = (place, count);
-                    }
+            match self.state.with(|state| state.go_on(&mut turn, delivered, &self.counters)) {
+                Look::Arrived(from, arrival) => {
                     // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
                     up.deliver_shared(from, arrival.tag, arrival.bytes);
+                    delivered = Some(from);
                     count += 1;
-                    let may_stay = count - since < MOST_AT_ONCE;
-                    look = self.state.with(|state| state.look_on((place, from), may_stay, &self.counters));
                 }
+                Look::Nothing => return count,
+                Look::Due => return count + self.pass(up),
             }
         }
     }
@@ -353,7 +348,7 @@ impl Transport for Smcuda {
         self.state.with(|state| state.send(endpoint, fragment, &self.counters))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
         self.state.with(|state| state.send_now(endpoint, tag, pieces, &self.counters))
     }
@@ -391,9 +386,10 @@ impl Transport for Smcuda {
 
     #[inline(always)]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        match self.state.with(|state| state.look(&self.counters)) {
-            Look::Nothing => 0,
-            look => self.go_on(look, up),
+        match self.state.with(State::look) {
+            NOTHING => 0,
+            DUE => self.pass(up),
+            place => self.receive(place, up),
         }
     }
 

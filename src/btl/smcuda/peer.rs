@@ -221,6 +221,7 @@ impl Peer {
     }
 
     /// Whether something has arrived that is not taken yet.
+    #[inline(always)]
     pub(super) fn has_arrived(&self) -> bool {
         self.receiver.as_ref().is_some_and(Receiver::has_next)
     }

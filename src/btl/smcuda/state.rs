@@ -46,14 +46,34 @@ pub(super) enum Step {
     Stranger(u64),
 }
 
-/// What a short look finds to be done.
+/// No place of the list of rings: there is nothing to do.
+pub(super) const NOTHING: usize = usize::MAX;
+/// No place either: a whole pass is to be done.
+pub(super) const DUE: usize = usize::MAX - 1;
+
+/// Fragments of one ring that are delivered before the next is looked at.
+const MOST_AT_ONCE: u32 = 32;
+
+/// Which ring's turn it is: its place in the list, and how many fragments of it may still be delivered.
+pub(super) struct Turn {
+    place: usize,
+    left: u32,
+}
+
+impl Turn {
+    pub(super) fn of(place: usize) -> Self {
+        Self { place, left: MOST_AT_ONCE }
+    }
+}
+
+/// What is to be done when a ring has something.
 pub(super) enum Look {
+    /// No more.
     Nothing,
     /// A whole pass.
     Due,
-    /// This has arrived, in the ring at this place of the list; [`State::look_on`] must hear of it when it has been
-    /// delivered.
-    Arrived(usize, EndpointId, Arrival),
+    /// This has arrived; [`State::go_on`] must hear when it has been delivered.
+    Arrived(EndpointId, Arrival),
 }
 
 pub(super) struct State {
@@ -261,15 +281,15 @@ impl State {
         self.news.push_back(Step::Done(cookie, Ok(())));
     }
 
-    /// What there is to do: mostly nothing, when somebody waits, and then something that has arrived.
+    /// The place of the first ring in which something has arrived; [`NOTHING`] and [`DUE`] are no places.
     #[inline(always)]
-    pub(super) fn look(&mut self, counters: &Counters) -> Look {
+    pub(super) fn look(&mut self) -> usize {
         let turns = self.turns.wrapping_add(1);
         if self.is_due() || turns.is_multiple_of(CLOCK_TURNS) || self.segment.is_rung() {
-            return Look::Due;
+            return DUE;
         }
         self.turns = turns;
-        self.look_from(0, counters)
+        self.polled.iter().position(|index| self.peers[*index].has_arrived()).unwrap_or(NOTHING)
     }
 
     /// Whether anything waits but what may have arrived in rings.
@@ -278,47 +298,37 @@ impl State {
         !self.news.is_empty() || !self.waiting.is_empty() || !self.rung.is_empty()
     }
 
-    /// The first of what has arrived in the rings from this place of the list on.
+    /// What was delivered is done with. The next of what has arrived: in the ring at this place, while it has more and
+    /// it is still its turn, or in those behind it.
     #[inline(always)]
-    fn look_from(&mut self, first: usize, counters: &Counters) -> Look {
-        for place in first..self.polled.len() {
-            let peer = &mut self.peers[self.polled[place]];
-            match peer.take() {
-                Ok(None) => {}
-                Ok(Some(arrival)) => {
-                    counters.num_recvs.add(1);
-                    return Look::Arrived(place, peer.id, arrival);
-                }
-                // It stays there.
-                Err(_) => return Look::Due,
-            }
-        }
-        Look::Nothing
-    }
-
-    /// What was delivered is done with. What there is to do next, in the same ring if it may still give something, or
-    /// in those behind it.
-    #[inline(always)]
-    pub(super) fn look_on(
+    pub(super) fn go_on(
         &mut self,
-        (place, from): (usize, EndpointId),
-        may_stay: bool,
+        at: &mut Turn,
+        delivered: Option<EndpointId>,
         counters: &Counters,
     ) -> Look {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
+        if let Some(id) = delivered
+            && let Some(peer) = self.peers.get_mut(id.index())
+        {
             peer.release();
-            if may_stay
-                && peer.is_usable()
-                && let Ok(Some(arrival)) = peer.take()
-            {
-                counters.num_recvs.add(1);
-                return Look::Arrived(place, from, arrival);
+        }
+        while let Some(&index) = self.polled.get(at.place) {
+            let peer = &mut self.peers[index];
+            if at.left != 0 {
+                match peer.take() {
+                    Ok(None) => {}
+                    Ok(Some(arrival)) => {
+                        at.left -= 1;
+                        counters.num_recvs.add(1);
+                        return Look::Arrived(peer.id, arrival);
+                    }
+                    // It stays there, for a whole pass.
+                    Err(_) => return Look::Due,
+                }
             }
+            *at = Turn::of(at.place + 1);
         }
-        match self.look_from(place + 1, counters) {
-            Look::Nothing if self.is_due() => Look::Due,
-            look => look,
-        }
+        if self.is_due() { Look::Due } else { Look::Nothing }
     }
 
     /// A pass begins.

@@ -6,11 +6,13 @@
 //! reach fast. Which context is used for which device is for [`Contexts`] to say, which they share.
 
 mod bounce;
+mod calls;
 mod contexts;
 mod copies;
 mod export;
 mod exported;
 mod import;
+mod process;
 
 pub use bounce::Bounce;
 pub use contexts::Contexts;

@@ -11,6 +11,7 @@ mod copies;
 mod export;
 mod exported;
 mod import;
+mod lent;
 
 pub use bounce::Bounce;
 pub use contexts::Contexts;

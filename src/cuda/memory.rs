@@ -72,6 +72,12 @@ impl Transfer {
         Ok(())
     }
 
+    /// The copy of some of the bytes.
+    pub(super) fn part(&self, offset: usize, len: usize) -> Self {
+        assert!(offset <= self.len && len <= self.len - offset, "a part of the copy");
+        Self { to: self.to.wrapping_add(offset), from: self.from.wrapping_add(offset), len }
+    }
+
     /// The ranges' pieces of at most so many bytes, in an order in which none is overwritten before it was read, if
     /// each is read whole before it is written.
     pub(super) fn pieces(&self, most: usize) -> impl Iterator<Item = (sys::Address, sys::Address, usize)> {

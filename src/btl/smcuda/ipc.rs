@@ -138,7 +138,7 @@ impl Inner {
             return Err(Verdict::Impossible(Refusal::Disabled));
         }
         let cuda = self.cuda().ok_or(Verdict::NotReady)?;
-        let probe = cuda.exports.probe(device).map_err(verdict)?;
+        let probe = cuda.exports.probe(Some(device)).map_err(verdict)?;
         Ok(Offer { namespace: namespace(), probe })
     }
 

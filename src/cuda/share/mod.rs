@@ -6,12 +6,14 @@
 //! reach fast. Which context is used for which device is for [`Contexts`] to say, which they share.
 
 mod bounce;
+mod calls;
 mod contexts;
 mod copies;
 mod export;
 mod exported;
 mod import;
 mod lent;
+mod process;
 
 pub use bounce::Bounce;
 pub use contexts::Contexts;

@@ -204,7 +204,11 @@ static void reset(void)
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (round == 2 || (round == 4 && check_rank == 0)) {
             doing("reset", round);
+            void *gone = NULL;
+            CUDA(cu_pop(&gone));
             for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_reset(device));
+            for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_primary_retain(&cuda_context[device], device));
+            CUDA(cu_push(cuda_context[0]));
         }
         MPI(MPI_Barrier(MPI_COMM_WORLD));
     }

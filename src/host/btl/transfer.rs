@@ -269,13 +269,16 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
     entry.run("register_mem", |shell, (memory,)| {
         let (registration, piece) = if shell.is_on_device(memory) {
-            // Peers read it; what they would write goes another way.
-            if !T::HAS_DEVICES || access(flags) != Some(Access::READ) {
-                return ptr::null_mut();
-            }
-            match shell.core.register_device(endpoint(target), memory, shell) {
-                Some((registration, piece)) => (Some(registration), piece),
-                None => return ptr::null_mut(),
+            match access(flags) {
+                _ if !T::HAS_DEVICES => return ptr::null_mut(),
+                // HOST: ob1 asks for a handle of what it gets into, and needs one (`mca_pml_ob1_recv_request_get_frag`, 4.1
+                // and 5.0). Peers write there by other ways.
+                None | Some(Access::WRITE) => (None, OF_HOST),
+                Some(Access::READ) => match shell.core.register_device(endpoint(target), memory, shell) {
+                    Some((registration, piece)) => (Some(registration), piece),
+                    None => return ptr::null_mut(),
+                },
+                Some(_) => return ptr::null_mut(),
             }
         } else {
             (access(flags).and_then(|access| shell.core.register(memory, access)), OF_HOST)

@@ -19,6 +19,9 @@ pub struct Transfer {
     len: usize,
 }
 
+// SAFETY: addresses; that their memory may be used holds on every thread, by the invariant.
+unsafe impl Send for Transfer {}
+
 impl Transfer {
     /// # Safety
     /// As the invariant of the type says.

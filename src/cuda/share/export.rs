@@ -140,7 +140,6 @@ impl Exports {
     /// # Errors
     /// Why there is none.
     pub fn probe(&mut self, device: Option<Device>) -> std::result::Result<Exported, Refused> {
-        let driver = self.contexts.driver();
         let ordinal = match device {
             Some(device) => device.ordinal,
             None => *self.contexts.in_use()?.first().ok_or(Refused::NotReady)?,

@@ -153,3 +153,60 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     *bytes = rest;
     Some(*first)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(kind: Kind) -> Exported {
+        Exported {
+            kind,
+            device: Uuid(*b"a device's name!"),
+            owner: Process { pid: 4711, started: 0x1122_3344_5566 },
+            base: 0x7F00_0000_0000,
+            len: 1 << 33,
+            generation: 12,
+            file: if kind == Kind::Handle { -1 } else { 17 },
+            pool: u64::from(kind == Kind::Pool),
+            handle: std::array::from_fn(|index| index as u8),
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_read() {
+        for kind in [Kind::Handle, Kind::File, Kind::Pool] {
+            let sent = one(kind);
+            let mut bytes = sent.to_bytes().to_vec();
+            assert_eq!(Exported::parse(&bytes), Some(sent));
+            bytes.push(1);
+            assert_eq!(Exported::parse(&bytes), Some(sent), "and more");
+            for len in 0..Exported::LENGTH {
+                assert_eq!(Exported::parse(&bytes[..len]), None, "less");
+            }
+        }
+        const { assert!(Exported::LENGTH <= 152, "the handle of the original's") };
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let sent = one(Kind::File);
+        let refused = [
+            Exported { len: 0, ..sent },
+            Exported { base: u64::MAX, ..sent },
+            Exported { file: -1, ..sent },
+            Exported { kind: Kind::Handle, ..sent },
+            Exported { owner: Process { pid: 0, ..sent.owner }, ..sent },
+            Exported { owner: Process { pid: u32::MAX, ..sent.owner }, ..sent },
+        ];
+        for refused in refused {
+            assert_eq!(Exported::parse(&refused.to_bytes()), None, "{refused:?}");
+        }
+        for bit in 0..32 {
+            let mut bytes = sent.to_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // A file and a pool look the same.
+            let read = Exported::parse(&bytes);
+            assert!(read.is_none_or(|read| read.kind == Kind::Pool), "bit {bit}");
+        }
+    }
+}

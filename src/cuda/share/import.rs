@@ -165,6 +165,11 @@ impl Imports {
             self.counts.hits += 1;
             return Ok(Opened(Arc::clone(&entry.mapping)));
         }
+        // One process's memory: else it could have us open what a third one lets only us open.
+        if self.owner.is_some_and(|owner| owner != exported.owner) || exported.owner.pid == std::process::id()
+        {
+            return Err(Refused::NotOpened);
+        }
         self.close_stale(exported);
         self.make_room(exported.len);
         let mapping = Arc::new(self.open_on_any(exported, near)?);

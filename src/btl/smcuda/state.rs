@@ -7,7 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::counters::Counters;
+use super::device::Facts;
 use super::peer::{Found, Peer, Taken};
+use super::wire::TAG;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -267,6 +269,24 @@ impl State {
         }
     }
 
+    /// Sends a message of our own; false when there is no room yet.
+    ///
+    /// # Errors
+    /// When the peer is not reached any more.
+    #[cold]
+    pub(super) fn say(&mut self, to: EndpointId, bytes: &[u8], counters: &Counters) -> Result<bool> {
+        self.at(to)?.say(TAG, bytes, counters).map_err(|corrupt| {
+            self.lose(to.index(), Loss::Corrupt(corrupt), counters);
+            Error::Unreachable
+        })
+    }
+
+    /// What must be known of a peer to share device memory with it.
+    pub(super) fn facts(&mut self, of: EndpointId) -> Option<Facts> {
+        let peer = self.at(of).ok()?;
+        Some(Facts { name: peer.name, staging: peer.staging(), cross: peer.cross })
+    }
+
     /// The memory of a peer.
     ///
     /// # Errors
@@ -307,13 +327,17 @@ impl State {
         delivered: Option<EndpointId>,
         counters: &Counters,
     ) -> Look {
-        if let Some(id) = delivered
-            && let Some(peer) = self.peers.get_mut(id.index())
-        {
-            peer.release();
-        }
+        let mut delivered = delivered;
         while let Some(&index) = self.polled.get(at.place) {
             let peer = &mut self.peers[index];
+            if let Some(id) = delivered.take() {
+                if id != peer.id {
+                    // The list has changed meanwhile.
+                    self.release(Some(id));
+                    continue;
+                }
+                peer.release();
+            }
             if at.left != 0 {
                 match peer.take() {
                     Ok(None) => {}
@@ -328,6 +352,7 @@ impl State {
             }
             *at = Turn::of(at.place + 1);
         }
+        self.release(delivered);
         if self.is_due() { Look::Due } else { Look::Nothing }
     }
 

@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn free<A: BtlAbi, T: Listed>(
 
 pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
-    _endpoint: *mut BtlEndpoint,
+    target: *mut BtlEndpoint,
     conv: *mut BtlConvertor,
     _order: u8,
     reserve: usize,
@@ -134,6 +134,11 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     let entry = unsafe { Entry::<A, T, _>::of(module, (Prepared(conv), InOut(size))) };
     entry.run("prepare_src", |shell, (conv, size)| {
         let (Some(conv), Some(size)) = (conv, size) else { return ptr::null_mut() };
+        if T::HAS_DEVICES
+            && let Some(address) = conv.on_device()
+        {
+            shell.core.sends_from_device(endpoint(target), address, shell);
+        }
         let prepared = prepare(shell, conv, reserve, *size, flags);
         prepared.map_or(ptr::null_mut(), |(frag, len)| {
             *size = len;
@@ -247,6 +252,12 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
             && shell.core.send_now(endpoint(target), tag, [head, data])
         {
             return code::SUCCESS;
+            if T::HAS_DEVICES
+                && found.is_none()
+                && let Some(address) = conv.and_then(Convertor::on_device)
+            {
+                shell.core.sends_from_device(endpoint(target), address, shell);
+            }
         }
         let whole = header.len().checked_add(payload_size);
         let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {

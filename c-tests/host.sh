@@ -122,9 +122,9 @@ mpi_compile() {
 }
 
 # mpi_job LINE RANKS "PROGRAM ARGUMENT…" WORD…: a job with hawser first on the component path; its
-# program must say `PASS`.
+# program must say `PASS`. What it has written is in `log` then.
 mpi_job() {
-    local line=$1 ranks=$2 begin=$SECONDS log status
+    local line=$1 ranks=$2 begin=$SECONDS status
     local -a command
     read -ra command <<<"$3"
     shift 3

@@ -42,7 +42,6 @@ macro_rules! call {
 macro_rules! functions {
     ($($name:ident: fn($($type:ty),*);)*) => {
         /// The driver, as a program uses it.
-        #[expect(non_snake_case, reason = "the driver's names")]
         pub(crate) struct Cuda { $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> c_int,)* }
 
         impl Cuda {

@@ -180,6 +180,8 @@ pub struct Limits {
     pub rndv_eager: usize,
     /// Longest fragment.
     pub max_send: usize,
+    /// The same of data on a device, for hosts that tell; 0: as `max_send`.
+    pub max_send_device: usize,
     /// Data up to this length is copied, so that the sender need not wait for the receiver.
     pub copy: usize,
     /// Transports of lower value are not used beside this one.

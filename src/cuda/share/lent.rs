@@ -4,9 +4,6 @@ use super::Opened;
 use crate::cuda::Transfer;
 use crate::link::Lent;
 
-// SAFETY: two addresses and a length; the invariant of the type holds on every thread.
-unsafe impl Send for Transfer {}
-
 impl Transfer {
     /// Between memory that is lent until the copy is over; as much as the shorter one has.
     pub fn of(to: Lent, from: Lent) -> Self {

@@ -287,6 +287,9 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     whole.usual = table;
     if A::has_gdr_fields() {
         whole.gdr.flush = flush;
+        whole.gdr.accelerator_max_send_size = limits.max_send_device;
+    } else if A::DEVICE {
+        whole.usual.ft_event_or_accelerator_max_send_size = limits.max_send_device;
     }
     whole
 }

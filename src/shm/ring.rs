@@ -31,6 +31,10 @@ const POLLED_AT: usize = 64;
 pub(super) const CAPACITY: usize = STRIDE - CONTROL;
 /// Entries begin at multiples of this.
 pub(super) const ALIGN: usize = 32;
+/// Bytes that go from one processor to another at once.
+const LINE: usize = 64;
+/// Pieces up to here are copied without a call.
+const SHORT: usize = 32;
 /// Bytes of a header.
 const HEADER: usize = 8;
 /// Longest payload.
@@ -200,13 +204,25 @@ impl Sender {
         }
         let offset = self.offset;
         let end = offset + span(len);
+        let [head, data] = pieces;
         let to = self.memory.payload(offset, len);
-        // SAFETY: the piece is readable by the promise of whoever lent it; the room is inside the ring (`payload`), and
-        // the writer's alone until a header says otherwise. Lent memory is the host's, not a ring's.
-        unsafe { copy(pieces[0].as_ptr(), to, pieces[0].len()) };
-        let to = to.wrapping_add(pieces[0].len());
-        // SAFETY: readable likewise, and the room behind the first piece, of which the payload has as much.
-        unsafe { copy(pieces[1].as_ptr(), to, pieces[1].len()) };
+        let behind = to.wrapping_add(head.len());
+        // What lies on the lines behind that of the header is written first: the reader looks at that line all the time,
+        // and takes it away from who is not done with it.
+        let near = (LINE - (offset + HEADER) % LINE).saturating_sub(head.len()).min(data.len());
+        if data.len() > SHORT && near < data.len() {
+            let (from, to) = (data.as_ptr().wrapping_add(near), behind.wrapping_add(near));
+            // SAFETY: the end of a piece that is readable by the promise of whoever lent it; the room is inside the ring
+            // (`payload`), and the writer's alone until a header says otherwise. Lent memory is the host's, not a ring's.
+            unsafe { ptr::copy_nonoverlapping(from, to, data.len() - near) };
+            // SAFETY: its beginning, likewise.
+            unsafe { copy(data.as_ptr(), behind, near) };
+        } else {
+            // SAFETY: all of it, likewise.
+            unsafe { copy(data.as_ptr(), behind, data.len()) };
+        }
+        // SAFETY: the other piece, likewise, and the room before the first.
+        unsafe { copy(head.as_ptr(), to, head.len()) };
         self.memory.header(end).store(0, Ordering::Relaxed);
         self.memory.header(offset).store(Header::Data { tag, len }.to_word(), order::PUBLISH);
         self.offset = end;
@@ -291,7 +307,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if (8..=16).contains(&len) {
         // SAFETY: at least eight bytes; the rest is the caller's promise.
         unsafe { copy_ends::<u64>(from, to, len) }
-    } else if len > 32 {
+    } else if len > SHORT {
         // SAFETY: the caller's promise.
         unsafe { ptr::copy_nonoverlapping(from, to, len) }
     } else if len > 16 {

@@ -252,12 +252,12 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
             && shell.core.send_now(endpoint(target), tag, [head, data])
         {
             return code::SUCCESS;
-            if T::HAS_DEVICES
-                && found.is_none()
-                && let Some(address) = conv.and_then(Convertor::on_device)
-            {
-                shell.core.sends_from_device(endpoint(target), address, shell);
-            }
+        }
+        if T::HAS_DEVICES
+            && found.is_none()
+            && let Some(address) = conv.and_then(Convertor::on_device)
+        {
+            shell.core.sends_from_device(endpoint(target), address, shell);
         }
         let whole = header.len().checked_add(payload_size);
         let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {

@@ -8,7 +8,8 @@ use std::ptr;
 /// Builds the stand-in, once for each run of the tests; says where.
 pub(crate) fn stand_in() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{}.so.1", std::process::id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (path, made) = (folder.join("libcuda.so.1"), folder.join(format!("libcuda-{}", std::process::id())));
     let mut sources: Vec<PathBuf> = std::fs::read_dir(root.join("c-tests/cuda"))
         .expect("the stand-in")
         .map(|entry| entry.expect("a file").path())
@@ -18,11 +19,13 @@ pub(crate) fn stand_in() -> PathBuf {
     let status = Command::new("gcc")
         .args(["-std=gnu11", "-g", "-O2", "-pthread", "-fPIC", "-shared", "-fvisibility=hidden"])
         .args(["-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o"])
-        .arg(&path)
+        .arg(&made)
         .args(sources)
         .status()
         .expect("gcc");
     assert!(status.success(), "the stand-in compiles");
+    // Another run may be using the former.
+    std::fs::rename(made, &path).expect("the folder of the tests");
     path
 }
 
@@ -42,7 +45,6 @@ macro_rules! call {
 macro_rules! functions {
     ($($name:ident: fn($($type:ty),*);)*) => {
         /// The driver, as a program uses it.
-        #[expect(non_snake_case, reason = "the driver's names")]
         pub(crate) struct Cuda { $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> c_int,)* }
 
         impl Cuda {

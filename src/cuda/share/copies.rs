@@ -418,3 +418,7 @@ impl Drop for Copies {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;

@@ -67,8 +67,12 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         // It goes with its context, and what is there then is not ours.
+        let has_gone = match self.driver.buffer_id(self.address) {
+            Ok(id) => id != self.id,
+            Err(error) => matches!(error, Error::Gone(_)),
+        };
         if let Some(allocation) = self.allocation.take()
-            && !self.is_there()
+            && has_gone
         {
             allocation.into_address();
         }

@@ -88,7 +88,12 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // Where the context has gone, this has gone with it, and something else may be there.
-        if !self.is_there() {
+        let is_there = match self.driver.buffer_id(self.start) {
+            Ok(id) => self.id == 0 || id == self.id,
+            Err(Error::Gone(_)) => false,
+            Err(_) => true,
+        };
+        if !is_there {
             return;
         }
         match &self.how {

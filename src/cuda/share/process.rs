@@ -17,6 +17,9 @@ impl Process {
     /// A file descriptor of its, as one of ours (`pidfd_getfd(2)`); `None` where the kernel refuses, or where the
     /// process has gone.
     pub(super) fn file(self, number: i32) -> Option<OwnedFd> {
+        if number < 0 {
+            return None;
+        }
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let held = process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // What is held now, under this number, is the process that is meant: or another, which began later.

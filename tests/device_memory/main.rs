@@ -162,6 +162,12 @@ fn owner(library: &Path, mut socket: BufReader<UnixStream>) {
                 program.choose(number(1) as i32);
                 String::new()
             }
+            "is" => {
+                let of = memory[number(1)].as_ref().expect("memory");
+                let is = exports.export(of.address, of.len).is_ok_and(|exported| exported.is_some())
+                    && program.read(of, of.len) == pattern(number(2) as u64, of.len);
+                is.to_string()
+            }
             "files" => format!("{}", fs::read_dir("/proc/self/fd").expect("files").count()),
             "abort" => std::process::abort(),
             "reset" => {
@@ -517,8 +523,13 @@ fn unready(library: &Path, there: &mut There) {
         "the same each time"
     );
     assert_eq!(there.ask("reset 0"), "");
+    // One of these is where that was.
+    let others = [1, 2, 3, 4].map(|seed| (there.allocate(Kind::Plain, 0, 4096, seed), seed));
     let again = remote(&there.ask("probe")).expect("a probe");
     assert_ne!(again.exported, exported.exported, "another after its context has gone");
+    for (memory, seed) in others {
+        assert_eq!(there.ask(&format!("is {memory} {}", seed + 1)), "true", "not freed by mistake");
+    }
     drop(opened);
     here.imports.open(&again.exported, Place::Host).expect("opened");
 }
@@ -624,14 +635,15 @@ fn reset(library: &Path, there: &mut There) {
     let remote = there.export(memory, 0, len).expect("shared");
     here.get(1, &remote, host.as_mut_ptr().expose_provenance(), len).expect("opened");
     here.wait();
+    let first = here.imports.open(&remote.exported, Place::Host).expect("open").at(remote.address, 1);
     here.program.reset(0);
-    let others = here.program.allocate(Kind::Plain, 0, len);
+    let mut later = Imports::new(Arc::clone(&here.contexts), Bounds::default());
+    let again = later.open(&remote.exported, Place::Host).expect("opened").at(remote.address, 1);
+    assert_eq!(first, again, "at the same address");
     drop((here.copies, here.imports));
-    assert!(
-        matches!(here.contexts.driver().place(others.address), Ok(Place::Device(_))),
-        "not closed by mistake"
-    );
-    here.program.free(others);
+    assert!(later.open(&remote.exported, Place::Host).is_ok());
+    assert_eq!(later.counts(), Counts { hits: 1, misses: 1, ..Counts::default() }, "not closed by mistake");
+    later.flush();
 }
 
 /// All is still open when the process ends, and given back when the driver has gone.

@@ -35,8 +35,8 @@ const TRANSPORT: [&str; 10] =
 /// `capi` or `provider`. `engine::Channel` is all that `link` uses of the engine.
 fn allowed(module: &str) -> &'static [&'static str] {
     match module {
-        "config" | "verbs" | "cuda" => &["error"],
-        "shm" => &["link::Lent", "error"],
+        "config" | "verbs" => &["error"],
+        "shm" | "cuda" => &["link::Lent", "error"],
         "wire" | "sync" => &["config", "error"],
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],

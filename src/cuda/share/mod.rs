@@ -12,6 +12,7 @@ mod copies;
 mod export;
 mod exported;
 mod import;
+mod lent;
 mod process;
 
 pub use bounce::Bounce;

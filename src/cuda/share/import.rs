@@ -330,8 +330,8 @@ impl Imports {
         // A peer's numbers are not believed: what is copied has to be in what was opened.
         let _entered = driver.enter(self.contexts.of(device)?)?;
         let (base, len) = driver.range(start)?;
-        let is_whole = start.checked_sub(base).is_some_and(|offset| (len - offset) as u64 >= exported.len);
-        if is_whole { Ok(mapping) } else { Err(refused) }
+        let left = start.checked_sub(base).and_then(|offset| len.checked_sub(offset));
+        if left.is_some_and(|left| left as u64 >= exported.len) { Ok(mapping) } else { Err(refused) }
     }
 
     /// The pool of an allocation, which is opened once for all of them.

@@ -450,6 +450,7 @@ impl Transport for Smcuda {
         })
     }
 
+    #[inline]
     fn is_on_device(&self, address: *const u8) -> bool {
         device::device_of(address).is_some()
     }

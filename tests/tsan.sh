@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Threads that race for the cell of src/sync, under ThreadSanitizer. Needs a nightly compiler; its standard
+# Threads that race for the cell of src/sync, and two at the ends of a ring of src/shm, under ThreadSanitizer. Needs a nightly compiler; its standard
 # library need not be instrumented (tests/tsan/race.rs says why).
 #
 #     tests/tsan.sh [ROUNDS]      a cell each; 2000
@@ -22,12 +22,19 @@ if ! CARGO_TARGET_DIR=target/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-a
     echo "0 passed, 1 failed"
     exit 1
 fi
-if "target/tsan/$triple/release/race" "${1-2000}" >"$log" 2>&1; then
-    echo "ok race: $(tail -n 1 "$log")"
-    echo "1 passed, 0 failed"
-else
-    echo "not ok race"
-    head -n 40 "$log" | sed 's/^/    | /'
-    echo "0 passed, 1 failed"
-    exit 1
-fi
+passed=0 failed=0
+# run PROGRAM [ARGUMENT]
+run() {
+    if "target/tsan/$triple/release/$1" "${@:2}" >"$log" 2>&1; then
+        echo "ok $1: $(tail -n 1 "$log")"
+        passed=$((passed + 1))
+    else
+        echo "not ok $1"
+        head -n 40 "$log" | sed 's/^/    | /'
+        failed=$((failed + 1))
+    fi
+}
+run race "${1-2000}"
+run ring
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -23,6 +23,12 @@ use std::ffi::CStr;
 
 use crate::error::{Error, Result};
 
+/// Bytes that travel with the token of registered device memory.
+pub const PIECE: usize = 152;
+
+/// What a transport says of registered device memory, for its peers; zeros of memory of the host's.
+pub type Piece = [u8; PIECE];
+
 /// How far a fragment has got when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
@@ -46,6 +52,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
     const HAS_DUMP: bool;
     /// Whether [`send_now`](Self::send_now) is worth asking.
     const HAS_SEND_NOW: bool = false;
+    /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and
+    /// [`get_device`](Self::get_device).
+    const HAS_DEVICES: bool = false;
 
     /// The parameters that users set. Their values are the component's, not a module's.
     fn parameters() -> &'static Parameters;
@@ -120,6 +129,37 @@ pub trait Transport: Sized + Send + Sync + 'static {
     }
     /// Closes it again.
     fn deregister(&self, _registration: Registration) {}
+    /// Whether memory is a device's, and the processor cannot touch it. For hosts that do not know.
+    fn is_on_device(&self, _address: *const u8) -> bool {
+        false
+    }
+    /// Data that lies on a device is going to be sent to a peer.
+    fn sends_from_device(&self, _endpoint: EndpointId, _address: *const u8, _up: &impl Upcalls) {}
+    /// Opens memory of a device to peers, or to one of them, for reading.
+    fn register_device(
+        &self,
+        _endpoint: EndpointId,
+        _memory: Lent,
+        _up: &impl Upcalls,
+    ) -> Option<(Registration, Piece)> {
+        None
+    }
+    /// Closes it again.
+    fn deregister_device(&self, _piece: &Piece) {}
+    /// Reads a peer's memory, where that or ours is a device's.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn get_device(
+        &self,
+        _endpoint: EndpointId,
+        _local: Lent,
+        _remote: (Registration, u64, Piece),
+        _cookie: Cookie,
+        _up: &impl Upcalls,
+    ) -> Result<()> {
+        Err(Error::Unsupported)
+    }
     /// Receives, delivers, and does what is due. Returns how much happened.
     fn progress(&self, up: &impl Upcalls) -> usize;
 
@@ -140,6 +180,8 @@ pub struct Limits {
     pub rndv_eager: usize,
     /// Longest fragment.
     pub max_send: usize,
+    /// The same of data on a device, for hosts that tell; 0: as `max_send`.
+    pub max_send_device: usize,
     /// Data up to this length is copied, so that the sender need not wait for the receiver.
     pub copy: usize,
     /// Transports of lower value are not used beside this one.
@@ -207,6 +249,8 @@ pub trait Upcalls {
     fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent);
     /// An operation has ended; the memory that it used is the host's again.
     fn done(&self, cookie: Cookie, outcome: Result<()>);
+    /// Device memory for a peer can be registered from now on, and got from there.
+    fn devices_reached(&self, _endpoint: EndpointId) {}
     /// A peer counts as lost from now on: `tell` tells the user, unless that has been done, or the host
     /// has given the peer up itself. [`lost`](Self::lost) follows.
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce());

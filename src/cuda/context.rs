@@ -60,6 +60,29 @@ impl Driver {
         Ok(device)
     }
 
+    /// Which of the contexts that are called the same, one after the other, this is; 0 where the driver does not say.
+    pub(super) fn life(&self, context: Context) -> u64 {
+        self.ask_life(context).unwrap_or(0)
+    }
+
+    /// Whether a context is still that of this life, as far as the driver says.
+    pub(super) fn is_in(&self, context: Context, life: u64) -> bool {
+        match self.ask_life(context) {
+            Ok(now) => life == 0 || now == life,
+            Err(Error::Gone(_) | Error::NotInitialized | Error::Deinitialized) => false,
+            Err(_) => true,
+        }
+    }
+
+    fn ask_life(&self, context: Context) -> Result<u64> {
+        let mut id = 0;
+        if let Some(ask) = self.context_id {
+            // SAFETY: a context that the driver has named; the callee writes one number.
+            checked(unsafe { ask(context.0.as_ptr(), &raw mut id) })?;
+        }
+        Ok(id)
+    }
+
     /// Makes a context current.
     pub fn enter(&'static self, context: Context) -> Result<Entered> {
         let pushed = self.current()? != Some(context);

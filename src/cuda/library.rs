@@ -76,12 +76,16 @@ pub(super) fn checked(code: Code) -> Result<()> {
     if code == sys::SUCCESS { Ok(()) } else { Err(Error::of(code)) }
 }
 
-/// Declares the driver's functions, all of which have to be there. Where a function was changed long ago, the
-/// name that `cuda.h` gives it ends in `_v2`: the plain name is the old one, with other types.
+/// Declares the driver's functions: first those which have to be there, then those without which only some memory
+/// cannot be shared. Where a function was changed long ago, the name that `cuda.h` gives it ends in `_v2`: the plain
+/// name is the old one, with other types.
 macro_rules! functions {
-    ($($field:ident: $type:ty = $symbol:literal,)*) => {
+    ($($field:ident: $type:ty = $symbol:literal,)* ; $($option:ident: $option_type:ty = $option_symbol:literal,)*) => {
         /// The driver's entry points.
-        pub struct Driver { $(pub(super) $field: $type,)* }
+        pub struct Driver {
+            $(pub(super) $field: $type,)*
+            $(pub(super) $option: Option<$option_type>,)*
+        }
 
         impl Driver {
             /// Takes all from where `symbol` finds them, or names the first that is missing.
@@ -98,6 +102,11 @@ macro_rules! functions {
                         // in every driver since the name is there (CUDA driver API, function of that name); both are pointers.
                         unsafe { std::mem::transmute_copy::<NonNull<c_void>, $type>(&address) }
                     },)*
+                    $($option: symbol($option_symbol).map(|address| {
+                        // SAFETY: the driver's function of this name, by the promise of the caller, and it has this signature
+                        // in every driver since the name is there (CUDA driver API, function of that name); both are pointers.
+                        unsafe { std::mem::transmute_copy::<NonNull<c_void>, $option_type>(&address) }
+                    }),)*
                 })
             }
         }
@@ -130,6 +139,30 @@ functions! {
     event_destroy: unsafe extern "C" fn(sys::Event) -> Code = c"cuEventDestroy_v2",
     event_record: unsafe extern "C" fn(sys::Event, sys::Stream) -> Code = c"cuEventRecord",
     event_query: unsafe extern "C" fn(sys::Event) -> Code = c"cuEventQuery",
+    ;
+    // What may be missing.
+    context_id: unsafe extern "C" fn(sys::Context, *mut u64) -> Code = c"cuCtxGetId",
+    device_uuid: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid_v2",
+    device_uuid_of_whole: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid",
+    primary_state: unsafe extern "C" fn(c_int, *mut c_uint, *mut c_int) -> Code = c"cuDevicePrimaryCtxGetState",
+    ipc_handle: unsafe extern "C" fn(*mut sys::IpcHandle, Address) -> Code = c"cuIpcGetMemHandle",
+    ipc_open: unsafe extern "C" fn(*mut Address, sys::IpcHandle, c_uint) -> Code = c"cuIpcOpenMemHandle_v2",
+    ipc_close: unsafe extern "C" fn(Address) -> Code = c"cuIpcCloseMemHandle",
+    range_reserve: unsafe extern "C" fn(*mut Address, usize, usize, Address, u64) -> Code = c"cuMemAddressReserve",
+    range_free: unsafe extern "C" fn(Address, usize) -> Code = c"cuMemAddressFree",
+    physical_map: unsafe extern "C" fn(Address, usize, usize, sys::Physical, u64) -> Code = c"cuMemMap",
+    physical_unmap: unsafe extern "C" fn(Address, usize) -> Code = c"cuMemUnmap",
+    physical_access: unsafe extern "C" fn(Address, usize, *const sys::Access, usize) -> Code = c"cuMemSetAccess",
+    physical_retain: unsafe extern "C" fn(*mut sys::Physical, *mut c_void) -> Code = c"cuMemRetainAllocationHandle",
+    physical_release: unsafe extern "C" fn(sys::Physical) -> Code = c"cuMemRelease",
+    physical_export: unsafe extern "C" fn(*mut c_void, sys::Physical, c_int, u64) -> Code = c"cuMemExportToShareableHandle",
+    physical_import: unsafe extern "C" fn(*mut sys::Physical, *mut c_void, c_int) -> Code = c"cuMemImportFromShareableHandle",
+    pool_export: unsafe extern "C" fn(*mut c_void, sys::Pool, c_int, u64) -> Code = c"cuMemPoolExportToShareableHandle",
+    pool_import: unsafe extern "C" fn(*mut sys::Pool, *mut c_void, c_int, u64) -> Code = c"cuMemPoolImportFromShareableHandle",
+    pool_access: unsafe extern "C" fn(sys::Pool, *const sys::Access, usize) -> Code = c"cuMemPoolSetAccess",
+    pool_destroy: unsafe extern "C" fn(sys::Pool) -> Code = c"cuMemPoolDestroy",
+    pool_pointer_export: unsafe extern "C" fn(*mut sys::PoolPointer, Address) -> Code = c"cuMemPoolExportPointer",
+    pool_pointer_import: unsafe extern "C" fn(*mut Address, sys::Pool, *mut sys::PoolPointer) -> Code = c"cuMemPoolImportPointer",
 }
 
 /// The driver, once it was found. It is then kept loaded.
@@ -192,6 +225,14 @@ impl Driver {
             Err(Error::NotInitialized) => None,
             Err(_) => Some(false),
         }
+    }
+
+    /// How many devices the program sees.
+    pub fn devices(&self) -> Result<i32> {
+        let mut count = 0;
+        // SAFETY: the callee writes one number.
+        checked(unsafe { (self.device_count)(&raw mut count) })?;
+        Ok(count)
     }
 
     /// Domain, bus, device and function of a device on the PCI bus.

@@ -19,6 +19,9 @@ pub struct Transfer {
     len: usize,
 }
 
+// SAFETY: addresses; that their memory may be used holds on every thread, by the invariant.
+unsafe impl Send for Transfer {}
+
 impl Transfer {
     /// # Safety
     /// As the invariant of the type says.
@@ -70,6 +73,12 @@ impl Transfer {
             step(Self { to: self.to.wrapping_add(offset), from: room.as_ptr(), len })?;
         }
         Ok(())
+    }
+
+    /// The copy of some of the bytes.
+    pub(super) fn part(&self, offset: usize, len: usize) -> Self {
+        assert!(offset <= self.len && len <= self.len - offset, "a part of the copy");
+        Self { to: self.to.wrapping_add(offset), from: self.from.wrapping_add(offset), len }
     }
 
     /// The ranges' pieces of at most so many bytes, in an order in which none is overwritten before it was read, if

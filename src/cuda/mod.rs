@@ -2,7 +2,7 @@
 //!
 //! `library` holds the driver's entry points, `context` makes contexts current, `pointer` says what an address
 //! is, `host_memory` what surely is the host's, `memory` has copies, allocations and pinned ranges, `stream`
-//! streams and events. Every object holds the driver and its context, and gives itself back when it is
+//! streams and events, `share` memory that other processes open. Every object holds the driver and its context, and gives itself back when it is
 //! dropped; where its context has gone before, or the driver at the process's end, nothing is left to be given
 //! back, and the driver's refusal is not an error.
 //!
@@ -15,6 +15,7 @@ mod host_memory;
 mod library;
 mod memory;
 mod pointer;
+pub mod share;
 mod stream;
 mod sys;
 

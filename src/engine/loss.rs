@@ -11,6 +11,7 @@ use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::operation::Job;
+use super::packet::Notice;
 use super::pending_ack::PendingAck;
 use super::probe::Carries;
 use super::send_window::{Segment, State};
@@ -132,8 +133,7 @@ impl<M: Memory> Engine<M> {
         }
         if endpoint.send.in_flight == 0 {
             if endpoint.is_waiting() && endpoint.deadline(ack_delay, most).is_some_and(|at| at <= now) {
-                endpoint.last_heard = running;
-                self.push_keepalive(index);
+                self.ask_for_the_rest(index);
             }
             return;
         }
@@ -199,6 +199,21 @@ impl<M: Memory> Engine<M> {
         self.counters.num_probes.add(u64::from(carries == Carries::Oldest));
         self.counters.num_timeout_retrans.add(1);
         Some((seq, true))
+    }
+
+    /// Nothing of ours is under way, and the peer owes us something. Who owes the answer to a GET has to acknowledge
+    /// that it is there. Who owes the rest of a message asks us, unless it knows the connection no more: it is told
+    /// who we are, and its silence proves nothing.
+    fn ask_for_the_rest(&mut self, index: u32) {
+        let (now, running) = (self.clock.now(), self.clock.running());
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if endpoint.gets > 0 {
+            endpoint.last_heard = running;
+            self.push_keepalive(index);
+        } else {
+            endpoint.send.probe.note_sent(now);
+            self.notify(index, Notice::Introduction);
+        }
     }
 
     /// A segment with nothing in it, to be acknowledged.

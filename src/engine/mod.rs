@@ -73,6 +73,7 @@ mod core;
 // Its methods, by subject.
 mod acks;
 mod closing;
+mod departure;
 mod extents;
 mod fastpath;
 mod loss;

@@ -423,8 +423,11 @@ impl<M: Memory> Engine<M> {
         let endpoint = self.endpoints.at_mut(index).ok_or(Unplaced::Bad)?;
         let before = endpoint.receive.assembler.len();
         let placed = endpoint.receive.assembler.place(chunk, &mut self.pool);
-        self.expected =
-            (self.expected + endpoint.receive.assembler.len() as u64).saturating_sub(before as u64);
+        let after = endpoint.receive.assembler.len();
+        self.expected = (self.expected + after as u64).saturating_sub(before as u64);
+        if before == 0 && after > 0 {
+            self.arm(index);
+        }
         if let Placed::Whole { tag, buffer } = placed? {
             let endpoint = self.id(index);
             self.events.push_back(Event::Deliver { endpoint, tag, buffer });

@@ -4,20 +4,18 @@
 //! bounded, as it was or cut anew, then what is new, each endpoint in its turn, and at last
 //! acknowledgements that found nothing to ride on. The priority queue overtakes the data queue, but never shuts it out.
 
-use super::copies::COPIED;
 use super::core::Engine;
-use super::endpoint::{Endpoint, Phase};
-use super::interface::{Channel, Cookie, EndpointId, Fragment, Identity, Memory, Piece, Transmit};
-use super::limits::Limits;
+use super::endpoint::Phase;
+use super::interface::{Channel, Cookie, EndpointId, Fragment, Memory, Piece, Transmit};
 use super::operation::{Job, Operation};
-use super::packet::{Launch, Outgoing, Piggyback};
+use super::packet::{Launch, Outgoing};
 use super::send_half::Blocked;
 use super::send_window::{Segment, State};
 use super::slab::Key;
 use super::time::Instant;
 use super::timers::Timer;
 use crate::error::{Error, Result};
-use crate::wire::usnic::{Body, Flags, HEADER_LEN, Header, Kind, Repr, header_len};
+use crate::wire::usnic::{Body, Flags, HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
 
 /// Segments of one endpoint that follow each other, so that they can leave in one call.
@@ -396,161 +394,6 @@ impl<M: Memory> Engine<M> {
             self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
             return Some(seq);
         }
-    }
-
-    /// The datagram of a segment that leaves now.
-    #[inline(always)]
-    fn transmit(&mut self, index: u32, seq: u64, again: bool) -> Option<Transmit<M>> {
-        let now = self.clock.now();
-        let credit = self.grant(index);
-        let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let segment = endpoint.send.window.get_mut(seq)?;
-        if again && segment.channel == Channel::Priority {
-            segment.channel = Channel::Data;
-            self.expected += 1;
-        }
-        let copy = segment.copy();
-        let operation = self.operations.at(segment.operation);
-        let (body, tag, length, pieces, last) = match operation {
-            Some(operation) if segment.kind == Kind::Withdraw && !matches!(operation.job, Job::Nothing) => {
-                (Body::Withdraw, 0, 0, [None, None], false)
-            }
-            Some(operation) if !matches!(operation.job, Job::Nothing) => (
-                operation.body(segment.kind, segment.offset),
-                operation.tag(),
-                segment.len as u16,
-                operation.pieces(segment.offset, u64::from(segment.len)),
-                operation.is_awaited()
-                    && segment.channel == Channel::Data
-                    && operation.whole
-                    && segment.offset + u64::from(segment.len) == operation.total,
-            ),
-            None if copy.is_some() => {
-                let tag =
-                    copy.and_then(|place| endpoint.send.copies.get(place)).map_or(0, |copied| copied.tag);
-                (Body::Fragment, tag, segment.len as u16, [None, None], false)
-            }
-            _ => {
-                (segment.kind, segment.len) = (Kind::Void, 0);
-                self.counters.num_void_sends.add(1);
-                (Body::Void, 0, 0, [None, None], false)
-            }
-        };
-        match (again, segment.kind) {
-            (false, Kind::Fragment) => self.counters.num_frag_sends.add(1),
-            (false, Kind::Chunk) => self.counters.num_chunk_sends.add(1),
-            _ => {}
-        }
-        segment.resends = segment.resends.saturating_add(u8::from(again));
-        segment.state = State::InFlight;
-        segment.sent = now;
-        let channel = segment.channel;
-        segment.transmission = endpoint.send.order[channel as usize].push(seq);
-        let charge = segment.charge;
-        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.delayed_acks);
-        if let Some(at) = endpoint.arm_departed(now, &self.limits) {
-            self.timers.set(at, key);
-        }
-        let asks = last || endpoint.send.is_full();
-        let flags = Flags::default().with(Flags::ASKS, asks).with(Flags::RETRANSMISSION, again);
-        let packet = Outgoing { flags, tag, length, seq, body, introduces: false };
-        let mut header = endpoint.seal(&self.identity, &self.limits, now, &packet, &piggyback);
-        if let Some(copied) = copy.and_then(|place| endpoint.send.copies.get(place)) {
-            header.append(&copied.bytes[..usize::from(length).min(COPIED)]);
-        }
-        self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
-    }
-
-    /// A packet without a segment of ours.
-    #[inline(never)]
-    pub(super) fn seal(
-        &mut self,
-        index: u32,
-        channel: Channel,
-        pieces: [Option<Piece<M>>; 2],
-        packet: &Outgoing,
-        piggyback: &Piggyback,
-    ) -> Option<Transmit<M>> {
-        let (key, endpoint) = self.endpoints.entry_mut(index)?;
-        let header = endpoint.seal(&self.identity, &self.limits, self.clock.now(), packet, piggyback);
-        self.counters.num_total_sends.add(1);
-        Some(Transmit { endpoint: EndpointId(key), channel, header, pieces, following: 0 })
-    }
-}
-
-impl Endpoint {
-    /// Notes that a segment leaves now, and what rides on it.
-    #[inline(always)]
-    pub(super) fn depart(
-        &mut self,
-        index: u32,
-        charge: u32,
-        credit: u64,
-        now: Instant,
-        delayed_acks: &mut VecDeque<(Instant, u32)>,
-    ) -> Piggyback {
-        self.send.note_sent(charge, now);
-        self.board(index, credit, now, delayed_acks)
-    }
-
-    /// What rides on a segment that leaves now.
-    #[inline(always)]
-    pub(super) fn board(
-        &mut self,
-        index: u32,
-        credit: u64,
-        now: Instant,
-        delayed_acks: &mut VecDeque<(Instant, u32)>,
-    ) -> Piggyback {
-        self.used = true;
-        // What was to wait for this packet waits no more, and is mostly the last that does.
-        if let Some(due) = self.receive.ack.due
-            && delayed_acks.back() == Some(&(due, index))
-        {
-            delayed_acks.pop_back();
-        }
-        self.piggyback(credit, now)
-    }
-
-    /// The time at which a timer must be set after a segment has left, when none is that comes in
-    /// time. All that the peer had to be looked at for before, it will be; what is new is the wait
-    /// for an answer.
-    #[inline(always)]
-    pub(super) fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
-        let soon = now.plus(limits.least_probe_timeout);
-        if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
-    }
-
-    /// Completes a header, and tags it unless the packet is going to be protected as a whole.
-    #[inline(always)]
-    fn seal(
-        &self,
-        identity: &Identity,
-        limits: &Limits,
-        now: Instant,
-        packet: &Outgoing,
-        piggyback: &Piggyback,
-    ) -> Header {
-        let mut header = Repr {
-            flags: piggyback.flags.with(packet.flags, true).with(Flags::PROTECTED, limits.protect),
-            tag: packet.tag,
-            length: packet.length,
-            connection: self.connection,
-            receiver_slot: self.peer_slot,
-            sender: (packet.introduces || !self.is_introduced).then(|| self.own_name(identity)),
-            stamp: now.stamp(),
-            echo: piggyback.echo,
-            credit: piggyback.credit,
-            seq: packet.seq,
-            ack: piggyback.ack,
-            body: packet.body,
-        }
-        .emit();
-        if !limits.protect {
-            header.seal(&self.sent_tags);
-        }
-        header
     }
 }
 

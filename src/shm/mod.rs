@@ -22,5 +22,5 @@ pub use cross::{CrossMemory, Probe, allow_peers, forbids};
 #[cfg(test)]
 pub(crate) use ring::forge;
 pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};
-pub use segment::{Identity, NONCE, SLOTS, Segment, Shared};
+pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
 pub use watch::Watch;

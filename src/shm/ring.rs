@@ -214,6 +214,16 @@ impl Sender {
         Ok(true)
     }
 
+    /// The same with bytes of our own.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    pub fn push_bytes(&mut self, tag: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
+        // SAFETY: readable until the call returns, which only reads them.
+        let piece = unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+        self.push(tag, [piece, Lent::EMPTY])
+    }
+
     /// Whether the reader looks at the ring without being rung for. Once it does, it always will.
     #[inline]
     pub fn is_polled(&mut self) -> bool {

@@ -10,6 +10,7 @@
 //! page 1    the bell: a summary, and a bit for each place of the inbox
 //! page 2 …  the inbox: for each peer that sends to the owner, its name and which of its rings it writes
 //!           rings: one for each peer that the owner sends to
+//!           slots: room by way of which device memory goes that peers cannot open
 //! ```
 //!
 //! Pages that nobody has touched take no memory.
@@ -25,6 +26,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 
 use super::ring::{Corrupt, Receiver, STRIDE, Sender};
 use crate::error::{Error, Result};
+use crate::link::Lent;
 
 /// Peers that a process can send to, and that can send to it.
 pub const SLOTS: usize = 1024;
@@ -38,10 +40,11 @@ const INBOX: usize = 2 * PAGE;
 /// Bytes of a place of the inbox: the ring and the name, two words.
 const PLACE: usize = 16;
 const RINGS: usize = INBOX + SLOTS * PLACE;
-const LENGTH: usize = RINGS + SLOTS * STRIDE;
+const STAGING: usize = RINGS + SLOTS * STRIDE;
+const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu01");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu02");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;
@@ -88,6 +91,29 @@ pub struct Segment {
     /// Whose rings are taken.
     next_ring: usize,
     _file: OwnedFd,
+}
+
+/// The slots of a segment, which stay mapped as long as this lives.
+#[derive(Clone)]
+pub struct Staging {
+    shared: Shared,
+}
+
+impl Staging {
+    /// How many there are.
+    pub const SLOTS: usize = 32;
+    /// Bytes of one.
+    pub const SLOT: usize = 512 << 10;
+
+    /// So many bytes of a slot; `None` where it has not as many.
+    pub fn slot(&self, slot: usize, len: usize) -> Option<Lent> {
+        (slot < Self::SLOTS && len <= Self::SLOT).then(|| {
+            let at = self.shared.map.as_mut_ptr().wrapping_add(STAGING + slot * Self::SLOT);
+            // SAFETY: inside the mapping, as just checked, which lives as long as this, and whoever uses the slot keeps
+            // this. Nobody has a reference to what lies there.
+            unsafe { Lent::new(at, len) }
+        })
+    }
 }
 
 fn system(error: rustix::io::Errno) -> Error {
@@ -192,6 +218,11 @@ impl Shared {
         })
     }
 
+    /// Its slots.
+    pub fn staging(&self) -> Staging {
+        Staging { shared: self.clone() }
+    }
+
     /// What keeps the memory mapped.
     fn keep(&self) -> Arc<dyn Send + Sync> {
         Arc::clone(&self.map) as _
@@ -233,6 +264,11 @@ impl Segment {
     /// How peers find it.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Its slots.
+    pub fn staging(&self) -> Staging {
+        self.shared.staging()
     }
 
     /// A ring that nobody has used yet, and its number; `None` when there is none left.

@@ -2,6 +2,7 @@
 
 use super::endings::{SECOND, block, lossy, run, send, story};
 use super::*;
+use crate::engine::Fragment;
 use crate::error::Error;
 use crate::wire::usnic::{Kind, Packet};
 
@@ -66,6 +67,18 @@ fn who_was_given_up_learns_it() {
         let mut seen = story(&mut network);
         seen.sort();
         assert_eq!(seen, ["0 lost", "1 done 1 Err(Unreachable)", "1 lost"]);
+    }
+}
+
+#[test]
+fn who_holds_half_a_message_of_somebody_who_has_forgotten_it_learns_it() {
+    for protect in [false, true] {
+        let mut network = acquainted(lossy(0), protect);
+        send(&mut network, 0, 1, 500_000, 1).expect("sent");
+        run(&mut network, 200_000);
+        forget(&mut network, 0);
+        run(&mut network, 5 * SECOND);
+        assert_eq!(story(&mut network), ["0 done 1 Err(Unreachable)", "1 lost"], "{protect}");
     }
 }
 

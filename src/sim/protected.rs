@@ -3,6 +3,7 @@
 use super::tests::{hostile, play, rest};
 use super::traffic::Load;
 use super::*;
+use crate::engine::{Fragment, Received};
 use crate::wire::protection::{Secret, Sender, TAG_LEN, phase};
 use crate::wire::usnic::{Body, Flags, Key, Packet, Repr};
 

@@ -4,7 +4,7 @@ use super::protected::{Pair, after_a_talk};
 use super::tests::{hostile, play, rest};
 use super::traffic::Load;
 use super::*;
-use crate::engine::{Access, Counters, Registration};
+use crate::engine::{Access, Counters, Memory, Registration};
 use crate::wire::protection::{PHASE_BITS, phase};
 use crate::wire::run::tests::COMPARED;
 use crate::wire::usnic::{Kind, Packet};

@@ -2,7 +2,7 @@
 
 use super::traffic::{Game, Load};
 use super::*;
-use crate::engine::Counters;
+use crate::engine::{Counters, Fragment};
 
 pub(super) fn play(setup: Setup, load: Load) -> (Network, Game) {
     let mut network = Network::new(setup);

@@ -65,6 +65,7 @@ impl Transport for Loop {
             eager,
             rndv_eager: eager,
             max_send: 1 << 16,
+            max_send_device: 0,
             copy: usize::MAX,
             exclusivity: 1 << 16,
             latency: 0,

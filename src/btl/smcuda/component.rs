@@ -4,13 +4,17 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::counters::{COUNTERS, Counters};
+use super::device::{self, Devices, Out};
+use super::device_get::Remote;
+use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Record};
 use super::state::{Loss, State, Step};
+use super::wire::TAG;
 use crate::btl::{
-    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Sending, Transport, Upcalls,
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
+    Registration, Sending, Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -36,6 +40,8 @@ impl std::fmt::Debug for Smcuda {
 
 /// The module of the smcuda component: one reaches all peers of the node.
 pub struct Smcuda {
+    /// Device memory; before the state, whose segment it copies by way of.
+    devices: Devices,
     state: EngineCell<State>,
     pub(super) counters: Counters,
     limits: Limits,
@@ -49,7 +55,7 @@ pub struct Smcuda {
 }
 
 /// What users call a process: its rank, and the number of its job in the job's family.
-fn title(name: u64) -> String {
+pub(super) fn title(name: u64) -> String {
     format!("rank {} of job {}", name >> 32, name & 0xFFFF)
 }
 
@@ -81,6 +87,7 @@ impl Smcuda {
             lets_in: has_transfers && shm::forbids().is_none(),
         };
         Ok(Self {
+            devices: Devices::new(name, parameters::devices(), segment.staging()),
             state: EngineCell::new(State::new(segment, name)),
             counters: Counters::default(),
             limits,
@@ -154,13 +161,19 @@ impl Smcuda {
     /// Does one thing that is due outside.
     fn run(&self, step: Step, up: &impl Upcalls) -> Option<EndpointId> {
         match step {
+            Step::Deliver(from, arrival) if arrival.tag == TAG => {
+                self.heard(from, arrival.bytes, up);
+                return Some(from);
+            }
             Step::Deliver(from, arrival) => {
                 up.deliver_shared(from, arrival.tag, arrival.bytes);
                 return Some(from);
             }
             Step::Done(cookie, outcome) => up.done(cookie, outcome),
             Step::Lost(id, name, why, cookies) => {
+                self.devices.with(|devices| devices.lose(id, &self.counters));
                 up.doomed(id, name, || tell(name, why, &up.host()));
+                self.carry_out(up);
                 cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
                 up.lost(id, name);
             }
@@ -208,12 +221,7 @@ impl Smcuda {
         wanted: Access,
     ) -> Result<()> {
         let (registration, offset) = remote;
-        let end = offset.checked_add(local.len() as u64);
-        if !registration.access.allows(wanted) || end.is_none_or(|end| end > registration.length) {
-            return Err(Error::BadParameter);
-        }
-        let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
-        let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
+        let address = address_of(&registration, offset, local.len(), wanted)?;
         let memory = self.state.with(|state| state.cross(to))?;
         let outcome =
             if wanted == Access::READ { memory.read(address, local) } else { memory.write(address, local) };
@@ -237,6 +245,81 @@ impl Smcuda {
     }
 }
 
+/// Where so many bytes from an offset on are, of what a peer has registered.
+///
+/// # Errors
+/// When they are not in it, or it is not registered for this.
+fn address_of(registration: &Registration, offset: u64, len: usize, wanted: Access) -> Result<u64> {
+    let end = offset.checked_add(len as u64);
+    if !registration.access.allows(wanted) || end.is_none_or(|end| end > registration.length) {
+        return Err(Error::BadParameter);
+    }
+    let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
+    base.checked_add(offset).ok_or(Error::BadParameter)
+}
+
+/// Device memory.
+impl Smcuda {
+    /// A peer says something about it.
+    #[cold]
+    fn heard(&self, from: EndpointId, message: Lent, up: &impl Upcalls) {
+        let mut bytes = Vec::new();
+        message.append_to(&mut bytes);
+        self.devices.with(|devices| {
+            if devices.meet(from, || self.state.with(|state| state.facts(from))).is_some() {
+                devices.hear(from, &bytes, &self.counters);
+            }
+        });
+        // Before what comes behind it: the host may need to know.
+        self.carry_out(up);
+    }
+
+    /// Does what there is to do.
+    #[cold]
+    fn turn(&self, up: &impl Upcalls) -> usize {
+        self.devices.with(|devices| devices.turn(&self.counters));
+        self.carry_out(up)
+    }
+
+    /// Does what is to be done outside, as far as there is room for it. What is for one peer stays in order, also
+    /// where the host makes progress in what it is told here.
+    fn carry_out(&self, up: &impl Upcalls) -> usize {
+        let mut count = 0;
+        let mut full: Vec<EndpointId> = Vec::new();
+        while let Some(out) = self.devices.with(|devices| devices.next_out(&full)) {
+            count += 1;
+            match out {
+                Out::Send(to, message) => {
+                    let bytes = message.to_bytes();
+                    // Who is not reached any more is told of elsewhere.
+                    if self.state.with(|state| state.say(to, &bytes, &self.counters)) == Ok(false) {
+                        count -= 1;
+                        full.push(to);
+                        self.devices.with(|devices| devices.outs.push_front(Out::Send(to, message)));
+                    }
+                }
+                Out::Enable(endpoint) => up.devices_reached(endpoint),
+                Out::Say(_, line) => {
+                    let host = up.host();
+                    if self.devices.with(|devices| devices.settings.is_verbose) || host.is_verbose() {
+                        host.say(&line);
+                    }
+                }
+                Out::Done(_, cookie, outcome) => up.done(cookie, outcome),
+            }
+        }
+        count
+    }
+
+    /// Has the devices' part do something with a peer; `None` when there is no such peer.
+    fn with_peer<R>(&self, id: EndpointId, f: impl FnOnce(&mut device::Inner) -> R) -> Option<R> {
+        self.devices.with(|devices| {
+            devices.meet(id, || self.state.with(|state| state.facts(id)))?;
+            Some(f(devices))
+        })
+    }
+}
+
 /// A peer is lost.
 fn tell(name: u64, why: Loss, host: &impl Host) {
     let what = match why {
@@ -256,6 +339,7 @@ impl Transport for Smcuda {
     const HAS_TRANSFERS: bool = true;
     const HAS_DUMP: bool = false;
     const HAS_SEND_NOW: bool = true;
+    const HAS_DEVICES: bool = true;
 
     fn parameters() -> &'static Parameters {
         &parameters::PARAMETERS
@@ -314,6 +398,8 @@ impl Transport for Smcuda {
             self.progress(up);
         }
         for id in endpoints {
+            self.devices.with(|devices| devices.lose(*id, &self.counters));
+            self.carry_out(up);
             let left = self.state.with(|state| state.close(*id));
             left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
         }
@@ -364,9 +450,62 @@ impl Transport for Smcuda {
         })
     }
 
+    fn is_on_device(&self, address: *const u8) -> bool {
+        device::device_of(address).is_some()
+    }
+
+    #[cold]
+    fn sends_from_device(&self, endpoint: EndpointId, address: *const u8, up: &impl Upcalls) {
+        let Some(device) = device::device_of(address) else { return };
+        self.with_peer(endpoint, |devices| devices.begin(endpoint, device, &self.counters));
+        self.carry_out(up);
+    }
+
+    #[cold]
+    fn register_device(
+        &self,
+        endpoint: EndpointId,
+        memory: Lent,
+        up: &impl Upcalls,
+    ) -> Option<(Registration, Piece)> {
+        let device = device::device_of(memory.as_ptr())?;
+        self.with_peer(endpoint, |devices| devices.begin(endpoint, device, &self.counters))?;
+        let piece = self.devices.with(|devices| devices.register(memory, device));
+        self.carry_out(up);
+        Some((self.register(memory, Access::READ)?, piece))
+    }
+
+    fn deregister_device(&self, piece: &Piece) {
+        self.devices.with(|devices| devices.deregister(piece, &self.counters));
+    }
+
+    #[cold]
+    fn get_device(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64, Piece),
+        cookie: Cookie,
+        up: &impl Upcalls,
+    ) -> Result<()> {
+        let (registration, offset, piece) = remote;
+        let address = address_of(&registration, offset, local.len(), Access::READ)?;
+        let remote = match Described::parse(&piece) {
+            Some(Described { serial, exported }) => Remote::Device { address, serial, offset, exported },
+            None => Remote::Host { address },
+        };
+        let begun =
+            self.with_peer(endpoint, |devices| devices.get(endpoint, local, remote, cookie, &self.counters));
+        begun.ok_or(Error::Unreachable)??;
+        // Only messages: what has ended is told when the caller knows that it had begun.
+        let _ = up;
+        Ok(())
+    }
+
     #[inline]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        if self.state.with(State::is_idle) { 0 } else { self.pass(up) }
+        let count = if self.state.with(State::is_idle) { 0 } else { self.pass(up) };
+        if self.devices.is_busy() { count + self.turn(up) } else { count }
     }
 
     fn counter(&self, index: usize) -> u64 {

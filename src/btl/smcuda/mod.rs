@@ -6,6 +6,10 @@
 //! talks to whom: `record` what a process publishes, `peer` one peer, `state` all of them and what is to be
 //! done next, `component` what the host sees of it.
 //!
+//! Memory of CUDA devices is copied by the devices: `device` has what is registered and under way (`device_serve` and
+//! `device_get` the two sides), `ipc` the hand-shake with a peer, `staging` the slots by way of which goes what a
+//! peer cannot open, `wire` the messages of all that.
+//!
 //! It answers to `opal/mca/btl/smcuda`, whose name and parameters it has. Nothing of what lies in memory is that
 //! component's: both ends must be this one, and a process that runs another publishes another record.
 
@@ -13,11 +17,17 @@
 
 mod component;
 mod counters;
+mod device;
+mod device_get;
+mod device_serve;
+mod ipc;
 mod parameters;
 mod peer;
 mod record;
+mod staging;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use component::Smcuda;

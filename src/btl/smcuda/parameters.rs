@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int};
 
 use crate::btl::{Host, Kind, Limits, Number, Parameters, Text};
+use crate::cuda::share::{self, Bounds};
 use crate::shm::LONGEST;
 
 /// All of them.
@@ -17,7 +18,7 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
     Number::new(Kind::Unsigned, name, default, level, help)
 }
 
-static NUMBERS: [Number; 16] = [
+static NUMBERS: [Number; 24] = [
     number(c"min_size", 134_217_728, 5, c"Kept for parameter files, without effect: each process has memory of its own, as much as it uses"),
     number(c"free_list_num", 8, 5, c"Kept for parameter files, without effect: there are no lists of shared fragments"),
     number(c"free_list_max", -1, 5, c"Kept for parameter files, without effect: there are no lists of shared fragments"),
@@ -27,6 +28,14 @@ static NUMBERS: [Number; 16] = [
     unsigned(c"fifo_size", 4096, 4, c"Kept for parameter files, without effect: a ring holds 256 KiB of messages"),
     unsigned(c"num_fifos", 1, 4, c"Kept for parameter files, without effect: there is one ring for each pair of processes and direction"),
     unsigned(c"fifo_lazy_free", 120, 5, c"Kept for parameter files, without effect: the sender hears after every 4 KiB what it may use again"),
+    number(c"use_cuda_ipc", 1, 4, c"Whether device memory is opened by peers, where the driver lets them (CUDA IPC); otherwise it goes by way of host memory"),
+    number(c"use_cuda_ipc_same_gpu", 1, 4, c"Whether it is also between processes that use the same device"),
+    number(c"cuda_ipc_verbose", 0, 4, c"Above 0: says once for each peer why device memory is not shared with it"),
+    number(c"cuda_max_send_size", FRAGMENT, 5, c"Longest fragment of a message in device memory that is sent in fragments, in bytes, of which 65536 count; 0: as max_send_size"),
+    number(c"accelerator_max_send_size", FRAGMENT, 5, c"The same, by the name that it has in Open MPI 5.0"),
+    number(c"max_ipc_events", 400, 5, c"Copies of device memory that are under way at a time; further ones wait"),
+    number(c"ipc_cache_entries", 1024, 5, c"Allocations of a peer's device memory that stay open; 0: without bound"),
+    unsigned(c"ipc_cache_size", 0, 5, c"Megabytes of a peer's device memory that stay open; 0: without bound"),
     // What every byte transport of the host has (`mca_btl_base_param_register`).
     unsigned(c"exclusivity", 0, 7, c"Byte transports of lower exclusivity are not used to the same peer; 0: above the host's own for shared memory where this one is asked for (--mca btl smcuda,self), below it otherwise"),
     Number::new(Kind::Flags, c"flags", 7, 5, c"What the component may be used for: send, put, get. Put and get are left out where the system does not let processes read each other's memory"),
@@ -43,6 +52,9 @@ static TEXTS: [Text; 1] = [Text::new(
     9,
     c"Kept for parameter files, without effect: there is no pool to be divided",
 )];
+
+/// The default of the longest fragment of a message on a device.
+const FRAGMENT: c_int = 131_072;
 
 /// `MCA_BTL_FLAGS_SEND`, `PUT` and `GET` (`opal/mca/btl/btl.h`).
 const CAPABILITIES: u32 = 0x1 | TRANSFERS;
@@ -70,6 +82,7 @@ pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
         eager: range(c"eager_limit", 1024, longest)?,
         rndv_eager: range(c"rndv_eager_limit", 0, longest)?,
         max_send: range(c"max_send_size", 1024, longest)?,
+        max_send_device: device_fragment(),
         // The ring is where data is copied to: a block in between would be a copy more.
         copy: 0,
         exclusivity: if exclusivity == 0 && host.is_asked_for() { ABOVE } else { exclusivity },
@@ -77,6 +90,46 @@ pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
         bandwidth: range(c"bandwidth", 0, most)? as u32,
         flags: range(c"flags", 0, most)? as u32 & CAPABILITIES,
     })
+}
+
+/// The longest fragment of a message on a device, as the original's parameter says under the name that either host
+/// gives it, but no longer than any.
+fn device_fragment() -> usize {
+    let [own, other] =
+        [c"accelerator_max_send_size", c"cuda_max_send_size"].map(|name| PARAMETERS.number(name));
+    let chosen = if own == FRAGMENT.into() { other } else { own };
+    match usize::try_from(chosen).unwrap_or(0) {
+        0 => 0,
+        some => some.clamp(1024, LONGEST),
+    }
+}
+
+/// What is set for device memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Devices {
+    /// Peers may open it, and theirs is opened.
+    pub(super) use_ipc: bool,
+    /// Also where both use one device.
+    pub(super) same_gpu: bool,
+    /// It is said why not.
+    pub(super) is_verbose: bool,
+    /// What stays open of a peer's.
+    pub(super) bounds: Bounds,
+    /// How many copies are under way.
+    pub(super) limits: share::Limits,
+}
+
+/// The same, with values out of range brought into it.
+pub(super) fn devices() -> Devices {
+    let number = |name: &CStr| PARAMETERS.number(name);
+    let count = |name: &CStr| usize::try_from(number(name)).unwrap_or(0);
+    Devices {
+        use_ipc: number(c"use_cuda_ipc") != 0,
+        same_gpu: number(c"use_cuda_ipc_same_gpu") != 0,
+        is_verbose: number(c"cuda_ipc_verbose") > 0,
+        bounds: Bounds { count: count(c"ipc_cache_entries"), bytes: (count(c"ipc_cache_size") as u64) << 20 },
+        limits: share::Limits { events: count(c"max_ipc_events").max(1), ..share::Limits::default() },
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +142,12 @@ mod tests {
         let names: Vec<&CStr> =
             NUMBERS.iter().map(|number| number.name).chain(TEXTS.iter().map(|text| text.name)).collect();
         for name in [
+            c"use_cuda_ipc",
+            c"use_cuda_ipc_same_gpu",
+            c"cuda_ipc_verbose",
+            c"cuda_max_send_size",
+            c"accelerator_max_send_size",
+            c"max_ipc_events",
             c"min_size",
             c"free_list_num",
             c"free_list_max",
@@ -102,6 +161,6 @@ mod tests {
         ] {
             assert!(names.contains(&name), "{name:?}");
         }
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 25);
     }
 }

@@ -6,7 +6,7 @@ use super::counters::Counters;
 use super::record::Record;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent};
 use crate::error::{Error, Result};
-use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, Receiver, Sender, Shared};
+use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, Receiver, Sender, Shared, Staging};
 
 /// A peer of this node.
 pub(super) struct Peer {
@@ -155,6 +155,29 @@ impl Peer {
             self.shared.ring(self.place);
         }
         Ok(true)
+    }
+
+    /// Sends bytes of our own, in front of those that wait; false when there is no room.
+    #[cold]
+    pub(super) fn say(
+        &mut self,
+        tag: u8,
+        bytes: &[u8],
+        counters: &Counters,
+    ) -> std::result::Result<bool, Corrupt> {
+        if !self.sender.push_bytes(tag, bytes)? {
+            return Ok(false);
+        }
+        if !self.sender.is_polled() {
+            counters.num_bells.add(1);
+            self.shared.ring(self.place);
+        }
+        Ok(true)
+    }
+
+    /// Its slots.
+    pub(super) fn staging(&self) -> Staging {
+        self.shared.staging()
     }
 
     /// Sends a fragment, behind those that wait.

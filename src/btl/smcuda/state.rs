@@ -7,7 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::counters::Counters;
+use super::device::Facts;
 use super::peer::{Found, Peer, Taken};
+use super::wire::TAG;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -234,6 +236,24 @@ impl State {
                 false
             }
         }
+    }
+
+    /// Sends a message of our own; false when there is no room yet.
+    ///
+    /// # Errors
+    /// When the peer is not reached any more.
+    #[cold]
+    pub(super) fn say(&mut self, to: EndpointId, bytes: &[u8], counters: &Counters) -> Result<bool> {
+        self.at(to)?.say(TAG, bytes, counters).map_err(|corrupt| {
+            self.lose(to.index(), Loss::Corrupt(corrupt), counters);
+            Error::Unreachable
+        })
+    }
+
+    /// What must be known of a peer to share device memory with it.
+    pub(super) fn facts(&mut self, of: EndpointId) -> Option<Facts> {
+        let peer = self.at(of).ok()?;
+        Some(Facts { name: peer.name, staging: peer.staging(), cross: peer.cross })
     }
 
     /// The memory of a peer.

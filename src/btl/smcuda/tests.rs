@@ -77,6 +77,7 @@ fn module(name: u64) -> Smcuda {
         eager: 4096,
         rndv_eager: 4096,
         max_send: 32768,
+        max_send_device: 0,
         copy: 0,
         exclusivity: 0,
         latency: 1,

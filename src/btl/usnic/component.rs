@@ -107,6 +107,7 @@ fn limits(config: &config::Btl, speed: u32, rails: usize, is_far: bool) -> Limit
         eager,
         rndv_eager: config.rndv_eager_limit,
         max_send: config.table.max_send_size.unwrap_or(eager),
+        max_send_device: 0,
         copy: config.copy_limit,
         exclusivity: config.table.exclusivity,
         latency: config.table.latency.saturating_add(u32::from(is_far)),

@@ -45,6 +45,13 @@ impl Convertor<'_> {
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
     }
 
+    /// Where the data begins that lies on a device, as the host says; `None` for the host's.
+    pub(super) fn on_device(self) -> Option<*const u8> {
+        // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
+        let BtlConvertor { flags, base, .. } = unsafe { self.0.read() };
+        (flags & flag::DEVICE != 0).then_some(base.cast_const())
+    }
+
     /// Where the next `len` bytes lie, which need no packing (`opal_convertor_get_current_pointer`); `None` when
     /// they are fewer.
     #[inline]

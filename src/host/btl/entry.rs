@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn free<A: BtlAbi, T: Listed>(
 
 pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
-    _endpoint: *mut BtlEndpoint,
+    target: *mut BtlEndpoint,
     conv: *mut BtlConvertor,
     _order: u8,
     reserve: usize,
@@ -134,6 +134,11 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     let entry = unsafe { Entry::<A, T, _>::of(module, (Prepared(conv), InOut(size))) };
     entry.run("prepare_src", |shell, (conv, size)| {
         let (Some(conv), Some(size)) = (conv, size) else { return ptr::null_mut() };
+        if T::HAS_DEVICES
+            && let Some(address) = conv.on_device()
+        {
+            shell.core.sends_from_device(endpoint(target), address, shell);
+        }
         let prepared = prepare(shell, conv, reserve, *size, flags);
         prepared.map_or(ptr::null_mut(), |(frag, len)| {
             *size = len;
@@ -239,6 +244,13 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         let head = unsafe { Lent::new(header.as_ptr().cast_mut(), header.len()) };
         // Contiguous data is sent from where it lies.
         let in_place = T::HAS_SEND_NOW && conv.is_none_or(|conv| !conv.needs_packing());
+        if T::HAS_DEVICES
+            && !in_place
+            && payload_size != 0
+            && let Some(address) = conv.and_then(Convertor::on_device)
+        {
+            shell.core.sends_from_device(endpoint(target), address, shell);
+        }
         let mut found = None;
         if in_place {
             found = match conv.filter(|_| payload_size != 0) {

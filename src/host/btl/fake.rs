@@ -67,6 +67,7 @@ impl Transport for Fake {
             eager: 0,
             rndv_eager: 0,
             max_send: 0,
+            max_send_device: 0,
             copy: 0,
             exclusivity: 0,
             latency: 0,

@@ -40,6 +40,9 @@ pub(super) unsafe trait BtlAbi: Abi {
     const TYPE_VERSION: [c_int; 3];
     /// What the error callback is told about a lost peer: whether the job must end.
     const LOSS: i32;
+    /// What the error callback is told when device memory for a peer may be registered and got
+    /// (`MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC`); none where the host does not know it.
+    const DEVICES_REACHED: Option<c_int> = None;
 
     /// Whether this build's module table has two more fields before its last ones
     /// (`OPAL_CUDA_GDR_SUPPORT`).

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::descriptor::{Ending, FragRef, LONGEST, Pool};
 use super::services::{Own, ProcRef, Runtime};
 use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
-use super::transfer::{self, Get, Handle, Put, Transfers};
+use super::transfer::{self, Get, Handle, LongHandle, Put, Transfers};
 use super::{BtlAbi, Listed, entry};
 use crate::btl::{Cookie, EndpointId, Host, Lent, Upcalls};
 use crate::error::{Error, Result};
@@ -189,11 +189,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// Runs the host's error callback. The host needs the process: without one, the user has been told.
     fn run_error_callback(&self, endpoint: EndpointId, name: u64) {
-        let callback = self.failed.load(Ordering::Acquire);
-        // SAFETY: null, or stored by `register_error`, from a function of this type.
-        let Some(callback) = (unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }) else {
-            return;
-        };
+        let Some(callback) = self.error_callback() else { return };
         let known = self.peers.with(|peers| peers.procs.get(&endpoint).copied());
         let proc = known.map_or_else(|| Own::proc_for_name(name), ProcRef::as_ptr);
         if proc.is_null() {
@@ -203,6 +199,12 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         // SAFETY: the host's callback, with this module, a flag, a live process, and a text that it only
         // reads.
         unsafe { callback(self.raw(), A::LOSS, proc, text.as_ptr().cast_mut()) };
+    }
+
+    fn error_callback(&self) -> Failed {
+        let callback = self.failed.load(Ordering::Acquire);
+        // SAFETY: null, or stored by `register_error`, from a function of this type.
+        unsafe { std::mem::transmute::<*mut c_void, Failed>(callback) }
     }
 
     #[inline]
@@ -266,7 +268,8 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
         table.dump = Some(entry::dump::<A, T>);
     }
     if T::HAS_TRANSFERS {
-        table.registration_handle_size = size_of::<Handle>();
+        table.registration_handle_size =
+            if T::HAS_DEVICES { size_of::<LongHandle>() } else { size_of::<Handle>() };
         table.get_limit = usize::MAX >> 1;
         table.put_limit = usize::MAX >> 1;
         table.get_local_registration_threshold = usize::MAX;
@@ -284,6 +287,9 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     whole.usual = table;
     if A::has_gdr_fields() {
         whole.gdr.flush = flush;
+        whole.gdr.accelerator_max_send_size = limits.max_send_device;
+    } else if A::DEVICE {
+        whole.usual.ft_event_or_accelerator_max_send_size = limits.max_send_device;
     }
     whole
 }
@@ -318,6 +324,18 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
 
     fn host(&self) -> impl Host {
         Runtime::<A, T>::new()
+    }
+
+    fn devices_reached(&self, endpoint: EndpointId) {
+        // A host that does not know this flag takes any call for an error.
+        let Some(flag) = A::DEVICES_REACHED else { return };
+        let Some(callback) = self.error_callback() else { return };
+        let Some(proc) = self.peers.with(|peers| peers.procs.get(&endpoint).copied()) else { return };
+        // HOST: what is a text for all other flags is the address of the number of an output stream, -1 for none
+        // (`mca_pml_ob1_accelerator_add_ipc_support`, 5.0).
+        let mut stream: c_int = -1;
+        // SAFETY: the host's callback, with this module, a flag, a live process, and a number that it only reads.
+        unsafe { callback(self.raw(), flag, proc.as_ptr(), (&raw mut stream).cast()) };
     }
 
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {

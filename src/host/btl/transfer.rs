@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::entry::Entry;
-use super::module::{self, code, endpoint, status};
+use super::module::{self, Shell, code, endpoint, status};
 use super::sys::{BtlEndpoint, BtlModule, BtlRegistration, Transferred};
 use super::{BtlAbi, Listed};
-use crate::btl::{Access, Cookie, EndpointId, Lent, Registration};
+use crate::btl::{Access, Cookie, EndpointId, Lent, PIECE, Piece, Registration};
 use crate::error::Result;
 use crate::host::entry::Arguments;
 use crate::sync::EngineCell;
@@ -21,6 +21,21 @@ pub(super) struct Handle {
     /// Address of the first byte.
     base: u64,
 }
+
+/// The same, of a transport that has devices: as long as any handle of its may be.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct LongHandle {
+    head: Handle,
+    /// What the transport says of device memory; zeros of the host's.
+    piece: Piece,
+}
+
+/// What says of a handle that its memory is the host's.
+const OF_HOST: Piece = [0; PIECE];
+
+/// `MCA_BTL_REG_HANDLE_MAX_SIZE` of ob1.
+const _: () = assert!(size_of::<LongHandle>() <= 256);
 
 /// The token of memory that no peer may reach: no registration's, for its access is none.
 const PRIVATE: [u8; 32] = [0; 32];
@@ -108,6 +123,8 @@ impl Transfers {
 pub(super) trait Direction {
     /// The name of the entry.
     const ENTRY: &'static str;
+    /// Whether it may be from and to the memory of devices.
+    const DEVICES: bool;
     /// Starts it.
     fn start<T: Listed>(
         core: &T,
@@ -125,6 +142,7 @@ pub(super) struct Get;
 
 impl Direction for Put {
     const ENTRY: &'static str = "put";
+    const DEVICES: bool = false;
 
     fn start<T: Listed>(
         core: &T,
@@ -139,6 +157,7 @@ impl Direction for Put {
 
 impl Direction for Get {
     const ENTRY: &'static str = "get";
+    const DEVICES: bool = true;
 
     fn start<T: Listed>(
         core: &T,
@@ -154,12 +173,18 @@ impl Direction for Get {
 /// The bytes of a handle that the peer's `register_mem` made, at any address.
 struct Copied(*const BtlRegistration);
 
-impl<S> Arguments<S> for Copied {
-    type Values<'a> = Handle;
+impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
+    type Values<'a> = LongHandle;
 
     unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: the bytes of a handle, readable for the time of the call; any bytes are one.
-        unsafe { self.0.cast::<Handle>().read_unaligned() }
+        if T::HAS_DEVICES {
+            // SAFETY: the bytes of a handle, which is as long in every module of this transport, readable for the time of
+            // the call; any bytes are one.
+            return unsafe { self.0.cast::<LongHandle>().read_unaligned() };
+        }
+        // SAFETY: the same of a handle that is shorter.
+        let head = unsafe { self.0.cast::<Handle>().read_unaligned() };
+        LongHandle { head, piece: OF_HOST }
     }
 }
 
@@ -194,10 +219,11 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, with a handle of the
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote), Left(local, size))) };
-    entry.run(D::ENTRY, |shell, (remote, local)| {
+    entry.run(D::ENTRY, |shell, (LongHandle { head: remote, piece }, local)| {
+        let on_device = shell.is_on_device(local) || piece != OF_HOST;
         // HOST: ob1 asks for a GET into device memory of any transport that has GET (`pml_ob1_recvreq.c`, 5.0), and
         // has the message sent in fragments when that fails.
-        if A::is_out_of_reach(local.as_ptr()) {
+        if on_device && !(T::HAS_DEVICES && D::DEVICES) {
             return code::ERROR;
         }
         let (Some(registration), Some(offset)) =
@@ -207,7 +233,11 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
         };
         let to = module::endpoint(operation.endpoint);
         let cookie = shell.transfers.put(operation);
-        let outcome = D::start(&shell.core, to, local, (registration, offset), cookie);
+        let outcome = if on_device {
+            shell.core.get_device(to, local, (registration, offset, piece), cookie, shell)
+        } else {
+            D::start(&shell.core, to, local, (registration, offset), cookie)
+        };
         if outcome.is_err() {
             shell.transfers.take(cookie);
         }
@@ -229,7 +259,7 @@ fn access(flags: u32) -> Option<Access> {
 
 pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
-    _endpoint: *mut BtlEndpoint,
+    target: *mut BtlEndpoint,
     base: *mut c_void,
     size: usize,
     flags: u32,
@@ -238,24 +268,56 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     // keeps until `deregister_mem`.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
     entry.run("register_mem", |shell, (memory,)| {
-        if A::is_out_of_reach(memory.as_ptr()) {
-            return ptr::null_mut();
-        }
-        let registration = access(flags).and_then(|access| shell.core.register(memory, access));
+        let (registration, piece) = if shell.is_on_device(memory) {
+            match access(flags) {
+                _ if !T::HAS_DEVICES => return ptr::null_mut(),
+                // HOST: ob1 asks for a handle of what it gets into, and needs one (`mca_pml_ob1_recv_request_get_frag`, 4.1
+                // and 5.0). Peers write there by other ways.
+                None | Some(Access::WRITE) => (None, OF_HOST),
+                Some(Access::READ) => match shell.core.register_device(endpoint(target), memory, shell) {
+                    Some((registration, piece)) => (Some(registration), piece),
+                    None => return ptr::null_mut(),
+                },
+                Some(_) => return ptr::null_mut(),
+            }
+        } else {
+            (access(flags).and_then(|access| shell.core.register(memory, access)), OF_HOST)
+        };
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
-        Box::into_raw(Box::new(Handle { token, base: base.addr() as u64 })).cast()
+        let head = Handle { token, base: base.addr() as u64 };
+        if T::HAS_DEVICES {
+            Box::into_raw(Box::new(LongHandle { head, piece })).cast()
+        } else {
+            Box::into_raw(Box::new(head)).cast()
+        }
     })
+}
+
+impl<A: BtlAbi, T: Listed> Shell<A, T> {
+    /// Whether only a device may touch memory: the host says so, or, where it does not know, the transport.
+    fn is_on_device(&self, memory: Lent) -> bool {
+        if A::DEVICE {
+            A::is_out_of_reach(memory.as_ptr())
+        } else {
+            T::HAS_DEVICES && self.core.is_on_device(memory.as_ptr())
+        }
+    }
 }
 
 /// What `register_mem` has made, coming back once.
 struct Returned(*mut BtlRegistration);
 
-impl<S> Arguments<S> for Returned {
-    type Values<'a> = Box<Handle>;
+impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Returned {
+    type Values<'a> = LongHandle;
 
     unsafe fn values<'a>(self) -> Self::Values<'a> {
-        // SAFETY: boxed by `register_mem`, and never used again.
-        unsafe { Box::from_raw(self.0.cast::<Handle>()) }
+        if T::HAS_DEVICES {
+            // SAFETY: boxed by `register_mem` of the same transport, in this form, and never used again.
+            return *unsafe { Box::from_raw(self.0.cast::<LongHandle>()) };
+        }
+        // SAFETY: boxed by `register_mem` of the same transport, in this form, and never used again.
+        let head = *unsafe { Box::from_raw(self.0.cast::<Handle>()) };
+        LongHandle { head, piece: OF_HOST }
     }
 }
 
@@ -266,8 +328,10 @@ pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi, T: Listed>(
     // SAFETY: the contract of `btl_deregister_mem`: through the module's own table, with what its `register_mem`
     // has made, for the last time.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Returned(registration),)) };
-    entry.run("deregister_mem", |shell, (handle,)| {
-        if handle.token != PRIVATE
+    entry.run("deregister_mem", |shell, (LongHandle { head: handle, piece },)| {
+        if piece != OF_HOST {
+            shell.core.deregister_device(&piece);
+        } else if handle.token != PRIVATE
             && let Some(registration) = Registration::from_bytes(&handle.token)
         {
             shell.core.deregister(registration);

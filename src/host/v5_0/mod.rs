@@ -193,6 +193,7 @@ unsafe impl BtlAbi for V5_0 {
     const TYPE_VERSION: [c_int; 3] = [3, 3, 0];
     /// No flag: the host itself decides, and knows the process.
     const LOSS: i32 = 0;
+    const DEVICES_REACHED: Option<c_int> = Some(4);
 
     fn has_gdr_fields() -> bool {
         // Every CUDA that 5.0 can be built with has GPU direct, so the one says the other.

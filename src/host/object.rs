@@ -170,8 +170,8 @@ mod tests {
         let object = unsafe { make(value, class(), initialize) }.expect("memory").cast::<Object>().as_ptr();
         assert_eq!(CONSTRUCTED.load(Ordering::Relaxed), 1);
         // SAFETY: alive.
-        let (made, users) = unsafe { ((*object).class, (*object).references) };
-        assert_eq!((made, users), (class(), 1));
+        let head = unsafe { &*object };
+        assert_eq!((head.class, head.references), (class(), 1));
         // SAFETY: alive.
         unsafe { retain(object) };
         // SAFETY: alive; used by another still.

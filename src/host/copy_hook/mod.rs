@@ -242,7 +242,7 @@ unsafe fn beginning<T: Accelerator>(
 ) -> (c_int, Option<(libc::iovec, Vec<u8>)>) {
     for index in 0..count {
         // SAFETY: one of so many.
-        let range = unsafe { ranges.add(index as usize).read() };
+        let range = unsafe { ranges.wrapping_add(index as usize).read() };
         if range.iov_len != 0 && is_device::<T>(range.iov_base.addr()) {
             let room = (index == 0).then(|| (range, vec![0; range.iov_len.min(PIECE)]));
             return (index, room);

@@ -289,7 +289,8 @@ mod tests {
     fn a_slot_is_found_replaced_and_put_back() {
         let folder = std::env::temp_dir().join(format!("hawser-slots-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the test");
-        for (flags, file) in [("-Wl,-z,lazy", "libslots-lazy.so"), ("-Wl,-z,now,-z,relro", "libslots-now.so")] {
+        for (flags, file) in [("-Wl,-z,lazy", "libslots-lazy.so"), ("-Wl,-z,now,-z,relro", "libslots-now.so")]
+        {
             let (source, library) = (folder.join("slots.c"), folder.join(file));
             let text = "#include <unistd.h>\nunsigned ask(void) { return getuid(); }\n\
                         unsigned (*other(void))(void) { return getuid; }\n";

@@ -289,9 +289,9 @@ impl Host {
         let mut sizes = [0; OP_TYPES];
         for number in 0..self.numbers {
             // SAFETY: so many numbers are there.
-            let index = unsafe { self.op_types.add(number).read() };
+            let index = unsafe { self.op_types.wrapping_add(number).read() };
             // SAFETY: so many datatypes are there.
-            let datatype = unsafe { self.datatypes.add(number).read() };
+            let datatype = unsafe { self.datatypes.wrapping_add(number).read() };
             let index = usize::try_from(index).ok().filter(|index| *index < self.types);
             let Some(size) = index.and_then(|index| sizes.get_mut(index)) else { continue };
             if !datatype.is_null() {
@@ -403,10 +403,10 @@ unsafe extern "C" fn enable(module: *mut OpModule, op: *mut Op) -> c_int {
         let mut given_up_in_error = 0;
         for place in (0..*types).filter(|place| sizes[*place] != 0) {
             // SAFETY: one of four arrays, of as many places; nobody writes them meanwhile.
-            let entry = |array: usize| unsafe { theirs.add(place_of(array, place)).read() };
+            let entry = |array: usize| unsafe { theirs.wrapping_add(place_of(array, place)).read() };
             // SAFETY: one of two arrays of the module, of as many places.
             let put = |array: usize, ours: *const ()| unsafe {
-                entries.add(place_of(array, place)).write(ours);
+                entries.wrapping_add(place_of(array, place)).write(ours);
             };
             // SAFETY: null, or a function of two buffers.
             let function = unsafe { std::mem::transmute::<*mut c_void, Option<Reduce2>>(entry(0)) };

@@ -121,4 +121,42 @@ run "8 MiB by way of host memory" 2 "$strays; $staged" --mca btl_smcuda_use_cuda
 run "memory cannot be pinned" 2 "$strays; \$(counted num_ipc_gets) == 0" --mca btl_smcuda_use_cuda_ipc 0 -x HAWSER_CUDA_FAULTS=cuMemHostRegister:*:801 -- device grid 600000 500000
 run "four processes by way of host memory" 4 "$strays; \$(counted num_ipc_gets) == 0" --mca btl_smcuda_use_cuda_ipc 0 -- device grid 70000 60000
 
+# --- what the host does besides messages
+
+if modern; then
+    run "messages of every way, CUDA begun after MPI" 2 "" -- messages late 65537
+    run "messages of every way, CUDA begun before MPI" 2 "" -- messages early 300001
+    run "collectives and datatypes" 3 "" -- collectives 20000
+    run "reductions" 3 "" -- reductions 5000
+    run "windows of host memory beside devices" 2 "" -- windows hmp hmp
+fi
+
+# --- what cannot be
+
+# says_not WORD…: none of these is said.
+says_not() { ! says "$(IFS='|' && echo "$*")"; }
+if ! modern; then
+    for what in short strided; do
+        line="what Open MPI 4.1 cannot send from a device is refused: $what"
+        wanted "smcuda, devices: $line" || continue
+        log=$work/refused-$what.log
+        job 2 -- device "$what"
+        [ "$status" != 0 ] && [ "$status" != 124 ] && says 'lies in the memory of a CUDA device, of which this Open MPI 4.1 does not know' &&
+            says_not Segmentation 'signal 11' received 'sent: 0' PASS watchdog
+        check "smcuda, devices: $line" $?
+    done
+fi
+
+# The other hears of it, in either of its ways, and nothing of what is under way comes afterwards.
+for way in ipc staged; do
+    line="a rank is killed whose memory is being copied ($way)"
+    wanted "smcuda, devices: $line" || continue
+    log=$work/killed-$way.log
+    options=(-x HAWSER_CUDA_BANDWIDTH=100)
+    [ $way = ipc ] || options+=(--mca btl_smcuda_use_cuda_ipc 0)
+    job 2 "${options[@]}" -- device killed
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says '^rank 1 pid [0-9]+$' && says_not Segmentation 'signal 11' PASS watchdog 'goes on' panicked
+    check "smcuda, devices: $line" $?
+done
+
 sum

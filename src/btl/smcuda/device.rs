@@ -138,11 +138,14 @@ pub(super) struct Inner {
 }
 
 /// Whether memory is a device's and out of the processor's reach, and which.
+#[inline]
 pub(super) fn device_of(address: *const u8) -> Option<Device> {
     let address = address.addr();
-    if cuda::is_surely_host(address) {
-        return None;
-    }
+    if cuda::is_surely_host(address) { None } else { ask(address) }
+}
+
+#[cold]
+fn ask(address: usize) -> Option<Device> {
     match Driver::loaded()?.place(address) {
         Ok(Place::Device(device)) if !device.is_managed => Some(device),
         _ => None,

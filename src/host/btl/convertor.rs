@@ -33,6 +33,7 @@ impl Convertor<'_> {
     }
 
     /// Whether the data must be packed (`opal_convertor_need_buffers`).
+    #[inline]
     pub(super) fn needs_packing(self) -> bool {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { flags, count, base, .. } = unsafe { self.0.read() };
@@ -50,6 +51,15 @@ impl Convertor<'_> {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { flags, base, .. } = unsafe { self.0.read() };
         (flags & flag::DEVICE != 0).then_some(base.cast_const())
+    }
+
+    /// Where the data begins, for those that only look at the address.
+    pub(super) fn start(self) -> *const u8 {
+        // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
+        let BtlConvertor { datatype, base, .. } = unsafe { self.0.read() };
+        // SAFETY: a prepared convertor has a datatype, which is alive as long.
+        let offset = unsafe { (*datatype).true_lb };
+        base.wrapping_offset(offset).cast_const()
     }
 
     /// Where the next `len` bytes lie, which need no packing (`opal_convertor_get_current_pointer`); `None` when

@@ -134,10 +134,12 @@ pub(super) unsafe extern "C" fn prepare_src<A: BtlAbi, T: Listed>(
     let entry = unsafe { Entry::<A, T, _>::of(module, (Prepared(conv), InOut(size))) };
     entry.run("prepare_src", |shell, (conv, size)| {
         let (Some(conv), Some(size)) = (conv, size) else { return ptr::null_mut() };
-        if T::HAS_DEVICES
-            && let Some(address) = conv.on_device()
-        {
-            shell.core.sends_from_device(endpoint(target), address, shell);
+        if T::HAS_DEVICES && *size != 0 {
+            if let Some(address) = conv.on_device() {
+                shell.core.sends_from_device(endpoint(target), address, shell);
+            } else if !A::DEVICE && shell.refuses(endpoint(target), conv.start()) {
+                return ptr::null_mut();
+            }
         }
         let prepared = prepare(shell, conv, reserve, *size, flags);
         prepared.map_or(ptr::null_mut(), |(frag, len)| {
@@ -242,26 +244,29 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
     entry.run("sendi", |shell, (conv, header, left)| {
         // SAFETY: bytes of the host's, readable until the entry returns, which nobody writes.
         let head = unsafe { Lent::new(header.as_ptr().cast_mut(), header.len()) };
-        // Contiguous data is sent from where it lies.
-        let in_place = T::HAS_SEND_NOW && conv.is_none_or(|conv| !conv.needs_packing());
         if T::HAS_DEVICES
-            && !in_place
+            && !A::DEVICE
             && payload_size != 0
+            && conv.is_some_and(|conv| shell.refuses(endpoint(target), conv.start()))
+        {
+            return code::ERROR;
+        }
+        // Contiguous data is sent from where it lies.
+        let found = match (T::HAS_SEND_NOW, payload_size) {
+            (false, _) => None,
+            (true, 0) => Some(Lent::EMPTY),
+            (true, _) => conv.filter(|conv| !conv.needs_packing()).and_then(|conv| conv.find(payload_size)),
+        };
+        if let Some(data) = found
+            && shell.core.send_now(endpoint(target), tag, [head, data])
+        {
+            return code::SUCCESS;
+        }
+        if T::HAS_DEVICES
+            && found.is_none()
             && let Some(address) = conv.and_then(Convertor::on_device)
         {
             shell.core.sends_from_device(endpoint(target), address, shell);
-        }
-        let mut found = None;
-        if in_place {
-            found = match conv.filter(|_| payload_size != 0) {
-                Some(conv) => conv.find(payload_size),
-                None => (payload_size == 0).then_some(Lent::EMPTY),
-            };
-            if let Some(data) = found
-                && shell.core.send_now(endpoint(target), tag, [head, data])
-            {
-                return code::SUCCESS;
-            }
         }
         let whole = header.len().checked_add(payload_size);
         let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {

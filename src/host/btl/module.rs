@@ -29,6 +29,9 @@ pub(super) mod code {
     pub(crate) const UNREACH: c_int = -12;
 }
 
+/// What the host's error callback is told of a peer that is lost.
+const LOST: &str = "a peer no longer answers";
+
 /// The host's table, in either of its forms.
 #[repr(C)]
 union Table {
@@ -173,7 +176,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         }
         tell();
         if A::LOSS != 0 {
-            self.run_error_callback(endpoint, name);
+            self.run_error_callback(endpoint, name, LOST);
         }
     }
 
@@ -187,15 +190,22 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         }
     }
 
+    /// Has the host end the job, where its error callback does.
+    pub(super) fn fail_job(&self, with: EndpointId) {
+        if let Some(name) = self.core.peer(with) {
+            self.run_error_callback(with, name, "a buffer lies where only a device can touch it");
+        }
+    }
+
     /// Runs the host's error callback. The host needs the process: without one, the user has been told.
-    fn run_error_callback(&self, endpoint: EndpointId, name: u64) {
+    fn run_error_callback(&self, endpoint: EndpointId, name: u64, what: &str) {
         let Some(callback) = self.error_callback() else { return };
         let known = self.peers.with(|peers| peers.procs.get(&endpoint).copied());
         let proc = known.map_or_else(|| Own::proc_for_name(name), ProcRef::as_ptr);
         if proc.is_null() {
             return;
         }
-        let text = CString::new(format!("{}: a peer no longer answers", T::COMPONENT)).unwrap_or_default();
+        let text = CString::new(format!("{}: {what}", T::COMPONENT)).unwrap_or_default();
         // SAFETY: the host's callback, with this module, a flag, a live process, and a text that it only
         // reads.
         unsafe { callback(self.raw(), A::LOSS, proc, text.as_ptr().cast_mut()) };
@@ -233,6 +243,9 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     fn transferred(&self, cookie: Cookie, outcome: Result<()>) {
         let Some(operation) = self.transfers.take(cookie) else { return };
+        if outcome.is_err() {
+            self.gives_up(endpoint(operation.endpoint), operation.local.cast());
+        }
         if outcome == Err(Error::Unreachable) {
             self.lose_behind(operation.endpoint);
         }
@@ -348,7 +361,7 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
         }
         self.lose(endpoint, name, || self.core.tell_loss(name, &self.host()));
         if A::LOSS == 0 {
-            self.run_error_callback(endpoint, name);
+            self.run_error_callback(endpoint, name, LOST);
         }
     }
 }

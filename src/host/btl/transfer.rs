@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::module::{self, Shell, code, endpoint, status};
 use super::sys::{BtlEndpoint, BtlModule, BtlRegistration, Transferred};
 use super::{BtlAbi, Listed};
-use crate::btl::{Access, Cookie, EndpointId, Lent, PIECE, Piece, Registration};
+use crate::btl::{Access, Cookie, EndpointId, Host, Lent, PIECE, Piece, Registration, Upcalls};
 use crate::error::Result;
 use crate::host::entry::Arguments;
 use crate::sync::EngineCell;
@@ -43,7 +43,7 @@ const PRIVATE: [u8; 32] = [0; 32];
 /// A PUT or GET under way.
 pub(super) struct Operation {
     pub(super) endpoint: *mut BtlEndpoint,
-    local: *mut c_void,
+    pub(super) local: *mut c_void,
     handle: *mut BtlRegistration,
     callback: Transferred,
     context: *mut c_void,
@@ -240,6 +240,7 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
         };
         if outcome.is_err() {
             shell.transfers.take(cookie);
+            shell.gives_up(to, local.as_ptr());
         }
         status(outcome)
     })
@@ -301,6 +302,40 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         } else {
             T::HAS_DEVICES && self.core.is_on_device(memory.as_ptr())
         }
+    }
+
+    /// Whether data is a device's that the host would have the processor send. Then the user has been told, and the
+    /// host has been asked to end the job.
+    #[inline]
+    pub(super) fn refuses(&self, to: EndpointId, data: *const u8) -> bool {
+        // The host may have learned to copy it.
+        let refuses = self.core.is_on_device(data) && !A::is_out_of_reach(data);
+        if refuses {
+            self.end_job(to, "short messages and data with gaps cannot be sent from it");
+        }
+        refuses
+    }
+
+    /// A message has not been copied to where the host would now have the processor write it: that must not be
+    /// a device's.
+    pub(super) fn gives_up(&self, from: EndpointId, local: *const u8) {
+        if !A::DEVICE && T::HAS_DEVICES && self.core.is_on_device(local) && !A::is_out_of_reach(local) {
+            self.end_job(from, "a message to it could not be copied by the device");
+        }
+    }
+
+    #[cold]
+    fn end_job(&self, with: EndpointId, what: &str) {
+        let (major, minor, _) = A::version();
+        let line = format!(
+            "{}: a buffer lies in the memory of a CUDA device, of which this Open MPI {major}.{minor} does not know, and {what}. Messages in one \
+             piece that are longer than {}_eager_limit go from devices and to them; everything does with Open MPI \
+             5.0 and hawser's accelerator component (hawser-accelerator(7))",
+            T::COMPONENT,
+            T::COMPONENT
+        );
+        self.host().notice("device memory refused", &line);
+        self.fail_job(with);
     }
 }
 

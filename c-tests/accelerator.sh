@@ -69,7 +69,7 @@ mtl=("${cuda[@]}" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_includ
 
 # The grid of transfers: what passes is said by the runs, and shown as a table at the end. What the host has not, it
 # has not: there are no windows over an MTL alone (pml/cm), and 4.1 brings its own for host memory alone.
-grid=$work/grid
+grid=$work/table
 name_of() { if [ "$1" = sm ]; then echo "$memory"; else echo "$1"; fi; }
 # cells LINE COLUMN OPERATION OPTION…: all cells of a column.
 cells() {

@@ -771,6 +771,27 @@ typedef struct hawser_v5_0_BtlModuleGdr {
     uint8_t _pad1[256];
 } hawser_v5_0_BtlModuleGdr;
 
+// Puts and gets by messages of a byte transport.
+//
+// C: `mca_btl_base_am_rdma_module_t`.
+typedef struct hawser_v5_0_AmRdma {
+    // the object
+    struct hawser_v5_0_Object object;
+    // the transport
+    struct hawser_v5_0_BtlModule *transport;
+    // whether the target of a get puts
+    bool puts;
+    // whether the target of a put gets
+    bool gets;
+    uint8_t _pad0[6];
+    size_t _pad1[4];
+    // begins a put; its first argument is this structure
+    hawser_v5_0_Transfer put;
+    // begins a get; its first argument is this structure
+    hawser_v5_0_Transfer get;
+    size_t _pad2[2];
+} hawser_v5_0_AmRdma;
+
 // What a byte transport's receive callback is handed.
 //
 // C: `mca_btl_base_receive_descriptor_t`.

@@ -53,12 +53,14 @@ static void reduce(enum how how, const void *from, void *to, int count, const st
     case IREDUCE: MPI(MPI_Ireduce(from, to, count, pair->type, pair->op, count % check_size, world, &request)); break;
     case ISCAN: MPI(MPI_Iscan(from, to, count, pair->type, pair->op, world, &request)); break;
     case ISCATTER_BLOCK: MPI(MPI_Ireduce_scatter_block(from, to, count, pair->type, pair->op, world, &request)); break;
+#if HAS_ACCELERATORS
     case PERSISTENT:
         MPI(MPI_Allreduce_init(from, to, count, pair->type, pair->op, world, MPI_INFO_NULL, &request));
         MPI(MPI_Start(&request));
         MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
         MPI(MPI_Request_free(&request));
         break;
+#endif
     default: MPI(MPI_Reduce_local(from, to, count, pair->type, pair->op));
     }
     if (request != MPI_REQUEST_NULL) MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -110,6 +112,7 @@ int main(int argc, char **argv)
     int turn = 0;
     for (int count = 1; count <= longest; count = count * 40 + 3) {
         for (enum how how = 0; how < HOWS; how++) {
+            if (how == PERSISTENT && !HAS_ACCELERATORS) continue;
             for (int combination = 0; combination < KINDS * KINDS; combination++, turn++) {
                 /* Each rank has other kinds, and there is a device in all. */
                 enum kind from = (enum kind)((combination % KINDS + check_rank) % KINDS), to = (enum kind)((combination / KINDS + check_rank * 3) % KINDS);

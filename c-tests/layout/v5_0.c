@@ -8,6 +8,7 @@
 
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
+#include "opal/mca/btl/base/btl_base_am_rdma.h"
 #include "ompi/datatype/ompi_datatype_internal.h"
 #include "ompi/op/op.h"
 #include "opal/mca/pmix/pmix-internal.h"
@@ -171,6 +172,29 @@ static void check_accelerator(void)
     CHECK_PROTOTYPE(opal_accelerator_event_t_class, opal_class_t *);
 }
 
+static void check_one_sided(void)
+{
+    CHECK(AmRdma, object, mca_btl_base_am_rdma_module_t, super);
+    CHECK(AmRdma, transport, mca_btl_base_am_rdma_module_t, btl);
+    CHECK(AmRdma, puts, mca_btl_base_am_rdma_module_t, use_rdma_put);
+    CHECK(AmRdma, gets, mca_btl_base_am_rdma_module_t, use_rdma_get);
+    CHECK(AmRdma, put, mca_btl_base_am_rdma_module_t, am_btl_put);
+    CHECK(AmRdma, get, mca_btl_base_am_rdma_module_t, am_btl_get);
+    CHECK_SIZE(AmRdma, mca_btl_base_am_rdma_module_t);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_ACCELERATOR_PUT, 0x0400);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_ACCELERATOR_GET, 0x0800);
+    CHECK_CONSTANT(MCA_BTL_TAG_BTL_BASE, 0x10);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_ADD, 0x01);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_AND, 0x11);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_OR, 0x12);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_XOR, 0x14);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_SWAP, 0x1a);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_MIN, 0x20);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_MAX, 0x21);
+    CHECK_PROTOTYPE(opal_btl_base_am_rdma_create, int (*)(mca_btl_base_module_t *, uint32_t, bool,
+                                                          mca_btl_base_am_rdma_module_t **));
+}
+
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 5);
@@ -210,6 +234,7 @@ int main(void)
 
     check_process_info();
     check_accelerator();
+    check_one_sided();
     CHECK(BtlModule, ft_event_or_accelerator_max_send_size, mca_btl_base_module_t,
           btl_accelerator_max_send_size);
     compare_type("the receive callback",

@@ -199,6 +199,10 @@ impl Accelerator for Cuda {
         known.unwrap_or_else(|| named || NODES.iter().any(|node| Path::new(node).exists()))
     }
 
+    fn is_in_use(&self) -> bool {
+        (self.driver)().is_some()
+    }
+
     #[inline]
     fn place(&self, address: usize) -> Result<Place> {
         if cuda::is_surely_host(address) {
@@ -253,14 +257,10 @@ impl Accelerator for Cuda {
     }
 
     fn copy(&self, transfer: Transfer) -> Result<()> {
-        self.in_stream(transfer, |stream| stream.copy(transfer))
-    }
-
-    fn shift(&self, transfer: Transfer) -> Result<()> {
         if transfer.overlaps() {
             self.in_stream(transfer, |stream| stream.shift(transfer))
         } else {
-            self.copy(transfer)
+            self.in_stream(transfer, |stream| stream.copy(transfer))
         }
     }
 
@@ -501,7 +501,7 @@ mod tests {
             [(0, 1, len - 1), (1, 0, len - 1), (0, 3 << 20, 2 << 20), (2 << 20, 0, 3 << 20)]
         {
             assert_eq!(cuda.copy(transfer(memory, host(&data), len)), Ok(()));
-            assert_eq!(cuda.shift(transfer(memory + to, memory + from, count)), Ok(()));
+            assert_eq!(cuda.copy(transfer(memory + to, memory + from, count)), Ok(()));
             let mut expected = data.clone();
             expected.copy_within(from..from + count, to);
             assert!(bytes(memory, len) == expected, "{count} bytes from {from} to {to}");
@@ -523,9 +523,9 @@ mod tests {
         }
         let over = transfer(memory, memory + 1, 99);
         fake::fail("cuMemAlloc", 2);
-        assert_eq!(cuda.shift(over), Err(Error::OutOfMemory));
+        assert_eq!(cuda.copy(over), Err(Error::OutOfMemory));
         fake::fail("cuMemcpyAsync", 700);
-        assert_eq!(cuda.shift(over), Err(Error::Driver(700)));
+        assert_eq!(cuda.copy(over), Err(Error::Driver(700)));
         assert_eq!(fake::calls("cuMemAlloc"), fake::calls("cuMemFree") + 1);
         fake::end();
         cuda.end();

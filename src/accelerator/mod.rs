@@ -51,6 +51,8 @@ pub trait Accelerator: Sync + 'static {
 
     /// Whether there may be devices. `named` says that the user has asked for this accelerator by its name.
     fn is_there(&self, named: bool) -> bool;
+    /// Whether the program has begun to use devices, as far as can be seen without a question to the driver.
+    fn is_in_use(&self) -> bool;
     /// What an address is.
     fn place(&self, address: usize) -> Result<Place>;
     /// Begins a copy behind those of the stream.
@@ -59,10 +61,8 @@ pub trait Accelerator: Sync + 'static {
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
     /// Whether the stream has come to the event; so it has if it was never set.
     fn is_reached(&self, event: &Self::Event) -> Result<bool>;
-    /// Makes a copy; the ranges do not overlap.
+    /// Makes a copy; the ranges may overlap.
     fn copy(&self, transfer: Transfer) -> Result<()>;
-    /// Makes a copy of ranges that may overlap.
-    fn shift(&self, transfer: Transfer) -> Result<()>;
     /// Allocates on a device, or on that in use.
     fn allocate(&self, device: Option<i32>, len: usize) -> Result<Allocation>;
     /// What is needed to take an allocation back: the driver, and the context of an address.

@@ -4,6 +4,7 @@
 //! first, and the memory goes back to `free`.
 
 use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -40,27 +41,39 @@ impl OwnClass {
 /// `repr(C)`, with an [`Object`] first, and without a destructor of Rust's: the host frees it.
 pub(super) unsafe trait Instance {}
 
-/// Moves a structure to where the host's `free` finds it, used by one.
+/// Moves a structure to where the host's `free` finds it, used by one; `None` without memory. Constructors of the
+/// class's ancestors have run before: what they do must leave nothing that the structure would overwrite.
 ///
 /// # Safety
 /// The class says the size of `T`, or less, and its ancestors are the host's.
-pub(super) unsafe fn make<T: Instance>(value: T, class: *mut Class, initialize: Initialize) -> *mut T {
+pub(super) unsafe fn make<T: Instance>(
+    value: T,
+    class: *mut Class,
+    initialize: Initialize,
+) -> Option<NonNull<T>> {
     const { assert!(!std::mem::needs_drop::<T>() && align_of::<T>() <= 16) };
     // SAFETY: a class whose ancestors the host knows; it does nothing for one that is ready.
     unsafe { initialize(class) };
     // SAFETY: takes any size.
-    let memory = unsafe { libc::malloc(size_of::<T>()) }.cast::<T>();
-    if memory.is_null() {
-        std::alloc::handle_alloc_error(std::alloc::Layout::new::<T>());
+    let memory = NonNull::new(unsafe { libc::calloc(1, size_of::<T>()) }.cast::<T>())?;
+    let object = memory.cast::<Object>().as_ptr();
+    let head = Object { class, references: 1, ..Object::EMPTY };
+    // SAFETY: fresh memory, longer than an object, aligned as `calloc` does for everything.
+    unsafe { object.write(head) };
+    // SAFETY: a class that is ready: its list of constructors is there.
+    let mut construct = unsafe { (*class).construct };
+    // SAFETY: an entry of a list that ends with null.
+    while let Some(run) = unsafe { *construct } {
+        // SAFETY: a constructor of an ancestor, the eldest first, and a fresh object of its size at least.
+        unsafe { run(object.cast()) };
+        // SAFETY: not the end of the list.
+        construct = unsafe { construct.add(1) };
     }
-    // SAFETY: fresh memory of this size, aligned as `malloc` does for everything.
+    // SAFETY: this memory, of this size.
     unsafe { memory.write(value) };
-    let object = memory.cast::<Object>();
     // SAFETY: the first field of what was just written.
-    unsafe { (*object).class = class };
-    // SAFETY: the first field of what was just written.
-    unsafe { (*object).references = 1 };
-    memory
+    unsafe { object.write(Object { class, references: 1, ..Object::EMPTY }) };
+    Some(memory)
 }
 
 /// The count of an object's users.
@@ -129,13 +142,20 @@ mod tests {
         unsafe { &*ended }.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As the host does, for a class without ancestors.
+    static CONSTRUCTED: AtomicI32 = AtomicI32::new(0);
+
+    unsafe extern "C" fn constructed(_: *mut c_void) {
+        CONSTRUCTED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As the host does, for a class without ancestors but one that has a constructor.
     unsafe extern "C" fn initialize(class: *mut Class) {
         // SAFETY: the test's class.
         let class = unsafe { &mut *class };
         if class.initialized == 0 {
             class.initialized = 1;
             class.destruct = Box::leak(Box::new([class.destruct_own, None])).as_mut_ptr();
+            class.construct = Box::leak(Box::new([Some(constructed as _), None])).as_mut_ptr();
         }
     }
 
@@ -147,7 +167,11 @@ mod tests {
         let ended = AtomicI32::new(0);
         let value = Counted { object: Object::EMPTY, ended: &raw const ended };
         // SAFETY: of this size, without ancestors.
-        let object = unsafe { make(value, class(), initialize) }.cast::<Object>();
+        let object = unsafe { make(value, class(), initialize) }.expect("memory").cast::<Object>().as_ptr();
+        assert_eq!(CONSTRUCTED.load(Ordering::Relaxed), 1);
+        // SAFETY: alive.
+        let head = unsafe { &*object };
+        assert_eq!((head.class, head.references), (class(), 1));
         // SAFETY: alive.
         unsafe { retain(object) };
         // SAFETY: alive; used by another still.

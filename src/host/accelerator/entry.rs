@@ -37,7 +37,7 @@ impl<T: Accelerator> Table<T> {
         query_event: Some(query_event::<T>),
         mem_copy_async: Some(mem_copy_async::<T>),
         mem_copy: Some(mem_copy::<T>),
-        mem_move: Some(mem_move::<T>),
+        mem_move: Some(mem_copy::<T>),
         mem_alloc: Some(mem_alloc::<T>),
         mem_release: Some(mem_release::<T>),
         get_address_range: Some(get_address_range::<T>),
@@ -48,6 +48,17 @@ impl<T: Accelerator> Table<T> {
         device_can_access_peer: Some(device_can_access_peer::<T>),
         get_buffer_id: Some(get_buffer_id::<T>),
     };
+}
+
+/// What says where memory is (`opal_accelerator_base_module_check_addr_fn_t`).
+pub(in crate::host) type CheckAddress = unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int;
+/// What copies (`opal_accelerator_base_module_memcpy_fn_t`).
+pub(in crate::host) type Copy =
+    unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int;
+
+/// Both, for who works without the host's framework.
+pub(in crate::host) fn functions<T: Accelerator>() -> (CheckAddress, Copy) {
+    (check_addr::<T>, mem_copy::<T>)
 }
 
 /// The host's code for an error.
@@ -188,6 +199,7 @@ unsafe extern "C" fn mem_copy_async<T: Accelerator>(
     })
 }
 
+/// A copy; of ranges that overlap, too.
 unsafe extern "C" fn mem_copy<T: Accelerator>(
     _to_device: c_int,
     _from_device: c_int,
@@ -199,21 +211,6 @@ unsafe extern "C" fn mem_copy<T: Accelerator>(
     // SAFETY: the ranges are so long, and nobody else uses them during the call.
     guard(NAME, "mem_copy", || match unsafe { transfer(to, from, len) } {
         Ok(transfer) => written(T::the().copy(transfer), |()| ()),
-        Err(code) => code,
-    })
-}
-
-unsafe extern "C" fn mem_move<T: Accelerator>(
-    _to_device: c_int,
-    _from_device: c_int,
-    to: *mut c_void,
-    from: *const c_void,
-    len: usize,
-    _kind: c_int,
-) -> c_int {
-    // SAFETY: the ranges are so long, and nobody else uses them during the call.
-    guard(NAME, "mem_move", || match unsafe { transfer(to, from, len) } {
-        Ok(transfer) => written(T::the().shift(transfer), |()| ()),
         Err(code) => code,
     })
 }

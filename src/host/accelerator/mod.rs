@@ -6,19 +6,22 @@
 mod entry;
 mod object;
 
+pub(super) use entry::{CheckAddress, Copy, functions};
 pub(super) use object::Classes;
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::abi::Abi;
 use super::component::{self, Framework};
 use super::construct::Slot;
 use super::guard::{guard, guard_early};
-use super::params::{self, Names, Owner};
+use super::params::{self, Names, Owner, Parameter, Storage};
 use super::pvars::{self, Class, Source, Variable};
 use super::services::say;
+use super::v5_0::one_sided;
 use super::v5_0::sys::{Accelerator as Module, AcceleratorComponent};
 use crate::accelerator::Accelerator;
 
@@ -58,9 +61,23 @@ fn owner<T: Accelerator>() -> Owner<'static> {
     Owner { project: c"opal", framework: c"accelerator", component: T::NAME }
 }
 
-/// There are no parameters: `--mca accelerator` says which is used. The counters are registered.
+/// Whether one-sided communication is helped, and the host's copies looked at for it.
+static COPY_HOOK: AtomicBool = AtomicBool::new(true);
+
+/// `--mca accelerator` says which is used. The counters are registered.
 unsafe extern "C" fn register<T: Accelerator>() -> c_int {
     guard_early(NAME, "register", NOT_AVAILABLE, || {
+        COPY_HOOK.store(true, Ordering::Relaxed);
+        let parameter = Parameter {
+            name: c"copy_hook",
+            help: c"Whether windows may be in the memory of devices, and buffers of one-sided communication: from the \
+                first window on, the copies that Open MPI's own libraries make with the processor are looked at",
+            level: 4,
+            settable: false,
+            storage: Storage::Flag(&COPY_HOOK),
+            names: Names::NONE,
+        };
+        params::register(owner::<T>(), &parameter);
         for counter in T::counters() {
             let source = Source::Number(&counter.count);
             let (name, help) = (counter.name, counter.help);
@@ -82,7 +99,10 @@ unsafe extern "C" fn init<A: AcceleratorAbi, T: Accelerator>() -> *mut Module {
             .is_some_and(|list| list.split(',').any(|word| word.trim() == name));
         let is_there = T::the().is_there(named);
         if is_there {
-            object::prepare::<T>(&A::classes());
+            object::prepare(A::classes());
+            if COPY_HOOK.load(Ordering::Relaxed) {
+                one_sided::begin::<T>();
+            }
         } else if params::verbosity(owner::<T>()) > 0 {
             say(&format!("accelerator:{name}: not used: this machine has no such device"));
         }
@@ -93,5 +113,8 @@ unsafe extern "C" fn init<A: AcceleratorAbi, T: Accelerator>() -> *mut Module {
 }
 
 unsafe extern "C" fn finalize<T: Accelerator>(_module: *mut Module) {
-    guard(NAME, "finalize", || T::the().end());
+    guard(NAME, "finalize", || {
+        one_sided::end::<T>();
+        T::the().end();
+    });
 }

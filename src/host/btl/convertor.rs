@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::sys::BtlConvertor;
 use crate::btl::Lent;
 use crate::error::{Error, Result};
+use crate::host::copy_hook;
 use crate::host::services::Services;
 
 /// A convertor that the host has prepared for a send.
@@ -35,8 +36,11 @@ impl Convertor<'_> {
     #[inline]
     pub(super) fn needs_packing(self) -> bool {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
-        let BtlConvertor { flags, count, .. } = unsafe { self.0.read() };
-        if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 {
+        let BtlConvertor { flags, count, base, .. } = unsafe { self.0.read() };
+        if flags & flag::HOMOGENEOUS == 0
+            || flags & flag::DEVICE != 0
+            || copy_hook::is_hidden_device(base.addr())
+        {
             return true;
         }
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
@@ -64,7 +68,7 @@ impl Convertor<'_> {
     pub(super) fn find(self, len: usize) -> Option<Lent> {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { local_size, datatype, base, converted, .. } = unsafe { self.0.read() };
-        if local_size.checked_sub(converted)? < len {
+        if local_size.checked_sub(converted)? < len || copy_hook::is_hidden_device(base.addr()) {
             return None;
         }
         // SAFETY: a prepared convertor has a datatype, which is alive as long.

@@ -13,6 +13,7 @@ use super::accelerator::AcceleratorAbi;
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
 use super::construct::Version;
+use super::copy_hook;
 use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
@@ -161,8 +162,8 @@ unsafe impl Abi for V4_1 {
         None
     }
 
-    fn is_out_of_reach(_address: *const u8) -> bool {
-        false
+    fn is_out_of_reach(address: *const u8) -> bool {
+        copy_hook::is_hidden_device(address.addr())
     }
 
     fn places_thin_sends() -> bool {

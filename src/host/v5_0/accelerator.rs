@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_void};
 
 use super::Own;
+use crate::accelerator::Accelerator;
 use crate::fabric::{Device, Interface};
+use crate::host::accelerator as devices;
 use crate::host::btl::sys::BtlModule;
 use crate::host::symbols::Loaded;
 use crate::host::sys::Component;
@@ -20,9 +22,8 @@ pub(super) const UNIFIED: u64 = 0x1;
 /// Where buffers are and how they are copied, of the accelerator that the host has selected.
 #[derive(Clone, Copy)]
 pub(super) struct Devices {
-    pub(super) check_addr: unsafe extern "C" fn(*const c_void, *mut c_int, *mut u64) -> c_int,
-    pub(super) mem_copy:
-        unsafe extern "C" fn(c_int, c_int, *mut c_void, *const c_void, usize, c_int) -> c_int,
+    pub(super) check_addr: devices::CheckAddress,
+    pub(super) mem_copy: devices::Copy,
 }
 
 impl Devices {
@@ -30,6 +31,12 @@ impl Devices {
     pub(super) fn selected() -> Option<Self> {
         let functions = Own::host().accelerator.get();
         Some(Self { check_addr: functions.check_addr?, mem_copy: functions.mem_copy? })
+    }
+
+    /// Those of an accelerator of ours, where the host knows none.
+    pub(super) fn of<T: Accelerator>() -> Self {
+        let (check_addr, mem_copy) = devices::functions::<T>();
+        Self { check_addr, mem_copy }
     }
 
     /// Whether only a device may touch it.

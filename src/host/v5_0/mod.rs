@@ -1,6 +1,7 @@
 //! Open MPI 5.0.
 
 pub(super) mod accelerator;
+pub(super) mod one_sided;
 pub(super) mod reduction;
 pub mod sys;
 

@@ -7,22 +7,28 @@
 //! host memory, piece by piece. So every reduction is served, blocking or not, with one buffer or three:
 //! collectives on any transport, accumulation into windows, `MPI_Reduce_local`.
 //!
-//! It is not there without an accelerator: then nothing is replaced. Operations of the user's own are called with
-//! the buffers as they are.
+//! It is not there without an accelerator: then nothing is replaced. On 4.1, which has none, it is there where the user
+//! has asked for the hook of copies ([`copy_hook`]), and it is what puts that in. Operations of the user's own are called
+//! with the buffers as they are.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Own;
 use super::accelerator::Devices;
 use super::sys::{OP_TYPES, Op, OpComponent, OpModule};
+use crate::accelerator::Cuda;
 use crate::error::say;
 use crate::host::abi::Abi;
 use crate::host::component::{self, Framework};
+use crate::host::copy_hook;
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
-use crate::host::object::{self, Instance, OwnClass};
-use crate::host::sys::Object;
+use crate::host::object::{self, Initialize, Instance, OwnClass};
+use crate::host::params::{self, Names, Owner, Parameter, Storage};
+use crate::host::symbols::Loaded;
+use crate::host::sys::{Class, Datatype, Object};
 
 /// What it is called in messages.
 const COMPONENT: &str = "op_hawser";
@@ -89,6 +95,8 @@ impl<F> Previous<F> {
 struct Module {
     head: OpModule,
     devices: Devices,
+    /// Types that this host's operations know: its arrays have so many places.
+    types: usize,
     /// Bytes of an element, by type; 0 for a type that this host does not have.
     sizes: [usize; OP_TYPES],
     previous: [Previous<Reduce2>; OP_TYPES],
@@ -240,32 +248,124 @@ macro_rules! for_each_type {
 static REDUCE2: [Reduce2; OP_TYPES] = for_each_type!(reduce2);
 static REDUCE3: [Reduce3; OP_TYPES] = for_each_type!(reduce3);
 
-/// Bytes from element to element, by type.
-fn sizes() -> [usize; OP_TYPES] {
-    let host = Own::host();
-    let mut sizes = [0; OP_TYPES];
-    for (number, datatype) in host.predefined_types.get().into_iter().enumerate() {
-        let index = host.op_types.at(number).and_then(|index| usize::try_from(index).ok());
-        let Some(size) = index.and_then(|index| sizes.get_mut(index)) else { continue };
-        if !datatype.is_null() {
-            // SAFETY: a datatype of the host's own, which is there as long as the process.
-            let lb = unsafe { (*datatype).lb };
-            // SAFETY: a datatype of the host's own, which is there as long as the process.
-            let ub = unsafe { (*datatype).ub };
-            *size = usize::try_from(ub - lb).unwrap_or(0);
-        }
+/// What of the host's is needed for modules.
+struct Host {
+    initialize: Initialize,
+    module_class: *mut Class,
+    /// How many types its operations know.
+    types: usize,
+    /// The place of a datatype's functions, by the number of the datatype; negative for one that has none.
+    op_types: *const c_int,
+    /// The datatypes by number, and how many there are.
+    datatypes: *const *const Datatype,
+    numbers: usize,
+}
+
+impl Host {
+    /// `None` where this host is not as expected.
+    fn find<A: Abi>() -> Option<Self> {
+        let (initialize, module_class, op_types, datatypes, numbers) = if A::DEVICE {
+            let own = Own::host();
+            let (op_types, datatypes) = (own.op_types.address(), own.predefined_types.address());
+            (own.class_initialize, own.op_module_class.address(), op_types.cast(), datatypes.cast(), 52)
+        } else {
+            let host = Loaded::find(c"libmpi.so.40")?;
+            let found = |name| Some(host.symbol(name).ok()?.as_ptr());
+            let initialize = found(c"opal_class_initialize")?;
+            // SAFETY: the host's function of this name, which is of this type in all versions.
+            let initialize = unsafe { std::mem::transmute::<*mut c_void, Initialize>(initialize) };
+            let op_types = found(c"ompi_op_ddt_map")?.cast();
+            let datatypes = found(c"ompi_datatype_basicDatatypes")?.cast();
+            (initialize, found(c"ompi_op_base_module_t_class")?.cast(), op_types, datatypes, 49)
+        };
+        // SAFETY: a class of the host's, which stays.
+        let size = unsafe { (*module_class).size };
+        let types = size.checked_sub(std::mem::offset_of!(OpModule, fns))? / (2 * size_of::<Reduce2>());
+        (types <= OP_TYPES).then_some(Self { initialize, module_class, types, op_types, datatypes, numbers })
     }
-    sizes
+
+    /// Bytes from element to element, by type.
+    fn sizes(&self) -> [usize; OP_TYPES] {
+        let mut sizes = [0; OP_TYPES];
+        for number in 0..self.numbers {
+            // SAFETY: so many numbers are there.
+            let index = unsafe { self.op_types.wrapping_add(number).read() };
+            // SAFETY: so many datatypes are there.
+            let datatype = unsafe { self.datatypes.wrapping_add(number).read() };
+            let index = usize::try_from(index).ok().filter(|index| *index < self.types);
+            let Some(size) = index.and_then(|index| sizes.get_mut(index)) else { continue };
+            if !datatype.is_null() {
+                // SAFETY: a datatype of the host's own, which is there as long as the process.
+                let lb = unsafe { (*datatype).lb };
+                // SAFETY: a datatype of the host's own, which is there as long as the process.
+                let ub = unsafe { (*datatype).ub };
+                *size = usize::try_from(ub - lb).unwrap_or(0);
+            }
+        }
+        sizes
+    }
+}
+
+/// Whether copies are to be looked at where the host knows no devices.
+static COPY_HOOK: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn register<A: Abi>() -> c_int {
+    guard_early(COMPONENT, "register", NOT_AVAILABLE, || {
+        if A::DEVICE {
+            return 0;
+        }
+        COPY_HOOK.store(false, Ordering::Relaxed);
+        let parameter = Parameter {
+            name: c"copy_hook",
+            help: c"Whether buffers may be in the memory of CUDA devices: the copies that Open MPI's own libraries make \
+                with the processor are looked at then",
+            level: 4,
+            settable: false,
+            storage: Storage::Flag(&COPY_HOOK),
+            names: Names::NONE,
+        };
+        let owner = Owner { project: c"ompi", framework: c"op", component: c"hawser" };
+        params::register(owner, &parameter);
+        0
+    })
+}
+
+unsafe extern "C" fn close<A: Abi>() -> c_int {
+    guard_early(COMPONENT, "close", 0, || {
+        if !A::DEVICE {
+            copy_hook::take_back();
+        }
+        0
+    })
 }
 
 unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_int {
-    guard_early(COMPONENT, "init", NOT_AVAILABLE, || if A::has_devices() { 0 } else { NOT_AVAILABLE })
+    guard_early(COMPONENT, "init", NOT_AVAILABLE, || {
+        if !A::DEVICE && COPY_HOOK.load(Ordering::Relaxed) {
+            copy_hook::put_in_everywhere::<Cuda>();
+            send_by_copies();
+        }
+        if has_devices::<A>() { 0 } else { NOT_AVAILABLE }
+    })
+}
+
+/// Has 4.1's transport of shared memory leave the kernel's copies between processes alone, unless the user says which:
+/// the kernel cannot reach the memory of devices, and the host would say so for each message.
+fn send_by_copies() {
+    let name = c"OMPI_MCA_btl_vader_single_copy_mechanism";
+    // SAFETY: zero-ended texts; the host is in its initialisation, and reads this later, when it opens its transports.
+    unsafe { libc::setenv(name.as_ptr(), c"none".as_ptr(), 0) };
+}
+
+fn has_devices<A: Abi>() -> bool {
+    if A::DEVICE { A::has_devices() } else { copy_hook::is_on() }
 }
 
 /// A module for an operation of the host's. What it replaces is not known before [`enable`].
-unsafe extern "C" fn query(op: *mut Op, priority: *mut c_int) -> *mut OpModule {
+unsafe extern "C" fn query<A: Abi>(op: *mut Op, priority: *mut c_int) -> *mut OpModule {
     guard_early(COMPONENT, "query", ptr::null_mut(), || {
-        let Some(devices) = Devices::selected() else { return ptr::null_mut() };
+        let devices = if A::DEVICE { Devices::selected() } else { Some(Devices::of::<Cuda>()) };
+        let (Some(devices), Some(host)) = (devices, Host::find::<A>()) else { return ptr::null_mut() };
         let module = Module {
             head: OpModule {
                 object: Object::EMPTY,
@@ -275,16 +375,17 @@ unsafe extern "C" fn query(op: *mut Op, priority: *mut c_int) -> *mut OpModule {
                 fns3: [None; OP_TYPES],
             },
             devices,
-            sizes: sizes(),
+            types: host.types,
+            sizes: host.sizes(),
             previous: [Previous::NONE; OP_TYPES],
             previous3: [Previous::NONE; OP_TYPES],
         };
-        let parent = Own::host().op_module_class.address();
-        let class = CLASS.get(c"hawser_op_module_t", parent, end, size_of::<Module>());
+        let class = CLASS.get(c"hawser_op_module_t", host.module_class, end, size_of::<Module>());
         // SAFETY: the host's variable.
         unsafe { foreign::write(priority, PRIORITY) };
         // SAFETY: of the class's size, which is derived from the host's own.
-        unsafe { object::make(module, class, Own::host().class_initialize) }.cast()
+        let made = unsafe { object::make(module, class, host.initialize) };
+        made.map_or(ptr::null_mut(), |module| module.cast().as_ptr())
     })
 }
 
@@ -293,22 +394,35 @@ unsafe extern "C" fn enable(module: *mut OpModule, op: *mut Op) -> c_int {
     guard_early(COMPONENT, "enable", NOT_AVAILABLE, || {
         let object = module.cast();
         // SAFETY: a module that `query` has made, which nobody else uses yet.
-        let Module { head, sizes, previous, previous3, .. } = unsafe { &mut *module.cast::<Module>() };
-        // SAFETY: the operation that is being made, which nobody else writes meanwhile.
-        let op = unsafe { &*op };
+        let Module { head, types, sizes, previous, previous3, .. } = unsafe { &mut *module.cast::<Module>() };
+        // The arrays lie one behind the other, and are as long as this host has types.
+        let entries = (&raw mut head.fns).cast::<*const ()>();
+        let place_of = |array: usize, place: usize| array * *types + place;
+        // SAFETY: the operation that is being made.
+        let theirs = unsafe { &raw const (*op).fns }.cast::<*mut c_void>();
         let mut given_up_in_error = 0;
-        for place in (0..OP_TYPES).filter(|place| sizes[*place] != 0) {
-            if let Some(function) = op.fns[place] {
-                previous[place] = keep(function, op.modules[place]);
-                head.fns[place] = Some(REDUCE2[place]);
+        for place in (0..*types).filter(|place| sizes[*place] != 0) {
+            // SAFETY: one of four arrays, of as many places; nobody writes them meanwhile.
+            let entry = |array: usize| unsafe { theirs.wrapping_add(place_of(array, place)).read() };
+            // SAFETY: one of two arrays of the module, of as many places.
+            let put = |array: usize, ours: *const ()| unsafe {
+                entries.wrapping_add(place_of(array, place)).write(ours);
+            };
+            // SAFETY: null, or a function of two buffers.
+            let function = unsafe { std::mem::transmute::<*mut c_void, Option<Reduce2>>(entry(0)) };
+            if let Some(function) = function {
+                previous[place] = keep(function, entry(1).cast());
+                put(0, REDUCE2[place] as *const ());
             }
-            if let Some(function) = op.fns3[place] {
-                previous3[place] = keep(function, op.modules3[place]);
-                head.fns3[place] = Some(REDUCE3[place]);
-                given_up_in_error += usize::from(head.fns[place].is_some());
+            // SAFETY: null, or a function of three buffers.
+            let function = unsafe { std::mem::transmute::<*mut c_void, Option<Reduce3>>(entry(2)) };
+            if let Some(function) = function {
+                previous3[place] = keep(function, entry(3).cast());
+                put(1, REDUCE3[place] as *const ());
+                given_up_in_error += usize::from(!entry(0).is_null());
             }
         }
-        // HOST: when `ompi_op_base_op_select` of 5.0.7 replaces the function for three buffers, it gives up the
+        // HOST: when `ompi_op_base_op_select` of 4.1.4 and 5.0.7 replaces the function for three buffers, it gives up the
         // module of that for two, which is this one by then. As many users more make up for it; where a host is
         // right, the module stays to the end of the process.
         for _ in 0..given_up_in_error {
@@ -346,7 +460,10 @@ unsafe extern "C" fn end(module: *mut c_void) {
 /// The component structure. A host without accelerators has the framework too: there the component declines.
 pub(in crate::host) fn component<A: Abi>() -> OpComponent {
     let framework = Framework { project: "ompi", name: "op", version: [1, 0, 0] };
-    OpComponent::new(component::base::<A>(&framework, c"hawser"), init::<A>, query)
+    let mut base = component::base::<A>(&framework, c"hawser");
+    base.register = Some(register::<A>);
+    base.close = Some(close::<A>);
+    OpComponent::new(base, init::<A>, query::<A>)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment};
+use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment, Transfer};
 use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
@@ -287,6 +287,30 @@ pub struct BtlModuleGdr {
 const _: () = assert!(size_of::<BtlModuleGdr>() == 576);
 const _: () =
     assert!(std::mem::offset_of!(BtlModuleGdr, flush) == std::mem::offset_of!(BtlModule, flush) + 16);
+
+/// Puts and gets by messages of a byte transport.
+///
+/// C: `mca_btl_base_am_rdma_module_t`.
+#[repr(C)]
+pub struct AmRdma {
+    /// the object
+    pub object: Object,
+    /// the transport
+    pub transport: *mut BtlModule,
+    /// whether the target of a get puts
+    pub puts: bool,
+    /// whether the target of a put gets
+    pub gets: bool,
+    _pad0: [u8; 6],
+    _pad1: [usize; 4],
+    /// begins a put; its first argument is this structure
+    pub put: Transfer,
+    /// begins a get; its first argument is this structure
+    pub get: Transfer,
+    _pad2: [usize; 2],
+}
+
+const _: () = assert!(size_of::<AmRdma>() == 96);
 
 /// What a byte transport's receive callback is handed.
 ///

@@ -1,0 +1,293 @@
+//! Copies of the host's own code, of which it does not know that they may be of device memory.
+//!
+//! The host copies with `memcpy` and `memmove`, and compares with `memcmp`, wherever it takes buffers for the processor's. In the libraries of the
+//! host (and in no other) the slots of these functions lead here: where one side is on a device, the driver makes the
+//! copy; else the processor does, as before. What is surely the host's is known in a few nanoseconds, and for
+//! other addresses the driver is asked, if the program has loaded it.
+
+mod slots;
+
+pub(super) use slots::{Replacement, Slots};
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::guard::guard;
+use crate::accelerator::{Accelerator, Place, Result, Transfer};
+use crate::error::say;
+
+/// What the user reads of the entries.
+const NAME: &str = "copy_hook";
+
+/// The slots of the functions that copy.
+static COPIES: Slots = Slots::new();
+
+unsafe extern "C" {
+    fn __memcpy_chk(to: *mut c_void, from: *const c_void, len: usize, room: usize) -> *mut c_void;
+    fn __memmove_chk(to: *mut c_void, from: *const c_void, len: usize, room: usize) -> *mut c_void;
+}
+
+/// Has the copies of the libraries of these names be looked at; also of those that were loaded since the last call.
+pub(super) fn put_in<T: Accelerator>(is_wanted: impl Fn(&str) -> bool) {
+    let replacements: [Replacement; 8] = [
+        (c"memcpy", (copy::<T> as *const ()).expose_provenance()),
+        (c"memmove", (shift::<T> as *const ()).expose_provenance()),
+        (c"__memcpy_chk", (checked_copy::<T> as *const ()).expose_provenance()),
+        (c"__memmove_chk", (checked_shift::<T> as *const ()).expose_provenance()),
+        (c"memcmp", (compare::<T> as *const ()).expose_provenance()),
+        (c"readv", (read::<T> as *const ()).expose_provenance()),
+        (c"writev", (write::<T> as *const ()).expose_provenance()),
+        (c"process_vm_readv", (read_process::<T> as *const ()).expose_provenance()),
+    ];
+    // SAFETY: each does what the C library's does, which it calls for host memory; this library is never unloaded.
+    unsafe { COPIES.put(is_wanted, &replacements) };
+}
+
+/// The slot of the function that loads components.
+static LOADS: Slots = Slots::new();
+
+/// The libraries of 4.1: its own, and its components, which are libraries apart.
+fn is_of_4_1(name: &str) -> bool {
+    ["libopen-pal.so.40", "libmpi.so.40", "mca_"].iter().any(|begin| name.starts_with(begin))
+}
+
+/// What tells a device's address, where the host knows no devices and its copies are looked at.
+static TELLS: OnceLock<fn(usize) -> bool> = OnceLock::new();
+
+/// Whether that is so now.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// The same for all libraries of a host whose components are loaded one by one, also for those that come later.
+pub(super) fn put_in_everywhere<T: Accelerator>() {
+    let loads = [(c"dlopen", (load::<T> as *const ()).expose_provenance())];
+    // SAFETY: it does what the C library's does; this library is never unloaded.
+    unsafe { LOADS.put(|name| name.starts_with("libopen-pal.so.40"), &loads) };
+    put_in::<T>(is_of_4_1);
+    TELLS.get_or_init(|| is_device::<T>);
+    ON.store(!COPIES.is_empty(), Ordering::Relaxed);
+}
+
+unsafe extern "C" fn load<T: Accelerator>(name: *const c_char, mode: c_int) -> *mut c_void {
+    // SAFETY: as the host calls it.
+    let library = unsafe { libc::dlopen(name, mode) };
+    guard(NAME, "load", || put_in::<T>(is_of_4_1));
+    library
+}
+
+/// Whether a host that knows no devices copies to and from them nevertheless: then buffers may be there.
+#[inline]
+pub(super) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Whether an address is a device's, of which such a host does not know.
+#[inline]
+pub(super) fn is_hidden_device(address: usize) -> bool {
+    is_on() && TELLS.get().is_some_and(|tells| tells(address))
+}
+
+/// Puts back what was there before.
+pub(super) fn take_back() {
+    ON.store(false, Ordering::Relaxed);
+    LOADS.take_back();
+    COPIES.take_back();
+}
+
+#[inline]
+fn is_device<T: Accelerator>(address: usize) -> bool {
+    matches!(T::the().place(address), Ok(Place::Device(_)))
+}
+
+#[inline]
+fn touches_device<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) -> bool {
+    len != 0 && (is_device::<T>(to.addr()) || is_device::<T>(from.addr()))
+}
+
+/// Makes a copy, or ends the process: who has called cannot be told that it failed, and would go on with what is wrong.
+///
+/// # Safety
+/// As for `memmove`, of memory of the host's or of a device's.
+#[cold]
+unsafe fn by_driver<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) {
+    guard(NAME, "copy", || {
+        // SAFETY: as the caller says.
+        let transfer = unsafe { Transfer::new(to.cast(), from.cast(), len) };
+        made(T::the().copy(transfer), len);
+    });
+}
+
+fn made(copied: Result<()>, len: usize) {
+    if let Err(error) = copied {
+        say(format_args!(
+            "a copy of {len} bytes to or from a device fails ({error}); the process is ended, because the result \
+             would be wrong"
+        ));
+        std::process::abort();
+    }
+}
+
+unsafe extern "C" fn copy<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    if touches_device::<T>(to, from, len) {
+        // SAFETY: as the host calls `memcpy`.
+        unsafe { by_driver::<T>(to, from, len) };
+        return to;
+    }
+    // SAFETY: as the host calls it; both are host memory.
+    unsafe { libc::memcpy(to, from, len) }
+}
+
+unsafe extern "C" fn shift<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    if touches_device::<T>(to, from, len) {
+        // SAFETY: as the host calls `memmove`.
+        unsafe { by_driver::<T>(to, from, len) };
+        return to;
+    }
+    // SAFETY: as the host calls it; both are host memory.
+    unsafe { libc::memmove(to, from, len) }
+}
+
+unsafe extern "C" fn checked_copy<T: Accelerator>(
+    to: *mut c_void,
+    from: *const c_void,
+    len: usize,
+    room: usize,
+) -> *mut c_void {
+    if len <= room && touches_device::<T>(to, from, len) {
+        // SAFETY: as the host calls `memcpy`.
+        unsafe { by_driver::<T>(to, from, len) };
+        return to;
+    }
+    // SAFETY: as the host calls it; it ends the process where there is no room.
+    unsafe { __memcpy_chk(to, from, len, room) }
+}
+
+unsafe extern "C" fn checked_shift<T: Accelerator>(
+    to: *mut c_void,
+    from: *const c_void,
+    len: usize,
+    room: usize,
+) -> *mut c_void {
+    if len <= room && touches_device::<T>(to, from, len) {
+        // SAFETY: as the host calls `memmove`.
+        unsafe { by_driver::<T>(to, from, len) };
+        return to;
+    }
+    // SAFETY: as the host calls it; it ends the process where there is no room.
+    unsafe { __memmove_chk(to, from, len, room) }
+}
+
+/// What is on a device is brought here to be compared.
+unsafe extern "C" fn compare<T: Accelerator>(one: *const c_void, other: *const c_void, len: usize) -> c_int {
+    let sides = [one, other];
+    if len == 0 || !sides.iter().any(|side| is_device::<T>(side.addr())) {
+        // SAFETY: as the host calls it; both are host memory.
+        return unsafe { libc::memcmp(one, other, len) };
+    }
+    guard(NAME, "compare", || {
+        let [one, other] = sides.map(|side| {
+            let mut room = vec![0_u8; len];
+            // SAFETY: so many bytes of the caller's, and room for them.
+            let transfer = unsafe { Transfer::new(room.as_mut_ptr(), side.cast(), len) };
+            made(T::the().copy(transfer), len);
+            room
+        });
+        one.cmp(&other) as c_int
+    })
+}
+
+/// What another process has is read to host memory, and taken to the device from there. The kernel knows only the
+/// processor's memory.
+unsafe extern "C" fn read_process<T: Accelerator>(
+    process: libc::pid_t,
+    to: *const libc::iovec,
+    to_count: libc::c_ulong,
+    from: *const libc::iovec,
+    from_count: libc::c_ulong,
+    flags: libc::c_ulong,
+) -> isize {
+    if to_count == 1 {
+        // SAFETY: one, which the caller has.
+        let place = unsafe { to.read() };
+        if is_device::<T>(place.iov_base.addr()) {
+            return guard(NAME, "read", || {
+                let mut room = vec![0_u8; place.iov_len];
+                let here = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+                // SAFETY: room for so many bytes, and as the host calls it otherwise.
+                let read =
+                    unsafe { libc::process_vm_readv(process, &raw const here, 1, from, from_count, flags) };
+                if let Ok(len @ 1..) = usize::try_from(read) {
+                    // SAFETY: so many bytes were read, and the caller has room for them, on a device.
+                    let transfer = unsafe { Transfer::new(place.iov_base.cast(), room.as_ptr(), len) };
+                    made(T::the().copy(transfer), len);
+                }
+                read
+            });
+        }
+    }
+    // SAFETY: as the host calls it.
+    unsafe { libc::process_vm_readv(process, to, to_count, from, from_count, flags) }
+}
+
+/// Bytes of a device's memory that are read or written at once.
+const PIECE: usize = 1 << 20;
+
+/// The ranges before the first one on a device; or that one alone, with host memory for its begin.
+///
+/// # Safety
+/// So many ranges of the caller's.
+unsafe fn beginning<T: Accelerator>(
+    ranges: *const libc::iovec,
+    count: c_int,
+) -> (c_int, Option<(libc::iovec, Vec<u8>)>) {
+    for index in 0..count {
+        // SAFETY: one of so many.
+        let range = unsafe { ranges.wrapping_add(index as usize).read() };
+        if range.iov_len != 0 && is_device::<T>(range.iov_base.addr()) {
+            let room = (index == 0).then(|| (range, vec![0; range.iov_len.min(PIECE)]));
+            return (index, room);
+        }
+    }
+    (count, None)
+}
+
+/// Whoever writes to a socket goes on where the kernel has stopped: it may stop after a piece.
+unsafe extern "C" fn write<T: Accelerator>(to: c_int, ranges: *const libc::iovec, count: c_int) -> isize {
+    let (count, staged) = guard(NAME, "write", || {
+        // SAFETY: as the host calls it.
+        let (count, staged) = unsafe { beginning::<T>(ranges, count) };
+        let staged = staged.map(|(range, mut room)| {
+            // SAFETY: the begin of a range of the caller's, and room for it.
+            let transfer = unsafe { Transfer::new(room.as_mut_ptr(), range.iov_base.cast(), room.len()) };
+            made(T::the().copy(transfer), room.len());
+            room
+        });
+        (count, staged)
+    });
+    match staged {
+        // SAFETY: so many bytes.
+        Some(room) => unsafe { libc::write(to, room.as_ptr().cast(), room.len()) },
+        // SAFETY: as the host calls it; these are host memory.
+        None => unsafe { libc::writev(to, ranges, count) },
+    }
+}
+
+/// The same for what is read.
+unsafe extern "C" fn read<T: Accelerator>(from: c_int, ranges: *const libc::iovec, count: c_int) -> isize {
+    // SAFETY: as the host calls it.
+    let (count, staged) = guard(NAME, "read", || unsafe { beginning::<T>(ranges, count) });
+    let Some((range, mut room)) = staged else {
+        // SAFETY: as the host calls it; these are host memory.
+        return unsafe { libc::readv(from, ranges, count) };
+    };
+    // SAFETY: room for so many bytes.
+    let read = unsafe { libc::read(from, room.as_mut_ptr().cast(), room.len()) };
+    if let Ok(len @ 1..) = usize::try_from(read) {
+        guard(NAME, "read", || {
+            // SAFETY: so many bytes were read, and the caller has room for them, on a device.
+            let transfer = unsafe { Transfer::new(range.iov_base.cast(), room.as_ptr(), len) };
+            made(T::the().copy(transfer), len);
+        });
+    }
+    read
+}

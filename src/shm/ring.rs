@@ -31,6 +31,10 @@ const POLLED_AT: usize = 64;
 pub(super) const CAPACITY: usize = STRIDE - CONTROL;
 /// Entries begin at multiples of this.
 pub(super) const ALIGN: usize = 32;
+/// Bytes that go from one processor to another at once.
+const LINE: usize = 64;
+/// Pieces up to here are copied without a call.
+const SHORT: usize = 32;
 /// Bytes of a header.
 const HEADER: usize = 8;
 /// Longest payload.
@@ -41,7 +45,7 @@ pub(super) const QUANTUM: usize = 4 << 10;
 pub(super) const SMALL: usize = 32 << 10;
 
 const _: () = {
-    assert!(CAPACITY.is_multiple_of(ALIGN) && QUANTUM < SMALL && SMALL < CAPACITY);
+    assert!(ALIGN.is_power_of_two() && CAPACITY.is_multiple_of(ALIGN) && QUANTUM < SMALL && SMALL < CAPACITY);
     // An entry, another that did not fit before the end, and what the reader has not said.
     assert!(2 * (LONGEST + 2 * ALIGN) + QUANTUM < CAPACITY);
 };
@@ -119,7 +123,7 @@ impl Header {
 /// Bytes of an entry with so much payload.
 #[inline]
 pub(super) const fn span(len: usize) -> usize {
-    (HEADER + len).next_multiple_of(ALIGN)
+    (HEADER + len + ALIGN - 1) & !(ALIGN - 1)
 }
 
 /// The memory of a ring.
@@ -164,9 +168,12 @@ pub struct Sender {
     memory: Memory,
     /// Where the next entry goes.
     offset: usize,
-    /// The same, in bytes since the ring was made.
-    position: u64,
-    /// How far the reader had come when it was last asked.
+    /// Entries that end up to here need no question: the reader has done with all that lies there, and with the
+    /// header behind it.
+    limit: usize,
+    /// Bytes of the turns that are over. With an offset, that is a position: bytes since the ring was made.
+    turns: u64,
+    /// The position of the reader when it was last asked.
     read: u64,
     /// Bytes that are used.
     bound: usize,
@@ -180,37 +187,45 @@ impl Sender {
     /// of this process writes there.
     pub(super) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
         let memory = Memory { start, _keep: keep };
-        Self { memory, offset: 0, position: 0, read: 0, bound: SMALL, is_polled: false }
+        let limit = SMALL - ALIGN;
+        Self { memory, offset: 0, limit, turns: 0, read: 0, bound: SMALL, is_polled: false }
     }
 
     /// Writes an entry; false when there is no room yet. At most [`LONGEST`] bytes.
     ///
     /// # Errors
     /// When the reader is where it cannot be.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, tag: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
-        let len = pieces[0].len() + pieces[1].len();
+        let len = pieces[0].len().saturating_add(pieces[1].len());
         assert!(len <= LONGEST, "longer than any entry");
-        let fits = self.offset + span(len) + ALIGN <= self.bound;
-        if !(if fits { self.has_room(span(len))? } else { self.turn(len)? }) {
-            // From the next turn on there is more.
-            self.bound = CAPACITY;
+        if self.offset + span(len) > self.limit && !self.make_room(len)? {
             return Ok(false);
         }
         let offset = self.offset;
         let end = offset + span(len);
-        let mut to = self.memory.payload(offset, len);
-        for piece in pieces {
-            if !piece.is_empty() {
-                // SAFETY: readable by the promise of whoever lent it; the room is inside the ring (`payload`), and
-                // the writer's alone until a header says otherwise. Lent memory is the host's, not a ring's.
-                unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len()) };
-            }
-            to = to.wrapping_add(piece.len());
+        let [head, data] = pieces;
+        let to = self.memory.payload(offset, len);
+        let behind = to.wrapping_add(head.len());
+        // What lies on the lines behind that of the header is written first: the reader looks at that line all the time,
+        // and takes it away from who is not done with it.
+        let near = (LINE - (offset + HEADER) % LINE).saturating_sub(head.len()).min(data.len());
+        if data.len() > SHORT && near < data.len() {
+            let (from, to) = (data.as_ptr().wrapping_add(near), behind.wrapping_add(near));
+            // SAFETY: the end of a piece that is readable by the promise of whoever lent it; the room is inside the ring
+            // (`payload`), and the writer's alone until a header says otherwise. Lent memory is the host's, not a ring's.
+            unsafe { ptr::copy_nonoverlapping(from, to, data.len() - near) };
+            // SAFETY: its beginning, likewise.
+            unsafe { copy(data.as_ptr(), behind, near) };
+        } else {
+            // SAFETY: all of it, likewise.
+            unsafe { copy(data.as_ptr(), behind, data.len()) };
         }
+        // SAFETY: the other piece, likewise, and the room before the first.
+        unsafe { copy(head.as_ptr(), to, head.len()) };
         self.memory.header(end).store(0, Ordering::Relaxed);
         self.memory.header(offset).store(Header::Data { tag, len }.to_word(), order::PUBLISH);
-        self.advance(end);
+        self.offset = end;
         Ok(true)
     }
 
@@ -225,7 +240,7 @@ impl Sender {
     }
 
     /// Whether the reader looks at the ring without being rung for. Once it does, it always will.
-    #[inline]
+    #[inline(always)]
     pub fn is_polled(&mut self) -> bool {
         if !self.is_polled {
             self.is_polled = self.memory.control(POLLED_AT).load(Ordering::Relaxed) == 1;
@@ -233,16 +248,34 @@ impl Sender {
         self.is_polled
     }
 
+    /// Finds room for an entry beyond the limit.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        let fits = self.offset + span(len) + ALIGN <= self.bound;
+        if !(if fits { self.has_room(span(len))? } else { self.turn(len)? }) {
+            // From the next turn on there is more.
+            self.bound = CAPACITY;
+            return Ok(false);
+        }
+        let free = (self.read + CAPACITY as u64 - self.turns) as usize;
+        self.limit = free.min(self.bound).saturating_sub(ALIGN);
+        Ok(true)
+    }
+
+    fn position(&self) -> u64 {
+        self.turns + self.offset as u64
+    }
+
     /// Whether so many bytes, and the empty header behind them, lie where the reader has done with everything.
-    #[inline]
     fn has_room(&mut self, bytes: usize) -> Result<bool, Corrupt> {
-        let needed = self.position + (bytes + ALIGN) as u64;
+        let needed = self.position() + (bytes + ALIGN) as u64;
         if needed <= self.read + CAPACITY as u64 {
             return Ok(true);
         }
-        // SYNC POINT: read (released in `Receiver::release`)
+        // SYNC POINT: read (released in `Receiver::say`)
         let read = self.memory.control(READ_AT).load(order::REUSE);
-        if read < self.read || read > self.position {
+        if read < self.read || read > self.position() {
             return Err(Corrupt::Read);
         }
         self.read = read;
@@ -250,24 +283,64 @@ impl Sender {
     }
 
     /// Goes back to the start, or beyond the small part, for an entry that does not fit before the bound.
-    #[cold]
     fn turn(&mut self, len: usize) -> Result<bool, Corrupt> {
         let rest = CAPACITY - self.offset;
         if self.has_room(rest + span(len))? {
             self.memory.header(0).store(0, Ordering::Relaxed);
             self.memory.header(self.offset).store(Header::Skip.to_word(), order::PUBLISH);
-            self.advance(CAPACITY);
+            self.turns += CAPACITY as u64;
             self.offset = 0;
             return Ok(true);
         }
         self.bound = CAPACITY;
         if self.offset + span(len) + ALIGN <= CAPACITY { self.has_room(span(len)) } else { Ok(false) }
     }
+}
 
-    fn advance(&mut self, to: usize) {
-        self.position += (to - self.offset) as u64;
-        self.offset = to;
+/// Copies so many bytes, few of them without a call.
+///
+/// # Safety
+/// `from` is readable for so many bytes, `to` writable, and they are not the same memory.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // The host's header of a message is the usual case.
+    if (8..=16).contains(&len) {
+        // SAFETY: at least eight bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<u64>(from, to, len) }
+    } else if len > SHORT {
+        // SAFETY: the caller's promise.
+        unsafe { ptr::copy_nonoverlapping(from, to, len) }
+    } else if len > 16 {
+        // SAFETY: more than sixteen bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<[u64; 2]>(from, to, len) }
+    } else if len >= 4 {
+        // SAFETY: at least four bytes, and less than eight; the rest is the caller's promise.
+        unsafe { copy_ends::<u32>(from, to, len) }
+    } else if len >= 2 {
+        // SAFETY: at least two bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<u16>(from, to, len) }
+    } else if len == 1 {
+        // SAFETY: one byte; the rest is the caller's promise.
+        unsafe { copy_ends::<u8>(from, to, len) }
     }
+}
+
+/// Copies as many bytes as a word has from both ends, which may be the same ones in part: all, when there are up to
+/// two words of them.
+///
+/// # Safety
+/// As for [`copy`], and there are as many bytes as in a word.
+#[inline(always)]
+unsafe fn copy_ends<W: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let behind = len - size_of::<W>();
+    // SAFETY: a word of readable bytes, as the caller says; words are numbers.
+    let first = unsafe { from.cast::<W>().read_unaligned() };
+    // SAFETY: the last word of these bytes.
+    let last = unsafe { from.wrapping_add(behind).cast::<W>().read_unaligned() };
+    // SAFETY: the same of bytes that the caller may write.
+    unsafe { to.cast::<W>().write_unaligned(first) };
+    // SAFETY: the last word of these.
+    unsafe { to.wrapping_add(behind).cast::<W>().write_unaligned(last) };
 }
 
 /// An entry that has arrived. Its bytes lie in the ring, where the sender could still write to them.
@@ -283,10 +356,10 @@ pub struct Receiver {
     memory: Memory,
     /// Where the next entry is.
     offset: usize,
-    /// The same, in bytes since the ring was made.
-    position: u64,
-    /// How far the sender knows that we have come.
-    said: u64,
+    /// From this offset on the sender is to hear how far we have come.
+    say_at: usize,
+    /// Bytes of the turns that are over. With an offset, that is a position: bytes since the ring was made.
+    turns: u64,
     /// Entries that are taken and not released.
     held: u32,
 }
@@ -295,7 +368,7 @@ impl Receiver {
     /// # Safety
     /// `STRIDE` bytes at a multiple of 64, readable and writable as long as `keep` lives.
     pub(super) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
-        Self { memory: Memory { start, _keep: keep }, offset: 0, position: 0, said: 0, held: 0 }
+        Self { memory: Memory { start, _keep: keep }, offset: 0, say_at: QUANTUM, turns: 0, held: 0 }
     }
 
     /// Tells the sender that it need not ring for this ring any more.
@@ -304,6 +377,7 @@ impl Receiver {
     }
 
     /// Whether there is anything, right or wrong.
+    #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.memory.header(self.offset).load(Ordering::Relaxed) != 0
     }
@@ -312,49 +386,70 @@ impl Receiver {
     ///
     /// # Errors
     /// When the sender has written what no sender writes. The ring must not be looked at again.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self) -> Result<Option<Arrival>, Corrupt> {
         // SYNC POINT: header (released in `Sender::push`)
-        let mut word = self.memory.header(self.offset).load(order::TAKE);
+        let word = self.memory.header(self.offset).load(order::TAKE);
         if word == 0 {
             return Ok(None);
         }
-        let mut header = Header::parse(word)?;
-        if header == Header::Skip {
-            if self.offset == 0 {
-                return Err(Corrupt::Skip);
-            }
-            self.position += (CAPACITY - self.offset) as u64;
-            self.offset = 0;
-            word = self.memory.header(0).load(order::TAKE);
-            if word == 0 {
-                return Ok(None);
-            }
-            header = Header::parse(word)?;
+        match Header::parse(word)? {
+            Header::Data { tag, len } => self.arrived(tag, len).map(Some),
+            Header::Skip => self.turn(),
         }
-        let Header::Data { tag, len } = header else { return Err(Corrupt::Skip) };
+    }
+
+    /// The way back to the start.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self) -> Result<Option<Arrival>, Corrupt> {
+        if self.offset == 0 {
+            return Err(Corrupt::Skip);
+        }
+        self.turns += CAPACITY as u64;
+        self.say_at = self.say_at.saturating_sub(CAPACITY);
+        self.offset = 0;
+        // SYNC POINT: header (released in `Sender::push`)
+        let word = self.memory.header(0).load(order::TAKE);
+        if word == 0 {
+            return Ok(None);
+        }
+        match Header::parse(word)? {
+            Header::Data { tag, len } => self.arrived(tag, len).map(Some),
+            Header::Skip => Err(Corrupt::Skip),
+        }
+    }
+
+    /// An entry of so many bytes is next.
+    #[inline(always)]
+    fn arrived(&mut self, tag: u8, len: usize) -> Result<Arrival, Corrupt> {
         let end = self.offset + span(len);
         if end + ALIGN > CAPACITY {
             return Err(Corrupt::Length);
         }
         let start = self.memory.payload(self.offset, len);
-        self.position += span(len) as u64;
         self.offset = end;
         self.held += 1;
         // SAFETY: inside the ring, which is mapped as long as any peer of this process is known; the sender leaves it
         // alone until it is released. Nobody writes to it here.
-        Ok(Some(Arrival { tag, bytes: unsafe { Lent::new(start, len) } }))
+        Ok(Arrival { tag, bytes: unsafe { Lent::new(start, len) } })
     }
 
     /// An entry is done with. They end in any order: the sender hears when none is held.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self) {
         self.held = self.held.saturating_sub(1);
-        if self.held == 0 && self.position - self.said >= QUANTUM as u64 {
-            self.said = self.position;
-            // SYNC POINT: read (acquired in `Sender::has_room`)
-            self.memory.control(READ_AT).store(self.position, order::FREE);
+        if self.held == 0 && self.offset >= self.say_at {
+            self.say();
         }
+    }
+
+    /// Says how far we have come.
+    #[inline(never)]
+    fn say(&mut self) {
+        self.say_at = self.offset + QUANTUM;
+        // SYNC POINT: read (acquired in `Sender::has_room`)
+        self.memory.control(READ_AT).store(self.turns + self.offset as u64, order::FREE);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The program over whose memory is tested: what it calls of the driver, which is the stand-in of `c-tests/cuda`.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -158,13 +159,15 @@ pub(crate) const GRANULARITY: usize = 2 << 20;
 /// A process that uses CUDA.
 pub(crate) struct Program {
     cuda: Cuda,
+    /// Those for other processes, and how many allocations each has.
+    pools: RefCell<Vec<(c_int, Handle, usize)>>,
     contexts: Vec<(c_int, Handle)>,
 }
 
 impl Program {
     /// One that uses these devices, the first most.
     pub(crate) fn new(library: &Path, devices: &[c_int]) -> Self {
-        let mut program = Self { cuda: Cuda::load(library), contexts: Vec::new() };
+        let mut program = Self { cuda: Cuda::load(library), pools: RefCell::default(), contexts: Vec::new() };
         for &device in devices {
             program.begin(device);
         }
@@ -216,8 +219,7 @@ impl Program {
                 call!(cuda, cuMemSetAccess(address, len, &raw const access, 1));
             }
             Kind::Pooled => {
-                let properties = PoolProperties { kind: 1, handles: 1, location: [1, device], rest: [0; 9] };
-                call!(cuda, cuMemPoolCreate(&raw mut pool, &raw const properties));
+                pool = self.pool(device);
                 call!(cuda, cuMemAllocFromPoolAsync(&raw mut address, len, pool, ptr::null_mut()));
                 call!(cuda, cuCtxSynchronize());
             }
@@ -241,8 +243,28 @@ impl Program {
             Kind::Plain | Kind::Managed | Kind::Pooled | Kind::Default => call!(cuda, cuMemFree_v2(address)),
         }
         if memory.kind == Kind::Pooled {
-            call!(cuda, cuMemPoolDestroy(memory.pool));
+            let mut pools = self.pools.borrow_mut();
+            let index = pools.iter().position(|(_, pool, _)| *pool == memory.pool).expect("its pool");
+            pools[index].2 -= 1;
+            if pools[index].2 == 0 {
+                pools.swap_remove(index);
+                call!(cuda, cuMemPoolDestroy(memory.pool));
+            }
         }
+    }
+
+    /// The pool of a device, for one allocation more.
+    fn pool(&self, device: c_int) -> Handle {
+        let mut pools = self.pools.borrow_mut();
+        if let Some((_, pool, count)) = pools.iter_mut().find(|(of, ..)| *of == device) {
+            *count += 1;
+            return *pool;
+        }
+        let properties = PoolProperties { kind: 1, handles: 1, location: [1, device], rest: [0; 9] };
+        let mut pool = ptr::null_mut();
+        call!(self.cuda, cuMemPoolCreate(&raw mut pool, &raw const properties));
+        pools.push((device, pool, 1));
+        pool
     }
 
     pub(crate) fn write(&self, memory: &Memory, bytes: &[u8]) {

@@ -10,7 +10,7 @@ use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Record};
-use super::state::{Loss, State, Step};
+use super::state::{DUE, Look, Loss, NOTHING, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
@@ -18,7 +18,7 @@ use crate::btl::{
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
-use crate::shm::{self, NONCE, Probe, Segment};
+use crate::shm::{self, Arrival, NONCE, Probe, Segment};
 use crate::sync::EngineCell;
 
 /// The key of the modex record.
@@ -158,15 +158,21 @@ impl Smcuda {
         }
     }
 
+    /// Something has arrived, for the host or for us.
+    #[inline(always)]
+    fn deliver(&self, from: EndpointId, arrival: &Arrival, up: &impl Upcalls) {
+        if arrival.tag == TAG {
+            self.heard(from, arrival.bytes, up);
+        } else {
+            up.deliver_shared(from, arrival.tag, arrival.bytes);
+        }
+    }
+
     /// Does one thing that is due outside.
     fn run(&self, step: Step, up: &impl Upcalls) -> Option<EndpointId> {
         match step {
-            Step::Deliver(from, arrival) if arrival.tag == TAG => {
-                self.heard(from, arrival.bytes, up);
-                return Some(from);
-            }
             Step::Deliver(from, arrival) => {
-                up.deliver_shared(from, arrival.tag, arrival.bytes);
+                self.deliver(from, &arrival, up);
                 return Some(from);
             }
             Step::Done(cookie, outcome) => up.done(cookie, outcome),
@@ -192,6 +198,7 @@ impl Smcuda {
     }
 
     /// Does what there is to do.
+    #[inline(never)]
     fn pass(&self, up: &impl Upcalls) -> usize {
         let counters = &self.counters;
         let mut next = self.state.with(|state| {
@@ -210,6 +217,25 @@ impl Smcuda {
             next = self.state.with(|state| state.next(delivered, counters));
         }
         count
+    }
+
+    /// Delivers what has arrived, from the ring at this place on. Whatever else there is to do is left to a whole
+    /// pass.
+    #[inline(never)]
+    fn receive(&self, place: usize, up: &impl Upcalls) -> usize {
+        let (mut turn, mut delivered, mut count) = (Turn::of(place), None, 0);
+        loop {
+            match self.state.with(|state| state.go_on(&mut turn, delivered, &self.counters)) {
+                Look::Arrived(from, arrival) => {
+                    // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+                    self.deliver(from, &arrival, up);
+                    delivered = Some(from);
+                    count += 1;
+                }
+                Look::Nothing => return count,
+                Look::Due => return count + self.pass(up),
+            }
+        }
     }
 
     fn transfer(
@@ -414,7 +440,7 @@ impl Transport for Smcuda {
         self.state.with(|state| state.send(endpoint, fragment, &self.counters))
     }
 
-    #[inline]
+    #[inline(never)]
     fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
         self.state.with(|state| state.send_now(endpoint, tag, pieces, &self.counters))
     }
@@ -503,9 +529,13 @@ impl Transport for Smcuda {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        let count = if self.state.with(State::is_idle) { 0 } else { self.pass(up) };
+        let count = match self.state.with(State::look) {
+            NOTHING => 0,
+            DUE => self.pass(up),
+            place => self.receive(place, up),
+        };
         if self.devices.is_busy() { count + self.turn(up) } else { count }
     }
 

@@ -126,7 +126,7 @@ impl Peer {
     }
 
     /// Sends through the ring, if nothing waits and there is room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(
         &mut self,
         tag: u8,
@@ -139,7 +139,7 @@ impl Peer {
         self.write(tag, pieces, counters)
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(
         &mut self,
         tag: u8,
@@ -151,10 +151,16 @@ impl Peer {
         }
         counters.num_sends.add(1);
         if !self.sender.is_polled() {
-            counters.num_bells.add(1);
-            self.shared.ring(self.place);
+            self.ring(counters);
         }
         Ok(true)
+    }
+
+    /// It does not look at the ring by itself.
+    #[cold]
+    fn ring(&self, counters: &Counters) {
+        counters.num_bells.add(1);
+        self.shared.ring(self.place);
     }
 
     /// Sends bytes of our own, in front of those that wait; false when there is no room.
@@ -169,8 +175,7 @@ impl Peer {
             return Ok(false);
         }
         if !self.sender.is_polled() {
-            counters.num_bells.add(1);
-            self.shared.ring(self.place);
+            self.ring(counters);
         }
         Ok(true)
     }
@@ -229,7 +234,7 @@ impl Peer {
     }
 
     /// The next of what has arrived.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self) -> std::result::Result<Option<Arrival>, Corrupt> {
         match &mut self.receiver {
             Some(receiver) => receiver.take(),
@@ -238,12 +243,13 @@ impl Peer {
     }
 
     /// Whether something has arrived that is not taken yet.
+    #[inline(always)]
     pub(super) fn has_arrived(&self) -> bool {
         self.receiver.as_ref().is_some_and(Receiver::has_next)
     }
 
     /// What was taken is done with.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release(&mut self) {
         if let Some(receiver) = &mut self.receiver {
             receiver.release();

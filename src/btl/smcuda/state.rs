@@ -48,6 +48,36 @@ pub(super) enum Step {
     Stranger(u64),
 }
 
+/// No place of the list of rings: there is nothing to do.
+pub(super) const NOTHING: usize = usize::MAX;
+/// No place either: a whole pass is to be done.
+pub(super) const DUE: usize = usize::MAX - 1;
+
+/// Fragments of one ring that are delivered before the next is looked at.
+const MOST_AT_ONCE: u32 = 32;
+
+/// Which ring's turn it is: its place in the list, and how many fragments of it may still be delivered.
+pub(super) struct Turn {
+    place: usize,
+    left: u32,
+}
+
+impl Turn {
+    pub(super) fn of(place: usize) -> Self {
+        Self { place, left: MOST_AT_ONCE }
+    }
+}
+
+/// What is to be done when a ring has something.
+pub(super) enum Look {
+    /// No more.
+    Nothing,
+    /// A whole pass.
+    Due,
+    /// This has arrived; [`State::go_on`] must hear when it has been delivered.
+    Arrived(EndpointId, Arrival),
+}
+
 pub(super) struct State {
     segment: Segment,
     own: u64,
@@ -96,7 +126,7 @@ impl State {
     }
 
     /// The peer of an endpoint that the host may use.
-    #[inline]
+    #[inline(always)]
     fn at(&mut self, id: EndpointId) -> Result<&mut Peer> {
         match self.peers.get_mut(id.index()) {
             Some(peer) if peer.id == id && peer.is_usable() => Ok(peer),
@@ -215,7 +245,7 @@ impl State {
     }
 
     /// Sends at once, or not at all.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_now(
         &mut self,
         to: EndpointId,
@@ -226,10 +256,11 @@ impl State {
         let is_short = pieces[0].len().saturating_add(pieces[1].len()) <= LONGEST;
         let Ok(peer) = self.at(to) else { return false };
         match is_short.then(|| peer.push(tag, pieces, counters)) {
-            Some(Ok(sent)) => {
-                counters.num_sends_at_once.add(u64::from(sent));
-                sent
+            Some(Ok(true)) => {
+                counters.num_sends_at_once.add(1);
+                true
             }
+            Some(Ok(false)) => false,
             None => false,
             Some(Err(corrupt)) => {
                 self.lose(to.index(), Loss::Corrupt(corrupt), counters);
@@ -270,22 +301,59 @@ impl State {
         self.news.push_back(Step::Done(cookie, Ok(())));
     }
 
-    /// Whether there is nothing to do, as mostly when somebody waits: then the pass is over.
+    /// The place of the first ring in which something has arrived; [`NOTHING`] and [`DUE`] are no places.
     #[inline(always)]
-    pub(super) fn is_idle(&mut self) -> bool {
+    pub(super) fn look(&mut self) -> usize {
         let turns = self.turns.wrapping_add(1);
-        let is_due = !self.news.is_empty()
-            || !self.waiting.is_empty()
-            || !self.rung.is_empty()
-            || turns.is_multiple_of(CLOCK_TURNS);
-        if is_due
-            || self.segment.is_rung()
-            || self.polled.iter().any(|index| self.peers[*index].has_arrived())
-        {
-            return false;
+        if self.is_due() || turns.is_multiple_of(CLOCK_TURNS) || self.segment.is_rung() {
+            return DUE;
         }
         self.turns = turns;
-        true
+        self.polled.iter().position(|index| self.peers[*index].has_arrived()).unwrap_or(NOTHING)
+    }
+
+    /// Whether anything waits but what may have arrived in rings.
+    #[inline(always)]
+    fn is_due(&self) -> bool {
+        !self.news.is_empty() || !self.waiting.is_empty() || !self.rung.is_empty()
+    }
+
+    /// What was delivered is done with. The next of what has arrived: in the ring at this place, while it has more and
+    /// it is still its turn, or in those behind it.
+    #[inline(always)]
+    pub(super) fn go_on(
+        &mut self,
+        at: &mut Turn,
+        delivered: Option<EndpointId>,
+        counters: &Counters,
+    ) -> Look {
+        let mut delivered = delivered;
+        while let Some(&index) = self.polled.get(at.place) {
+            let peer = &mut self.peers[index];
+            if let Some(id) = delivered.take() {
+                if id != peer.id {
+                    // The list has changed meanwhile.
+                    self.release(Some(id));
+                    continue;
+                }
+                peer.release();
+            }
+            if at.left != 0 {
+                match peer.take() {
+                    Ok(None) => {}
+                    Ok(Some(arrival)) => {
+                        at.left -= 1;
+                        counters.num_recvs.add(1);
+                        return Look::Arrived(peer.id, arrival);
+                    }
+                    // It stays there, for a whole pass.
+                    Err(_) => return Look::Due,
+                }
+            }
+            *at = Turn::of(at.place + 1);
+        }
+        self.release(delivered);
+        if self.is_due() { Look::Due } else { Look::Nothing }
     }
 
     /// A pass begins.
@@ -302,7 +370,7 @@ impl State {
     fn idle(&mut self, counters: &Counters) {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(CLOCK_TURNS) {
-            self.look(counters);
+            self.look_around(counters);
         }
     }
 
@@ -440,7 +508,7 @@ impl State {
 
     /// Whether processes have ended, now and then.
     #[cold]
-    fn look(&mut self, counters: &Counters) {
+    fn look_around(&mut self, counters: &Counters) {
         let now = self.clock.nanos();
         if now - self.looked < LOOK {
             return;

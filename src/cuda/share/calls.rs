@@ -145,7 +145,10 @@ fn owned(file: i32) -> Result<OwnedFd> {
         return Err(LACKING);
     }
     // SAFETY: just made, for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // Programs that this one starts have no use for it.
+    let _ = rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC);
+    Ok(file)
 }
 
 /// Physical memory, which stays as long as this does.

@@ -216,6 +216,8 @@ impl Copies {
         context: Context,
         direction: Direction,
     ) -> Result<()> {
+        // Once for all the calls.
+        let _entered = self.contexts.driver().enter(context)?;
         let piece = self.limits.piece;
         let first = self.lane(context, direction, None)?;
         let second = if transfer.len() > piece && self.limits.events - self.events > 1 {

@@ -32,6 +32,10 @@ pub struct Exports {
 /// So many are known without being looked through.
 const FEW: usize = 64;
 
+/// So many allocations are shared by files at a time: a process may have only so many files, and a file's number is
+/// not used again as long as a peer may ask for it. More cannot be shared until some have gone.
+pub const FILES: usize = 256;
+
 /// An allocation.
 struct Known {
     exported: Exported,
@@ -227,7 +231,7 @@ impl Exports {
             exported.file = found.file.as_raw_fd();
             exported.pool = found.generation;
             pool = Some(found);
-        } else if ways.pool == 0 && ways.file {
+        } else if ways.pool == 0 && ways.file && self.files() < FILES {
             let held = driver.physical(base)?;
             let made = held.file()?;
             exported.kind = Kind::File;
@@ -249,6 +253,10 @@ impl Exports {
         let found = Arc::new(PoolFile { file, generation: self.generation });
         self.pools.push((pool, Arc::clone(&found)));
         Ok(found)
+    }
+
+    fn files(&self) -> usize {
+        self.known.values().filter(|known| known.exported.kind == Kind::File).count()
     }
 
     /// Of memory that has gone, a file would keep the device from using it for something else; and a pool's handle

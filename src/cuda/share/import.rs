@@ -30,6 +30,9 @@ pub struct Counts {
     pub stale: u64,
 }
 
+/// So many allocations are closed at most because the driver has something open already.
+const NEIGHBOURS: usize = 4;
+
 /// Allocations of one other process's that are open here.
 ///
 /// They stay open, because opening is expensive. What is being used is never closed: it may be more than the bounds
@@ -226,16 +229,16 @@ impl Imports {
         while (count != 0 && self.open.len() >= count)
             || (bytes != 0 && self.bytes.saturating_add(len) > bytes)
         {
-            if !self.evict() {
+            if !self.evict(|entry, _| entry.used) {
                 return;
             }
         }
     }
 
-    /// Closes what was longest not used; `false` where there is nothing to be closed.
-    fn evict(&mut self) -> bool {
+    /// Closes that of which this is the least; `false` where there is nothing to be closed.
+    fn evict(&mut self, which: impl Fn(&Entry, u64) -> u64) -> bool {
         let idle = self.open.iter().filter(|(_, entry)| !entry.is_used());
-        let Some((&base, _)) = idle.min_by_key(|(_, entry)| entry.used) else { return false };
+        let Some((&base, _)) = idle.min_by_key(|(base, entry)| which(entry, **base)) else { return false };
         self.close(base);
         self.counts.evictions += 1;
         true
@@ -290,14 +293,23 @@ impl Imports {
         device: i32,
         context: Context,
     ) -> std::result::Result<Mapping, Refused> {
+        let mut neighbours = NEIGHBOURS;
         loop {
             let error = match self.open_on(exported, device, context) {
                 Ok(mapping) => return Ok(mapping),
                 Err(error) => error,
             };
-            let room =
-                matches!(error, Error::OutOfMemory | Error::Driver(sys::ALREADY_MAPPED | sys::MAP_FAILED));
-            if !room || !self.evict() {
+            let closed = match error {
+                Error::OutOfMemory | Error::Driver(sys::MAP_FAILED) => self.evict(|entry, _| entry.used),
+                // Some drivers open whole blocks, in which several allocations may lie, and each block once. It may
+                // be somebody else who has it open: then closing more does not help.
+                Error::Driver(sys::ALREADY_MAPPED) if neighbours > 0 => {
+                    neighbours -= 1;
+                    self.evict(|_, base| base.abs_diff(exported.base))
+                }
+                _ => false,
+            };
+            if !closed {
                 return Err(refused(error));
             }
         }
@@ -330,8 +342,8 @@ impl Imports {
         // A peer's numbers are not believed: what is copied has to be in what was opened.
         let _entered = driver.enter(self.contexts.of(device)?)?;
         let (base, len) = driver.range(start)?;
-        let is_whole = start.checked_sub(base).is_some_and(|offset| (len - offset) as u64 >= exported.len);
-        if is_whole { Ok(mapping) } else { Err(refused) }
+        let left = start.checked_sub(base).and_then(|offset| len.checked_sub(offset));
+        if left.is_some_and(|left| left as u64 >= exported.len) { Ok(mapping) } else { Err(refused) }
     }
 
     /// The pool of an allocation, which is opened once for all of them.

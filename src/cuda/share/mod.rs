@@ -18,7 +18,7 @@ mod process;
 pub use bounce::Bounce;
 pub use contexts::Contexts;
 pub use copies::{Copies, Limits};
-pub use export::Exports;
+pub use export::{Exports, FILES};
 pub use exported::{Exported, Kind, Process, Uuid};
 pub use import::{Bounds, Counts, Imports, Opened};
 

@@ -32,6 +32,7 @@ impl Convertor<'_> {
     }
 
     /// Whether the data must be packed (`opal_convertor_need_buffers`).
+    #[inline]
     pub(super) fn needs_packing(self) -> bool {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { flags, count, .. } = unsafe { self.0.read() };

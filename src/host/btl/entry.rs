@@ -252,25 +252,21 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
             return code::ERROR;
         }
         // Contiguous data is sent from where it lies.
-        let in_place = T::HAS_SEND_NOW && conv.is_none_or(|conv| !conv.needs_packing());
+        let found = match (T::HAS_SEND_NOW, payload_size) {
+            (false, _) => None,
+            (true, 0) => Some(Lent::EMPTY),
+            (true, _) => conv.filter(|conv| !conv.needs_packing()).and_then(|conv| conv.find(payload_size)),
+        };
+        if let Some(data) = found
+            && shell.core.send_now(endpoint(target), tag, [head, data])
+        {
+            return code::SUCCESS;
+        }
         if T::HAS_DEVICES
-            && !in_place
-            && payload_size != 0
+            && found.is_none()
             && let Some(address) = conv.and_then(Convertor::on_device)
         {
             shell.core.sends_from_device(endpoint(target), address, shell);
-        }
-        let mut found = None;
-        if in_place {
-            found = match conv.filter(|_| payload_size != 0) {
-                Some(conv) => conv.find(payload_size),
-                None => (payload_size == 0).then_some(Lent::EMPTY),
-            };
-            if let Some(data) = found
-                && shell.core.send_now(endpoint(target), tag, [head, data])
-            {
-                return code::SUCCESS;
-            }
         }
         let whole = header.len().checked_add(payload_size);
         let Some(frag) = whole.and_then(|whole| shell.pool.take(whole, flags)) else {

@@ -106,6 +106,8 @@ run "what a device does takes time" 2 "$strays; $ipc" -x HAWSER_CUDA_DELAY=300 -
 run "one copy at a time" 2 "$strays; $ipc" --mca btl_smcuda_max_ipc_events 1 -- device grid 70000 60000
 run "many allocations, of which four stay open" 2 "$strays; \$(counted num_ipc_evictions) > 500; \$(peak memory-opened) <= 6" --mca btl_smcuda_ipc_cache_entries 4 -- device many 300
 run "an allocation that is made anew" 2 "$strays; \$(counted num_ipc_stale) > 10" -- device anew 30
+run "virtual memory and pools, exported or not" 2 "$strays; \$(counted num_ipc_gets) >= 4; \$(counted num_staged_gets) >= 4" -- device kinds
+! modern || run "nothing is copied in one step but what devices copy" 2 "$strays; \$(counted num_ipc_gets) > 10; \$(counted num_gets) == 0" --mca btl_smcuda_flags send -- device grid 70000 60000
 run "contexts that are reset" 2 "$strays" -- device reset
 ! modern || run "data with gaps" 2 "$strays" -- device types
 run "one side begins late" 2 "$strays; \$(counted num_ipc_not_ready) > 0" -- device later

@@ -4,6 +4,7 @@
  *     device types                       data with gaps
  *     device many COUNT                  so many allocations
  *     device anew COUNT                  an allocation that is freed and made anew, mostly at the same address
+ *     device kinds                       memory of the virtual memory calls and of pools, which can be exported or not
  *     device reset                       contexts that are reset in the middle
  *     device later                       rank 1 begins to use CUDA after rank 0 has sent from a device
  *     device lazy                        CUDA is in use, and no buffer is a device's
@@ -11,6 +12,9 @@
  *     device killed                      rank 1 is killed while rank 0 copies from its memory
  *     device short|strided               what Open MPI 4.1 cannot send from a device */
 #include "../accelerator/cuda.h"
+
+/* For its types: the functions are looked up. */
+#include "../cuda/driver.h"
 
 static int (*cu_reset)(int);
 
@@ -196,6 +200,74 @@ static void anew(int count)
     buffer_free(&target);
 }
 
+/* The driver's function of this name. */
+#define LOOK(name) __typeof__(&name) const name##_ = (__typeof__(&name))cuda_symbol(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), #name)
+
+enum { EXCHANGED = 700001 };
+
+/* Both ranks send from such memory and receive in such. */
+static void both_ways(address start, int tag)
+{
+    struct buffer source = {FIRST, EXCHANGED, (char *)(uintptr_t)start}, target = {FIRST, EXCHANGED, (char *)(uintptr_t)start + EXCHANGED + 63};
+    int peer = check_rank ^ 1;
+    for (int round = 0; round < 3; round++) {
+        unsigned seed = (unsigned)(tag * 100 + round * 10);
+        buffer_fill(&source, 0, EXCHANGED, seed + (unsigned)check_rank);
+        buffer_fill(&target, 0, EXCHANGED, 1);
+        MPI(MPI_Sendrecv(source.start, EXCHANGED, MPI_BYTE, peer, tag, target.start, EXCHANGED, MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        buffer_holds(&target, 0, EXCHANGED, seed + (unsigned)peer);
+    }
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+static void kinds(void)
+{
+    LOOK(cuMemCreate);
+    LOOK(cuMemRelease);
+    LOOK(cuMemAddressReserve);
+    LOOK(cuMemAddressFree);
+    LOOK(cuMemMap);
+    LOOK(cuMemUnmap);
+    LOOK(cuMemSetAccess);
+    LOOK(cuMemPoolCreate);
+    LOOK(cuMemPoolDestroy);
+    LOOK(cuMemAllocFromPoolAsync);
+    static const int types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    enum { WHOLE = 4 << 20 };
+    for (int number = 0; number < 2; number++) {
+        CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, check_rank % CUDA_DEVICES};
+        CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = types[number], .location = here};
+        CUmemAccessDesc access = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUmemGenericAllocationHandle physical;
+        address start = 0;
+        doing("virtual memory", number);
+        CUDA(cuMemCreate_(&physical, WHOLE, &properties, 0));
+        CUDA(cuMemAddressReserve_(&start, WHOLE, 0, 0, 0));
+        CUDA(cuMemMap_(start, WHOLE, 0, physical, 0));
+        CUDA(cuMemSetAccess_(start, WHOLE, &access, 1));
+        CUDA(cu_push(cuda_context[here.id]));
+        both_ways(start, 1 + number);
+        void *context;
+        CUDA(cu_pop(&context));
+        CUDA(cuMemUnmap_(start, WHOLE));
+        CUDA(cuMemAddressFree_(start, WHOLE));
+        CUDA(cuMemRelease_(physical));
+
+        CUmemPoolProps wanted = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = types[number], .location = here};
+        CUmemoryPool pool;
+        doing("pool", number);
+        CUDA(cu_push(cuda_context[here.id]));
+        CUDA(cuMemPoolCreate_(&pool, &wanted));
+        CUDA(cuMemAllocFromPoolAsync_(&start, WHOLE, pool, NULL));
+        CUDA(cu_synchronize());
+        both_ways(start, 3 + number);
+        CUDA(cu_free_async(start, NULL));
+        CUDA(cu_synchronize());
+        CUDA(cuMemPoolDestroy_(pool));
+        CUDA(cu_pop(&context));
+    }
+}
+
 static void reset(void)
 {
     for (int round = 0; round < 6; round++) {
@@ -312,6 +384,8 @@ int main(int argc, char **argv)
         many((int)number);
     else if (strcmp(what, "anew") == 0)
         anew((int)number);
+    else if (strcmp(what, "kinds") == 0)
+        kinds();
     else if (strcmp(what, "reset") == 0)
         reset();
     else if (strcmp(what, "later") == 0)

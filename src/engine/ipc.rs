@@ -180,6 +180,8 @@ impl Setup {
             // Both have asked. The winner's request stands, and the peer is going to answer it.
             (Message::Request, State::Sent) if self.wins => Step::NOTHING,
             (Message::Request, State::Sent) => self.examine(Part::Answering),
+            // The peer has forgotten us, and begins anew.
+            (Message::Request, State::Acked | State::Ok) => self.examine(Part::Answering),
             (Message::Request, State::Bad(why)) => Step::send(Message::Refuse(why)),
             (Message::Accept, State::Sent) => self.examine(Part::Asking),
             (Message::Confirm, State::Acked) => {
@@ -405,6 +407,25 @@ mod tests {
         assert!(quiet(|state| state == State::Ok) > 0);
         assert!(quiet(|state| state == State::Bad(Refusal::NeverReady)) > 0);
         assert!(worlds.iter().any(|world| world.requests == [ATTEMPTS; 2]), "both have asked five times");
+    }
+
+    /// A peer that was closed and is opened again, in the same life of its process, knows nothing of before.
+    #[test]
+    fn who_begins_anew_is_answered() {
+        let agreed = explored()
+            .into_iter()
+            .find(|world| world.is_quiet() && world.sides.iter().all(|side| side.state() == State::Ok));
+        let agreed = agreed.expect("they can agree");
+        for forgetful in SIDES {
+            let mut world = agreed.clone();
+            world.sides[forgetful] = Setup::new(forgetful == 0);
+            world.ready = [true; 2];
+            world = world.after(Turn::Buffer(forgetful, None));
+            while let Some(turn) = world.reactions().into_iter().next() {
+                world = world.after(turn);
+            }
+            assert_eq!(world.sides.each_ref().map(Setup::state), [State::Ok; 2]);
+        }
     }
 
     #[test]

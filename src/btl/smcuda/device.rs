@@ -309,7 +309,6 @@ impl Inner {
         if !self.peers.contains_key(&id) {
             return;
         }
-        self.slots.lose(id);
         let tickets: Vec<u64> =
             self.gets.iter().filter(|(_, get)| get.peer == id).map(|(ticket, _)| *ticket).collect();
         let is_its = |job: &Job| match job {
@@ -322,8 +321,14 @@ impl Inner {
         for ticket in tickets {
             self.end(ticket, Err(crate::error::Error::Unreachable));
         }
+        // Not before: what was still being filled has just become the peer's to empty.
+        self.slots.lose(id);
         self.peers.remove(&id);
         // It hears nothing any more.
         self.outs.retain(|out| out.peer() != id || matches!(out, Out::Done(..)));
     }
 }
+
+#[cfg(test)]
+#[path = "device_tests.rs"]
+mod tests;

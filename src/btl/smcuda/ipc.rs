@@ -45,7 +45,9 @@ fn reason(why: Refusal) -> &'static str {
         Refusal::NotOpened => {
             "the driver does not open the other's handle: a part of a device (MIG), another container, another driver"
         }
-        Refusal::NeverReady => "one of them has not begun to use CUDA, however often it was asked",
+        Refusal::NeverReady => {
+            "one of them has not begun to use CUDA, or its device had no room, however often it was asked"
+        }
     }
 }
 

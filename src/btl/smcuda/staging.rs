@@ -2,7 +2,8 @@
 //! cannot open.
 //!
 //! The owner of the memory fills a slot and tells the peer, which empties it and gives it back. A peer has
-//! [`MOST`] of them at a time: one that computes, and leaves them full, does not keep the others from theirs.
+//! [`MOST`] of them at a time, and the [last](LAST) ones go to those that have none: a few that compute, and leave them
+//! full, do not keep the others from theirs.
 
 use std::collections::VecDeque;
 
@@ -11,6 +12,9 @@ use crate::shm::Staging;
 
 /// Slots that are in use for one peer at a time.
 pub(super) const MOST: usize = 4;
+
+/// So many slots are kept for peers that have none.
+const LAST: usize = Staging::SLOTS / 4;
 
 /// A peer wants this.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +69,9 @@ impl Slots {
     /// used take no memory.
     pub(super) fn take(&mut self, peer: EndpointId) -> Option<usize> {
         let its = |usage: &&Use| matches!(usage, Use::Here(of) | Use::There(of) if *of == peer);
-        if self.uses.iter().filter(its).count() >= MOST {
+        let count = self.uses.iter().filter(its).count();
+        let free = self.uses.iter().filter(|usage| **usage == Use::Free).count();
+        if count >= MOST || (count > 0 && free <= LAST) {
             return None;
         }
         let slot = self.uses.iter().position(|usage| *usage == Use::Free)?;
@@ -180,6 +186,18 @@ mod tests {
         assert_eq!(at, whole);
         assert!(!slots.has_wishes());
         assert!(!slots.emptied(ONE, usize::MAX));
+    }
+
+    #[test]
+    fn those_that_leave_theirs_full_leave_some_for_others() {
+        let mut slots = Slots::new();
+        let peers = (0..12).map(|number| EndpointId::from_raw(1 << 32 | number));
+        for (peer, expected) in peers.zip([4, 4, 4, 4, 4, 4, 1, 1, 1, 1, 1, 1]) {
+            slots.wish(peer, 1, 7, 0, Staging::SLOT as u64 * 10);
+            let filled: Vec<Fill> = std::iter::from_fn(|| slots.next()).collect();
+            assert_eq!(filled.iter().filter(|fill| fill.peer == peer).count(), expected);
+            filled.iter().for_each(|fill| slots.hand_over(fill.slot));
+        }
     }
 
     #[test]

@@ -308,8 +308,10 @@ impl Copies {
 
     /// Copies at once between memory that no device reaches both of.
     fn by_way_of_host(&mut self, transfer: Transfer, out: Context, back: Context) -> Result<()> {
-        let out = self.lane(out, Direction::ToHost, None)?;
+        // What has gone of either context goes first: the places of others change with it.
+        self.lane(out, Direction::ToHost, None)?;
         let back = self.lane(back, Direction::ToDevice, None)?;
+        let out = self.lane(out, Direction::ToHost, None)?;
         let mut turn = [out, back].into_iter().cycle();
         transfer.by_way_of_host(|step| {
             let lane = turn.next().unwrap_or(out);

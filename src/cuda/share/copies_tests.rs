@@ -148,3 +148,25 @@ fn a_context_may_end_with_copies_under_way() {
     fake::end();
     drop(copies);
 }
+
+#[test]
+fn streams_that_went_with_their_context_do_not_change_which_make_a_copy() {
+    let (mut copies, _) = begin(Limits::default());
+    let place = |ordinal| Place::Device(Device { ordinal, context: None, is_managed: false });
+    let [first, second] = [0, 1].map(|device| fake::program_allocates(0, device, false, 30));
+    let host = fake::host(&bytes(30));
+    for (to, device) in [(second, 1), (first, 0)] {
+        copies.begin(1, fake::transfer(to, host, 30), place(device), Place::Host, None);
+        assert_eq!(wait(&mut copies), [(1, Ok(()))]);
+    }
+    copies.begin(2, fake::transfer(fake::host(&[0; 30]), first, 30), Place::Host, place(0), None);
+    assert_eq!(wait(&mut copies), [(2, Ok(()))]);
+    // The program has reset the second device, whose stream is the first of all.
+    copies.lanes[0].life = 5;
+    let other = fake::host(&[9; 30]);
+    copies.begin(3, fake::transfer(first, other, 30), place(0), Place::Host, None);
+    assert_eq!(wait(&mut copies), [(3, Ok(()))]);
+    copies.begin(4, fake::transfer(second, first, 30), place(1), place(0), None);
+    assert_eq!(wait(&mut copies), [(4, Ok(()))]);
+    assert_eq!(fake::bytes(second, 30), [9; 30]);
+}

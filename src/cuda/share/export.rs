@@ -162,10 +162,12 @@ impl Exports {
         let made = self.make_probe(ordinal, device);
         let probe = made.map_err(|error| match error {
             Error::NoDevice => Refused::NoDevice,
-            Error::NotLoaded | Error::NotInitialized | Error::Deinitialized | Error::Gone(_) => {
-                Refused::NotReady
-            }
-            Error::OutOfMemory | Error::NotOnDevice | Error::Driver(_) => Refused::NotOpened,
+            Error::NotLoaded
+            | Error::NotInitialized
+            | Error::Deinitialized
+            | Error::Gone(_)
+            | Error::OutOfMemory => Refused::NotReady,
+            Error::NotOnDevice | Error::Driver(_) => Refused::NotOpened,
         })?;
         let exported = probe.exported;
         self.probes.push((ordinal, probe));

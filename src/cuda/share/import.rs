@@ -132,7 +132,9 @@ impl Opened {
 /// A refusal that says nothing of what else might be tried.
 fn refused(error: Error) -> Refused {
     match error {
-        Error::NotLoaded | Error::NotInitialized | Error::Deinitialized => Refused::NotReady,
+        Error::NotLoaded | Error::NotInitialized | Error::Deinitialized | Error::OutOfMemory => {
+            Refused::NotReady
+        }
         Error::NoDevice => Refused::NoDevice,
         Error::Driver(sys::PEER_ACCESS_UNSUPPORTED) => Refused::NoPeerAccess,
         _ => Refused::NotOpened,
@@ -172,11 +174,6 @@ impl Imports {
             entry.used = self.now;
             self.counts.hits += 1;
             return Ok(Opened(Arc::clone(&entry.mapping)));
-        }
-        // One process's memory: else it could have us open what a third one lets only us open.
-        if self.owner.is_some_and(|owner| owner != exported.owner) || exported.owner.pid == std::process::id()
-        {
-            return Err(Refused::NotOpened);
         }
         self.close_stale(exported);
         self.make_room(exported.len);

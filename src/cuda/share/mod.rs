@@ -31,6 +31,6 @@ pub enum Refused {
     NoPeerAccess,
     /// The driver does not open it: another container, a part of a device, memory that has gone, another driver.
     NotOpened,
-    /// The program has no context yet, or none any more.
+    /// The program has no context yet, or none any more; or a device has no room just now.
     NotReady,
 }

@@ -39,6 +39,8 @@ const BELL: usize = PAGE;
 const INBOX: usize = 2 * PAGE;
 /// Bytes of a place of the inbox: the ring and the name, two words.
 const PLACE: usize = 16;
+/// Beside the ring: the owner does not reach who has claimed the place.
+const REFUSED: u64 = 1 << 63;
 const RINGS: usize = INBOX + SLOTS * PLACE;
 const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
@@ -210,6 +212,11 @@ impl Shared {
         self.word(BELL).fetch_or(1 << word, Ordering::Release);
     }
 
+    /// Whether the owner has said that it does not reach who has claimed a place of its inbox.
+    pub fn is_refused(&self, place: usize) -> bool {
+        self.word(INBOX + place % SLOTS * PLACE).load(Ordering::Relaxed) & REFUSED != 0
+    }
+
     /// The ring by which the owner writes to us. At most one at a time.
     pub fn receiver(&self, ring: usize) -> Option<Receiver> {
         (ring < SLOTS).then(|| {
@@ -314,6 +321,11 @@ impl Segment {
         }
     }
 
+    /// Says that who has claimed a place of the inbox is not reached: what it sends is received by nobody.
+    pub fn refuse(&self, place: usize) {
+        self.shared.word(INBOX + place % SLOTS * PLACE).fetch_or(REFUSED, Ordering::Relaxed);
+    }
+
     /// Says that this process ends as it should.
     pub fn end(&self) {
         // SYNC POINT: ended (acquired in `Shared::has_ended`)
@@ -396,6 +408,10 @@ mod tests {
         assert_eq!(own.claimant(0), Err(Corrupt::Inbox), "nobody is there");
         assert_eq!((peer.claim(11, 0), peer.claim(12, 3)), (Some(0), Some(1)));
         assert_eq!((own.claimant(0), own.claimant(1)), (Ok((11, 0)), Ok((12, 3))));
+        assert!(!peer.is_refused(1));
+        own.refuse(1);
+        assert!(peer.is_refused(1) && !peer.is_refused(0));
+        assert_eq!(own.claimant(1), Err(Corrupt::Inbox), "nobody who counts");
         peer.word(INBOX).store(SLOTS as u64 + 1, Ordering::Relaxed);
         assert_eq!(own.claimant(0), Err(Corrupt::Inbox));
         peer.word(INBOX).store(u64::MAX, Ordering::Relaxed);

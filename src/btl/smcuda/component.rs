@@ -183,14 +183,23 @@ impl Smcuda {
                 cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
                 up.lost(id, name);
             }
-            Step::Stranger(name) => {
+            Step::Stranger(name, place) => {
                 let host = up.host();
-                let met = host
-                    .published(KEY, name)
-                    .map_err(|error| format!("its record is not to be had ({error})"))
-                    .and_then(|bytes| self.meet(name, &bytes, &host));
-                if let (Err(why), true) = (met, host.is_verbose()) {
-                    host.say(&format!("btl:smcuda: {} sends, but is not reached: {why}", title(name)));
+                match host.published(KEY, name).map(|bytes| self.meet(name, &bytes, &host)) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(why)) => {
+                        self.state.with(|state| state.refuse(place));
+                        host.say(&format!(
+                            "btl:smcuda: {} sends, but is not reached from here, and loses this process for that                              reason: {why}; `--mca btl ^smcuda` does without",
+                            title(name)
+                        ));
+                    }
+                    // It may be known later.
+                    Err(error) if host.is_verbose() => host.say(&format!(
+                        "btl:smcuda: {} sends, and its record is not to be had yet ({error})",
+                        title(name)
+                    )),
+                    Err(_) => {}
                 }
             }
         }
@@ -350,6 +359,11 @@ impl Smcuda {
 fn tell(name: u64, why: Loss, host: &impl Host) {
     let what = match why {
         Loss::Exited => "its process has ended, and has not said that it would".to_owned(),
+        Loss::Refuses => {
+            "it cannot reach this process, though this one reaches it; a line of its own says why, and \
+                          `--mca btl ^smcuda` does without"
+                .to_owned()
+        }
         Loss::Corrupt(what) => {
             format!(
                 "what it has written to shared memory is damaged ({what:?}), and nothing of it is used any more"

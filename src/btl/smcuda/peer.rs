@@ -107,6 +107,11 @@ impl Peer {
         self.shared.has_ended()
     }
 
+    /// Whether it has said that it does not reach us.
+    pub(super) fn refuses(&self) -> bool {
+        self.shared.is_refused(self.place)
+    }
+
     pub(super) fn has_receiver(&self) -> bool {
         self.receiver.is_some()
     }

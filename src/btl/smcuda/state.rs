@@ -34,6 +34,8 @@ pub(super) enum Loss {
     Exited,
     /// It has written what no peer writes.
     Corrupt(Corrupt),
+    /// It does not reach this process, and has said so.
+    Refuses,
 }
 
 /// What is to be done outside.
@@ -44,8 +46,8 @@ pub(super) enum Step {
     Done(Cookie, Result<()>),
     /// A peer is lost; these operations have ended with it.
     Lost(EndpointId, u64, Loss, Vec<Cookie>),
-    /// Somebody whom nobody has made known sends to us.
-    Stranger(u64),
+    /// Somebody whom nobody has made known sends to us: its name, and its place in the inbox.
+    Stranger(u64, usize),
 }
 
 /// No place of the list of rings: there is nothing to do.
@@ -159,6 +161,12 @@ impl State {
             self.hear(place);
         }
         Ok(id)
+    }
+
+    /// A stranger is not reached, and learns it.
+    pub(super) fn refuse(&mut self, place: usize) {
+        self.strangers.retain(|other| *other != place);
+        self.segment.refuse(place);
     }
 
     /// The host may send to it from now on.
@@ -457,7 +465,7 @@ impl State {
         let Ok((name, ring)) = self.segment.claimant(place) else { return };
         let Some(&index) = self.by_name.get(&name) else {
             self.strangers.push(place);
-            self.news.push_back(Step::Stranger(name));
+            self.news.push_back(Step::Stranger(name, place));
             return;
         };
         let peer = &mut self.peers[index];
@@ -495,7 +503,7 @@ impl State {
         let cookies = peer.drop_queue();
         let (id, name) = (peer.id, peer.name);
         match why {
-            Loss::Exited => counters.num_lost.add(1),
+            Loss::Exited | Loss::Refuses => counters.num_lost.add(1),
             Loss::Corrupt(_) => counters.num_corrupt.add(1),
         }
         for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited] {
@@ -514,6 +522,12 @@ impl State {
             return;
         }
         self.looked = now;
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            if peer.is_usable() && peer.refuses() {
+                self.lose(index, Loss::Refuses, counters);
+            }
+        }
         for index in self.watch.ended() {
             let index = index as usize;
             if self.peers.get(index).is_some_and(|peer| peer.is_open && !peer.is_lost()) {

@@ -14,6 +14,8 @@ struct Told {
     delivered: RefCell<Vec<(u8, Vec<u8>)>>,
     done: RefCell<Vec<(Cookie, Result<()>)>>,
     lost: Cell<usize>,
+    /// What everybody has published.
+    published: RefCell<Option<Vec<u8>>>,
     lines: RefCell<Vec<String>>,
 }
 
@@ -30,7 +32,7 @@ impl Host for Silent<'_> {
         Ok(())
     }
     fn published(&self, _key: &'static CStr, _name: u64) -> Result<Vec<u8>> {
-        Err(Error::NotFound)
+        self.0.published.borrow().clone().ok_or(Error::NotFound)
     }
     fn text(&self, _parameter: &CStr) -> Option<String> {
         None
@@ -247,4 +249,31 @@ fn what_waits_for_a_closed_peer_ends() {
     assert_eq!(*one.done.borrow(), [(8, Err(Error::Unreachable))]);
     assert_eq!(first.send(to_second, fragment(b"late", 2, true)), Err(Error::Unreachable));
     assert_eq!(first.peer(to_second), None);
+}
+
+/// A process that another one sees, but that does not see it: in a PID namespace of its own, for example.
+#[test]
+fn who_is_not_reached_by_those_it_sends_to_learns_it() {
+    let (seen, blind) = (module(1), module(2));
+    let (one, two) = (Told::default(), Told::default());
+    let to_blind = seen.meet(2, &blind.record().to_bytes(), &Silent(&one)).expect("reached");
+    assert_eq!(seen.send(to_blind, fragment(b"lost", 2, false)), Ok(Sending::Over));
+    // Who is not known yet may be later.
+    blind.progress(&two);
+    let mut record = seen.record().clone();
+    record.segment.inode ^= 1;
+    *two.published.borrow_mut() = Some(record.to_bytes());
+    assert!(seen.send_now(to_blind, 65, [lend(b"lost"), Lent::EMPTY]));
+    blind.progress(&two);
+    assert!(
+        two.lines.borrow().last().is_some_and(|line| line.contains("is not reached from here")),
+        "{:?}",
+        two.lines
+    );
+    while one.lost.get() == 0 {
+        seen.progress(&one);
+    }
+    assert!(one.lines.borrow()[0].contains("cannot reach this process"), "{:?}", one.lines);
+    assert_eq!(seen.send(to_blind, fragment(b"late", 2, true)), Err(Error::Unreachable));
+    assert!(two.delivered.borrow().is_empty());
 }

@@ -9,7 +9,7 @@ use super::device_get::Remote;
 use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
-use super::record::{self, Record};
+use super::record::{self, Place, Record};
 use super::state::{Loss, State, Step};
 use super::wire::TAG;
 use crate::btl::{
@@ -27,6 +27,9 @@ const KEY: &CStr = c"hawser.btl.smcuda";
 /// For how many nanoseconds `close` waits for a peer to make room for what is queued: the peers close at the same
 /// time, behind the host's fence.
 const CLOSING: u64 = 250_000_000;
+
+/// An endpoint that none is: of processes that send and cannot be reached.
+const STRANGER: EndpointId = EndpointId::from_raw(u64::MAX);
 
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
@@ -82,6 +85,7 @@ impl Smcuda {
         }
         let record = Record {
             boot: record::boot(),
+            place: Place::own(),
             segment: *segment.identity(),
             probe: (probe.address(), shown),
             lets_in: has_transfers && shm::forbids().is_none(),
@@ -123,6 +127,9 @@ impl Smcuda {
         let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
         if record.boot != self.record.boot {
             return Err("it runs on another machine".to_owned());
+        }
+        if let Some(why) = record.place.apart(&self.record.place) {
+            return Err(why.to_owned());
         }
         let id = match self.state.with(|state| state.known(name, &record.segment)) {
             Some(known) => known,
@@ -179,12 +186,23 @@ impl Smcuda {
             }
             Step::Stranger(name) => {
                 let host = up.host();
-                let met = host
-                    .published(KEY, name)
-                    .map_err(|error| format!("its record is not to be had ({error})"))
-                    .and_then(|bytes| self.meet(name, &bytes, &host));
-                if let (Err(why), true) = (met, host.is_verbose()) {
-                    host.say(&format!("btl:smcuda: {} sends, but is not reached: {why}", title(name)));
+                match host.published(KEY, name).map(|bytes| self.meet(name, &bytes, &host)) {
+                    Ok(Ok(_)) => {}
+                    // What it sends lies in memory that is not to be had here: whoever waits for it would wait for ever.
+                    Ok(Err(why)) => {
+                        let line = format!("btl_smcuda: {} sends, but is not reached: {why}", title(name));
+                        up.doomed(STRANGER, name, || host.notice("peer lost", &line));
+                        up.lost(STRANGER, name);
+                    }
+                    // It is asked for again when the host makes it known.
+                    Err(error) => {
+                        if host.is_verbose() {
+                            host.say(&format!(
+                                "btl:smcuda: {} sends, and has no record yet ({error})",
+                                title(name)
+                            ));
+                        }
+                    }
                 }
             }
         }

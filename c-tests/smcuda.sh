@@ -131,6 +131,18 @@ for program in p2p "rma allocate"; do
     check "smcuda, $line" $?
 done
 
+# One sees the others, who do not see it: neither way is used.
+line="a PID namespace of its own: another transport is used, both ways"
+if wanted "smcuda, $line"; then
+    log=$work/logs/apart
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" --mca pml ob1 --mca btl smcuda,tcp,self --mca btl_tcp_if_include lo --mca btl_base_verbose 1 \
+        "$root/c-tests/smcuda/apart.sh" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" = 0 ] && says '^PASS p2p$' && says 'is not reached: it is in another PID namespace' && ! says 'Using smcuda btl for send'
+    check "smcuda, $line" $?
+fi
+
 # A parameter that makes no sense: this line says why.
 line="a parameter out of range: a line says so, and the job ends"
 if wanted "smcuda, $line"; then

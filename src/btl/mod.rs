@@ -156,7 +156,6 @@ pub trait Transport: Sized + Send + Sync + 'static {
         _local: Lent,
         _remote: (Registration, u64, Piece),
         _cookie: Cookie,
-        _up: &impl Upcalls,
     ) -> Result<()> {
         Err(Error::Unsupported)
     }

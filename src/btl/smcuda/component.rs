@@ -9,7 +9,7 @@ use super::device_get::Remote;
 use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
-use super::record::{self, Record};
+use super::record::{self, Place, Record};
 use super::state::{DUE, Look, Loss, NOTHING, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
@@ -82,6 +82,7 @@ impl Smcuda {
         }
         let record = Record {
             boot: record::boot(),
+            place: Place::own(),
             segment: *segment.identity(),
             probe: (probe.address(), shown),
             lets_in: has_transfers && shm::forbids().is_none(),
@@ -123,6 +124,9 @@ impl Smcuda {
         let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
         if record.boot != self.record.boot {
             return Err("it runs on another machine".to_owned());
+        }
+        if let Some(why) = record.place.apart(&self.record.place) {
+            return Err(why.to_owned());
         }
         let id = match self.state.with(|state| state.known(name, &record.segment)) {
             Some(known) => known,
@@ -190,7 +194,7 @@ impl Smcuda {
                     Ok(Err(why)) => {
                         self.state.with(|state| state.refuse(place));
                         host.say(&format!(
-                            "btl:smcuda: {} sends, but is not reached from here, and loses this process for that                              reason: {why}; `--mca btl ^smcuda` does without",
+                            "btl:smcuda: {} sends, but is not reached from here, and loses this process for that reason: {why}; `--mca btl ^smcuda` does without",
                             title(name)
                         ));
                     }
@@ -527,7 +531,6 @@ impl Transport for Smcuda {
         local: Lent,
         remote: (Registration, u64, Piece),
         cookie: Cookie,
-        up: &impl Upcalls,
     ) -> Result<()> {
         let (registration, offset, piece) = remote;
         let address = address_of(&registration, offset, local.len(), Access::READ)?;
@@ -538,8 +541,6 @@ impl Transport for Smcuda {
         let begun =
             self.with_peer(endpoint, |devices| devices.get(endpoint, local, remote, cookie, &self.counters));
         begun.ok_or(Error::Unreachable)??;
-        // Only messages: what has ended is told when the caller knows that it had begun.
-        let _ = up;
         Ok(())
     }
 

@@ -7,6 +7,8 @@ use crate::shm::{Identity, NONCE};
 pub(super) struct Record {
     /// Which start of which machine: peers of another one share no memory.
     pub(super) boot: [u8; 36],
+    /// Who sees whom.
+    pub(super) place: Place,
     /// Its segment.
     pub(super) segment: Identity,
     /// Where its probe is, and what it shows.
@@ -15,16 +17,55 @@ pub(super) struct Record {
     pub(super) lets_in: bool,
 }
 
+/// What two processes must have in common, or one could find the other's memory and not the other way round: then
+/// the host would send by this component in one direction alone, to a peer that cannot receive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Of the namespaces, their inodes; 0 where the system does not say.
+    pub(super) pids: u64,
+    pub(super) users: u64,
+    /// The effective user.
+    pub(super) user: u32,
+}
+
+impl Place {
+    /// Of this process.
+    pub(super) fn own() -> Self {
+        let inode = |path| rustix::fs::stat(path).map_or(0, |stat| stat.st_ino);
+        Self {
+            pids: inode("/proc/self/ns/pid"),
+            users: inode("/proc/self/ns/user"),
+            user: rustix::process::geteuid().as_raw(),
+        }
+    }
+
+    /// Why processes in these places do not reach each other, if they do not.
+    pub(super) fn apart(&self, other: &Self) -> Option<&'static str> {
+        if self.pids != other.pids {
+            Some("it is in another PID namespace")
+        } else if self.users != other.users {
+            Some("it is in another user namespace")
+        } else if self.user != other.user {
+            Some("it belongs to another user")
+        } else {
+            None
+        }
+    }
+}
+
 /// The layout below, and its version.
-const MAGIC: [u8; 4] = *b"HSM1";
-const LENGTH: usize = 4 + 36 + 4 + 4 + 8 + 8 + NONCE + 8 + 16 + 1;
+const MAGIC: [u8; 4] = *b"HSM2";
+const LENGTH: usize = 4 + 36 + 8 + 8 + 4 + 4 + 4 + 8 + 8 + NONCE + 8 + 16 + 1;
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Identity { pid, descriptor, device, inode, nonce } = self.segment;
-        let parts: [&[u8]; 10] = [
+        let parts: [&[u8]; 13] = [
             &MAGIC,
             &self.boot,
+            &self.place.pids.to_le_bytes(),
+            &self.place.users.to_le_bytes(),
+            &self.place.user.to_le_bytes(),
             &pid.to_le_bytes(),
             &descriptor.to_le_bytes(),
             &device.to_le_bytes(),
@@ -45,6 +86,11 @@ impl Record {
         let mut rest = bytes;
         let magic: [u8; 4] = take(&mut rest)?;
         let boot = take(&mut rest)?;
+        let place = Place {
+            pids: u64::from_le_bytes(take(&mut rest)?),
+            users: u64::from_le_bytes(take(&mut rest)?),
+            user: u32::from_le_bytes(take(&mut rest)?),
+        };
         let pid = u32::from_le_bytes(take(&mut rest)?);
         let descriptor = u32::from_le_bytes(take(&mut rest)?);
         let device = u64::from_le_bytes(take(&mut rest)?);
@@ -56,6 +102,7 @@ impl Record {
         let segment = Identity { pid, descriptor, device, inode, nonce };
         (magic == MAGIC && lets_in < 2).then_some(Self {
             boot,
+            place,
             segment,
             probe: (address, shown),
             lets_in: lets_in == 1,
@@ -83,7 +130,8 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_nothing_else_is_one() {
         let segment = Identity { pid: 1, descriptor: 2, device: 3, inode: 4, nonce: [5; NONCE] };
-        let record = Record { boot: boot(), segment, probe: (6, [7; 16]), lets_in: true };
+        let record =
+            Record { boot: boot(), place: Place::own(), segment, probe: (6, [7; 16]), lets_in: true };
         let bytes = record.to_bytes();
         assert_eq!(Record::parse(&bytes), Some(record));
         for len in 0..bytes.len() {

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 
 use super::component::Smcuda;
 use super::parameters::TRANSFERS;
+use super::record::{Place, Record};
 use crate::btl::{Access, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls};
 use crate::error::{Error, Result};
 
@@ -228,6 +229,16 @@ fn a_record_of_another_machine_or_process_is_not_reached() {
     record.boot = [1; 36];
     let why = first.meet(2, &record.to_bytes(), &Silent(&told)).expect_err("elsewhere");
     assert!(why.contains("another machine"), "{why}");
+    for (apart, why) in [
+        (Place { pids: 1, ..first.record().place }, "PID namespace"),
+        (Place { users: 1, ..first.record().place }, "user namespace"),
+        (Place { user: 4711, ..first.record().place }, "another user"),
+    ] {
+        // The segment is there, and could be mapped.
+        let record = Record { place: apart, ..second.record().clone() };
+        let told_why = first.meet(2, &record.to_bytes(), &Silent(&told)).expect_err("apart");
+        assert!(told_why.contains(why), "{told_why}");
+    }
     let mut record = second.record().clone();
     record.segment.nonce[0] ^= 1;
     assert!(first.meet(2, &record.to_bytes(), &Silent(&told)).is_err());

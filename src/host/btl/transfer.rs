@@ -234,7 +234,7 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
         let to = module::endpoint(operation.endpoint);
         let cookie = shell.transfers.put(operation);
         let outcome = if on_device {
-            shell.core.get_device(to, local, (registration, offset, piece), cookie, shell)
+            shell.core.get_device(to, local, (registration, offset, piece), cookie)
         } else {
             D::start(&shell.core, to, local, (registration, offset), cookie)
         };

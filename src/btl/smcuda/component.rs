@@ -105,6 +105,12 @@ impl Smcuda {
         self.state.with(|state| state.forge(to, word));
     }
 
+    /// Sends bytes as if they were about device memory.
+    #[cfg(test)]
+    pub(super) fn claim(&self, to: EndpointId, bytes: &[u8]) -> bool {
+        self.state.with(|state| state.say(to, bytes, &self.counters)) == Ok(true)
+    }
+
     /// The record that peers find it by.
     #[cfg(test)]
     pub(super) fn record(&self) -> &Record {

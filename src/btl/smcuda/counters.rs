@@ -12,6 +12,11 @@ impl Count {
         // No exchange: whoever writes holds the state.
         self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
+
+    #[cfg(test)]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 macro_rules! counters {

@@ -288,3 +288,55 @@ fn who_is_not_reached_by_those_it_sends_to_learns_it() {
     assert_eq!(seen.send(to_blind, fragment(b"late", 2, true)), Err(Error::Unreachable));
     assert!(two.delivered.borrow().is_empty());
 }
+
+/// What a peer says of device memory is believed as little as all else that it writes.
+#[test]
+fn rubbish_about_device_memory_is_counted_and_nothing_else_comes_of_it() {
+    use super::wire::Message;
+    let ([first, second], [to_second, to_first], [one, two]) = pair();
+    let rubbish: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        vec![1],
+        vec![0xFF; 200],
+        Message::Emptied { slot: 0 }.to_bytes(),
+        Message::Emptied { slot: u32::MAX }.to_bytes(),
+        Message::Filled { ticket: 1, slot: u32::MAX, len: 5, at: 0 }.to_bytes(),
+        Message::Filled { ticket: 1, slot: 0, len: u32::MAX, at: 0 }.to_bytes(),
+        Message::Shake(crate::engine::ipc::Message::Confirm, None).to_bytes(),
+    ];
+    for bytes in &rubbish {
+        assert!(first.claim(to_second, bytes));
+        second.progress(&two);
+    }
+    assert_eq!(second.counters.num_ipc_strays.get(), rubbish.len() as u64);
+    // These are answered: there is nothing of the kind.
+    let ask = Message::Ask { ticket: 7, serial: 1, offset: u64::MAX, len: 2 };
+    let filled = Message::Filled { ticket: 9, slot: 3, len: 5, at: u64::MAX };
+    for message in [ask, filled, Message::Failed { ticket: 5 }, Message::Withdrawn { ticket: 5 }] {
+        assert!(first.claim(to_second, &message.to_bytes()));
+    }
+    while second.progress(&two) > 0 {}
+    // The answers fit nothing that was asked here either: a slot that was not lent is one more stray.
+    while first.progress(&one) > 0 {}
+    assert_eq!(first.counters.num_ipc_strays.get(), 1);
+    assert!(two.delivered.borrow().is_empty() && one.delivered.borrow().is_empty(), "not for the host");
+    assert!(second.send_now(to_first, 65, [lend(b"still"), lend(b" here")]));
+    first.progress(&one);
+    assert_eq!(*one.delivered.borrow(), [(65, b"still here".to_vec())]);
+    assert_eq!((one.lost.get(), two.lost.get()), (0, 0));
+}
+
+/// Why device memory is not shared is said to who wants to hear it, and is answered by nothing.
+#[test]
+fn a_refusal_is_said_with_its_reason() {
+    use super::wire::Message;
+    let ([first, second], [to_second, _], [one, two]) = pair();
+    let refusal =
+        Message::Shake(crate::engine::ipc::Message::Refuse(crate::engine::ipc::Refusal::NotOpened), None);
+    assert!(first.claim(to_second, &refusal.to_bytes()));
+    while second.progress(&two) > 0 {}
+    let lines = two.lines.borrow();
+    assert!(lines.iter().any(|line| line.contains("is not shared with rank 0 of job 1")), "{lines:?}");
+    first.progress(&one);
+    assert_eq!(first.counters.num_ipc_strays.get(), 0);
+}

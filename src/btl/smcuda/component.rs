@@ -68,7 +68,11 @@ fn random<const N: usize>() -> std::result::Result<[u8; N], Declined> {
 
 impl Smcuda {
     /// A module with memory of its own.
-    pub(super) fn make(name: u64, limits: Limits) -> std::result::Result<Self, Declined> {
+    pub(super) fn make(
+        name: u64,
+        limits: Limits,
+        devices: parameters::Devices,
+    ) -> std::result::Result<Self, Declined> {
         let segment = Segment::make(random::<NONCE>()?).map_err(|error| {
             Declined::Silently(format!(
                 "no memory to share with the processes of this node ({error}; memfd_create, `ulimit -f`)"
@@ -88,7 +92,7 @@ impl Smcuda {
             lets_in: has_transfers && shm::forbids().is_none(),
         };
         Ok(Self {
-            devices: Devices::new(name, parameters::devices(), segment.staging()),
+            devices: Devices::new(name, devices, segment.staging()),
             state: EngineCell::new(State::new(segment, name)),
             counters: Counters::default(),
             limits,
@@ -129,7 +133,13 @@ impl Smcuda {
     ) -> std::result::Result<EndpointId, String> {
         let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
         if record.boot != self.record.boot {
-            return Err("it runs on another machine".to_owned());
+            let unknown = [&record.boot, &self.record.boot].contains(&&record::UNKNOWN);
+            let why = if unknown {
+                "one of them cannot read /proc/sys/kernel/random/boot_id, so that they may be on different machines"
+            } else {
+                "it runs on another machine"
+            };
+            return Err(why.to_owned());
         }
         if let Some(why) = record.place.apart(&self.record.place) {
             return Err(why.to_owned());
@@ -396,11 +406,13 @@ impl Transport for Smcuda {
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
-        let limits = parameters::limits(host).map_err(|why| {
+        let refused = |why: String| {
             host.notice("smcuda not used", &format!("btl_smcuda: {why}"));
             Declined::Told
-        })?;
-        let module = Self::make(host.name(), limits)?;
+        };
+        let limits = parameters::limits(host).map_err(refused)?;
+        let devices = parameters::devices().map_err(refused)?;
+        let module = Self::make(host.name(), limits, devices)?;
         host.publish(KEY, &module.record.to_bytes()).map_err(|error| {
             Declined::Silently(format!("its address cannot be published to the job ({error})"))
         })?;
@@ -425,8 +437,12 @@ impl Transport for Smcuda {
         match module.meet(name, &bytes, host) {
             Ok(id) => Some(id),
             Err(why) => {
+                let is_here = Record::parse(&bytes).is_some_and(|record| record.boot == module.record.boot);
                 if host.is_verbose() {
                     host.say(&format!("btl:smcuda: {} is not reached: {why}", title(name)));
+                } else if is_here && host.is_asked_for() {
+                    let line = format!("btl_smcuda: {} is not reached: {why}", title(name));
+                    host.notice("smcuda peer not reached", &line);
                 }
                 None
             }

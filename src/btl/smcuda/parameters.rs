@@ -65,24 +65,28 @@ pub(super) const TRANSFERS: u32 = 0x2 | 0x4;
 /// One more than what the host's own shared memory has, which is the highest that has a name.
 const ABOVE: u32 = (1 << 16) + 1;
 
+/// The largest value of a number.
+const MOST: i64 = c_int::MAX as i64;
+
+/// The value of a number, which must be one of these.
+fn range(name: &CStr, low: i64, high: i64) -> Result<usize, String> {
+    let value = PARAMETERS.number(name);
+    if (low..=high).contains(&value) {
+        Ok(value as usize)
+    } else {
+        Err(format!("btl_smcuda_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
+    }
+}
+
 /// What the module's table says; a value out of range is refused with a reason.
 pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
-    let range = |name: &CStr, low: i64, high: i64| {
-        let value = PARAMETERS.number(name);
-        if (low..=high).contains(&value) {
-            Ok(value as usize)
-        } else {
-            Err(format!("btl_smcuda_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
-        }
-    };
-    let longest = LONGEST as i64;
-    let most = i64::from(c_int::MAX);
+    let (longest, most) = (LONGEST as i64, MOST);
     let exclusivity = range(c"exclusivity", 0, most)? as u32;
     Ok(Limits {
         eager: range(c"eager_limit", 1024, longest)?,
         rndv_eager: range(c"rndv_eager_limit", 0, longest)?,
         max_send: range(c"max_send_size", 1024, longest)?,
-        max_send_device: device_fragment(),
+        max_send_device: device_fragment()?,
         // The ring is where data is copied to: a block in between would be a copy more.
         copy: 0,
         exclusivity: if exclusivity == 0 && host.is_asked_for() { ABOVE } else { exclusivity },
@@ -94,14 +98,11 @@ pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
 
 /// The longest fragment of a message on a device, as the original's parameter says under the name that either host
 /// gives it, but no longer than any.
-fn device_fragment() -> usize {
-    let [own, other] =
-        [c"accelerator_max_send_size", c"cuda_max_send_size"].map(|name| PARAMETERS.number(name));
-    let chosen = if own == FRAGMENT.into() { other } else { own };
-    match usize::try_from(chosen).unwrap_or(0) {
-        0 => 0,
-        some => some.clamp(1024, LONGEST),
-    }
+fn device_fragment() -> Result<usize, String> {
+    let own = range(c"accelerator_max_send_size", 0, MOST)?;
+    let other = range(c"cuda_max_send_size", 0, MOST)?;
+    let chosen = if own == FRAGMENT as usize { other } else { own };
+    Ok(if chosen == 0 { 0 } else { chosen.clamp(1024, LONGEST) })
 }
 
 /// What is set for device memory.
@@ -119,17 +120,19 @@ pub(super) struct Devices {
     pub(super) limits: share::Limits,
 }
 
-/// The same, with values out of range brought into it.
-pub(super) fn devices() -> Devices {
-    let number = |name: &CStr| PARAMETERS.number(name);
-    let count = |name: &CStr| usize::try_from(number(name)).unwrap_or(0);
-    Devices {
-        use_ipc: number(c"use_cuda_ipc") != 0,
-        same_gpu: number(c"use_cuda_ipc_same_gpu") != 0,
-        is_verbose: number(c"cuda_ipc_verbose") > 0,
-        bounds: Bounds { count: count(c"ipc_cache_entries"), bytes: (count(c"ipc_cache_size") as u64) << 20 },
-        limits: share::Limits { events: count(c"max_ipc_events").max(1), ..share::Limits::default() },
-    }
+/// What is set for device memory; a value out of range is refused with a reason.
+pub(super) fn devices() -> Result<Devices, String> {
+    let bounds = Bounds {
+        count: range(c"ipc_cache_entries", 0, MOST)?,
+        bytes: (range(c"ipc_cache_size", 0, MOST)? as u64) << 20,
+    };
+    Ok(Devices {
+        use_ipc: range(c"use_cuda_ipc", 0, 1)? != 0,
+        same_gpu: range(c"use_cuda_ipc_same_gpu", 0, 1)? != 0,
+        is_verbose: range(c"cuda_ipc_verbose", 0, MOST)? > 0,
+        bounds,
+        limits: share::Limits { events: range(c"max_ipc_events", 1, MOST)?, ..share::Limits::default() },
+    })
 }
 
 #[cfg(test)]

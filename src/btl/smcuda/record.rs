@@ -117,10 +117,13 @@ fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Which start of which machine this is; zeros where the system does not say.
+/// What is not known of a machine.
+pub(super) const UNKNOWN: [u8; 36] = [0; 36];
+
+/// Which start of which machine this is; unknown where the system does not say.
 pub(super) fn boot() -> [u8; 36] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().as_bytes().try_into().unwrap_or([0; 36])
+    text.trim().as_bytes().try_into().unwrap_or(UNKNOWN)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn module(name: u64) -> Smcuda {
         bandwidth: 1,
         flags: 7,
     };
-    Smcuda::make(name, limits).expect("memory")
+    Smcuda::make(name, limits, super::parameters::devices().expect("defaults")).expect("memory")
 }
 
 /// Two that know each other, with their endpoints for each other.

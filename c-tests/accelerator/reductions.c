@@ -12,12 +12,25 @@ struct pair {
     const char *name;
 };
 
+/* A number with as much room behind it. */
+static MPI_Datatype spaced;
+
+/* An operation of the program's own: the processor computes. */
+static void own_sum(void *source, void *target, int *count, MPI_Datatype *type)
+{
+    MPI_Aint lb, extent;
+    MPI(MPI_Type_get_extent(*type, &lb, &extent));
+    for (int index = 0; index < *count; index++)
+        *(int *)((char *)target + index * extent) += *(int *)((char *)source + index * extent);
+}
+
 /* Small numbers, so that no sum is rounded and none is too great. */
 static void numbers(void *memory, MPI_Datatype type, int count, int seed)
 {
     for (int index = 0; index < count; index++) {
         int value = (index * 7 + seed * 13) % 11 - 3;
         if (type == MPI_INT) ((int *)memory)[index] = value;
+        if (type == spaced) ((int *)memory)[2 * index] = value;
         if (type == MPI_BYTE) ((unsigned char *)memory)[index] = (unsigned char)(value * 5);
         if (type == MPI_FLOAT) ((float *)memory)[index] = (float)value;
         if (type == MPI_DOUBLE) ((double *)memory)[index] = value;
@@ -103,10 +116,15 @@ int main(int argc, char **argv)
     if (argc > 1) longest = atoi(argv[1]);
     check_start(&argc, &argv, "reductions", MPI_THREAD_SINGLE, 2);
     cuda_begin();
+    MPI_Op own;
+    MPI(MPI_Op_create(own_sum, 1, &own));
+    MPI(MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &spaced));
+    MPI(MPI_Type_commit(&spaced));
     const struct pair pairs[] = {
         {MPI_INT, MPI_SUM, "int sum"}, {MPI_DOUBLE, MPI_SUM, "double sum"}, {MPI_FLOAT, MPI_MAX, "float max"},
         {MPI_BYTE, MPI_BXOR, "byte bxor"}, {MPI_LONG_LONG, MPI_MIN, "long long min"}, {MPI_DOUBLE_INT, MPI_MAXLOC, "double_int maxloc"},
         {MPI_INT, MPI_LAND, "int land"}, {MPI_DOUBLE, MPI_PROD, "double prod"},
+        {MPI_INT, own, "int, own sum"}, {spaced, own, "int and a gap, own sum"},
     };
     const int kinds = (int)(sizeof pairs / sizeof *pairs);
     int turn = 0;
@@ -121,6 +139,8 @@ int main(int argc, char **argv)
             }
         }
     }
+    MPI(MPI_Type_free(&spaced));
+    MPI(MPI_Op_free(&own));
     int status = check_finish();
     cuda_end();
     return status;

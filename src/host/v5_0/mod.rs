@@ -4,6 +4,7 @@ pub(super) mod accelerator;
 pub(super) mod one_sided;
 pub(super) mod reduction;
 pub mod sys;
+mod user_operation;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;

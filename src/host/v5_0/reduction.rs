@@ -8,8 +8,8 @@
 //! collectives on any transport, accumulation into windows, `MPI_Reduce_local`.
 //!
 //! It is not there without an accelerator: then nothing is replaced. On 4.1, which has none, it is there where the user
-//! has asked for the hook of copies ([`copy_hook`]), and it is what puts that in. Operations of the user's own are called
-//! with the buffers as they are.
+//! has asked for the hook of copies ([`copy_hook`]), and it is what puts that in. Operations of the user's own are for
+//! [`user_operation`].
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Own;
 use super::accelerator::Devices;
 use super::sys::{OP_TYPES, Op, OpComponent, OpModule};
+use super::user_operation;
 use crate::accelerator::Cuda;
 use crate::error::say;
 use crate::host::abi::Abi;
@@ -52,7 +53,7 @@ impl Devices {
     ///
     /// # Safety
     /// Both are so many bytes, of the host's memory or of a device's, and do not overlap.
-    unsafe fn copy(self, to: *mut c_void, from: *const c_void, len: usize) {
+    pub(super) unsafe fn copy(self, to: *mut c_void, from: *const c_void, len: usize) {
         // SAFETY: as the caller says.
         let code = unsafe { (self.mem_copy)(NO_DEVICE, NO_DEVICE, to, from, len, ANY_WAY) };
         if code != 0 {
@@ -332,6 +333,7 @@ unsafe extern "C" fn register<A: Abi>() -> c_int {
 
 unsafe extern "C" fn close<A: Abi>() -> c_int {
     guard_early(COMPONENT, "close", 0, || {
+        user_operation::end();
         if !A::DEVICE {
             copy_hook::take_back();
         }
@@ -345,7 +347,11 @@ unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_
             copy_hook::put_in_everywhere::<Cuda>();
             send_by_copies();
         }
-        if has_devices::<A>() { 0 } else { NOT_AVAILABLE }
+        if !has_devices::<A>() {
+            return NOT_AVAILABLE;
+        }
+        user_operation::begin(devices::<A>);
+        0
     })
 }
 
@@ -361,11 +367,15 @@ fn has_devices<A: Abi>() -> bool {
     if A::DEVICE { A::has_devices() } else { copy_hook::is_on() }
 }
 
+/// How to find out where buffers are.
+fn devices<A: Abi>() -> Option<Devices> {
+    if A::DEVICE { Devices::selected() } else { Some(Devices::of::<Cuda>()) }
+}
+
 /// A module for an operation of the host's. What it replaces is not known before [`enable`].
 unsafe extern "C" fn query<A: Abi>(op: *mut Op, priority: *mut c_int) -> *mut OpModule {
     guard_early(COMPONENT, "query", ptr::null_mut(), || {
-        let devices = if A::DEVICE { Devices::selected() } else { Some(Devices::of::<Cuda>()) };
-        let (Some(devices), Some(host)) = (devices, Host::find::<A>()) else { return ptr::null_mut() };
+        let (Some(devices), Some(host)) = (devices::<A>(), Host::find::<A>()) else { return ptr::null_mut() };
         let module = Module {
             head: OpModule {
                 object: Object::EMPTY,

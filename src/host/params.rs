@@ -179,6 +179,15 @@ impl Registered {
         };
     }
 
+    /// Whether its value lies in a library that is still there.
+    pub(super) fn is_loaded(self) -> bool {
+        let value = self.value::<c_int>();
+        // SAFETY: plain numbers and pointers.
+        let mut info = unsafe { std::mem::zeroed::<libc::Dl_info>() };
+        // SAFETY: takes any address, and writes the variable.
+        !value.is_null() && unsafe { libc::dladdr(value.cast(), &raw mut info) } != 0
+    }
+
     /// The address of its value; null when there is none.
     fn value<T>(self) -> *const T {
         let mut value: *const c_void = ptr::null();

@@ -87,7 +87,14 @@ fn module(name: u64) -> Smcuda {
         bandwidth: 1,
         flags: 7,
     };
-    Smcuda::make(name, limits, super::parameters::devices().expect("defaults")).expect("memory")
+    let devices = super::parameters::Devices {
+        use_ipc: false,
+        same_gpu: false,
+        is_verbose: false,
+        bounds: Default::default(),
+        limits: Default::default(),
+    };
+    Smcuda::make(name, limits, devices).expect("memory")
 }
 
 /// Two that know each other, with their endpoints for each other.

@@ -121,7 +121,9 @@ impl Listed for Component {
     }
 
     fn is_verbose() -> bool {
-        params::find(SHARED, c"verbose").map_or(0, Registered::number) > 0
+        // HOST: what another library had registered here is not taken back when 4.1 unloads that library, as after
+        // `MPI_T_init_thread`.
+        params::find(SHARED, c"verbose").is_some_and(|verbose| verbose.is_loaded() && verbose.number() > 0)
     }
 
     fn config(name: &'static CStr) -> Result<config::Ofi, String> {

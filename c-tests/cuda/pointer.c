@@ -26,6 +26,13 @@ static size_t width(CUpointer_attribute attribute)
 
 static bool is_host(const struct range *range) { return range->kind == RANGE_HOST || range->kind == RANGE_REGISTERED; }
 
+/* Whether the driver tells an allocation from all others of the process. */
+static bool is_numbered(const struct range *range)
+{
+    bool is_special = range->kind == RANGE_POOLED || range->kind == RANGE_MAPPED;
+    return !is_special || setting("HAWSER_CUDA_UNNUMBERED", 0) == 0;
+}
+
 static CUresult ask(const struct range *range, CUpointer_attribute attribute, CUdeviceptr address, void *data)
 {
     uint64_t value = 0;
@@ -48,7 +55,7 @@ static CUresult ask(const struct range *range, CUpointer_attribute attribute, CU
         value = address;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: value = range->sync_memops; break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: value = range->id; break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: value = is_numbered(range) ? range->id : 0; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: value = range->kind == RANGE_MANAGED; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: value = (uint32_t)range->device; break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: value = range->kind == RANGE_DEVICE && !device_mig(); break;

@@ -229,13 +229,16 @@ impl Accelerator for Cuda {
                 return self.copy(transfer);
             }
         };
-        let stream = match stream {
-            Some(stream) => stream,
-            None => stream.insert(cuda::Stream::new(driver, context)?),
-        };
         BEGUN.add(1);
         BEGUN_BYTES.add(transfer.len());
-        stream.begin(transfer)
+        if let Some(stream) = stream {
+            match stream.begin(transfer) {
+                // The program has ended the stream's context since, and with it all that was begun there.
+                Err(Error::Gone(_)) => {}
+                begun => return begun,
+            }
+        }
+        stream.insert(cuda::Stream::new(driver, context)?).begin(transfer)
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
@@ -485,6 +488,17 @@ mod tests {
         fake::program_uses(Some(OWN));
         assert_eq!(cuda.copy(transfer(memory, host(&[2; 8]), 8)), Ok(()));
         assert_eq!(bytes(memory, 8), [2; 8]);
+        // The same in a stream of the caller's.
+        let stream = Stream::default();
+        assert_eq!(cuda.begin(transfer(memory, host(&[3; 8]), 8), &stream), Ok(()));
+        fake::program_ends(OWN);
+        fake::program_uses(Some(OWN));
+        assert_eq!(cuda.begin(transfer(memory, host(&[4; 8]), 8), &stream), Ok(()));
+        let event = Event::default();
+        assert_eq!(cuda.record(&event, &stream), Ok(()));
+        while cuda.is_reached(&event) != Ok(true) {}
+        assert_eq!(bytes(memory, 8), [4; 8]);
+        drop((event, stream));
         fake::program_ends(OWN);
         fake::program_uses(None);
         cuda.end();

@@ -248,8 +248,11 @@ pub trait Upcalls {
     fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent);
     /// An operation has ended; the memory that it used is the host's again.
     fn done(&self, cookie: Cookie, outcome: Result<()>);
-    /// Device memory for a peer can be registered from now on, and got from there.
-    fn devices_reached(&self, _endpoint: EndpointId) {}
+    /// Device memory for a peer can be registered from now on, and got from there. False where the host does not know
+    /// the peer yet, and is to be told again.
+    fn devices_reached(&self, _endpoint: EndpointId) -> bool {
+        true
+    }
     /// A peer counts as lost from now on: `tell` tells the user, unless that has been done, or the host
     /// has given the peer up itself. [`lost`](Self::lost) follows.
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce());

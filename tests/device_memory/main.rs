@@ -929,6 +929,12 @@ fn a_pool_is_opened_once() {
     assert_eq!(line, "thing pools made 3 most 2 left 0");
 }
 
+/// What has no number may be another allocation each time.
+#[test]
+fn memory_without_a_number_is_not_taken_for_what_was_there_before() {
+    play("pools", &[("HAWSER_CUDA_UNNUMBERED", "1")]);
+}
+
 #[test]
 fn files_are_few() {
     play("files", &[]);

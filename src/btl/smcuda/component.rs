@@ -337,23 +337,40 @@ impl Smcuda {
     }
 
     /// Does what is to be done outside, as far as there is room for it. What is for one peer stays in order, also
-    /// where the host makes progress in what it is told here.
+    /// where the host makes progress in what it is told here, and where several threads do.
     fn carry_out(&self, up: &impl Upcalls) -> usize {
         let mut count = 0;
         let mut full: Vec<EndpointId> = Vec::new();
-        while let Some(out) = self.devices.with(|devices| devices.next_out(&full)) {
-            count += 1;
-            match out {
-                Out::Send(to, message) => {
-                    let bytes = message.to_bytes();
-                    // Who is not reached any more is told of elsewhere.
-                    if self.state.with(|state| state.say(to, &bytes, &self.counters)) == Ok(false) {
-                        count -= 1;
-                        full.push(to);
-                        self.devices.with(|devices| devices.outs.push_front(Out::Send(to, message)));
+        // What is said to peers is said before anybody else can take the next out of the queue.
+        let mut next = || {
+            self.devices.with(|devices| {
+                loop {
+                    match devices.next_out(&full)? {
+                        Out::Send(to, message) => {
+                            let bytes = message.to_bytes();
+                            // Who is not reached any more is told of elsewhere.
+                            if self.state.with(|state| state.say(to, &bytes, &self.counters)) == Ok(false) {
+                                full.push(to);
+                                devices.outs.push_front(Out::Send(to, message));
+                            } else {
+                                count += 1;
+                            }
+                        }
+                        out => return Some(out),
                     }
                 }
-                Out::Enable(endpoint) => up.devices_reached(endpoint),
+            })
+        };
+        let mut told = 0;
+        while let Some(out) = next() {
+            told += 1;
+            match out {
+                Out::Send(..) => {}
+                Out::Enable(endpoint) => {
+                    if !up.devices_reached(endpoint) {
+                        self.devices.with(|devices| devices.tell_later(endpoint));
+                    }
+                }
                 Out::Say(_, line) => {
                     let host = up.host();
                     if self.devices.with(|devices| devices.settings.is_verbose) || host.is_verbose() {
@@ -363,7 +380,7 @@ impl Smcuda {
                 Out::Done(_, cookie, outcome) => up.done(cookie, outcome),
             }
         }
-        count
+        count + told
     }
 
     /// Has the devices' part do something with a peer; `None` when there is no such peer.

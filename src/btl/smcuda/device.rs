@@ -65,6 +65,8 @@ pub(super) struct Peer {
     /// Of these, what is pinned.
     pub(super) pins: Pins,
     pub(super) cross: Option<CrossMemory>,
+    /// The host is to be told of it as soon as it knows the peer.
+    pub(super) is_untold: bool,
 }
 
 /// Groups of slots that are pinned, or were to be.
@@ -229,10 +231,18 @@ impl Inner {
                 staging: facts.staging,
                 pins: Pins::default(),
                 cross: facts.cross,
+                is_untold: false,
             };
             self.peers.insert(id, peer);
         }
         Some(())
+    }
+
+    /// The host did not know the peer that it was told of: it will when it sends there.
+    pub(super) fn tell_later(&mut self, id: EndpointId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.is_untold = true;
+        }
     }
 
     /// Begins a copy that is part of something, and says whether that could be. Its end is seen in

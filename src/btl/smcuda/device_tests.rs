@@ -69,3 +69,20 @@ fn a_device_that_is_full_when_it_is_asked_first_is_asked_again() {
         assert_eq!(fake::calls("cuMemAlloc"), 2);
     });
 }
+
+#[test]
+fn a_host_that_did_not_know_the_peer_is_told_again_when_it_sends_there() {
+    let (devices, _segment) = begin(1);
+    let counters = Counters::default();
+    let told = |inner: &mut Inner| {
+        let device = inner.registered[&1].device;
+        inner.begin(ONE, device, &counters);
+        inner.outs.drain(..).filter(|out| matches!(out, Out::Enable(ONE))).count()
+    };
+    devices.with(|inner| {
+        // The fake shares nothing, so that all is settled with the first buffer.
+        assert_eq!([told(inner), told(inner)], [1, 0]);
+        inner.tell_later(ONE);
+        assert_eq!([told(inner), told(inner)], [1, 0]);
+    });
+}

@@ -61,6 +61,11 @@ impl Inner {
     /// A buffer of a device is to be sent to a peer.
     pub(super) fn begin(&mut self, id: EndpointId, device: Device, counters: &Counters) {
         self.device = Some(device);
+        if let Some(peer) = self.peers.get_mut(&id)
+            && std::mem::take(&mut peer.is_untold)
+        {
+            self.outs.push_back(Out::Enable(id));
+        }
         if self.peers.get(&id).is_none_or(|peer| !peer.handshake.setup.is_idle()) {
             return;
         }

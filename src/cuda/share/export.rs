@@ -91,7 +91,8 @@ impl Known {
         match &self.physical {
             // The driver numbers not all memory of this kind.
             Some(physical) if id == 0 => driver.physical(base).is_ok_and(|now| now.is(physical)),
-            _ => id == self.id,
+            // Nothing tells what has no number from what was there before.
+            _ => id != 0 && id == self.id,
         }
     }
 

@@ -84,7 +84,11 @@ enum How {
 
 impl Mapping {
     fn is_there(&self) -> bool {
-        self.id == 0 || self.driver.buffer_id(self.start) == Ok(self.id)
+        match self.driver.buffer_id(self.start) {
+            Ok(id) => id == self.id,
+            Err(Error::Gone(_)) => false,
+            Err(_) => self.id == 0,
+        }
     }
 }
 

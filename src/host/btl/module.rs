@@ -339,16 +339,17 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
         Runtime::<A, T>::new()
     }
 
-    fn devices_reached(&self, endpoint: EndpointId) {
+    fn devices_reached(&self, endpoint: EndpointId) -> bool {
         // A host that does not know this flag takes any call for an error.
-        let Some(flag) = A::DEVICES_REACHED else { return };
-        let Some(callback) = self.error_callback() else { return };
-        let Some(proc) = self.peers.with(|peers| peers.procs.get(&endpoint).copied()) else { return };
+        let Some(flag) = A::DEVICES_REACHED else { return true };
+        let Some(callback) = self.error_callback() else { return true };
+        let Some(proc) = self.peers.with(|peers| peers.procs.get(&endpoint).copied()) else { return false };
         // HOST: what is a text for all other flags is the address of the number of an output stream, -1 for none
         // (`mca_pml_ob1_accelerator_add_ipc_support`, 5.0).
         let mut stream: c_int = -1;
         // SAFETY: the host's callback, with this module, a flag, a live process, and a number that it only reads.
         unsafe { callback(self.raw(), flag, proc.as_ptr(), (&raw mut stream).cast()) };
+        true
     }
 
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {

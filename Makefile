@@ -1,6 +1,7 @@
 # hawser: transports for Open MPI. `make help` lists the targets.
 
 PREFIX       ?= /usr/local
+LIBDIR       ?= $(PREFIX)/lib
 DESTDIR      ?=
 COMPONENTDIR ?=
 # The one on PATH, or the distribution's, where that is missing or too old.
@@ -53,10 +54,10 @@ bench: setup all ## paired comparisons with the host's own components and bare U
 	@bench/instructions.sh
 
 install: all ## install under PREFIX, component links in COMPONENTDIR
-	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh install
+	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh install
 
 uninstall: ## remove what install made
-	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh uninstall
+	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh uninstall
 
 clean: ## remove everything that was built here; the second host stays in the user's cache
 	$(CARGO) clean

@@ -21,10 +21,23 @@ cc -std=c11 -Wall -Wextra -Werror -o "$root/version" c-tests/version.c $(pkg-con
 check "a C program builds through pkg-config" $?
 LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion hawser)"
 check "it runs, and the library states the same version" $?
+check "it asks for the library by its soname" "$(readelf -d "$root/version" | grep -q 'NEEDED.*\[libhawser.so.0\]'; echo $?)"
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
 check "hawser-info is installed" "$([ -x "$root/opt/hawser/bin/hawser-info" ]; echo $?)"
 
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
+
+(LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh install) >>"$root.log" 2>&1
+found=$(PKG_CONFIG_PATH=$root/multi$PREFIX/lib/x86_64-linux-gnu/pkgconfig pkg-config --variable=libdir hawser)
+check "the library may lie in a folder for the architecture" "$([ "$found" = /opt/hawser/lib/x86_64-linux-gnu ]; echo $?)"
+told=$(cd "$root/multi$PREFIX/bin" && ./hawser-info 2>&1)
+check "and hawser-info finds it there" "$(grep -q "$root/multi$PREFIX/lib/x86_64-linux-gnu/libhawser.so" <<<"$told"; echo $?)"
+"$root/multi$PREFIX/bin/hawser-info" 2>"$root.told" | :
+check "hawser-info ends quietly when nobody reads on" "$([ ! -s "$root.told" ]; echo $?)"
+rm -f "$root.told"
+(LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh uninstall) >>"$root.log" 2>&1
+left=$(find "$root/multi" -type f -o -type l)
+check "and make uninstall, too${left:+: $left}" "$([ -z "$left" ]; echo $?)"
 
 rm -f "$root/opt/components/mca_mtl_ofi.so"
 echo "somebody else's" >"$root/opt/components/mca_mtl_ofi.so"

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Installs or removes hawser; called by `make install` and `make uninstall`.
 #
-#     PREFIX=… DESTDIR=… COMPONENTDIR=… pkgconfig/install.sh install|uninstall
+#     PREFIX=… LIBDIR=… DESTDIR=… COMPONENTDIR=… pkgconfig/install.sh install|uninstall
 #
-# The component links go where the host looks for components, or to COMPONENTDIR. A file of
+# LIBDIR is PREFIX/lib where it is not given. The component links go where the host looks for components, or to COMPONENTDIR. A file of
 # somebody else's is never touched: where the host's package has a component of its own under the
 # name `ofi`, the OFI MTL is installed under its second name `hawser` only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 prefix=${PREFIX:-/usr/local}
+libdir=${LIBDIR:-$prefix/lib}
 destdir=${DESTDIR:-}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
@@ -21,23 +22,32 @@ host_directory() {
 }
 
 components=${COMPONENTDIR:-$(host_directory)}
-library=$prefix/lib/libhawser.so
+# The file; programs that are linked to it ask for it by its soname (build.rs), and linkers by the shortest name.
+soname=libhawser.so.0
+library=$libdir/libhawser.so
 # Asked first: without the list nothing is touched.
 names=$(pkgconfig/components.sh)
 
 # Ours is a link that points at our library.
 ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
 
+# installed PAGE: where a manual page goes.
+installed() { echo "$prefix/share/man/man${1##*.}/${1##*/}"; }
+
 install_all() {
-    install -d "$destdir$prefix/lib/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/man/man1" "$destdir$prefix/share/man/man7" "$destdir$prefix/share/hawser"
-    install -m 755 target/release/libhawser.so "$destdir$library"
+    local page
+    install -d "$destdir$libdir/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/hawser"
+    install -m 755 target/release/libhawser.so "$destdir$library.$version"
+    ln -sfn "libhawser.so.$version" "$destdir$libdir/$soname"
+    ln -sfn "$soname" "$destdir$library"
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
     install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
-    install -m 644 docs/hawser-info.1 "$destdir$prefix/share/man/man1/hawser-info.1"
-    install -m 644 docs/hawser-accelerator.7 docs/hawser-ofi.7 docs/hawser-smcuda.7 docs/hawser-usnic.7 "$destdir$prefix/share/man/man7/"
-    sed -e "s|@prefix@|$prefix|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$prefix/lib/pkgconfig/hawser.pc"
-    chmod 644 "$destdir$prefix/lib/pkgconfig/hawser.pc"
+    for page in docs/*.[1-8]; do
+        install -D -m 644 "$page" "$destdir$(installed "$page")"
+    done
+    sed -e "s|@prefix@|$prefix|; s|@libdir@|${libdir/#$prefix\//\${prefix\}/}|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$libdir/pkgconfig/hawser.pc"
+    chmod 644 "$destdir$libdir/pkgconfig/hawser.pc"
     if [ -z "$components" ]; then
         echo "no Open MPI was found (ompi_info): component links were not made; name a directory with COMPONENTDIR="
         return
@@ -57,13 +67,16 @@ install_all() {
 }
 
 uninstall_all() {
+    local page header
     if [ -n "$components" ]; then
         for name in $names; do
             link=$destdir$components/mca_$name.so
             if ours "$link"; then rm -f "$link"; fi
         done
     fi
-    rm -f "$destdir$library" "$destdir$prefix/bin/hawser-info" "$destdir$prefix/lib/pkgconfig/hawser.pc" "$destdir$prefix/share/man/man1/hawser-info.1" "$destdir$prefix/share/man/man7/hawser-accelerator.7" "$destdir$prefix/share/man/man7/hawser-ofi.7" "$destdir$prefix/share/man/man7/hawser-smcuda.7" "$destdir$prefix/share/man/man7/hawser-usnic.7" "$destdir$prefix/share/hawser/help-hawser.txt"
+    rm -f "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
+        "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt"
+    for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
     rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" 2>/dev/null || true
 }

@@ -105,7 +105,10 @@ if [ -n "$whole" ]; then
     step versions - c-tests/versions.sh
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
-    [ "$(id -u)" = 0 ] && step empty-machine - tests/hosts/empty.sh demo
+    [ "$(id -u)" = 0 ] && {
+        step empty-machine - tests/hosts/empty.sh demo
+        step package - tests/hosts/empty.sh package
+    }
 fi
 
 [ -z "$list" ] || { printf '%s\n' "${names[@]}"; exit; }

@@ -15,6 +15,9 @@ Says which Open MPI is on PATH and whether it accepts hawser, which libfabric
 providers are here, and with what mpirun line hawser is used.";
 
 fn main() -> ExitCode {
+    // Who reads no further (`| head`) ends it, as other tools; Rust's start has had the signal ignored.
+    // SAFETY: no other thread is there yet, and nothing here handles the signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -94,12 +97,14 @@ fn report(directory: Option<&Path>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The library: beside this program, or in `../lib`.
+/// The library: beside this program, or where `make install` and distributions put it.
 fn find_library() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let folder = program.parent()?;
-    [folder.join("libhawser.so"), folder.join("../lib/libhawser.so")]
+    let distribution = format!("../lib/{}-linux-gnu", env::consts::ARCH);
+    ["", "../lib", &distribution]
         .into_iter()
+        .map(|below| folder.join(below).join("libhawser.so"))
         .find(|path| path.exists())
         .and_then(|path| path.canonicalize().ok())
 }
@@ -111,7 +116,9 @@ fn staged(library: &Path) -> Option<PathBuf> {
 }
 
 fn is_ours(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "libhawser.so"))
+    path.canonicalize().is_ok_and(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libhawser.so"))
+    })
 }
 
 fn components(directory: &Path) -> String {

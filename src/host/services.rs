@@ -181,7 +181,7 @@ fn has_help_file() -> bool {
     *FOUND.get_or_init(|| {
         let Some(folder) = library_folder() else { return false };
         let name = HELP_FILE.to_str().unwrap_or_default();
-        let folders = [folder.clone(), folder.join("../share/hawser")];
+        let folders = ["", "../share/hawser", "../../share/hawser"].map(|below| folder.join(below));
         let Some(folder) = folders.into_iter().find(|folder| folder.join(name).is_file()) else {
             return false;
         };

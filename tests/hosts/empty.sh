@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# A machine with nothing on it: Debian 12 with make and git, and `make demo` in a clone there.
+# A machine with nothing on it: Debian 12 with make and git. What a newcomer does is done there.
 #
 #     tests/hosts/empty.sh make        makes the tree, if it is not there or is not whole
-#     tests/hosts/empty.sh demo        copies it, clones the last commit into it, runs `make demo` there
-#     tests/hosts/empty.sh clean       removes it
+#     tests/hosts/empty.sh demo        `make demo` in a clone of the last commit
+#     tests/hosts/empty.sh package     builds the Debian package of the last commit, as Debian does; on another such
+#                                      machine installs it with apt, runs jobs over it, and removes it
+#     tests/hosts/empty.sh clean       removes the tree
 #
-# The tree lies in the user's cache; tree.sh says how. Only the copy is changed, in target/hosts, and it
-# is removed. What is fetched in there comes from where this machine gets its own. Needs root.
+# The tree lies in the user's cache; tree.sh says how. Only copies are changed, in target/hosts, and they
+# are removed. What is fetched in there comes from where this machine gets its own. Needs root.
 set -euo pipefail
 
 repository=$(cd "$(dirname "$0")/../.." && pwd -P)
@@ -25,26 +27,107 @@ lend() {
     cp -L /etc/resolv.conf "$1/etc/resolv.conf"
 }
 
-demo() {
-    local copy=$repository/target/hosts/empty status
+# begin COPY: a machine of its own.
+begin() {
+    copy=$repository/target/hosts/$1
     tree_make
     rm -rf --one-file-system "$copy"
     mkdir -p "${copy%/*}"
     cp -a "$tree" "$copy"
     rmdir "$copy/hawser"
     lend "$copy"
-    git -c safe.directory='*' clone -q --no-hardlinks "$repository" "$copy/root/hawser"
-    say "make demo"
-    (work=/root/hawser tree_run "$copy" make demo) && status=0 || status=$?
+}
+
+# clone: the last commit, on it.
+clone() { git -c safe.directory='*' clone -q --no-hardlinks "$repository" "$copy/root/hawser"; }
+
+# on COMMAND…: there, in the folder of that clone, or in the one that `folder` names.
+on() { (work=${where:-/root/hawser} tree_run "$copy" "$@"); }
+
+passed=0 failed=0
+# check TEXT COMMAND…: whether it succeeds. Its output is shown if it does not.
+check() {
+    if "${@:2}" >"$repository/target/hosts/log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok $1"
+    else
+        failed=$((failed + 1))
+        echo "not ok $1"
+        tail -n 40 "$repository/target/hosts/log"
+    fi
+}
+
+finish() {
     rm -rf --one-file-system "$copy"
-    if [ $status = 0 ]; then echo "ok make demo on an empty machine"; else echo "not ok make demo on an empty machine"; fi
-    echo "$((status == 0)) passed, $((status != 0)) failed"
-    return $status
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+}
+
+demo() {
+    begin empty
+    clone
+    say "make demo"
+    check "make demo on an empty machine" on make demo
+    finish
+}
+
+# install PACKAGE…: with apt.
+install() { where=/root on env DEBIAN_FRONTEND=noninteractive apt-get install -y "$@"; }
+
+# job WANTED OPTION…: the ring of bench/ring.c runs with these options, and says in both ranks what it is served by.
+job() {
+    local wanted=$1
+    shift
+    where=/root on mpirun -n 2 --oversubscribe "$@" /root/ring >"$copy/root/ring.out" 2>&1 || { cat "$copy/root/ring.out"; return 1; }
+    cat "$copy/root/ring.out"
+    grep -q ', 0 wrong$' "$copy/root/ring.out" && [ "$(grep -c "$wanted" "$copy/root/ring.out")" = 2 ]
+}
+
+package() {
+    local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 packages=$repository/target/hosts/packages
+    begin builder
+    clone
+    rm -rf "$packages"
+    mkdir -p "$packages"
+    say "1/4 installing what the package is built with"
+    check "what it is built with is there" install --no-install-recommends dpkg-dev debhelper
+    check "debian/control names the rest" on env DEBIAN_FRONTEND=noninteractive apt-get build-dep -y --no-install-recommends ./
+    say "2/4 dpkg-buildpackage"
+    check "dpkg-buildpackage" on dpkg-buildpackage -b -us -uc
+    cp "$copy"/root/*.deb "$packages/" || true
+    cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$packages/"
+    rm -rf --one-file-system "$copy"
+
+    begin user
+    rm "$packages/"*-dbgsym_* 2>/dev/null || true
+    cp "$packages/"* "$copy/root/"
+    find "$copy" -xdev \( -name '*hawser*' -o -name 'mca_btl_usnic*' \) >"$packages/before"
+    say "3/4 apt install"
+    # shellcheck disable=SC2016 # expanded there
+    check "apt installs it, with Open MPI" install "./$(cd "$packages" && echo hawser_*.deb)"
+    check "no file of Open MPI's was replaced" where=/root on dpkg --verify
+    check "hawser-info finds it, and Open MPI" eval "where=/root on hawser-info | tee /dev/stderr | grep -q 'accepts hawser\|accepted'"
+    check "its manual pages are there" eval 'test -e "$copy/usr/share/man/man7/hawser-smcuda.7.gz"'
+    say "4/4 jobs"
+    check "a compiler" install --no-install-recommends gcc libc6-dev libopenmpi-dev pkg-config
+    check "a C program is built by pkg-config" eval "echo '#include <hawser/hawser.h>
+#include <stdio.h>
+int main(void) { return puts(hawser_version()) < 0; }' >\"\$copy/root/version.c\" && where=/root on sh -c 'cc version.c -o version \$(pkg-config --cflags --libs hawser) && ./version && ldd version | grep libhawser.so.0'"
+    check "the ring compiles" eval "where=/root on mpicc -O2 ring.c -o ring"
+    check "the OFI MTL is served by it" job "$installed" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include 'tcp;ofi_rxm'
+    check "so is shared memory" job "$installed" --mca pml ob1 --mca btl smcuda,self
+    check "so are datagrams" job "$installed" --mca pml ob1 --mca btl usnic,self
+    check "a job that asks for nothing runs" job served
+    check "apt removes it" eval "where=/root on env DEBIAN_FRONTEND=noninteractive apt-get purge -y hawser"
+    check "nothing is left of it" eval 'rm -f "$copy/root/"*hawser*; find "$copy" -xdev \( -name "*hawser*" -o -name "mca_btl_usnic*" \) ! -path "$copy/var/*" ! -path "$copy/root/*" | diff "$packages/before" -'
+    check "the job runs without it" job served
+    finish
 }
 
 case ${1:-} in
 make) tree_make ;;
 demo) demo ;;
+package) package ;;
 clean) rm -rf --one-file-system "$tree" "$tree.new" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
 esac

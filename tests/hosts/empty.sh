@@ -84,27 +84,27 @@ job() {
 }
 
 package() {
-    local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 packages=$repository/target/hosts/packages
+    local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 shelf=$repository/target/hosts/packages
     begin builder
     clone
-    rm -rf "$packages"
-    mkdir -p "$packages"
+    rm -rf "$shelf"
+    mkdir -p "$shelf"
     say "1/4 installing what the package is built with"
     check "what it is built with is there" install --no-install-recommends dpkg-dev debhelper
     check "debian/control names the rest" on env DEBIAN_FRONTEND=noninteractive apt-get build-dep -y --no-install-recommends ./
     say "2/4 dpkg-buildpackage"
     check "dpkg-buildpackage" on dpkg-buildpackage -b -us -uc
-    cp "$copy"/root/*.deb "$packages/" || true
-    cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$packages/"
+    cp "$copy"/root/*.deb "$shelf/" || true
+    cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$shelf/"
     rm -rf --one-file-system "$copy"
 
     begin user
-    rm "$packages/"*-dbgsym_* 2>/dev/null || true
-    cp "$packages/"* "$copy/root/"
-    find "$copy" -xdev \( -name '*hawser*' -o -name 'mca_btl_usnic*' \) >"$packages/before"
+    rm "$shelf/"*-dbgsym_* 2>/dev/null || true
+    cp "$shelf/"* "$copy/root/"
+    find "$copy" -xdev \( -name '*hawser*' -o -name 'mca_btl_usnic*' \) >"$shelf/before"
     say "3/4 apt install"
     # shellcheck disable=SC2016 # expanded there
-    check "apt installs it, with Open MPI" install "./$(cd "$packages" && echo hawser_*.deb)"
+    check "apt installs it, with Open MPI" install "./$(cd "$shelf" && echo hawser_*.deb)"
     check "no file of Open MPI's was replaced" where=/root on dpkg --verify
     check "hawser-info finds it, and Open MPI" eval "where=/root on hawser-info | tee /dev/stderr | grep -q 'accepts hawser\|accepted'"
     check "its manual pages are there" eval 'test -e "$copy/usr/share/man/man7/hawser-smcuda.7.gz"'
@@ -119,7 +119,7 @@ int main(void) { return puts(hawser_version()) < 0; }' >\"\$copy/root/version.c\
     check "so are datagrams" job "$installed" --mca pml ob1 --mca btl usnic,self
     check "a job that asks for nothing runs" job served
     check "apt removes it" eval "where=/root on env DEBIAN_FRONTEND=noninteractive apt-get purge -y hawser"
-    check "nothing is left of it" eval 'rm -f "$copy/root/"*hawser*; find "$copy" -xdev \( -name "*hawser*" -o -name "mca_btl_usnic*" \) ! -path "$copy/var/*" ! -path "$copy/root/*" | diff "$packages/before" -'
+    check "nothing is left of it" eval 'rm -f "$copy/root/"*hawser*; find "$copy" -xdev \( -name "*hawser*" -o -name "mca_btl_usnic*" \) ! -path "$copy/var/*" ! -path "$copy/root/*" | diff "$shelf/before" -'
     check "the job runs without it" job served
     finish
 }

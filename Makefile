@@ -38,7 +38,8 @@ check: ## formatting, lints, documentation, header drift, architecture
 test: setup all ## all that the code can tell apart, on both hosts; 20 minutes on two cores
 	@tests/run.sh
 
-test-all: setup all ## the whole matrix, for before a release; hours
+test-all: all ## the whole matrix, for before a release; hours
+	@tests/setup.sh whole
 	@tests/run.sh --whole
 
 fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS says

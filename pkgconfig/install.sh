@@ -43,6 +43,7 @@ install_all() {
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
     install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
+    install -m 644 docs/hawser-usnic.lua "$destdir$prefix/share/hawser/hawser-usnic.lua"
     for page in docs/*.[1-8]; do
         install -D -m 644 "$page" "$destdir$(installed "$page")"
     done
@@ -75,7 +76,8 @@ uninstall_all() {
         done
     fi
     rm -f "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
-        "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt"
+        "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
+        "$destdir$prefix/share/hawser/hawser-usnic.lua"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
     rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" 2>/dev/null || true

@@ -103,6 +103,7 @@ step exports - c-tests/export.sh
 step install - c-tests/install.sh
 if [ -n "$whole" ]; then
     step versions - c-tests/versions.sh
+    [ "$(id -u)" = 0 ] && step dissect - c-tests/dissect.sh
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
     [ "$(id -u)" = 0 ] && {

@@ -2,6 +2,7 @@
 # Installs the Debian packages that hawser is built and tested with, naming each; only what is missing.
 #
 #     tests/setup.sh build | test      what building needs, or all that the tests need too
+#     tests/setup.sh whole             and what only the whole matrix needs
 #     tests/setup.sh build --check     installs nothing; says what is missing
 #     tests/setup.sh path              the PATH on which cargo is the one to use
 #
@@ -12,6 +13,7 @@ set -euo pipefail
 rust=1.92
 build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev ca-certificates"
 test="openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
+whole="tshark"
 
 # new_enough CARGO RUSTC: whether both can be called and are.
 new_enough() {
@@ -33,6 +35,7 @@ cargo_path() {
 case ${1:-} in
 build) wanted=$build ;;
 test) wanted="$build $test" ;;
+whole) wanted="$build $test $whole" ;;
 path)
     cargo_path || path=$PATH
     echo "$path"

@@ -9,7 +9,7 @@ CARGO        ?= PATH="$$(tests/setup.sh path)" cargo
 # Everything here looks for what was built in target/, whatever the environment says.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: all stage setup help headers check test test-all fuzz demo bench install uninstall clean
+.PHONY: all stage setup setup-whole help headers check test test-all fuzz demo bench install uninstall clean
 # What is to be installed is there before anything is built.
 .NOTPARALLEL:
 
@@ -26,6 +26,9 @@ stage:
 setup: ## install the Debian packages that the build and the tests need
 	@tests/setup.sh test
 
+setup-whole:
+	@tests/setup.sh whole
+
 headers: ## write the generated headers in include/
 	HAWSER_BLESS=1 $(CARGO) test --profile checked --test headers
 
@@ -38,8 +41,7 @@ check: ## formatting, lints, documentation, header drift, architecture
 test: setup all ## all that the code can tell apart, on both hosts; 20 minutes on two cores
 	@tests/run.sh
 
-test-all: all ## the whole matrix, for before a release; hours
-	@tests/setup.sh whole
+test-all: setup-whole all ## the whole matrix, for before a release; hours
 	@tests/run.sh --whole
 
 fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS says

@@ -16,8 +16,11 @@ providers are here, and with what mpirun line hawser is used.";
 
 fn main() -> ExitCode {
     // Who reads no further (`| head`) ends it, as other tools; Rust's start has had the signal ignored.
+    #[expect(clippy::disallowed_methods, reason = "a program of its own, not a guest of another's")]
     // SAFETY: no other thread is there yet, and nothing here handles the signal.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL)
+    };
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {

@@ -25,6 +25,29 @@ check "it asks for the library by its soname" "$(readelf -d "$root/version" | gr
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
 check "hawser-info is installed" "$([ -x "$root/opt/hawser/bin/hawser-info" ]; echo $?)"
 
+# doctor VARIABLE=VALUE…: what it says, with these.
+doctor() {
+    env -u OMPI_MCA_btl -u OMPI_MCA_mtl -u OMPI_MCA_pml HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca" "$@" \
+        "$root/opt/hawser/bin/hawser-info" --doctor
+}
+mkdir "$root/mca" "$root/.openmpi"
+for link in "$root/opt/components/"*; do ln -s "$root/opt/hawser/lib/libhawser.so" "$root/mca/${link##*/}"; done
+doctor >"$root/told"
+for about in "mtl hawser" "btl usnic" "btl smcuda" "op hawser"; do
+    check "the doctor finds $about" "$(grep -q "^good  $about: $root/mca/mca_" "$root/told"; echo $?)"
+done
+doctor OMPI_MCA_btl=tcp,self >"$root/told"
+check "and says which variable leaves one out" "$(grep -q '^note  btl usnic: the variable OMPI_MCA_btl says btl = tcp,self' "$root/told"; echo $?)"
+echo "pml = ob1" >"$root/.openmpi/mca-params.conf"
+doctor >"$root/told"
+check "and which file" "$(grep -q "^note  mtl hawser: $root/.openmpi/mca-params.conf says pml = ob1" "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
+check "and fails where there is none" $?
+check "and says what to do" "$(grep -A1 '^bad   btl smcuda: .*(/nowhere)' "$root/told" | grep -q -- '-> run .make install'; echo $?)"
+"$root/opt/hawser/bin/hawser-info" --doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["findings"]; sys.exit(len(found) < 5)'
+check "and says the same for programs" $?
+rm -r "$root/mca" "$root/.openmpi"
+
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
 
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh install) >>"$root.log" 2>&1

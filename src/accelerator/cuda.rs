@@ -20,6 +20,11 @@ use crate::cuda::{
 /// which this Linux runs.
 const NODES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvmap", "/dev/dxg"];
 
+/// The first of them that is there.
+pub fn kernel_driver() -> Option<&'static str> {
+    NODES.into_iter().find(|node| Path::new(node).exists())
+}
+
 static QUERIES: Counter = Counter::new(c"queries", c"How often the driver was asked what an address is");
 static COPIES: Counter = Counter::new(c"copies", c"Copies to, from or on a device that were waited for");
 static COPIED: Counter = Counter::new(c"copied_bytes", c"Bytes in these copies");
@@ -196,7 +201,7 @@ impl Accelerator for Cuda {
     /// The program may do so later, where the machine has NVIDIA's kernel driver.
     fn is_there(&self, named: bool) -> bool {
         let known = (self.driver)().and_then(Driver::has_device);
-        known.unwrap_or_else(|| named || NODES.iter().any(|node| Path::new(node).exists()))
+        known.unwrap_or_else(|| named || kernel_driver().is_some())
     }
 
     fn is_in_use(&self) -> bool {

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crate::cuda::{Allocation, Context, Device, Driver, Error, Place, Result, Transfer};
-pub use cuda::Cuda;
+pub use cuda::{Cuda, kernel_driver};
 
 /// Something that is counted for the user.
 pub struct Counter {

@@ -1,18 +1,27 @@
 //! `hawser-info`: what is here, what would be chosen, and how to run it. See `docs/hawser-info.1`.
 
+mod doctor;
+mod host;
+mod settings;
+
 use std::env;
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use hawser::config::{self, NameList, ProgressMode, TagMode};
 use hawser::fabric::Library;
 use hawser::mtl::ofi;
 
+use host::Host;
+
 const USAGE: &str = "usage: hawser-info [--component-dir DIR]
+       hawser-info --doctor [--json]
 
 Says which Open MPI is on PATH and whether it accepts hawser, which libfabric
-providers are here, and with what mpirun line hawser is used.";
+providers are here, and with what mpirun line hawser is used. With --doctor,
+says for each component whether it can be used and will be, and if not why,
+and what to do.";
 
 fn main() -> ExitCode {
     // Who reads no further (`| head`) ends it, as other tools; Rust's start has had the signal ignored.
@@ -26,6 +35,8 @@ fn main() -> ExitCode {
     match words.as_slice() {
         [] => report(None),
         ["--component-dir", directory] => report(Some(Path::new(directory))),
+        ["--doctor"] => doctor::examine(false),
+        ["--doctor", "--json"] => doctor::examine(true),
         ["--probe", library] => probe(library),
         ["--version"] => {
             println!("hawser {}", env!("CARGO_PKG_VERSION"));
@@ -101,7 +112,7 @@ fn report(directory: Option<&Path>) -> ExitCode {
 }
 
 /// The library: beside this program, or where `make install` and distributions put it.
-fn find_library() -> Option<PathBuf> {
+pub(crate) fn find_library() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let folder = program.parent()?;
     let distribution = format!("../lib/{}-linux-gnu", env::consts::ARCH);
@@ -113,12 +124,12 @@ fn find_library() -> Option<PathBuf> {
 }
 
 /// Where `make` puts the components when nothing is installed: `target/mca` beside `target/release`.
-fn staged(library: &Path) -> Option<PathBuf> {
+pub(crate) fn staged(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.parent()?.join("mca");
     folder.is_dir().then_some(folder)
 }
 
-fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_ours(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libhawser.so"))
     })
@@ -193,57 +204,10 @@ fn report_providers() -> Option<Option<String>> {
     if default.is_some() { Some(None) } else { first.map(Some) }
 }
 
-/// An Open MPI on PATH.
-struct Host {
-    version: String,
-    component_path: String,
-}
-
-impl Host {
-    fn find() -> Option<Self> {
-        let output = Command::new("ompi_info")
-            .args(["--parsable", "--all"])
-            .env_remove("OMPI_MCA_mca_base_component_path")
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let value = |key: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(key))
-                .map(|value| value.trim_matches('"').to_owned())
-        };
-        Some(Self {
-            version: value("ompi:version:full:")?,
-            component_path: value("mca:mca:base:param:mca_base_component_path:value:")
-                .or_else(|| value("mca:mca:base:param:mca_component_path:value:"))?,
-        })
-    }
-
-    /// Loads the host's libraries and hawser in a process of their own and asks hawser.
-    fn verdict(&self, library: &Path) -> Result<(), String> {
-        let program = env::current_exe().map_err(|error| error.to_string())?;
-        let output =
-            Command::new(program).arg("--probe").arg(library).output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-    }
-
-    /// The line that works on this host, with the `words` that choose a component.
-    fn command(&self, directory: &Path, words: &str) -> String {
-        let own = self.component_path.split(':').next().unwrap_or("");
-        let mut line = "mpirun -n 2".to_owned();
-        if directory != Path::new(own) || !self.version.starts_with("4.") {
-            // 5.0's mpirun overrides the variable for applications: the command line is what counts.
-            line += &format!(" --mca mca_base_component_path {}:{own}", directory.display());
-        }
-        if !self.version.starts_with("4.") {
-            line += " --pmixmca mca_base_component_show_load_errors none";
-        }
-        format!("{line} {words} PROGRAM")
-    }
+/// Whether a library is there.
+pub(crate) fn loads(name: &CStr) -> bool {
+    // SAFETY: a zero-ended name; the library's initialisers do no more than in any program that uses it.
+    !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null()
 }
 
 /// Loads libmpi, then hawser, and prints why hawser refused it, if it did.

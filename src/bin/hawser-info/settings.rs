@@ -1,0 +1,103 @@
+//! What the user, or who looks after the machine, has set of Open MPI's choice of components: by variables of the
+//! environment and by files, the nearer before the farther (`mca_base_var`).
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// A setting of a framework: which components it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// `btl`
+    pub(crate) framework: String,
+    /// `^ofi,uct`
+    pub(crate) value: String,
+    /// Where it stands.
+    pub(crate) place: String,
+}
+
+/// What a setting says of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// Named, and nothing beside what is named.
+    Use,
+    /// Not named where others are, or named as not to be used.
+    Leave,
+    /// Nothing.
+    Nothing,
+}
+
+impl Setting {
+    /// What it says of a component.
+    pub(crate) fn says(&self, component: &str) -> Says {
+        let (excludes, list) = match self.value.strip_prefix('^') {
+            Some(list) => (true, list),
+            None => (false, self.value.as_str()),
+        };
+        let mut names = list.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            return Says::Nothing;
+        }
+        match (names.any(|name| name == component), excludes) {
+            (true, false) => Says::Use,
+            (true, true) | (false, false) => Says::Leave,
+            (false, true) => Says::Nothing,
+        }
+    }
+}
+
+/// Lines `name = value` of a file of settings.
+fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        let (name, value) = line.split_once('=')?;
+        Some((name.trim(), value.trim().trim_matches('"')))
+    })
+}
+
+/// What is set of a framework, where it counts: nothing farther away does.
+pub(crate) fn of(framework: &str, folder: &str) -> Option<Setting> {
+    let setting = |value: &str, place: String| Setting {
+        framework: framework.to_owned(),
+        value: value.to_owned(),
+        place,
+    };
+    let variable = format!("OMPI_MCA_{framework}");
+    if let Ok(value) = env::var(&variable) {
+        return Some(setting(&value, format!("the variable {variable}")));
+    }
+    let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".openmpi/mca-params.conf"));
+    let all = Path::new(folder).join("openmpi-mca-params.conf");
+    own.into_iter().chain([all]).find_map(|path| {
+        let text = fs::read_to_string(&path).ok()?;
+        // What stands later in a file counts.
+        let (_, value) = parse(&text).filter(|(name, _)| *name == framework).last()?;
+        Some(setting(value, path.display().to_string()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(value: &str, component: &str) -> Says {
+        Setting { framework: "btl".to_owned(), value: value.to_owned(), place: String::new() }.says(component)
+    }
+
+    #[test]
+    fn a_list_names_what_is_used_or_what_is_not() {
+        assert_eq!(says("usnic,self", "usnic"), Says::Use);
+        assert_eq!(says("tcp, usnic", "usnic"), Says::Use);
+        assert_eq!(says("tcp,self", "usnic"), Says::Leave);
+        assert_eq!(says("^usnic,openib", "usnic"), Says::Leave);
+        assert_eq!(says("^openib", "usnic"), Says::Nothing);
+        assert_eq!(says("", "usnic"), Says::Nothing);
+        assert_eq!(says("^", "usnic"), Says::Nothing);
+        assert_eq!(says("usnic2", "usnic"), Says::Leave);
+    }
+
+    #[test]
+    fn a_file_has_names_and_values() {
+        let text = "# btl = none\nbtl = ^uct,openib # not these\n\nmtl=\"^ofi\"\nodd line\n";
+        assert!(parse(text).eq([("btl", "^uct,openib"), ("mtl", "^ofi")]));
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! Every process has one [`Segment`], an anonymous file of its own, with a [ring](Sender) for each peer that
 //! it sends to and a [bell](Segment::rung) that its peers ring. [`CrossMemory`] copies to and from the private
-//! memory of other processes, and [`Watch`] says when they have ended.
+//! memory of other processes, and [`Watch`] says when they have ended. The
+//! [`Door`] of a process leads to the segment of its present life.
 //!
 //! Whatever lies in shared memory is untrusted: another process may write there whatever it likes, at any time,
 //! also while it dies. A word is read once, as an atomic, and checked before it is used; payload is only
@@ -10,6 +11,8 @@
 //! never followed.
 
 mod cross;
+mod door;
+mod inbox;
 mod ring;
 #[cfg(test)]
 mod ring_model;
@@ -19,6 +22,8 @@ mod segment;
 mod watch;
 
 pub use cross::{CrossMemory, Probe, allow_peers, forbids};
+pub use door::{Door, Life, Outside};
+pub use inbox::{Claim, Claimed};
 #[cfg(test)]
 pub(crate) use ring::forge;
 pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};

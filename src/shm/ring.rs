@@ -376,6 +376,11 @@ impl Receiver {
         self.memory.control(POLLED_AT).store(1, Ordering::Relaxed);
     }
 
+    /// Whether entries are taken and not released: somebody reads where they lie.
+    pub fn is_held(&self) -> bool {
+        self.held != 0
+    }
+
     /// Whether there is anything, right or wrong.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
@@ -430,7 +435,7 @@ impl Receiver {
         let start = self.memory.payload(self.offset, len);
         self.offset = end;
         self.held += 1;
-        // SAFETY: inside the ring, which is mapped as long as any peer of this process is known; the sender leaves it
+        // SAFETY: inside the ring, which is mapped as long as an entry of it is held; the sender leaves it
         // alone until it is released. Nobody writes to it here.
         Ok(Arrival { tag, bytes: unsafe { Lent::new(start, len) } })
     }

@@ -8,7 +8,7 @@
 //! ```text
 //! page 0    magic, nonce, whether the owner has ended
 //! page 1    the bell: a summary, and a bit for each place of the inbox
-//! page 2 …  the inbox: for each peer that sends to the owner, its name and which of its rings it writes
+//! page 2 …  the inbox: for each peer that sends to the owner, its name and life, and which of its rings it writes
 //!           rings: one for each peer that the owner sends to
 //!           slots: room by way of which device memory goes that peers cannot open
 //! ```
@@ -22,9 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
 
-use super::ring::{Corrupt, Receiver, STRIDE, Sender};
+use super::inbox::{PLACE, words};
+use super::ring::{Receiver, STRIDE, Sender};
 use crate::error::{Error, Result};
 use crate::link::Lent;
 
@@ -36,17 +40,13 @@ pub const NONCE: usize = 16;
 
 const PAGE: usize = 4096;
 const BELL: usize = PAGE;
-const INBOX: usize = 2 * PAGE;
-/// Bytes of a place of the inbox: the ring and the name, two words.
-const PLACE: usize = 16;
-/// Beside the ring: the owner does not reach who has claimed the place.
-const REFUSED: u64 = 1 << 63;
+pub(super) const INBOX: usize = 2 * PAGE;
 const RINGS: usize = INBOX + SLOTS * PLACE;
 const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu02");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu03");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;
@@ -92,7 +92,7 @@ pub struct Segment {
     identity: Identity,
     /// Whose rings are taken.
     next_ring: usize,
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 /// The slots of a segment, which stay mapped as long as this lives.
@@ -118,12 +118,53 @@ impl Staging {
     }
 }
 
-fn system(error: rustix::io::Errno) -> Error {
+pub(super) fn system(error: rustix::io::Errno) -> Error {
     Error::System(error.raw_os_error())
 }
 
-fn input(error: &std::io::Error) -> Error {
+pub(super) fn input(error: &std::io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Makes a file of so many bytes in memory, which never gets shorter.
+pub(super) fn anonymous(name: &str, length: usize) -> Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+    let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if most.is_some_and(|most| most < length as u64) {
+        // The kernel would send a signal.
+        return Err(Error::System(libc::EFBIG));
+    }
+    ftruncate(&file, length as u64).map_err(system)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK).map_err(system)?;
+    Ok(file)
+}
+
+/// Opens such a file of another process, and says what it is called there.
+///
+/// # Errors
+/// Why it is not what its owner has published.
+pub(super) fn foreign(
+    identity: &Identity,
+    length: usize,
+    writes: bool,
+) -> std::result::Result<(File, String), String> {
+    let path = format!("/proc/{}/fd/{}", identity.pid, identity.descriptor);
+    let file = File::options()
+        .read(true)
+        .write(writes)
+        .open(Path::new(&path))
+        .map_err(|error| format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))?;
+    let stat = fstat(&file).map_err(|error| format!("{path}: {error}"))?;
+    if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
+        return Err(format!(
+            "{path} is another file: the process is in another PID namespace, or has closed it"
+        ));
+    }
+    let seals = fcntl_get_seals(&file).map_err(|error| format!("{path}: {error}"))?;
+    if !seals.contains(SealFlags::SHRINK) || u64::try_from(stat.st_size) != Ok(length as u64) {
+        return Err(format!("{path} is {} bytes long, or not sealed", stat.st_size));
+    }
+    Ok((file, path))
 }
 
 impl Shared {
@@ -140,22 +181,7 @@ impl Shared {
     /// # Errors
     /// Why it is not what its owner has published, or cannot be mapped.
     pub fn of_peer(identity: &Identity) -> std::result::Result<Self, String> {
-        let path = format!("/proc/{}/fd/{}", identity.pid, identity.descriptor);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(Path::new(&path))
-            .map_err(|error| format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))?;
-        let stat = fstat(&file).map_err(|error| format!("{path}: {error}"))?;
-        if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-            return Err(format!(
-                "{path} is another file: the process is in another PID namespace, or has closed it"
-            ));
-        }
-        let seals = fcntl_get_seals(&file).map_err(|error| format!("{path}: {error}"))?;
-        if !seals.contains(SealFlags::SHRINK) || u64::try_from(stat.st_size) != Ok(LENGTH as u64) {
-            return Err(format!("{path} is {} bytes long, or not sealed", stat.st_size));
-        }
+        let (file, path) = foreign(identity, LENGTH, true)?;
         let shared = Self::map(&file).map_err(|error| format!("{path} cannot be mapped: {error}"))?;
         let nonce = shared.nonce();
         if shared.word(MAGIC_AT).load(Ordering::Acquire) != MAGIC || nonce != identity.nonce {
@@ -165,7 +191,7 @@ impl Shared {
     }
 
     /// The word at an offset, one of this layout.
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset <= LENGTH - 8);
         let at = self.map.as_mut_ptr().wrapping_add(offset);
         // SAFETY: inside the mapping, as just checked, which lives as long as `self`; page-aligned and a multiple
@@ -187,22 +213,6 @@ impl Shared {
         self.word(ENDED_AT).load(Ordering::Acquire) != 0
     }
 
-    /// Claims a place in the owner's inbox, for who writes to it by this ring of its own; `None` when all
-    /// are taken.
-    pub fn claim(&self, name: u64, ring: usize) -> Option<usize> {
-        let taken = ring as u64 + 1;
-        (0..SLOTS).find(|place| {
-            let at = INBOX + place * PLACE;
-            let claimed =
-                self.word(at).compare_exchange(0, taken, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-            if claimed {
-                // Published by the bell.
-                self.word(at + 8).store(name, Ordering::Relaxed);
-            }
-            claimed
-        })
-    }
-
     /// Rings the owner's bell for a place of its inbox.
     #[inline]
     pub fn ring(&self, place: usize) {
@@ -210,11 +220,6 @@ impl Shared {
         // SYNC POINT: bell (acquired in `Segment::rung`)
         self.word(BELL + (1 + word) * BELL_LINE).fetch_or(1 << (place % 64), Ordering::Release);
         self.word(BELL).fetch_or(1 << word, Ordering::Release);
-    }
-
-    /// Whether the owner has said that it does not reach who has claimed a place of its inbox.
-    pub fn is_refused(&self, place: usize) -> bool {
-        self.word(INBOX + place % SLOTS * PLACE).load(Ordering::Relaxed) & REFUSED != 0
     }
 
     /// The ring by which the owner writes to us. At most one at a time.
@@ -242,19 +247,10 @@ impl Segment {
     /// # Errors
     /// What the system does not give.
     pub fn make(nonce: [u8; NONCE]) -> Result<Self> {
-        let file =
-            memfd_create("hawser smcuda", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
-        let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if most.is_some_and(|most| most < LENGTH as u64) {
-            // The kernel would send a signal.
-            return Err(Error::System(libc::EFBIG));
-        }
-        ftruncate(&file, LENGTH as u64).map_err(system)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK).map_err(system)?;
+        let file = anonymous("hawser smcuda", LENGTH)?;
         let stat = fstat(&file).map_err(system)?;
         let shared = Shared::map(&file)?;
-        for (index, part) in nonce.chunks_exact(8).enumerate() {
-            let word = u64::from_le_bytes(part.try_into().expect("eight bytes"));
+        for (index, word) in words(&nonce).into_iter().enumerate() {
             shared.word(NONCE_AT + 8 * index).store(word, Ordering::Relaxed);
         }
         shared.word(MAGIC_AT).store(MAGIC, Ordering::Release);
@@ -265,7 +261,7 @@ impl Segment {
             inode: stat.st_ino,
             nonce,
         };
-        Ok(Self { shared, identity, next_ring: 0, _file: file })
+        Ok(Self { shared, identity, next_ring: 0, file })
     }
 
     /// How peers find it.
@@ -285,10 +281,34 @@ impl Segment {
             return None;
         }
         self.next_ring += 1;
-        let at = self.shared.map.as_mut_ptr().wrapping_add(RINGS + ring * STRIDE);
-        // SAFETY: `STRIDE` bytes inside the mapping, which `keep` keeps; no ring has two senders, for each number
-        // is given out once.
-        Some((ring, unsafe { Sender::new(at, self.shared.keep()) }))
+        // SAFETY: `STRIDE` bytes inside the mapping, which `keep` keeps, and zero, for nobody has used them; no ring has two
+        // senders, for each number is given out once here.
+        Some((ring, unsafe { Sender::new(self.start(ring), self.shared.keep()) }))
+    }
+
+    /// Empties a ring whose reader reads it no more, for the next one. Its number must be that of the sender.
+    ///
+    /// # Errors
+    /// When it cannot be emptied.
+    pub fn renew(&self, ring: usize, sender: &mut Sender) -> Result<()> {
+        self.empty(ring)?;
+        // SAFETY: as in `sender`, and just emptied; the sender that it had is given up for this one.
+        *sender = unsafe { Sender::new(self.start(ring), self.shared.keep()) };
+        Ok(())
+    }
+
+    /// Gives the memory of a ring back, which neither its writer nor its reader uses any more. It is zero then.
+    ///
+    /// # Errors
+    /// When the system does not do it.
+    pub fn empty(&self, ring: usize) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = RINGS + ring % SLOTS * STRIDE;
+        fallocate(&self.file, flags, at as u64, STRIDE as u64).map_err(system)
+    }
+
+    fn start(&self, ring: usize) -> *mut u8 {
+        self.shared.map.as_mut_ptr().wrapping_add(RINGS + ring % SLOTS * STRIDE)
     }
 
     /// Whether the bell has been rung.
@@ -307,33 +327,13 @@ impl Segment {
         }
     }
 
-    /// Who has claimed a place of the inbox, as it says itself, and which ring it writes by.
-    ///
-    /// # Errors
-    /// When the place says something that no peer says.
-    pub fn claimant(&self, place: usize) -> std::result::Result<(u64, usize), Corrupt> {
-        let at = INBOX + place % SLOTS * PLACE;
-        let ring = self.shared.word(at).load(Ordering::Relaxed);
-        let name = self.shared.word(at + 8).load(Ordering::Relaxed);
-        match ring.checked_sub(1).map(usize::try_from) {
-            Some(Ok(ring)) if ring < SLOTS => Ok((name, ring)),
-            _ => Err(Corrupt::Inbox),
-        }
-    }
-
-    /// Says that who has claimed a place of the inbox is not reached: what it sends is received by nobody.
-    pub fn refuse(&self, place: usize) {
-        self.shared.word(INBOX + place % SLOTS * PLACE).fetch_or(REFUSED, Ordering::Relaxed);
-    }
-
     /// Says that this process ends as it should.
     pub fn end(&self) {
         // SYNC POINT: ended (acquired in `Shared::has_ended`)
         self.shared.word(ENDED_AT).store(1, Ordering::Release);
     }
 
-    /// As its peers see it, for tests.
-    #[cfg(test)]
+    /// As its peers see it.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -402,28 +402,23 @@ mod tests {
     }
 
     #[test]
-    fn places_of_the_inbox_are_claimed_once_and_lies_in_them_are_seen() {
-        let own = segment();
-        let peer = Shared::of_peer(own.identity()).expect("mapped");
-        assert_eq!(own.claimant(0), Err(Corrupt::Inbox), "nobody is there");
-        assert_eq!((peer.claim(11, 0), peer.claim(12, 3)), (Some(0), Some(1)));
-        assert_eq!((own.claimant(0), own.claimant(1)), (Ok((11, 0)), Ok((12, 3))));
-        assert!(!peer.is_refused(1));
-        own.refuse(1);
-        assert!(peer.is_refused(1) && !peer.is_refused(0));
-        assert_eq!(own.claimant(1), Err(Corrupt::Inbox), "nobody who counts");
-        peer.word(INBOX).store(SLOTS as u64 + 1, Ordering::Relaxed);
-        assert_eq!(own.claimant(0), Err(Corrupt::Inbox));
-        peer.word(INBOX).store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(own.claimant(0), Err(Corrupt::Inbox));
-        assert!((2..SLOTS).all(|_| peer.claim(1, 1).is_some()) && peer.claim(1, 1).is_none());
-    }
-
-    #[test]
-    fn rings_are_given_out_once() {
+    fn rings_are_given_out_once_until_they_are_renewed() {
         let mut own = segment();
-        let numbers: Vec<usize> = std::iter::from_fn(|| own.sender()).map(|(ring, _)| ring).collect();
-        assert!(numbers.into_iter().eq(0..SLOTS));
+        let mut all: Vec<(usize, Sender)> = std::iter::from_fn(|| own.sender()).collect();
+        assert!(all.iter().map(|(ring, _)| *ring).eq(0..SLOTS));
         assert!(own.shared().receiver(SLOTS).is_none());
+        let (ring, mut sender) = all.swap_remove(5);
+        let mut receiver = own.shared().receiver(ring).expect("a ring");
+        assert_eq!(sender.push_bytes(9, &[1; 100]), Ok(true));
+        assert!(receiver.take().is_ok_and(|found| found.is_some()));
+        receiver.poll_from_now_on();
+        assert!(sender.is_polled());
+        assert_eq!(sender.push_bytes(9, &[2; 100]), Ok(true));
+        own.renew(ring, &mut sender).expect("emptied");
+        assert!(!sender.is_polled() && !receiver.has_next());
+        let mut receiver = own.shared().receiver(ring).expect("a ring");
+        assert!(receiver.take().is_ok_and(|found| found.is_none()));
+        assert_eq!(sender.push_bytes(9, &[3; 100]), Ok(true));
+        assert!(receiver.take().is_ok_and(|found| found.is_some()));
     }
 }

@@ -1,6 +1,7 @@
 //! The component as the host knows it.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::counters::{COUNTERS, Counters};
@@ -18,7 +19,7 @@ use crate::btl::{
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
-use crate::shm::{self, Arrival, NONCE, Probe, Segment};
+use crate::shm::{self, Arrival, Door, Life, NONCE, Outside, Probe, Segment};
 use crate::sync::EngineCell;
 
 /// The key of the modex record.
@@ -27,6 +28,9 @@ const KEY: &CStr = c"hawser.btl.smcuda";
 /// For how many nanoseconds `close` waits for a peer to make room for what is queued: the peers close at the same
 /// time, behind the host's fence.
 const CLOSING: u64 = 250_000_000;
+
+/// Lives of a peer that are tried where each has ended when it is looked for.
+const TRIES: usize = 8;
 
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
@@ -48,10 +52,19 @@ pub struct Smcuda {
     /// What can be done now: less where a peer does not let us read its memory.
     flags: AtomicU32,
     record: Record,
+    /// Where peers see which life this is.
+    door: Arc<Door>,
+    life: Life,
     /// What peers try to read.
     _probe: Probe,
     /// It has been said why long messages are not copied in one step.
     has_told: AtomicBool,
+}
+
+impl Drop for Smcuda {
+    fn drop(&mut self) {
+        self.door.leave(&self.life.segment.nonce);
+    }
 }
 
 /// What users call a process: its rank, and the number of its job in the job's family.
@@ -67,9 +80,10 @@ fn random<const N: usize>() -> std::result::Result<[u8; N], Declined> {
 }
 
 impl Smcuda {
-    /// A module with memory of its own.
+    /// A module with memory of its own, which this door shows from now on.
     pub(super) fn make(
         name: u64,
+        door: Arc<Door>,
         limits: Limits,
         devices: parameters::Devices,
     ) -> std::result::Result<Self, Declined> {
@@ -84,13 +98,13 @@ impl Smcuda {
         if has_transfers {
             shm::allow_peers();
         }
-        let record = Record {
-            boot: record::boot(),
-            place: Place::own(),
+        let life = Life {
             segment: *segment.identity(),
             probe: (probe.address(), shown),
             lets_in: has_transfers && shm::forbids().is_none(),
         };
+        let record = Record { boot: record::boot(), place: Place::own(), door: *door.identity() };
+        door.show(&life);
         Ok(Self {
             devices: Devices::new(name, devices, segment.staging()),
             state: EngineCell::new(State::new(segment, name)),
@@ -98,6 +112,8 @@ impl Smcuda {
             limits,
             flags: AtomicU32::new(limits.flags),
             record,
+            door,
+            life,
             _probe: probe,
             has_told: AtomicBool::new(false),
         })
@@ -119,6 +135,24 @@ impl Smcuda {
     #[cfg(test)]
     pub(super) fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Which life this is.
+    #[cfg(test)]
+    pub(super) fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Which life of a peer is known.
+    #[cfg(test)]
+    pub(super) fn kept_of(&self, id: EndpointId) -> Option<crate::shm::Identity> {
+        self.state.with(|state| state.life(id))
+    }
+
+    /// What is kept for peers, for tests: places, of these those in use, and strangers.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> [usize; 3] {
+        self.state.with(|state| state.kept())
     }
 
     /// Makes a peer known, that has published this.
@@ -144,28 +178,76 @@ impl Smcuda {
         if let Some(why) = record.place.apart(&self.record.place) {
             return Err(why.to_owned());
         }
-        let id = match self.state.with(|state| state.known(name, &record.segment)) {
-            Some(known) => known,
-            None => {
-                let found = Found::of(&record)?;
-                if found.cross.is_none() {
-                    self.refuse_transfers(name, &record, host);
-                }
-                self.state
-                    .with(|state| state.add(name, record.segment, found))
-                    .map_err(|_| "there are more than 1024 processes".to_owned())?
-            }
-        };
+        let id = self.find(name, Outside::of_peer(&record.door)?, host)?;
         self.state.with(|state| state.open(id));
         Ok(id)
     }
 
+    /// Makes the life known that a peer's door shows, or the peer alone while it has none: between two lives, the host
+    /// waits for nobody.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    fn find(&self, name: u64, door: Outside, host: &impl Host) -> std::result::Result<EndpointId, String> {
+        let mut tries = 0;
+        let found = loop {
+            let Some(life) = door.shown()? else { break None };
+            if let Some(known) = self.state.with(|state| state.known(name, &life.segment.nonce)) {
+                return Ok(known);
+            }
+            match self.map(name, &life, host) {
+                Ok(found) => break Some((life.segment, found)),
+                // It may have ended meanwhile.
+                Err(why) if door.shown() == Ok(Some(life)) || tries == TRIES => return Err(why),
+                Err(_) => tries += 1,
+            }
+        };
+        let met = self.state.with(|state| state.add(name, door, found));
+        let met = met.map_err(|_| "there are more than 1024 processes".to_owned())?;
+        if met.is_anew {
+            self.devices.with(|devices| devices.lose(met.id, &self.counters));
+        }
+        Ok(met.id)
+    }
+
+    /// Maps what a life of a peer has made.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    fn map(&self, name: u64, life: &Life, host: &impl Host) -> std::result::Result<Found, String> {
+        let found = Found::of(life)?;
+        if found.cross.is_none() {
+            self.refuse_transfers(name, life, host);
+        }
+        Ok(found)
+    }
+
+    /// A peer has begun a life.
+    #[cold]
+    fn follow(&self, id: EndpointId, life: &Life, host: &impl Host) {
+        let Some(name) = self.state.with(|state| state.name(id)) else { return };
+        match self.map(name, life, host) {
+            Ok(found) => match self.state.with(|state| state.appeared(id, life.segment, found)) {
+                Ok(true) => self.devices.with(|devices| devices.lose(id, &self.counters)),
+                Ok(false) => {}
+                Err(_) => self.state.with(|state| state.give_up(id, &self.counters)),
+            },
+            Err(why) => {
+                // Where it has ended again, the next one is shown.
+                if self.state.with(|state| state.shows(id, life)) {
+                    host.say(&format!("btl:smcuda: {} is not reached any more: {why}", title(name)));
+                    self.state.with(|state| state.give_up(id, &self.counters));
+                }
+            }
+        }
+    }
+
     /// A peer's memory cannot be read: long messages go through the ring.
-    fn refuse_transfers(&self, name: u64, record: &Record, host: &impl Host) {
+    fn refuse_transfers(&self, name: u64, life: &Life, host: &impl Host) {
         let had = self.flags.fetch_and(!TRANSFERS, Ordering::Relaxed) & TRANSFERS != 0;
         if had && host.is_verbose() && !self.has_told.swap(true, Ordering::Relaxed) {
             let why = shm::forbids().unwrap_or_else(|| {
-                if record.lets_in {
+                if life.lets_in {
                     "process_vm_readv(2) is refused: a sandbox, another user namespace, or Yama".to_owned()
                 } else {
                     "it does not offer it".to_owned()
@@ -206,7 +288,7 @@ impl Smcuda {
             Step::Stranger(name, place) => {
                 let host = up.host();
                 match host.published(KEY, name).map(|bytes| self.meet(name, &bytes, &host)) {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(_)) => self.state.with(|state| state.settle(place)),
                     Ok(Err(why)) => {
                         self.state.with(|state| state.refuse(place));
                         host.say(&format!(
@@ -222,6 +304,7 @@ impl Smcuda {
                     Err(_) => {}
                 }
             }
+            Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
         }
         None
     }
@@ -401,6 +484,10 @@ fn tell(name: u64, why: Loss, host: &impl Host) {
                           `--mca btl ^smcuda` does without"
                 .to_owned()
         }
+        Loss::Apart => {
+            "it has ended its MPI and begun it again, and is not reached any more; a line of its own says why"
+                .to_owned()
+        }
         Loss::Corrupt(what) => {
             format!(
                 "what it has written to shared memory is damaged ({what:?}), and nothing of it is used any more"
@@ -429,7 +516,12 @@ impl Transport for Smcuda {
         };
         let limits = parameters::limits(host).map_err(refused)?;
         let devices = parameters::devices().map_err(refused)?;
-        let module = Self::make(host.name(), limits, devices)?;
+        let door = random().map(Door::of_process)?.map_err(|error| {
+            Declined::Silently(format!(
+                "no memory to share with the processes of this node ({error}; memfd_create)"
+            ))
+        })?;
+        let module = Self::make(host.name(), door, limits, devices)?;
         host.publish(KEY, &module.record.to_bytes()).map_err(|error| {
             Declined::Silently(format!("its address cannot be published to the job ({error})"))
         })?;
@@ -489,6 +581,7 @@ impl Transport for Smcuda {
     }
 
     fn end_module(&self) {
+        self.door.leave(&self.life.segment.nonce);
         self.state.with(|state| state.end());
     }
 

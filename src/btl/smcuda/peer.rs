@@ -1,19 +1,26 @@
 //! One peer: a ring to it, one from it, and what waits.
+//!
+//! A peer is a process, and what is shared with it belongs to one of its lives. It may have none for a time: what is sent
+//! to it meanwhile lies in the ring for its next one.
 
 use std::collections::VecDeque;
 
 use super::counters::Counters;
-use super::record::Record;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent};
 use crate::error::{Error, Result};
-use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, Receiver, Sender, Shared, Staging};
+use crate::shm::{
+    Arrival, Claim, Corrupt, CrossMemory, Identity, Life, NONCE, Outside, Receiver, Segment, Sender, Shared,
+    Staging,
+};
 
 /// A peer of this node.
 pub(super) struct Peer {
     pub(super) id: EndpointId,
     pub(super) name: u64,
-    /// Which life of it this is.
-    pub(super) identity: Identity,
+    /// What shows which life it has.
+    pub(super) door: Option<Outside>,
+    /// Which life of it is known, or was before it was let go.
+    pub(super) life: Option<Identity>,
     /// Its memory, where it lets us in.
     pub(super) cross: Option<CrossMemory>,
     /// The host may send to it.
@@ -23,10 +30,15 @@ pub(super) struct Peer {
     /// Its process has ended.
     pub(super) has_exited: bool,
     is_lost: bool,
-    shared: Shared,
-    /// Our place in its inbox.
-    place: usize,
+    /// The segment of that life, and our place in its inbox.
+    shared: Option<(Shared, usize)>,
+    /// The ring to it.
+    pub(super) ring: usize,
+    /// Something was written there before it could be rung for.
+    owes_ring: bool,
     sender: Sender,
+    /// Which of its claims the ring from it belongs to.
+    pub(super) claim: Option<u64>,
     receiver: Option<Receiver>,
     /// What found no room in the ring.
     queue: VecDeque<Fragment<Lent>>,
@@ -48,48 +60,119 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Maps what a peer has published.
+    /// Maps what a peer's door shows.
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub(super) fn of(record: &Record) -> std::result::Result<Self, String> {
-        let shared = Shared::of_peer(&record.segment)?;
-        let cross = record
-            .lets_in
-            .then(|| CrossMemory::open(record.segment.pid, record.probe.0, &record.probe.1).ok());
+    pub(super) fn of(life: &Life) -> std::result::Result<Self, String> {
+        let shared = Shared::of_peer(&life.segment)?;
+        let cross =
+            life.lets_in.then(|| CrossMemory::open(life.segment.pid, life.probe.0, &life.probe.1).ok());
         Ok(Self { shared, cross: cross.flatten() })
     }
 }
 
 impl Peer {
-    /// A peer whose segment was found, to which we write by this ring.
-    ///
-    /// # Errors
-    /// When it has no room for us.
-    pub(super) fn new(
-        id: EndpointId,
-        names: (u64, u64),
-        identity: Identity,
-        found: Found,
-        ring: (usize, Sender),
-    ) -> Result<Self> {
-        let (own, name) = names;
-        let place = found.shared.claim(own, ring.0).ok_or(Error::OutOfResource)?;
-        Ok(Self {
+    /// A peer of which no life is known yet, to which we write by this ring.
+    pub(super) fn new(id: EndpointId, name: u64, door: Outside, ring: (usize, Sender)) -> Self {
+        Self {
             id,
             name,
-            identity,
-            cross: found.cross,
+            door: Some(door),
+            life: None,
+            cross: None,
             is_open: false,
             is_waiting: false,
             has_exited: false,
             is_lost: false,
-            shared: found.shared,
-            place,
+            shared: None,
+            ring: ring.0,
+            owes_ring: false,
             sender: ring.1,
+            claim: None,
             receiver: None,
             queue: VecDeque::new(),
-        })
+        }
+    }
+
+    /// A life of it was found: claims a place there.
+    ///
+    /// # Errors
+    /// When it has no room for us.
+    pub(super) fn bind(&mut self, life: Identity, found: Found, claim: &Claim) -> Result<()> {
+        let place = found.shared.claim(claim).ok_or(Error::OutOfResource)?;
+        if std::mem::take(&mut self.owes_ring) {
+            found.shared.ring(place);
+        }
+        self.cross = found.cross;
+        self.life = Some(life);
+        self.shared = Some((found.shared, place));
+        self.claim = None;
+        self.receiver = None;
+        Ok(())
+    }
+
+    /// Claims another place in the same life, for another ring.
+    ///
+    /// # Errors
+    /// When it has no room for us.
+    pub(super) fn bind_again(&mut self, claim: &Claim) -> Result<()> {
+        let Some((shared, place)) = &mut self.shared else { return Err(Error::Unreachable) };
+        shared.give_up(*place, &claim.life);
+        *place = shared.claim(claim).ok_or(Error::OutOfResource)?;
+        self.claim = None;
+        self.receiver = None;
+        Ok(())
+    }
+
+    /// Lets go of the life that was known: nothing is read from there or written to it any more.
+    pub(super) fn let_go(&mut self, own: &[u8; NONCE]) {
+        self.receiver = None;
+        self.cross = None;
+        if let Some((shared, place)) = self.shared.take() {
+            shared.give_up(place, own);
+        }
+    }
+
+    /// Its ring is empty from now on.
+    ///
+    /// # Errors
+    /// When it cannot be emptied.
+    pub(super) fn renew(&mut self, segment: &Segment) -> Result<()> {
+        segment.renew(self.ring, &mut self.sender)
+    }
+
+    /// The place is another's from now on, with its ring, which is empty.
+    pub(super) fn begin_anew(&mut self, id: EndpointId, name: u64, door: Outside) {
+        self.id = id;
+        self.name = name;
+        self.door = Some(door);
+        self.life = None;
+        self.cross = None;
+        self.is_open = false;
+        self.is_waiting = false;
+        self.has_exited = false;
+        self.is_lost = false;
+        self.shared = None;
+        self.owes_ring = false;
+        self.claim = None;
+        self.receiver = None;
+        self.queue = VecDeque::new();
+    }
+
+    /// Whether somebody reads where it has written.
+    pub(super) fn is_held(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Receiver::is_held)
+    }
+
+    /// Whether a life of it is known and shared with.
+    pub(super) fn is_bound(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether this life of it is known.
+    pub(super) fn has_life(&self, nonce: &[u8; NONCE]) -> bool {
+        self.life.is_some_and(|life| life.nonce == *nonce)
     }
 
     /// Whether anything can be sent to it.
@@ -104,12 +187,12 @@ impl Peer {
 
     /// Whether it has said that it ends.
     pub(super) fn has_ended(&self) -> bool {
-        self.shared.has_ended()
+        self.shared.as_ref().is_none_or(|(shared, _)| shared.has_ended())
     }
 
     /// Whether it has said that it does not reach us.
     pub(super) fn refuses(&self) -> bool {
-        self.shared.is_refused(self.place)
+        self.shared.as_ref().is_some_and(|(shared, place)| shared.is_refused(*place))
     }
 
     pub(super) fn has_receiver(&self) -> bool {
@@ -120,8 +203,10 @@ impl Peer {
     ///
     /// # Errors
     /// When there is no such ring.
-    pub(super) fn attach(&mut self, ring: usize) -> std::result::Result<(), Corrupt> {
-        self.receiver = Some(self.shared.receiver(ring).ok_or(Corrupt::Inbox)?);
+    pub(super) fn attach(&mut self, claim: &Claim) -> std::result::Result<(), Corrupt> {
+        let (shared, _) = self.shared.as_ref().ok_or(Corrupt::Inbox)?;
+        self.receiver = Some(shared.receiver(claim.ring).ok_or(Corrupt::Inbox)?);
+        self.claim = Some(claim.serial);
         Ok(())
     }
 
@@ -163,9 +248,12 @@ impl Peer {
 
     /// It does not look at the ring by itself.
     #[cold]
-    fn ring(&self, counters: &Counters) {
+    fn ring(&mut self, counters: &Counters) {
         counters.num_bells.add(1);
-        self.shared.ring(self.place);
+        match &self.shared {
+            Some((shared, place)) => shared.ring(*place),
+            None => self.owes_ring = true,
+        }
     }
 
     /// Sends bytes of our own, in front of those that wait; false when there is no room.
@@ -186,8 +274,8 @@ impl Peer {
     }
 
     /// Its slots.
-    pub(super) fn staging(&self) -> Staging {
-        self.shared.staging()
+    pub(super) fn staging(&self) -> Option<Staging> {
+        self.shared.as_ref().map(|(shared, _)| shared.staging())
     }
 
     /// Sends a fragment, behind those that wait.
@@ -269,7 +357,6 @@ impl Peer {
     /// Nothing goes there or comes from there any more.
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
-        self.receiver = None;
         self.cross = None;
     }
 }

@@ -1,4 +1,4 @@
-//! The modex record: where the segment of a process is, and how to see whether its memory can be read.
+//! The modex record: where the door of a process is, which leads to its segment. The same in each of its lives.
 
 use crate::shm::{Identity, NONCE};
 
@@ -9,12 +9,8 @@ pub(super) struct Record {
     pub(super) boot: [u8; 36],
     /// Who sees whom.
     pub(super) place: Place,
-    /// Its segment.
-    pub(super) segment: Identity,
-    /// Where its probe is, and what it shows.
-    pub(super) probe: (u64, [u8; 16]),
-    /// Its memory may be read by peers.
-    pub(super) lets_in: bool,
+    /// Its door.
+    pub(super) door: Identity,
 }
 
 /// What two processes must have in common, or one could find the other's memory and not the other way round: then
@@ -54,13 +50,13 @@ impl Place {
 }
 
 /// The layout below, and its version.
-const MAGIC: [u8; 4] = *b"HSM2";
-const LENGTH: usize = 4 + 36 + 8 + 8 + 4 + 4 + 4 + 8 + 8 + NONCE + 8 + 16 + 1;
+const MAGIC: [u8; 4] = *b"HSM3";
+const LENGTH: usize = 4 + 36 + 8 + 8 + 4 + 4 + 4 + 8 + 8 + NONCE;
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let Identity { pid, descriptor, device, inode, nonce } = self.segment;
-        let parts: [&[u8]; 13] = [
+        let Identity { pid, descriptor, device, inode, nonce } = self.door;
+        let parts: [&[u8]; 10] = [
             &MAGIC,
             &self.boot,
             &self.place.pids.to_le_bytes(),
@@ -71,9 +67,6 @@ impl Record {
             &device.to_le_bytes(),
             &inode.to_le_bytes(),
             &nonce,
-            &self.probe.0.to_le_bytes(),
-            &self.probe.1,
-            &[u8::from(self.lets_in)],
         ];
         parts.concat()
     }
@@ -96,17 +89,8 @@ impl Record {
         let device = u64::from_le_bytes(take(&mut rest)?);
         let inode = u64::from_le_bytes(take(&mut rest)?);
         let nonce = take(&mut rest)?;
-        let address = u64::from_le_bytes(take(&mut rest)?);
-        let shown = take(&mut rest)?;
-        let [lets_in] = take(&mut rest)?;
-        let segment = Identity { pid, descriptor, device, inode, nonce };
-        (magic == MAGIC && lets_in < 2).then_some(Self {
-            boot,
-            place,
-            segment,
-            probe: (address, shown),
-            lets_in: lets_in == 1,
-        })
+        let door = Identity { pid, descriptor, device, inode, nonce };
+        (magic == MAGIC).then_some(Self { boot, place, door })
     }
 }
 
@@ -132,9 +116,8 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_and_nothing_else_is_one() {
-        let segment = Identity { pid: 1, descriptor: 2, device: 3, inode: 4, nonce: [5; NONCE] };
-        let record =
-            Record { boot: boot(), place: Place::own(), segment, probe: (6, [7; 16]), lets_in: true };
+        let door = Identity { pid: 1, descriptor: 2, device: 3, inode: 4, nonce: [5; NONCE] };
+        let record = Record { boot: boot(), place: Place::own(), door };
         let bytes = record.to_bytes();
         assert_eq!(Record::parse(&bytes), Some(record));
         for len in 0..bytes.len() {
@@ -142,10 +125,8 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert_eq!(Record::parse(&longer), None);
-        for (at, wrong) in [(0, b'x'), (bytes.len() - 1, 2)] {
-            let mut changed = bytes.clone();
-            changed[at] = wrong;
-            assert_eq!(Record::parse(&changed), None);
-        }
+        let mut changed = bytes.clone();
+        changed[0] = b'x';
+        assert_eq!(Record::parse(&changed), None);
     }
 }

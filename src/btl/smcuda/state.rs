@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 
 use super::counters::Counters;
 use super::device::Facts;
-use super::peer::{Found, Peer, Taken};
+use super::peer::{Peer, Taken};
 use super::wire::TAG;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
 use crate::link::Clock;
-use crate::shm::{Arrival, Corrupt, CrossMemory, Identity, LONGEST, Segment, Watch};
+use crate::shm::{Arrival, Corrupt, CrossMemory, LONGEST, Life, Segment, Watch};
 
 /// Rings that are looked at in every pass.
 const POLLED: usize = 32;
@@ -23,6 +23,9 @@ const CLOCK_TURNS: u32 = 256;
 
 /// After so many nanoseconds it is looked whether processes have ended.
 const LOOK: u64 = 100_000_000;
+
+/// In every so many of these looks the inbox is looked through for what the dead have left.
+const SWEEP: u32 = 64;
 
 /// Fragments that wait for a peer until the host has to keep what it sends itself.
 const MOST_QUEUED: usize = 256;
@@ -36,6 +39,8 @@ pub(super) enum Loss {
     Corrupt(Corrupt),
     /// It does not reach this process, and has said so.
     Refuses,
+    /// It has begun another life, which cannot be reached.
+    Apart,
 }
 
 /// What is to be done outside.
@@ -48,6 +53,14 @@ pub(super) enum Step {
     Lost(EndpointId, u64, Loss, Vec<Cookie>),
     /// Somebody whom nobody has made known sends to us: its name, and its place in the inbox.
     Stranger(u64, usize),
+    /// A peer has begun a life.
+    Appeared(EndpointId, Life),
+}
+
+/// What the host knows a peer by, and whether what was shared with its life before is over.
+pub(super) struct Met {
+    pub(super) id: EndpointId,
+    pub(super) is_anew: bool,
 }
 
 /// No place of the list of rings: there is nothing to do.
@@ -81,29 +94,38 @@ pub(super) enum Look {
 }
 
 pub(super) struct State {
-    segment: Segment,
-    own: u64,
+    pub(super) segment: Segment,
+    pub(super) own: u64,
     /// By the index of their endpoints.
-    peers: Vec<Peer>,
-    by_name: HashMap<u64, usize>,
+    pub(super) peers: Vec<Peer>,
+    /// Of these, places that nobody has any more.
+    pub(super) free: Vec<usize>,
+    /// Those that the host has closed, and that may read what was written to them.
+    pub(super) closed: Vec<usize>,
+    /// Those without a life that is known, or whose life is over.
+    pub(super) absent: Vec<usize>,
+    /// Claims of ours so far.
+    pub(super) claims: u64,
+    pub(super) by_name: HashMap<u64, usize>,
     /// Those whose rings are looked at.
-    polled: Vec<usize>,
+    pub(super) polled: Vec<usize>,
     /// The place in that list that is looked at first.
-    turn: usize,
+    pub(super) turn: usize,
     /// Those that have rung, and whose rings are not found empty yet.
-    rung: Vec<usize>,
+    pub(super) rung: Vec<usize>,
     /// Those with something queued.
-    waiting: Vec<usize>,
+    pub(super) waiting: Vec<usize>,
     /// Processes that have ended, until their rings are empty.
-    exited: Vec<usize>,
+    pub(super) exited: Vec<usize>,
     /// Places of the inbox whose owners nobody has made known yet.
-    strangers: Vec<usize>,
+    pub(super) strangers: Vec<usize>,
     /// What is to be told.
-    news: VecDeque<Step>,
-    watch: Watch,
-    turns: u32,
-    clock: Clock,
-    looked: u64,
+    pub(super) news: VecDeque<Step>,
+    pub(super) watch: Watch,
+    pub(super) turns: u32,
+    pub(super) clock: Clock,
+    pub(super) looked: u64,
+    pub(super) looks: u32,
 }
 
 impl State {
@@ -112,6 +134,10 @@ impl State {
             segment,
             own,
             peers: Vec::new(),
+            free: Vec::new(),
+            closed: Vec::new(),
+            absent: Vec::new(),
+            claims: 0,
             by_name: HashMap::new(),
             polled: Vec::new(),
             turn: 0,
@@ -124,85 +150,27 @@ impl State {
             turns: 0,
             clock: Clock::new(),
             looked: 0,
+            looks: 0,
         }
     }
 
     /// The peer of an endpoint that the host may use.
     #[inline(always)]
-    fn at(&mut self, id: EndpointId) -> Result<&mut Peer> {
+    pub(super) fn at(&mut self, id: EndpointId) -> Result<&mut Peer> {
         match self.peers.get_mut(id.index()) {
             Some(peer) if peer.id == id && peer.is_usable() => Ok(peer),
             _ => Err(Error::Unreachable),
         }
     }
 
-    /// Whether this life of a peer is known already.
-    pub(super) fn known(&self, name: u64, identity: &Identity) -> Option<EndpointId> {
-        let peer = &self.peers[*self.by_name.get(&name)?];
-        (peer.identity == *identity && !peer.is_lost()).then_some(peer.id)
-    }
-
-    /// Makes a peer known, for the host to send to if it has asked for that.
-    ///
-    /// # Errors
-    /// When there is no room for one more.
-    pub(super) fn add(&mut self, name: u64, identity: Identity, found: Found) -> Result<EndpointId> {
-        if let Some(known) = self.known(name, &identity) {
-            return Ok(known);
-        }
-        let index = self.peers.len();
-        let id = EndpointId::from_raw(1 << 32 | index as u64);
-        let ring = self.segment.sender().ok_or(Error::OutOfResource)?;
-        self.peers.push(Peer::new(id, (self.own, name), identity, found, ring)?);
-        self.by_name.insert(name, index);
-        self.watch.add(index as u32, identity.pid);
-        // They rang before anybody knew them.
-        for place in std::mem::take(&mut self.strangers) {
-            self.hear(place);
-        }
-        Ok(id)
-    }
-
-    /// A stranger is not reached, and learns it.
-    pub(super) fn refuse(&mut self, place: usize) {
-        self.strangers.retain(|other| *other != place);
-        self.segment.refuse(place);
-    }
-
-    /// The host may send to it from now on.
-    pub(super) fn open(&mut self, id: EndpointId) {
-        let index = id.index();
-        if let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.is_open) {
-            peer.is_open = true;
-            if peer.has_receiver() {
-                self.listen(index);
-            }
-        }
-    }
-
-    /// The host does not send to it any more, and wants nothing of it. Returns what still waits.
-    pub(super) fn close(&mut self, id: EndpointId) -> Vec<Cookie> {
-        let index = id.index();
-        let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.is_open) else { return Vec::new() };
-        peer.is_open = false;
-        // The list gets shorter.
-        self.turn = 0;
-        self.polled.retain(|other| *other != index);
-        self.rung.retain(|other| *other != index);
-        self.waiting.retain(|other| *other != index);
-        self.exited.retain(|other| *other != index);
-        self.watch.remove(index as u32);
-        peer.is_waiting = false;
-        peer.drop_queue()
-    }
-
     /// Whether something waits for a peer that could still take it.
     pub(super) fn waits(&self, id: EndpointId) -> bool {
-        self.peers.get(id.index()).is_some_and(|peer| peer.has_queue() && !peer.has_exited && !peer.is_lost())
+        let peer = self.peers.get(id.index()).filter(|peer| peer.id == id && peer.is_bound());
+        peer.is_some_and(|peer| peer.has_queue() && !peer.has_exited && !peer.is_lost())
     }
 
     pub(super) fn name(&self, id: EndpointId) -> Option<u64> {
-        self.peers.get(id.index()).filter(|peer| peer.is_open).map(|peer| peer.name)
+        self.peers.get(id.index()).filter(|peer| peer.id == id && peer.is_open).map(|peer| peer.name)
     }
 
     #[cfg(test)]
@@ -210,9 +178,13 @@ impl State {
         self.peers[to.index()].forge(word);
     }
 
-    /// Says that this process ends as it should.
-    pub(super) fn end(&self) {
+    /// Says that this process ends as it should, and that it reads nothing any more.
+    pub(super) fn end(&mut self) {
         self.segment.end();
+        let own = self.segment.identity().nonce;
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_held()) {
+            peer.let_go(&own);
+        }
     }
 
     #[inline]
@@ -292,7 +264,7 @@ impl State {
     /// What must be known of a peer to share device memory with it.
     pub(super) fn facts(&mut self, of: EndpointId) -> Option<Facts> {
         let peer = self.at(of).ok()?;
-        Some(Facts { name: peer.name, staging: peer.staging(), cross: peer.cross })
+        Some(Facts { name: peer.name, staging: peer.staging()?, cross: peer.cross })
     }
 
     /// The memory of a peer.
@@ -379,13 +351,19 @@ impl State {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(CLOCK_TURNS) {
             self.look_around(counters);
+            if !self.absent.is_empty() || !self.strangers.is_empty() {
+                self.look_for_lives();
+            }
         }
     }
 
     /// What was delivered of a peer's is done with.
     #[inline]
     pub(super) fn release(&mut self, delivered: Option<EndpointId>) {
-        if let Some(peer) = delivered.and_then(|id| self.peers.get_mut(id.index())) {
+        if let Some(id) = delivered
+            && let Some(peer) = self.peers.get_mut(id.index())
+            && peer.id == id
+        {
             peer.release();
         }
     }
@@ -459,29 +437,8 @@ impl State {
         self.news.pop_front()
     }
 
-    /// Somebody has rung from a place of the inbox.
-    fn hear(&mut self, place: usize) {
-        // A place of nobody is nobody's.
-        let Ok((name, ring)) = self.segment.claimant(place) else { return };
-        let Some(&index) = self.by_name.get(&name) else {
-            self.strangers.push(place);
-            self.news.push_back(Step::Stranger(name, place));
-            return;
-        };
-        let peer = &mut self.peers[index];
-        if peer.is_lost() {
-            return;
-        }
-        if !peer.has_receiver() && peer.attach(ring).is_err() {
-            return;
-        }
-        if peer.is_open {
-            self.listen(index);
-        }
-    }
-
     /// Looks at a peer's ring: always, or until it is empty.
-    fn listen(&mut self, index: usize) {
+    pub(super) fn listen(&mut self, index: usize) {
         if self.polled.contains(&index) || self.rung.contains(&index) {
             return;
         }
@@ -494,7 +451,7 @@ impl State {
     }
 
     /// A peer is lost; nothing of it is looked at again.
-    fn lose(&mut self, index: usize, why: Loss, counters: &Counters) {
+    pub(super) fn lose(&mut self, index: usize, why: Loss, counters: &Counters) {
         let peer = &mut self.peers[index];
         if peer.is_lost() {
             return;
@@ -503,14 +460,14 @@ impl State {
         let cookies = peer.drop_queue();
         let (id, name) = (peer.id, peer.name);
         match why {
-            Loss::Exited | Loss::Refuses => counters.num_lost.add(1),
+            Loss::Exited | Loss::Refuses | Loss::Apart => counters.num_lost.add(1),
             Loss::Corrupt(_) => counters.num_corrupt.add(1),
         }
-        for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited] {
+        for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited, &mut self.absent]
+        {
             list.retain(|other| *other != index);
         }
         self.turn = 0;
-        self.watch.remove(index as u32);
         self.news.push_back(Step::Lost(id, name, why, cookies));
     }
 
@@ -526,18 +483,28 @@ impl State {
             let peer = &self.peers[index];
             if peer.is_usable() && peer.refuses() {
                 self.lose(index, Loss::Refuses, counters);
+            } else if peer.is_usable() && peer.has_ended() && !peer.has_exited {
+                self.follow(index);
             }
         }
         for index in self.watch.ended() {
             let index = index as usize;
-            if self.peers.get(index).is_some_and(|peer| peer.is_open && !peer.is_lost()) {
-                self.peers[index].has_exited = true;
+            let Some(peer) = self.peers.get_mut(index) else { continue };
+            peer.has_exited = true;
+            if peer.is_usable() {
                 self.exited.push(index);
                 // It may not have come to ring for the last thing that it wrote.
                 if self.peers[index].has_receiver() {
                     self.listen(index);
                 }
             }
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(SWEEP) {
+            self.segment.sweep();
+        }
+        if !self.closed.is_empty() {
+            self.part(false);
         }
         // What a process has sent before it ended is received first.
         for index in std::mem::take(&mut self.exited) {

@@ -2,25 +2,27 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
+use std::sync::Arc;
 
 use super::component::Smcuda;
 use super::parameters::TRANSFERS;
 use super::record::{Place, Record};
 use crate::btl::{Access, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls};
 use crate::error::{Error, Result};
+use crate::shm::{Door, NONCE};
 
 /// A host of which only what is told matters.
 #[derive(Default)]
-struct Told {
-    delivered: RefCell<Vec<(u8, Vec<u8>)>>,
-    done: RefCell<Vec<(Cookie, Result<()>)>>,
-    lost: Cell<usize>,
+pub(super) struct Told {
+    pub(super) delivered: RefCell<Vec<(u8, Vec<u8>)>>,
+    pub(super) done: RefCell<Vec<(Cookie, Result<()>)>>,
+    pub(super) lost: Cell<usize>,
     /// What everybody has published.
-    published: RefCell<Option<Vec<u8>>>,
-    lines: RefCell<Vec<String>>,
+    pub(super) published: RefCell<Option<Vec<u8>>>,
+    pub(super) lines: RefCell<Vec<String>>,
 }
 
-struct Silent<'a>(&'a Told);
+pub(super) struct Silent<'a>(pub(super) &'a Told);
 
 impl Host for Silent<'_> {
     fn name(&self) -> u64 {
@@ -75,7 +77,16 @@ impl Upcalls for Told {
     }
 }
 
-fn module(name: u64) -> Smcuda {
+pub(super) fn door() -> Arc<Door> {
+    Arc::new(Door::make([9; NONCE]).expect("memory"))
+}
+
+pub(super) fn module(name: u64) -> Smcuda {
+    life_of(name, &door())
+}
+
+/// A life of a process.
+pub(super) fn life_of(name: u64, door: &Arc<Door>) -> Smcuda {
     let limits = Limits {
         eager: 4096,
         rndv_eager: 4096,
@@ -94,7 +105,7 @@ fn module(name: u64) -> Smcuda {
         bounds: Default::default(),
         limits: Default::default(),
     };
-    Smcuda::make(name, limits, devices).expect("memory")
+    Smcuda::make(name, Arc::clone(door), limits, devices).expect("memory")
 }
 
 /// Two that know each other, with their endpoints for each other.
@@ -110,11 +121,11 @@ fn pair() -> ([Smcuda; 2], [EndpointId; 2], [Told; 2]) {
 }
 
 /// Of a copy that stays.
-fn lend(bytes: &[u8]) -> Lent {
+pub(super) fn lend(bytes: &[u8]) -> Lent {
     crate::link::conformance::lend(bytes.to_vec().leak())
 }
 
-fn fragment(bytes: &[u8], cookie: Cookie, awaited: bool) -> Fragment<Lent> {
+pub(super) fn fragment(bytes: &[u8], cookie: Cookie, awaited: bool) -> Fragment<Lent> {
     Fragment { tag: 65, pieces: [Some(lend(bytes)), None], cookie, priority: false, awaited }
 }
 
@@ -247,13 +258,16 @@ fn a_record_of_another_machine_or_process_is_not_reached() {
         assert!(told_why.contains(why), "{told_why}");
     }
     let mut record = second.record().clone();
-    record.segment.nonce[0] ^= 1;
+    record.door.nonce[0] ^= 1;
     assert!(first.meet(2, &record.to_bytes(), &Silent(&told)).is_err());
     assert!(first.meet(2, b"", &Silent(&told)).is_err());
     // Memory that cannot be read takes the transfers away, and leaves the rest.
-    let mut record = second.record().clone();
-    record.probe.1[0] ^= 1;
-    assert!(first.meet(2, &record.to_bytes(), &Silent(&told)).is_ok());
+    let own = door();
+    let second = life_of(2, &own);
+    let mut life = *second.life();
+    life.probe.1[0] ^= 1;
+    own.show(&life);
+    assert!(first.meet(2, &second.record().to_bytes(), &Silent(&told)).is_ok());
     assert_eq!(first.limits().flags & TRANSFERS, 0);
     assert_eq!(told.lines.borrow().len(), 1, "said once");
 }
@@ -279,7 +293,7 @@ fn who_is_not_reached_by_those_it_sends_to_learns_it() {
     // Who is not known yet may be later.
     blind.progress(&two);
     let mut record = seen.record().clone();
-    record.segment.inode ^= 1;
+    record.door.inode ^= 1;
     *two.published.borrow_mut() = Some(record.to_bytes());
     assert!(seen.send_now(to_blind, 65, [lend(b"lost"), Lent::EMPTY]));
     blind.progress(&two);

@@ -1,0 +1,364 @@
+//! Who is a peer: those that the host makes known or that make themselves known, their lives, and how they go.
+//!
+//! A peer is a process, by its name, and has one [life](super::peer::Peer::life) at a time. Who claims a place of our inbox
+//! says which of its lives it is: the bell of another one than the known leads to its door, which shows the life that there is.
+//! What belonged to a peer that the host has closed is used again when it reads our ring no more: its claim is gone, or
+//! its process.
+
+use super::counters::Counters;
+use super::peer::{Found, Peer};
+use super::state::{Loss, Met, State, Step};
+use crate::btl::{Cookie, EndpointId};
+use crate::error::{Error, Result};
+use crate::shm::{Claim, Claimed, Identity, Life, NONCE, Outside};
+
+impl State {
+    /// The peer of this name, if it is not lost, nor closed by the host.
+    fn met(&self, name: u64) -> Option<usize> {
+        let index = *self.by_name.get(&name)?;
+        (!self.peers[index].is_lost() && !self.closed.contains(&index)).then_some(index)
+    }
+
+    /// Whether this life of a peer is known already.
+    pub(super) fn known(&self, name: u64, life: &[u8; NONCE]) -> Option<EndpointId> {
+        let peer = &self.peers[self.met(name)?];
+        peer.has_life(life).then_some(peer.id)
+    }
+
+    /// Makes a peer known by its door, with the life that was found behind it, if there is one, for the host to send to if it
+    /// has asked for that.
+    ///
+    /// # Errors
+    /// When there is no room for one more.
+    pub(super) fn add(&mut self, name: u64, door: Outside, found: Option<(Identity, Found)>) -> Result<Met> {
+        if let Some(index) = self.met(name) {
+            self.peers[index].door = Some(door);
+            let is_anew = match found {
+                Some((life, _)) if self.peers[index].has_life(&life.nonce) => false,
+                Some((life, found)) => self.bind(index, life, found)?,
+                None => false,
+            };
+            return Ok(Met { id: self.peers[index].id, is_anew });
+        }
+        let pid = door.pid();
+        let index = self.place(name, door)?;
+        self.by_name.insert(name, index);
+        self.watch.add(index as u32, pid);
+        match found {
+            Some((life, found)) => {
+                if let Err(error) = self.bind(index, life, found) {
+                    self.vacate(index);
+                    return Err(error);
+                }
+            }
+            None => self.absent.push(index),
+        }
+        Ok(Met { id: self.peers[index].id, is_anew: false })
+    }
+
+    /// A place for a peer, and a ring to it.
+    fn place(&mut self, name: u64, door: Outside) -> Result<usize> {
+        self.part(false);
+        if self.free.is_empty() {
+            if let Some(ring) = self.segment.sender() {
+                let index = self.peers.len();
+                let id = EndpointId::from_raw(1 << 32 | index as u64);
+                self.peers.push(Peer::new(id, name, door, ring));
+                return Ok(index);
+            }
+            self.part(true);
+        }
+        let index = self.free.pop().ok_or(Error::OutOfResource)?;
+        let id = self.peers[index].id.raw();
+        // Whoever has the old number has that of nobody.
+        let generation = ((id >> 32) as u32).checked_add(1).unwrap_or(1);
+        let id = EndpointId::from_raw(u64::from(generation) << 32 | index as u64);
+        // Its ring was emptied when it became free, and its sender goes with it.
+        self.peers[index].begin_anew(id, name, door);
+        Ok(index)
+    }
+
+    /// Binds a peer to a life that was found. Whether it had another one.
+    ///
+    /// # Errors
+    /// When there is no room for us in its inbox.
+    fn bind(&mut self, index: usize, life: Identity, found: Found) -> Result<bool> {
+        if self.peers[index].is_held() {
+            // The host reads what the old life has written: soon it does no more.
+            self.follow(index);
+            return Ok(false);
+        }
+        let own = self.segment.identity().nonce;
+        let is_anew = self.peers[index].life.is_some();
+        if is_anew {
+            self.forget(index, &own)?;
+        }
+        let claim = self.claim(index);
+        self.peers[index].bind(life, found, &claim)?;
+        self.absent.retain(|other| *other != index);
+        // It rang before it was known.
+        let name = self.peers[index].name;
+        for place in std::mem::take(&mut self.strangers) {
+            match self.segment.claimant(place) {
+                Ok(claim) if claim.name == name => self.hear(place),
+                Ok(claim) => {
+                    self.strangers.push(place);
+                    self.news.push_back(Step::Stranger(claim.name, place));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(is_anew)
+    }
+
+    /// What a peer's old life has shared is over, and what waits for it too: it has not wanted to receive it.
+    fn forget(&mut self, index: usize, own: &[u8; NONCE]) -> Result<()> {
+        self.turn = 0;
+        for list in [&mut self.polled, &mut self.rung, &mut self.waiting] {
+            list.retain(|other| *other != index);
+        }
+        let peer = &mut self.peers[index];
+        peer.is_waiting = false;
+        let over = peer.drop_queue();
+        self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+        peer.let_go(own);
+        peer.renew(&self.segment)
+    }
+
+    /// What we say where we claim a place, each time with another number.
+    fn claim(&mut self, index: usize) -> Claim {
+        self.claims += 1;
+        let identity = self.segment.identity();
+        let ring = self.peers[index].ring;
+        Claim { name: self.own, life: identity.nonce, serial: self.claims, pid: identity.pid, ring }
+    }
+
+    /// A life of a peer was found, of which a door has shown that it has begun. Whether it had another one.
+    ///
+    /// # Errors
+    /// When there is no room for us in its inbox.
+    pub(super) fn appeared(&mut self, id: EndpointId, life: Identity, found: Found) -> Result<bool> {
+        let index = id.index();
+        match self.peers.get(index) {
+            Some(peer) if peer.id == id && peer.is_usable() && !peer.has_life(&life.nonce) => {
+                self.bind(index, life, found)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The life that a peer has begun is not reached.
+    pub(super) fn give_up(&mut self, id: EndpointId, counters: &Counters) {
+        if self.at(id).is_ok() {
+            self.lose(id.index(), Loss::Apart, counters);
+        }
+    }
+
+    /// Whether a peer's door shows this life.
+    pub(super) fn shows(&self, id: EndpointId, life: &Life) -> bool {
+        let peer = self.peers.get(id.index()).filter(|peer| peer.id == id);
+        peer.and_then(|peer| peer.door.as_ref()).is_some_and(|door| door.shown() == Ok(Some(*life)))
+    }
+
+    /// Which life of a peer is known.
+    #[cfg(test)]
+    pub(super) fn life(&self, id: EndpointId) -> Option<Identity> {
+        self.peers.get(id.index()).filter(|peer| peer.id == id)?.life
+    }
+
+    /// Places for peers, of these those in use, and places of the inbox of strangers.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> [usize; 3] {
+        [self.peers.len(), self.peers.len() - self.free.len(), self.strangers.len()]
+    }
+
+    /// Looks at a peer's door from now on.
+    pub(super) fn follow(&mut self, index: usize) {
+        if !self.absent.contains(&index) {
+            self.absent.push(index);
+        }
+    }
+
+    /// A stranger's record was looked up: it is known now, or was a life that is over.
+    pub(super) fn settle(&mut self, place: usize) {
+        self.strangers.retain(|other| *other != place);
+        let Ok(claim) = self.segment.claimant(place) else { return };
+        if self.known(claim.name, &claim.life).is_some() {
+            self.hear(place);
+        }
+    }
+
+    /// A stranger is not reached, and learns it.
+    pub(super) fn refuse(&mut self, place: usize) {
+        self.strangers.retain(|other| *other != place);
+        self.segment.refuse(place);
+    }
+
+    /// The host may send to it from now on.
+    pub(super) fn open(&mut self, id: EndpointId) {
+        let index = id.index();
+        if let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.id == id && !peer.is_open) {
+            peer.is_open = true;
+            if peer.has_receiver() {
+                self.listen(index);
+            }
+        }
+    }
+
+    /// The host does not send to it any more, and wants nothing of it. Returns what still waits.
+    pub(super) fn close(&mut self, id: EndpointId) -> Vec<Cookie> {
+        let index = id.index();
+        let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.id == id && peer.is_open) else {
+            return Vec::new();
+        };
+        peer.is_open = false;
+        // The list gets shorter.
+        self.turn = 0;
+        for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited, &mut self.absent]
+        {
+            list.retain(|other| *other != index);
+        }
+        peer.is_waiting = false;
+        let left = peer.drop_queue();
+        self.closed.push(index);
+        self.part(false);
+        left
+    }
+
+    /// Parts with those that are closed, as far as that is possible: what is mapped goes as soon as nobody reads there, the
+    /// ring when its reader reads it no more. In need, who has never claimed a place is taken for such a one.
+    #[cold]
+    pub(super) fn part(&mut self, in_need: bool) {
+        let own = self.segment.identity().nonce;
+        for index in std::mem::take(&mut self.closed) {
+            let peer = &mut self.peers[index];
+            if peer.is_held() {
+                self.closed.push(index);
+                continue;
+            }
+            peer.let_go(&own);
+            peer.door = None;
+            let is_over = match peer.life {
+                None => true,
+                Some(life) if peer.has_exited => {
+                    self.segment.clear(&life.nonce);
+                    true
+                }
+                Some(life) => match self.segment.is_claimed(&life.nonce) {
+                    Claimed::No => in_need || peer.claim.is_some(),
+                    Claimed::Yes => {
+                        peer.claim = peer.claim.or(Some(0));
+                        false
+                    }
+                    Claimed::Perhaps => false,
+                },
+            };
+            if is_over {
+                self.vacate(index);
+            } else {
+                self.closed.push(index);
+            }
+        }
+    }
+
+    /// Nobody has this place any more, and nobody reads its ring.
+    fn vacate(&mut self, index: usize) {
+        self.watch.remove(index as u32);
+        let peer = &mut self.peers[index];
+        if self.by_name.get(&peer.name) == Some(&index) {
+            self.by_name.remove(&peer.name);
+        }
+        let own = self.segment.identity().nonce;
+        peer.let_go(&own);
+        // One that cannot be emptied is not used again.
+        if peer.renew(&self.segment).is_ok() {
+            self.free.push(index);
+        }
+    }
+
+    /// Whether those that had no life have begun one.
+    #[cold]
+    pub(super) fn look_for_lives(&mut self) {
+        for &index in &self.absent {
+            let peer = &self.peers[index];
+            // What its old life has sent is received first.
+            if !peer.is_usable() || peer.is_held() || peer.has_arrived() {
+                continue;
+            }
+            let shown = peer.door.as_ref().map(Outside::shown);
+            if let Some(Ok(Some(life))) = shown
+                && !peer.has_life(&life.segment.nonce)
+            {
+                self.news.push_back(Step::Appeared(peer.id, life));
+            }
+        }
+        let known = |place: &usize| {
+            let claim = self.segment.claimant(*place);
+            claim.is_ok_and(|claim| self.known(claim.name, &claim.life).is_some())
+        };
+        let heard: Vec<usize> = self.strangers.iter().copied().filter(known).collect();
+        let segment = &self.segment;
+        self.strangers.retain(|place| !heard.contains(place) && segment.claimant(*place).is_ok());
+        heard.into_iter().for_each(|place| self.hear(place));
+    }
+
+    /// Somebody has rung from a place of the inbox.
+    pub(super) fn hear(&mut self, place: usize) {
+        // A place of nobody is nobody's.
+        let Ok(claim) = self.segment.claimant(place) else { return };
+        // A ring that was read from before the host closed the peer is not read from its start again.
+        let is_read = |index: &usize| {
+            let peer = &self.peers[*index];
+            peer.name == claim.name && peer.has_life(&claim.life) && peer.claim == Some(claim.serial)
+        };
+        if self.closed.iter().any(is_read) {
+            return;
+        }
+        let known = self.by_name.get(&claim.name).copied();
+        let Some(index) = known.filter(|index| self.peers[*index].has_life(&claim.life)) else {
+            if !self.strangers.contains(&place) {
+                self.strangers.push(place);
+            }
+            self.news.push_back(Step::Stranger(claim.name, place));
+            return;
+        };
+        let peer = &mut self.peers[index];
+        if peer.is_lost() {
+            return;
+        }
+        if !peer.is_bound() {
+            // The host has closed it, and may want it again.
+            if !self.strangers.contains(&place) {
+                self.strangers.push(place);
+            }
+            return;
+        }
+        let is_attached = match peer.claim {
+            Some(serial) if serial == claim.serial => true,
+            Some(serial) if serial > claim.serial => return,
+            Some(_) => {
+                // It has closed us, and knows us again: both begin anew.
+                if peer.is_held() {
+                    self.strangers.push(place);
+                    return;
+                }
+                self.begin_anew(index, &claim)
+            }
+            None => peer.attach(&claim).is_ok(),
+        };
+        if is_attached && self.peers[index].is_open {
+            self.listen(index);
+        }
+    }
+
+    /// A peer that had closed us in this life of it claims another place: what was on the way is over.
+    fn begin_anew(&mut self, index: usize, heard: &Claim) -> bool {
+        for list in [&mut self.polled, &mut self.rung] {
+            list.retain(|other| *other != index);
+        }
+        self.turn = 0;
+        let claim = self.claim(index);
+        let peer = &mut self.peers[index];
+        peer.renew(&self.segment).is_ok() && peer.bind_again(&claim).is_ok() && peer.attach(heard).is_ok()
+    }
+}

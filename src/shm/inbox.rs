@@ -1,0 +1,244 @@
+//! The inbox of a segment: who writes to its owner, and by which ring of its own.
+//!
+//! A place of the inbox says two things: its claimant writes to the owner, and it may read the ring by which the owner
+//! writes to it. Whoever wants neither any more gives its place up; the owner does it for those whose process has
+//! ended. Only then is that ring used for another.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::process::{Pid, test_kill_process};
+
+use super::ring::Corrupt;
+use super::segment::{INBOX, NONCE, SLOTS, Segment, Shared};
+
+/// Bytes of a place of the inbox: the words below.
+pub(super) const PLACE: usize = 64;
+/// Whose it is: 0 of nobody's, or one more than the ring by which the claimant writes.
+const STATE: usize = 0;
+const NAME: usize = 8;
+const LIFE: usize = 16;
+const SERIAL: usize = 32;
+const PID: usize = 40;
+/// Beside the ring: the owner does not reach who has claimed the place.
+const REFUSED: u64 = 1 << 63;
+/// Instead of the ring: this process is writing the rest.
+const CLAIMING: u64 = 1 << 62;
+
+/// Who has claimed a place of an inbox, as it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name.
+    pub name: u64,
+    /// Which life of it this is: the nonce of its segment.
+    pub life: [u8; NONCE],
+    /// Which claim of that life.
+    pub serial: u64,
+    /// Its process.
+    pub pid: u32,
+    /// The ring of its segment by which it writes.
+    pub ring: usize,
+}
+
+/// Whether a life has claimed a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+    /// Somebody is about to claim one.
+    Perhaps,
+}
+
+/// A nonce as it is written.
+pub(super) fn words(nonce: &[u8; NONCE]) -> [u64; 2] {
+    let all = u128::from_le_bytes(*nonce);
+    [all as u64, (all >> 64) as u64]
+}
+
+impl Shared {
+    /// Claims a place in the owner's inbox; `None` when all are taken. What a claimant reads of its own segment
+    /// afterwards is what the owner has left there before it has asked who has claimed places
+    /// ([`Segment::is_claimed`]), or the owner sees the claim.
+    pub fn claim(&self, claim: &Claim) -> Option<usize> {
+        let own = CLAIMING | u64::from(claim.pid);
+        let free = |place: &usize| {
+            let state = self.place(*place, STATE);
+            state.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let place = (0..SLOTS).find(free)?;
+        self.place(place, NAME).store(claim.name, Ordering::Relaxed);
+        for (index, word) in words(&claim.life).into_iter().enumerate() {
+            self.place(place, LIFE + 8 * index).store(word, Ordering::Relaxed);
+        }
+        self.place(place, SERIAL).store(claim.serial, Ordering::Relaxed);
+        self.place(place, PID).store(claim.pid.into(), Ordering::Relaxed);
+        // SYNC POINT: place (acquired in `Shared::read`)
+        self.place(place, STATE).store(claim.ring as u64 + 1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        Some(place)
+    }
+
+    /// Gives a place of the owner's inbox up, which this life has claimed: it writes there no more, and does not read what the
+    /// owner writes to it.
+    pub fn give_up(&self, place: usize, life: &[u8; NONCE]) {
+        if self.life_at(place) == words(life) {
+            // SYNC POINT: given up (acquired in `Shared::claim` and `Segment::is_claimed`)
+            self.place(place, STATE).store(0, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// A word of a place of the inbox.
+    fn place(&self, place: usize, word: usize) -> &AtomicU64 {
+        self.word(INBOX + place % SLOTS * PLACE + word)
+    }
+
+    fn life_at(&self, place: usize) -> [u64; 2] {
+        [0, 8].map(|index| self.place(place, LIFE + index).load(Ordering::Relaxed))
+    }
+
+    /// Who has claimed a place.
+    fn read(&self, place: usize) -> std::result::Result<Claim, Corrupt> {
+        // SYNC POINT: place (released in `Shared::claim`)
+        let state = self.place(place, STATE).load(Ordering::Acquire);
+        let name = self.place(place, NAME).load(Ordering::Relaxed);
+        let life = self.life_at(place);
+        let serial = self.place(place, SERIAL).load(Ordering::Relaxed);
+        let pid = self.place(place, PID).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // Who has it next rings when it has written all of it.
+        let is_whole = self.place(place, STATE).load(Ordering::Relaxed) == state;
+        let ring = state.checked_sub(1).map(usize::try_from);
+        match (ring, u32::try_from(pid)) {
+            (Some(Ok(ring)), Ok(pid)) if ring < SLOTS && is_whole => {
+                let mut nonce = [0; NONCE];
+                for (part, word) in nonce.chunks_exact_mut(8).zip(life) {
+                    part.copy_from_slice(&word.to_le_bytes());
+                }
+                Ok(Claim { name, life: nonce, serial, pid, ring })
+            }
+            _ => Err(Corrupt::Inbox),
+        }
+    }
+
+    /// Whether the owner has said that it does not reach who has claimed a place of its inbox.
+    pub fn is_refused(&self, place: usize) -> bool {
+        self.place(place, STATE).load(Ordering::Relaxed) & REFUSED != 0
+    }
+}
+
+impl Segment {
+    /// Who has claimed a place of the inbox.
+    ///
+    /// # Errors
+    /// When the place says something that no peer says.
+    pub fn claimant(&self, place: usize) -> std::result::Result<Claim, Corrupt> {
+        self.shared().read(place)
+    }
+
+    /// Whether a life of a peer has claimed a place of the inbox: then it may read the ring by which we write to it.
+    pub fn is_claimed(&self, life: &[u8; NONCE]) -> Claimed {
+        fence(Ordering::SeqCst);
+        let mut claimed = Claimed::No;
+        for place in 0..SLOTS {
+            // SYNC POINT: given up (released in `Shared::give_up`)
+            let state = self.shared().place(place, STATE).load(Ordering::Acquire);
+            if state & CLAIMING != 0 {
+                claimed = Claimed::Perhaps;
+            } else if state != 0 && self.shared().life_at(place) == words(life) {
+                return Claimed::Yes;
+            }
+        }
+        claimed
+    }
+
+    /// Frees the places of a life that is over.
+    pub fn clear(&self, life: &[u8; NONCE]) {
+        for place in 0..SLOTS {
+            let word = self.shared().place(place, STATE);
+            let state = word.load(Ordering::Acquire);
+            if state != 0 && state & CLAIMING == 0 && self.shared().life_at(place) == words(life) {
+                let _ = word.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Frees the places of those whose processes have ended without giving them up.
+    pub fn sweep(&self) {
+        for place in 0..SLOTS {
+            let word = self.shared().place(place, STATE);
+            let state = word.load(Ordering::Relaxed);
+            let pid = match state {
+                0 => continue,
+                _ if state & CLAIMING != 0 => state & !(CLAIMING | REFUSED),
+                _ => self.shared().place(place, PID).load(Ordering::Relaxed),
+            };
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            // What names no process was written by no peer.
+            if pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH)) {
+                let _ = word.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Says that who has claimed a place of the inbox is not reached: what it sends is received by nobody.
+    pub fn refuse(&self, place: usize) {
+        self.shared().place(place, STATE).fetch_or(REFUSED, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment() -> Segment {
+        Segment::make([7; NONCE]).expect("memory")
+    }
+
+    fn claim(name: u64, ring: usize) -> Claim {
+        Claim { name, life: [name as u8; NONCE], serial: 1, pid: std::process::id(), ring }
+    }
+
+    #[test]
+    fn places_of_the_inbox_are_claimed_once_and_lies_in_them_are_seen() {
+        let own = segment();
+        let peer = Shared::of_peer(own.identity()).expect("mapped");
+        assert_eq!(own.claimant(0), Err(Corrupt::Inbox), "nobody is there");
+        let [one, two] = [claim(11, 0), claim(12, 3)];
+        assert_eq!((peer.claim(&one), peer.claim(&two)), (Some(0), Some(1)));
+        assert_eq!((own.claimant(0), own.claimant(1)), (Ok(one), Ok(two)));
+        assert!(!peer.is_refused(1));
+        own.refuse(1);
+        assert!(peer.is_refused(1) && !peer.is_refused(0));
+        assert_eq!(own.claimant(1), Err(Corrupt::Inbox), "nobody who counts");
+        for wrong in [SLOTS as u64 + 1, u64::MAX, CLAIMING | 7] {
+            peer.word(INBOX).store(wrong, Ordering::Relaxed);
+            assert_eq!(own.claimant(0), Err(Corrupt::Inbox));
+        }
+        assert!((2..SLOTS).all(|_| peer.claim(&one).is_some()) && peer.claim(&one).is_none());
+    }
+
+    #[test]
+    fn a_place_is_free_when_its_claimant_gives_it_up_or_its_process_has_ended() {
+        let own = segment();
+        let peer = Shared::of_peer(own.identity()).expect("mapped");
+        let one = claim(11, 0);
+        assert_eq!((peer.claim(&one), own.is_claimed(&one.life)), (Some(0), Claimed::Yes));
+        peer.give_up(0, &[12; NONCE]);
+        assert_eq!(own.is_claimed(&one.life), Claimed::Yes, "another's");
+        peer.give_up(0, &one.life);
+        assert_eq!(own.is_claimed(&one.life), Claimed::No);
+        let over = Claim { pid: 1 << 30, ..claim(12, 1) };
+        assert_eq!((peer.claim(&over), peer.claim(&one)), (Some(0), Some(1)));
+        // It has ended before it has said who it is.
+        peer.word(INBOX + 2 * PLACE).store(CLAIMING | 1 << 30, Ordering::Relaxed);
+        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::Perhaps);
+        own.refuse(0);
+        own.sweep();
+        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::No);
+        assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
+        assert!(!peer.is_refused(0));
+        assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
+    }
+}

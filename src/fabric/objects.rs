@@ -298,7 +298,8 @@ impl<W: Work> Drop for Endpoint<W> {
                 // here. The provider uses it no more: operations that are outstanding when an endpoint is closed are
                 // discarded, and give no completion (`fi_endpoint(3)`, fi_close); what waits in the queue is lost with
                 // that (`fi_cq(3)`, fi_close).
-                drop(unsafe { Lease::<W>::back(operation) });
+                let lease = unsafe { Lease::<W>::back(operation) };
+                drop(lease);
             }
         }
     }

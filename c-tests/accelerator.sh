@@ -108,7 +108,61 @@ table() {
     done
 }
 
+# refused LINE OPTION… -- ARGUMENT…: without the hook's copies the job ends with one line about it, the host says which
+# rank has ended it, and nobody dies of a signal.
+refused() {
+    local line=$1
+    shift
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    retold job 2 "$@"
+    case $status in 0 | 124 | 13? | "no PASS") status="$status, not refused" ;; *) status=0 ;; esac
+    [ "$(grep -ac 'lies in the memory of a CUDA device, of which this Open MPI 4.1 does not know' "$log")" = 1 ] || status="not one line"
+    says 'MPI_ABORT was invoked on rank [01]' || status="the host has not ended it"
+    ! says 'ignal|Segmentation|core dumped|watchdog|panicked|^PASS' || status=signal
+    check "$line" "$status"
+}
+
 if [ "$host" = debian12 ]; then
+    plain=(--mca pml ob1 --mca btl "$memory,self")
+    over_tcp=(--mca pml ob1 --mca btl "tcp,self" --mca btl_tcp_if_include lo)
+    over_usnic=(--mca pml ob1 --mca btl "usnic,self" --mca btl_usnic_if_include lo)
+    over_smcuda=(--mca pml ob1 --mca btl "smcuda,self")
+    over_mtl=(--mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include net)
+    looked=(--mca op_hawser_copy_hook refuse)
+    messages=(send receive unexpected long-send long-receive bsend self derived-send derived-receive)
+    collectives=(bcast allgather copy allreduce reduce-local own fortran)
+    one_sided=(window attach put get-long accumulate fetch swap)
+    if whole; then
+        messages+=(tiny derived-blocks pack)
+        collectives+=(alltoall allreduce-long own-allreduce)
+        one_sided+=(put-long get get-accumulate rput rget raccumulate rget-accumulate)
+    fi
+    for what in "${messages[@]}" "${collectives[@]}" "${one_sided[@]}"; do
+        refused "refused, vader: $what" "${plain[@]}" -- refused early "$what"
+    done
+    for what in receive long-send derived-receive allreduce; do
+        refused "refused, tcp: $what" "${over_tcp[@]}" -- refused early "$what"
+        refused "refused, usnic: $what" "${over_usnic[@]}" -- refused early "$what"
+    done
+    refused "refused, usnic: send" "${over_usnic[@]}" -- refused early send
+    refused "refused, usnic: long-receive" "${over_usnic[@]}" -- refused early long-receive
+    refused "refused, MTL: send" "${over_mtl[@]}" -- refused early send
+    refused "refused, MTL: long-receive" "${over_mtl[@]}" -- refused early long-receive
+    refused "refused, osc/pt2pt: put" --mca osc pt2pt "${over_tcp[@]}" -- refused early put
+    refused "refused, osc/pt2pt: fetch" --mca osc pt2pt "${over_tcp[@]}" -- refused early fetch
+    refused "refused, CUDA begun after MPI: receive" "${plain[@]}" "${looked[@]}" -- refused late receive
+    refused "refused, CUDA begun after MPI: allreduce" "${plain[@]}" "${looked[@]}" -- refused late allreduce
+    refused "refused, with copies, too: a window on a device" "${sm[@]}" -- refused early window
+    refused "refused, with copies, too: a buffer of one-sided communication" "${sm[@]}" -- refused early fetch
+    run "not refused: host memory, vader" 2 "${plain[@]}" -- refused early host
+    run "not refused: host memory, tcp" 2 "${over_tcp[@]}" -- refused early host
+    run "not refused: host memory, usnic" 2 "${over_usnic[@]}" -- refused early host
+    run "not refused: host memory, smcuda" 2 "${over_smcuda[@]}" -- refused early host
+    run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${looked[@]}" -- refused late host
+    run "not refused: managed memory" 2 "${plain[@]}" -- refused early managed
+    run "not refused: nothing of a buffer" 2 "${plain[@]}" -- refused early nothing
+    run "an operation that Fortran has made, vader" 2 "${sm[@]}" -- refused early fortran
     run "messages, vader" 2 "${sm[@]}" -- messages late 300000
     run "messages, CUDA begun before MPI, vader" 2 "${sm[@]}" -- messages early 65537
     run "messages, tcp" 2 "${tcp[@]}" -- messages late 300000
@@ -139,6 +193,7 @@ run "reductions, sm" 3 "${sm[@]}" -- reductions 5000
 run "long reductions, sm" 2 "${sm[@]}" -- reductions 150000
 run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
 run "reductions, MTL" 2 "${mtl[@]}" -- reductions 5000
+run "an operation that Fortran has made, sm" 2 "${sm[@]}" -- refused early fortran
 run "one-sided operations, sm" 2 "${sm[@]}" -- windows all dddh
 run "windows of other memory, sm" 2 "${sm[@]}" -- windows others d
 run "a window from before CUDA, sm" 2 "${sm[@]}" -- windows early -

@@ -179,6 +179,19 @@ impl Registered {
         };
     }
 
+    /// Whether somebody has given it a value: the user, or a file.
+    pub(super) fn is_set(self) -> bool {
+        /// `MCA_BASE_VAR_SOURCE_DEFAULT`
+        const DEFAULT: c_int = 0;
+        let (mut value, mut source): (*const c_void, _) = (ptr::null(), DEFAULT);
+        // SAFETY: the callee stores the address of the parameter's storage and where its value comes from, or refuses
+        // the index.
+        let code = unsafe {
+            (Services::host().var_get_value)(self.0, &raw mut value, &raw mut source, ptr::null_mut())
+        };
+        code == 0 && source != DEFAULT
+    }
+
     /// Whether its value lies in a library that is still there.
     pub(super) fn is_loaded(self) -> bool {
         let value = self.value::<c_int>();

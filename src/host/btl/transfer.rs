@@ -295,12 +295,13 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
 }
 
 impl<A: BtlAbi, T: Listed> Shell<A, T> {
-    /// Whether only a device may touch memory: the host says so, or, where it does not know, the transport.
+    /// Whether only a device may touch memory: the host says so, or, where it does not know, a transport that does, or
+    /// else what looks at the host's copies.
     fn is_on_device(&self, memory: Lent) -> bool {
-        if A::DEVICE {
-            A::is_out_of_reach(memory.as_ptr())
+        if T::HAS_DEVICES && !A::DEVICE {
+            self.core.is_on_device(memory.as_ptr())
         } else {
-            T::HAS_DEVICES && self.core.is_on_device(memory.as_ptr())
+            A::is_out_of_reach(memory.as_ptr())
         }
     }
 

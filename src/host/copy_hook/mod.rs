@@ -2,9 +2,11 @@
 //!
 //! The host copies with `memcpy` and `memmove`, and compares with `memcmp`, wherever it takes buffers for the processor's. In the libraries of the
 //! host (and in no other) the slots of these functions lead here: where one side is on a device, the driver makes the
-//! copy; else the processor does, as before. What is surely the host's is known in a few nanoseconds, and for
-//! other addresses the driver is asked, if the program has loaded it.
+//! copy, or, on a host whose user has not asked for that, the job ends with a line that says why ([`refusal`]); else
+//! the processor copies, as before. What is surely the host's is known in a few nanoseconds, and for other addresses the
+//! driver is asked, if the program has loaded it.
 
+pub(super) mod refusal;
 mod slots;
 
 pub(super) use slots::{Replacement, Slots};
@@ -30,7 +32,7 @@ unsafe extern "C" {
 
 /// Has the copies of the libraries of these names be looked at; also of those that were loaded since the last call.
 pub(super) fn put_in<T: Accelerator>(is_wanted: impl Fn(&str) -> bool) {
-    let replacements: [Replacement; 8] = [
+    let replacements: [Replacement; 9] = [
         (c"memcpy", (copy::<T> as *const ()).expose_provenance()),
         (c"memmove", (shift::<T> as *const ()).expose_provenance()),
         (c"__memcpy_chk", (checked_copy::<T> as *const ()).expose_provenance()),
@@ -39,6 +41,7 @@ pub(super) fn put_in<T: Accelerator>(is_wanted: impl Fn(&str) -> bool) {
         (c"readv", (read::<T> as *const ()).expose_provenance()),
         (c"writev", (write::<T> as *const ()).expose_provenance()),
         (c"process_vm_readv", (read_process::<T> as *const ()).expose_provenance()),
+        (c"process_vm_writev", (write_process::<T> as *const ()).expose_provenance()),
     ];
     // SAFETY: each does what the C library's does, which it calls for host memory; this library is never unloaded.
     unsafe { COPIES.put(is_wanted, &replacements) };
@@ -47,9 +50,18 @@ pub(super) fn put_in<T: Accelerator>(is_wanted: impl Fn(&str) -> bool) {
 /// The slot of the function that loads components.
 static LOADS: Slots = Slots::new();
 
-/// The libraries of 4.1: its own, and its components, which are libraries apart.
+/// The libraries of 4.1: its own, its components, which are libraries apart, and what several of these share.
 fn is_of_4_1(name: &str) -> bool {
-    ["libopen-pal.so.40", "libmpi.so.40", "mca_"].iter().any(|begin| name.starts_with(begin))
+    ["libopen-pal.so.40", "libmpi.so.40", "libmca_common_", "mca_"].iter().any(|begin| name.starts_with(begin))
+}
+
+/// What becomes of a copy with a device on one side, where the host knows no devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The driver makes it.
+    Copies,
+    /// It is refused, unless the processor may touch the memory, too.
+    Refuses,
 }
 
 /// What tells a device's address, where the host knows no devices and its copies are looked at.
@@ -58,8 +70,12 @@ static TELLS: OnceLock<fn(usize) -> bool> = OnceLock::new();
 /// Whether that is so now.
 static ON: AtomicBool = AtomicBool::new(false);
 
+/// Whether copies are refused.
+static REFUSES: AtomicBool = AtomicBool::new(false);
+
 /// The same for all libraries of a host whose components are loaded one by one, also for those that come later.
-pub(super) fn put_in_everywhere<T: Accelerator>() {
+pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
+    REFUSES.store(answer == Answer::Refuses, Ordering::Relaxed);
     let loads = [(c"dlopen", (load::<T> as *const ()).expose_provenance())];
     // SAFETY: it does what the C library's does; this library is never unloaded.
     unsafe { LOADS.put(|name| name.starts_with("libopen-pal.so.40"), &loads) };
@@ -75,13 +91,18 @@ unsafe extern "C" fn load<T: Accelerator>(name: *const c_char, mode: c_int) -> *
     library
 }
 
-/// Whether a host that knows no devices copies to and from them nevertheless: then buffers may be there.
+/// Whether the copies of a host that knows no devices are looked at: then nothing touches what is on one by mistake.
 #[inline]
 pub(super) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Whether an address is a device's, of which such a host does not know.
+/// Whether copies with a device on one side are refused.
+pub(super) fn is_refusing() -> bool {
+    REFUSES.load(Ordering::Relaxed)
+}
+
+/// Whether an address is a device's, of which such a host does not know, and is to be left to the host's own copies.
 #[inline]
 pub(super) fn is_hidden_device(address: usize) -> bool {
     is_on() && TELLS.get().is_some_and(|tells| tells(address))
@@ -90,13 +111,26 @@ pub(super) fn is_hidden_device(address: usize) -> bool {
 /// Puts back what was there before.
 pub(super) fn take_back() {
     ON.store(false, Ordering::Relaxed);
+    REFUSES.store(false, Ordering::Relaxed);
     LOADS.take_back();
     COPIES.take_back();
 }
 
+/// Whether the processor is to leave memory alone. What it may touch, too, the driver still copies better.
 #[inline]
 fn is_device<T: Accelerator>(address: usize) -> bool {
-    matches!(T::the().place(address), Ok(Place::Device(_)))
+    match T::the().place(address) {
+        Ok(Place::Device(device)) => !(device.is_managed && is_refusing()),
+        _ => false,
+    }
+}
+
+/// Ends the job if copies are refused: called where one would have to be made.
+#[cold]
+fn refuse_or_go_on() {
+    if is_refusing() {
+        refusal::end(refusal::Why::Copy);
+    }
 }
 
 #[inline]
@@ -111,6 +145,7 @@ fn touches_device<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usi
 #[cold]
 unsafe fn by_driver<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) {
     guard(NAME, "copy", || {
+        refuse_or_go_on();
         // SAFETY: as the caller says.
         let transfer = unsafe { Transfer::new(to.cast(), from.cast(), len) };
         made(T::the().copy(transfer), len);
@@ -127,54 +162,46 @@ fn made(copied: Result<()>, len: usize) {
     }
 }
 
-unsafe extern "C" fn copy<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
-    if touches_device::<T>(to, from, len) {
-        // SAFETY: as the host calls `memcpy`.
-        unsafe { by_driver::<T>(to, from, len) };
-        return to;
-    }
-    // SAFETY: as the host calls it; both are host memory.
-    unsafe { libc::memcpy(to, from, len) }
+/// Functions that take the places of those which copy: each as it is, and as it is where the compiler knows the room
+/// that there is.
+macro_rules! copies {
+    ($($plain:ident: $copies:path, $checked:ident: $checks:path;)*) => {
+        $(
+            unsafe extern "C" fn $plain<T: Accelerator>(
+                to: *mut c_void,
+                from: *const c_void,
+                len: usize,
+            ) -> *mut c_void {
+                if touches_device::<T>(to, from, len) {
+                    // SAFETY: as the host calls the C library's function.
+                    unsafe { by_driver::<T>(to, from, len) };
+                    return to;
+                }
+                // SAFETY: as the host calls it; both are host memory.
+                unsafe { $copies(to, from, len) }
+            }
+
+            unsafe extern "C" fn $checked<T: Accelerator>(
+                to: *mut c_void,
+                from: *const c_void,
+                len: usize,
+                room: usize,
+            ) -> *mut c_void {
+                if len <= room && touches_device::<T>(to, from, len) {
+                    // SAFETY: as the host calls the C library's function.
+                    unsafe { by_driver::<T>(to, from, len) };
+                    return to;
+                }
+                // SAFETY: as the host calls it; it ends the process where there is no room.
+                unsafe { $checks(to, from, len, room) }
+            }
+        )*
+    };
 }
 
-unsafe extern "C" fn shift<T: Accelerator>(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
-    if touches_device::<T>(to, from, len) {
-        // SAFETY: as the host calls `memmove`.
-        unsafe { by_driver::<T>(to, from, len) };
-        return to;
-    }
-    // SAFETY: as the host calls it; both are host memory.
-    unsafe { libc::memmove(to, from, len) }
-}
-
-unsafe extern "C" fn checked_copy<T: Accelerator>(
-    to: *mut c_void,
-    from: *const c_void,
-    len: usize,
-    room: usize,
-) -> *mut c_void {
-    if len <= room && touches_device::<T>(to, from, len) {
-        // SAFETY: as the host calls `memcpy`.
-        unsafe { by_driver::<T>(to, from, len) };
-        return to;
-    }
-    // SAFETY: as the host calls it; it ends the process where there is no room.
-    unsafe { __memcpy_chk(to, from, len, room) }
-}
-
-unsafe extern "C" fn checked_shift<T: Accelerator>(
-    to: *mut c_void,
-    from: *const c_void,
-    len: usize,
-    room: usize,
-) -> *mut c_void {
-    if len <= room && touches_device::<T>(to, from, len) {
-        // SAFETY: as the host calls `memmove`.
-        unsafe { by_driver::<T>(to, from, len) };
-        return to;
-    }
-    // SAFETY: as the host calls it; it ends the process where there is no room.
-    unsafe { __memmove_chk(to, from, len, room) }
+copies! {
+    copy: libc::memcpy, checked_copy: __memcpy_chk;
+    shift: libc::memmove, checked_shift: __memmove_chk;
 }
 
 /// What is on a device is brought here to be compared.
@@ -185,6 +212,7 @@ unsafe extern "C" fn compare<T: Accelerator>(one: *const c_void, other: *const c
         return unsafe { libc::memcmp(one, other, len) };
     }
     guard(NAME, "compare", || {
+        refuse_or_go_on();
         let [one, other] = sides.map(|side| {
             let mut room = vec![0_u8; len];
             // SAFETY: so many bytes of the caller's, and room for them.
@@ -211,6 +239,7 @@ unsafe extern "C" fn read_process<T: Accelerator>(
         let place = unsafe { to.read() };
         if is_device::<T>(place.iov_base.addr()) {
             return guard(NAME, "read", || {
+                refuse_or_go_on();
                 let mut room = vec![0_u8; place.iov_len];
                 let here = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
                 // SAFETY: room for so many bytes, and as the host calls it otherwise.
@@ -229,6 +258,36 @@ unsafe extern "C" fn read_process<T: Accelerator>(
     unsafe { libc::process_vm_readv(process, to, to_count, from, from_count, flags) }
 }
 
+/// The same for what is written to another process.
+unsafe extern "C" fn write_process<T: Accelerator>(
+    process: libc::pid_t,
+    from: *const libc::iovec,
+    from_count: libc::c_ulong,
+    to: *const libc::iovec,
+    to_count: libc::c_ulong,
+    flags: libc::c_ulong,
+) -> isize {
+    if from_count == 1 {
+        // SAFETY: one, which the caller has.
+        let place = unsafe { from.read() };
+        if is_device::<T>(place.iov_base.addr()) {
+            return guard(NAME, "write", || {
+                refuse_or_go_on();
+                let mut room = vec![0_u8; place.iov_len];
+                // SAFETY: so many bytes of the caller's, and room for them.
+                let transfer =
+                    unsafe { Transfer::new(room.as_mut_ptr(), place.iov_base.cast(), room.len()) };
+                made(T::the().copy(transfer), room.len());
+                let here = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+                // SAFETY: so many bytes, and as the host calls it otherwise.
+                unsafe { libc::process_vm_writev(process, &raw const here, 1, to, to_count, flags) }
+            });
+        }
+    }
+    // SAFETY: as the host calls it.
+    unsafe { libc::process_vm_writev(process, from, from_count, to, to_count, flags) }
+}
+
 /// Bytes of a device's memory that are read or written at once.
 const PIECE: usize = 1 << 20;
 
@@ -244,6 +303,7 @@ unsafe fn beginning<T: Accelerator>(
         // SAFETY: one of so many.
         let range = unsafe { ranges.wrapping_add(index as usize).read() };
         if range.iov_len != 0 && is_device::<T>(range.iov_base.addr()) {
+            refuse_or_go_on();
             let room = (index == 0).then(|| (range, vec![0; range.iov_len.min(PIECE)]));
             return (index, room);
         }

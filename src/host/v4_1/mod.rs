@@ -1,5 +1,7 @@
 //! Open MPI 4.1.
 
+pub(super) mod devices;
+mod one_sided;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};

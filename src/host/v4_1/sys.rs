@@ -41,6 +41,19 @@ pub struct Convertor {
 
 const _: () = assert!(size_of::<Convertor>() == 264);
 
+/// A window.
+///
+/// C: `ompi_win_t`.
+#[repr(C)]
+pub struct Window {
+    _pad0: [u8; 272],
+    /// the functions of its component: the first part of what that has made
+    pub module: *mut *const (),
+    _pad1: [u8; 8],
+}
+
+const _: () = assert!(size_of::<Window>() == 288);
+
 /// A communicator.
 ///
 /// C: `ompi_communicator_t`.

@@ -7,6 +7,7 @@ use crate::accelerator::Accelerator;
 use crate::fabric::{Device, Interface};
 use crate::host::accelerator as devices;
 use crate::host::btl::sys::BtlModule;
+use crate::host::copy_hook::refusal;
 use crate::host::symbols::Loaded;
 use crate::host::sys::Component;
 
@@ -37,6 +38,21 @@ impl Devices {
     pub(super) fn of<T: Accelerator>() -> Self {
         let (check_addr, mem_copy) = devices::functions::<T>();
         Self { check_addr, mem_copy }
+    }
+
+    /// The same, but what would have to be copied is refused.
+    pub(super) fn refused<T: Accelerator>() -> Self {
+        unsafe extern "C" fn refuse(
+            _: c_int,
+            _: c_int,
+            _: *mut c_void,
+            _: *const c_void,
+            _: usize,
+            _: c_int,
+        ) -> c_int {
+            refusal::end(refusal::Why::Copy)
+        }
+        Self { mem_copy: refuse, ..Self::of::<T>() }
     }
 
     /// Whether only a device may touch it.

@@ -7,13 +7,13 @@
 //! host memory, piece by piece. So every reduction is served, blocking or not, with one buffer or three:
 //! collectives on any transport, accumulation into windows, `MPI_Reduce_local`.
 //!
-//! It is not there without an accelerator: then nothing is replaced. On 4.1, which has none, it is there where the user
-//! has asked for the hook of copies ([`copy_hook`]), and it is what puts that in. Operations of the user's own are for
+//! It is not there without an accelerator: then nothing is replaced. On 4.1, which has none, it is there where the
+//! host's copies are looked at ([`unaware`]), and it is what begins that; where copies are refused, so are operations.
+//! Operations of the user's own are for
 //! [`user_operation`].
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Own;
 use super::accelerator::Devices;
@@ -27,9 +27,9 @@ use crate::host::copy_hook;
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
 use crate::host::object::{self, Initialize, Instance, OwnClass};
-use crate::host::params::{self, Names, Owner, Parameter, Storage};
 use crate::host::symbols::Loaded;
 use crate::host::sys::{Class, Datatype, Object};
+use crate::host::v4_1::devices as unaware;
 
 /// What it is called in messages.
 const COMPONENT: &str = "op_hawser";
@@ -307,26 +307,11 @@ impl Host {
     }
 }
 
-/// Whether copies are to be looked at where the host knows no devices.
-static COPY_HOOK: AtomicBool = AtomicBool::new(false);
-
 unsafe extern "C" fn register<A: Abi>() -> c_int {
     guard_early(COMPONENT, "register", NOT_AVAILABLE, || {
-        if A::DEVICE {
-            return 0;
+        if !A::DEVICE {
+            unaware::register();
         }
-        COPY_HOOK.store(false, Ordering::Relaxed);
-        let parameter = Parameter {
-            name: c"copy_hook",
-            help: c"Whether buffers may be in the memory of CUDA devices: the copies that Open MPI's own libraries make \
-                with the processor are looked at then",
-            level: 4,
-            settable: false,
-            storage: Storage::Flag(&COPY_HOOK),
-            names: Names::NONE,
-        };
-        let owner = Owner { project: c"ompi", framework: c"op", component: c"hawser" };
-        params::register(owner, &parameter);
         0
     })
 }
@@ -335,7 +320,7 @@ unsafe extern "C" fn close<A: Abi>() -> c_int {
     guard_early(COMPONENT, "close", 0, || {
         user_operation::end();
         if !A::DEVICE {
-            copy_hook::take_back();
+            unaware::end();
         }
         0
     })
@@ -343,9 +328,8 @@ unsafe extern "C" fn close<A: Abi>() -> c_int {
 
 unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_int {
     guard_early(COMPONENT, "init", NOT_AVAILABLE, || {
-        if !A::DEVICE && COPY_HOOK.load(Ordering::Relaxed) {
-            copy_hook::put_in_everywhere::<Cuda>();
-            send_by_copies();
+        if !A::DEVICE {
+            unaware::begin();
         }
         if !has_devices::<A>() {
             return NOT_AVAILABLE;
@@ -355,21 +339,17 @@ unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_
     })
 }
 
-/// Has 4.1's transport of shared memory leave the kernel's copies between processes alone, unless the user says which:
-/// the kernel cannot reach the memory of devices, and the host would say so for each message.
-fn send_by_copies() {
-    let name = c"OMPI_MCA_btl_vader_single_copy_mechanism";
-    // SAFETY: zero-ended texts; the host is in its initialisation, and reads this later, when it opens its transports.
-    unsafe { libc::setenv(name.as_ptr(), c"none".as_ptr(), 0) };
-}
-
 fn has_devices<A: Abi>() -> bool {
     if A::DEVICE { A::has_devices() } else { copy_hook::is_on() }
 }
 
 /// How to find out where buffers are.
 fn devices<A: Abi>() -> Option<Devices> {
-    if A::DEVICE { Devices::selected() } else { Some(Devices::of::<Cuda>()) }
+    match (A::DEVICE, copy_hook::is_refusing()) {
+        (true, _) => Devices::selected(),
+        (false, false) => Some(Devices::of::<Cuda>()),
+        (false, true) => Some(Devices::refused::<Cuda>()),
+    }
 }
 
 /// A module for an operation of the host's. What it replaces is not known before [`enable`].

@@ -5,9 +5,10 @@
 //! its place: that brings what is on a device to host memory, calls the program's, and takes the result back. Where
 //! both buffers are the host's, it only passes the call on.
 //!
-//! What is called from Fortran has another kind of datatype, and is left as it is: its operations are made by
-//! another of the host's libraries.
+//! What is called from Fortran gets the number of a datatype. Such an operation is known by who makes it: another of the
+//! host's libraries, which calls `PMPI_Op_create`.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
@@ -26,11 +27,20 @@ const NAME: &str = "user_operation";
 /// The host's library, up to the version.
 const MPI: &str = "libmpi.so.40";
 
+/// That which Fortran programs call.
+const FORTRAN: &str = "libmpi_mpifh.so.40";
+
 /// Functions that can be kept; those of more operations get the buffers as they are.
 const MOST: usize = 64;
 
 /// Makes an operation: whether it commutes, and its function (`ompi_op_create_user`).
 type Create = unsafe extern "C" fn(bool, *mut c_void) -> *mut Op;
+
+/// Makes one for the program: its function, whether it commutes, and the variable that it is written to (`MPI_Op_create`).
+type PublicCreate = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut Op) -> c_int;
+
+/// The datatype of a number (`MPI_Type_f2c`).
+type FromNumber = unsafe extern "C" fn(c_int) -> *const Datatype;
 
 /// A function of the program's (`MPI_User_function`): source, target, how many elements, of which datatype.
 type Function = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut *mut c_void);
@@ -38,24 +48,37 @@ type Function = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut 
 /// The slot of the function that makes operations.
 static SLOTS: Slots = Slots::new();
 
-/// The host's.
-static CREATE: OnceLock<usize> = OnceLock::new();
+/// The host's functions: what makes operations, what does so for the program, and the datatype of a number.
+static HOST: OnceLock<[usize; 3]> = OnceLock::new();
+
+thread_local! {
+    /// Whether Fortran is making an operation.
+    static IS_FORTRANS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// How to find out where buffers are.
 static FIND: OnceLock<fn() -> Option<Devices>> = OnceLock::new();
 
-/// The program's functions; 0 where there is none.
-static FUNCTIONS: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+/// The program's functions, those of Fortran apart; 0 where there is none.
+static FUNCTIONS: [[AtomicUsize; MOST]; 2] = [const { [const { AtomicUsize::new(0) }; MOST] }; 2];
 
 /// Begins: operations that the program makes from now on are looked at.
 pub(super) fn begin(find: fn() -> Option<Devices>) {
     let Some(host) = Loaded::find(c"libmpi.so.40") else { return };
-    let Ok(theirs) = host.symbol(c"ompi_op_create_user") else { return };
-    CREATE.get_or_init(|| theirs.as_ptr().expose_provenance());
+    let found = |name| Some(host.symbol(name).ok()?.as_ptr().expose_provenance());
+    let (Some(create_theirs), Some(public), Some(from_number)) =
+        (found(c"ompi_op_create_user"), found(c"PMPI_Op_create"), found(c"PMPI_Type_f2c"))
+    else {
+        return;
+    };
+    HOST.get_or_init(|| [create_theirs, public, from_number]);
     FIND.get_or_init(|| find);
     let replacements = [(c"ompi_op_create_user", (create as *const ()).expose_provenance())];
     // SAFETY: it calls the host's function of the name; this library is never unloaded.
     unsafe { SLOTS.put(|name| name.starts_with(MPI), &replacements) };
+    let replacements = [(c"PMPI_Op_create", (create_fortrans as *const ()).expose_provenance())];
+    // SAFETY: it calls the host's function of the name; this library is never unloaded.
+    unsafe { SLOTS.put(|name| name.starts_with(FORTRAN), &replacements) };
 }
 
 /// Ends. Operations that there are keep their functions.
@@ -63,42 +86,67 @@ pub(super) fn end() {
     SLOTS.take_back();
 }
 
-unsafe extern "C" fn create(commutes: bool, function: *mut c_void) -> *mut Op {
-    let ours = guard(NAME, "create", || keep(function.expose_provenance()));
-    let theirs = CREATE.get().copied().unwrap_or(0);
-    // SAFETY: the host's function of this name, which was found before its place was taken.
-    let create =
-        unsafe { std::mem::transmute::<*const c_void, Option<Create>>(ptr::with_exposed_provenance(theirs)) };
-    let Some(create) = create else { return ptr::null_mut() };
-    // SAFETY: what the host has called with, or a function that does the same.
-    unsafe { create(commutes, ours.unwrap_or(function)) }
+/// One of the host's functions; they are found before any of their places is taken.
+fn theirs(number: usize) -> *const c_void {
+    ptr::with_exposed_provenance(HOST.get().map_or(0, |host| host[number]))
 }
 
-/// One of ours that calls this function; `None` where there is none left. The same function has the same one.
-fn keep(function: usize) -> Option<*mut c_void> {
+unsafe extern "C" fn create(commutes: bool, function: *mut c_void) -> *mut Op {
+    let kept = || keep(&FUNCTIONS[usize::from(IS_FORTRANS.get())], function.expose_provenance());
+    let place = guard(NAME, "create", kept);
+    let calls = if IS_FORTRANS.get() { &FORTRAN_CALLS } else { &CALLS };
+    let ours = place.map_or(function, |place| calls[place] as *mut c_void);
+    // SAFETY: null, or the host's function of this name.
+    let create = unsafe { std::mem::transmute::<*const c_void, Option<Create>>(theirs(0)) };
+    let Some(create) = create else { return ptr::null_mut() };
+    // SAFETY: what the host has called with, or a function that does the same.
+    unsafe { create(commutes, ours) }
+}
+
+unsafe extern "C" fn create_fortrans(function: *mut c_void, commutes: c_int, made: *mut *mut Op) -> c_int {
+    // SAFETY: null, or the host's function of this name.
+    let create = unsafe { std::mem::transmute::<*const c_void, Option<PublicCreate>>(theirs(1)) };
+    let Some(create) = create else { return -1 };
+    IS_FORTRANS.set(true);
+    // SAFETY: what the host has called with.
+    let code = unsafe { create(function, commutes, made) };
+    IS_FORTRANS.set(false);
+    code
+}
+
+/// The place of a function; `None` where there is none left. The same function has the same one.
+fn keep(functions: &[AtomicUsize; MOST], function: usize) -> Option<usize> {
     if function == 0 {
         return None;
     }
-    let place = FUNCTIONS.iter().position(|place| {
+    functions.iter().position(|place| {
         let taken = place.compare_exchange(0, function, Ordering::Relaxed, Ordering::Relaxed);
         taken.is_ok() || taken == Err(function)
-    })?;
-    Some(CALLS[place] as *mut c_void)
+    })
 }
 
 /// Calls the function that is kept at a place, with host memory.
-unsafe extern "C" fn call<const PLACE: usize>(
+unsafe extern "C" fn call<const PLACE: usize, const IS_FORTRANS: bool>(
     source: *mut c_void,
     target: *mut c_void,
     count: *mut c_int,
     datatype: *mut *mut c_void,
 ) {
-    let function = ptr::with_exposed_provenance(FUNCTIONS[PLACE].load(Ordering::Relaxed));
+    let function = FUNCTIONS[usize::from(IS_FORTRANS)][PLACE].load(Ordering::Relaxed);
+    let function = ptr::with_exposed_provenance(function);
     // SAFETY: null, or what the program has made an operation of.
     let function = unsafe { std::mem::transmute::<*const c_void, Option<Function>>(function) };
     let Some(function) = function else { return };
-    // SAFETY: what the host calls an operation with.
-    let staged = guard(NAME, "call", || unsafe { Staged::new(source, target, count, datatype) });
+    let staged = guard(NAME, "call", || {
+        let find_datatype = || match IS_FORTRANS {
+            // SAFETY: a number of the host's.
+            true => datatype_of(unsafe { datatype.cast::<c_int>().read() }),
+            // SAFETY: a variable of the host's.
+            false => unsafe { datatype.cast::<*const Datatype>().read() },
+        };
+        // SAFETY: what the host calls an operation with.
+        unsafe { Staged::new(source, target, count, find_datatype) }
+    });
     let Some(mut staged) = staged else {
         // SAFETY: what the host has called with.
         return unsafe { function(source, target, count, datatype) };
@@ -109,12 +157,24 @@ unsafe extern "C" fn call<const PLACE: usize>(
     guard(NAME, "call", || staged.take_back());
 }
 
-macro_rules! calls {
-    ($($place:literal)*) => { [$(call::<$place>),*] };
+/// The datatype that Fortran has a number for; null for a number of none.
+fn datatype_of(number: c_int) -> *const Datatype {
+    // SAFETY: null, or the host's function of this name.
+    let find = unsafe { std::mem::transmute::<*const c_void, Option<FromNumber>>(theirs(2)) };
+    // SAFETY: takes any number.
+    find.map_or(ptr::null(), |find| unsafe { find(number) })
 }
 
-static CALLS: [Function; MOST] = calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28
-    29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
+macro_rules! calls {
+    ($is_fortrans:literal: $($place:literal)*) => { [$(call::<$place, $is_fortrans>),*] };
+    ($is_fortrans:literal) => {
+        calls!($is_fortrans: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+            33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63)
+    };
+}
+
+static CALLS: [Function; MOST] = calls!(false);
+static FORTRAN_CALLS: [Function; MOST] = calls!(true);
 
 /// Where data lies, from the address of a buffer on: the first byte, and how many there are.
 fn span(count: usize, datatype: &Datatype) -> Option<(isize, usize)> {
@@ -165,12 +225,12 @@ impl Staged {
     /// Brings here what is on a device; `None` where nothing is.
     ///
     /// # Safety
-    /// What the host calls an operation with.
+    /// What the host calls an operation with; the datatype is alive for the time of the call, or null.
     unsafe fn new(
         source: *mut c_void,
         target: *mut c_void,
         count: *mut c_int,
-        datatype: *mut *mut c_void,
+        datatype: impl FnOnce() -> *const Datatype,
     ) -> Option<Self> {
         let devices = FIND.get()?()?;
         let on_device = [source, target].map(|buffer| devices.have(buffer));
@@ -179,10 +239,8 @@ impl Staged {
         }
         // SAFETY: a variable of the host's.
         let count = usize::try_from(unsafe { count.read() }).ok()?;
-        // SAFETY: a variable of the host's.
-        let datatype = unsafe { datatype.read() }.cast::<Datatype>();
-        // SAFETY: a datatype of the host's, alive for the time of the call.
-        let (low, len) = span(count, unsafe { &*datatype })?;
+        // SAFETY: null, or a datatype of the host's, alive for the time of the call.
+        let (low, len) = span(count, unsafe { datatype().as_ref() }?)?;
         let side = |given, is_device: bool| Side {
             given,
             room: is_device.then(|| vec![0; len.div_ceil(size_of::<u128>()) + 1]),
@@ -255,6 +313,8 @@ mod tests {
 
     #[test]
     fn a_function_is_kept_once() {
+        let functions = [const { AtomicUsize::new(0) }; MOST];
+        let keep = |function| keep(&functions, function);
         let first = keep(0x1000).expect("room");
         assert_eq!(keep(0x1000), Some(first));
         let others: Vec<_> = (1..MOST).map(|at| keep(0x1000 + at).expect("room")).collect();

@@ -156,9 +156,9 @@ if [ "$host" = debian12 ]; then
     refused "refused, with copies, too: a window on a device" "${sm[@]}" -- refused early window
     refused "refused, with copies, too: a buffer of one-sided communication" "${sm[@]}" -- refused early fetch
     run "not refused: host memory, vader" 2 "${plain[@]}" -- refused early host
-    run "not refused: host memory, tcp" 2 "${over_tcp[@]}" -- refused early host
-    run "not refused: host memory, usnic" 2 "${over_usnic[@]}" -- refused early host
-    run "not refused: host memory, smcuda" 2 "${over_smcuda[@]}" -- refused early host
+    run "not refused: host memory, tcp" 2 --mca osc sm,pt2pt "${over_tcp[@]}" -- refused early host
+    run "not refused: host memory, usnic" 2 --mca osc sm,pt2pt "${over_usnic[@]}" -- refused early host
+    run "not refused: host memory, smcuda" 2 --mca osc sm,pt2pt "${over_smcuda[@]}" -- refused early host
     run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${looked[@]}" -- refused late host
     run "not refused: managed memory" 2 "${plain[@]}" -- refused early managed
     run "not refused: nothing of a buffer" 2 "${plain[@]}" -- refused early nothing

@@ -26,17 +26,21 @@ unset "${!HAWSER_CUDA_@}" CUDA_VISIBLE_DEVICES
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
 cuda_library "$work" || give_up "the stand-in compiles"
 sources=(c-tests/smcuda/device.c)
+[ "$host" != debian12 ] || sources+=(c-tests/accelerator/refused.c)
 [ "$host" = debian12 ] || sources+=(c-tests/accelerator/{messages,collectives,reductions,windows}.c)
 for source in "${sources[@]}"; do
     "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror "$source" -o "$work/$(basename "$source" .c)" -ldl >"$log" 2>&1 ||
         give_up "$(basename "$source") compiles"
 done
 
+[ "$host" != debian12 ] || cc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror c-tests/smcuda/forbid.c -o "$work/forbid" >"$log" 2>&1 ||
+    give_up "forbid compiles"
+
 modern() { [ "$host" = debian13 ]; }
-devices=()
+devices=() by=()
 ! modern || devices=(--mca accelerator cuda)
 
-# job RANKS OPTION… -- PROGRAM ARGUMENT…: a job with the stand-in; fills `log` and `status`.
+# job RANKS OPTION… -- PROGRAM ARGUMENT…: a job with the stand-in, behind the words of `by`; fills `log` and `status`.
 job() {
     local ranks=$1 options=()
     shift
@@ -45,7 +49,7 @@ job() {
     rm -f "$work/ledgers/"*
     c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n "$ranks" --mca mca_base_component_path "$root/target/mca:$stock" \
         "${quiet[@]}" --mca pml ob1 --mca btl smcuda,self ${devices[@]+"${devices[@]}"} -x "LD_LIBRARY_PATH=$root/$work" \
-        -x "HAWSER_CUDA_LEDGER=$root/$work/ledgers/rank" "${options[@]}" "$root/$work/$1" "${@:2}" >"$log.raw" 2>&1 </dev/null
+        -x "HAWSER_CUDA_LEDGER=$root/$work/ledgers/rank" "${options[@]}" ${by[@]+"${by[@]}"} "$root/$work/$1" "${@:2}" >"$log.raw" 2>&1 </dev/null
     status=$?
     tr -d '\0' <"$log.raw" >"$log"
 }
@@ -147,6 +151,47 @@ if ! modern; then
             says_not Segmentation 'signal 11' received 'sent: 0' PASS watchdog
         check "smcuda, devices: $line" $?
     done
+    # What is said holds: without copies in one step no message goes from a device.
+    for way in "the user" "the system"; do
+        line="a long message is refused where $way does not want copies in one step"
+        wanted "smcuda, devices: $line" || continue
+        log=$work/refused-$(tr -c 'a-z0-9\n' - <<<"$way").log
+        case $way in
+        "the user") job 2 --mca btl_smcuda_flags send -- device grid 70000 60000 ;;
+        *) by=("$root/$work/forbid") && job 2 -- device grid 70000 60000; by=() ;;
+        esac
+        [ "$status" != 0 ] && [ "$status" != 124 ] && says 'and nothing can be sent from it. None goes from one here' &&
+            says_not Segmentation 'signal 11' PASS watchdog
+        check "smcuda, devices: $line" $?
+    done
+
+    # The host's own copies are looked at: the job ends with one line about it, the host says which rank has ended it, and
+    # nobody dies of a signal.
+    # refused LINE OPTION… -- PROGRAM ARGUMENT…
+    refused() {
+        local line="smcuda, devices: refused: $1"
+        shift
+        wanted "$line" || return 0
+        log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+        retold job 2 "$@"
+        case $status in 0 | 124 | 13?) status="$status, not refused" ;; *) status=0 ;; esac
+        [ "$(grep -ac 'lies in the memory of a CUDA device, of which this Open MPI 4.1 does not know' "$log")" = 1 ] || status="not one line"
+        says 'MPI_ABORT was invoked on rank [01]' || status="the host has not ended it"
+        says_not 'ignal' Segmentation 'core dumped' watchdog panicked '^PASS' || status=signal
+        check "$line" "$status"
+    }
+    looked=(--mca op_hawser_copy_hook refuse)
+    for what in send receive unexpected bsend self derived-send derived-receive bcast copy allreduce reduce-local own; do
+        refused "$what" -- refused early "$what"
+    done
+    for what in window attach put get-long fetch; do
+        refused "$what" --mca osc sm,pt2pt -- refused early "$what"
+    done
+    refused "a long message without copies in one step" --mca btl_smcuda_flags send -- refused early long-send
+    refused "the driver fails in the middle of a copy" "${looked[@]}" -x HAWSER_CUDA_FAULTS=cuMemcpyAsync:9:700 -- device grid 70000 60000
+    refused "the driver fails in the middle of a copy by way of host memory" "${looked[@]}" --mca btl_smcuda_use_cuda_ipc 0 -x HAWSER_CUDA_FAULTS=cuMemcpyAsync:9:700 -- device grid 700000 600000
+    run "what devices copy is not refused" 2 "$strays; $ipc" "${looked[@]}" -- device grid "$longest" "$shortest"
+    run "what devices copy by way of host memory is not refused" 2 "$strays; $staged" "${looked[@]}" --mca btl_smcuda_use_cuda_ipc 0 -- device grid 70000 60000
 fi
 
 # The other hears of it, in either of its ways, and nothing of what is under way comes afterwards.

@@ -312,7 +312,11 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         // The host may have learned to copy it.
         let refuses = self.core.is_on_device(data) && !A::is_out_of_reach(data);
         if refuses {
-            self.end_job(to, "short messages and data with gaps cannot be sent from it");
+            let what = match self.gets() {
+                true => "short messages and data with gaps cannot be sent from it",
+                false => "nothing can be sent from it",
+            };
+            self.end_job(to, what);
         }
         refuses
     }
@@ -325,14 +329,27 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         }
     }
 
+    /// Whether messages are copied in one step.
+    fn gets(&self) -> bool {
+        /// `MCA_BTL_FLAGS_GET`
+        const GET: u32 = 0x4;
+        self.core.limits().flags & GET != 0
+    }
+
     #[cold]
     fn end_job(&self, with: EndpointId, what: &str) {
         let (major, minor, _) = A::version();
+        let what_goes = match self.gets() {
+            true => "Messages in one piece that are longer than eager_limit go from devices and to them",
+            false => {
+                "None goes from one here, because messages are not copied in one step (the parameter flags, or a system \
+                 that does not let processes read each other's memory)"
+            }
+        };
         let line = format!(
-            "{}: a buffer lies in the memory of a CUDA device, of which this Open MPI {major}.{minor} does not know, and {what}. Messages in one \
-             piece that are longer than {}_eager_limit go from devices and to them; everything does with Open MPI \
-             5.0 and hawser's accelerator component (hawser-accelerator(7))",
-            T::COMPONENT,
+            "{}: a buffer lies in the memory of a CUDA device, of which this Open MPI {major}.{minor} does not know, and {what}. {what_goes}; \
+             --mca op_hawser_copy_hook 1 has messages of all kinds, collectives and reductions take such buffers, and \
+             everything does with Open MPI 5.0 and hawser's accelerator component (hawser-accelerator(7))",
             T::COMPONENT
         );
         self.host().notice("device memory refused", &line);

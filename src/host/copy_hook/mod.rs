@@ -64,8 +64,9 @@ pub(super) enum Answer {
     Refuses,
 }
 
-/// What tells a device's address, where the host knows no devices and its copies are looked at.
-static TELLS: OnceLock<fn(usize) -> bool> = OnceLock::new();
+/// What tells a device's address, where the host knows no devices and its copies are looked at: of memory that the driver
+/// copies, and of memory that only a device may touch.
+static TELLS: OnceLock<[fn(usize) -> bool; 2]> = OnceLock::new();
 
 /// Whether that is so now.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -80,7 +81,7 @@ pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
     // SAFETY: it does what the C library's does; this library is never unloaded.
     unsafe { LOADS.put(|name| name.starts_with("libopen-pal.so.40"), &loads) };
     put_in::<T>(is_of_4_1);
-    TELLS.get_or_init(|| is_device::<T>);
+    TELLS.get_or_init(|| [is_device::<T>, is_unmanaged::<T>]);
     ON.store(!COPIES.is_empty(), Ordering::Relaxed);
 }
 
@@ -105,7 +106,13 @@ pub(super) fn is_refusing() -> bool {
 /// Whether an address is a device's, of which such a host does not know, and is to be left to the host's own copies.
 #[inline]
 pub(super) fn is_hidden_device(address: usize) -> bool {
-    is_on() && TELLS.get().is_some_and(|tells| tells(address))
+    is_on() && TELLS.get().is_some_and(|[tells, _]| tells(address))
+}
+
+/// Whether only a device may touch what is at an address, of which such a host does not know.
+#[inline]
+pub(super) fn is_for_devices(address: usize) -> bool {
+    is_on() && TELLS.get().is_some_and(|[_, tells]| tells(address))
 }
 
 /// Puts back what was there before.
@@ -123,6 +130,10 @@ fn is_device<T: Accelerator>(address: usize) -> bool {
         Ok(Place::Device(device)) => !(device.is_managed && is_refusing()),
         _ => false,
     }
+}
+
+fn is_unmanaged<T: Accelerator>(address: usize) -> bool {
+    matches!(T::the().place(address), Ok(Place::Device(device)) if !device.is_managed)
 }
 
 /// Ends the job if copies are refused: called where one would have to be made.

@@ -18,6 +18,8 @@ pub(in crate::host) enum Why {
     Copy,
     /// To be a window, or to be used in one-sided communication.
     OneSided,
+    /// To be sent or received by a matching transport.
+    Matched,
 }
 
 impl Why {
@@ -33,6 +35,11 @@ impl Why {
                 "cannot use it in one-sided communication",
                 "Windows and their buffers may be there with Open MPI 5.0 and hawser's accelerator component \
                  (hawser-accelerator(7)); here they must be in host memory",
+            ),
+            Self::Matched => (
+                "would give it to libfabric as host memory",
+                "--mca pml ob1 --mca op_hawser_copy_hook 1 sends and receives such buffers over byte transports; with \
+                 Open MPI 5.0 and hawser's accelerator component this transport does, too (hawser-accelerator(7))",
             ),
         };
         format!(
@@ -97,12 +104,12 @@ mod tests {
 
     #[test]
     fn a_line_says_what_happened_and_what_to_do() {
-        let lines = [Why::Copy, Why::OneSided].map(Why::line);
+        let lines = [Why::Copy, Why::Matched, Why::OneSided].map(Why::line);
         for line in &lines {
             assert!(line.starts_with("a buffer lies in the memory of a CUDA device, of which this Open MPI 4.1"));
             assert!(!line.ends_with('.'), "the help text ends it");
         }
-        assert!(lines[0].contains("--mca op_hawser_copy_hook 1"));
-        assert!(!lines[1].contains("copy_hook"), "that would not help");
+        assert!(lines[..2].iter().all(|line| line.contains("--mca op_hawser_copy_hook 1")));
+        assert!(!lines[2].contains("copy_hook"), "that would not help");
     }
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use crate::error::{Error, Result};
 use crate::fabric::{Device, Piece};
 use crate::host::abi::{self, Abi};
+use crate::host::copy_hook;
+use crate::host::copy_hook::refusal::{self, Why};
 use crate::host::services::{self, Services};
 use crate::host::sys;
 use crate::mtl::{self, Envelope, Outcome, Route};
@@ -292,6 +294,7 @@ impl<A: Abi> Conv<A> {
             // SAFETY: its packed size is not 0, so it is not empty.
             Route::Prepared => unsafe { self.first() },
         };
+        Self::look(start);
         Some(Piece { start, len })
     }
 
@@ -313,7 +316,17 @@ impl<A: Abi> Conv<A> {
         }
         // SAFETY: its packed size is not 0, so it is not empty.
         let start = unsafe { self.first() };
+        Self::look(start);
         Some(Piece { start, len })
+    }
+
+    /// Refuses memory that only a device may touch, where the host does not know it: libfabric would take it for the
+    /// processor's.
+    #[inline]
+    fn look(start: *const u8) {
+        if !A::DEVICE && copy_hook::is_for_devices(start.addr()) {
+            refusal::end(Why::Matched);
+        }
     }
 }
 

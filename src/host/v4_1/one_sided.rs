@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::sys::Window;
-use crate::accelerator::{Accelerator, Cuda, Place};
 use crate::host::copy_hook::refusal::{self, Why};
-use crate::host::copy_hook::Slots;
+use crate::host::copy_hook::{self, Slots};
 use crate::host::guard::guard;
 use crate::host::symbols::Loaded;
 use crate::host::sys::Class;
@@ -78,9 +77,7 @@ pub(super) fn end() {
 
 /// Refuses what only a device may touch.
 fn look(given: *const c_void) {
-    if let Ok(Place::Device(device)) = Cuda::the().place(given.addr())
-        && !device.is_managed
-    {
+    if copy_hook::is_for_devices(given.addr()) {
         refusal::end(Why::OneSided);
     }
 }

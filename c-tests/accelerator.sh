@@ -6,7 +6,7 @@
 #     c-tests/accelerator.sh debian12|debian13 [WORD …]
 #
 # debian12 is this machine, whose Open MPI 4.1 knows no accelerators: there it is hawser's hook of copies that is
-# tried (op_hawser_copy_hook). debian13 is the chroot that tests/hosts/debian13.sh keeps. Needs target/mca (`make stage`). With words, only the runs whose line holds all of
+# tried (op_hawser_copy_hook), and what is refused without it. debian13 is the chroot that tests/hosts/debian13.sh keeps. Needs target/mca (`make stage`). With words, only the runs whose line holds all of
 # them. Logs lie in target/c-tests/HOST/accelerator; that of a failed run is shown. The last line is
 # `N passed, N failed`.
 set -u

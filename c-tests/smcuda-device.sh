@@ -157,8 +157,8 @@ if ! modern; then
         wanted "smcuda, devices: $line" || continue
         log=$work/refused-$(tr -c 'a-z0-9\n' - <<<"$way").log
         case $way in
-        "the user") job 2 --mca btl_smcuda_flags send -- device grid 70000 60000 ;;
-        *) by=("$root/$work/forbid") && job 2 -- device grid 70000 60000; by=() ;;
+        "the user") job 2 --mca btl_smcuda_flags send -- refused late long-send ;;
+        *) by=("$root/$work/forbid") && job 2 -- refused late long-send; by=() ;;
         esac
         [ "$status" != 0 ] && [ "$status" != 124 ] && says 'and nothing can be sent from it. None goes from one here' &&
             says_not Segmentation 'signal 11' PASS watchdog
@@ -189,7 +189,7 @@ if ! modern; then
     done
     refused "a long message without copies in one step" --mca btl_smcuda_flags send -- refused early long-send
     refused "the driver fails in the middle of a copy" "${looked[@]}" -x HAWSER_CUDA_FAULTS=cuMemcpyAsync:9:700 -- device grid 70000 60000
-    refused "the driver fails in the middle of a copy by way of host memory" "${looked[@]}" --mca btl_smcuda_use_cuda_ipc 0 -x HAWSER_CUDA_FAULTS=cuMemcpyAsync:9:700 -- device grid 700000 600000
+    refused "the driver fails in the middle of a copy by way of host memory" "${looked[@]}" --mca btl_smcuda_use_cuda_ipc 0 -x HAWSER_CUDA_FAULTS=cuMemcpyAsync:9:700 -- device grid 600000 500000
     run "what devices copy is not refused" 2 "$strays; $ipc" "${looked[@]}" -- device grid "$longest" "$shortest"
     run "what devices copy by way of host memory is not refused" 2 "$strays; $staged" "${looked[@]}" --mca btl_smcuda_use_cuda_ipc 0 -- device grid 70000 60000
 fi

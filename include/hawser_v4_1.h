@@ -297,6 +297,16 @@ typedef struct hawser_v4_1_MtlComponent {
     struct hawser_v4_1_MtlModule *(*init)(bool, bool);
 } hawser_v4_1_MtlComponent;
 
+// A window.
+//
+// C: `ompi_win_t`.
+typedef struct hawser_v4_1_Window {
+    uint8_t _pad0[272];
+    // the functions of its component: the first part of what that has made
+    const void **module;
+    uint8_t _pad1[8];
+} hawser_v4_1_Window;
+
 // A group of processes.
 //
 // C: `ompi_group_t`.

@@ -8,6 +8,8 @@
 
 #include "opal/dss/dss_types.h"
 #include "opal/mca/pmix/pmix.h"
+#include "ompi/mca/osc/osc.h"
+#include "ompi/win/win.h"
 #include "orte/util/proc_info.h"
 
 static void check_process_info(void)
@@ -42,6 +44,28 @@ static void check_pmix(void)
     CHECK_SIZE_IS(opal_pmix_scope_t, 4);
 }
 
+/* The functions of a window that take a buffer of the caller's, by their places in the table. */
+#define CHECK_PLACE(field, place) \
+    _Static_assert(offsetof(ompi_osc_base_module_t, field) == (place) * sizeof(void (*)(void)), #field)
+
+static void check_window(void)
+{
+    CHECK(Window, module, ompi_win_t, w_osc_module);
+    CHECK_SIZE(Window, ompi_win_t);
+    CHECK_PLACE(osc_win_attach, 1);
+    CHECK_PLACE(osc_put, 4);
+    CHECK_PLACE(osc_get, 5);
+    CHECK_PLACE(osc_accumulate, 6);
+    CHECK_PLACE(osc_compare_and_swap, 7);
+    CHECK_PLACE(osc_fetch_and_op, 8);
+    CHECK_PLACE(osc_get_accumulate, 9);
+    CHECK_PLACE(osc_rput, 10);
+    CHECK_PLACE(osc_rget, 11);
+    CHECK_PLACE(osc_raccumulate, 12);
+    CHECK_PLACE(osc_rget_accumulate, 13);
+    CHECK_CONSTANT(MPI_WIN_FLAVOR_CREATE, 1);
+}
+
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 4);
@@ -51,6 +75,7 @@ int main(void)
     CHECK_FUNCTION(MtlComponent, init, mca_mtl_base_component_2_0_0_t, mtl_init,
                    mca_mtl_base_module_t *(*) (bool, bool));
     CHECK(Communicator, index, ompi_communicator_t, c_contextid);
+    check_window();
 
     CHECK_CONSTANT(OPAL_CUDA_SUPPORT, 0);
     CHECK_CONSTANT(CONVERTOR_CUDA, 0x00400000);

@@ -52,7 +52,9 @@ static LOADS: Slots = Slots::new();
 
 /// The libraries of 4.1: its own, its components, which are libraries apart, and what several of these share.
 fn is_of_4_1(name: &str) -> bool {
-    ["libopen-pal.so.40", "libmpi.so.40", "libmca_common_", "mca_"].iter().any(|begin| name.starts_with(begin))
+    ["libopen-pal.so.40", "libmpi.so.40", "libmca_common_", "mca_"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
 }
 
 /// What becomes of a copy with a device on one side, where the host knows no devices.
@@ -64,9 +66,12 @@ pub(super) enum Answer {
     Refuses,
 }
 
-/// What tells a device's address, where the host knows no devices and its copies are looked at: of memory that the driver
+/// What tells a device's address.
+type Tells = fn(usize) -> bool;
+
+/// What tells one, where the host knows no devices and its copies are looked at: of memory that the driver
 /// copies, and of memory that only a device may touch.
-static TELLS: OnceLock<[fn(usize) -> bool; 2]> = OnceLock::new();
+static TELLS: OnceLock<[Tells; 2]> = OnceLock::new();
 
 /// Whether that is so now.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -286,8 +291,7 @@ unsafe extern "C" fn write_process<T: Accelerator>(
                 refuse_or_go_on();
                 let mut room = vec![0_u8; place.iov_len];
                 // SAFETY: so many bytes of the caller's, and room for them.
-                let transfer =
-                    unsafe { Transfer::new(room.as_mut_ptr(), place.iov_base.cast(), room.len()) };
+                let transfer = unsafe { Transfer::new(room.as_mut_ptr(), place.iov_base.cast(), room.len()) };
                 made(T::the().copy(transfer), room.len());
                 let here = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
                 // SAFETY: so many bytes, and as the host calls it otherwise.

@@ -106,7 +106,9 @@ mod tests {
     fn a_line_says_what_happened_and_what_to_do() {
         let lines = [Why::Copy, Why::Matched, Why::OneSided].map(Why::line);
         for line in &lines {
-            assert!(line.starts_with("a buffer lies in the memory of a CUDA device, of which this Open MPI 4.1"));
+            assert!(
+                line.starts_with("a buffer lies in the memory of a CUDA device, of which this Open MPI 4.1")
+            );
             assert!(!line.ends_with('.'), "the help text ends it");
         }
         assert!(lines[..2].iter().all(|line| line.contains("--mca op_hawser_copy_hook 1")));

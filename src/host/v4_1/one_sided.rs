@@ -137,18 +137,14 @@ unsafe fn replace(module: *mut *const ()) {
 
 /// Keeps a set of functions; answers what is to stand in their places. `None` where there is no room, or
 /// where these are ours.
-fn keep(
-    kept: &[[AtomicUsize; ENTRIES]; MOST],
-    stand: &[usize; ENTRIES],
-) -> Option<[*const (); ENTRIES]> {
+fn keep(kept: &[[AtomicUsize; ENTRIES]; MOST], stand: &[usize; ENTRIES]) -> Option<[*const (); ENTRIES]> {
     if OURS.0.iter().any(|ours| ours[1].addr() == stand[1]) {
         return None;
     }
     let is_same = |set: &[AtomicUsize; ENTRIES]| {
         set.iter().zip(stand).all(|(kept, stands)| kept.load(Ordering::Relaxed) == *stands)
     };
-    let is_free =
-        |set: &[AtomicUsize; ENTRIES]| set.iter().all(|kept| kept.load(Ordering::Relaxed) == 0);
+    let is_free = |set: &[AtomicUsize; ENTRIES]| set.iter().all(|kept| kept.load(Ordering::Relaxed) == 0);
     let kind = kept.iter().position(|set| is_free(set) || is_same(set))?;
     for (kept, stands) in kept[kind].iter().zip(stand) {
         kept.store(*stands, Ordering::Relaxed);
@@ -197,8 +193,16 @@ struct Table([[*const (); ENTRIES]; MOST]);
 // SAFETY: functions, which are never written.
 unsafe impl Sync for Table {}
 
-static OURS: Table =
-    Table([ours::<0>(), ours::<1>(), ours::<2>(), ours::<3>(), ours::<4>(), ours::<5>(), ours::<6>(), ours::<7>()]);
+static OURS: Table = Table([
+    ours::<0>(),
+    ours::<1>(),
+    ours::<2>(),
+    ours::<3>(),
+    ours::<4>(),
+    ours::<5>(),
+    ours::<6>(),
+    ours::<7>(),
+]);
 
 type Pointer = *mut c_void;
 

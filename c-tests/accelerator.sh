@@ -129,7 +129,7 @@ if [ "$host" = debian12 ]; then
     over_usnic=(--mca pml ob1 --mca btl "usnic,self" --mca btl_usnic_if_include lo)
     over_smcuda=(--mca pml ob1 --mca btl "smcuda,self")
     over_mtl=(--mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include net)
-    looked=(--mca op_hawser_copy_hook refuse)
+    by_word=(--mca op_hawser_copy_hook refuse)
     messages=(send receive unexpected long-send long-receive bsend self derived-send derived-receive)
     collectives=(bcast allgather copy allreduce reduce-local own fortran)
     one_sided=(window attach put get-long accumulate fetch swap)
@@ -151,15 +151,31 @@ if [ "$host" = debian12 ]; then
     refused "refused, MTL: long-receive" "${over_mtl[@]}" -- refused early long-receive
     refused "refused, osc/pt2pt: put" --mca osc pt2pt "${over_tcp[@]}" -- refused early put
     refused "refused, osc/pt2pt: fetch" --mca osc pt2pt "${over_tcp[@]}" -- refused early fetch
-    refused "refused, CUDA begun after MPI: receive" "${plain[@]}" "${looked[@]}" -- refused late receive
-    refused "refused, CUDA begun after MPI: allreduce" "${plain[@]}" "${looked[@]}" -- refused late allreduce
+    refused "refused, CUDA begun after MPI: receive" "${plain[@]}" "${by_word[@]}" -- refused late receive
+    refused "refused, CUDA begun after MPI: allreduce" "${plain[@]}" "${by_word[@]}" -- refused late allreduce
     refused "refused, with copies, too: a window on a device" "${sm[@]}" -- refused early window
     refused "refused, with copies, too: a buffer of one-sided communication" "${sm[@]}" -- refused early fetch
+    # looked LINE 0|1 OPTION… -- ARGUMENT…: whether the host's copies are looked at.
+    looked() {
+        local line=$1 answer=$2
+        shift 2
+        wanted "$line" || return 0
+        log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+        job 1 "${plain[@]}" "$@"
+        [ "$status" != 0 ] || grep -qx "looked $answer" "$log" || status="another answer"
+        check "$line" "$status"
+    }
+    looked "no copy is looked at on a machine without the driver" 0 -- slots
+    looked "nor where the program has loaded it, and not initialised" 0 -- slots loaded
+    looked "nor where there is no device" 0 -x HAWSER_CUDA_DEVICES=0 -- slots loaded
+    looked "nor where the user does not want it" 0 --mca op_hawser_copy_hook 0 -- slots initialised
+    looked "copies are looked at where CUDA is in use" 1 -- slots initialised
+    looked "and where the user says so" 1 "${by_word[@]}" -- slots
     run "not refused: host memory, vader" 2 "${plain[@]}" -- refused early host
     run "not refused: host memory, tcp" 2 --mca osc sm,pt2pt "${over_tcp[@]}" -- refused early host
     run "not refused: host memory, usnic" 2 --mca osc sm,pt2pt "${over_usnic[@]}" -- refused early host
     run "not refused: host memory, smcuda" 2 --mca osc sm,pt2pt "${over_smcuda[@]}" -- refused early host
-    run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${looked[@]}" -- refused late host
+    run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${by_word[@]}" -- refused late host
     run "not refused: managed memory" 2 "${plain[@]}" -- refused early managed
     run "not refused: nothing of a buffer" 2 "${plain[@]}" -- refused early nothing
     run "an operation that Fortran has made, vader" 2 "${sm[@]}" -- refused early fortran

@@ -20,7 +20,7 @@ static int segment(void)
         if (length <= 0)
             continue;
         name[length] = '\0';
-        if (strstr(name, "hawser smcuda") != NULL)
+        if (strstr(name, "hawser smcuda") != NULL && strstr(name, "door") == NULL)
             return descriptor;
     }
     return -1;

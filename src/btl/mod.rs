@@ -29,13 +29,13 @@ pub const PIECE: usize = 152;
 /// What a transport says of registered device memory, for its peers; zeros of memory of the host's.
 pub type Piece = [u8; PIECE];
 
-/// How far a fragment has got when it was taken.
+/// How far an operation has got when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// [`Upcalls::done`] will tell its end.
     UnderWay,
-    /// The transport needs its memory no more, and says nothing more of it. Only for one that nobody
-    /// [awaits](Fragment::awaited).
+    /// The transport needs its memory no more, and says nothing more of it. Of fragments, only for one that nobody
+    /// [awaits](Fragment::awaited); a transfer has been made.
     Over,
 }
 
@@ -107,7 +107,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
         _local: Lent,
         _remote: (Registration, u64),
         _cookie: Cookie,
-    ) -> Result<()> {
+    ) -> Result<Sending> {
         Err(Error::Unsupported)
     }
     /// Reads a peer's memory.
@@ -120,7 +120,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
         _local: Lent,
         _remote: (Registration, u64),
         _cookie: Cookie,
-    ) -> Result<()> {
+    ) -> Result<Sending> {
         Err(Error::Unsupported)
     }
     /// Opens memory to peers; `None` where there are no transfers.

@@ -350,36 +350,32 @@ impl Smcuda {
         }
     }
 
+    /// Copies from or to a peer's memory. When this returns, that is over.
     fn transfer(
         &self,
         to: EndpointId,
         local: Lent,
         remote: (Registration, u64),
-        cookie: Cookie,
         wanted: Access,
-    ) -> Result<()> {
+    ) -> Result<Sending> {
         let (registration, offset) = remote;
         let address = address_of(&registration, offset, local.len(), wanted)?;
         let memory = self.state.with(|state| state.cross(to))?;
-        let outcome =
-            if wanted == Access::READ { memory.read(address, local) } else { memory.write(address, local) };
-        self.state.with(|state| {
-            let counters = &self.counters;
-            match outcome {
-                Ok(()) => {
-                    let (number, bytes) = if wanted == Access::READ {
-                        (&counters.num_gets, &counters.get_bytes)
-                    } else {
-                        (&counters.num_puts, &counters.put_bytes)
-                    };
-                    number.add(1);
-                    bytes.add(local.len() as u64);
-                    state.copied(cookie);
-                }
-                Err(_) => counters.num_cross_failed.add(1),
+        let counters = &self.counters;
+        let (outcome, number, bytes) = if wanted == Access::READ {
+            (memory.read(address, local), &counters.num_gets, &counters.get_bytes)
+        } else {
+            (memory.write(address, local), &counters.num_puts, &counters.put_bytes)
+        };
+        // Counters are written by who has the state.
+        self.state.with(|_| match outcome {
+            Ok(()) => {
+                number.add(1);
+                bytes.add(local.len() as u64);
             }
+            Err(_) => counters.num_cross_failed.add(1),
         });
-        outcome
+        outcome.map(|()| Sending::Over)
     }
 }
 
@@ -600,9 +596,9 @@ impl Transport for Smcuda {
         endpoint: EndpointId,
         local: Lent,
         remote: (Registration, u64),
-        cookie: Cookie,
-    ) -> Result<()> {
-        self.transfer(endpoint, local, remote, cookie, Access::WRITE)
+        _cookie: Cookie,
+    ) -> Result<Sending> {
+        self.transfer(endpoint, local, remote, Access::WRITE)
     }
 
     fn get(
@@ -610,9 +606,9 @@ impl Transport for Smcuda {
         endpoint: EndpointId,
         local: Lent,
         remote: (Registration, u64),
-        cookie: Cookie,
-    ) -> Result<()> {
-        self.transfer(endpoint, local, remote, cookie, Access::READ)
+        _cookie: Cookie,
+    ) -> Result<Sending> {
+        self.transfer(endpoint, local, remote, Access::READ)
     }
 
     /// Nothing is noted of it: a peer reads where it was told, and the kernel says whether something is there.

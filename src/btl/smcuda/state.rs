@@ -276,11 +276,6 @@ impl State {
         self.at(of)?.cross.ok_or(Error::Unsupported)
     }
 
-    /// A copy to or from a peer's memory is done.
-    pub(super) fn copied(&mut self, cookie: Cookie) {
-        self.news.push_back(Step::Done(cookie, Ok(())));
-    }
-
     /// The place of the first ring in which something has arrived; [`NOTHING`] and [`DUE`] are no places.
     #[inline(always)]
     pub(super) fn look(&mut self) -> usize {

@@ -238,8 +238,8 @@ impl Transport for Usnic {
         local: Lent,
         remote: (Registration, u64),
         cookie: Cookie,
-    ) -> Result<()> {
-        self.core.put(endpoint, local, remote, cookie)
+    ) -> Result<Sending> {
+        self.core.put(endpoint, local, remote, cookie).map(|()| Sending::UnderWay)
     }
 
     fn get(
@@ -248,8 +248,8 @@ impl Transport for Usnic {
         local: Lent,
         remote: (Registration, u64),
         cookie: Cookie,
-    ) -> Result<()> {
-        self.core.get(endpoint, local, remote, cookie)
+    ) -> Result<Sending> {
+        self.core.get(endpoint, local, remote, cookie).map(|()| Sending::UnderWay)
     }
 
     fn register(&self, memory: Lent, access: Access) -> Option<Registration> {

@@ -241,7 +241,8 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
         self.pool.give(frag);
     }
 
-    fn transferred(&self, cookie: Cookie, outcome: Result<()>) {
+    /// A transfer has ended.
+    pub(super) fn transferred(&self, cookie: Cookie, outcome: Result<()>) {
         let Some(operation) = self.transfers.take(cookie) else { return };
         if outcome.is_err() {
             self.gives_up(endpoint(operation.endpoint), operation.local.cast());

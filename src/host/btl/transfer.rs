@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::module::{self, Shell, code, endpoint, status};
 use super::sys::{BtlEndpoint, BtlModule, BtlRegistration, Transferred};
 use super::{BtlAbi, Listed};
-use crate::btl::{Access, Cookie, EndpointId, Host, Lent, PIECE, Piece, Registration, Upcalls};
+use crate::btl::{Access, Cookie, EndpointId, Host, Lent, PIECE, Piece, Registration, Sending, Upcalls};
 use crate::error::Result;
 use crate::host::entry::Arguments;
 use crate::sync::EngineCell;
@@ -132,7 +132,7 @@ pub(super) trait Direction {
         local: Lent,
         remote: (Registration, u64),
         cookie: Cookie,
-    ) -> Result<()>;
+    ) -> Result<Sending>;
 }
 
 /// To a peer's memory.
@@ -150,7 +150,7 @@ impl Direction for Put {
         local: Lent,
         remote: (Registration, u64),
         cookie: Cookie,
-    ) -> Result<()> {
+    ) -> Result<Sending> {
         core.put(to, local, remote, cookie)
     }
 }
@@ -165,7 +165,7 @@ impl Direction for Get {
         local: Lent,
         remote: (Registration, u64),
         cookie: Cookie,
-    ) -> Result<()> {
+    ) -> Result<Sending> {
         core.get(to, local, remote, cookie)
     }
 }
@@ -234,15 +234,25 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
         let to = module::endpoint(operation.endpoint);
         let cookie = shell.transfers.put(operation);
         let outcome = if on_device {
-            shell.core.get_device(to, local, (registration, offset, piece), cookie)
+            shell
+                .core
+                .get_device(to, local, (registration, offset, piece), cookie)
+                .map(|()| Sending::UnderWay)
         } else {
             D::start(&shell.core, to, local, (registration, offset), cookie)
         };
-        if outcome.is_err() {
-            shell.transfers.take(cookie);
-            shell.gives_up(to, local.as_ptr());
+        match outcome {
+            Ok(Sending::UnderWay) => {}
+            // HOST: callbacks may run before the call returns: the host's own shared memory has them do that
+            // (`mca_btl_vader_get_cma`, 4.1; `mca_btl_sm_get`, 5.0).
+            Ok(Sending::Over) => shell.transferred(cookie, Ok(())),
+            Err(error) => {
+                shell.transfers.take(cookie);
+                shell.gives_up(to, local.as_ptr());
+                return status(Err(error));
+            }
         }
-        status(outcome)
+        code::SUCCESS
     })
 }
 

@@ -19,6 +19,7 @@ mod ring_model;
 #[cfg(test)]
 mod ring_tests;
 mod segment;
+mod tail;
 mod watch;
 
 pub use cross::{CrossMemory, Probe, allow_peers, forbids};
@@ -28,4 +29,5 @@ pub use inbox::{Claim, Claimed};
 pub(crate) use ring::forge;
 pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
+pub use tail::{TAIL, Whole};
 pub use watch::Watch;

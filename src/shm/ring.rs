@@ -12,6 +12,8 @@
 //! The writer keeps to the first [`SMALL`] bytes as long as the reader follows, so that a ring that carries
 //! little takes little memory, and little of a cache.
 //!
+//! What ends with zeros, as a host's announcement of a long message does, can go [without them](tail).
+//!
 //! Neither believes the other. The reader checks the kind, the length and where an entry ends; the writer,
 //! that the reader has not gone back or ahead of it. Whoever sees a lie has done with the ring.
 
@@ -19,6 +21,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::tail::{self, REST, Whole};
 use crate::link::Lent;
 
 /// Bytes of a ring with its two control words.
@@ -86,12 +89,15 @@ pub enum Corrupt {
 pub(super) enum Header {
     /// A payload of so many bytes follows, for a tag.
     Data { tag: u8, len: usize },
+    /// The same, of a payload whose end is [left out](tail).
+    Cut { tag: u8, len: usize },
     /// The next entry is at the start.
     Skip,
 }
 
 /// The lowest half of a header, but for the tag: improbable in what is no header.
 const DATA: u32 = 0x00A5_C300;
+const CUT: u32 = 0x00C3_A500;
 const SKIP: u32 = 0x005A_3C00;
 
 impl Header {
@@ -99,6 +105,7 @@ impl Header {
     pub(super) const fn to_word(self) -> u64 {
         match self {
             Self::Data { tag, len } => (len as u64) << 32 | (DATA | tag as u32) as u64,
+            Self::Cut { tag, len } => (len as u64) << 32 | (CUT | tag as u32) as u64,
             Self::Skip => SKIP as u64,
         }
     }
@@ -112,6 +119,11 @@ impl Header {
                 return Err(Corrupt::Length);
             }
             Ok(Self::Data { tag: low as u8, len })
+        } else if low & !0xFF == CUT {
+            if len > REST {
+                return Err(Corrupt::Length);
+            }
+            Ok(Self::Cut { tag: low as u8, len })
         } else if word == SKIP as u64 {
             Ok(Self::Skip)
         } else {
@@ -197,6 +209,23 @@ impl Sender {
     /// When the reader is where it cannot be.
     #[inline(always)]
     pub fn push(&mut self, tag: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        self.write(|len| Header::Data { tag, len }, pieces)
+    }
+
+    /// The same of what may end with zeros, which are [left out](tail) where that pays.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    #[inline]
+    pub fn push_cut(&mut self, tag: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        match tail::cut(pieces[0]).filter(|_| pieces[1].is_empty()) {
+            Some(rest) => self.write(|len| Header::Cut { tag, len }, [rest, Lent::EMPTY]),
+            None => self.push(tag, pieces),
+        }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, header: impl Fn(usize) -> Header, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
         let len = pieces[0].len().saturating_add(pieces[1].len());
         assert!(len <= LONGEST, "longer than any entry");
         if self.offset + span(len) > self.limit && !self.make_room(len)? {
@@ -224,7 +253,7 @@ impl Sender {
         // SAFETY: the other piece, likewise, and the room before the first.
         unsafe { copy(head.as_ptr(), to, head.len()) };
         self.memory.header(end).store(0, Ordering::Relaxed);
-        self.memory.header(offset).store(Header::Data { tag, len }.to_word(), order::PUBLISH);
+        self.memory.header(offset).store(header(len).to_word(), order::PUBLISH);
         self.offset = end;
         Ok(true)
     }
@@ -349,6 +378,16 @@ pub struct Arrival {
     pub tag: u8,
     /// Its payload, until it is [released](Receiver::release).
     pub bytes: Lent,
+    /// The end of the payload was [left out](tail).
+    pub is_cut: bool,
+}
+
+impl Arrival {
+    /// The payload with its end, where that was left out.
+    #[inline]
+    pub fn whole(&self) -> Whole {
+        Whole::of(self.bytes)
+    }
 }
 
 /// The end that reads.
@@ -399,7 +438,8 @@ impl Receiver {
             return Ok(None);
         }
         match Header::parse(word)? {
-            Header::Data { tag, len } => self.arrived(tag, len).map(Some),
+            Header::Data { tag, len } => self.arrived(tag, len, false).map(Some),
+            Header::Cut { tag, len } => self.arrived(tag, len, true).map(Some),
             Header::Skip => self.turn(),
         }
     }
@@ -420,14 +460,15 @@ impl Receiver {
             return Ok(None);
         }
         match Header::parse(word)? {
-            Header::Data { tag, len } => self.arrived(tag, len).map(Some),
+            Header::Data { tag, len } => self.arrived(tag, len, false).map(Some),
+            Header::Cut { tag, len } => self.arrived(tag, len, true).map(Some),
             Header::Skip => Err(Corrupt::Skip),
         }
     }
 
     /// An entry of so many bytes is next.
     #[inline(always)]
-    fn arrived(&mut self, tag: u8, len: usize) -> Result<Arrival, Corrupt> {
+    fn arrived(&mut self, tag: u8, len: usize, is_cut: bool) -> Result<Arrival, Corrupt> {
         let end = self.offset + span(len);
         if end + ALIGN > CAPACITY {
             return Err(Corrupt::Length);
@@ -437,7 +478,7 @@ impl Receiver {
         self.held += 1;
         // SAFETY: inside the ring, which is mapped as long as an entry of it is held; the sender leaves it
         // alone until it is released. Nobody writes to it here.
-        Ok(Arrival { tag, bytes: unsafe { Lent::new(start, len) } })
+        Ok(Arrival { tag, bytes: unsafe { Lent::new(start, len) }, is_cut })
     }
 
     /// An entry is done with. They end in any order: the sender hears when none is held.

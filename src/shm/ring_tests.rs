@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ring::{ALIGN, CAPACITY, Header, QUANTUM, SMALL, forge, span};
+use super::tail::REST;
 use super::*;
 use crate::link::Lent;
 
@@ -157,6 +158,8 @@ fn every_header_that_no_sender_writes_is_seen() {
         (Header::Skip.to_word() | 1 << 40, Corrupt::Kind),
         (Header::Data { tag: 1, len: LONGEST + 1 }.to_word(), Corrupt::Length),
         (Header::Data { tag: 1, len: u32::MAX as usize }.to_word(), Corrupt::Length),
+        (Header::Cut { tag: 1, len: REST + 1 }.to_word(), Corrupt::Length),
+        (Header::Cut { tag: 1, len: u32::MAX as usize }.to_word(), Corrupt::Length),
     ] {
         let (_segment, sender, mut receiver) = ring();
         forge::header(&sender, 0, word);
@@ -219,12 +222,13 @@ fn rubbish_is_refused_or_delivered_but_never_followed() {
             assert_eq!(push(&mut sender, 0, &vec![0; numbers.below(9000)]), Ok(true));
         }
         for _ in 0..40 {
-            let kind = numbers.below(4);
+            let kind = numbers.below(5);
             let len = numbers.below(2 * LONGEST);
             let word = match kind {
                 0 => Header::Data { tag: 0, len }.to_word(),
                 1 => Header::Skip.to_word(),
                 2 => numbers.0,
+                3 => Header::Cut { tag: 0, len: len % (2 * REST) }.to_word(),
                 _ => 0,
             };
             forge::header(&sender, numbers.below(CAPACITY / ALIGN) * ALIGN, word);
@@ -232,6 +236,7 @@ fn rubbish_is_refused_or_delivered_but_never_followed() {
         let mut taken = 0;
         while let Ok(Some(arrival)) = receiver.take() {
             assert!(copied(&arrival).1.len() <= LONGEST);
+            assert!(!arrival.is_cut || arrival.whole().bytes().len() <= REST + TAIL);
             receiver.release();
             taken += 1;
             if taken > CAPACITY {
@@ -242,6 +247,30 @@ fn rubbish_is_refused_or_delivered_but_never_followed() {
                 break;
             }
         }
+    }
+}
+
+/// Of an announcement, what goes from one processor to another is what says something.
+#[test]
+fn zeros_at_the_end_are_left_out_and_put_back() {
+    let (_segment, mut sender, mut receiver) = ring();
+    let mut payload = [5_u8; 240];
+    payload[240 - TAIL..].fill(0);
+    let before = forge::bound(&sender).1;
+    assert_eq!(sender.push_cut(67, [lend(&payload), Lent::EMPTY]), Ok(true));
+    assert_eq!(forge::bound(&sender).1 - before, span(240 - TAIL));
+    let arrival = receiver.take().expect("honest").expect("there");
+    assert!(arrival.is_cut && arrival.tag == 67);
+    assert_eq!(arrival.whole().bytes(), payload);
+    receiver.release();
+    // In two pieces, or with something at the end, it goes as it is.
+    payload[239] = 1;
+    for pieces in [[lend(&payload), Lent::EMPTY], [lend(&payload[..200]), lend(&payload[200..])]] {
+        assert_eq!(sender.push_cut(67, pieces), Ok(true));
+        let arrival = receiver.take().expect("honest").expect("there");
+        assert!(!arrival.is_cut);
+        assert_eq!(copied(&arrival), (67, payload.to_vec()));
+        receiver.release();
     }
 }
 

@@ -265,6 +265,9 @@ impl Smcuda {
     fn deliver(&self, from: EndpointId, arrival: &Arrival, up: &impl Upcalls) {
         if arrival.tag == TAG {
             self.heard(from, arrival.bytes, up);
+        } else if arrival.is_cut {
+            // The ring has all that was sent of it.
+            up.deliver(from, arrival.tag, arrival.whole().bytes());
         } else {
             up.deliver_shared(from, arrival.tag, arrival.bytes);
         }

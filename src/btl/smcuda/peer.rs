@@ -6,12 +6,15 @@
 use std::collections::VecDeque;
 
 use super::counters::Counters;
-use crate::btl::{Cookie, EndpointId, Fragment, Lent};
+use crate::btl::{Cookie, EndpointId, Fragment, Lent, PIECE};
 use crate::error::{Error, Result};
 use crate::shm::{
     Arrival, Claim, Corrupt, CrossMemory, Identity, Life, NONCE, Outside, Receiver, Segment, Sender, Shared,
-    Staging,
+    Staging, TAIL,
 };
+
+/// What a handle says of device memory is left out where it is the host's.
+const _: () = assert!(TAIL == PIECE);
 
 /// A peer of this node.
 pub(super) struct Peer {
@@ -223,27 +226,35 @@ impl Peer {
         pieces: [Lent; 2],
         counters: &Counters,
     ) -> std::result::Result<bool, Corrupt> {
-        if !self.queue.is_empty() {
+        if !self.queue.is_empty() || !self.sender.push(tag, pieces)? {
             return Ok(false);
         }
-        self.write(tag, pieces, counters)
+        self.written(counters);
+        Ok(true)
     }
 
-    #[inline(always)]
+    /// Sends a fragment through the ring, if there is room.
+    #[inline]
     fn write(
         &mut self,
-        tag: u8,
-        pieces: [Lent; 2],
+        fragment: &Fragment<Lent>,
         counters: &Counters,
     ) -> std::result::Result<bool, Corrupt> {
-        if !self.sender.push(tag, pieces)? {
+        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
+        if !self.sender.push_cut(fragment.tag, pieces)? {
             return Ok(false);
         }
+        self.written(counters);
+        Ok(true)
+    }
+
+    /// Something is in the ring.
+    #[inline(always)]
+    fn written(&mut self, counters: &Counters) {
         counters.num_sends.add(1);
         if !self.sender.is_polled() {
             self.ring(counters);
         }
-        Ok(true)
     }
 
     /// It does not look at the ring by itself.
@@ -285,8 +296,7 @@ impl Peer {
         fragment: Fragment<Lent>,
         counters: &Counters,
     ) -> std::result::Result<Taken, Corrupt> {
-        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
-        if self.push(fragment.tag, pieces, counters)? {
+        if self.queue.is_empty() && self.write(&fragment, counters)? {
             return Ok(Taken::Copied);
         }
         counters.num_queued.add(1);
@@ -300,14 +310,13 @@ impl Peer {
         counters: &Counters,
         mut over: impl FnMut(Cookie),
     ) -> std::result::Result<bool, Corrupt> {
-        while let Some(fragment) = self.queue.front() {
-            let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
-            let (tag, cookie) = (fragment.tag, fragment.cookie);
-            if !self.write(tag, pieces, counters)? {
-                return Ok(true);
+        while let Some(fragment) = self.queue.pop_front() {
+            let written = self.write(&fragment, counters);
+            if written != Ok(true) {
+                self.queue.push_front(fragment);
+                return written.map(|_| true);
             }
-            self.queue.pop_front();
-            over(cookie);
+            over(fragment.cookie);
         }
         Ok(false)
     }

@@ -172,6 +172,28 @@ fn what_is_sent_arrives_and_ends_once() {
     assert_eq!(second.progress(&two), 0);
 }
 
+/// As the host announces a long message: the handle at its end is mostly zeros.
+#[test]
+fn an_announcement_that_ends_with_zeros_arrives_whole() {
+    let ([first, second], [to_second, _], [one, two]) = pair();
+    let mut announcement = vec![8_u8; 240];
+    announcement[100..].fill(0);
+    announcement[84] = 0;
+    assert_eq!(first.send(to_second, fragment(&announcement, 2, false)), Ok(Sending::Over));
+    // Also what has waited for room.
+    while first.send(to_second, fragment(&[7; 30_000], 2, false)) == Ok(Sending::Over) {}
+    assert_eq!(first.send(to_second, fragment(&announcement, 4, true)), Ok(Sending::UnderWay));
+    while two.delivered.borrow().last().is_none_or(|(_, last)| last.len() == 30_000)
+        || one.done.borrow().len() < 2
+    {
+        second.progress(&two);
+        first.progress(&one);
+    }
+    second.progress(&two);
+    let whole = two.delivered.borrow().iter().filter(|(_, bytes)| *bytes == announcement).count();
+    assert_eq!(whole, 2);
+}
+
 #[test]
 fn what_finds_no_room_waits_in_order() {
     let ([first, second], [to_second, _], [one, two]) = pair();

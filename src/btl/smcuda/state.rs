@@ -27,6 +27,10 @@ const LOOK: u64 = 100_000_000;
 /// In every so many of these looks the inbox is looked through for what the dead have left.
 const SWEEP: u32 = 64;
 
+/// For so many nanoseconds no ring is looked at after all have been found empty: less than it takes a peer to
+/// answer.
+const REST: u64 = 100;
+
 /// Fragments that wait for a peer until the host has to keep what it sends itself.
 const MOST_QUEUED: usize = 256;
 
@@ -109,6 +113,12 @@ pub(super) struct State {
     pub(super) by_name: HashMap<u64, usize>,
     /// Those whose rings are looked at.
     pub(super) polled: Vec<usize>,
+    /// The last look at their rings has found nothing.
+    was_quiet: bool,
+    /// What has been found since had nothing behind it, as far as is known: see [`State::look`].
+    is_single: bool,
+    /// Until when they are left alone, by the clock; 0: they are not.
+    rest: u64,
     /// The place in that list that is looked at first.
     pub(super) turn: usize,
     /// Those that have rung, and whose rings are not found empty yet.
@@ -140,6 +150,9 @@ impl State {
             claims: 0,
             by_name: HashMap::new(),
             polled: Vec::new(),
+            was_quiet: false,
+            rest: 0,
+            is_single: false,
             turn: 0,
             rung: Vec::new(),
             waiting: Vec::new(),
@@ -284,7 +297,23 @@ impl State {
             return DUE;
         }
         self.turns = turns;
-        self.polled.iter().position(|index| self.peers[*index].has_arrived()).unwrap_or(NOTHING)
+        if self.rest != 0 {
+            if self.clock.nanos() < self.rest {
+                return NOTHING;
+            }
+            self.rest = 0;
+        }
+        let found = self.polled.iter().position(|index| self.peers[*index].has_arrived()).unwrap_or(NOTHING);
+        // Who has waited for a message mostly waited for this one. To look for another behind it takes a line of the
+        // cache from the sender, which has just written there; that is left to the next look.
+        self.is_single = self.was_quiet;
+        if found == NOTHING && !self.was_quiet {
+            // Who writes more is left alone for a moment, to get ahead: with a reader at its heels, each line of the cache
+            // goes to and fro for each message. Only behind a look of its own: who looks seldom misses nothing.
+            self.rest = self.clock.nanos() + REST;
+        }
+        self.was_quiet = found == NOTHING;
+        found
     }
 
     /// Whether anything waits but what may have arrived in rings.
@@ -312,6 +341,9 @@ impl State {
                     continue;
                 }
                 peer.release();
+                if self.is_single {
+                    break;
+                }
             }
             if at.left != 0 {
                 match peer.take() {

@@ -172,6 +172,29 @@ fn what_is_sent_arrives_and_ends_once() {
     assert_eq!(second.progress(&two), 0);
 }
 
+/// A sender that is about to write more is not disturbed: what was waited for is delivered, and what is behind it when it
+/// is looked for again.
+#[test]
+fn what_was_waited_for_is_delivered_alone_and_all_arrives() {
+    let ([first, second], [to_second, _], [_, two]) = pair();
+    let send = |count: usize| {
+        (0..count).for_each(|_| assert!(first.send_now(to_second, 66, [lend(b"one"), Lent::EMPTY])));
+    };
+    let next = || loop {
+        let count = second.progress(&two);
+        if count != 0 {
+            return count;
+        }
+    };
+    // The first rings, which is a pass of its own.
+    send(2);
+    assert_eq!(next(), 2);
+    assert_eq!(second.progress(&two), 0);
+    send(4);
+    assert_eq!((next(), next()), (1, 3));
+    assert_eq!(two.delivered.borrow().len(), 6);
+}
+
 /// As the host announces a long message: the handle at its end is mostly zeros.
 #[test]
 fn an_announcement_that_ends_with_zeros_arrives_whole() {

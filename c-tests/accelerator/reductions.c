@@ -24,6 +24,50 @@ static void own_sum(void *source, void *target, int *count, MPI_Datatype *type)
         *(int *)((char *)target + index * extent) += *(int *)((char *)source + index * extent);
 }
 
+/* As the bindings for C++ and Java have it: Open MPI passes what they have left with it. */
+static char mark[3];
+
+static void cxx_sum(void *source, void *target, int *count, MPI_Datatype *type, void *function)
+{
+    CHECK(function == &mark[0]);
+    own_sum(source, target, count, type);
+}
+
+static void java_sum(void *source, void *target, int *count, MPI_Datatype *type, int base, void *machine, void *object)
+{
+    CHECK_EQ(base, 7);
+    CHECK(machine == &mark[1] && object == &mark[2]);
+    own_sum(source, target, count, type);
+}
+
+/* On plain memory, and on a device's. */
+static void operations_of_bindings(void)
+{
+    void (*set_cxx)(MPI_Op, void *), (*set_java)(MPI_Op, void *, void *, int);
+    *(void **)&set_cxx = dlsym(RTLD_DEFAULT, "ompi_op_set_cxx_callback");
+    *(void **)&set_java = dlsym(RTLD_DEFAULT, "ompi_op_set_java_callback");
+    for (int is_java = 0; is_java < 2; is_java++) {
+        MPI_Op op;
+        doing("operations of bindings", is_java);
+        if (is_java ? set_java == NULL : set_cxx == NULL) continue;
+        MPI(MPI_Op_create((MPI_User_function *)(is_java ? (void *)java_sum : (void *)cxx_sum), 1, &op));
+        if (is_java) set_java(op, &mark[1], &mark[2], 7);
+        else set_cxx(op, &mark[0]);
+        for (enum kind kind = HEAP; kind < KINDS; kind++) {
+            struct buffer source = buffer_new(kind, 4), target = buffer_new(kind, 4);
+            int two = 2, three = 3, sum = 0;
+            buffer_write(&source, 0, &two, 4);
+            buffer_write(&target, 0, &three, 4);
+            MPI(MPI_Reduce_local(source.start, target.start, 1, MPI_INT, op));
+            buffer_read(&target, 0, &sum, 4);
+            CHECK_EQ(sum, 5);
+            buffer_free(&source);
+            buffer_free(&target);
+        }
+        MPI(MPI_Op_free(&op));
+    }
+}
+
 /* Small numbers, so that no sum is rounded and none is too great. */
 static void numbers(void *memory, MPI_Datatype type, int count, int seed)
 {
@@ -139,6 +183,7 @@ int main(int argc, char **argv)
             }
         }
     }
+    operations_of_bindings();
     MPI(MPI_Type_free(&spaced));
     MPI(MPI_Op_free(&own));
     int status = check_finish();

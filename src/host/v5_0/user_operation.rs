@@ -43,7 +43,13 @@ type PublicCreate = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut Op) -> c_
 type FromNumber = unsafe extern "C" fn(c_int) -> *const Datatype;
 
 /// A function of the program's (`MPI_User_function`): source, target, how many elements, of which datatype.
-type Function = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut *mut c_void);
+///
+/// HOST: the bindings for C++ (4.1) and Java make an operation of a function of their own, and have the host pass it one
+/// argument more, or three (`ompi_op_set_cxx_callback`, `ompi_op_set_java_callback`). That is said only when the
+/// operation is there, so all are passed on. What calls with fewer leaves any value in their places, at which a
+/// function that takes fewer does not look.
+type Function =
+    unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut *mut c_void, usize, usize, usize);
 
 /// The slot of the function that makes operations.
 static SLOTS: Slots = Slots::new();
@@ -131,6 +137,9 @@ unsafe extern "C" fn call<const PLACE: usize, const IS_FORTRANS: bool>(
     target: *mut c_void,
     count: *mut c_int,
     datatype: *mut *mut c_void,
+    first: usize,
+    second: usize,
+    third: usize,
 ) {
     let function = FUNCTIONS[usize::from(IS_FORTRANS)][PLACE].load(Ordering::Relaxed);
     let function = ptr::with_exposed_provenance(function);
@@ -149,11 +158,11 @@ unsafe extern "C" fn call<const PLACE: usize, const IS_FORTRANS: bool>(
     });
     let Some(mut staged) = staged else {
         // SAFETY: what the host has called with.
-        return unsafe { function(source, target, count, datatype) };
+        return unsafe { function(source, target, count, datatype, first, second, third) };
     };
     let [here, there] = staged.places();
     // SAFETY: as many elements of the same values, in host memory.
-    unsafe { function(here, there, count, datatype) };
+    unsafe { function(here, there, count, datatype, first, second, third) };
     guard(NAME, "call", || staged.take_back());
 }
 

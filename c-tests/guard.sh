@@ -45,7 +45,7 @@ provoked() {
 
 # told ENTRY WHAT: the line is there, and no other word about the panic.
 told() {
-    says "hawser: a bug: $1 panicked: provoked \(src/host/guard\.rs:[0-9:]+\); $2; please report this line, " &&
+    says "hawser: a bug: $1 panicked: provoked \(src/error/panic\.rs:[0-9:]+\); $2; please report this line, " &&
         ! says "thread '|RUST_BACKTRACE|fatal runtime error|panic in a function that cannot unwind" &&
         ! grep -av "hawser: a bug: $1 panicked: provoked " "$log" | grep -q panicked
 }

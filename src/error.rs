@@ -3,6 +3,8 @@
 //! Small and `Copy`, so that it can travel on hot paths. It is turned into a host's code at the
 //! edge, in `host`, by a total `match`; the text for people is made where the failure is first known.
 
+pub mod panic;
+
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io::Write;

@@ -4,20 +4,11 @@
 //! Nothing is paid where nothing panics: the landing pads lie outside the short path.
 
 use std::any::Any;
-use std::backtrace::Backtrace;
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Where people get help: appended to every message about a bug.
-const REPORT: &str = "please report this line, with what hawser-info prints, to where you have hawser from";
+use crate::error::panic::{run, tell};
 
-/// The name that all threads of ours begin with (`sync::spawn`'s callers give it).
-const OURS: &str = "hawser";
-
-thread_local! {
-    /// What the last panic of this thread said, and where it was, from the hook to the guard.
-    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
-}
+pub(super) use crate::error::panic::install;
 
 /// Runs the body of an entry of a component. If it panics, says so and ends the process: MPI cannot
 /// roll back.
@@ -37,70 +28,10 @@ pub(super) fn guard_early<R>(component: &str, entry: &str, declined: R, body: im
     })
 }
 
-/// The body; in the test build, a panic where `HAWSER_PROVOKE` names this entry.
-#[inline(always)]
-fn run<R>(component: &str, entry: &str, body: impl FnOnce() -> R) -> R {
-    #[cfg(feature = "provoke")]
-    provoke(component, entry);
-    #[cfg(not(feature = "provoke"))]
-    let _ = (component, entry);
-    body()
-}
-
-#[cfg(feature = "provoke")]
-fn provoke(component: &str, entry: &str) {
-    static WANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    let wanted = WANTED.get_or_init(|| std::env::var("HAWSER_PROVOKE").ok());
-    let is_wanted = wanted.as_ref().is_some_and(|wanted| {
-        wanted.strip_prefix(component).and_then(|rest| rest.strip_prefix(' ')) == Some(entry)
-    });
-    assert!(!is_wanted, "provoked");
-}
-
 #[cold]
 fn end(component: &str, entry: &str, payload: Box<dyn Any + Send>) -> ! {
     tell(component, entry, payload, "the process is ended, because MPI cannot go on");
     std::process::abort()
-}
-
-#[cold]
-fn tell(component: &str, entry: &str, payload: Box<dyn Any + Send>, what_follows: &str) {
-    let noted = LAST.try_with(|last| last.try_borrow_mut().ok().and_then(|mut last| last.take()));
-    let what = noted.ok().flatten().unwrap_or_else(|| said(&*payload).to_owned());
-    // A payload's destructor may be anything, another panic included.
-    std::mem::forget(payload);
-    crate::error::say(format_args!("a bug: {component} {entry} panicked: {what}; {what_follows}; {REPORT}"));
-}
-
-/// The text of a panic.
-fn said(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
-}
-
-/// Keeps what a panic says for the guard, which says it once, instead of printing it at once. A
-/// thread of our own has no guard: there the hook itself speaks.
-fn note(info: &PanicHookInfo<'_>) {
-    let place = info.location().map_or_else(String::new, |place| format!(" ({place})"));
-    let what = format!("{}{place}", said(info.payload()));
-    let thread = std::thread::current();
-    if let Some(name) = thread.name().filter(|name| name.starts_with(OURS)) {
-        crate::error::say(format_args!("a bug: the thread {name} panicked: {what}; {REPORT}"));
-    } else {
-        let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| *last = Some(what)));
-    }
-    if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
-        crate::error::write_out(format!("{}\n", Backtrace::force_capture()).as_bytes());
-    }
-}
-
-/// Lets panics speak through the guards. Called once, by the constructor.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the shared library has a standard library of its own: its hook is nobody else's"
-)]
-pub(super) fn install() {
-    std::panic::set_hook(Box::new(note));
 }
 
 #[cfg(test)]
@@ -111,15 +42,5 @@ mod tests {
     fn a_panic_of_an_early_entry_declines() {
         assert_eq!(guard_early("test", "open", -16, || panic!("no {}", "way")), -16);
         assert_eq!(guard_early("test", "open", -16, || 0), 0);
-    }
-
-    #[test]
-    fn a_payload_of_any_type_has_a_text() {
-        let texts = [catch_unwind(|| panic!("one")), catch_unwind(|| panic!("{}", 2))];
-        let said: Vec<String> =
-            texts.into_iter().map(|caught| said(&*caught.expect_err("a panic")).to_owned()).collect();
-        assert_eq!(said, ["one", "2"]);
-        let odd = catch_unwind(|| std::panic::panic_any(3)).expect_err("a panic");
-        assert_eq!(super::said(&*odd), "without a text");
     }
 }

@@ -13,6 +13,7 @@
 pub mod looped;
 mod parameters;
 pub mod smcuda;
+pub mod user;
 pub mod usnic;
 
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
@@ -55,6 +56,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and
     /// [`get_device`](Self::get_device).
     const HAS_DEVICES: bool = false;
+    /// A tag that is its own, and nobody else's to send under.
+    const OWN_TAG: Option<u8> = None;
 
     /// The parameters that users set. Their values are the component's, not a module's.
     fn parameters() -> &'static Parameters;

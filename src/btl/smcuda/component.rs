@@ -503,6 +503,7 @@ impl Transport for Smcuda {
     const HAS_DUMP: bool = false;
     const HAS_SEND_NOW: bool = true;
     const HAS_DEVICES: bool = true;
+    const OWN_TAG: Option<u8> = Some(TAG);
 
     fn parameters() -> &'static Parameters {
         &parameters::PARAMETERS

@@ -11,6 +11,7 @@ use super::module::Shell;
 use super::services::Runtime;
 use super::sys::{BtlComponent, BtlModule};
 use super::{BtlAbi, Listed, params, pvars};
+use crate::btl::user::{self, User};
 use crate::btl::{Declined, Host};
 use crate::host::component::{self, Framework};
 use crate::host::foreign;
@@ -92,7 +93,10 @@ pub(super) fn shells<A: BtlAbi, T: Listed>() -> impl Iterator<Item = &'static Sh
 }
 
 unsafe extern "C" fn register<T: Listed>() -> c_int {
-    guard_early(T::COMPONENT, "register", NOT_AVAILABLE, params::register::<T>)
+    guard_early(T::COMPONENT, "register", NOT_AVAILABLE, || {
+        // The program itself may have opened it, by the library's own functions.
+        if user::take(T::COMPONENT, User::Host) { params::register::<T>() } else { NOT_AVAILABLE }
+    })
 }
 
 unsafe extern "C" fn open<T: Listed>() -> c_int {
@@ -100,7 +104,10 @@ unsafe extern "C" fn open<T: Listed>() -> c_int {
 }
 
 unsafe extern "C" fn close<T: Listed>() -> c_int {
-    guard_early(T::COMPONENT, "close", 0, || 0)
+    guard_early(T::COMPONENT, "close", 0, || {
+        user::give(T::COMPONENT, User::Host);
+        0
+    })
 }
 
 unsafe extern "C" fn progress<A: BtlAbi, T: Listed>() -> c_int {

@@ -15,6 +15,7 @@ pkgconfig/install.sh install >"$root.log" 2>&1
 check "make install" $?
 export PKG_CONFIG_PATH=$root/opt/hawser/lib/pkgconfig
 check "componentdir is stated" "$([ "$(pkg-config --variable=componentdir hawser)" = /opt/components ]; echo $?)"
+check "also as mcadir" "$([ "$(pkg-config --variable=mcadir hawser)" = /opt/components ]; echo $?)"
 check "the version is the crate's" "$([ "$(pkg-config --modversion hawser)" = "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)" ]; echo $?)"
 # shellcheck disable=SC2046 # a list of words
 cc -std=c11 -Wall -Wextra -Werror -o "$root/version" c-tests/version.c $(pkg-config --define-variable=prefix="$root/opt/hawser" --cflags --libs hawser)

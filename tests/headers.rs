@@ -1,4 +1,5 @@
-//! The checked-in C headers say what `src/host/sys.rs` and `src/host/*/sys.rs` say.
+//! The checked-in C headers say what `src/host/sys.rs` and `src/host/*/sys.rs` say, and `include/hawser.h`
+//! what `src/capi` does.
 //!
 //! `make headers` runs this file with `HAWSER_BLESS=1`, which writes the headers instead.
 
@@ -88,21 +89,59 @@ fn check(abi: &str) {
     );
 }
 
+/// What the types of `src/capi/abi.rs` are called in C, behind `hawser_`.
+const NAMES: [(&str, &str); 19] = [
+    ("Btl", "btl"),
+    ("Endpoint", "endpoint"),
+    ("Fragment", "fragment"),
+    ("Memory", "memory"),
+    ("Remote", "remote"),
+    ("Peer", "peer"),
+    ("Parameter", "parameter"),
+    ("Host", "host"),
+    ("Publish", "publish"),
+    ("Lookup", "lookup"),
+    ("Value", "value"),
+    ("Declare", "declare"),
+    ("Log", "log"),
+    ("Received", "received"),
+    ("Completed", "completed"),
+    ("Lost", "lost"),
+    ("BtlLimits", "btl_limits"),
+    ("BtlModule", "btl_module"),
+    ("BtlComponent", "btl_component"),
+];
+
+/// What cbindgen leaves: negative numbers without parentheses, and the headings of Rust's documentation.
+fn tidy(header: &str) -> String {
+    let parenthesised = |line: &str| match line.rsplit_once(' ') {
+        Some((name, number)) if line.starts_with("#define ") && number.starts_with('-') => {
+            format!("{name} ({number})\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    header.replace("//\n// # Safety\n", "").lines().map(parenthesised).collect()
+}
+
 /// The library's own functions: `include/hawser.h` from `src/capi`.
 #[test]
 fn header_of_the_library_is_current() {
     let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml parses");
     config.include_guard = Some("HAWSER_H".to_owned());
     config.cpp_compat = true;
+    config.export.rename =
+        NAMES.iter().map(|(rust, c)| ((*rust).to_owned(), format!("hawser_{c}"))).collect();
     config.header = Some("/* Generated from src/capi by `make headers`. Do not edit. */".to_owned());
     let mut text = Vec::new();
-    cbindgen::Builder::new()
-        .with_config(config)
-        .with_src(root().join("src/capi/mod.rs"))
+    ["abi", "code", "mod"]
+        .iter()
+        .fold(cbindgen::Builder::new().with_config(config), |builder, file| {
+            builder.with_src(root().join("src/capi").join(file).with_extension("rs"))
+        })
         .generate()
         .expect("cbindgen understands src/capi")
         .write(&mut text);
-    let generated = String::from_utf8(text).expect("the header is UTF-8");
+    let generated = tidy(&String::from_utf8(text).expect("the header is UTF-8"));
     let path = root().join("include/hawser.h");
     if env::var_os("HAWSER_BLESS").is_some_and(|value| value == "1") {
         fs::write(&path, generated).expect("the header is writable");
@@ -190,5 +229,19 @@ fn headers_are_plain_c11() {
             .status()
             .expect("a C compiler is installed");
         assert!(status.success(), "include/hawser_{abi}.h does not compile as C11");
+    }
+}
+
+/// A C and a C++ program may both include it, at the pickiest.
+#[test]
+fn the_header_of_the_library_is_plain_c11_and_cpp17() {
+    for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
+        let status = Command::new(compiler)
+            .args([&format!("-std={standard}"), "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+            .args(["-x", language])
+            .arg(root().join("include/hawser.h"))
+            .status()
+            .expect("a compiler is installed");
+        assert!(status.success(), "include/hawser.h does not compile as {standard}");
     }
 }

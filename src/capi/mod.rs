@@ -1,6 +1,33 @@
-//! The library's own C functions.
+//! The library's own C functions: the transports for any C program, without Open MPI.
+//!
+//! `include/hawser.h` is generated from here, hawser(3) describes it. [`abi`] has what C sees and [`code`] what functions
+//! return; `entry` are the functions in the tables. Behind them, `handle` finds what a number names, `component` is
+//! the life of a component, `module` a module with what its transport tells, `peers`, `fragment` and `memory`
+//! its things, `host` the caller, `parameters` what it sets, `guard` what stops panics, and `components` the list.
+//!
+//! Nothing is borrowed while a function of the caller's runs. No reference is made from a handle: what a handle
+//! names is looked up, and a module lives as long as a call is in it.
 
-use std::ffi::c_char;
+pub mod abi;
+pub mod code;
+mod component;
+mod components;
+mod entry;
+mod fragment;
+mod guard;
+mod handle;
+mod host;
+mod memory;
+mod module;
+mod parameters;
+mod peers;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use abi::BtlComponent;
 
 /// The version of this library, as `major.minor.patch`. The text lives as long as the process.
 #[unsafe(no_mangle)]
@@ -13,4 +40,31 @@ pub extern "C" fn hawser_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn hawser_refusal() -> *const c_char {
     crate::error::refusal().as_ptr()
+}
+
+/// What a code means, in English. The text lives as long as the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn hawser_strerror(code: i32) -> *const c_char {
+    code::text(code)
+}
+
+/// The byte transport of this name, `smcuda` or `usnic`; NULL when there is none, or no name. The table lives as
+/// long as the process.
+///
+/// # Safety
+/// NULL, or a text that ends with zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hawser_btl_find(name: *const c_char) -> *const BtlComponent {
+    if name.is_null() {
+        return ptr::null();
+    }
+    // SAFETY: not null, and by the contract a text.
+    let name = unsafe { CStr::from_ptr(name) };
+    components::all().iter().find(|(known, _)| *known == name).map_or(ptr::null(), |(_, table)| *table)
+}
+
+/// The byte transports there are, counted from 0; NULL behind the last.
+#[unsafe(no_mangle)]
+pub extern "C" fn hawser_btl_list(index: usize) -> *const BtlComponent {
+    components::all().get(index).map_or(ptr::null(), |(_, table)| *table)
 }

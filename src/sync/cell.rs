@@ -153,6 +153,11 @@ impl<T> EngineCell<T> {
         }
     }
 
+    /// The state itself, when nobody can come any more.
+    pub fn into_inner(self) -> T {
+        self.state.into_inner()
+    }
+
     /// Lends the state to `f`; waits while another thread has it.
     ///
     /// # Panics

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# The library's own C functions (include/hawser.h): programs without Open MPI, built with what `make install` has put
+# into an empty folder and its pkg-config file, and nothing else; each case is two processes.
+#
+#     c-tests/capi.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps. Every case runs over each transport
+# as it is and under AddressSanitizer, which looks for what is left of memory, too; most on debian12 also under valgrind.
+# Afterwards no file may be left. HAWSER_CAPI_WAYS names the ways (plain asan valgrind). The last line is `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+. c-tests/cuda/build.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+shift
+words=("$@")
+work=target/c-tests/$host/capi
+log=$work/log
+rm -rf "$work"
+mkdir -p "$work/plain" "$work/asan" "$work/tmp" || exit 2
+
+PREFIX=/opt/hawser DESTDIR=$PWD/$work/root COMPONENTDIR=/opt/components LIBDIR= pkgconfig/install.sh install >"$log" 2>&1 || give_up "make install"
+prefix=$work/root/opt/hawser
+config() { PKG_CONFIG_PATH=$PWD/$prefix/lib/pkgconfig pkg-config --define-variable=prefix="$root/$prefix" "$@" hawser; }
+read -ra flags < <(config --cflags --libs)
+[ ${#flags[@]} -gt 0 ] || give_up "pkg-config finds hawser"
+
+flags+=(-pthread "-Wl,-rpath,$root/$prefix/lib")
+strict=(-std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wpedantic -Werror -Iexamples)
+# build FOLDER FLAG…: the programs.
+build() {
+    local folder=$1 name
+    shift
+    for name in traffic argument; do
+        "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
+    done
+    "${there[@]}" gcc "${strict[@]}" "$@" examples/pingpong.c -o "$folder/pingpong" "${flags[@]}" >"$log" 2>&1 || give_up "pingpong.c compiles ($folder)"
+}
+build "$work/plain"
+build "$work/asan" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+# Over the software stand-in for the CUDA driver.
+mkdir -p "$work/cuda" && cuda_library "$work/cuda" || give_up "the stand-in compiles"
+"${there[@]}" gcc "${strict[@]/-std=c11/-std=gnu11}" c-tests/capi/device.c -o "$work/plain/device" "$work/cuda/libcuda.so.1" "${flags[@]}" >"$log" 2>&1 || give_up "device.c compiles"
+
+line="the header compiles as C++17"
+if wanted "$line"; then
+    "${there[@]}" g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -x c++ c-tests/capi/header.cc -o "$work/header" "${flags[@]}" >"$log" 2>&1 &&
+        "${there[@]}" "$root/$work/header" >>"$log" 2>&1
+    check "$line, and its functions are called from there" $?
+fi
+line="an example of at most 150 lines"
+if wanted "$line"; then
+    [ "$(wc -l <examples/pingpong.c)" -le 150 ]
+    check "$line" $?
+fi
+
+# ways_of CASE: valgrind where most is made and ended, and in the whole matrix everywhere.
+ways_of() {
+    ways="plain asan"
+    [ "$host" = debian12 ] || return 0
+    case $1 in
+    host | handles | values | lengths | transfers | reopen | killed | finalize) ways="$ways valgrind" ;;
+    *) ! whole || ways="$ways valgrind" ;;
+    esac
+}
+# job LINE PROGRAM ARGUMENT…: in all ways; it must say `PASS`, or what `answer` is, and leave no file.
+job() {
+    local text=$1 program=$2 way folder line status left
+    local -a runner
+    shift 2
+    ways_of "$2"
+    for way in ${HAWSER_CAPI_WAYS:-$ways}; do
+        line="$text, $way"
+        wanted "$line" || continue
+        folder=$way runner=()
+        if [ "$way" = valgrind ]; then
+            folder=plain
+            runner=(valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible
+                --fair-sched=yes --num-callers=30 "--suppressions=$root/c-tests/capi/memory.supp")
+        fi
+        log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+        c-tests/patience.sh 120 "${there[@]}" env TMPDIR="$root/$work/tmp" XDG_RUNTIME_DIR= PMIX_SERVER_TMPDIR= \
+            ASAN_OPTIONS=detect_leaks=1:handle_segv=0 "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
+        status=$?
+        # But the lock of the user's folder, which is for all jobs.
+        left=$(find "$work/tmp" -mindepth 2 ! -path "*/hawser-$(id -u)/door")
+        rm -rf "$work/tmp"/*
+        if [ "$status" = 0 ] && ! grep -qE "${answer:-^PASS$}" "$log"; then status=silent; fi
+        if [ "$status" = 0 ] && [ -n "$left" ]; then status="files left: $left"; fi
+        check "$line" "$status"
+    done
+}
+
+for transport in smcuda usnic; do
+    for name in names tables parameters order host handles values; do
+        job "$transport: what must not be given: $name" argument "$transport" "$name"
+    done
+    for name in lengths sendi many reentry transfers reopen killed finalize threads; do
+        job "$transport: $name" traffic "$transport" "$name"
+    done
+    for length in 0 1000 30000; do
+        answer="^$transport, $length bytes: .*, 0 of 500 wrong$" job "$transport: the example, $length bytes" pingpong "$transport" "$length" 500
+    done
+done
+
+for how in "opened by the peer's device" "by way of host memory"; do
+    line="smcuda: device memory, $how"
+    wanted "$line" || continue
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    mig=0
+    [ "$how" = "opened by the peer's device" ] || mig=1
+    rm -f "$work"/ledger.*
+    c-tests/patience.sh 120 "${there[@]}" env LD_LIBRARY_PATH="$root/$work/cuda" HAWSER_CUDA_MIG=$mig \
+        HAWSER_CUDA_LEDGER="$root/$work/ledger" "$root/$work/plain/device" smcuda all >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ]; then says '^PASS$' && cuda_ledger "$work/ledger" 2 >>"$log" 2>&1 || status=ledger; fi
+    check "$line" "$status"
+done
+
+sum

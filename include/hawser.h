@@ -286,8 +286,9 @@ typedef struct hawser_btl_module {
                      size_t header_length,
                      const void *data,
                      size_t length);
-    // Writes to a peer's memory: what it has registered, from an offset on. The memory here is borrowed
-    // until the callback (which may be NULL; `flush` tells, too), and need not be registered.
+    // Writes to a peer's memory: what it has registered, from an offset on. HAWSER_SUCCESS: the memory here is borrowed
+    // until the callback (which may be NULL; `flush` tells, too). HAWSER_DONE: it is over, and nothing follows. The memory
+    // here need not be registered.
     int32_t (*put)(struct hawser_btl module,
                    struct hawser_endpoint endpoint,
                    const void *local,

@@ -305,8 +305,9 @@ pub struct BtlModule {
         data: *const c_void,
         length: usize,
     ) -> i32,
-    /// Writes to a peer's memory: what it has registered, from an offset on. The memory here is borrowed
-    /// until the callback (which may be NULL; `flush` tells, too), and need not be registered.
+    /// Writes to a peer's memory: what it has registered, from an offset on. HAWSER_SUCCESS: the memory here is borrowed
+    /// until the callback (which may be NULL; `flush` tells, too). HAWSER_DONE: it is over, and nothing follows. The memory
+    /// here need not be registered.
     pub put: unsafe extern "C" fn(
         module: Btl,
         endpoint: Endpoint,

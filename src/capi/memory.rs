@@ -2,14 +2,14 @@
 
 use super::abi::{self, Endpoint, HAWSER_READ, HAWSER_REMOTE_BYTES, HAWSER_WRITE, Remote};
 use super::code::{
-    self, HAWSER_ERR_ACCESS, HAWSER_ERR_ARGUMENT, HAWSER_ERR_STALE, HAWSER_ERR_TOO_LONG,
+    self, HAWSER_DONE, HAWSER_ERR_ACCESS, HAWSER_ERR_ARGUMENT, HAWSER_ERR_STALE, HAWSER_ERR_TOO_LONG,
     HAWSER_ERR_UNSUPPORTED, HAWSER_SUCCESS, Outcome,
 };
 use super::component::Listed;
 use super::fragment::Completion;
 use super::handle::{Key, Kind, Table};
 use super::module::Module;
-use crate::btl::{Access, Lent, PIECE, Piece, Registration};
+use crate::btl::{Access, Lent, PIECE, Piece, Registration, Sending};
 use crate::error::Error;
 
 /// What says that memory is the host's.
@@ -166,17 +166,18 @@ impl<T: Listed> Module<T> {
         let key = self.operations.with(|operations| operations.insert(completion))?;
         let cookie = self.place.handle(Kind::Operation, key);
         let begun = if on_device {
-            self.core.get_device(with, local, (registration, offset, piece), cookie)
+            let begun = self.core.get_device(with, local, (registration, offset, piece), cookie);
+            begun.map(|()| Sending::UnderWay)
         } else if wanted == Access::READ {
             self.core.get(with, local, (registration, offset), cookie)
         } else {
             self.core.put(with, local, (registration, offset), cookie)
         };
-        begun.map_err(|error| {
-            let _ = self.operations.with(|operations| operations.remove(key));
-            code::of(error)
-        })?;
-        Ok(HAWSER_SUCCESS)
+        if begun == Ok(Sending::UnderWay) {
+            return Ok(HAWSER_SUCCESS);
+        }
+        let _ = self.operations.with(|operations| operations.remove(key));
+        begun.map(|_| HAWSER_DONE).map_err(code::of)
     }
 
     /// A PUT or GET has ended, if the cookie is one's.

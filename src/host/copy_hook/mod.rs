@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::guard::guard;
-use crate::accelerator::{Accelerator, Place, Result, Transfer};
+use crate::accelerator::{Accelerator, Error, Place, Result, Transfer};
 use crate::error::say;
 
 /// What the user reads of the entries.
@@ -133,7 +133,24 @@ pub(super) fn take_back() {
 fn is_device<T: Accelerator>(address: usize) -> bool {
     match T::the().place(address) {
         Ok(Place::Device(device)) => !(device.is_managed && is_refusing()),
-        _ => false,
+        Ok(Place::Host) => false,
+        Err(error) => {
+            cannot_tell(error);
+            false
+        }
+    }
+}
+
+/// The driver does not say where an address is: it is taken for the host's. Should it be a device's, the processor is
+/// going to be stopped there, and whoever sees that reads why.
+#[cold]
+fn cannot_tell(error: Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        say(format_args!(
+            "the driver does not say whether a buffer is on a device ({error}); it is taken for host memory, and where it is \
+             not, this process ends with a segmentation fault"
+        ));
     }
 }
 

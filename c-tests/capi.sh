@@ -45,8 +45,9 @@ build "$work/asan" -fsanitize=address,undefined -fno-sanitize-recover=undefined 
 mkdir -p "$work/cuda" && cuda_library "$work/cuda" || give_up "the stand-in compiles"
 "${there[@]}" gcc "${strict[@]/-std=c11/-std=gnu11}" c-tests/capi/device.c -o "$work/plain/device" "$work/cuda/libcuda.so.1" "${flags[@]}" >"$log" 2>&1 || give_up "device.c compiles"
 
+# The second host has no C++ compiler; the header is the same.
 line="the header compiles as C++17"
-if wanted "$line"; then
+if [ "$host" = debian12 ] && wanted "$line"; then
     "${there[@]}" g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -x c++ c-tests/capi/header.cc -o "$work/header" "${flags[@]}" >"$log" 2>&1 &&
         "${there[@]}" "$root/$work/header" >>"$log" 2>&1
     check "$line, and its functions are called from there" $?

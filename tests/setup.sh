@@ -12,7 +12,7 @@ set -euo pipefail
 
 rust=1.92
 build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev ca-certificates"
-test="openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
+test="g++ openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
 whole="tshark"
 
 # new_enough CARGO RUSTC: whether both can be called and are.

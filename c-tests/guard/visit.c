@@ -95,7 +95,7 @@ static void variables(void)
 
         if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, text,
                                 &text_size, &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS ||
-            strncmp(name, "btl_usnic_", 10) != 0 || bind != MPI_T_BIND_NO_OBJECT ||
+            (strncmp(name, "btl_usnic_", 10) != 0 && strncmp(name, "btl_smcuda_", 11) != 0) || bind != MPI_T_BIND_NO_OBJECT ||
             MPI_T_pvar_handle_alloc(session, i, NULL, &handle, &values) != MPI_SUCCESS)
             continue;
         if (values <= 64)
@@ -120,7 +120,8 @@ static void transport(void)
         return;
     way = mca_bml_base_btl_array_get_index(&peer->btl_send, 0);
     module = way->btl;
-    if (strcmp(module->btl_component->btl_version.mca_component_name, "usnic") != 0)
+    if (strcmp(module->btl_component->btl_version.mca_component_name, "usnic") != 0 &&
+        strcmp(module->btl_component->btl_version.mca_component_name, "smcuda") != 0)
         return;
     descriptor = module->btl_alloc(module, way->btl_endpoint, MCA_BTL_NO_ORDER, 64, 0);
     if (descriptor == NULL || module->btl_free(module, descriptor) != OPAL_SUCCESS ||

@@ -97,10 +97,10 @@ ends btl_usnic --mca pml ob1 --mca btl usnic,self -- \
 # Without GET the PML writes long messages by PUT.
 ends btl_usnic --mca pml ob1 --mca btl usnic,self --mca btl_usnic_flags 3 -- put
 
-# Of shared memory too, which has no dump and one module.
+# Of shared memory too, which has one module.
 declines btl_smcuda --mca pml ob1 -- register open init close
 ends btl_smcuda --mca pml ob1 --mca btl smcuda,self -- \
-    progress add_procs register_error alloc free prepare_src send sendi get register_mem deregister_mem flush \
+    progress add_procs register_error alloc free prepare_src send sendi get register_mem deregister_mem flush dump \
     "pvar bound" "pvar value" del_procs finalize
 ends btl_smcuda --mca pml ob1 --mca btl smcuda,self --mca btl_smcuda_flags 3 -- put
 

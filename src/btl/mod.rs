@@ -49,8 +49,6 @@ pub trait Transport: Sized + Send + Sync + 'static {
     const COUNTERS: &'static [(&'static str, &'static str)];
     /// Whether it has [`put`](Self::put), [`get`](Self::get) and registered memory.
     const HAS_TRANSFERS: bool;
-    /// Whether [`describe`](Self::describe) has something to say.
-    const HAS_DUMP: bool;
     /// Whether [`send_now`](Self::send_now) is worth asking.
     const HAS_SEND_NOW: bool = false;
     /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and

@@ -45,7 +45,6 @@ impl Transport for Fake {
     const COMPONENT: &'static str = "btl_fake";
     const COUNTERS: &'static [(&'static str, &'static str)] = &[("nothing", "Nothing")];
     const HAS_TRANSFERS: bool = false;
-    const HAS_DUMP: bool = false;
 
     fn parameters() -> &'static Parameters {
         &PARAMETERS

@@ -41,7 +41,6 @@ impl Transport for Loop {
     const COMPONENT: &'static str = "btl_loop";
     const COUNTERS: &'static [(&'static str, &'static str)] = &[("fragments", "Fragments carried")];
     const HAS_TRANSFERS: bool = false;
-    const HAS_DUMP: bool = false;
 
     fn parameters() -> &'static Parameters {
         &PARAMETERS

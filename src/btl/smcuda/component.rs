@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::counters::{COUNTERS, Counters};
-use super::device::{self, Devices, Out};
+use super::device::{self, Devices};
 use super::device_get::Remote;
 use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
@@ -45,8 +45,8 @@ impl std::fmt::Debug for Smcuda {
 /// The module of the smcuda component: one reaches all peers of the node.
 pub struct Smcuda {
     /// Device memory; before the state, whose segment it copies by way of.
-    devices: Devices,
-    state: EngineCell<State>,
+    pub(super) devices: Devices,
+    pub(super) state: EngineCell<State>,
     pub(super) counters: Counters,
     limits: Limits,
     /// What can be done now: less where a peer does not let us read its memory.
@@ -395,85 +395,6 @@ fn address_of(registration: &Registration, offset: u64, len: usize, wanted: Acce
     base.checked_add(offset).ok_or(Error::BadParameter)
 }
 
-/// Device memory.
-impl Smcuda {
-    /// A peer says something about it.
-    #[cold]
-    fn heard(&self, from: EndpointId, message: Lent, up: &impl Upcalls) {
-        let mut bytes = Vec::new();
-        message.append_to(&mut bytes);
-        self.devices.with(|devices| {
-            if devices.meet(from, || self.state.with(|state| state.facts(from))).is_some() {
-                devices.hear(from, &bytes, &self.counters);
-            }
-        });
-        // Before what comes behind it: the host may need to know.
-        self.carry_out(up);
-    }
-
-    /// Does what there is to do.
-    #[cold]
-    fn turn(&self, up: &impl Upcalls) -> usize {
-        self.devices.with(|devices| devices.turn(&self.counters));
-        self.carry_out(up)
-    }
-
-    /// Does what is to be done outside, as far as there is room for it. What is for one peer stays in order, also
-    /// where the host makes progress in what it is told here, and where several threads do.
-    fn carry_out(&self, up: &impl Upcalls) -> usize {
-        let mut count = 0;
-        let mut full: Vec<EndpointId> = Vec::new();
-        // What is said to peers is said before anybody else can take the next out of the queue.
-        let mut next = || {
-            self.devices.with(|devices| {
-                loop {
-                    match devices.next_out(&full)? {
-                        Out::Send(to, message) => {
-                            let bytes = message.to_bytes();
-                            // Who is not reached any more is told of elsewhere.
-                            if self.state.with(|state| state.say(to, &bytes, &self.counters)) == Ok(false) {
-                                full.push(to);
-                                devices.outs.push_front(Out::Send(to, message));
-                            } else {
-                                count += 1;
-                            }
-                        }
-                        out => return Some(out),
-                    }
-                }
-            })
-        };
-        let mut told = 0;
-        while let Some(out) = next() {
-            told += 1;
-            match out {
-                Out::Send(..) => {}
-                Out::Enable(endpoint) => {
-                    if !up.devices_reached(endpoint) {
-                        self.devices.with(|devices| devices.tell_later(endpoint));
-                    }
-                }
-                Out::Say(_, line) => {
-                    let host = up.host();
-                    if self.devices.with(|devices| devices.settings.is_verbose) || host.is_verbose() {
-                        host.say(&line);
-                    }
-                }
-                Out::Done(_, cookie, outcome) => up.done(cookie, outcome),
-            }
-        }
-        count + told
-    }
-
-    /// Has the devices' part do something with a peer; `None` when there is no such peer.
-    fn with_peer<R>(&self, id: EndpointId, f: impl FnOnce(&mut device::Inner) -> R) -> Option<R> {
-        self.devices.with(|devices| {
-            devices.meet(id, || self.state.with(|state| state.facts(id)))?;
-            Some(f(devices))
-        })
-    }
-}
-
 /// A peer is lost.
 fn tell(name: u64, why: Loss, host: &impl Host) {
     let what = match why {
@@ -500,7 +421,6 @@ impl Transport for Smcuda {
     const COMPONENT: &'static str = "btl_smcuda";
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
     const HAS_TRANSFERS: bool = true;
-    const HAS_DUMP: bool = false;
     const HAS_SEND_NOW: bool = true;
     const HAS_DEVICES: bool = true;
     const OWN_TAG: Option<u8> = Some(TAG);
@@ -688,5 +608,12 @@ impl Transport for Smcuda {
 
     fn counter(&self, index: usize) -> u64 {
         self.counters.value(index)
+    }
+
+    fn describe(&self, endpoint: Option<EndpointId>) -> Vec<String> {
+        match endpoint {
+            None => vec![self.counters.describe()],
+            Some(id) => self.state.with(|state| state.describe(id)).into_iter().collect(),
+        }
     }
 }

@@ -35,6 +35,13 @@ macro_rules! counters {
             pub(super) fn value(&self, index: usize) -> u64 {
                 [$(&self.$name,)*].get(index).map_or(0, |count| count.0.load(Ordering::Relaxed))
             }
+
+            /// Those that are not 0, in one line.
+            pub(super) fn describe(&self) -> String {
+                let all = COUNTERS.iter().enumerate().map(|(index, (name, _))| (name, self.value(index)));
+                let all = all.filter(|(_, value)| *value != 0).map(|(name, value)| format!("{name} {value}"));
+                all.collect::<Vec<_>>().join(", ")
+            }
         }
     };
 }

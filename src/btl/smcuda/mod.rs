@@ -20,6 +20,7 @@ mod counters;
 mod device;
 mod device_get;
 mod device_serve;
+mod errands;
 mod ipc;
 #[cfg(test)]
 mod lives_tests;

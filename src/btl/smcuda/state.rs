@@ -186,6 +186,24 @@ impl State {
         self.peers.get(id.index()).filter(|peer| peer.id == id && peer.is_open).map(|peer| peer.name)
     }
 
+    /// What there is to say about a peer.
+    pub(super) fn describe(&self, id: EndpointId) -> Option<String> {
+        let peer = self.peers.get(id.index()).filter(|peer| peer.id == id)?;
+        let how = match (peer.is_lost(), peer.is_bound(), peer.is_open) {
+            (true, _, _) => "lost",
+            (_, false, _) => "between two lives, or in none",
+            (_, _, true) => "open",
+            (_, _, false) => "closed",
+        };
+        let [reads, copies] =
+            [peer.has_receiver(), peer.cross.is_some()].map(|is| if is { "" } else { "not " });
+        Some(format!(
+            "{}: {how}; {} fragments wait for room; it has {reads}rung yet; its memory is {copies}copied in one step",
+            super::component::title(peer.name),
+            peer.queued()
+        ))
+    }
+
     #[cfg(test)]
     pub(super) fn forge(&mut self, to: EndpointId, word: u64) {
         self.peers[to.index()].forge(word);

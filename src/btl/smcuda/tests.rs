@@ -406,3 +406,13 @@ fn a_refusal_is_said_with_its_reason() {
     first.progress(&one);
     assert_eq!(first.counters.num_ipc_strays.get(), 0);
 }
+
+#[test]
+fn what_is_asked_about_peers_and_the_module_is_said() {
+    let ([first, _second], [to_second, _], _) = pair();
+    assert!(first.send_now(to_second, 66, [lend(b"one"), Lent::EMPTY]));
+    assert_eq!(first.describe(None), ["num_sends 1, num_sends_at_once 1, num_bells 1"]);
+    let said = first.describe(Some(to_second));
+    assert!(said.len() == 1 && said[0].starts_with("rank 0 of job 2: open; 0 fragments wait"), "{said:?}");
+    assert!(first.describe(Some(EndpointId::from_raw(9 << 32 | 9))).is_empty());
+}

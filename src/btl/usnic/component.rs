@@ -130,7 +130,6 @@ impl Transport for Usnic {
     const COMPONENT: &'static str = "btl_usnic";
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
     const HAS_TRANSFERS: bool = true;
-    const HAS_DUMP: bool = true;
 
     fn parameters() -> &'static Parameters {
         &parameters::PARAMETERS

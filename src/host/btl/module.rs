@@ -278,9 +278,8 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     table.send = Some(entry::send::<A, T>);
     table.sendi = Some(entry::sendi::<A, T>);
     table.register_error = Some(entry::register_error::<A, T>);
-    if T::HAS_DUMP {
-        table.dump = Some(entry::dump::<A, T>);
-    }
+    // HOST: it is called without a look whether it is there (`mca_pml_ob1_dump`, 4.1 and 5.0).
+    table.dump = Some(entry::dump::<A, T>);
     if T::HAS_TRANSFERS {
         table.registration_handle_size =
             if T::HAS_DEVICES { size_of::<LongHandle>() } else { size_of::<Handle>() };

@@ -21,6 +21,9 @@ const SERIAL: usize = 32;
 const PID: usize = 40;
 /// Beside the ring: the owner does not reach who has claimed the place.
 const REFUSED: u64 = 1 << 63;
+/// Beside the ring: the life of the claimant is over, and what it has written may not have been heard of. The place is
+/// free when the owner has looked there.
+const OVER: u64 = 1 << 61;
 /// Instead of the ring: this process is writing the rest.
 const CLAIMING: u64 = 1 << 62;
 
@@ -89,6 +92,21 @@ impl Shared {
         fence(Ordering::SeqCst);
     }
 
+    /// Gives a place up at the end of a life that may have written what the owner has not heard of yet: the owner frees it.
+    /// The ring stays as it is.
+    pub fn leave(&self, place: usize, life: &[u8; NONCE]) {
+        if self.life_at(place) == words(life) {
+            // SYNC POINT: given up (acquired in `Segment::is_claimed`)
+            let state = self.place(place, STATE).fetch_or(OVER, Ordering::Release);
+            if state & REFUSED != 0 {
+                self.place(place, STATE).store(0, Ordering::Release);
+            } else {
+                self.ring(place);
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+
     /// A word of a place of the inbox.
     fn place(&self, place: usize, word: usize) -> &AtomicU64 {
         self.word(INBOX + place % SLOTS * PLACE + word)
@@ -109,7 +127,7 @@ impl Shared {
         fence(Ordering::Acquire);
         // Who has it next rings when it has written all of it.
         let is_whole = self.place(place, STATE).load(Ordering::Relaxed) == state;
-        let ring = state.checked_sub(1).map(usize::try_from);
+        let ring = (state & !OVER).checked_sub(1).map(usize::try_from);
         match (ring, u32::try_from(pid)) {
             (Some(Ok(ring)), Ok(pid)) if ring < SLOTS && is_whole => {
                 let mut nonce = [0; NONCE];
@@ -146,11 +164,20 @@ impl Segment {
             let state = self.shared().place(place, STATE).load(Ordering::Acquire);
             if state & CLAIMING != 0 {
                 claimed = Claimed::Perhaps;
-            } else if state != 0 && self.shared().life_at(place) == words(life) {
+            } else if state != 0 && state & OVER == 0 && self.shared().life_at(place) == words(life) {
                 return Claimed::Yes;
             }
         }
         claimed
+    }
+
+    /// Frees a place whose claimant has [left](Shared::leave): it was heard.
+    pub fn free(&self, place: usize) {
+        let word = self.shared().place(place, STATE);
+        let state = word.load(Ordering::Acquire);
+        if state & OVER != 0 && state & CLAIMING == 0 {
+            let _ = word.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed);
+        }
     }
 
     /// Frees the places of a life that is over.
@@ -185,6 +212,7 @@ impl Segment {
     /// Says that who has claimed a place of the inbox is not reached: what it sends is received by nobody.
     pub fn refuse(&self, place: usize) {
         self.shared().place(place, STATE).fetch_or(REFUSED, Ordering::Relaxed);
+        self.free(place);
     }
 }
 
@@ -240,5 +268,27 @@ mod tests {
         assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
         assert!(!peer.is_refused(0));
         assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
+    }
+
+    #[test]
+    fn who_leaves_is_still_heard_and_then_its_place_is_free() {
+        let own = segment();
+        let peer = Shared::of_peer(own.identity()).expect("mapped");
+        let one = claim(11, 4);
+        assert_eq!(peer.claim(&one), Some(0));
+        own.free(0);
+        assert_eq!(own.claimant(0), Ok(one), "it has not left");
+        peer.leave(0, &one.life);
+        assert!(own.is_rung());
+        assert_eq!((own.claimant(0), own.is_claimed(&one.life)), (Ok(one), Claimed::No));
+        assert_eq!(peer.claim(&claim(12, 5)), Some(1), "not free yet");
+        own.free(0);
+        assert_eq!(peer.claim(&one), Some(0));
+        own.refuse(0);
+        peer.leave(0, &one.life);
+        assert_eq!(peer.claim(&one), Some(0), "nobody hears it");
+        peer.leave(0, &one.life);
+        own.refuse(0);
+        assert_eq!(peer.claim(&one), Some(0), "nobody will");
     }
 }

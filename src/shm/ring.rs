@@ -277,6 +277,11 @@ impl Sender {
         self.is_polled
     }
 
+    /// Whether anything was ever written.
+    pub fn has_written(&self) -> bool {
+        self.position() != 0
+    }
+
     /// Finds room for an entry beyond the limit.
     #[cold]
     #[inline(never)]

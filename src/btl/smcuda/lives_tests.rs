@@ -242,3 +242,36 @@ fn thousands_of_peers_come_and_go_in_one_life() {
     assert_eq!(mapped(&inodes), 0, "nothing of those that have gone");
     assert_eq!(told.lost.get(), 0);
 }
+
+/// It had not been heard of when the life ended.
+#[test]
+fn the_first_message_of_a_life_is_received_when_that_is_over() {
+    let (own, entry) = (module(1), door());
+    let first = life_of(2, &entry);
+    let (told, theirs) = (published(&first), Told::default());
+    meet(&own, &first, 2, &told);
+    let back = meet(&first, &own, 1, &theirs);
+    sends(&first, back, "last");
+    end(first);
+    assert_eq!(hears(&own, &told), ["last"]);
+}
+
+/// The bell of the new one is heard while messages of the old one wait.
+#[test]
+fn what_the_old_life_has_sent_is_received_before_the_new_one_is_heard() {
+    let (own, entry) = (module(1), door());
+    let first = life_of(2, &entry);
+    let (told, theirs) = (published(&first), Told::default());
+    meet(&own, &first, 2, &told);
+    let back = meet(&first, &own, 1, &theirs);
+    sends(&first, back, "0");
+    assert_eq!(hears(&own, &told), ["0"]);
+    for text in ["a", "b", "c"] {
+        sends(&first, back, text);
+    }
+    end(first);
+    let second = life_of(2, &entry);
+    let back = meet(&second, &own, 1, &theirs);
+    sends(&second, back, "d");
+    assert_eq!(hears(&own, &told), ["a", "b", "c", "d"]);
+}

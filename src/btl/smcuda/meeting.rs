@@ -83,8 +83,12 @@ impl State {
     /// # Errors
     /// When there is no room for us in its inbox.
     fn bind(&mut self, index: usize, life: Identity, found: Found) -> Result<bool> {
-        if self.peers[index].is_held() {
-            // The host reads what the old life has written: soon it does no more.
+        if self.peers[index].life.is_some() {
+            self.answer();
+        }
+        let peer = &self.peers[index];
+        if peer.is_held() || (peer.is_usable() && peer.has_arrived()) {
+            // What the old life has written is received first.
             self.follow(index);
             return Ok(false);
         }
@@ -181,10 +185,18 @@ impl State {
 
     /// A stranger's record was looked up: it is known now, or was a life that is over.
     pub(super) fn settle(&mut self, place: usize) {
+        let claim = self.segment.claimant(place);
+        if let Ok(claim) = claim
+            && self.met(claim.name).is_some_and(|index| self.absent.contains(&index))
+        {
+            // Its new life is bound when all of the old one has been received.
+            return;
+        }
         self.strangers.retain(|other| *other != place);
-        let Ok(claim) = self.segment.claimant(place) else { return };
-        if self.known(claim.name, &claim.life).is_some() {
+        if claim.is_ok_and(|claim| self.known(claim.name, &claim.life).is_some()) {
             self.hear(place);
+        } else {
+            self.segment.free(place);
         }
     }
 
@@ -279,6 +291,7 @@ impl State {
     /// Whether those that had no life have begun one.
     #[cold]
     pub(super) fn look_for_lives(&mut self) {
+        self.answer();
         for &index in &self.absent {
             let peer = &self.peers[index];
             // What its old life has sent is received first.
@@ -304,6 +317,13 @@ impl State {
 
     /// Somebody has rung from a place of the inbox.
     pub(super) fn hear(&mut self, place: usize) {
+        self.heed(place);
+        if !self.strangers.contains(&place) {
+            self.segment.free(place);
+        }
+    }
+
+    fn heed(&mut self, place: usize) {
         // A place of nobody is nobody's.
         let Ok(claim) = self.segment.claimant(place) else { return };
         // A ring that was read from before the host closed the peer is not read from its start again.

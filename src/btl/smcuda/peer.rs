@@ -137,6 +137,15 @@ impl Peer {
         }
     }
 
+    /// Lets go of it at the end of our own life: what we have sent is still to be received, though nobody may have heard of it.
+    pub(super) fn leave(&mut self, own: &[u8; NONCE]) {
+        let is_heard = !self.sender.has_written() || self.sender.is_polled();
+        if !is_heard && let Some((shared, place)) = self.shared.take() {
+            shared.leave(place, own);
+        }
+        self.let_go(own);
+    }
+
     /// Its ring is empty from now on.
     ///
     /// # Errors

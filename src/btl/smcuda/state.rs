@@ -214,7 +214,7 @@ impl State {
         self.segment.end();
         let own = self.segment.identity().nonce;
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_held()) {
-            peer.let_go(&own);
+            peer.leave(&own);
         }
     }
 
@@ -449,7 +449,7 @@ impl State {
 
     /// The bell was rung.
     #[cold]
-    fn answer(&mut self) {
+    pub(super) fn answer(&mut self) {
         let mut places = Vec::new();
         self.segment.rung(|place| places.push(place));
         places.into_iter().for_each(|place| self.hear(place));
@@ -524,6 +524,8 @@ impl State {
             return;
         }
         self.looked = now;
+        // Who has gone may have rung before.
+        self.answer();
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
             if peer.is_usable() && peer.refuses() {

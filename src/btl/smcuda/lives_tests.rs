@@ -252,6 +252,7 @@ fn the_first_message_of_a_life_is_received_when_that_is_over() {
     meet(&own, &first, 2, &told);
     let back = meet(&first, &own, 1, &theirs);
     sends(&first, back, "last");
+    first.close(&[back], &theirs);
     end(first);
     assert_eq!(hears(&own, &told), ["last"]);
 }

@@ -244,7 +244,8 @@ impl State {
         let own = self.segment.identity().nonce;
         for index in std::mem::take(&mut self.closed) {
             let peer = &mut self.peers[index];
-            if peer.is_held() {
+            // What was sent to it is to be received.
+            if peer.is_held() || (peer.is_unheard() && !in_need) {
                 self.closed.push(index);
                 continue;
             }

@@ -137,10 +137,16 @@ impl Peer {
         }
     }
 
+    /// Whether it may not have heard yet that we have written to it, and may still do so.
+    pub(super) fn is_unheard(&mut self) -> bool {
+        !self.has_exited && !self.has_ended() && self.sender.has_written() && !self.sender.is_polled()
+    }
+
     /// Lets go of it at the end of our own life: what we have sent is still to be received, though nobody may have heard of it.
     pub(super) fn leave(&mut self, own: &[u8; NONCE]) {
-        let is_heard = !self.sender.has_written() || self.sender.is_polled();
-        if !is_heard && let Some((shared, place)) = self.shared.take() {
+        if self.is_unheard()
+            && let Some((shared, place)) = self.shared.take()
+        {
             shared.leave(place, own);
         }
         self.let_go(own);

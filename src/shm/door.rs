@@ -9,6 +9,8 @@
 //! Nothing that a door shows is believed: what does not hold still is refused, and the segment that it names is
 //! looked at as closely as before.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -200,6 +202,15 @@ impl Outside {
         }
         page.0.advise(Advice::DontFork).map_err(|error| format!("{path}: {error}"))?;
         Ok(Self { page, pid: identity.pid })
+    }
+
+    /// That of a process which has ended, since a door is open as long as its process lives: it shows no life. `None` where
+    /// the process may live.
+    pub fn of_ended(identity: &Identity) -> Option<Self> {
+        let path = format!("/proc/{}/fd/{}", identity.pid, identity.descriptor);
+        let missing = fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let page = missing.then(|| MmapOptions::new().len(LENGTH).map_anon().ok())??;
+        Some(Self { page: Page(page.into()), pid: identity.pid })
     }
 
     /// The process whose door it is, as it says.

@@ -12,6 +12,9 @@ mod link {
 #[expect(dead_code, reason = "nobody rings a bell here")]
 #[path = "../../src/shm/ring.rs"]
 mod ring;
+#[expect(dead_code, reason = "nothing is left out here")]
+#[path = "../../src/shm/tail.rs"]
+mod tail;
 
 use link::Lent;
 use ring::{Receiver, STRIDE, Sender};

@@ -178,7 +178,10 @@ impl Smcuda {
         if let Some(why) = record.place.apart(&self.record.place) {
             return Err(why.to_owned());
         }
-        let id = self.find(name, Outside::of_peer(&record.door)?, host)?;
+        // Who has ended in order is no reason for the host to give up: nobody may want to send there.
+        let door = Outside::of_peer(&record.door);
+        let door = door.or_else(|why| Outside::of_ended(&record.door).ok_or(why))?;
+        let id = self.find(name, door, host)?;
         self.state.with(|state| state.open(id));
         Ok(id)
     }

@@ -276,3 +276,21 @@ fn what_the_old_life_has_sent_is_received_before_the_new_one_is_heard() {
     sends(&second, back, "d");
     assert_eq!(hears(&own, &told), ["a", "b", "c", "d"]);
 }
+
+/// The host makes all processes of a job known, also those that have gone.
+#[test]
+fn who_has_ended_is_met_and_what_is_sent_there_is_over() {
+    let (own, other, told) = (module(1), module(2), Told::default());
+    let mut record = other.record().clone();
+    // A number that no process has.
+    record.door.pid = 1 << 30;
+    let id = own.meet(2, &record.to_bytes(), &Silent(&told)).expect("met");
+    assert_eq!(own.send(id, fragment(b"nobody", 4, true)), Ok(Sending::UnderWay));
+    while told.done.borrow().is_empty() {
+        own.progress(&told);
+    }
+    assert_eq!((told.done.take(), told.lost.get()), (vec![(4, Ok(()))], 0));
+    // One that lives has another file under that number.
+    record.door = crate::shm::Identity { pid: std::process::id(), descriptor: 0, ..record.door };
+    assert!(own.meet(3, &record.to_bytes(), &Silent(&told)).is_err());
+}

@@ -1,10 +1,17 @@
-/* MPI begins and ends again and again in one process, by a session each time. Between two lives nothing holds the
- * ranks together: what one of them finds of another may be of the life before, or nothing yet. Needs MPI 4.
+/* MPI begins and ends again and again in one process, by a session each time. Needs MPI 4.
  *
  * usage: lives [lives]        a session begins and ends
- *        lives talk [lives]   with messages in each. Open MPI 5.0.7 itself hangs in that now and then, over each of its
- *                             own transports (PMIx_Group_construct, or the fence of MPI_Session_init, which
- *                             is over without a rank that is still ending its life) */
+ *        lives talk [lives]   with messages in each
+ *
+ * Between two lives the ranks wait for each other, by a counter in a file. Without that, Open MPI 5.0.7 itself hangs or
+ * fails now and then, over each of its own transports: the fence of MPI_Session_init is over without a rank that is still
+ * ending its life, and the next one waits for who has gone. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "check.h"
 
 /* Open MPI 5 has sessions and calls itself MPI 3.1. */
@@ -22,6 +29,30 @@ enum { LIVES = 20, LONGEST = 100000, MAX_RANKS = 64 };
 
 static const size_t sizes[] = { 1, 5000, LONGEST };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* Waits until all ranks have ended so many lives. Its file is the job's, and goes with the last of them. */
+static void together(int life, bool is_last)
+{
+    static atomic_int *ended;
+    static char path[200];
+    if (ended == NULL) {
+        const char *job = getenv("PMIX_NAMESPACE");
+        snprintf(path, sizeof path, "/dev/shm/lives-%s", job == NULL ? "alone" : job);
+        int file = open(path, O_RDWR | O_CREAT, 0600);
+        if (!CHECK(file >= 0 && ftruncate(file, 4096) == 0))
+            exit(2);
+        ended = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+        if (!CHECK(ended != MAP_FAILED))
+            exit(2);
+    }
+    doing("waiting for the others", life);
+    int all = (life + 1) * check_size;
+    if (atomic_fetch_add(ended, 1) + 1 == all && is_last)
+        unlink(path);
+    while (atomic_load(ended) < all)
+        sched_yield();
+}
 
 /* All to all, of every length; what was sent in another life would be seen. */
 static void exchange(int life, MPI_Comm comm)
@@ -92,8 +123,10 @@ int main(int argc, char **argv)
     bool talks = argc > 1 && strcmp(argv[1], "talk") == 0;
     int lives = argc > 1 + talks ? atoi(argv[1 + talks]) : LIVES;
     check_arm("lives");
-    for (int life = 0; life < lives && total == 0; life++)
+    for (int life = 0; life < lives && total == 0; life++) {
         total = live(life, talks);
+        together(life, life == lives - 1 || total != 0);
+    }
     return check_print_verdict(total);
 }
 

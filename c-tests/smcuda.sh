@@ -41,7 +41,8 @@ for order in session second late; do
     [ "$host" = debian12 ] || run 2 "sessions_threads $order"
 done
 # MPI begins and ends again and again in one process.
-[ "$host" = debian12 ] || run 4 "lives 100"
+# Open MPI 5.0.7 is not made for it: over its own shared memory it fails now and then, too.
+! whole || [ "$host" = debian12 ] || run 4 "lives 100"
 # Nothing is copied in one step, everything in fragments.
 for program in p2p datatypes "rma allocate"; do run 2 "$program" --mca btl_smcuda_flags send; done
 run 4 coll --mca btl_smcuda_flags send --mca btl_smcuda_max_send_size 1500

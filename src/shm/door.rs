@@ -40,7 +40,7 @@ const LIVES: u64 = 1;
 const LETS_IN: u64 = 2;
 
 /// Looks at a door that does not hold still.
-const LOOKS: usize = 10_000;
+const LOOKS: usize = 1000;
 
 /// A life of a process, as its door shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +218,11 @@ impl Outside {
         self.pid
     }
 
-    /// The present life of the process; `None` when it has none.
+    /// The present life of the process; `None` when it has none, or when that cannot be told yet: it was stopped in the
+    /// middle of writing.
     ///
     /// # Errors
-    /// When that cannot be told: it has ended in the middle of writing, or never stops.
+    /// When that is no life of a process.
     pub fn shown(&self) -> std::result::Result<Option<Life>, &'static str> {
         for _ in 0..LOOKS {
             // SYNC POINT: door (released in `Door::write`)
@@ -237,7 +238,7 @@ impl Outside {
             }
             std::hint::spin_loop();
         }
-        Err("what it shows of itself never holds still")
+        Ok(None)
     }
 
     fn parse(&self, all: [u64; SHOWN]) -> std::result::Result<Option<Life>, &'static str> {
@@ -320,7 +321,7 @@ mod tests {
                 over.store(true, Ordering::Release);
             });
             while !over.load(Ordering::Acquire) {
-                // A reader that meets a writer every time gives up.
+                // A reader that meets a writer every time sees none.
                 if let Ok(Some(seen)) = outside.shown() {
                     assert_eq!(seen, life(seen.probe.1[0]), "of one life");
                 }
@@ -333,7 +334,7 @@ mod tests {
         assert!(outside.shown().is_err(), "no flags");
         door.show(&life(1));
         door.stop_writing();
-        assert!(outside.shown().is_err(), "in the middle of writing, for ever");
+        assert_eq!(outside.shown(), Ok(None), "in the middle of writing: not yet");
         door.show(&life(3));
         assert_eq!(outside.shown(), Ok(Some(life(3))));
     }

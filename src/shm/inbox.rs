@@ -13,12 +13,14 @@ use super::segment::{INBOX, NONCE, SLOTS, Segment, Shared};
 
 /// Bytes of a place of the inbox: the words below.
 pub(super) const PLACE: usize = 64;
-/// Whose it is: 0 of nobody's, or one more than the ring by which the claimant writes.
+/// Whose it is: 0 of nobody's; or the claimant's process, above one more than the ring by which it writes. So the word of one
+/// process is never that of another.
 const STATE: usize = 0;
 const NAME: usize = 8;
 const LIFE: usize = 16;
 const SERIAL: usize = 32;
-const PID: usize = 40;
+/// Where the process is in that word.
+const PROCESS: u32 = 16;
 /// Beside the ring: the owner does not reach who has claimed the place.
 const REFUSED: u64 = 1 << 63;
 /// Beside the ring: the life of the claimant is over, and what it has written may not have been heard of. The place is
@@ -26,6 +28,13 @@ const REFUSED: u64 = 1 << 63;
 const OVER: u64 = 1 << 61;
 /// Instead of the ring: this process is writing the rest.
 const CLAIMING: u64 = 1 << 62;
+
+const _: () = assert!(SLOTS < 1 << PROCESS);
+
+/// The process that a place's word names.
+fn process(state: u64) -> std::result::Result<u32, std::num::TryFromIntError> {
+    u32::try_from((state & !(REFUSED | OVER | CLAIMING)) >> PROCESS)
+}
 
 /// Who has claimed a place of an inbox, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +73,7 @@ impl Shared {
     /// afterwards is what the owner has left there before it has asked who has claimed places
     /// ([`Segment::is_claimed`]), or the owner sees the claim.
     pub fn claim(&self, claim: &Claim) -> Option<usize> {
-        let own = CLAIMING | u64::from(claim.pid);
+        let own = CLAIMING | u64::from(claim.pid) << PROCESS;
         let free = |place: &usize| {
             let state = self.place(*place, STATE);
             state.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -75,9 +84,9 @@ impl Shared {
             self.place(place, LIFE + 8 * index).store(word, Ordering::Relaxed);
         }
         self.place(place, SERIAL).store(claim.serial, Ordering::Relaxed);
-        self.place(place, PID).store(claim.pid.into(), Ordering::Relaxed);
         // SYNC POINT: place (acquired in `Shared::read`)
-        self.place(place, STATE).store(claim.ring as u64 + 1, Ordering::Release);
+        let claimed = u64::from(claim.pid) << PROCESS | (claim.ring as u64 + 1);
+        self.place(place, STATE).store(claimed, Ordering::Release);
         fence(Ordering::SeqCst);
         Some(place)
     }
@@ -123,13 +132,12 @@ impl Shared {
         let name = self.place(place, NAME).load(Ordering::Relaxed);
         let life = self.life_at(place);
         let serial = self.place(place, SERIAL).load(Ordering::Relaxed);
-        let pid = self.place(place, PID).load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         // Who has it next rings when it has written all of it.
         let is_whole = self.place(place, STATE).load(Ordering::Relaxed) == state;
-        let ring = (state & !OVER).checked_sub(1).map(usize::try_from);
-        match (ring, u32::try_from(pid)) {
-            (Some(Ok(ring)), Ok(pid)) if ring < SLOTS && is_whole => {
+        let ring = (state as usize & ((1 << PROCESS) - 1)).checked_sub(1);
+        match (ring, process(state)) {
+            (Some(ring), Ok(pid)) if ring < SLOTS && is_whole && state & (CLAIMING | REFUSED) == 0 => {
                 let mut nonce = [0; NONCE];
                 for (part, word) in nonce.chunks_exact_mut(8).zip(life) {
                     part.copy_from_slice(&word.to_le_bytes());
@@ -155,8 +163,9 @@ impl Segment {
         self.shared().read(place)
     }
 
-    /// Whether a life of a peer has claimed a place of the inbox: then it may read the ring by which we write to it.
-    pub fn is_claimed(&self, life: &[u8; NONCE]) -> Claimed {
+    /// Whether a life of a peer has claimed a place of the inbox, by a claim before this one: then it may read the ring by
+    /// which we write to it.
+    pub fn is_claimed(&self, life: &[u8; NONCE], before: u64) -> Claimed {
         fence(Ordering::SeqCst);
         let mut claimed = Claimed::No;
         for place in 0..SLOTS {
@@ -165,7 +174,10 @@ impl Segment {
             if state & CLAIMING != 0 {
                 claimed = Claimed::Perhaps;
             } else if state != 0 && state & OVER == 0 && self.shared().life_at(place) == words(life) {
-                return Claimed::Yes;
+                let serial = self.shared().place(place, SERIAL).load(Ordering::Relaxed);
+                if serial < before {
+                    return Claimed::Yes;
+                }
             }
         }
         claimed
@@ -196,12 +208,10 @@ impl Segment {
         for place in 0..SLOTS {
             let word = self.shared().place(place, STATE);
             let state = word.load(Ordering::Relaxed);
-            let pid = match state {
-                0 => continue,
-                _ if state & CLAIMING != 0 => state & !(CLAIMING | REFUSED),
-                _ => self.shared().place(place, PID).load(Ordering::Relaxed),
-            };
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            if state == 0 {
+                continue;
+            }
+            let pid = process(state).ok().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
             // What names no process was written by no peer.
             if pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH)) {
                 let _ = word.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed);
@@ -240,7 +250,7 @@ mod tests {
         own.refuse(1);
         assert!(peer.is_refused(1) && !peer.is_refused(0));
         assert_eq!(own.claimant(1), Err(Corrupt::Inbox), "nobody who counts");
-        for wrong in [SLOTS as u64 + 1, u64::MAX, CLAIMING | 7] {
+        for wrong in [SLOTS as u64 + 1, u64::MAX, CLAIMING | 7 << PROCESS, 7 << PROCESS, 1 << 60 | 1] {
             peer.word(INBOX).store(wrong, Ordering::Relaxed);
             assert_eq!(own.claimant(0), Err(Corrupt::Inbox));
         }
@@ -252,20 +262,25 @@ mod tests {
         let own = segment();
         let peer = Shared::of_peer(own.identity()).expect("mapped");
         let one = claim(11, 0);
-        assert_eq!((peer.claim(&one), own.is_claimed(&one.life)), (Some(0), Claimed::Yes));
+        assert_eq!((peer.claim(&one), own.is_claimed(&one.life, u64::MAX)), (Some(0), Claimed::Yes));
         peer.give_up(0, &[12; NONCE]);
-        assert_eq!(own.is_claimed(&one.life), Claimed::Yes, "another's");
+        assert_eq!(own.is_claimed(&one.life, u64::MAX), Claimed::Yes, "another's");
+        let [first, second] = [1, 2].map(|before| own.is_claimed(&one.life, before));
+        assert_eq!((first, second), (Claimed::No, Claimed::Yes), "by its first claim");
         peer.give_up(0, &one.life);
-        assert_eq!(own.is_claimed(&one.life), Claimed::No);
+        assert_eq!(own.is_claimed(&one.life, u64::MAX), Claimed::No);
         let over = Claim { pid: 1 << 30, ..claim(12, 1) };
         assert_eq!((peer.claim(&over), peer.claim(&one)), (Some(0), Some(1)));
         // It has ended before it has said who it is.
-        peer.word(INBOX + 2 * PLACE).store(CLAIMING | 1 << 30, Ordering::Relaxed);
-        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::Perhaps);
+        peer.word(INBOX + 2 * PLACE).store(CLAIMING | 1 << (30 + PROCESS), Ordering::Relaxed);
+        assert_eq!(own.is_claimed(&[9; NONCE], u64::MAX), Claimed::Perhaps);
         own.refuse(0);
         own.sweep();
-        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::No);
-        assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
+        assert_eq!(own.is_claimed(&[9; NONCE], u64::MAX), Claimed::No);
+        assert_eq!(
+            (own.is_claimed(&over.life, u64::MAX), own.is_claimed(&one.life, u64::MAX)),
+            (Claimed::No, Claimed::Yes)
+        );
         assert!(!peer.is_refused(0));
         assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
     }
@@ -280,7 +295,7 @@ mod tests {
         assert_eq!(own.claimant(0), Ok(one), "it has not left");
         peer.leave(0, &one.life);
         assert!(own.is_rung());
-        assert_eq!((own.claimant(0), own.is_claimed(&one.life)), (Ok(one), Claimed::No));
+        assert_eq!((own.claimant(0), own.is_claimed(&one.life, u64::MAX)), (Ok(one), Claimed::No));
         assert_eq!(peer.claim(&claim(12, 5)), Some(1), "not free yet");
         own.free(0);
         assert_eq!(peer.claim(&one), Some(0));

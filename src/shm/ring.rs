@@ -30,6 +30,9 @@ pub(super) const STRIDE: usize = 256 << 10;
 const CONTROL: usize = 128;
 const READ_AT: usize = 0;
 const POLLED_AT: usize = 64;
+/// What the second says: nobody has found the ring (0), its reader looks there by itself, or when the bell rings.
+const POLLED: u64 = 1;
+const FOUND: u64 = 2;
 /// Bytes of entries.
 pub(super) const CAPACITY: usize = STRIDE - CONTROL;
 /// Entries begin at multiples of this.
@@ -272,9 +275,14 @@ impl Sender {
     #[inline(always)]
     pub fn is_polled(&mut self) -> bool {
         if !self.is_polled {
-            self.is_polled = self.memory.control(POLLED_AT).load(Ordering::Relaxed) == 1;
+            self.is_polled = self.memory.control(POLLED_AT).load(Ordering::Relaxed) == POLLED;
         }
         self.is_polled
+    }
+
+    /// Whether a reader has found the ring.
+    pub fn is_found(&self) -> bool {
+        self.memory.control(POLLED_AT).load(Ordering::Relaxed) != 0
     }
 
     /// Whether anything was ever written.
@@ -417,7 +425,13 @@ impl Receiver {
 
     /// Tells the sender that it need not ring for this ring any more.
     pub fn poll_from_now_on(&self) {
-        self.memory.control(POLLED_AT).store(1, Ordering::Relaxed);
+        self.memory.control(POLLED_AT).store(POLLED, Ordering::Relaxed);
+    }
+
+    /// Tells the sender that there is a reader.
+    pub fn found(&self) {
+        let word = self.memory.control(POLLED_AT);
+        let _ = word.compare_exchange(0, FOUND, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether entries are taken and not released: somebody reads where they lie.

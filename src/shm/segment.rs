@@ -46,7 +46,7 @@ const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu03");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu04");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;
@@ -213,6 +213,12 @@ impl Shared {
         self.word(ENDED_AT).load(Ordering::Acquire) != 0
     }
 
+    /// The same for whoever asks often: what the owner has done before it said so may not be seen yet.
+    #[inline(always)]
+    pub fn is_ending(&self) -> bool {
+        self.word(ENDED_AT).load(Ordering::Relaxed) != 0
+    }
+
     /// Rings the owner's bell for a place of its inbox.
     #[inline]
     pub fn ring(&self, place: usize) {
@@ -327,7 +333,7 @@ impl Segment {
         }
     }
 
-    /// Says that this process ends as it should.
+    /// Says that this process ends as it should, and reads no more what was written to it, but where it still has a claim.
     pub fn end(&self) {
         // SYNC POINT: ended (acquired in `Shared::has_ended`)
         self.shared.word(ENDED_AT).store(1, Ordering::Release);

@@ -25,8 +25,8 @@ use crate::sync::EngineCell;
 /// The key of the modex record.
 const KEY: &CStr = c"hawser.btl.smcuda";
 
-/// For how many nanoseconds `close` waits for a peer to make room for what is queued: the peers close at the same
-/// time, behind the host's fence.
+/// For how many nanoseconds `close` waits for a peer to make room for what is queued, and the end of a life for peers
+/// to find what was written to them: they close at the same time, behind the host's fence.
 const CLOSING: u64 = 250_000_000;
 
 /// Lives of a peer that are tried where each has ended when it is looked for.
@@ -311,6 +311,10 @@ impl Smcuda {
                 }
             }
             Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
+            Step::TurnedOver(id) => {
+                self.devices.with(|devices| devices.lose(id, &self.counters));
+                self.carry_out(up);
+            }
         }
         None
     }
@@ -504,6 +508,10 @@ impl Transport for Smcuda {
     }
 
     fn end_module(&self) {
+        let clock = Clock::new();
+        while self.state.with(State::is_unheard) && clock.nanos() < CLOSING {
+            std::thread::yield_now();
+        }
         self.door.leave(&self.life.segment.nonce);
         self.state.with(|state| state.end());
     }

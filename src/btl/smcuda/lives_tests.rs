@@ -294,3 +294,96 @@ fn who_has_ended_is_met_and_what_is_sent_there_is_over() {
     record.door = crate::shm::Identity { pid: std::process::id(), descriptor: 0, ..record.door };
     assert!(own.meet(3, &record.to_bytes(), &Silent(&told)).is_err());
 }
+
+/// The number of a process that there is not.
+const NOBODY: u32 = 1 << 30;
+
+/// A host that makes processes known one after the other, and closes none of them.
+#[test]
+fn processes_that_have_ended_leave_room_for_others() {
+    let (own, other, told) = (module(1), module(2), Told::default());
+    let mut first = None;
+    for name in 3..2500 {
+        let mut record = other.record().clone();
+        record.door = crate::shm::Identity { pid: NOBODY, nonce: [name as u8; 16], ..record.door };
+        let id = own.meet(name, &record.to_bytes(), &Silent(&told)).expect("room");
+        first = first.or(Some(id));
+    }
+    assert_eq!(own.send(first.expect("one"), fragment(b"late", 1, true)), Err(Error::Unreachable));
+    let theirs = Told::default();
+    let (id, back) = (meet(&own, &other, 2, &told), meet(&other, &own, 1, &theirs));
+    sends(&own, id, "there");
+    sends(&other, back, "back");
+    assert_eq!((hears(&other, &theirs), hears(&own, &told)), (vec!["there".into()], vec!["back".into()]));
+    assert_eq!(told.lost.get(), 0);
+}
+
+/// What is sent to a process that has ended is over, also when it does not fit the ring.
+#[test]
+fn nothing_waits_for_a_process_that_has_ended() {
+    let (own, other, told) = (module(1), module(2), Told::default());
+    let mut record = other.record().clone();
+    record.door.pid = NOBODY;
+    let id = own.meet(2, &record.to_bytes(), &Silent(&told)).expect("met");
+    let clock = crate::link::Clock::new();
+    // As long as it takes until it is looked who has ended.
+    while clock.nanos() < 200_000_000 {
+        own.progress(&told);
+    }
+    let block = vec![7; 30_000];
+    for cookie in 0..199 {
+        assert_eq!(own.send(id, fragment(&block, cookie, true)), Ok(Sending::UnderWay));
+    }
+    hears(&own, &told);
+    assert_eq!((told.done.take().len(), told.lost.get()), (199, 0));
+}
+
+/// One closes the other and wants it again; it is the other one that sends first.
+#[test]
+fn who_was_closed_and_met_again_is_heard_when_it_sends_first() {
+    let (own, other) = (module(1), module(2));
+    let (told, theirs) = (published(&other), published(&own));
+    let id = meet(&own, &other, 2, &told);
+    let back = meet(&other, &own, 1, &theirs);
+    sends(&own, id, "there");
+    assert_eq!(hears(&other, &theirs), ["there"]);
+    sends(&other, back, "back");
+    assert_eq!(hears(&own, &told), ["back"]);
+    own.close(&[id], &told);
+    let id = meet(&own, &other, 2, &told);
+    assert!(hears(&other, &theirs).is_empty());
+    sends(&other, back, "again");
+    assert_eq!(hears(&own, &told), ["again"]);
+    sends(&own, id, "here");
+    assert_eq!(hears(&other, &theirs), ["here"]);
+}
+
+/// The process behind a name is another one now, which lives.
+#[test]
+fn a_process_that_takes_the_place_of_one_that_has_ended_is_not_taken_for_it() {
+    let (own, other) = (module(1), module(2));
+    let (told, theirs) = (published(&other), published(&own));
+    let mut record = other.record().clone();
+    record.door.pid = NOBODY;
+    let id = own.meet(2, &record.to_bytes(), &Silent(&told)).expect("met");
+    assert_eq!(meet(&own, &other, 2, &told), id, "the host knows it by the same endpoint");
+    let back = meet(&other, &own, 1, &theirs);
+    assert_eq!(own.send(id, fragment(&[7; 30_000], 1, true)), Ok(Sending::UnderWay));
+    let clock = crate::link::Clock::new();
+    // As long as it takes until it is looked who has ended.
+    while clock.nanos() < 200_000_000 {
+        own.progress(&told);
+    }
+    sends(&other, back, "alive");
+    assert_eq!(hears(&own, &told), ["alive"]);
+    let mut sent = 1;
+    while own.send(id, fragment(&[7; 30_000], 2, false)) == Ok(Sending::Over) {
+        sent += 1;
+    }
+    // What waits is not over: it is received.
+    while theirs.delivered.borrow().len() <= sent {
+        other.progress(&theirs);
+        own.progress(&told);
+    }
+    assert_eq!(told.lost.get(), 0);
+}

@@ -32,7 +32,7 @@ impl State {
     /// When there is no room for one more.
     pub(super) fn add(&mut self, name: u64, door: Outside, found: Option<(Identity, Found)>) -> Result<Met> {
         if let Some(index) = self.met(name) {
-            self.peers[index].door = Some(door);
+            self.admit(index, door);
             let is_anew = match found {
                 Some((life, _)) if self.peers[index].has_life(&life.nonce) => false,
                 Some((life, found)) => self.bind(index, life, found)?,
@@ -41,9 +41,14 @@ impl State {
             return Ok(Met { id: self.peers[index].id, is_anew });
         }
         let pid = door.pid();
+        let is_known = self.closed.iter().any(|index| self.peers[*index].name == name);
         let index = self.place(name, door)?;
         self.by_name.insert(name, index);
         self.watch.add(index as u32, pid);
+        if is_known {
+            // It may write where nobody looks since the host has closed it, and does not ring there.
+            self.peers[index].ring_when_bound();
+        }
         match found {
             Some((life, found)) => {
                 if let Err(error) = self.bind(index, life, found) {
@@ -56,6 +61,19 @@ impl State {
         Ok(Met { id: self.peers[index].id, is_anew: false })
     }
 
+    /// The door of a peer is found again, or that of the process which has taken its place.
+    fn admit(&mut self, index: usize, door: Outside) {
+        let peer = &mut self.peers[index];
+        let pid = door.pid();
+        if peer.door.as_ref().is_none_or(|known| known.pid() != pid) {
+            peer.has_exited = false;
+            self.watch.remove(index as u32);
+            self.watch.add(index as u32, pid);
+            self.exited.retain(|other| *other != index);
+        }
+        peer.door = Some(door);
+    }
+
     /// A place for a peer, and a ring to it.
     fn place(&mut self, name: u64, door: Outside) -> Result<usize> {
         self.part(false);
@@ -66,6 +84,7 @@ impl State {
                 self.peers.push(Peer::new(id, name, door, ring));
                 return Ok(index);
             }
+            self.let_ended_go();
             self.part(true);
         }
         let index = self.free.pop().ok_or(Error::OutOfResource)?;
@@ -78,10 +97,28 @@ impl State {
         Ok(index)
     }
 
-    /// Binds a peer to a life that was found. Whether it had another one.
+    /// Those whose processes have ended as they should, and of whom nothing is to be received, are closed: the host has
+    /// no reason to do it.
+    fn let_ended_go(&mut self) {
+        self.note_exits();
+        for index in 0..self.peers.len() {
+            let peer = &mut self.peers[index];
+            if peer.is_usable()
+                && peer.has_exited
+                && peer.has_ended()
+                && !peer.has_arrived()
+                && !peer.is_held()
+            {
+                let left = self.close(self.peers[index].id);
+                self.news.extend(left.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            }
+        }
+    }
+
+    /// Binds a peer to a life that was found. Whether it had another one, which was not known to be over.
     ///
     /// # Errors
-    /// When there is no room for us in its inbox.
+    /// When there is no room for us in its inbox, or for what is written to it.
     fn bind(&mut self, index: usize, life: Identity, found: Found) -> Result<bool> {
         if self.peers[index].life.is_some() {
             self.answer();
@@ -92,10 +129,12 @@ impl State {
             self.follow(index);
             return Ok(false);
         }
-        let own = self.segment.identity().nonce;
-        let is_anew = self.peers[index].life.is_some();
+        let is_anew = self.peers[index].is_bound();
         if is_anew {
-            self.forget(index, &own)?;
+            self.turn_over(index)?;
+        }
+        if self.peers[index].is_mapped() {
+            self.forget(index);
         }
         let claim = self.claim(index);
         self.peers[index].bind(life, found, &claim)?;
@@ -115,18 +154,51 @@ impl State {
         Ok(is_anew)
     }
 
-    /// What a peer's old life has shared is over, and what waits for it too: it has not wanted to receive it.
-    fn forget(&mut self, index: usize, own: &[u8; NONCE]) -> Result<()> {
-        self.turn = 0;
-        for list in [&mut self.polled, &mut self.rung, &mut self.waiting] {
-            list.retain(|other| *other != index);
-        }
+    /// A peer's life is over, and so is what waits for it: it has not wanted to receive it. What is sent from now on
+    /// is for the next one.
+    ///
+    /// # Errors
+    /// When there is no empty ring for that.
+    #[cold]
+    pub(super) fn turn_over(&mut self, index: usize) -> Result<()> {
+        let own = self.segment.identity().nonce;
+        self.waiting.retain(|other| *other != index);
         let peer = &mut self.peers[index];
         peer.is_waiting = false;
         let over = peer.drop_queue();
         self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
-        peer.let_go(own);
-        peer.renew(&self.segment)
+        peer.turn_over(&own);
+        self.follow(index);
+        self.renew(index, u64::MAX)
+    }
+
+    /// What was written to a peer, as a reader of an earlier claim of its present life, is over.
+    ///
+    /// # Errors
+    /// When there is no empty ring for what is written next.
+    fn renew(&mut self, index: usize, before: u64) -> Result<()> {
+        let peer = &mut self.peers[index];
+        let life = peer.life.map_or([0; NONCE], |life| life.nonce);
+        if peer.has_exited {
+            self.segment.clear(&life);
+        }
+        if self.segment.is_claimed(&life, before) == Claimed::Yes {
+            // It reads there still: this one is given to nobody again.
+            peer.take_ring(self.segment.sender().ok_or(Error::OutOfResource)?);
+            Ok(())
+        } else {
+            peer.renew(&self.segment)
+        }
+    }
+
+    /// Nothing of a peer's old life is read any more.
+    fn forget(&mut self, index: usize) {
+        self.turn = 0;
+        for list in [&mut self.polled, &mut self.rung] {
+            list.retain(|other| *other != index);
+        }
+        let own = self.segment.identity().nonce;
+        self.peers[index].let_go(&own);
     }
 
     /// What we say where we claim a place, each time with another number.
@@ -249,6 +321,7 @@ impl State {
                 self.closed.push(index);
                 continue;
             }
+            let has_ended = peer.has_ended();
             peer.let_go(&own);
             peer.door = None;
             let is_over = match peer.life {
@@ -257,8 +330,8 @@ impl State {
                     self.segment.clear(&life.nonce);
                     true
                 }
-                Some(life) => match self.segment.is_claimed(&life.nonce) {
-                    Claimed::No => in_need || peer.claim.is_some(),
+                Some(life) => match self.segment.is_claimed(&life.nonce, u64::MAX) {
+                    Claimed::No => in_need || has_ended || peer.claim.is_some(),
                     Claimed::Yes => {
                         peer.claim = peer.claim.or(Some(0));
                         false
@@ -347,7 +420,7 @@ impl State {
         if peer.is_lost() {
             return;
         }
-        if !peer.is_bound() {
+        if !peer.is_mapped() {
             // The host has closed it, and may want it again.
             if !self.strangers.contains(&place) {
                 self.strangers.push(place);
@@ -378,8 +451,15 @@ impl State {
             list.retain(|other| *other != index);
         }
         self.turn = 0;
-        let claim = self.claim(index);
-        let peer = &mut self.peers[index];
-        peer.renew(&self.segment).is_ok() && peer.bind_again(&claim).is_ok() && peer.attach(heard).is_ok()
+        if self.peers[index].is_bound() {
+            if self.renew(index, heard.serial).is_err() {
+                return false;
+            }
+            let claim = self.claim(index);
+            if self.peers[index].bind_again(&claim).is_err() {
+                return false;
+            }
+        }
+        self.peers[index].attach(heard).is_ok()
     }
 }

@@ -23,6 +23,8 @@ mod device_serve;
 mod errands;
 mod ipc;
 #[cfg(test)]
+mod lives_model;
+#[cfg(test)]
 mod lives_tests;
 mod meeting;
 mod parameters;

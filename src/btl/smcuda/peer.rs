@@ -1,7 +1,8 @@
 //! One peer: a ring to it, one from it, and what waits.
 //!
 //! A peer is a process, and what is shared with it belongs to one of its lives. It may have none for a time: what is sent
-//! to it meanwhile lies in the ring for its next one.
+//! to it meanwhile lies in the ring for its next one. A life that has said that it ends gets nothing any more; what it has
+//! written itself is still read.
 
 use std::collections::VecDeque;
 
@@ -35,6 +36,8 @@ pub(super) struct Peer {
     is_lost: bool,
     /// The segment of that life, and our place in its inbox.
     shared: Option<(Shared, usize)>,
+    /// That segment when the life is over, for what it has written.
+    past: Option<Shared>,
     /// The ring to it.
     pub(super) ring: usize,
     /// Something was written there before it could be rung for.
@@ -89,6 +92,7 @@ impl Peer {
             has_exited: false,
             is_lost: false,
             shared: None,
+            past: None,
             ring: ring.0,
             owes_ring: false,
             sender: ring.1,
@@ -110,12 +114,13 @@ impl Peer {
         self.cross = found.cross;
         self.life = Some(life);
         self.shared = Some((found.shared, place));
+        self.past = None;
         self.claim = None;
         self.receiver = None;
         Ok(())
     }
 
-    /// Claims another place in the same life, for another ring.
+    /// Claims another place in the same life, for another ring, and says so: it may have nothing to hear from us.
     ///
     /// # Errors
     /// When it has no room for us.
@@ -123,23 +128,47 @@ impl Peer {
         let Some((shared, place)) = &mut self.shared else { return Err(Error::Unreachable) };
         shared.give_up(*place, &claim.life);
         *place = shared.claim(claim).ok_or(Error::OutOfResource)?;
+        shared.ring(*place);
         self.claim = None;
         self.receiver = None;
         Ok(())
+    }
+
+    /// Whether the life that is shared with has ended, so that nothing may be written for it any more.
+    #[inline(always)]
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.as_ref().is_some_and(|(shared, _)| shared.is_ending())
+    }
+
+    /// Writes nothing any more to the life that was known, and still reads what it has written.
+    pub(super) fn turn_over(&mut self, own: &[u8; NONCE]) {
+        if let Some((shared, place)) = self.shared.take() {
+            shared.give_up(place, own);
+            self.past = Some(shared);
+        }
+    }
+
+    /// The life that is to be found next hears of us at once, whether anything was written to it or not.
+    pub(super) fn ring_when_bound(&mut self) {
+        self.owes_ring = true;
     }
 
     /// Lets go of the life that was known: nothing is read from there or written to it any more.
     pub(super) fn let_go(&mut self, own: &[u8; NONCE]) {
         self.receiver = None;
         self.cross = None;
-        if let Some((shared, place)) = self.shared.take() {
-            shared.give_up(place, own);
-        }
+        self.turn_over(own);
+        self.past = None;
     }
 
     /// Whether it may not have heard yet that we have written to it, and may still do so.
-    pub(super) fn is_unheard(&mut self) -> bool {
-        !self.has_exited && !self.has_ended() && self.sender.has_written() && !self.sender.is_polled()
+    pub(super) fn is_unheard(&self) -> bool {
+        !self.has_exited && !self.has_ended() && self.sender.has_written() && !self.sender.is_found()
+    }
+
+    /// Whether something was written that lies there for its next life.
+    pub(super) fn is_owed(&self) -> bool {
+        self.shared.is_none() && self.owes_ring && self.sender.has_written()
     }
 
     /// Lets go of it at the end of our own life: what we have sent is still to be received, though nobody may have heard of it.
@@ -160,6 +189,12 @@ impl Peer {
         segment.renew(self.ring, &mut self.sender)
     }
 
+    /// Writes to another ring, which is empty: somebody may still read the one that there was.
+    pub(super) fn take_ring(&mut self, (ring, sender): (usize, Sender)) {
+        self.ring = ring;
+        self.sender = sender;
+    }
+
     /// The place is another's from now on, with its ring, which is empty.
     pub(super) fn begin_anew(&mut self, id: EndpointId, name: u64, door: Outside) {
         self.id = id;
@@ -172,6 +207,7 @@ impl Peer {
         self.has_exited = false;
         self.is_lost = false;
         self.shared = None;
+        self.past = None;
         self.owes_ring = false;
         self.claim = None;
         self.receiver = None;
@@ -186,6 +222,11 @@ impl Peer {
     /// Whether a life of it is known and shared with.
     pub(super) fn is_bound(&self) -> bool {
         self.shared.is_some()
+    }
+
+    /// Whether a life of it can be read from, be it over or not.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.shared.is_some() || self.past.is_some()
     }
 
     /// Whether this life of it is known.
@@ -222,8 +263,10 @@ impl Peer {
     /// # Errors
     /// When there is no such ring.
     pub(super) fn attach(&mut self, claim: &Claim) -> std::result::Result<(), Corrupt> {
-        let (shared, _) = self.shared.as_ref().ok_or(Corrupt::Inbox)?;
-        self.receiver = Some(shared.receiver(claim.ring).ok_or(Corrupt::Inbox)?);
+        let shared = self.shared.as_ref().map(|(shared, _)| shared).or(self.past.as_ref());
+        let receiver = shared.and_then(|shared| shared.receiver(claim.ring)).ok_or(Corrupt::Inbox)?;
+        receiver.found();
+        self.receiver = Some(receiver);
         self.claim = Some(claim.serial);
         Ok(())
     }

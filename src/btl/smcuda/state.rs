@@ -59,6 +59,8 @@ pub(super) enum Step {
     Stranger(u64, usize),
     /// A peer has begun a life.
     Appeared(EndpointId, Life),
+    /// The life of a peer that was known is over.
+    TurnedOver(EndpointId),
 }
 
 /// What the host knows a peer by, and whether what was shared with its life before is over.
@@ -176,10 +178,47 @@ impl State {
         }
     }
 
-    /// Whether something waits for a peer that could still take it.
+    /// The peer of an endpoint that something is to be written to. If the life that is known of it has ended, that is for
+    /// the next one.
+    #[inline(always)]
+    fn written_to(&mut self, id: EndpointId, counters: &Counters) -> Result<&mut Peer> {
+        if self.at(id)?.is_over() {
+            self.find_over(id, counters)?;
+        }
+        Ok(&mut self.peers[id.index()])
+    }
+
+    /// A peer's life has ended.
+    #[cold]
+    #[inline(never)]
+    fn find_over(&mut self, id: EndpointId, counters: &Counters) -> Result<()> {
+        // What it has done before it has said so is seen from here on.
+        if !self.at(id)?.has_ended() {
+            return Ok(());
+        }
+        let turned = self.turn_over(id.index());
+        match turned {
+            Ok(()) => self.news.push_back(Step::TurnedOver(id)),
+            Err(_) => self.lose(id.index(), Loss::Apart, counters),
+        }
+        turned
+    }
+
+    /// Whether something waits for a peer that could still take it, or lies there for a life that it has begun.
     pub(super) fn waits(&self, id: EndpointId) -> bool {
-        let peer = self.peers.get(id.index()).filter(|peer| peer.id == id && peer.is_bound());
-        peer.is_some_and(|peer| peer.has_queue() && !peer.has_exited && !peer.is_lost())
+        let peer = self.peers.get(id.index()).filter(|peer| peer.id == id && peer.is_usable());
+        peer.filter(|peer| !peer.has_exited).is_some_and(|peer| {
+            let is_begun = || peer.door.as_ref().is_some_and(|door| matches!(door.shown(), Ok(Some(_))));
+            if peer.is_bound() { peer.has_queue() } else { peer.is_owed() && is_begun() }
+        })
+    }
+
+    /// Whether a peer has yet to find what was written to it. Hears of those that have done the same.
+    pub(super) fn is_unheard(&mut self) -> bool {
+        if self.segment.is_rung() {
+            self.answer();
+        }
+        self.peers.iter().any(|peer| !peer.is_lost() && peer.is_unheard())
     }
 
     pub(super) fn name(&self, id: EndpointId) -> Option<u64> {
@@ -211,11 +250,12 @@ impl State {
 
     /// Says that this process ends as it should, and that it reads nothing any more.
     pub(super) fn end(&mut self) {
-        self.segment.end();
         let own = self.segment.identity().nonce;
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_held()) {
             peer.leave(&own);
         }
+        // Last: who sees this uses the rings again of which the claims are given up.
+        self.segment.end();
     }
 
     #[inline]
@@ -228,7 +268,7 @@ impl State {
         if fragment.pieces.iter().flatten().map(|piece| piece.len()).sum::<usize>() > LONGEST {
             return Err(Error::MessageTooBig);
         }
-        let peer = self.at(to)?;
+        let peer = self.written_to(to, counters)?;
         let (cookie, awaited) = (fragment.cookie, fragment.awaited);
         // What counts as sent once it is taken would go on without end where nobody receives.
         if !awaited && peer.queued() >= MOST_QUEUED {
@@ -239,6 +279,12 @@ impl State {
             Ok(Taken::Copied) if !awaited => Ok(Sending::Over),
             Ok(Taken::Copied) => {
                 self.news.push_back(Step::Done(cookie, Ok(())));
+                Ok(Sending::UnderWay)
+            }
+            Ok(Taken::Queued) if peer.has_exited && peer.has_ended() => {
+                // Its process has ended as it should, and makes no room.
+                let over = peer.drop_queue();
+                self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
                 Ok(Sending::UnderWay)
             }
             Ok(Taken::Queued) => {
@@ -265,7 +311,7 @@ impl State {
         counters: &Counters,
     ) -> bool {
         let is_short = pieces[0].len().saturating_add(pieces[1].len()) <= LONGEST;
-        let Ok(peer) = self.at(to) else { return false };
+        let Ok(peer) = self.written_to(to, counters) else { return false };
         match is_short.then(|| peer.push(tag, pieces, counters)) {
             Some(Ok(true)) => {
                 counters.num_sends_at_once.add(1);
@@ -286,7 +332,7 @@ impl State {
     /// When the peer is not reached any more.
     #[cold]
     pub(super) fn say(&mut self, to: EndpointId, bytes: &[u8], counters: &Counters) -> Result<bool> {
-        self.at(to)?.say(TAG, bytes, counters).map_err(|corrupt| {
+        self.written_to(to, counters)?.say(TAG, bytes, counters).map_err(|corrupt| {
             self.lose(to.index(), Loss::Corrupt(corrupt), counters);
             Error::Unreachable
         })
@@ -471,6 +517,10 @@ impl State {
             }
         }
         for index in std::mem::take(&mut self.waiting) {
+            if self.peers[index].is_over() {
+                let _ = self.find_over(self.peers[index].id, counters);
+                continue;
+            }
             let peer = &mut self.peers[index];
             let news = &mut self.news;
             match peer.flush(counters, |cookie| news.push_back(Step::Done(cookie, Ok(())))) {
@@ -516,6 +566,22 @@ impl State {
         self.news.push_back(Step::Lost(id, name, why, cookies));
     }
 
+    /// Processes that have ended since this was last asked.
+    pub(super) fn note_exits(&mut self) {
+        for index in self.watch.ended() {
+            let index = index as usize;
+            let Some(peer) = self.peers.get_mut(index) else { continue };
+            peer.has_exited = true;
+            if peer.is_usable() {
+                self.exited.push(index);
+                // It may not have come to ring for the last thing that it wrote.
+                if self.peers[index].has_receiver() {
+                    self.listen(index);
+                }
+            }
+        }
+    }
+
     /// Whether processes have ended, now and then.
     #[cold]
     fn look_around(&mut self, counters: &Counters) {
@@ -534,18 +600,7 @@ impl State {
                 self.follow(index);
             }
         }
-        for index in self.watch.ended() {
-            let index = index as usize;
-            let Some(peer) = self.peers.get_mut(index) else { continue };
-            peer.has_exited = true;
-            if peer.is_usable() {
-                self.exited.push(index);
-                // It may not have come to ring for the last thing that it wrote.
-                if self.peers[index].has_receiver() {
-                    self.listen(index);
-                }
-            }
-        }
+        self.note_exits();
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(SWEEP) {
             self.segment.sweep();

@@ -1,0 +1,256 @@
+//! Processes whose lives begin and end in any order, nobody waiting for anybody: what is sent to a life is received by
+//! it, in order and once, if it goes on long enough.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use super::component::Smcuda;
+use super::tests::{Told, door, fragment, life_of};
+use crate::btl::{Cookie, EndpointId, Host, Lent, Transport, Upcalls};
+use crate::error::{Error, Result};
+use crate::shm::Door;
+
+const PROCESSES: usize = 4;
+/// Passes within which doors are looked at for certain.
+const LONG: usize = 600;
+
+/// The records of all, by name, and what one process is told.
+struct World<'a> {
+    records: &'a RefCell<HashMap<u64, Vec<u8>>>,
+    told: &'a Told,
+}
+
+impl Host for World<'_> {
+    fn name(&self) -> u64 {
+        0
+    }
+    fn node(&self) -> String {
+        "here".to_owned()
+    }
+    fn publish(&self, _key: &'static CStr, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn published(&self, _key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        self.records.borrow().get(&name).cloned().ok_or(Error::NotFound)
+    }
+    fn text(&self, _parameter: &CStr) -> Option<String> {
+        None
+    }
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+    fn is_verbose(&self) -> bool {
+        true
+    }
+    fn notice(&self, topic: &str, line: &str) {
+        self.told.lines.borrow_mut().push(format!("{topic}: {line}"));
+    }
+    fn say(&self, line: &str) {
+        self.told.lines.borrow_mut().push(line.to_owned());
+    }
+}
+
+impl Upcalls for World<'_> {
+    fn host(&self) -> impl Host {
+        World { records: self.records, told: self.told }
+    }
+    fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        self.told.deliver(endpoint, tag, bytes);
+    }
+    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
+        self.told.deliver_shared(endpoint, tag, bytes);
+    }
+    fn done(&self, cookie: Cookie, outcome: Result<()>) {
+        self.told.done(cookie, outcome);
+    }
+    fn doomed(&self, _endpoint: EndpointId, _name: u64, tell: impl FnOnce()) {
+        tell();
+    }
+    fn lost(&self, endpoint: EndpointId, name: u64) {
+        self.told.lost(endpoint, name);
+    }
+}
+
+/// Something that was sent: its number, and for which life of the receiver.
+struct Sent {
+    number: u64,
+    due: u32,
+    /// Its sender has ended before that life had begun, or has not been heard of: nobody can read it any more.
+    is_gone: bool,
+}
+
+struct Process {
+    door: Arc<Door>,
+    life: Option<Smcuda>,
+    /// How many lives have begun.
+    lives: u32,
+    known: [Option<EndpointId>; PROCESSES],
+    told: Told,
+}
+
+/// All processes, and what is on its way, by sender, its life and the receiver.
+struct Model {
+    processes: Vec<Process>,
+    records: RefCell<HashMap<u64, Vec<u8>>>,
+    sent: HashMap<(usize, u32, usize), VecDeque<Sent>>,
+    next: u64,
+    random: u64,
+    delivered: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let process = || Process {
+            door: door(),
+            life: None,
+            lives: 0,
+            known: [None; PROCESSES],
+            told: Told::default(),
+        };
+        Self {
+            processes: (0..PROCESSES).map(|_| process()).collect(),
+            records: RefCell::default(),
+            sent: HashMap::new(),
+            next: 0,
+            random: seed,
+            delivered: 0,
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 20) as usize % bound
+    }
+
+    fn begin(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if process.life.is_none() {
+            let life = life_of(index as u64 + 1, &process.door);
+            self.records.borrow_mut().insert(index as u64 + 1, life.record().to_bytes());
+            process.life = Some(life);
+            process.lives += 1;
+        }
+    }
+
+    /// What a process makes of its passes: everything that arrives was sent to it, and nothing was left out that is due.
+    fn passes(&mut self, index: usize, count: usize) {
+        let process = &self.processes[index];
+        let Some(life) = &process.life else { return };
+        let world = World { records: &self.records, told: &process.told };
+        for _ in 0..count {
+            life.progress(&world);
+        }
+        let present = process.lives;
+        for (_, bytes) in process.told.delivered.take() {
+            let [from, of_life, number] =
+                [0, 8, 16].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a number")));
+            let sent = self.sent.get_mut(&(from as usize, of_life as u32, index)).expect("somebody sent it");
+            loop {
+                let first = sent.pop_front().unwrap_or_else(|| panic!("{number} of {from} comes twice"));
+                if first.number == number {
+                    assert!(first.due <= present, "for a life to come");
+                    break;
+                }
+                assert!(first.is_gone || first.due < present, "{} before {number} of {from}", first.number);
+            }
+            self.delivered += 1;
+        }
+    }
+
+    fn meet(&mut self, index: usize, other: usize) {
+        let process = &mut self.processes[index];
+        let Some(life) = &process.life else { return };
+        let record = self.records.borrow().get(&(other as u64 + 1)).cloned();
+        if let Some(record) = record.filter(|_| process.known[other].is_none()) {
+            let world = World { records: &self.records, told: &process.told };
+            process.known[other] = Some(life.meet(other as u64 + 1, &record, &world).expect("reached"));
+        }
+    }
+
+    fn send(&mut self, index: usize, other: usize) {
+        let size = self.below(2) * self.below(9000);
+        let process = &self.processes[index];
+        let (Some(life), Some(to)) = (&process.life, process.known[other]) else { return };
+        let receiver = &self.processes[other];
+        let due = receiver.lives + u32::from(receiver.life.is_none());
+        let number = self.next;
+        let mut bytes = [index as u64, u64::from(process.lives), number].map(u64::to_le_bytes).concat();
+        bytes.resize(24 + size, number as u8);
+        if life.send(to, fragment(&bytes, number, false)).is_ok() {
+            self.next += 1;
+            let sent = self.sent.entry((index, process.lives, other)).or_default();
+            sent.push_back(Sent { number, due, is_gone: false });
+        }
+    }
+
+    fn end(&mut self, index: usize) {
+        if self.processes[index].life.is_none() {
+            return;
+        }
+        let is_hasty = self.below(16) == 0;
+        if !is_hasty {
+            // While it waits for them.
+            (0..PROCESSES).for_each(|other| self.passes(other, LONG));
+            (0..PROCESSES).filter(|other| *other != index).for_each(|other| self.passes(other, LONG));
+        }
+        let process = &mut self.processes[index];
+        let life = process.life.take().expect("one");
+        let all: Vec<EndpointId> = process.known.iter_mut().filter_map(Option::take).collect();
+        life.close(&all, &World { records: &self.records, told: &process.told });
+        life.end_module();
+        let lives = process.lives;
+        for ((from, of_life, other), sent) in &mut self.sent {
+            let receiver = &self.processes[*other];
+            let is_there = receiver.life.is_some();
+            for one in sent.iter_mut().filter(|_| *from == index && *of_life == lives) {
+                one.is_gone |= is_hasty || !is_there || one.due != receiver.lives;
+            }
+        }
+    }
+
+    /// What is due to a life that there is has arrived.
+    fn settle(&mut self) {
+        for _ in 0..3 {
+            (0..PROCESSES).for_each(|index| self.passes(index, LONG));
+        }
+        for ((from, of_life, to), sent) in &self.sent {
+            let receiver = &self.processes[*to];
+            let left = |one: &&Sent| !one.is_gone && one.due == receiver.lives && receiver.life.is_some();
+            let left: Vec<u64> = sent.iter().filter(left).map(|one| one.number).collect();
+            assert!(left.is_empty(), "of life {of_life} of {from} to {to}: {left:?}");
+        }
+        for process in &self.processes {
+            assert_eq!((process.told.lost.get(), process.told.lines.take()), (0, Vec::new()));
+            assert!(process.told.done.take().iter().all(|(_, outcome)| outcome.is_ok()));
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
+    for seed in 1..=12_u64 {
+        let mut model = Model::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for _ in 0..3000 {
+            let index = model.below(PROCESSES);
+            let other = (index + 1 + model.below(PROCESSES - 1)) % PROCESSES;
+            match model.below(64) {
+                0 => model.end(index),
+                1..=7 => model.begin(index),
+                8..=20 => model.meet(index, other),
+                21..=50 => model.send(index, other),
+                51..=62 => {
+                    let count = 1 + model.below(40) * model.below(10);
+                    model.passes(index, count);
+                }
+                _ => model.settle(),
+            }
+        }
+        (0..PROCESSES).for_each(|index| model.begin(index));
+        model.settle();
+        assert!(model.delivered > 800, "{} of seed {seed}", model.delivered);
+    }
+}

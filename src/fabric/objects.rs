@@ -295,9 +295,8 @@ impl<W: Work> Drop for Endpoint<W> {
             }
             for operation in posted {
                 // SAFETY: it was posted to this context, which nobody can poll any more, so that it comes back only
-                // here. The provider uses it no more: operations that are outstanding when an endpoint is closed are
-                // discarded, and give no completion (`fi_endpoint(3)`, fi_close); what waits in the queue is lost with
-                // that (`fi_cq(3)`, fi_close).
+                // here. The provider has done with it: what is outstanding when an endpoint is closed is discarded, and
+                // gives no completion (`fi_endpoint(3)`); what waits in the queue is lost with that (`fi_cq(3)`).
                 let lease = unsafe { Lease::<W>::back(operation) };
                 drop(lease);
             }

@@ -11,15 +11,14 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use parking_lot::Mutex;
-use rustix::fs::fstat;
 
-use super::segment::{Identity, NONCE, anonymous, foreign, input, system};
+use super::segment::{Identity, NONCE, anonymous, foreign, input};
 use crate::error::Result;
 
 const LENGTH: usize = 4096;
@@ -104,8 +103,7 @@ impl Door {
     /// # Errors
     /// What the system does not give.
     pub fn make(nonce: [u8; NONCE]) -> Result<Self> {
-        let file = anonymous("hawser smcuda door", LENGTH)?;
-        let stat = fstat(&file).map_err(system)?;
+        let (file, identity) = anonymous("hawser smcuda door", LENGTH, nonce)?;
         let map = MmapOptions::new().len(LENGTH).map_raw(&file).map_err(|error| input(&error))?;
         map.advise(Advice::DontFork).map_err(|error| input(&error))?;
         let page = Page(map);
@@ -113,13 +111,6 @@ impl Door {
             page.word(NONCE_AT + 8 * index).store(word, Ordering::Relaxed);
         }
         page.word(MAGIC_AT).store(MAGIC, Ordering::Release);
-        let identity = Identity {
-            pid: std::process::id(),
-            descriptor: file.as_raw_fd() as u32,
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            nonce,
-        };
         Ok(Self { page, identity, shown: Mutex::new(None), _file: file })
     }
 

@@ -126,8 +126,9 @@ pub(super) fn input(error: &std::io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Makes a file of so many bytes in memory, which never gets shorter.
-pub(super) fn anonymous(name: &str, length: usize) -> Result<OwnedFd> {
+/// Makes a file of so many bytes in memory, which never gets shorter, and says how peers find it. The nonce is to be written
+/// there.
+pub(super) fn anonymous(name: &str, length: usize, nonce: [u8; NONCE]) -> Result<(OwnedFd, Identity)> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
     let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if most.is_some_and(|most| most < length as u64) {
@@ -136,7 +137,15 @@ pub(super) fn anonymous(name: &str, length: usize) -> Result<OwnedFd> {
     }
     ftruncate(&file, length as u64).map_err(system)?;
     fcntl_add_seals(&file, SealFlags::SHRINK).map_err(system)?;
-    Ok(file)
+    let stat = fstat(&file).map_err(system)?;
+    let identity = Identity {
+        pid: std::process::id(),
+        descriptor: file.as_raw_fd() as u32,
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        nonce,
+    };
+    Ok((file, identity))
 }
 
 /// Opens such a file of another process, and says what it is called there.
@@ -253,20 +262,12 @@ impl Segment {
     /// # Errors
     /// What the system does not give.
     pub fn make(nonce: [u8; NONCE]) -> Result<Self> {
-        let file = anonymous("hawser smcuda", LENGTH)?;
-        let stat = fstat(&file).map_err(system)?;
+        let (file, identity) = anonymous("hawser smcuda", LENGTH, nonce)?;
         let shared = Shared::map(&file)?;
         for (index, word) in words(&nonce).into_iter().enumerate() {
             shared.word(NONCE_AT + 8 * index).store(word, Ordering::Relaxed);
         }
         shared.word(MAGIC_AT).store(MAGIC, Ordering::Release);
-        let identity = Identity {
-            pid: std::process::id(),
-            descriptor: file.as_raw_fd() as u32,
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            nonce,
-        };
         Ok(Self { shared, identity, next_ring: 0, file })
     }
 

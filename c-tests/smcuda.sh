@@ -40,9 +40,6 @@ for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
 for order in session second late; do
     [ "$host" = debian12 ] || run 2 "sessions_threads $order"
 done
-# MPI begins and ends again and again in one process.
-# Open MPI 5.0.7 is not made for it: over its own shared memory it fails now and then, too.
-! whole || [ "$host" = debian12 ] || run 4 "lives 100"
 # Nothing is copied in one step, everything in fragments.
 for program in p2p datatypes "rma allocate"; do run 2 "$program" --mca btl_smcuda_flags send; done
 run 4 coll --mca btl_smcuda_flags send --mca btl_smcuda_max_send_size 1500
@@ -133,6 +130,22 @@ for program in p2p "rma allocate"; do
     [ "$status" = 0 ] && says "^PASS ${program%% *}\$" && says 'cannot be read \(process_vm_readv\(2\) is refused'
     check "smcuda, $line" $?
 done
+
+# MPI begins and ends again and again in one process. Open MPI 5.0.7 hangs in MPI_Session_init now and then, over its own
+# shared memory as well (lives.c): such a job is run again.
+if whole && [ "$host" = debian13 ]; then
+    for talk in "" "talk "; do
+        line="4 ranks: lives ${talk}100"
+        wanted "smcuda, $line" || continue
+        for try in 1 2 3 4; do
+            launch 4 "lives ${talk}100" -x CHECK_WATCHDOG=20
+            { [ "$status" != 0 ] && says 'hung in (waiting for one in )?Session_init'; } || break
+            echo "the host has hung in MPI_Session_init (try $try)"
+        done
+        [ "$status" = 0 ] && says '^PASS lives$'
+        check "smcuda, $line" $?
+    done
+fi
 
 # One sees the others, who do not see it: neither way is used.
 line="a PID namespace of its own: another transport is used, both ways"

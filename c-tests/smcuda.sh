@@ -44,6 +44,8 @@ done
 for program in p2p datatypes "rma allocate"; do run 2 "$program" --mca btl_smcuda_flags send; done
 run 4 coll --mca btl_smcuda_flags send --mca btl_smcuda_max_send_size 1500
 ! whole || run 2 bigmsg --mca btl_smcuda_flags send
+# Nobody is known before the first message for it or from it.
+run 4 "p2p small" --mca mpi_add_procs_cutoff 0
 # More processes than rings that are looked at: the others ring.
 run 40 "p2p small"
 ! whole || run 2 p2p --mca mpi_yield_when_idle 0
@@ -51,7 +53,7 @@ run 40 "p2p small"
 # --- ranks that die, are stopped, or write rubbish
 
 log=$work/logs/cc-own
-for program in stopped rubbish; do
+for program in stopped rubbish strangers; do
     "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror "c-tests/smcuda/$program.c" -o "$work/$program" >"$log" 2>&1 ||
         give_up "$program compiles"
 done
@@ -60,6 +62,8 @@ done
 mpi_compile killed
 
 run 2 stopped
+# Somebody who is no rank claims to send.
+run 2 strangers
 ! whole || run 2 stopped --mca btl_smcuda_eager_limit 1024
 
 # launch RANKS "PROGRAM ARGUMENT…" WORD…: a job that need not end well; fills `log` and `status`, and `remaining`: what is

@@ -407,6 +407,18 @@ typedef struct hawser_v4_1_Value {
     uint8_t _pad2[64];
 } hawser_v4_1_Value;
 
+// A list of such values.
+//
+// C: `opal_list_t`.
+typedef struct hawser_v4_1_List {
+    // its object head
+    struct hawser_v4_1_Object object;
+    // before the first and behind the last
+    struct hawser_v4_1_ListItem sentinel;
+    // their number
+    size_t length;
+} hawser_v4_1_List;
+
 // The first entries of the process management interface's table.
 //
 // C: `opal_pmix_base_module_t`.
@@ -415,7 +427,10 @@ typedef struct hawser_v4_1_Pmix {
     // publishes a value
     int (*put)(int, struct hawser_v4_1_Value*);
     // looks a value up
-    int (*get)(const struct hawser_v4_1_ProcessName*, const char*, void*, struct hawser_v4_1_Value**);
+    int (*get)(const struct hawser_v4_1_ProcessName*,
+               const char*,
+               struct hawser_v4_1_List*,
+               struct hawser_v4_1_Value**);
 } hawser_v4_1_Pmix;
 
 // What `pml/cm` puts behind the host's request: only the kind matters here.

@@ -489,6 +489,19 @@ typedef struct hawser_v5_0_PmixValue {
     uint8_t _pad1[8];
 } hawser_v5_0_PmixValue;
 
+// A directive of that interface.
+//
+// C: `pmix_info_t`.
+typedef struct hawser_v5_0_PmixInfo {
+    // key, zero-ended
+    uint8_t key[512];
+    // whether it must be obeyed
+    uint32_t flags;
+    uint8_t _pad0[4];
+    // value
+    struct hawser_v5_0_PmixValue value;
+} hawser_v5_0_PmixInfo;
+
 // The name of a process in that interface.
 //
 // C: `pmix_proc_t`.

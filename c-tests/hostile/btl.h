@@ -15,8 +15,11 @@ struct btl {
     endpoint_t peer;
 };
 
-/* Only the loopback interface, kernel sockets. */
-extern const char *const btl_parameters[];
+/* What the user sets to have the transport, and something wrong. Of usnic: only the loopback interface, kernel sockets. */
+const char *const *btl_parameters(void);
+const char *const *btl_wrong_parameters(void);
+/* The performance variable that counts what was sent. */
+const char *btl_sends(void);
 
 /* Finds the component, registers and opens it, makes modules, and the peer known to the first. */
 void btl_begin(struct btl *btl, const char *const parameters[], bool threads);

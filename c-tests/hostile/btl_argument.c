@@ -13,7 +13,7 @@ static void lengths(void)
     struct btl btl;
     uint64_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
         for (int off = -3; off <= 3; off++)
             if (edges[i] + off >= HEADER && edges[i] + off <= btl.module->btl_max_send_size)
@@ -46,7 +46,7 @@ static void no_bytes(void)
     struct btl btl;
     mca_btl_base_module_t *module;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     module = btl.module;
     version_listen(TAG + 1, count_short, NULL);
     fence();
@@ -77,7 +77,7 @@ static void too_long(void)
     mca_btl_base_descriptor_t *left;
     opal_convertor_t convertor;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     module = btl.module;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         mca_btl_base_descriptor_t *descriptor =
@@ -133,7 +133,7 @@ static void nulls(void)
     unsigned char header[HEADER];
     unsigned lines;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     module = btl.module;
     version_listen(TAG + 1, count_short, NULL);
     fence();
@@ -182,7 +182,7 @@ static void tags_of_nobody(void)
     struct btl btl;
     mca_btl_base_module_t *module;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     module = btl.module;
     for (int i = 0; i < 200; i++) {
         static const uint8_t tags[] = {0, 1, MCA_BTL_TAG_PML, 254, 255};
@@ -278,7 +278,7 @@ static void prepared(void)
 
     for (size_t at = 0; at < sizeof data; at++)
         data[at] = (unsigned char)(at * 31 >> 3);
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     version_listen(TAG + 2, check_data, NULL);
     fence();
     for (size_t i = 0; i < 4; i++)
@@ -312,7 +312,7 @@ static void sent_at_once(void)
 
     for (size_t at = 0; at < sizeof data; at++)
         data[at] = (unsigned char)(at * 31 >> 3);
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     module = btl.module;
     version_listen(TAG + 2, check_data, NULL);
     fence();

@@ -51,7 +51,7 @@ static void storm(uint64_t count)
     struct btl btl;
 
     limit = is_slow ? count / 4 : count;
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     step("sends");
     for (int i = 0; i < 8; i++)
         send_another(&btl, HEADER + 1000 * i, CALLED);
@@ -100,7 +100,7 @@ static void never_freed(void)
     static mca_btl_base_descriptor_t *kept[500];
     struct btl btl;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (int i = 0; i < 500; i++) {
         kept[i] = btl.module->btl_alloc(btl.module, btl.peer, MCA_BTL_NO_ORDER, 1 + i * 9, 0);
         CHECK(kept[i] != NULL);

@@ -1,4 +1,7 @@
-/* PUT and GET: into memory that is there, was there, never was, or may not be touched. */
+/* PUT and GET: into memory that is there, was there, never was, or may not be touched.
+ *
+ * usnic asks the peer, which knows what it has registered; smcuda copies itself, from the address that the handle
+ * says, and knows only what the handle says: it takes no part where the handle is a lie, or older than what is there. */
 #include "btl.h"
 
 #include <stdatomic.h>
@@ -103,7 +106,7 @@ static void puts_and_gets(void)
     uintptr_t number = 0;
     size_t at = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (size_t i = 0; i < WINDOW; i++)
         local[i] = at_put(i);
     offer(&btl, BOTH);
@@ -154,7 +157,7 @@ static void out_of_bounds(void)
     struct btl btl;
     uintptr_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     memset(window, 0x77, sizeof window);
     offer(&btl, BOTH);
     for (int put = 0; put < 2; put++) {
@@ -187,7 +190,7 @@ static void against_the_flags(void)
     struct btl btl;
     uintptr_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (int turn = 0; turn < 2; turn++) {
         memset(window, 0x77, sizeof window);
         memset(local, 0x11, sizeof local);
@@ -212,7 +215,7 @@ static void handles_of_nothing(void)
     struct btl btl;
     uintptr_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     offer(&btl, BOTH);
     fence();
     withdraw(&btl);
@@ -248,7 +251,7 @@ static void refused_in_both_directions(void)
     struct btl btl;
     uintptr_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     offer(&btl, BOTH);
     fence();
     withdraw(&btl);
@@ -270,7 +273,7 @@ static void withdrawn_under_way(void)
     struct mca_btl_base_registration_handle_t *handle;
     uintptr_t number = 0;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (int turn = 0; turn < 20; turn++) {
         struct offer mine;
         const void *bytes;
@@ -320,7 +323,7 @@ static void callbacks_call(void)
 {
     struct btl btl;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     offer(&btl, BOTH);
     on_ended = start_another;
     for (int i = 0; i < 8; i++)
@@ -338,7 +341,7 @@ static void without_callback(void)
 {
     struct btl btl;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (size_t i = 0; i < WINDOW; i++)
         local[i] = at_put(i);
     offer(&btl, BOTH);
@@ -360,7 +363,7 @@ static void registered_often(void)
     static struct mca_btl_base_registration_handle_t *handles[3000];
     struct btl btl;
 
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < 3000; i++) {
             handles[i] = btl.module->btl_register_mem(btl.module, i % 2 ? btl.peer : NULL, window + i,
@@ -377,9 +380,9 @@ const struct test btl_memory_tests[] = {
     {"btl puts and gets", puts_and_gets, RETURNS},
     {"btl put and get out of bounds", out_of_bounds, RETURNS},
     {"btl put and get against the flags", against_the_flags, RETURNS},
-    {"btl handles of nothing", handles_of_nothing, RETURNS},
-    {"btl refused in both directions", refused_in_both_directions, RETURNS},
-    {"btl memory withdrawn under way", withdrawn_under_way, RETURNS},
+    {"usnic handles of nothing", handles_of_nothing, RETURNS},
+    {"usnic refused in both directions", refused_in_both_directions, RETURNS},
+    {"usnic memory withdrawn under way", withdrawn_under_way, RETURNS},
     {"btl put and get callbacks call", callbacks_call, RETURNS},
     {"btl put without callback", without_callback, RETURNS},
     {"btl registered often", registered_often, RETURNS},

@@ -47,7 +47,7 @@ static void send_and_progress(unsigned thread)
 static void sends(void)
 {
     each = is_slow ? 150 : 2000;
-    btl_begin(&btl, btl_parameters, true);
+    btl_begin(&btl, btl_parameters(), true);
     in_threads(send_and_progress);
     CHECK(books.posted == each * THREADS);
     btl_settle(&btl);
@@ -58,7 +58,7 @@ static void sends(void)
 static void threads_come_later(void)
 {
     each = is_slow ? 150 : 1000;
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     btl_post(&btl, MOST - 1, 1000, CALLED);
     btl_settle(&btl);
     host_set_threads(true);
@@ -95,7 +95,7 @@ static void callbacks_in_threads(void)
 {
     each = is_slow ? 400 : 1500;
     on_received = answer;
-    btl_begin(&btl, btl_parameters, true);
+    btl_begin(&btl, btl_parameters(), true);
     in_threads(only_progress);
     btl_settle(&btl);
     btl_end(&btl);
@@ -139,7 +139,7 @@ static void everything(unsigned thread)
         descriptor = module->btl_alloc(module, btl.peer, MCA_BTL_NO_ORDER, size, 0);
         CHECK(own != NULL && descriptor != NULL);
         memset(descriptor->des_segments->seg_addr.pval, thread, size);
-        CHECK(host_counter("btl_usnic_num_total_sends", values, 8) == 1);
+        CHECK(host_counter(btl_sends(), values, 8) == 1);
         if (i % 16 == 0)
             module->btl_dump(module, i % 32 ? btl.peer : NULL, 1);
         if (i % 32 == thread)
@@ -159,7 +159,7 @@ static void everything_at_once(void)
     size_t size;
 
     each = is_slow ? 60 : 600;
-    btl_begin(&btl, btl_parameters, true);
+    btl_begin(&btl, btl_parameters(), true);
     theirs.address = (uintptr_t)window;
     own = btl.module->btl_register_mem(btl.module, NULL, window, sizeof window, 6);
     memcpy(theirs.handle, own, btl.module->btl_registration_handle_size);
@@ -197,7 +197,7 @@ static void send_whatever_comes(unsigned thread)
 static void given_up_by_one_thread(void)
 {
     each = 2000;
-    btl_begin(&btl, btl_parameters, true);
+    btl_begin(&btl, btl_parameters(), true);
     in_threads(send_whatever_comes);
     fence();
     btl_finalize(&btl);
@@ -216,14 +216,14 @@ static void look_on(unsigned thread)
     }
     while (!stop) {
         unsigned long long values[8];
-        CHECK(host_counter("btl_usnic_num_total_sends", values, 8) == 1);
+        CHECK(host_counter(btl_sends(), values, 8) == 1);
     }
 }
 
 static void counters_are_read_by_others(void)
 {
     each = is_slow ? 200 : 3000;
-    btl_begin(&btl, btl_parameters, false);
+    btl_begin(&btl, btl_parameters(), false);
     in_threads(look_on);
     btl_end(&btl);
 }
@@ -246,7 +246,7 @@ static void counters_are_read_beside_finalize(void)
 {
     pthread_t reader;
 
-    host_begin(btl_parameters);
+    host_begin(btl_parameters());
     for (int turn = 0; turn < (is_slow ? 25 : 200); turn++) {
         unsigned long seen = reads;
 
@@ -254,7 +254,7 @@ static void counters_are_read_beside_finalize(void)
         btl_load(&btl);
         btl_init(&btl, false);
         if (turn == 0) {
-            counter = host_find_counter("btl_usnic_num_total_sends");
+            counter = host_find_counter(btl_sends());
             CHECK(counter != NULL && pthread_create(&reader, NULL, read_on, NULL) == 0);
         }
         while (reads < seen + 20)

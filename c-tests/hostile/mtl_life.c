@@ -168,8 +168,8 @@ static void beside_the_btl(void)
     struct mtl mtl;
     int count = 0;
 
-    for (int i = 0; btl_parameters[i] != NULL; i++)
-        parameters[count++] = btl_parameters[i];
+    for (int i = 0; btl_parameters()[i] != NULL; i++)
+        parameters[count++] = btl_parameters()[i];
     for (int i = 0; more[i] != NULL; i++)
         parameters[count++] = more[i];
     btl_begin(&btl, parameters, false);

@@ -61,7 +61,12 @@ static int get(const opal_process_name_t *proc, const char *key, opal_list_t *di
     size_t size;
     opal_value_t *value;
 
-    CHECK(directives == NULL);
+    if (directives != NULL) {
+        opal_value_t *directive = (opal_value_t *)opal_list_get_first(directives);
+        CHECK(opal_list_get_size(directives) == 1 && opal_list_get_last(directives) == &directive->super);
+        CHECK(opal_list_get_next(&directive->super) == opal_list_get_end(directives));
+        CHECK(strcmp(directive->key, OPAL_PMIX_IMMEDIATE) == 0 && directive->type == OPAL_BOOL && directive->data.flag);
+    }
     if (host_modex == GIVES_NOTHING)
         return OPAL_SUCCESS;
     if (host_modex == KNOWS_NOBODY || proc->jobid != job || !look_up(proc->vpid, key, &bytes, &size))

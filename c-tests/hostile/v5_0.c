@@ -76,7 +76,8 @@ pmix_status_t PMIx_Get(const pmix_proc_t *proc, const char key[], const pmix_inf
     pmix_value_t *value;
     char own[PMIX_MAX_NSLEN + 1] = "";
 
-    CHECK(info == NULL && count == 0);
+    CHECK(count == 0 || (count == 1 && strcmp(info->key, PMIX_IMMEDIATE) == 0));
+    CHECK(count == 0 || (info->value.type == PMIX_BOOL && info->value.data.flag));
     if (host_modex == GIVES_NOTHING)
         return PMIX_SUCCESS;
     opal_pmix_convert_jobid(own, job);

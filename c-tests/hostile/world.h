@@ -15,9 +15,14 @@ extern uint32_t job;
 /* Everything slows down under valgrind: a test may do less, but not something else. */
 extern bool is_slow;
 
+/* Which byte transport a test drives. */
+enum transport { USNIC, SMCUDA };
+extern enum transport transport;
+
 /* How the second process is to end. */
 enum ending { RETURNS, IS_KILLED };
 
+/* One whose name begins with `btl` runs over each byte transport, one that begins with a transport's only over that. */
 struct test {
     const char *name;
     void (*run)(void);
@@ -26,8 +31,8 @@ struct test {
 
 /* All tests, ended by a null name; each file has its own. */
 extern const struct test btl_life_tests[], btl_callback_tests[], btl_argument_tests[],
-    btl_memory_tests[], btl_loss_tests[], btl_thread_tests[], mtl_life_tests[],
-    mtl_message_tests[], mtl_loss_tests[];
+    btl_memory_tests[], btl_loss_tests[], btl_thread_tests[], btl_death_tests[],
+    mtl_life_tests[], mtl_message_tests[], mtl_loss_tests[];
 
 /* Ends the process unless the condition holds, and the test with it. */
 #define CHECK(condition, ...)                                                            \

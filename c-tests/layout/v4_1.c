@@ -12,6 +12,8 @@
 #include "ompi/win/win.h"
 #include "orte/util/proc_info.h"
 
+#include <string.h>
+
 static void check_process_info(void)
 {
     CHECK(ProcessInfo, name, orte_proc_info_t, my_name);
@@ -32,6 +34,11 @@ static void check_pmix(void)
     CHECK(Value, bytes, opal_value_t, data.bo.bytes);
     CHECK_SIZE(Value, opal_value_t);
 
+    CHECK(List, object, opal_list_t, super);
+    CHECK(List, sentinel, opal_list_t, opal_list_sentinel);
+    CHECK(List, length, opal_list_t, opal_list_length);
+    CHECK_SIZE(List, opal_list_t);
+
     CHECK_FUNCTION(Pmix, put, opal_pmix_base_module_t, put,
                    int (*)(opal_pmix_scope_t, opal_value_t *));
     CHECK_FUNCTION(Pmix, get, opal_pmix_base_module_t, get,
@@ -41,6 +48,9 @@ static void check_pmix(void)
 
     CHECK_CONSTANT(OPAL_BYTE_OBJECT, 20);
     CHECK_CONSTANT(OPAL_PMIX_GLOBAL, 3);
+    CHECK_CONSTANT(OPAL_BOOL, 2);
+    CHECK_OFFSET(opal_value_t, data.flag, offsetof(OURS(Value), size));
+    CHECK_CONSTANT(strcmp(OPAL_PMIX_IMMEDIATE, "pmix.immediate"), 0);
     CHECK_SIZE_IS(opal_pmix_scope_t, 4);
 }
 

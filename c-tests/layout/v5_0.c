@@ -38,6 +38,11 @@ static void check_pmix(void)
     CHECK(PmixValue, size, pmix_value_t, data.bo.size);
     CHECK_SIZE(PmixValue, pmix_value_t);
 
+    CHECK(PmixInfo, key, pmix_info_t, key);
+    CHECK(PmixInfo, flags, pmix_info_t, flags);
+    CHECK(PmixInfo, value, pmix_info_t, value);
+    CHECK_SIZE(PmixInfo, pmix_info_t);
+
     CHECK(PmixProc, namespace_, pmix_proc_t, nspace);
     CHECK(PmixProc, rank, pmix_proc_t, rank);
     CHECK_SIZE(PmixProc, pmix_proc_t);
@@ -45,6 +50,9 @@ static void check_pmix(void)
     CHECK_CONSTANT(PMIX_SUCCESS, 0);
     CHECK_CONSTANT(PMIX_GLOBAL, 3);
     CHECK_CONSTANT(PMIX_BYTE_OBJECT, 27);
+    CHECK_CONSTANT(PMIX_BOOL, 1);
+    CHECK_OFFSET(pmix_value_t, data.flag, offsetof(OURS(PmixValue), bytes));
+    CHECK_CONSTANT(strcmp(PMIX_IMMEDIATE, "pmix.immediate"), 0);
     CHECK_SIZE_IS(pmix_scope_t, 1);
     CHECK_SIZE_IS(pmix_status_t, 4);
     CHECK_PROTOTYPE(PMIx_Put, pmix_status_t(*)(pmix_scope_t, const char *, pmix_value_t *));

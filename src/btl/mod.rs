@@ -227,6 +227,13 @@ pub trait Host {
     /// # Errors
     /// [`Error::NotFound`] when it has published nothing.
     fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>>;
+    /// The same of a process of this node, if it has published it by now: nothing is waited for.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it has published nothing yet.
+    fn published_by_now(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        self.published(key, name)
+    }
     /// The value of a text parameter of the component.
     fn text(&self, parameter: &CStr) -> Option<String>;
     /// Whether the user named the component: `--mca btl usnic,self`.

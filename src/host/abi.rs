@@ -29,6 +29,15 @@ pub struct ProcessFacts {
     pub universe: usize,
 }
 
+/// How long is waited for what a process publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// As long as the runtime does.
+    Waits,
+    /// Not at all: the runtime's server on this node has it, or has not.
+    Immediate,
+}
+
 /// Where a version's communicators have what all versions' have: offsets in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct CommunicatorFields {

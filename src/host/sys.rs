@@ -442,3 +442,10 @@ pub struct ListItem {
 }
 
 const _: () = assert!(size_of::<ListItem>() == 40);
+
+impl ListItem {
+    /// With this one before it and behind it, as in a list of one item.
+    pub(in crate::host) const fn beside(neighbour: *mut Self) -> Self {
+        Self { object: Object::EMPTY, next: neighbour, previous: neighbour, free: 0, _pad0: [0; 4] }
+    }
+}

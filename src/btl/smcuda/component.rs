@@ -23,7 +23,7 @@ use crate::shm::{self, Arrival, Door, Life, NONCE, Outside, Probe, Segment};
 use crate::sync::EngineCell;
 
 /// The key of the modex record.
-const KEY: &CStr = c"hawser.btl.smcuda";
+pub(super) const KEY: &CStr = c"hawser.btl.smcuda";
 
 /// For how many nanoseconds `close` waits for a peer to make room for what is queued, and the end of a life for peers
 /// to find what was written to them: they close at the same time, behind the host's fence.
@@ -291,25 +291,7 @@ impl Smcuda {
                 cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
                 up.lost(id, name);
             }
-            Step::Stranger(name, place) => {
-                let host = up.host();
-                match host.published(KEY, name).map(|bytes| self.meet(name, &bytes, &host)) {
-                    Ok(Ok(_)) => self.state.with(|state| state.settle(place)),
-                    Ok(Err(why)) => {
-                        self.state.with(|state| state.refuse(place));
-                        host.say(&format!(
-                            "btl:smcuda: {} sends, but is not reached from here, and loses this process for that reason: {why}; `--mca btl ^smcuda` does without",
-                            title(name)
-                        ));
-                    }
-                    // It may be known later.
-                    Err(error) if host.is_verbose() => host.say(&format!(
-                        "btl:smcuda: {} sends, and its record is not to be had yet ({error})",
-                        title(name)
-                    )),
-                    Err(_) => {}
-                }
-            }
+            Step::Stranger(name, place) => self.look_up(name, place, &up.host()),
             Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
             Step::TurnedOver(id) => {
                 self.devices.with(|devices| devices.lose(id, &self.counters));

@@ -72,6 +72,7 @@ counters! {
     num_staged_gets: "Messages from device memory that could not be opened, and went by way of host memory",
     num_staged: "Pieces of messages that went by way of host memory that is pinned, at either end",
     staged_bytes: "Bytes of these",
+    num_unknown: "Times that the record of a process that sends was not to be found under the name that it gives",
     num_corrupt: "Peers that wrote what no peer writes, and count as lost",
     num_lost: "Peers whose process ended without saying so",
 }

@@ -32,6 +32,9 @@ mod peer;
 mod record;
 mod staging;
 mod state;
+mod strangers;
+#[cfg(test)]
+mod strangers_tests;
 #[cfg(test)]
 mod tests;
 mod wire;

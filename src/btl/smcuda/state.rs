@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use super::counters::Counters;
 use super::device::Facts;
 use super::peer::{Peer, Taken};
+use super::strangers::Strangers;
 use super::wire::TAG;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
@@ -131,6 +132,8 @@ pub(super) struct State {
     pub(super) exited: Vec<usize>,
     /// Places of the inbox whose owners nobody has made known yet.
     pub(super) strangers: Vec<usize>,
+    /// When they are asked for.
+    pub(super) unmet: Strangers,
     /// What is to be told.
     pub(super) news: VecDeque<Step>,
     pub(super) watch: Watch,
@@ -160,6 +163,7 @@ impl State {
             waiting: Vec::new(),
             exited: Vec::new(),
             strangers: Vec::new(),
+            unmet: Strangers::new(),
             news: VecDeque::new(),
             watch: Watch::default(),
             turns: 0,
@@ -442,7 +446,7 @@ impl State {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(CLOCK_TURNS) {
             self.look_around(counters);
-            if !self.absent.is_empty() || !self.strangers.is_empty() {
+            if !self.absent.is_empty() || self.unmet.are_due(self.strangers.len(), &self.clock) {
                 self.look_for_lives();
             }
         }
@@ -498,6 +502,7 @@ impl State {
     pub(super) fn answer(&mut self) {
         let mut places = Vec::new();
         self.segment.rung(|place| places.push(place));
+        self.unmet.sift(&mut places, &self.clock);
         places.into_iter().for_each(|place| self.hear(place));
     }
 

@@ -26,7 +26,7 @@ pub(super) use services::Own;
 
 use std::ffi::{c_int, c_void};
 
-use super::abi::Abi;
+use super::abi::{Abi, Patience};
 use super::construct::Slot;
 use crate::btl::Transport;
 use crate::error::Result;
@@ -65,7 +65,7 @@ pub(super) unsafe trait BtlAbi: Abi {
     /// Publishes something to the job.
     fn publish_under(key: &'static std::ffi::CStr, bytes: &[u8]) -> Result<()>;
     /// What a process published; the name is in the host's own form, job first.
-    fn published_under(key: &'static std::ffi::CStr, name: u64) -> Result<Vec<u8>>;
+    fn published_under(key: &'static std::ffi::CStr, name: u64, patience: Patience) -> Result<Vec<u8>>;
     /// The name of the host that a process runs on, if the runtime knows it.
     ///
     /// # Safety

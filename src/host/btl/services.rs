@@ -9,6 +9,7 @@ use super::sys::{ActiveMessage, BtlProc};
 use super::{BtlAbi, Listed};
 use crate::btl::{Host, Peer};
 use crate::error::Result;
+use crate::host::abi::Patience;
 use crate::host::params::{self, Names};
 use crate::host::services::{say, show_help};
 use crate::host::symbols::{Variable, symbols};
@@ -150,7 +151,11 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
     }
 
     fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        A::published_under(key, name)
+        A::published_under(key, name, Patience::Waits)
+    }
+
+    fn published_by_now(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        A::published_under(key, name, Patience::Immediate)
     }
 
     fn text(&self, parameter: &CStr) -> Option<String> {

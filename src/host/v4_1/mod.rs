@@ -5,12 +5,12 @@ mod one_sided;
 pub mod sys;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use super::abi::{Abi, CommunicatorFields, ProcessFacts};
+use super::abi::{Abi, CommunicatorFields, Patience, ProcessFacts};
 use super::accelerator::AcceleratorAbi;
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Descriptor, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive41};
@@ -56,12 +56,24 @@ const KEY: &CStr = c"mtl.ofi.4.1";
 const BYTE_OBJECT: u8 = 20;
 /// `OPAL_PMIX_GLOBAL`
 const GLOBAL: c_int = 3;
+/// `OPAL_PMIX_IMMEDIATE`: the server of this node is asked, and does not wait for what it does not have.
+const IMMEDIATE: &CStr = c"pmix.immediate";
 
-fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: ProcessName, key: &CStr, patience: Patience) -> Result<Vec<u8>> {
     let get = Own::host().pmix.get().get.ok_or(Error::Unsupported)?;
     let mut value = ptr::null_mut::<sys::Value>();
-    // SAFETY: a process name, a key, no directives; the callee hands over one value.
-    let code = unsafe { get(&raw const name, key.as_ptr(), ptr::null_mut(), &raw mut value) };
+    let mut list = MaybeUninit::<sys::List>::uninit();
+    let all = list.as_mut_ptr();
+    let mut immediate = sys::Value::truth(IMMEDIATE, sys::List::end(all));
+    // SAFETY: room for a list, on our stack.
+    unsafe { all.write(sys::List::of(&raw mut immediate.item)) };
+    let directives = match patience {
+        Patience::Waits => ptr::null_mut(),
+        Patience::Immediate => all,
+    };
+    // SAFETY: a process name, a key, and none or a whole list of directives, which the callee only reads; it hands over
+    // one value.
+    let code = unsafe { get(&raw const name, key.as_ptr(), directives, &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
     let owned = value;
     // SAFETY: the callee's value, whole and ours alone until it is given back.
@@ -143,7 +155,7 @@ unsafe impl Abi for V4_1 {
     }
 
     fn published(name: ProcessName) -> Result<Vec<u8>> {
-        look_up(name, KEY)
+        look_up(name, KEY, Patience::Waits)
     }
 
     /// Communicators of this version have one id at all members.
@@ -202,8 +214,8 @@ unsafe impl BtlAbi for V4_1 {
         publish(key, bytes)
     }
 
-    fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+    fn published_under(key: &'static CStr, name: u64, patience: Patience) -> Result<Vec<u8>> {
+        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key, patience)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {

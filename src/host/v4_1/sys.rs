@@ -4,9 +4,11 @@
 //! Only the fields that are used have names. `c-tests/layout` compares every offset and size with
 //! the host's own headers; the generated header is `include/hawser_v4_1.h`.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::offset_of;
+use std::ptr;
 
-use crate::host::sys::{Component, ConvertorHead, GroupHead, ListItem, MtlModule, ProcessName};
+use crate::host::sys::{Component, ConvertorHead, GroupHead, ListItem, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -137,6 +139,53 @@ pub struct Value {
 
 const _: () = assert!(size_of::<Value>() == 136);
 
+impl Value {
+    /// `OPAL_BOOL`
+    const BOOL: u8 = 2;
+
+    /// That something is so, alone in a list that ends there.
+    pub(in crate::host) const fn truth(key: &'static CStr, end: *mut ListItem) -> Self {
+        Self {
+            item: ListItem::beside(end),
+            key: key.as_ptr().cast_mut(),
+            kind: Self::BOOL,
+            _pad0: [0; 7],
+            // A truth value is the first byte there.
+            size: 1,
+            _pad1: [0; 4],
+            bytes: ptr::null_mut(),
+            _pad2: [0; 64],
+        }
+    }
+}
+
+/// A list of such values.
+///
+/// C: `opal_list_t`.
+#[repr(C)]
+pub struct List {
+    /// its object head
+    pub object: Object,
+    /// before the first and behind the last
+    pub sentinel: ListItem,
+    /// their number
+    pub length: usize,
+}
+
+const _: () = assert!(size_of::<List>() == 64);
+
+impl List {
+    /// Where a list at this address ends.
+    pub(in crate::host) const fn end(list: *mut Self) -> *mut ListItem {
+        list.wrapping_byte_add(offset_of!(Self, sentinel)).cast()
+    }
+
+    /// Of one item, which says itself that it is alone.
+    pub(in crate::host) const fn of(item: *mut ListItem) -> Self {
+        Self { object: Object::EMPTY, sentinel: ListItem::beside(item), length: 1 }
+    }
+}
+
 /// The first entries of the process management interface's table.
 ///
 /// C: `opal_pmix_base_module_t`.
@@ -147,9 +196,8 @@ pub struct Pmix {
     /// publishes a value
     pub put: Option<unsafe extern "C" fn(c_int, *mut Value) -> c_int>,
     /// looks a value up
-    pub get: Option<
-        unsafe extern "C" fn(*const ProcessName, *const c_char, *mut c_void, *mut *mut Value) -> c_int,
-    >,
+    pub get:
+        Option<unsafe extern "C" fn(*const ProcessName, *const c_char, *mut List, *mut *mut Value) -> c_int>,
 }
 
 const _: () = assert!(size_of::<Pmix>() == 80);

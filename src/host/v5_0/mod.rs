@@ -8,11 +8,11 @@ mod user_operation;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use super::abi::{Abi, CommunicatorFields, ProcessFacts};
+use super::abi::{Abi, CommunicatorFields, Patience, ProcessFacts};
 use super::accelerator::{self as devices, AcceleratorAbi};
 use super::btl::sys::{ActiveMessage, BtlEndpoint, BtlModule, BtlProc, Segment};
 use super::btl::{BtlAbi, NOBODY, Receive50};
@@ -34,7 +34,7 @@ symbols! {
     /// What only this version has.
     pub(super) struct Own {
         put: unsafe extern "C" fn(u8, *const c_char, *mut sys::PmixValue) -> c_int = c"PMIx_Put",
-        get: unsafe extern "C" fn(*const sys::PmixProc, *const c_char, *const c_void, usize, *mut *mut sys::PmixValue) -> c_int = c"PMIx_Get",
+        get: unsafe extern "C" fn(*const sys::PmixProc, *const c_char, *const sys::PmixInfo, usize, *mut *mut sys::PmixValue) -> c_int = c"PMIx_Get",
         free_value: unsafe extern "C" fn(*mut sys::PmixValue, usize) = c"PMIx_Value_free",
         convert_jobid: unsafe extern "C" fn(*mut c_char, u32) -> c_int = c"opal_pmix_convert_jobid",
         process: Variable<sys::ProcessInfo> = c"opal_process_info",
@@ -80,8 +80,10 @@ const KEY: &CStr = c"mtl.ofi.5.0";
 const BYTE_OBJECT: u16 = 27;
 /// `PMIX_GLOBAL`
 const GLOBAL: u8 = 3;
+/// `PMIX_IMMEDIATE`: the server of this node is asked, and does not wait for what it does not have.
+const IMMEDIATE: &CStr = c"pmix.immediate";
 
-fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
+fn look_up(name: ProcessName, key: &CStr, patience: Patience) -> Result<Vec<u8>> {
     let own = Own::host();
     let mut peer = sys::PmixProc { namespace: [0; 256], rank: name.vpid };
     // SAFETY: the callee writes at most the 256 bytes of a namespace, zero-ended.
@@ -90,9 +92,14 @@ fn look_up(name: ProcessName, key: &CStr) -> Result<Vec<u8>> {
     if code != 0 || peer.namespace[0] == 0 {
         return Err(Error::NotFound);
     }
-    let mut value = std::ptr::null_mut();
-    // SAFETY: a process name, a key, no directives; the callee hands over one value.
-    let code = unsafe { (own.get)(&raw const peer, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
+    let mut value = ptr::null_mut();
+    let immediate = sys::PmixInfo::truth(IMMEDIATE);
+    let (directives, count) = match patience {
+        Patience::Waits => (ptr::null(), 0),
+        Patience::Immediate => (&raw const immediate, 1),
+    };
+    // SAFETY: a process name, a key, so many directives, which the callee only reads; it hands over one value.
+    let code = unsafe { (own.get)(&raw const peer, key.as_ptr(), directives, count, &raw mut value) };
     let value = NonNull::new(value).ok_or(Error::Host(code))?;
     let owned = value;
     // SAFETY: the callee's value, whole and ours alone until it is given back.
@@ -150,7 +157,7 @@ unsafe impl Abi for V5_0 {
     }
 
     fn published(name: ProcessName) -> Result<Vec<u8>> {
-        look_up(name, KEY)
+        look_up(name, KEY, Patience::Waits)
     }
 
     #[inline]
@@ -220,8 +227,8 @@ unsafe impl BtlAbi for V5_0 {
         publish(key, bytes)
     }
 
-    fn published_under(key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key)
+    fn published_under(key: &'static CStr, name: u64, patience: Patience) -> Result<Vec<u8>> {
+        look_up(ProcessName { jobid: name as u32, vpid: (name >> 32) as u32 }, key, patience)
     }
 
     unsafe fn host_name(proc: *const BtlProc) -> Option<String> {

@@ -4,7 +4,7 @@
 //! Only the fields that are used have names. `c-tests/layout` compares every offset and size with
 //! the host's own headers; the generated header is `include/hawser_v5_0.h`.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::host::btl::sys::{BtlEndpoint, BtlModule, Segment, Transfer};
 use crate::host::sys::{Component, ConvertorHead, GroupHead, MtlModule, Object, ProcessName};
@@ -252,6 +252,48 @@ pub struct PmixValue {
 }
 
 const _: () = assert!(size_of::<PmixValue>() == 32);
+
+impl PmixValue {
+    /// `PMIX_BOOL`
+    const BOOL: u16 = 1;
+}
+
+/// A directive of that interface.
+///
+/// C: `pmix_info_t`.
+#[repr(C)]
+pub struct PmixInfo {
+    /// key, zero-ended
+    pub key: [u8; 512],
+    /// whether it must be obeyed
+    pub flags: u32,
+    _pad0: [u8; 4],
+    /// value
+    pub value: PmixValue,
+}
+
+const _: () = assert!(size_of::<PmixInfo>() == 552);
+
+impl PmixInfo {
+    /// That something is so.
+    pub(in crate::host) fn truth(key: &CStr) -> Self {
+        let mut info = Self {
+            key: [0; 512],
+            flags: 0,
+            _pad0: [0; 4],
+            value: PmixValue {
+                kind: PmixValue::BOOL,
+                _pad0: [0; 6],
+                // A truth value is the first byte there.
+                bytes: std::ptr::without_provenance_mut(1),
+                size: 0,
+                _pad1: [0; 8],
+            },
+        };
+        info.key[..key.count_bytes()].copy_from_slice(key.to_bytes());
+        info
+    }
+}
 
 /// The name of a process in that interface.
 ///

@@ -11,7 +11,7 @@ pub(super) trait Poison {
     fn poison(&self);
 }
 
-/// Poisons what it is about, unless it is [disarmed](Self::disarm).
+/// Poisons what it is about, unless it is forgotten.
 struct Fuse<'a, P: Poison>(&'a P);
 
 impl<P: Poison> Drop for Fuse<'_, P> {

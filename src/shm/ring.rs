@@ -92,7 +92,7 @@ pub enum Corrupt {
 pub(super) enum Header {
     /// A payload of so many bytes follows, for a tag.
     Data { tag: u8, len: usize },
-    /// The same, of a payload whose end is [left out](tail).
+    /// The same, of a payload whose end is left out.
     Cut { tag: u8, len: usize },
     /// The next entry is at the start.
     Skip,
@@ -215,7 +215,7 @@ impl Sender {
         self.write(|len| Header::Data { tag, len }, pieces)
     }
 
-    /// The same of what may end with zeros, which are [left out](tail) where that pays.
+    /// The same of what may end with zeros, which are left out where that pays.
     ///
     /// # Errors
     /// When the reader is where it cannot be.
@@ -391,7 +391,7 @@ pub struct Arrival {
     pub tag: u8,
     /// Its payload, until it is [released](Receiver::release).
     pub bytes: Lent,
-    /// The end of the payload was [left out](tail).
+    /// The end of the payload was left out.
     pub is_cut: bool,
 }
 

@@ -96,7 +96,7 @@ impl Strangers {
 
     /// Whether it is time to look at so many of them again: the more they are, the less often.
     pub(super) fn are_due(&mut self, count: usize, clock: &Clock) -> bool {
-        if count == 0 {
+        if count == 0 && self.over.is_none() {
             return false;
         }
         let now = clock.nanos();
@@ -132,6 +132,11 @@ impl Strangers {
         } else if let Some(oldest) = self.unknown.iter_mut().min_by_key(|other| other.until) {
             *oldest = new;
         }
+        self.may_say()
+    }
+
+    /// Whether there is a line left.
+    fn may_say(&mut self) -> bool {
         let may_say = self.lines != 0;
         self.lines = self.lines.saturating_sub(1);
         may_say
@@ -189,7 +194,8 @@ impl Smcuda {
             Ok(Err(why)) => {
                 let may_say = self.state.with(|state| {
                     state.refuse(place);
-                    state.not_found(name, place, counters)
+                    state.not_found(name, place, counters);
+                    state.unmet.may_say()
                 });
                 if may_say {
                     host.say(&format!(

@@ -352,6 +352,11 @@ fn who_is_not_reached_by_those_it_sends_to_learns_it() {
         blind.progress(&two);
         seen.progress(&one);
     }
+    assert!(
+        two.lines.borrow().last().is_some_and(|line| line.contains("is not reached from here")),
+        "{:?}",
+        two.lines
+    );
     assert!(one.lines.borrow()[0].contains("cannot reach this process"), "{:?}", one.lines);
     assert_eq!(seen.send(to_blind, fragment(b"late", 2, true)), Err(Error::Unreachable));
     assert!(two.delivered.borrow().is_empty());

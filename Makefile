@@ -29,14 +29,14 @@ setup: ## install the Debian packages that the build and the tests need
 setup-whole:
 	@tests/setup.sh whole
 
-headers: ## write the generated headers in include/
-	HAWSER_BLESS=1 $(CARGO) test --profile checked --test headers
+headers: ## write what is generated: the headers in include/, tables in docs/
+	HAWSER_BLESS=1 $(CARGO) test --profile checked --test headers --test manual
 
-check: ## formatting, lints, documentation, header drift, architecture
+check: ## formatting, lints, documentation, drift of headers and manual pages, architecture
 	$(CARGO) fmt --check
 	$(CARGO) clippy --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
-	$(CARGO) test --profile checked --test headers --test architecture
+	$(CARGO) test --profile checked --test headers --test manual --test architecture
 
 test: setup all ## all that the code can tell apart, on both hosts; 20 minutes on two cores
 	@tests/run.sh

@@ -74,6 +74,39 @@ echo "$wrong" >"$log"
 [ "$count" -gt 0 ] && [ -z "$wrong" ]
 check "all have a help text" $?
 
+# What hawser-info lists of every component is what this host has been told.
+on_host env OMPI_MCA_mca_base_component_path="$root/target/mca:$stock" ompi_info --parsable --all --level 9 >"$work/all" 2>"$log"
+on_host "$root/target/release/hawser-info" --params --json >"$work/params" 2>>"$log"
+python3 - "$work/all" "$work/params" "$host" >"$log" 2>&1 <<'PYTHON'
+import json, re, sys
+told, listed, host = {}, json.load(open(sys.argv[2]))["components"], sys.argv[3]
+release = {"debian12": "4.1", "debian13": "5.0"}[host]
+line = re.compile(r"mca:(\w+):(\w+):param:(\w+):(value|level|help|synonym_of:name):(.*)")
+for found in map(line.fullmatch, open(sys.argv[1], errors="replace").read().splitlines()):
+    if found:
+        told.setdefault("_".join(found.group(1, 2)), {}).setdefault(found[3], {})[found[4]] = found[5].strip('"')
+compared = 0
+for component in listed:
+    whole = component["framework"] + "_" + component["name"]
+    # HOST: Debian 13's own is linked into the host.
+    if whole == "mtl_ofi":
+        continue
+    own = {one["name"]: one for one in component["parameters"] if one["only"] in (None, release)}
+    have = told.get(whole, {})
+    assert set(own) == set(have), (whole, set(own) ^ set(have))
+    for name, one in own.items():
+        compared += 1
+        assert str(one["level"]) == have[name]["level"], (name, one, have[name])
+        # Whoever came first has registered what all OFI components share.
+        if "synonym_of:name" in have[name]:
+            continue
+        assert one["help"] == have[name]["help"], (name, one, have[name])
+        # The host has names for flags.
+        assert name.endswith("_flags") or (one["default"] or "") == have[name]["value"], (name, one, have[name])
+assert compared > 75, compared
+PYTHON
+check "hawser-info --params lists the parameters of all components as this host does" $?
+
 # --- performance variables
 
 job -n 2 --mca btl_usnic_if_include lo "$pvars" 0 lo

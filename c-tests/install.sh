@@ -24,7 +24,10 @@ LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion 
 check "it runs, and the library states the same version" $?
 check "it asks for the library by its soname" "$(readelf -d "$root/version" | grep -q 'NEEDED.*\[libhawser.so.0\]'; echo $?)"
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
-check "hawser-info is installed" "$([ -x "$root/opt/hawser/bin/hawser-info" ]; echo $?)"
+for program in hawser-info hawser-perf; do
+    check "$program is installed, with its manual page" "$([ -x "$root/opt/hawser/bin/$program" ] && [ -f "$root/opt/hawser/share/man/man1/$program.1" ]; echo $?)"
+    check "and says the same version" "$([ "$("$root/opt/hawser/bin/$program" --version)" = "hawser $(pkg-config --modversion hawser)" ]; echo $?)"
+done
 
 # doctor VARIABLE=VALUE…: what it says, with these.
 doctor() {
@@ -47,6 +50,41 @@ check "and fails where there is none" $?
 check "and says what to do" "$(grep -A1 '^bad   btl smcuda: .*(/nowhere)' "$root/told" | grep -q -- '-> run .make install'; echo $?)"
 "$root/opt/hawser/bin/hawser-info" --doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["findings"]; sys.exit(len(found) < 5)'
 check "and says the same for programs" $?
+"$root/opt/hawser/bin/hawser-info" --json >"$root/told"
+python3 - "$root/told" "$root/opt/hawser/lib/libhawser.so.$(pkg-config --modversion hawser)" <<'PYTHON'
+import json, sys
+found = json.load(open(sys.argv[1]))
+assert found["library"] == sys.argv[2], found["library"]
+assert found["host"]["accepts"] is True and found["host"]["refusal"] is None
+assert found["libfabric"]["version"] and found["directories"]
+assert all(one["line"].startswith("mpirun ") for one in found["commands"])
+PYTHON
+check "without an option, too" $?
+
+# params ARGUMENT…: what can be set, with one variable and one file.
+params() {
+    env HOME="$root" OMPI_MCA_btl_smcuda_eager_limit=2048 OMPI_MCA_mtl_ofi_tag_mode=ofi_tag_2 "$root/opt/hawser/bin/hawser-info" --params "$@"
+}
+echo "btl_usnic_link = socket" >"$root/.openmpi/mca-params.conf"
+params --json >"$root/told"
+python3 - "$root/told" "$root" <<'PYTHON'
+import json, sys
+found = {one["framework"] + "_" + one["name"]: one for one in json.load(open(sys.argv[1]))["components"]}
+assert set(found) == {"mtl_ofi", "mtl_hawser", "btl_usnic", "btl_smcuda", "accelerator_cuda", "op_hawser"}, set(found)
+value = {one["name"]: one for component in found.values() for one in component["parameters"]}
+eager, link, mode = value["btl_smcuda_eager_limit"], value["btl_usnic_link"], value["mtl_hawser_tag_mode"]
+assert (eager["default"], eager["value"]) == ("4096", "2048") and "OMPI_MCA_btl_smcuda_eager_limit" in eager["set_by"], eager
+assert (link["value"], link["set_by"]) == ("socket", sys.argv[2] + "/.openmpi/mca-params.conf"), link
+assert (mode["default"], mode["value"]) == ("auto", "ofi_tag_2") and "OMPI_MCA_mtl_ofi_tag_mode" in mode["set_by"], mode
+assert value["btl_usnic_max_btls"]["set_by"] is None and value["btl_usnic_max_btls"]["value"] == "0"
+assert all(len(one["help"]) > 15 for one in value.values())
+assert all(component["counters"] for name, component in found.items() if name != "op_hawser")
+PYTHON
+check "hawser-info says what can be set, what is, and by whom" $?
+params smcuda >"$root/told"
+check "and of one component in words" "$(grep -qx '  btl_smcuda_eager_limit = 2048' "$root/told" && grep -q 'by the variable OMPI_MCA_btl_smcuda_eager_limit; default 4096$' "$root/told" && ! grep -q usnic "$root/told"; echo $?)"
+params nothing >"$root/told" 2>&1
+check "and which there are, where there is no such component" "$([ $? = 2 ] && grep -q 'take one of mtl_ofi, ' "$root/told"; echo $?)"
 rm -r "$root/mca" "$root/.openmpi"
 
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"

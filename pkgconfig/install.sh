@@ -41,7 +41,7 @@ install_all() {
     ln -sfn "libhawser.so.$version" "$destdir$libdir/$soname"
     ln -sfn "$soname" "$destdir$library"
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
-    install -m 755 target/release/hawser-info "$destdir$prefix/bin/hawser-info"
+    install -m 755 target/release/hawser-info target/release/hawser-perf "$destdir$prefix/bin/"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
     install -m 644 docs/hawser-usnic.lua "$destdir$prefix/share/hawser/hawser-usnic.lua"
     for page in docs/*.[1-8]; do
@@ -76,7 +76,7 @@ uninstall_all() {
         done
     fi
     rm -f "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
-        "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
+        "$destdir$prefix/bin/hawser-perf" "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
         "$destdir$prefix/share/hawser/hawser-usnic.lua"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done

@@ -97,6 +97,8 @@ each layout c-tests/layout.sh
 each loop c-tests/loop.sh
 step capi-debian12 - c-tests/capi.sh debian12
 case $hosts in *debian13*) step capi-debian13 second-host c-tests/capi.sh debian13 ;; esac
+step perf-debian12 - c-tests/perf.sh debian12
+case $hosts in *debian13*) step perf-debian13 second-host c-tests/perf.sh debian13 ;; esac
 step cuda-debian12 - c-tests/cuda.sh debian12
 case $hosts in *debian13*) step cuda-debian13 second-host c-tests/cuda.sh debian13 ;; esac
 step tsan - tests/tsan.sh

@@ -5,10 +5,12 @@
 use std::ffi::CStr;
 
 use super::abi::Abi;
-use super::accelerator::AcceleratorAbi;
+use super::accelerator::{self, AcceleratorAbi};
 use super::btl::{self, BtlAbi, Listed, Registry};
 use super::construct::Slot;
+use super::listing;
 use super::mtl::{self, MtlAbi, Named};
+use super::v4_1::devices;
 use super::v5_0::reduction;
 
 /// Byte transports: each its type and the name of its exported structure.
@@ -32,6 +34,10 @@ macro_rules! byte_transports {
                 }
             }
         )*
+
+        fn list_byte_transports() -> Vec<listing::Component> {
+            Vec::from([$($(#[$attribute])* listing::byte_transport::<$transport>(),)*])
+        }
 
         fn fill_byte_transports<A: BtlAbi>() {
             $($(#[$attribute])* $slot.fill(btl::component::<A, $transport>());)*
@@ -58,6 +64,10 @@ macro_rules! matching_transports {
             }
         )*
 
+        fn list_matching_transports() -> Vec<listing::Component> {
+            Vec::from([$($(#[$attribute])* mtl::list::<$type>(),)*])
+        }
+
         fn fill_matching_transports<A: MtlAbi>() {
             $($(#[$attribute])* $slot.fill(mtl::component::<A, $type>());)*
         }
@@ -72,6 +82,10 @@ macro_rules! accelerators {
             #[unsafe(no_mangle)]
             pub static $slot: Slot = Slot::empty();
         )*
+
+        fn list_accelerators() -> Vec<listing::Component> {
+            Vec::from([$(accelerator::list::<$accelerator>(),)*])
+        }
 
         fn fill_accelerators<A: AcceleratorAbi>() {
             $(A::fill::<$accelerator>(&$slot);)*
@@ -120,4 +134,15 @@ pub(super) fn fill<A: BtlAbi + MtlAbi + AcceleratorAbi>() {
     fill_matching_transports::<A>();
     fill_byte_transports::<A>();
     fill_operations::<A>();
+}
+
+/// What can be set and read of all components.
+pub fn list() -> Vec<listing::Component> {
+    let lists = [
+        list_matching_transports(),
+        list_byte_transports(),
+        list_accelerators(),
+        Vec::from([devices::list()]),
+    ];
+    lists.into_iter().flatten().collect()
 }

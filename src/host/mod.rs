@@ -4,7 +4,8 @@
 //! structures, or leaves them empty, and the host then declines us itself. `mtl` and `btl` hold the entry
 //! points, written once for every [`Abi`] and every transport; `sys` holds the layouts that all versions
 //! share, `v4_1` and `v5_0` what differs; `object` is the host's
-//! class system, `copy_hook` looks at copies of the host's own code, `params`, `pvars` and `services` are the host's services.
+//! class system, `copy_hook` looks at copies of the host's own code, `params`, `pvars` and `services` are the host's services. [`listing`] is what
+//! can be set and read, for tools.
 
 mod abi;
 mod accelerator;
@@ -16,6 +17,7 @@ mod copy_hook;
 mod entry;
 mod foreign;
 mod guard;
+pub mod listing;
 mod mtl;
 mod object;
 mod params;

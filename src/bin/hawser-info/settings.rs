@@ -54,7 +54,7 @@ fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// What is set of a framework, where it counts: nothing farther away does.
+/// What is set of a framework, or of a parameter, where it counts: nothing farther away does.
 pub(crate) fn of(framework: &str, folder: &str) -> Option<Setting> {
     let setting = |value: &str, place: String| Setting {
         framework: framework.to_owned(),

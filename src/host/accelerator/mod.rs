@@ -18,6 +18,7 @@ use super::abi::Abi;
 use super::component::{self, Framework};
 use super::construct::Slot;
 use super::guard::{guard, guard_early};
+use super::listing::{self, Words};
 use super::params::{self, Names, Owner, Parameter, Storage};
 use super::pvars::{self, Class, Source, Variable};
 use super::services::say;
@@ -64,15 +65,34 @@ fn owner<T: Accelerator>() -> Owner<'static> {
 /// Whether one-sided communication is helped, and the host's copies looked at for it.
 static COPY_HOOK: AtomicBool = AtomicBool::new(true);
 
+/// The parameter.
+const WORDS: Words = Words {
+    name: c"copy_hook",
+    help:
+        c"Whether windows may be in the memory of devices, and buffers of one-sided communication: from the \
+        first window on, the copies that Open MPI's own libraries make with the processor are looked at",
+    level: 4,
+};
+
+/// What can be set and read of an accelerator.
+pub(super) fn list<T: Accelerator>() -> listing::Component {
+    let setting = listing::Setting { only: Some("5.0"), ..WORDS.setting("bool", Some("true".to_owned())) };
+    listing::Component {
+        framework: "accelerator",
+        name: listing::text(T::NAME),
+        settings: vec![setting],
+        counters: T::counters().iter().map(|counter| listing::counter(counter.name, counter.help)).collect(),
+    }
+}
+
 /// `--mca accelerator` says which is used. The counters are registered.
 unsafe extern "C" fn register<T: Accelerator>() -> c_int {
     guard_early(NAME, "register", NOT_AVAILABLE, || {
         COPY_HOOK.store(true, Ordering::Relaxed);
         let parameter = Parameter {
-            name: c"copy_hook",
-            help: c"Whether windows may be in the memory of devices, and buffers of one-sided communication: from the \
-                first window on, the copies that Open MPI's own libraries make with the processor are looked at",
-            level: 4,
+            name: WORDS.name,
+            help: WORDS.help,
+            level: WORDS.level,
             settable: false,
             storage: Storage::Flag(&COPY_HOOK),
             names: Names::NONE,

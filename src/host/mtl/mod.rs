@@ -19,6 +19,7 @@ pub(super) use handles::Comm;
 use std::ffi::{CStr, c_int};
 
 use super::abi::Abi;
+use super::listing;
 use super::params::{Names, Owner};
 use super::pvars::{self, Class, Source, Variable};
 use super::sys::{Component, MtlModule};
@@ -43,6 +44,8 @@ pub(super) trait Listed: mtl::Component {
     /// Registers its parameters under a name. Called by every tool that lists parameters: nothing else may
     /// happen there.
     fn register<A: MtlAbi>(name: &'static CStr);
+    /// The same parameters, for tools.
+    fn list(name: &'static CStr) -> Vec<listing::Setting>;
     /// What the user has set under a name; a value out of range is refused with a reason.
     ///
     /// # Errors
@@ -60,6 +63,17 @@ pub(super) trait Named: 'static {
     type Component: Listed;
     /// The name, without the framework's.
     const NAME: &'static CStr;
+}
+
+/// What can be set and read under a name.
+pub(super) fn list<N: Named>() -> listing::Component {
+    let counters = <N::Component as mtl::Component>::counters();
+    listing::Component {
+        framework: "mtl",
+        name: listing::text(N::NAME),
+        settings: N::Component::list(N::NAME),
+        counters: counters.iter().map(|counter| listing::counter(counter.name, counter.help)).collect(),
+    }
 }
 
 /// The component structure under a name.

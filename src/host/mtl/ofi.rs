@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use super::component::Offered;
 use super::{Listed, MtlAbi, owner};
 use crate::config::{self, NameList, ProgressMode, TagMode};
+use crate::host::abi::Abi as _;
+use crate::host::listing::{Setting, Words, text};
 use crate::host::params::{self, Names, Owner, Parameter, Registered, Storage};
+use crate::host::v5_0::V5_0;
 use crate::mtl::ofi::Component;
 
 /// Values of a parameter by their names.
@@ -79,6 +82,15 @@ fn values(name: &CStr) -> &'static Stored {
     if name == STOCK { &OFI } else { &HAWSER }
 }
 
+const DISABLE_HMEM: Words = Words { name: c"disable_hmem", help: c"Do not ask the provider to send and receive device memory itself (FI_HMEM); such buffers are then copied through host memory", level: 2 };
+const PROVIDER_INCLUDE: Words = Words { name: c"provider_include", help: c"libfabric providers to use, separated by commas: when given, only these. A name also means the layered providers that begin with it. Overrides provider_exclude", level: 0 };
+const PROVIDER_EXCLUDE: Words = Words { name: c"provider_exclude", help: c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", level: 0 };
+const VERBOSITY: Words = Words {
+    name: c"verbose",
+    help: c"Verbosity of the OFI components: from 1 on they say which provider was chosen, or why none was",
+    level: 2,
+};
+
 /// What all OFI components of the host share.
 const SHARED: Owner<'static> = Owner { project: c"opal", framework: c"opal_common", component: c"ofi" };
 
@@ -102,18 +114,40 @@ impl Listed for Component {
             // The host copies the default before it returns.
             EXCLUDE.store(exclude.as_ptr().cast_mut(), Ordering::Relaxed);
         }
-        let shared = |parameter, help, level, settable, storage| {
+        let shared = |words: Words, settable, storage| {
+            let Words { name: parameter, help, level } = words;
             share(name, &Parameter { name: parameter, help, level, settable, storage, names: Names::NONE });
         };
-        shared(c"provider_include", c"libfabric providers to use, separated by commas: when given, only these. A name also means the layered providers that begin with it. Overrides provider_exclude", 0, false, Storage::Text(&INCLUDE));
-        shared(c"provider_exclude", c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", 0, false, Storage::Text(&EXCLUDE));
-        shared(
-            c"verbose",
-            c"Verbosity of the OFI components: from 1 on they say which provider was chosen, or why none was",
-            2,
-            true,
-            Storage::Signed(&VERBOSE),
-        );
+        shared(PROVIDER_INCLUDE, false, Storage::Text(&INCLUDE));
+        shared(PROVIDER_EXCLUDE, false, Storage::Text(&EXCLUDE));
+        shared(VERBOSITY, true, Storage::Signed(&VERBOSE));
+    }
+
+    fn list(name: &'static CStr) -> Vec<Setting> {
+        let integers = INTEGERS.iter().map(|integer| {
+            let named = |value: i32| integer.names.iter().find(|(known, _)| *known == value);
+            let default =
+                named(integer.default).map_or_else(|| integer.default.to_string(), |(_, name)| text(name));
+            let words = Words { name: integer.name, help: integer.help, level: integer.level };
+            let values = integer.names.iter().map(|(_, name)| text(name)).collect();
+            Setting { values, ..words.setting("int", Some(default)) }
+        });
+        let device = Setting { only: Some("5.0"), ..DISABLE_HMEM.setting("bool", Some("false".to_owned())) };
+        let shared = [
+            PROVIDER_INCLUDE.setting("text", None),
+            PROVIDER_EXCLUDE.setting("text", Some(V5_0::default_exclude().to_owned())),
+            VERBOSITY.setting("int", Some("0".to_owned())),
+        ];
+        let is_stock = name == STOCK;
+        let other = |setting: &Setting| (!is_stock).then(|| format!("mtl_ofi_{}", setting.name));
+        let own = integers
+            .chain([device])
+            .map(|setting| Setting { otherwise: other(&setting).into_iter().collect(), ..setting });
+        let shared = shared.into_iter().map(|setting| {
+            let common = format!("opal_common_ofi_{}", setting.name);
+            Setting { otherwise: other(&setting).into_iter().chain([common]).collect(), ..setting }
+        });
+        own.chain(shared).collect()
     }
 
     fn priority(name: &'static CStr) -> c_int {
@@ -152,13 +186,8 @@ fn register_own(name: &'static CStr, defaults: Option<&Stored>, device: bool) {
     if device {
         own.disable_hmem
             .store(defaults.is_some_and(|from| from.disable_hmem.load(Ordering::Relaxed)), Ordering::Relaxed);
-        add(
-            c"disable_hmem",
-            c"Do not ask the provider to send and receive device memory itself (FI_HMEM); such buffers are then copied through host memory",
-            2,
-            Storage::Flag(&own.disable_hmem),
-            Names::NONE,
-        );
+        let Words { name, help, level } = DISABLE_HMEM;
+        add(name, help, level, Storage::Flag(&own.disable_hmem), Names::NONE);
     }
 }
 
@@ -182,7 +211,7 @@ fn config(name: &'static CStr) -> Result<config::Ofi, String> {
         2 => ProgressMode::Manual,
         _ => ProgressMode::Unspecified,
     };
-    let text = |name| params::find(SHARED, name).and_then(Registered::text);
+    let shared = |name| params::find(SHARED, name).and_then(Registered::text);
     let range = |index: usize, low: c_int, high: c_int| {
         let value = values[index];
         if (low..=high).contains(&value) {
@@ -200,8 +229,8 @@ fn config(name: &'static CStr) -> Result<config::Ofi, String> {
         return Err(format!("{prefix}thread_grouping needs {prefix}enable_sep; set both or neither"));
     }
     Ok(config::Ofi {
-        include: text(c"provider_include").map(|list| NameList::parse(&list)),
-        exclude: NameList::parse(&text(c"provider_exclude").unwrap_or_default()),
+        include: shared(c"provider_include").map(|list| NameList::parse(&list)),
+        exclude: NameList::parse(&shared(c"provider_exclude").unwrap_or_default()),
         progress_event_count: range(EVENTS, 1, c_int::MAX)?.min(100),
         tag_mode: match values[TAG_MODE] {
             2 => TagMode::One,

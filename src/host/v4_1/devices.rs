@@ -7,11 +7,13 @@
 //!
 //! A machine without the driver of devices has nothing changed.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::one_sided;
 use crate::accelerator::{Accelerator, Cuda};
 use crate::host::copy_hook::{self, Answer, refusal};
+use crate::host::listing::{self, Words};
 use crate::host::params::{self, Names, Owner, Parameter, Storage};
 
 /// Nothing is looked at.
@@ -28,16 +30,39 @@ fn owner() -> Owner<'static> {
     Owner { project: c"ompi", framework: c"op", component: c"hawser" }
 }
 
+/// The parameter.
+const WORDS: Words = Words {
+    name: c"copy_hook",
+    help: c"What becomes of buffers in the memory of CUDA devices, of which this Open MPI does not know. refuse: \
+        the job ends with a line that says so, before the processor touches one; 1: the copies that Open MPI's own \
+        libraries make are made by the driver; 0: nothing is looked at, and the processor touches what it is given",
+    level: 4,
+};
+
+/// Its values by their names.
+const ANSWERS: [(i32, &CStr); 3] = [(NONE, c"none"), (COPY, c"copy"), (REFUSE, c"refuse")];
+
+/// What can be set of the component for operations.
+pub(in crate::host) fn list() -> listing::Component {
+    let values = ANSWERS.iter().map(|(_, name)| listing::text(name)).collect();
+    let default = ANSWERS.iter().find(|(value, _)| *value == REFUSE).map(|(_, name)| listing::text(name));
+    let setting = listing::Setting { values, only: Some("4.1"), ..WORDS.setting("int", default) };
+    listing::Component {
+        framework: "op",
+        name: listing::text(owner().component),
+        settings: vec![setting],
+        counters: Vec::new(),
+    }
+}
+
 /// Registers the parameter.
 pub(in crate::host) fn register() {
     COPY_HOOK.store(REFUSE, Ordering::Relaxed);
-    let names = Names::new(c"op_hawser_copy_hook", &[(NONE, c"none"), (COPY, c"copy"), (REFUSE, c"refuse")]);
+    let names = Names::new(c"op_hawser_copy_hook", &ANSWERS);
     let parameter = Parameter {
-        name: c"copy_hook",
-        help: c"What becomes of buffers in the memory of CUDA devices, of which this Open MPI does not know. refuse: \
-            the job ends with a line that says so, before the processor touches one; 1: the copies that Open MPI's own \
-            libraries make are made by the driver; 0: nothing is looked at, and the processor touches what it is given",
-        level: 4,
+        name: WORDS.name,
+        help: WORDS.help,
+        level: WORDS.level,
         settable: false,
         storage: Storage::Signed(&COPY_HOOK),
         names,

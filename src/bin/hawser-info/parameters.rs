@@ -1,0 +1,115 @@
+//! `hawser-info --params`: what can be set and read of each component, and what is set.
+
+use std::process::ExitCode;
+
+use hawser::host::components;
+use hawser::host::listing::{Component, Counter, Setting};
+use serde_json::{Value, json};
+
+use crate::host::Host;
+use crate::settings;
+
+/// Where the file of settings for all users lies, if no Open MPI says it.
+const SETTINGS: &str = "/etc/openmpi";
+/// Longest line of a help text.
+const WIDTH: usize = 100;
+
+/// What a parameter is set to, and by what; `None`: nobody has set it.
+fn set(component: &Component, setting: &Setting, folder: &str) -> Option<(String, String)> {
+    let own = format!("{}_{}", component.whole_name(), setting.name);
+    let mut names = std::iter::once(&own).chain(&setting.otherwise);
+    names.find_map(|name| settings::of(name, folder)).map(|found| (found.value, found.place))
+}
+
+/// Lists all components, or the one of this name.
+pub(crate) fn list(name: Option<&str>, as_json: bool) -> ExitCode {
+    let all = components::list();
+    let is_wanted = |component: &&Component| {
+        name.is_none_or(|name| component.name == name || component.whole_name() == name)
+    };
+    let wanted: Vec<&Component> = all.iter().filter(is_wanted).collect();
+    if wanted.is_empty() {
+        let names: Vec<_> = all.iter().map(Component::whole_name).collect();
+        eprintln!(
+            "hawser-info: {}: there is no such component; take one of {}",
+            name.unwrap_or_default(),
+            names.join(", ")
+        );
+        return ExitCode::from(2);
+    }
+    let folder = Host::find().map_or_else(|| SETTINGS.to_owned(), |host| host.settings);
+    if as_json {
+        let listed: Vec<_> = wanted.iter().map(|component| as_value(component, &folder)).collect();
+        println!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "components": listed }));
+    } else {
+        wanted.iter().for_each(|component| print(component, &folder));
+    }
+    ExitCode::SUCCESS
+}
+
+fn as_value(component: &Component, folder: &str) -> Value {
+    let setting = |setting: &Setting| {
+        let (value, place) = set(component, setting, folder).unzip();
+        json!({
+            "name": format!("{}_{}", component.whole_name(), setting.name),
+            "type": setting.kind,
+            "default": setting.default,
+            "value": value.or_else(|| setting.default.clone()),
+            "set_by": place,
+            "values": setting.values,
+            "level": setting.level,
+            "only": setting.only,
+            "help": setting.help,
+        })
+    };
+    let counter = |counter: &Counter| json!({ "name": format!("{}_{}", component.whole_name(), counter.name), "help": counter.help });
+    json!({
+        "framework": component.framework,
+        "name": component.name,
+        "parameters": component.settings.iter().map(setting).collect::<Vec<_>>(),
+        "counters": component.counters.iter().map(counter).collect::<Vec<_>>(),
+    })
+}
+
+fn print(component: &Component, folder: &str) {
+    println!("{} {}", component.framework, component.name);
+    for setting in &component.settings {
+        let written = |value: &str| if value.is_empty() { "(empty)".to_owned() } else { value.to_owned() };
+        let default = setting.default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
+        let (value, set_by) = match set(component, setting, folder) {
+            Some((value, place)) => (written(&value), format!("; by {place}; default {default}")),
+            None => (default, String::new()),
+        };
+        let only = setting.only.map_or_else(String::new, |release| format!("; Open MPI {release} only"));
+        println!("  {}_{} = {value}", component.whole_name(), setting.name);
+        println!("      {}, level {}{only}{set_by}", setting.kind, setting.level);
+        wrap(&setting.help);
+        if !setting.values.is_empty() {
+            println!("      one of {}", setting.values.join(", "));
+        }
+    }
+    if !component.counters.is_empty() {
+        println!("  counters (performance variables):");
+    }
+    for counter in &component.counters {
+        println!("  {}_{}", component.whole_name(), counter.name);
+        wrap(&counter.help);
+    }
+    println!();
+}
+
+/// Prints a text in lines of a bearable length.
+fn wrap(text: &str) {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.len() + word.len() >= WIDTH {
+            println!("      {line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    println!("      {line}");
+}

@@ -1,14 +1,18 @@
 //! The library's own C functions: the transports for any C program, without Open MPI.
 //!
 //! `include/hawser.h` is generated from here, hawser(3) describes it. [`abi`] has what C sees and [`code`] what functions
-//! return; `entry` are the functions in the tables. Behind them, `handle` finds what a number names, `component` is
-//! the life of a component, `module` a module with what its transport tells, `peers`, `fragment` and `memory`
-//! its things, `host` the caller, `parameters` what it sets, `guard` what stops panics, and `components` the list.
+//! return; `argument` makes values of what C passes, `handle` finds what a number names, `life` says how far a
+//! component is, `slot` has a module as long as somebody is in it, `host` is the caller, and `guard` stops panics.
+//!
+//! The byte transports: `entry` are the functions in the tables, `component` is the life of a component, `module` a module
+//! with what its transport tells, `peers`, `fragment` and `memory` its things, `parameters` what the caller sets, and
+//! `components` the list.
 //!
 //! Nothing is borrowed while a function of the caller's runs. No reference is made from a handle: what a handle
 //! names is looked up, and a module lives as long as a call is in it.
 
 pub mod abi;
+mod argument;
 pub mod code;
 mod component;
 mod components;
@@ -17,10 +21,12 @@ mod fragment;
 mod guard;
 mod handle;
 mod host;
+mod life;
 mod memory;
 mod module;
 mod parameters;
 mod peers;
+mod slot;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,7 @@
 #
 # debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps. Every case runs over each transport
 # as it is and under AddressSanitizer, which looks for what is left of memory, too; most on debian12 also under valgrind.
+# The matching transport has libfabric's TCP provider; what libfabric itself leaves of memory is not looked at.
 # Afterwards no file may be left. HAWSER_CAPI_WAYS names the ways (plain asan valgrind). The last line is `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -29,14 +30,18 @@ read -ra flags < <(config --cflags --libs)
 
 flags+=(-pthread "-Wl,-rpath,$root/$prefix/lib")
 strict=(-std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wpedantic -Werror -Iexamples)
+examples=()
+for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 # build FOLDER FLAG…: the programs.
 build() {
     local folder=$1 name
     shift
-    for name in traffic argument; do
+    for name in traffic argument matched refused; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
-    "${there[@]}" gcc "${strict[@]}" "$@" examples/pingpong.c -o "$folder/pingpong" "${flags[@]}" >"$log" 2>&1 || give_up "pingpong.c compiles ($folder)"
+    for name in "${examples[@]}"; do
+        "${there[@]}" gcc "${strict[@]}" "$@" "examples/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
+    done
 }
 build "$work/plain"
 build "$work/asan" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -52,10 +57,32 @@ if [ "$host" = debian12 ] && wanted "$line"; then
         "${there[@]}" "$root/$work/header" >>"$log" 2>&1
     check "$line, and its functions are called from there" $?
 fi
-line="an example of at most 150 lines"
+for name in "${examples[@]}"; do
+    line="an example of at most 150 lines: $name"
+    if wanted "$line"; then
+        [ "$(wc -l <"examples/$name.c")" -le 150 ]
+        check "$line" $?
+    fi
+done
+
+# The lines of README.md on C programs, as they stand there, beside the examples. pkg-config says what is said of the
+# folder that all this is installed in.
+line="the lines of README.md compile and run every example"
 if wanted "$line"; then
-    [ "$(wc -l <examples/pingpong.c)" -le 150 ]
-    check "$line" $?
+    log=$work/readme.log
+    mkdir -p "$work/readme/bin" && cp -r examples "$work/readme/"
+    printf '#!/bin/sh\n[ "$*" = "--cflags --libs hawser" ] && echo "%s"\n' "${flags[*]}" >"$work/readme/bin/pkg-config"
+    chmod +x "$work/readme/bin/pkg-config"
+    { echo 'set -e'; sed -n '/^### From a C program/,/^### [^F]/s/^    //p' README.md; } >"$work/readme/lines"
+    c-tests/patience.sh 120 "${there[@]}" env TMPDIR="$root/$work/tmp" bash -c \
+        'cd "$0" && PATH=$PWD/bin:$PATH exec bash lines' "$root/$work/readme" >"$log" 2>&1 </dev/null
+    status=$?
+    for name in "${examples[@]}"; do
+        grep -qx "cc -o $name examples/$name.c \$(pkg-config --cflags --libs hawser)" "$work/readme/lines" || status="no line for $name"
+    done
+    [ "$(grep -cE '\b0 (of 10000 |answers )?wrong$' "$log")" = ${#examples[@]} ] || status="wrong answers"
+    rm -rf "$work/tmp"/*
+    check "$line" "$status"
 fi
 
 # ways_of CASE: valgrind where most is made and ended, and in the whole matrix everywhere.
@@ -64,10 +91,12 @@ ways_of() {
     [ "$host" = debian12 ] || return 0
     case $1 in
     host | handles | values | lengths | transfers | reopen | killed | finalize) ways="$ways valgrind" ;;
+    matching | probes | cancel | synchronous) ways="$ways valgrind" ;;
     *) ! whole || ways="$ways valgrind" ;;
     esac
 }
-# job LINE PROGRAM ARGUMENT…: in all ways; it must say `PASS`, or what `answer` is, and leave no file.
+leaks=full settings=()
+# job LINE PROGRAM ARGUMENT…: in all ways, with what is set; it must say `PASS`, or what `answer` is, and leave no file.
 job() {
     local text=$1 program=$2 way folder line status left
     local -a runner
@@ -79,12 +108,12 @@ job() {
         folder=$way runner=()
         if [ "$way" = valgrind ]; then
             folder=plain
-            runner=(valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible
+            runner=(valgrind --quiet --error-exitcode=99 --leak-check=$leaks --errors-for-leak-kinds=definite,indirect,possible
                 --fair-sched=yes --num-callers=30 "--suppressions=$root/c-tests/capi/memory.supp")
         fi
         log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
         c-tests/patience.sh 120 "${there[@]}" env TMPDIR="$root/$work/tmp" XDG_RUNTIME_DIR= PMIX_SERVER_TMPDIR= \
-            ASAN_OPTIONS=detect_leaks=1:handle_segv=0 "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
+            ASAN_OPTIONS=detect_leaks=1:handle_segv=0 ${settings[@]+"${settings[@]}"} "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
         status=$?
         # But the lock of the user's folder, which is for all jobs.
         left=$(find "$work/tmp" -mindepth 2 ! -path "*/hawser-$(id -u)/door")
@@ -105,6 +134,31 @@ for transport in smcuda usnic; do
     for length in 0 1000 30000; do
         answer="^$transport, $length bytes: .*, 0 of 500 wrong$" job "$transport: the example, $length bytes" pingpong "$transport" "$length" 500
     done
+done
+
+# Over libfabric.
+leaks=no
+settings=(LSAN_OPTIONS="suppressions=$root/c-tests/hostile/leaks.supp:print_suppressions=0")
+providers=("$own")
+! whole || providers+=("tcp;ofi_rxm" sockets)
+for provider in "${providers[@]}"; do
+    for name in names tables parameters order host handles values; do
+        job "ofi over $provider: what must not be given: $name" refused "$provider" "$name"
+    done
+    for name in lengths matching truncation probes cancel synchronous many reentry self reopen layouts threads killed; do
+        job "ofi over $provider: $name" matched "$provider" "$name"
+    done
+done
+answer='^100 tasks, 0 answers wrong$' job "ofi: the example" tagged "$own" 100
+# A file that is no library: found before the one that is there.
+mkdir -p "$work/empty" && : >"$work/empty/libfabric.so.1"
+settings+=(LD_LIBRARY_PATH="$root/$work/empty" LOUD=1)
+answer="^0: mtl_ofi is not used: libfabric\.so\.1 cannot be loaded \(.*\); install libfabric, Debian's package is libfabric1$" \
+    job "ofi without libfabric" refused "$own" missing
+leaks=full settings=()
+
+for transport in smcuda usnic; do
+    answer="^$transport, 100000 bytes: got and put, 0 wrong$" job "$transport: the example of PUT and GET" get "$transport" 100000
 done
 
 for how in "opened by the peer's device" "by way of host memory"; do

@@ -17,7 +17,7 @@ components=$(pkgconfig/components.sh | sed 's/.*/mca_&_component/' | sort)
 found=$(grep -E '^mca_[a-z0-9]+_[a-z0-9_]+_component$' <<<"$symbols" | sort)
 [ -n "$components" ] && diff <(echo "$components") <(echo "$found")
 check "exports the component structures of the list, and no other" $?
-for name in hawser_version hawser_refusal hawser_strerror hawser_btl_find hawser_btl_list; do
+for name in hawser_version hawser_refusal hawser_strerror hawser_btl_find hawser_btl_list hawser_mtl_find hawser_mtl_list; do
     grep -qx "$name" <<<"$symbols"
     check "exports $name" $?
 done

@@ -129,6 +129,18 @@
 // The memory was not registered for this.
 #define HAWSER_ERR_ACCESS (-20)
 
+// The message was longer than the room for it, which has its beginning.
+#define HAWSER_ERR_TRUNCATED (-21)
+
+// It was cancelled, and nothing has come of it.
+#define HAWSER_ERR_CANCELLED (-22)
+
+// Of a matching send: it is over when the receiver has begun to receive it, and not before.
+#define HAWSER_SYNCHRONOUS 4
+
+// Of a receive or a probe: any tag.
+#define HAWSER_ANY_TAG (-1)
+
 // A module: one network interface, or the shared memory of the node. From `module_at`; borrowed from its
 // component until `finalize` or `close`. All zeros are none, here and in the handles below.
 typedef struct hawser_btl {
@@ -443,6 +455,192 @@ typedef struct hawser_btl_component {
     int32_t (*close)(void);
 } hawser_btl_component;
 
+// A module of a matching transport. From `init`; borrowed from its component until `finalize` or `close`. All zeros
+// are none, here and in the handles below.
+typedef struct hawser_mtl {
+    // Opaque.
+    uint64_t id;
+} hawser_mtl;
+
+// What a module can match. The caller sets `size`; so much is filled in.
+typedef struct hawser_mtl_limits {
+    // Bytes of this structure: `sizeof(struct hawser_mtl_limits)`.
+    size_t size;
+    // Greatest context id.
+    uint32_t max_context;
+    // Greatest tag.
+    int32_t max_tag;
+    // Greatest rank of a process: the upper half of its name.
+    int32_t max_rank;
+    // 0
+    uint32_t reserved;
+} hawser_mtl_limits;
+
+// A send or receive that has begun. Borrowed from its module until its callback is called.
+typedef struct hawser_request {
+    // Opaque.
+    uint64_t id;
+} hawser_request;
+
+// What is known of a message.
+typedef struct hawser_envelope {
+    // Bytes of this structure: `sizeof(struct hawser_envelope)`. Who passes one sets it.
+    size_t size;
+    // Bytes of the message; of a receive: those that it has written.
+    size_t length;
+    // Who has sent it; zeros for a process that is not added.
+    struct hawser_endpoint source;
+    // The rank of that process, as the message says it: the upper half of its name.
+    int32_t rank;
+    // The tag.
+    int32_t tag;
+} hawser_envelope;
+
+// A send or receive has ended: what it used is the caller's again, and its handle is stale. HAWSER_SUCCESS, or why it
+// has failed: HAWSER_ERR_TRUNCATED, HAWSER_ERR_CANCELLED, HAWSER_ERR_UNREACHABLE, HAWSER_ERR_SYSTEM (the network has
+// failed; as a rule the peer is lost), HAWSER_ERR_CLOSED. The envelope is that of a receive, borrowed for the time of
+// the call, and NULL for a send; of one that is cancelled or has failed it says nothing. It may be called in any
+// function of the module, and in `progress` and `close`, by any thread that is there. Every function may be called in
+// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY.
+typedef void (*hawser_matched)(void *context,
+                               struct hawser_mtl module,
+                               struct hawser_request request,
+                               int32_t status,
+                               const struct hawser_envelope *envelope);
+
+// A message that `improbe` has taken out of matching. Owned by whoever has it, until `imrecv` takes it: it must be
+// received.
+typedef struct hawser_message {
+    // Opaque.
+    uint64_t id;
+} hawser_message;
+
+// The functions of a module: messages are matched as MPI matches them. A message has a context (as a communicator has:
+// who receives in another does not see it), a source and a tag; a receive asks for a context, for one source or any
+// (an endpoint of zeros), and for one tag or any (HAWSER_ANY_TAG). Of two messages from one process to another that
+// both match a receive, the first that was sent is received first. Buffers are one piece of host memory.
+//
+// All may be called by any thread at any time. A handle that is not the module's is HAWSER_ERR_STALE; NULL where
+// something must be, a context or a tag out of its range, and a length that nothing has, are HAWSER_ERR_ARGUMENT;
+// nothing has happened then.
+typedef struct hawser_mtl_module {
+    // Bytes of this structure.
+    size_t size;
+    // HAWSER_ABI
+    uint32_t abi;
+    // 0
+    uint32_t reserved;
+    // Fills in what the module can match.
+    int32_t (*limits)(struct hawser_mtl module, struct hawser_mtl_limits *limits);
+    // Makes peers known, by what they have published; this process may be one of them. `endpoints` has room for as
+    // many, and gets zeros for those that are not reached. A peer that was added before has the same endpoint again.
+    // Two peers of one rank, or a rank that is too great, are HAWSER_ERR_ARGUMENT.
+    int32_t (*add_peers)(struct hawser_mtl module,
+                         size_t count,
+                         const struct hawser_peer *peers,
+                         struct hawser_endpoint *endpoints);
+    // Forgets peers. HAWSER_ERR_BUSY while a send to one of them, or a receive from one of them alone, is under way.
+    // Nothing happens then, nor if one of the handles is stale; zeros are passed over.
+    int32_t (*del_peers)(struct hawser_mtl module,
+                         size_t count,
+                         const struct hawser_endpoint *endpoints);
+    // The name of the process behind an endpoint.
+    int32_t (*peer_name)(struct hawser_mtl module, struct hawser_endpoint endpoint, uint64_t *name);
+    // Sends, and returns when the memory is the caller's again: it makes progress meanwhile, so that callbacks are
+    // called, and waits for as long as it takes. `flags` are HAWSER_SYNCHRONOUS.
+    int32_t (*send)(struct hawser_mtl module,
+                    struct hawser_endpoint to,
+                    uint32_t context_id,
+                    int32_t tag,
+                    const void *data,
+                    size_t length,
+                    uint32_t flags);
+    // Starts a send. HAWSER_SUCCESS: the memory is borrowed, and nobody writes there, until the callback, which must
+    // be there, tells the end, once, and not before this returns in this thread. HAWSER_DONE: it is over, the memory is
+    // the caller's again, nothing follows, and the request is zeros. An error: nothing was sent.
+    int32_t (*isend)(struct hawser_mtl module,
+                     struct hawser_endpoint to,
+                     uint32_t context_id,
+                     int32_t tag,
+                     const void *data,
+                     size_t length,
+                     uint32_t flags,
+                     hawser_matched callback,
+                     void *context,
+                     struct hawser_request *request);
+    // Starts a receive into so many bytes, which are borrowed, and nobody touches, until the callback, which must be
+    // there, tells the end, once, and not before this returns in this thread. A message that is longer is cut short:
+    // HAWSER_ERR_TRUNCATED.
+    int32_t (*irecv)(struct hawser_mtl module,
+                     struct hawser_endpoint from,
+                     uint32_t context_id,
+                     int32_t tag,
+                     void *data,
+                     size_t length,
+                     hawser_matched callback,
+                     void *context,
+                     struct hawser_request *request);
+    // Whether a message is there that nobody has received: HAWSER_SUCCESS, and the envelope says which;
+    // HAWSER_ERR_NOT_FOUND: there is none. Makes progress now and then.
+    int32_t (*iprobe)(struct hawser_mtl module,
+                      struct hawser_endpoint from,
+                      uint32_t context_id,
+                      int32_t tag,
+                      struct hawser_envelope *envelope);
+    // As `iprobe`; and the message that is found is nobody else's to receive. It is the caller's, until `imrecv`.
+    int32_t (*improbe)(struct hawser_mtl module,
+                       struct hawser_endpoint from,
+                       uint32_t context_id,
+                       int32_t tag,
+                       struct hawser_envelope *envelope,
+                       struct hawser_message *message);
+    // Starts the receive of such a message, as `irecv` does. From here on the message is not the caller's, unless this
+    // returns HAWSER_ERR_ARGUMENT, HAWSER_ERR_STALE or HAWSER_ERR_MEMORY.
+    int32_t (*imrecv)(struct hawser_mtl module,
+                      struct hawser_message message,
+                      void *data,
+                      size_t length,
+                      hawser_matched callback,
+                      void *context,
+                      struct hawser_request *request);
+    // Gives a receive up, if it has matched nothing yet: its callback tells HAWSER_ERR_CANCELLED then, and in any case
+    // how it has ended, perhaps in this call. A send is HAWSER_ERR_UNSUPPORTED; what has ended is HAWSER_ERR_STALE.
+    int32_t (*cancel)(struct hawser_mtl module, struct hawser_request request);
+    // The value of a counter; hawser-ofi(7) names them. They count for the whole process, Open MPI's use included.
+    int32_t (*counter)(struct hawser_mtl module, const char *name, uint64_t *value);
+    // Ends the module. Who wants to be sure that its last messages have arrived sends them synchronously, or hears of
+    // it before. Callbacks that are still owed are called with HAWSER_ERR_CLOSED before it returns; all handles are
+    // stale then. HAWSER_ERR_BUSY while another call of the module runs.
+    int32_t (*finalize)(struct hawser_mtl module);
+} hawser_mtl_module;
+
+// The functions of a component: `open`, `register_parameters`, `init`, then its module's, and `close`.
+// Another order is HAWSER_ERR_STATE. It may be open in a process in which Open MPI has the component, too: both have
+// an endpoint of their own.
+typedef struct hawser_mtl_component {
+    // Bytes of this structure.
+    size_t size;
+    // HAWSER_ABI
+    uint32_t abi;
+    // 0
+    uint32_t reserved;
+    // `ofi`
+    const char *name;
+    // The functions of its module.
+    const struct hawser_mtl_module *module;
+    // Takes the component, and copies the caller's table.
+    int32_t (*open)(const struct hawser_host *host);
+    // Tells `declare` the parameters, and asks `parameter` for their values.
+    int32_t (*register_parameters)(void);
+    // Opens the module, and publishes how it is reached. HAWSER_ERR_NOT_AVAILABLE, and one line in the log, where
+    // there is no libfabric, or no provider of its that can do this.
+    int32_t (*init)(struct hawser_mtl *module);
+    // Sends, receives and calls back what is due. Returns how much happened, or an error.
+    int32_t (*progress)(void);
+    // Ends the module if it is left, as `finalize` does, and gives the component back. It may be opened again.
+    int32_t (*close)(void);
+} hawser_mtl_component;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -464,6 +662,14 @@ const struct hawser_btl_component *hawser_btl_find(const char *name);
 
 // The byte transports there are, counted from 0; NULL behind the last.
 const struct hawser_btl_component *hawser_btl_list(size_t index);
+
+// The matching transport of this name, `ofi`; NULL when there is none, or no name. The table lives as long as the
+// process.
+// NULL, or a text that ends with zero.
+const struct hawser_mtl_component *hawser_mtl_find(const char *name);
+
+// The matching transports there are, counted from 0; NULL behind the last.
+const struct hawser_mtl_component *hawser_mtl_list(size_t index);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,7 +16,7 @@
 //! * [`mtl`]: matching transports; today the OFI MTL. No unsafe code.
 //! * [`host`]: the only folder that knows Open MPI: layouts, entries, services, the constructor, and the
 //!   one list of components.
-//! * [`capi`]: the library's own C functions: the byte transports for programs without Open MPI.
+//! * [`capi`]: the library's own C functions: the transports for programs without Open MPI.
 //!
 //! Not there yet, but with a place in the law: `verbs` (owned objects over that library), `provider` (hawser as
 //! a provider of libfabric). Imports run downward only; `tests/architecture.rs` holds the table.

@@ -89,8 +89,8 @@ fn check(abi: &str) {
     );
 }
 
-/// What the types of `src/capi/abi.rs` are called in C, behind `hawser_`.
-const NAMES: [(&str, &str); 19] = [
+/// What the types of `src/capi/abi.rs` and `src/capi/mtl/abi.rs` are called in C, behind `hawser_`.
+const NAMES: [(&str, &str); 27] = [
     ("Btl", "btl"),
     ("Endpoint", "endpoint"),
     ("Fragment", "fragment"),
@@ -110,6 +110,14 @@ const NAMES: [(&str, &str); 19] = [
     ("BtlLimits", "btl_limits"),
     ("BtlModule", "btl_module"),
     ("BtlComponent", "btl_component"),
+    ("Mtl", "mtl"),
+    ("Request", "request"),
+    ("Message", "message"),
+    ("Envelope", "envelope"),
+    ("Matched", "matched"),
+    ("MtlLimits", "mtl_limits"),
+    ("MtlModule", "mtl_module"),
+    ("MtlComponent", "mtl_component"),
 ];
 
 /// What cbindgen leaves: negative numbers without parentheses, and the headings of Rust's documentation.
@@ -133,7 +141,7 @@ fn header_of_the_library_is_current() {
         NAMES.iter().map(|(rust, c)| ((*rust).to_owned(), format!("hawser_{c}"))).collect();
     config.header = Some("/* Generated from src/capi by `make headers`. Do not edit. */".to_owned());
     let mut text = Vec::new();
-    ["abi", "code", "mod"]
+    ["abi", "code", "mtl/abi", "mod"]
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, file| {
             builder.with_src(root().join("src/capi").join(file).with_extension("rs"))

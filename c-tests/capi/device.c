@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     IS(HAWSER_ERR_UNSUPPORTED, side.table->register_device(side.module, side.to, host, BYTES, &plain));
     IS(0, side.table->memory_key(side.module, memory, &mine[0]));
     IS(0, side.table->memory_key(side.module, plain, &mine[1]));
-    CHECK(pair_swap(&side.pair, mine, theirs, sizeof mine) == 0);
+    CHECK(pair_swap(&two.pair, mine, theirs, sizeof mine) == 0);
 
     for (int round = 0; round < 3; round++) {
         /* From the peer's device to ours, to our host memory, and from its host memory to our device. */

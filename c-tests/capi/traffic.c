@@ -13,27 +13,6 @@ enum { TAG = 7, ANSWER = 8, UNHEARD = 9 };
 static long received, answered, ended, failed, wrong;
 static char has_come[256];
 
-/* The bytes of a message, by its number. */
-static unsigned char pattern(size_t number, size_t at)
-{
-    return (unsigned char)(number * 31 + at * 7 + (at >> 8));
-}
-
-static void fill(void *memory, size_t number, size_t from, size_t length)
-{
-    unsigned char *bytes = memory;
-    for (size_t at = 0; at < length; at++) bytes[at] = pattern(number, from + at);
-}
-
-static int is_filled(const void *memory, size_t number, size_t length)
-{
-    const unsigned char *bytes = memory;
-    for (size_t at = 0; at < length; at++) {
-        if (bytes[at] != pattern(number, at)) return 0;
-    }
-    return 1;
-}
-
 /* Of messages, by their numbers, over and over. */
 static size_t lengths[64];
 static size_t length_count;
@@ -223,7 +202,7 @@ static void relay(void *context, hawser_btl module, hawser_endpoint to, int32_t 
     IS(0, status);
     IS(HAWSER_ERR_BUSY, side.table->finalize(module));
     IS(HAWSER_ERR_BUSY, side.btl->close());
-    IS(HAWSER_ERR_STATE, side.btl->open(&side.host));
+    IS(HAWSER_ERR_STATE, side.btl->open(&two.host));
     if (++relayed >= 2000) return;
     hawser_fragment fragment;
     void *memory;
@@ -274,7 +253,7 @@ static void case_transfers(void)
     IS(0, side.table->register_memory(side.module, room, BYTES / 2, HAWSER_READ | HAWSER_WRITE, &half));
     IS(0, side.table->memory_key(side.module, whole, &remotes[0]));
     IS(0, side.table->memory_key(side.module, half, &remotes[1]));
-    CHECK(pair_swap(&side.pair, remotes, theirs, sizeof remotes) == 0);
+    CHECK(pair_swap(&two.pair, remotes, theirs, sizeof remotes) == 0);
     IS(0, side.table->limits(side.module, &side.limits));
     if ((side.limits.flags & HAWSER_CAN_GET) == 0) {
         /* A sandbox that does not let processes read each other. */
@@ -383,7 +362,7 @@ static void case_reopen(void)
         module = side.module, to = side.to;
         if (life % 2 == 1) {
             meet();
-            side.pair.progress = NULL;
+            two.pair.progress = NULL;
             IS(0, side.table->del_peers(side.module, 1, &side.to));
             IS(HAWSER_ERR_STALE, side.table->del_peers(side.module, 1, &side.to));
             for (size_t at = 0; at < side.count; at++) IS(0, side.table->finalize(side.modules[at]));
@@ -403,7 +382,7 @@ static long lost_count;
 static void lose(void *context, hawser_btl module, hawser_endpoint peer, uint64_t name)
 {
     CHECK(context == &lost_count && module.id == side.module.id && peer.id == side.to.id);
-    CHECK(name == pair_name(&side.pair, !me));
+    CHECK(name == pair_name(&two.pair, !me));
     IS(HAWSER_ERR_BUSY, side.table->finalize(module));
     lost_count++;
 }
@@ -433,8 +412,8 @@ static void case_killed(void)
     CHECK(code == 0 || code == HAWSER_ERR_UNREACHABLE);
     /* Where the kernel cannot be asked about processes (valgrind), one counts as there until it is waited for. */
     int status, gone = 0;
-    UNTIL((gone |= waitpid(side.pair.child, &status, WNOHANG) == side.pair.child) && lost_count == 1 && ended == owed);
-    CHECK(WIFSIGNALED(status) && failed > 0 && side.logged > 0);
+    UNTIL((gone |= waitpid(two.pair.child, &status, WNOHANG) == two.pair.child) && lost_count == 1 && ended == owed);
+    CHECK(WIFSIGNALED(status) && failed > 0 && two.logged > 0);
     IS(0, side.table->alloc(side.module, 8, &fragment, &memory));
     memset(memory, 0, 8);
     IS(HAWSER_ERR_UNREACHABLE, side.table->send(side.module, side.to, fragment, TAG, HAWSER_AWAITED, over, &ended));
@@ -458,7 +437,7 @@ static void case_finalize(void)
     long owed = 0;
     hawser_fragment fragment;
     void *memory;
-    side.pair.progress = NULL;
+    two.pair.progress = NULL;
     if (me == 0) {
         for (int number = 0; number < 2000; number++) {
             IS(0, side.table->alloc(side.module, 1000, &fragment, &memory));
@@ -529,21 +508,9 @@ static void case_threads(void)
     leave();
 }
 
-int main(int argc, char **argv)
-{
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } cases[] = {
-        {"lengths", case_lengths}, {"sendi", case_sendi},       {"many", case_many},     {"reentry", case_reentry}, {"transfers", case_transfers},
-        {"reopen", case_reopen},   {"killed", case_killed},     {"finalize", case_finalize}, {"threads", case_threads},
-    };
-    if (argc != 3) return 2;
-    for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
-        if (strcmp(cases[at].name, argv[2]) != 0) continue;
-        begin(argv[1]);
-        cases[at].run();
-        return end();
-    }
-    return 2;
-}
+static const struct one_case cases[] = {
+    {"lengths", case_lengths}, {"sendi", case_sendi},   {"many", case_many},         {"reentry", case_reentry}, {"transfers", case_transfers},
+    {"reopen", case_reopen},   {"killed", case_killed}, {"finalize", case_finalize}, {"threads", case_threads},
+};
+
+MAIN(cases)

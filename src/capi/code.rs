@@ -49,12 +49,16 @@ pub const HAWSER_ERR_ABI: i32 = -18;
 pub const HAWSER_ERR_HOST: i32 = -19;
 /// The memory was not registered for this.
 pub const HAWSER_ERR_ACCESS: i32 = -20;
+/// The message was longer than the room for it, which has its beginning.
+pub const HAWSER_ERR_TRUNCATED: i32 = -21;
+/// It was cancelled, and nothing has come of it.
+pub const HAWSER_ERR_CANCELLED: i32 = -22;
 
 /// What an entry makes of its arguments: a value, or the code of what is wrong.
 pub(super) type Outcome<V = i32> = Result<V, i32>;
 
 /// Every code with its text.
-const TEXTS: [(i32, &CStr); 22] = [
+const TEXTS: [(i32, &CStr); 24] = [
     (HAWSER_SUCCESS, c"success"),
     (HAWSER_DONE, c"over already"),
     (HAWSER_ERR_ARGUMENT, c"an argument is NULL, misaligned or out of its range"),
@@ -77,6 +81,8 @@ const TEXTS: [(i32, &CStr); 22] = [
     (HAWSER_ERR_ABI, c"a structure of another version"),
     (HAWSER_ERR_HOST, c"a function of the caller's has failed"),
     (HAWSER_ERR_ACCESS, c"the memory was not registered for this"),
+    (HAWSER_ERR_TRUNCATED, c"the message was longer than the room for it"),
+    (HAWSER_ERR_CANCELLED, c"cancelled"),
 ];
 
 /// The text of a code.
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn codes_have_one_text_and_one_number_each_for_ever() {
         assert_eq!(TEXTS.map(|(code, _)| code)[..2], [0, 1]);
-        assert!(TEXTS[2..].iter().map(|(code, _)| -code).eq(1..=20));
+        assert!(TEXTS[2..].iter().map(|(code, _)| -code).eq(1..=22));
         let is_own = |(at, text): (usize, &(i32, &CStr))| !TEXTS[..at].iter().any(|other| other.1 == text.1);
         assert!(TEXTS.iter().enumerate().all(is_own));
         // SAFETY: texts of the table, or the one for all others, which end with zero and live for ever.

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use super::abi::BtlComponent;
 use super::component::{Component, Listed};
 use super::entry::Tables;
-use super::handle::TRANSPORTS;
+use super::handle::MATCHING;
 
 macro_rules! byte_transports {
     ($($(#[$attribute:meta])* $transport:path => $name:literal,)*) => {
@@ -62,7 +62,7 @@ const fn c_name(name: &'static str) -> &'static CStr {
     }
 }
 
-const _: () = assert!(NAMES.len() <= TRANSPORTS);
+const _: () = assert!(NAMES.len() <= MATCHING);
 
 byte_transports! {
     crate::btl::usnic::Usnic => "usnic",

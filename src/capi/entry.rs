@@ -1,14 +1,14 @@
-//! The functions in the tables, once for every transport: what C passes is made into values, with one proof for
-//! each kind of argument, and safe code is called.
+//! The functions in the tables, once for every transport: what C passes is made into values, and safe code is called.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 
 use super::abi::{
     self, Btl, BtlComponent, BtlLimits, BtlModule, Completed, Endpoint, Fragment, HAWSER_ABI, Lost, Memory,
     Peer, Received, Remote,
 };
-use super::code::{HAWSER_ERR_ARGUMENT, HAWSER_SUCCESS, Outcome};
+use super::argument::{Out, array, bytes, check_room, name as name_of, sized};
+use super::code::{HAWSER_SUCCESS, Outcome};
 use super::component::{Inside, Listed};
 use super::fragment::Completion;
 use super::guard::{fused, guard};
@@ -61,56 +61,6 @@ impl<T: Listed> Tables<T> {
     };
 }
 
-/// A variable of the caller's for a result.
-struct Out<'a, V>(*mut V, PhantomData<&'a mut V>);
-
-impl<V> Out<'_, V> {
-    /// # Safety
-    /// NULL, or room for a value, which is nobody else's for the time of the call.
-    unsafe fn new(raw: *mut V) -> Outcome<Self> {
-        if raw.is_null() || !raw.is_aligned() { Err(HAWSER_ERR_ARGUMENT) } else { Ok(Self(raw, PhantomData)) }
-    }
-
-    fn write(&self, value: V) {
-        // SAFETY: not null and aligned, as `new` has seen, and room for a value by its contract.
-        unsafe { self.0.write(value) };
-    }
-}
-
-/// Bytes of the caller's, which may be none. What is longer than any object is refused.
-///
-/// # Safety
-/// So many bytes, as [`Lent::new`] wants them, if the address is not NULL.
-unsafe fn bytes(start: *const c_void, length: usize) -> Outcome<Lent> {
-    if length == 0 {
-        return Ok(Lent::EMPTY);
-    }
-    if start.is_null() || length > isize::MAX as usize || start.addr().checked_add(length).is_none() {
-        return Err(HAWSER_ERR_ARGUMENT);
-    }
-    // SAFETY: the contract of this function.
-    Ok(unsafe { Lent::new(start.cast_mut().cast(), length) })
-}
-
-/// Whether an address may be that of so many values; none may be anywhere.
-fn check_room<V>(start: *const V, count: usize) -> Outcome<()> {
-    let is_one = !start.is_null() && start.is_aligned() && count <= isize::MAX as usize / size_of::<V>();
-    if count == 0 || is_one { Ok(()) } else { Err(HAWSER_ERR_ARGUMENT) }
-}
-
-/// An array of the caller's, which may be empty.
-///
-/// # Safety
-/// So many values that nobody writes to for the time of the call, if the address is not NULL.
-unsafe fn array<'a, V>(start: *const V, count: usize) -> Outcome<&'a [V]> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    check_room(start, count)?;
-    // SAFETY: not null, aligned, no longer than any object; the rest is the contract.
-    Ok(unsafe { std::slice::from_raw_parts(start, count) })
-}
-
 /// Runs the body of a function of a module.
 #[inline]
 fn within<T: Listed>(module: Btl, entry: &str, body: impl FnOnce(&Inside<T>) -> Outcome) -> i32 {
@@ -160,11 +110,8 @@ unsafe extern "C" fn close<T: Listed>() -> i32 {
 
 unsafe extern "C" fn limits<T: Listed>(module: Btl, limits: *mut BtlLimits) -> i32 {
     within::<T>(module, "limits", |module| {
-        // SAFETY: the contract of `limits`: NULL, or room for as much as the caller's size says; only that is read.
-        let size = unsafe { value(limits.cast::<usize>()) }.copied()?;
-        if size < size_of::<BtlLimits>() {
-            return Err(super::code::HAWSER_ERR_ABI);
-        }
+        // SAFETY: the contract of `limits`: NULL, or room for as much as the caller's size says.
+        let size = unsafe { sized(limits) }?;
         // SAFETY: the same; it is long enough.
         let limits = unsafe { Out::new(limits) }?;
         let (found, flags) = module.limits();
@@ -422,12 +369,9 @@ unsafe extern "C" fn counter<T: Listed>(module: Btl, name: *const c_char, value:
     within::<T>(module, "counter", |module| {
         // SAFETY: the contract of `counter`: NULL, or a variable of the caller's.
         let value = unsafe { Out::new(value) }?;
-        if name.is_null() {
-            return Err(HAWSER_ERR_ARGUMENT);
-        }
-        // SAFETY: not null, and by the contract of `counter` a text.
-        let name = unsafe { CStr::from_ptr(name) };
-        value.write(module.counter(&name.to_string_lossy())?);
+        // SAFETY: the contract of `counter`: NULL, or a text.
+        let name = unsafe { name_of(name) }?;
+        value.write(module.counter(&name)?);
         Ok(HAWSER_SUCCESS)
     })
 }

@@ -10,6 +10,8 @@ use super::code::{HAWSER_ERR_MEMORY, HAWSER_ERR_STALE, Outcome};
 pub(super) const MODULES: usize = 32;
 /// Transports that handles tell apart.
 pub(super) const TRANSPORTS: usize = 16;
+/// The first that is a matching one.
+pub(super) const MATCHING: usize = 8;
 /// Things of one kind in one module.
 const PLACES: usize = 1 << INDEX_BITS;
 
@@ -31,10 +33,14 @@ pub(super) enum Kind {
     Memory,
     /// A PUT or GET, which C has no handle of.
     Operation,
+    /// A send or receive of a matching transport.
+    Request,
+    /// A message that a matched probe has claimed.
+    Message,
 }
 
 /// How many kinds there are whose generations a place of modules keeps.
-pub(super) const KINDS: usize = 5;
+pub(super) const KINDS: usize = 7;
 
 /// Which module of which transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +165,15 @@ impl<V> Table<V> {
         self.entries.iter().filter_map(|entry| entry.value.as_ref())
     }
 
-    /// The same, taken out.
+    /// All that is kept, taken out. The table goes on with what comes next.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Key, V)> + use<V> {
+        let entries = std::mem::replace(self, Self::new(self.generation)).entries;
+        entries.into_iter().enumerate().filter_map(|(index, Entry { generation, value })| {
+            value.map(|value| (Key { generation, index }, value))
+        })
+    }
+
+    /// The same, of a table that ends.
     pub(super) fn into_values(self) -> impl Iterator<Item = V> {
         self.entries.into_iter().filter_map(|entry| entry.value)
     }
@@ -188,7 +202,11 @@ mod tests {
         let mut later = Table::new(table.generation());
         let third = later.insert('c').expect("room");
         assert!(later.get_mut(first).is_err() && later.get_mut(second).is_err());
-        assert!(third.index == first.index && later.into_values().eq(['c']));
+        assert!(third.index == first.index && later.drain().eq([(third, 'c')]));
+        let fourth = later.insert('d').expect("room");
+        assert!(
+            later.get_mut(third).is_err() && fourth.index == third.index && later.into_values().eq(['d'])
+        );
     }
 
     #[test]

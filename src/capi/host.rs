@@ -3,7 +3,8 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use super::abi::{
-    self, Declare, HAWSER_ABI, HAWSER_LOG_INFO, HAWSER_LOG_WARNING, HAWSER_THREAD_MULTIPLE, Log, Value,
+    self, Declare, HAWSER_ABI, HAWSER_LOG_INFO, HAWSER_LOG_WARNING, HAWSER_THREAD_MULTIPLE,
+    HAWSER_THREAD_SINGLE, Log, Value,
 };
 use super::code::{HAWSER_ERR_ABI, HAWSER_ERR_ARGUMENT, HAWSER_ERR_TOO_LONG, HAWSER_SUCCESS, Outcome};
 use crate::btl::{Host, Peer};
@@ -33,6 +34,7 @@ pub(super) struct Caller {
     context: Context,
     name: u64,
     node: String,
+    threads: u32,
     is_verbose: bool,
     publish: Publish,
     lookup: Lookup,
@@ -102,6 +104,7 @@ impl Caller {
             context: Context(host.context),
             name: host.name,
             node: node.unwrap_or_else(|| "this host".to_owned()),
+            threads: host.threads,
             is_verbose: host.verbose != 0,
             publish,
             lookup,
@@ -125,6 +128,50 @@ impl Caller {
         let raw = unsafe { (self.parameter?)(self.context.0, name.as_ptr()) };
         // SAFETY: NULL, or a text that lives until the next call of the function.
         unsafe { text(raw) }
+    }
+
+    /// The name of this process.
+    pub(super) fn name(&self) -> u64 {
+        self.name
+    }
+
+    /// Whether several threads will call.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads > HAWSER_THREAD_SINGLE
+    }
+
+    /// Whether it wants to know what is chosen and why.
+    pub(super) fn is_verbose(&self) -> bool {
+        self.is_verbose
+    }
+
+    /// Publishes a record of this process.
+    pub(super) fn publish(&self, key: &CStr, bytes: &[u8]) -> Result<()> {
+        let Caller { context, publish, .. } = self;
+        // SAFETY: the caller's function, by the invariant; key and bytes live for the call.
+        let code = unsafe { publish(context.0, key.as_ptr(), bytes.as_ptr().cast(), bytes.len()) };
+        if code == HAWSER_SUCCESS { Ok(()) } else { Err(Error::Host(code)) }
+    }
+
+    /// What another process has published.
+    pub(super) fn published(&self, key: &CStr, name: u64) -> Result<Vec<u8>> {
+        let Caller { context, lookup, .. } = self;
+        let mut room = ROOM;
+        loop {
+            let mut record = vec![0_u8; room];
+            let mut length = room;
+            // SAFETY: the caller's function, by the invariant; it writes `length` bytes at most and says how many.
+            let code =
+                unsafe { lookup(context.0, key.as_ptr(), name, record.as_mut_ptr().cast(), &raw mut length) };
+            match code {
+                HAWSER_SUCCESS if length <= room => {
+                    record.truncate(length);
+                    return Ok(record);
+                }
+                HAWSER_ERR_TOO_LONG if length > room && length <= LONGEST => room = length,
+                _ => return Err(Error::NotFound),
+            }
+        }
     }
 
     /// Tells of a parameter.
@@ -156,30 +203,11 @@ impl Host for View<'_> {
     }
 
     fn publish(&self, key: &'static CStr, bytes: &[u8]) -> Result<()> {
-        let Caller { context, publish, .. } = self.caller;
-        // SAFETY: the caller's function, by the invariant; key and bytes live for the call.
-        let code = unsafe { publish(context.0, key.as_ptr(), bytes.as_ptr().cast(), bytes.len()) };
-        if code == HAWSER_SUCCESS { Ok(()) } else { Err(Error::Host(code)) }
+        self.caller.publish(key, bytes)
     }
 
     fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        let Caller { context, lookup, .. } = self.caller;
-        let mut room = ROOM;
-        loop {
-            let mut record = vec![0_u8; room];
-            let mut length = room;
-            // SAFETY: the caller's function, by the invariant; it writes `length` bytes at most and says how many.
-            let code =
-                unsafe { lookup(context.0, key.as_ptr(), name, record.as_mut_ptr().cast(), &raw mut length) };
-            match code {
-                HAWSER_SUCCESS if length <= room => {
-                    record.truncate(length);
-                    return Ok(record);
-                }
-                HAWSER_ERR_TOO_LONG if length > room && length <= LONGEST => room = length,
-                _ => return Err(Error::NotFound),
-            }
-        }
+        self.caller.published(key, name)
     }
 
     fn text(&self, parameter: &CStr) -> Option<String> {

@@ -18,6 +18,7 @@ use super::handle::{FIRST, KINDS, Key, Kind, Place, Table};
 use super::host::{Caller, Context, View};
 use super::memory::{Opened, Operations};
 use super::peers::Peers;
+use super::slot::Generations;
 use crate::btl::{Cookie, EndpointId, Host, Lent, Limits, Upcalls};
 use crate::error::Result;
 use crate::link::Clock;
@@ -61,9 +62,6 @@ pub(super) struct Module<T> {
     pub(super) operations: EngineCell<Operations>,
     pub(super) memories: EngineCell<Table<Opened>>,
 }
-
-/// Generations of each kind, by its number.
-pub(super) type Generations = [u32; KINDS];
 
 /// Whether a tag is a program's to use.
 #[inline]

@@ -245,6 +245,8 @@ pub struct Limits {
     pub max_context: u32,
     /// Greatest MPI tag.
     pub max_tag: i32,
+    /// Greatest rank of a sender.
+    pub max_source: i32,
 }
 
 /// A message that a matched probe took out of matching. It must be received.

@@ -10,51 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use super::component::Offered;
 use super::{Listed, MtlAbi, owner};
-use crate::config::{self, NameList, ProgressMode, TagMode};
+use crate::config;
 use crate::host::abi::Abi as _;
 use crate::host::listing::{Setting, Words, text};
 use crate::host::params::{self, Names, Owner, Parameter, Registered, Storage};
 use crate::host::v5_0::V5_0;
 use crate::mtl::ofi::Component;
-
-/// Values of a parameter by their names.
-type Values = &'static [(c_int, &'static CStr)];
-
-const TAG_MODES: Values = &[(1, c"auto"), (2, c"ofi_tag_1"), (3, c"ofi_tag_2"), (4, c"ofi_tag_full")];
-const PROGRESS_MODES: Values = &[(1, c"auto"), (2, c"manual"), (3, c"unspec")];
-const AV_TYPES: Values = &[(1, c"map"), (2, c"table")];
-
-/// One integer parameter.
-struct Integer {
-    name: &'static CStr,
-    help: &'static CStr,
-    default: i32,
-    level: i32,
-    names: Values,
-}
-
-const PRIORITY: usize = 0;
-const EVENTS: usize = 1;
-const TAG_MODE: usize = 2;
-const CONTROL: usize = 3;
-const DATA: usize = 4;
-const AV: usize = 5;
-const SEP: usize = 6;
-const GROUPING: usize = 7;
-const CONTEXTS: usize = 8;
-const COUNT: usize = 9;
-
-static INTEGERS: [Integer; COUNT] = [
-    Integer { name: c"priority", help: c"How much this transport is preferred; pml/cm takes the value over and competes with pml/ob1's 20", default: 25, level: 8, names: &[] },
-    Integer { name: c"progress_event_cnt", help: c"Completions read from the provider at once, from 1 on; more than 100 count as 100", default: 100, level: 5, names: &[] },
-    Integer { name: c"tag_mode", help: c"How communicator, source and tag share the 64 tag bits: auto (ofi_tag_full where the provider can, else ofi_tag_1), ofi_tag_1 (12 bits of communicator, 18 of source, 32 of tag), ofi_tag_2 (24, 18, 20), ofi_tag_full (30 bits of communicator, 32 of tag, the source outside the tag)", default: 1, level: 5, names: TAG_MODES },
-    Integer { name: c"control_progress", help: c"Who drives connection handling in the provider: auto (its thread), manual (our calls), unspec (its choice)", default: 3, level: 2, names: PROGRESS_MODES },
-    Integer { name: c"data_progress", help: c"Who drives transfers in the provider: auto (its thread), manual (our calls), unspec (its choice)", default: 3, level: 2, names: PROGRESS_MODES },
-    Integer { name: c"av", help: c"Kind of address vector: map (the provider's own values) or table (indices)", default: 1, level: 2, names: AV_TYPES },
-    Integer { name: c"enable_sep", help: c"Use a scalable endpoint with several contexts, where the provider has them (0 or 1)", default: 0, level: 2, names: &[] },
-    Integer { name: c"thread_grouping", help: c"Spread communicators over the contexts of the scalable endpoint (0 or 1; needs enable_sep)", default: 0, level: 2, names: &[] },
-    Integer { name: c"num_ctxts", help: c"Contexts of the scalable endpoint (needs enable_sep)", default: 1, level: 3, names: &[] },
-];
+use crate::mtl::ofi::parameters::{
+    COUNT, EXCLUDE_NAME, Given, INCLUDE_HELP, INCLUDE_NAME, INTEGERS, PRIORITY,
+};
 
 /// The values of one component name. The host keeps their addresses and writes them while it
 /// registers.
@@ -83,8 +47,8 @@ fn values(name: &CStr) -> &'static Stored {
 }
 
 const DISABLE_HMEM: Words = Words { name: c"disable_hmem", help: c"Do not ask the provider to send and receive device memory itself (FI_HMEM); such buffers are then copied through host memory", level: 2 };
-const PROVIDER_INCLUDE: Words = Words { name: c"provider_include", help: c"libfabric providers to use, separated by commas: when given, only these. A name also means the layered providers that begin with it. Overrides provider_exclude", level: 0 };
-const PROVIDER_EXCLUDE: Words = Words { name: c"provider_exclude", help: c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", level: 0 };
+const PROVIDER_INCLUDE: Words = Words { name: INCLUDE_NAME, help: INCLUDE_HELP, level: 0 };
+const PROVIDER_EXCLUDE: Words = Words { name: EXCLUDE_NAME, help: c"libfabric providers not to use, separated by commas; an empty list allows all. The default names those that only repeat what Open MPI does better itself", level: 0 };
 const VERBOSITY: Words = Words {
     name: c"verbose",
     help: c"Verbosity of the OFI components: from 1 on they say which provider was chosen, or why none was",
@@ -107,10 +71,10 @@ impl Listed for Component {
         }
         let exclude = CString::new(A::default_exclude()).unwrap_or_default();
         // Once registered, the storage is the host's: it holds texts that the host made and frees.
-        if params::find(SHARED, c"provider_include").is_none() {
+        if params::find(SHARED, INCLUDE_NAME).is_none() {
             INCLUDE.store(ptr::null_mut(), Ordering::Relaxed);
         }
-        if params::find(SHARED, c"provider_exclude").is_none() {
+        if params::find(SHARED, EXCLUDE_NAME).is_none() {
             // The host copies the default before it returns.
             EXCLUDE.store(exclude.as_ptr().cast_mut(), Ordering::Relaxed);
         }
@@ -204,46 +168,12 @@ fn share(name: &'static CStr, shared: &Parameter<'_>) {
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
 fn config(name: &'static CStr) -> Result<config::Ofi, String> {
     let own = values(name);
-    let values = own.integers.each_ref().map(|value| value.load(Ordering::Relaxed));
-    let prefix = format!("mtl_{}_", name.to_string_lossy());
-    let progress = |index: usize| match values[index] {
-        1 => ProgressMode::Auto,
-        2 => ProgressMode::Manual,
-        _ => ProgressMode::Unspecified,
+    let text = |name| params::find(SHARED, name).and_then(Registered::text);
+    let given = Given {
+        integers: own.integers.each_ref().map(|value| value.load(Ordering::Relaxed)),
+        include: text(INCLUDE_NAME),
+        exclude: text(EXCLUDE_NAME).unwrap_or_default(),
+        disable_hmem: own.disable_hmem.load(Ordering::Relaxed),
     };
-    let shared = |name| params::find(SHARED, name).and_then(Registered::text);
-    let range = |index: usize, low: c_int, high: c_int| {
-        let value = values[index];
-        if (low..=high).contains(&value) {
-            Ok(value as usize)
-        } else {
-            Err(format!(
-                "{prefix}{} is {value}; it must be {low} to {high}",
-                INTEGERS[index].name.to_string_lossy()
-            ))
-        }
-    };
-    let scalable = range(SEP, 0, 1)? == 1;
-    let grouping = range(GROUPING, 0, 1)? == 1;
-    if grouping && !scalable {
-        return Err(format!("{prefix}thread_grouping needs {prefix}enable_sep; set both or neither"));
-    }
-    Ok(config::Ofi {
-        include: shared(c"provider_include").map(|list| NameList::parse(&list)),
-        exclude: NameList::parse(&shared(c"provider_exclude").unwrap_or_default()),
-        progress_event_count: range(EVENTS, 1, c_int::MAX)?.min(100),
-        tag_mode: match values[TAG_MODE] {
-            2 => TagMode::One,
-            3 => TagMode::Two,
-            4 => TagMode::Full,
-            _ => TagMode::Auto,
-        },
-        control_progress: progress(CONTROL),
-        data_progress: progress(DATA),
-        av_table: values[AV] == 2,
-        scalable,
-        grouping,
-        contexts: range(CONTEXTS, 1, 65_535)?,
-        device: !own.disable_hmem.load(Ordering::Relaxed),
-    })
+    given.config(&format!("mtl_{}_", name.to_string_lossy()))
 }

@@ -69,11 +69,10 @@ impl mtl::Component for Component {
         if ofi.reaches_devices() {
             (setting.report)(&format!(" {provider} reaches device memory itself"));
         }
-        let limits = Limits { max_context: offer.max_context, max_tag: offer.max_tag };
         Ok(match offer.layout {
-            TagMode::One => keep.keep(LaidOut::<H, One>::new(ofi, limits), name),
-            TagMode::Two => keep.keep(LaidOut::<H, Two>::new(ofi, limits), name),
-            TagMode::Full | TagMode::Auto => keep.keep(LaidOut::<H, Full>::new(ofi, limits), name),
+            TagMode::One => keep.keep(LaidOut::<H, One>::new(ofi, &offer), name),
+            TagMode::Two => keep.keep(LaidOut::<H, Two>::new(ofi, &offer), name),
+            TagMode::Full | TagMode::Auto => keep.keep(LaidOut::<H, Full>::new(ofi, &offer), name),
         })
     }
 }
@@ -86,7 +85,9 @@ struct LaidOut<H: Upcalls, L> {
 }
 
 impl<H: Upcalls, L: Layout> LaidOut<H, L> {
-    fn new(ofi: Ofi<H>, limits: Limits) -> Self {
+    fn new(ofi: Ofi<H>, offer: &Offer<'_>) -> Self {
+        let max_source = i32::try_from(L::MAX_SOURCE).unwrap_or(i32::MAX);
+        let limits = Limits { max_context: offer.max_context, max_tag: offer.max_tag, max_source };
         Self { ofi, limits, layout: PhantomData }
     }
 }

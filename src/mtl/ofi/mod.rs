@@ -8,7 +8,7 @@
 //! got it back. It holds the loan of the host's request, and ends before that is completed, once.
 //! Nothing is borrowed while the host runs.
 //!
-//! Seams: `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
+//! Seams: `parameters` what users set; `body` the state of an operation; `select` which provider; `matcher` what the host sees; `send`,
 //! `receive`, `probe` the three verbs; `answer` what synchronous sends wait for; `device` messages in device
 //! memory; `owed` what goes out later, `doubt` peers that cannot be reached; `unexpected` messages that the
 //! provider cannot keep, `claimed` those that only one operation can receive, `waiting` receives that it has no
@@ -26,6 +26,7 @@ mod fake;
 mod line;
 mod matcher;
 mod owed;
+pub mod parameters;
 mod probe;
 mod receive;
 mod select;

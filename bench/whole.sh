@@ -64,7 +64,7 @@ for host in $hosts; do
         script=bench/$name.sh more=()
         case $name in
         mtl) script=bench/run.sh more=(${quick:+--quick}) ;;
-        usnic) [ -z "$quick" ] || more=(--quick --rounds 2 --networks lo --against tcp --parts speed,loss) ;;
+        usnic) [ -z "$quick" ] || more=(--quick --rounds 2 --networks lo --against tcp,udp --parts speed,loss) ;;
         smcuda) more=(${quick:+--quick}) ;;
         start) [ -z "$quick" ] || more=(--rounds 3) ;;
         instructions) [ -z "$quick" ] || more=(--cases send) ;;

@@ -91,7 +91,7 @@ class Plot:
             f"set format y '{'%.0s%c' if self.log and self.largest() >= 1e5 else '%.10g'}'",
         ]
         if not self.lines:
-            lines += ["set boxwidth 0.12", "set style fill solid 0.45"]
+            lines.append("set style fill solid 0.45")
         if self.doubling:
             lines.append("set logscale x 2")
         lines.append("set logscale y 10" if self.log else "set yrange [0:*]")
@@ -111,7 +111,9 @@ class Plot:
             look = f"linecolor rgb '{colour['sides'][number % 7]}' linewidth {2.5 if number == 0 else 1.6}"
             if how != "boxerrorbars":
                 look += f" pointtype {POINTS[number % 7]} pointsize 0.7"
-            drawn.append(f"$side{number} using 1:2:3:4 with {how} {look} title {quoted(label(side))}")
+            # Of four columns it would take the third and fourth for the length of a bar and the width of a box.
+            columns = "1:2:3:4:(0.12)" if how == "boxerrorbars" else "1:2:3:4"
+            drawn.append(f"$side{number} using {columns} with {how} {look} title {quoted(label(side))}")
         lines.append("plot " + ", ".join(drawn))
         return "\n".join(lines) + "\n"
 

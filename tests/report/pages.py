@@ -333,6 +333,11 @@ class Page(unittest.TestCase):
             self.assertEqual("set logscale x 2" in script, sizes, plot.name)
             self.assertNotEqual("set logscale y 10" in script, "set yrange [0:*]" in script, plot.name)
             self.assertEqual("set yrange [0:*]" in script, any(word in plot.name for word in ("goodput", "instructions", "start")))
+            drawn = [line for line in script.splitlines() if line.startswith("plot ")]
+            self.assertEqual(len(drawn), 1)
+            for side in drawn[0].removeprefix("plot ").split(", $"):
+                # The x, the median, the lowest, the highest; and how wide, where it is a box.
+                self.assertRegex(side, r"using 1:2:3:4:\(0\.12\) with boxerrorbars|using 1:2:3:4 with yerror(bars|lines)")
 
     def test_the_tables_of_a_log_say_what_the_page_says(self):
         self.page()

@@ -9,7 +9,7 @@ CARGO        ?= PATH="$$(tests/setup.sh path)" cargo
 # Everything here looks for what was built in target/, whatever the environment says.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: all stage setup setup-whole help headers check test test-all fuzz demo bench install uninstall clean
+.PHONY: all stage setup setup-bench setup-whole help headers check test test-all fuzz demo bench bench-quick install uninstall clean
 # What is to be installed is there before anything is built.
 .NOTPARALLEL:
 
@@ -25,6 +25,9 @@ stage:
 
 setup: ## install the Debian packages that the build and the tests need
 	@tests/setup.sh test
+
+setup-bench:
+	@tests/setup.sh bench
 
 setup-whole:
 	@tests/setup.sh whole
@@ -50,11 +53,11 @@ fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS s
 demo: setup all ## a real MPI job: ring and ping-pong, hawser beside the host's own
 	@bench/demo.sh
 
-bench: setup all ## paired comparisons with the host's own components and bare UDP
-	@bench/run.sh
-	@bench/usnic.sh
-	@bench/start.sh
-	@bench/instructions.sh
+bench: setup-bench all ## paired comparisons with the host's own components and bare UDP, and a page of them; QUICK=1: five minutes
+	@bench/whole.sh $(if $(QUICK),--quick)
+
+bench-quick: ## the same with few sizes and rounds
+	@$(MAKE) --no-print-directory bench QUICK=1
 
 install: all ## install under PREFIX, component links in COMPONENTDIR
 	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" COMPONENTDIR="$(COMPONENTDIR)" pkgconfig/install.sh install

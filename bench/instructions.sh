@@ -2,21 +2,24 @@
 # Counts the instructions of an 8-byte message of one rank to itself, under callgrind, for hawser
 # and for the host's own OFI MTL; also of an idle poll and of a probe that finds nothing.
 #
-#     bench/instructions.sh [--host debian12|debian13|all] [--provider P] [--variants V[,V]]
+#     bench/instructions.sh [--host debian12|debian13|all] [--provider P] [--variants V[,V]] [--cases C[,C]]
 #
 # --host        the default is all: this host, and Debian 13 if its tree was built
 # --provider    the default is net, tcp on Debian 13
 # --variants    the default is stock,hawser
+# --cases       the default is send,waitall,poll,iprobe
 
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 . "$root/bench/host.sh"
+. "$root/bench/header.sh"
 
-choice=all provider= variants=stock,hawser
+choice=all provider= variants=stock,hawser cases=send,waitall,poll,iprobe
 while [ $# -gt 0 ]; do
     case $1 in
     --host) choice=$2; shift ;;
     --provider) provider=$2; shift ;;
     --variants) variants=$2; shift ;;
+    --cases) cases=$2; shift ;;
     *) sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
     shift
@@ -25,17 +28,17 @@ done
 if [ "$choice" != "$host" ]; then
     names=$(hosts_of "$choice")
     for name in $names; do
-        on_host "$name" bench/instructions.sh --host "$name" --variants "$variants" \
+        on_host "$name" bench/instructions.sh --host "$name" --variants "$variants" --cases "$cases" \
             ${provider:+--provider "$provider"}
     done
     exit
 fi
 
 provider=${provider:-$own_provider}
-cases=(send waitall poll iprobe)
+IFS=, read -r -a cases <<<"$cases"
 iterations=(1000 2000)
 
-# component_of VARIANT: what counts as the component, as report.py takes it: an object's name, or
+# component_of VARIANT: what counts as the component, as bench/report takes it: an object's name, or
 # an object's name and an address range in it. Open MPI 5 has the stock MTL inside libmpi, where
 # few of its functions kept their names, but all lie between the first and the last of those.
 component_of() {
@@ -54,6 +57,8 @@ component_of() {
 }
 
 compile selfmsg
+log=$results/instructions.log
+log_header env >"$log"
 for variant in ${variants//,/ }; do
     singleton_environment "$variant" "$provider"
     for case in "${cases[@]}"; do
@@ -67,7 +72,8 @@ for variant in ${variants//,/ }; do
             fi
         done
     done
-    python3 "$root/bench/report.py" instructions --title "$host, $provider, $variant" \
+    python3 "$root/bench/report" instructions --title "$host, $provider, $variant" \
         --component "$(component_of "$variant")" --iterations "${iterations[@]}" \
-        --cases "${cases[@]}" --prefix "$results/callgrind.$variant"
+        --cases "${cases[@]}" --prefix "$results/callgrind.$variant" \
+        --log "$log" --run "host=$host over=$provider variant=$variant"
 done | tee "$results/instructions.txt"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares hawser with the host's own OFI MTL: the ping-pong in pairs of runs, hawser and stock in
-# turn, then the tables of report.py. Losses are reported as plainly as wins.
+# turn, then the tables of bench/report. Losses are reported as plainly as wins.
 #
 #     bench/run.sh [--host debian12|debian13|all] [--pairs N] [--providers P[,P...]] [--quick]
 #                  [--candidate hawser|stock]
@@ -13,6 +13,7 @@
 
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 . "$root/bench/host.sh"
+. "$root/bench/header.sh"
 
 choice=all pairs= providers= quick= candidate=hawser
 while [ $# -gt 0 ]; do
@@ -63,11 +64,7 @@ measure() {
 }
 
 compile pingpong
-{
-    echo "# $(mpirun --version | head -n 1)," \
-        "libfabric $(fi_info --version | sed -n 's/^libfabric: //p')"
-    echo "# $(nproc) cores, $(uname -sr)"
-} >"$log"
+log_header env >"$log"
 for provider in "${providers[@]}"; do
     for ((pair = 1; pair <= pairs; pair++)); do
         printf '%s, %s: pair %d of %d\n' "$host" "$provider" "$pair" "$pairs" >&2
@@ -76,4 +73,4 @@ for provider in "${providers[@]}"; do
     done
 done
 
-python3 "$root/bench/report.py" pairs "$log" | tee "$results/pairs.txt"
+python3 "$root/bench/report" pairs "$log" | tee "$results/pairs.txt"

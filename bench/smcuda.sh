@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares the smcuda BTL with the host's own shared memory (vader, sm): in each round both run once, in turn, then
-# the table of report.py. Losses are reported as plainly as wins.
+# the table of bench/report. Losses are reported as plainly as wins.
 #
 #     bench/smcuda.sh [--host debian12|debian13|all] [--rounds N] [--quick] [-- WORD…]
 #
@@ -11,6 +11,7 @@
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 cd "$root" || exit 2
 . c-tests/host.sh
+. bench/header.sh
 set -euo pipefail
 
 hosts=all rounds=9 sizes=(-t 0.3)
@@ -37,7 +38,7 @@ for name in $hosts; do
     mkdir -p "$results"
     "${there[@]}" mpicc -O2 -Ic-tests/mpi bench/pingpong.c -o "$results/pingpong"
     log=$results/log
-    : >"$log"
+    log_header env "${there[@]}" >"$log"
     yield=1 bind=none
     [ "$(nproc)" -lt 2 ] || yield=0 bind=core
     for ((round = 1; round <= rounds; round++)); do
@@ -52,5 +53,5 @@ for name in $hosts; do
                 ${more[@]+"${more[@]}"} "$root/$results/pingpong" "${sizes[@]}" >>"$log"
         done
     done
-    python3 bench/report.py pairs "$log"
+    python3 bench/report pairs "$log" | tee "$results/smcuda.txt"
 done

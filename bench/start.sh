@@ -11,6 +11,7 @@
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 cd "$root" || exit 2
 . c-tests/host.sh
+. bench/header.sh
 set -euo pipefail
 
 choice=all rounds=9 ranks=1,2
@@ -35,11 +36,12 @@ for host in $hosts; do
     results=target/bench/$host
     mkdir -p "$results"
     "${there[@]}" mpicc -O2 -Wall -Wextra -o "$root/$results/start" "$root/bench/start.c"
+    log_header env "${there[@]}" >"$results/start.log"
     # Timed there, so that the way to the host does not count.
     # shellcheck disable=SC2016 # expanded there
     "${there[@]}" bash -c '
         set -eu
-        rounds=$1 ranks=$2 root=$3 path=$4 program=$5
+        host=$1 rounds=$2 ranks=$3 path=$4 program=$5
         shift 5
         usnic=(--mca btl usnic,self --mca mca_base_component_path "$path" "$@")
         tcp=(--mca btl tcp,self --mca btl_tcp_if_include lo)
@@ -49,22 +51,9 @@ for host in $hosts; do
                     declare -n words=$side
                     begin=${EPOCHREALTIME/./}
                     timeout 60 mpirun --oversubscribe --bind-to none -n "$count" --mca pml ob1 "${words[@]}" "$program" </dev/null
-                    echo "$count $side $round $((${EPOCHREALTIME/./} - begin))"
+                    echo "start host=$host ranks=$count side=$side round=$round us=$((${EPOCHREALTIME/./} - begin))"
                 done
             done
-        done' start "$rounds" "$ranks" "$root" "$root/target/mca:$stock" "$root/$results/start" ${quiet[@]+"${quiet[@]}"} >"$results/start.log"
-    python3 - "$host" "$results/start.log" <<'PYTHON'
-import statistics, sys
-host, log = sys.argv[1:]
-times = {}
-for line in open(log):
-    ranks, side, round, micros = line.split()
-    times.setdefault(int(ranks), {}).setdefault(side, []).append(int(micros) / 1000)
-print(f"{host}: a job that begins, meets and ends, milliseconds")
-print(f"  {'ranks':>5} {'usnic':>8} {'least':>8} {'tcp':>8} {'least':>8} {'usnic/tcp':>9}")
-for ranks, sides in sorted(times.items()):
-    usnic, tcp = sides["usnic"], sides["tcp"]
-    ratio = statistics.median(one / other for one, other in zip(usnic, tcp))
-    print(f"  {ranks:>5} {statistics.median(usnic):>8.0f} {min(usnic):>8.0f} {statistics.median(tcp):>8.0f} {min(tcp):>8.0f} {ratio:>9.2f}")
-PYTHON
+        done' start "$host" "$rounds" "$ranks" "$root/target/mca:$stock" "$root/$results/start" ${quiet[@]+"${quiet[@]}"} >>"$results/start.log"
+    python3 bench/report start "$results/start.log" | tee "$results/start.txt"
 done

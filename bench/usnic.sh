@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares the usnic BTL with what else carries messages: in each round every one of them runs once,
-# in turn, then the tables of report.py. Losses are reported as plainly as wins.
+# in turn, then the tables of bench/report. Losses are reported as plainly as wins.
 #
 #     bench/usnic.sh [--host debian12|debian13|all] [--networks N[,N...]] [--against A[,A...]]
 #                    [--rounds N] [--parts P[,P...]] [--quick]
@@ -28,6 +28,7 @@ root=$(cd "$(dirname "$0")/.." && pwd -P)
 cd "$root" || exit 2
 . c-tests/host.sh
 . c-tests/net/bed.sh
+. bench/header.sh
 set -euo pipefail
 
 die() {
@@ -160,7 +161,11 @@ one() {
     [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-m 8 -M 2097152 -f 8 -t 0.03)
     case $part in
     short) sizes=(-l -f 4 -M 256 -t 0.06) suffix=+short ;;
-    loss) sizes=(-b -m 1048576 -M 1048576 -t 1) ;;
+    loss)
+        sizes=(-b -m 1048576 -M 1048576 -t 1)
+        # TCP takes a quarter of a minute for one look at these, where much is lost.
+        [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-b -m 65536 -M 65536 -t 0.2)
+        ;;
     stalls) of=computing sizes=(-n 15 100 300) ;;
     protection) sizes=(-f 8 -m 8 -M 2097152 -t 0.06) ;;
     esac
@@ -217,10 +222,7 @@ for host in $hosts; do
     for source in pingpong computing udp; do
         "${there[@]}" mpicc -O2 -Wall -Wextra -o "$root/$results/$source" "$root/bench/$source.c"
     done
-    {
-        echo "# $("${there[@]}" mpirun --version | head -n 1), libfabric $("${there[@]}" fi_info --version | sed -n 's/^libfabric: //p')"
-        echo "# $(nproc) cores, $(uname -sr)"
-    } >"$results/usnic.log"
+    log_header env "${there[@]}" >"$results/usnic.log"
     for part in ${parts//,/ }; do
         case $part in
         loss) where=cut-1500 ;;
@@ -233,6 +235,6 @@ for host in $hosts; do
             "$0" one "$part" "$host" "$network" || die "$host: the $part over $network was not measured"
         done
     done
-    python3 bench/report.py usnic "$results/usnic.log" | tee "$results/usnic.txt"
+    python3 bench/report usnic "$results/usnic.log" | tee "$results/usnic.txt"
 done
 [ -z "$not_run" ] || echo "$not_run"

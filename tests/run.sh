@@ -103,11 +103,14 @@ step cuda-debian12 - c-tests/cuda.sh debian12
 case $hosts in *debian13*) step cuda-debian13 second-host c-tests/cuda.sh debian13 ;; esac
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
+step report - python3 tests/report/pages.py
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
 if [ -n "$whole" ]; then
     step versions - c-tests/versions.sh
     [ "$(id -u)" = 0 ] && step dissect - c-tests/dissect.sh
+    # By the last host: all of them are there then.
+    step browser "programs-${hosts##* }" tests/report/browser.sh
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
     [ "$(id -u)" = 0 ] && {

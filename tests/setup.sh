@@ -2,6 +2,7 @@
 # Installs the Debian packages that hawser is built and tested with, naming each; only what is missing.
 #
 #     tests/setup.sh build | test      what building needs, or all that the tests need too
+#     tests/setup.sh bench             and what the page of `make bench` needs
 #     tests/setup.sh whole             and what only the whole matrix needs
 #     tests/setup.sh build --check     installs nothing; says what is missing
 #     tests/setup.sh path              the PATH on which cargo is the one to use
@@ -13,7 +14,9 @@ set -euo pipefail
 rust=1.92
 build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev ca-certificates"
 test="g++ openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
-whole="tshark"
+bench="gnuplot-nox"
+# Chromium brings no fonts.
+whole="tshark chromium fonts-dejavu-core"
 
 # new_enough CARGO RUSTC: whether both can be called and are.
 new_enough() {
@@ -35,7 +38,8 @@ cargo_path() {
 case ${1:-} in
 build) wanted=$build ;;
 test) wanted="$build $test" ;;
-whole) wanted="$build $test $whole" ;;
+bench) wanted="$build $test $bench" ;;
+whole) wanted="$build $test $bench $whole" ;;
 path)
     cargo_path || path=$PATH
     echo "$path"

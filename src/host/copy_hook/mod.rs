@@ -111,13 +111,20 @@ pub(super) fn is_refusing() -> bool {
 /// Whether an address is a device's, of which such a host does not know, and is to be left to the host's own copies.
 #[inline]
 pub(super) fn is_hidden_device(address: usize) -> bool {
-    is_on() && TELLS.get().is_some_and(|[tells, _]| tells(address))
+    is_on() && tells(0, address)
 }
 
 /// Whether only a device may touch what is at an address, of which such a host does not know.
 #[inline]
 pub(super) fn is_for_devices(address: usize) -> bool {
-    is_on() && TELLS.get().is_some_and(|[_, tells]| tells(address))
+    is_on() && tells(1, address)
+}
+
+/// Asks the driver; out of the way of those who need not.
+#[cold]
+#[inline(never)]
+fn tells(which: usize, address: usize) -> bool {
+    TELLS.get().is_some_and(|tells| tells[which](address))
 }
 
 /// Puts back what was there before.

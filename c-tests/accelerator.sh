@@ -147,6 +147,18 @@ if [ "$host" = debian12 ]; then
     done
     refused "refused, usnic: send" "${over_usnic[@]}" -- refused early send
     refused "refused, usnic: long-receive" "${over_usnic[@]}" -- refused early long-receive
+    refused "refused, smcuda: absolute-send" "${over_smcuda[@]}" -- refused early absolute-send
+    refused "refused, smcuda: absolute-receive" "${over_smcuda[@]}" -- refused early absolute-receive
+    refused "refused, usnic: absolute-send" "${over_usnic[@]}" -- refused early absolute-send
+    for what in pack-external unpack-external; do
+        refused "refused: $what" "${plain[@]}" -- refused early "$what"
+        refused "refused, with copies, too: $what" "${sm[@]}" -- refused early "$what"
+    done
+    for what in file-write file-read file-iwrite file-iread; do
+        refused "refused, ompio: $what" "${plain[@]}" --mca io ompio -- refused early "$what"
+        refused "refused, romio: $what" "${plain[@]}" --mca io romio321 -- refused early "$what"
+    done
+    refused "refused, with copies, too: file-write" "${sm[@]}" -- refused early file-write
     refused "refused, MTL: send" "${over_mtl[@]}" -- refused early send
     refused "refused, MTL: long-receive" "${over_mtl[@]}" -- refused early long-receive
     refused "refused, osc/pt2pt: put" --mca osc pt2pt "${over_tcp[@]}" -- refused early put

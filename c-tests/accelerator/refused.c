@@ -77,6 +77,71 @@ static void pack(void)
     MPI(MPI_Pack(there, SHORT, MPI_BYTE, host, LONG, &position, MPI_COMM_WORLD));
 }
 
+/* In the format of all machines the host turns the bytes around. */
+static void pack_external(void)
+{
+    MPI_Aint position = 0;
+    MPI(MPI_Pack_external("external32", there, SHORT, MPI_INT, host, LONG, &position));
+}
+static void unpack_external(void)
+{
+    MPI_Aint position = 0;
+    MPI(MPI_Unpack_external("external32", host, LONG, &position, there, SHORT, MPI_INT));
+}
+
+/* The datatype leads from a null address to the data. */
+static void absolute(bool receives)
+{
+    MPI_Datatype type;
+    MPI_Aint place = (MPI_Aint)there;
+    int len = SHORT;
+    MPI(MPI_Type_create_hindexed(1, &len, &place, MPI_BYTE, &type));
+    MPI(MPI_Type_commit(&type));
+    if (check_rank == 0) {
+        if (receives) MPI(MPI_Send(host, SHORT, MPI_BYTE, 1, 1, MPI_COMM_WORLD));
+        else MPI(MPI_Send(MPI_BOTTOM, 1, type, 1, 1, MPI_COMM_WORLD));
+    } else if (check_rank == 1) {
+        if (receives) MPI(MPI_Recv(MPI_BOTTOM, 1, type, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        else MPI(MPI_Recv(host, SHORT, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+    MPI(MPI_Type_free(&type));
+}
+static void absolute_send(void) { absolute(false); }
+static void absolute_receive(void) { absolute(true); }
+
+/* --- files */
+
+enum transfer { WRITE, READ, IWRITE, IREAD };
+
+static void file(enum transfer transfer)
+{
+    MPI_File file;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Status status;
+    char name[] = "/tmp/refused-XXXXXX";
+    int made = check_rank == 0 ? mkstemp(name) : 0, count = -1;
+    CHECK(made >= 0);
+    MPI(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD));
+    MPI(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    /* The job may end before it is closed. */
+    if (check_rank == 0) CHECK_EQ(close(made) + unlink(name), 0);
+    MPI(MPI_File_write_at_all(file, (MPI_Offset)check_rank * LONG, host, LONG, MPI_BYTE, MPI_STATUS_IGNORE));
+    switch (transfer) {
+    case WRITE: MPI(MPI_File_write_at(file, (MPI_Offset)check_rank * LONG, there, LONG, MPI_BYTE, &status)); break;
+    case READ: MPI(MPI_File_read_at(file, (MPI_Offset)check_rank * LONG, there, LONG, MPI_BYTE, &status)); break;
+    case IWRITE: MPI(MPI_File_iwrite_at(file, (MPI_Offset)check_rank * LONG, there, LONG, MPI_BYTE, &request)); break;
+    case IREAD: MPI(MPI_File_iread_at(file, (MPI_Offset)check_rank * LONG, there, LONG, MPI_BYTE, &request)); break;
+    }
+    if (request != MPI_REQUEST_NULL) MPI(MPI_Wait(&request, &status));
+    MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+    CHECK_EQ(count, LONG);
+    MPI(MPI_File_close(&file));
+}
+static void file_write(void) { file(WRITE); }
+static void file_read(void) { file(READ); }
+static void file_iwrite(void) { file(IWRITE); }
+static void file_iread(void) { file(IREAD); }
+
 static void broadcast(void) { MPI(MPI_Bcast(there, SHORT, MPI_BYTE, 0, MPI_COMM_WORLD)); }
 static void gather(void) { MPI(MPI_Allgather(there, SHORT, MPI_BYTE, host, SHORT, MPI_BYTE, MPI_COMM_WORLD)); }
 static void alltoall(void) { MPI(MPI_Alltoall(host, SHORT, MPI_BYTE, there, SHORT, MPI_BYTE, MPI_COMM_WORLD)); }
@@ -240,6 +305,14 @@ static const struct {
     {"derived-receive", derived_receive, true},
     {"derived-blocks", derived_blocks, true},
     {"pack", pack, true},
+    {"absolute-send", absolute_send, true},
+    {"absolute-receive", absolute_receive, true},
+    {"pack-external", pack_external, true},
+    {"unpack-external", unpack_external, true},
+    {"file-write", file_write, true},
+    {"file-read", file_read, true},
+    {"file-iwrite", file_iwrite, true},
+    {"file-iread", file_iread, true},
     {"bcast", broadcast, true},
     {"allgather", gather, true},
     {"alltoall", alltoall, true},

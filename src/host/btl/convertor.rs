@@ -36,11 +36,8 @@ impl Convertor<'_> {
     #[inline]
     pub(super) fn needs_packing(self) -> bool {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
-        let BtlConvertor { flags, count, base, .. } = unsafe { self.0.read() };
-        if flags & flag::HOMOGENEOUS == 0
-            || flags & flag::DEVICE != 0
-            || copy_hook::is_hidden_device(base.addr())
-        {
+        let BtlConvertor { flags, count, .. } = unsafe { self.0.read() };
+        if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || self.is_hidden() {
             return true;
         }
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
@@ -62,13 +59,20 @@ impl Convertor<'_> {
         base.wrapping_offset(offset).cast_const()
     }
 
+    /// Whether the data lies on a device of which the host does not know. The buffer's address alone does not say so: the
+    /// datatype may lead from any, null among them, to anywhere (`MPI_BOTTOM`).
+    #[inline]
+    fn is_hidden(self) -> bool {
+        copy_hook::is_on() && copy_hook::is_hidden_device(self.start().addr())
+    }
+
     /// Where the next `len` bytes lie, which need no packing (`opal_convertor_get_current_pointer`); `None` when
     /// they are fewer.
     #[inline]
     pub(super) fn find(self, len: usize) -> Option<Lent> {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { local_size, datatype, base, converted, .. } = unsafe { self.0.read() };
-        if local_size.checked_sub(converted)? < len || copy_hook::is_hidden_device(base.addr()) {
+        if local_size.checked_sub(converted)? < len || self.is_hidden() {
             return None;
         }
         // SAFETY: a prepared convertor has a datatype, which is alive as long.

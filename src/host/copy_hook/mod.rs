@@ -6,6 +6,7 @@
 //! the processor copies, as before. What is surely the host's is known in a few nanoseconds, and for other addresses the
 //! driver is asked, if the program has loaded it.
 
+mod files;
 pub(super) mod refusal;
 mod slots;
 
@@ -86,6 +87,7 @@ pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
     // SAFETY: it does what the C library's does; this library is never unloaded.
     unsafe { LOADS.put(|name| name.starts_with("libopen-pal.so.40"), &loads) };
     put_in::<T>(is_of_4_1);
+    files::put_in::<T>();
     TELLS.get_or_init(|| [is_device::<T>, is_unmanaged::<T>]);
     ON.store(!COPIES.is_empty(), Ordering::Relaxed);
 }
@@ -93,7 +95,10 @@ pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
 unsafe extern "C" fn load<T: Accelerator>(name: *const c_char, mode: c_int) -> *mut c_void {
     // SAFETY: as the host calls it.
     let library = unsafe { libc::dlopen(name, mode) };
-    guard(NAME, "load", || put_in::<T>(is_of_4_1));
+    guard(NAME, "load", || {
+        put_in::<T>(is_of_4_1);
+        files::put_in::<T>();
+    });
     library
 }
 
@@ -132,6 +137,7 @@ pub(super) fn take_back() {
     ON.store(false, Ordering::Relaxed);
     REFUSES.store(false, Ordering::Relaxed);
     LOADS.take_back();
+    files::take_back();
     COPIES.take_back();
 }
 

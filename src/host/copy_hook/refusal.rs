@@ -18,6 +18,10 @@ pub(in crate::host) enum Why {
     Copy,
     /// To be a window, or to be used in one-sided communication.
     OneSided,
+    /// To be read from a file, or written to one.
+    File,
+    /// To be packed to external32, or unpacked from it.
+    External,
     /// To be sent or received by a matching transport.
     Matched,
 }
@@ -35,6 +39,14 @@ impl Why {
                 "cannot use it in one-sided communication",
                 "Windows and their buffers may be there with Open MPI 5.0 and hawser's accelerator component \
                  (hawser-accelerator(7)); here they must be in host memory",
+            ),
+            Self::File => (
+                "cannot read or write a file with it",
+                "A file is read to host memory, and written from there",
+            ),
+            Self::External => (
+                "would convert it with the processor",
+                "MPI_Pack_external and MPI_Unpack_external take host memory",
             ),
             Self::Matched => (
                 "would give it to libfabric as host memory",
@@ -104,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_happened_and_what_to_do() {
-        let lines = [Why::Copy, Why::Matched, Why::OneSided].map(Why::line);
+        let lines = [Why::Copy, Why::Matched, Why::OneSided, Why::File, Why::External].map(Why::line);
         for line in &lines {
             assert!(
                 line.starts_with("a buffer lies in the memory of a CUDA device, of which this Open MPI 4.1")
@@ -112,6 +124,6 @@ mod tests {
             assert!(!line.ends_with('.'), "the help text ends it");
         }
         assert!(lines[..2].iter().all(|line| line.contains("--mca op_hawser_copy_hook 1")));
-        assert!(!lines[2].contains("copy_hook"), "that would not help");
+        assert!(lines[2..].iter().all(|line| !line.contains("copy_hook")), "that would not help");
     }
 }

@@ -3,14 +3,15 @@
 //! Its own code would touch them with the processor, which ends a process by a signal. Unless the user says otherwise, its
 //! copies are looked at ([`copy_hook`]) where the machine has devices, and the first that has one on a side ends the job
 //! with a line; so do operations of a reduction, and whatever is one-sided ([`one_sided`]). With the parameter at 1 the driver makes
-//! the copies instead, and operations are staged; what is one-sided is refused as before. With 0 nothing is looked at.
+//! the copies instead, and operations are staged; what is one-sided, files and
+//! external32 ([`external`]) are refused as before. With 0 nothing is looked at.
 //!
 //! A machine without the driver of devices has nothing changed.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::one_sided;
+use super::{external, one_sided};
 use crate::accelerator::{Accelerator, Cuda};
 use crate::host::copy_hook::{self, Answer, refusal};
 use crate::host::listing::{self, Words};
@@ -88,6 +89,7 @@ pub(in crate::host) fn begin() {
     }
     copy_hook::put_in_everywhere::<Cuda>(answer);
     one_sided::begin();
+    external::begin();
     if answer == Answer::Copies {
         send_by_copies();
     }
@@ -95,6 +97,7 @@ pub(in crate::host) fn begin() {
 
 /// Ends: everything is as it was before.
 pub(in crate::host) fn end() {
+    external::end();
     one_sided::end();
     copy_hook::take_back();
 }

@@ -2,14 +2,16 @@
 //! it, in order and once, if it goes on long enough.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::component::Smcuda;
+use super::strangers::REST;
 use super::tests::{Told, door, fragment, life_of};
 use crate::btl::{Cookie, EndpointId, Host, Lent, Transport, Upcalls};
 use crate::error::{Error, Result};
+use crate::link::Clock;
 use crate::shm::Door;
 
 const PROCESSES: usize = 4;
@@ -87,7 +89,17 @@ struct Process {
     /// How many lives have begun.
     lives: u32,
     known: [Option<EndpointId>; PROCESSES],
+    /// Those that the host has closed, and not met again.
+    shut: [bool; PROCESSES],
     told: Told,
+}
+
+impl Process {
+    /// What has found no room until a peer was closed.
+    fn failed(&self) -> HashSet<u64> {
+        let over = self.told.done.take().into_iter();
+        over.filter(|(_, outcome)| outcome.is_err()).map(|(number, _)| number).collect()
+    }
 }
 
 /// All processes, and what is on its way, by sender, its life and the receiver.
@@ -107,6 +119,7 @@ impl Model {
             life: None,
             lives: 0,
             known: [None; PROCESSES],
+            shut: [false; PROCESSES],
             told: Told::default(),
         };
         Self {
@@ -167,6 +180,7 @@ impl Model {
         let record = self.records.borrow().get(&(other as u64 + 1)).cloned();
         if let Some(record) = record.filter(|_| process.known[other].is_none()) {
             let world = World { records: &self.records, told: &process.told };
+            process.shut[other] = false;
             process.known[other] = Some(life.meet(other as u64 + 1, &record, &world).expect("reached"));
         }
     }
@@ -177,13 +191,36 @@ impl Model {
         let (Some(life), Some(to)) = (&process.life, process.known[other]) else { return };
         let receiver = &self.processes[other];
         let due = receiver.lives + u32::from(receiver.life.is_none());
+        let is_gone = receiver.shut[index];
         let number = self.next;
         let mut bytes = [index as u64, u64::from(process.lives), number].map(u64::to_le_bytes).concat();
         bytes.resize(24 + size, number as u8);
         if life.send(to, fragment(&bytes, number, false)).is_ok() {
             self.next += 1;
             let sent = self.sent.entry((index, process.lives, other)).or_default();
-            sent.push_back(Sent { number, due, is_gone: false });
+            sent.push_back(Sent { number, due, is_gone });
+        }
+    }
+
+    /// The host closes one peer, with which it has no messages on the way but those of which it wants to know nothing.
+    fn close(&mut self, index: usize, other: usize) {
+        self.passes(other, LONG);
+        let process = &mut self.processes[index];
+        let (Some(life), Some(id)) = (&process.life, process.known[other].take()) else { return };
+        life.close(&[id], &World { records: &self.records, told: &process.told });
+        let failed = process.failed();
+        process.shut[other] = true;
+        let present = process.lives;
+        let receiver = &self.processes[other];
+        let is_there = receiver.life.is_some();
+        for ((from, of_life, to), sent) in &mut self.sent {
+            for one in sent {
+                one.is_gone |= (*from, *to) == (other, index) && one.due == present;
+                // What lies there for a life to come is nobody's any more.
+                let own = (*from, *of_life, *to) == (index, present, other);
+                one.is_gone |= failed.contains(&one.number);
+                one.is_gone |= own && (!is_there || one.due != receiver.lives);
+            }
         }
     }
 
@@ -199,29 +236,39 @@ impl Model {
         }
         let process = &mut self.processes[index];
         let life = process.life.take().expect("one");
+        process.shut = [false; PROCESSES];
         let all: Vec<EndpointId> = process.known.iter_mut().filter_map(Option::take).collect();
         life.close(&all, &World { records: &self.records, told: &process.told });
+        let failed = process.failed();
         life.end_module();
         let lives = process.lives;
         for ((from, of_life, other), sent) in &mut self.sent {
             let receiver = &self.processes[*other];
             let is_there = receiver.life.is_some();
             for one in sent.iter_mut().filter(|_| *from == index && *of_life == lives) {
-                one.is_gone |= is_hasty || !is_there || one.due != receiver.lives;
+                one.is_gone |=
+                    failed.contains(&one.number) || is_hasty || !is_there || one.due != receiver.lives;
             }
         }
     }
 
-    /// What is due to a life that there is has arrived.
-    fn settle(&mut self) {
-        for _ in 0..3 {
-            (0..PROCESSES).for_each(|index| self.passes(index, LONG));
-        }
-        for ((from, of_life, to), sent) in &self.sent {
+    /// Something that is due to a life that there is, and has not arrived.
+    fn left(&self) -> Option<String> {
+        self.sent.iter().find_map(|((from, of_life, to), sent)| {
             let receiver = &self.processes[*to];
             let left = |one: &&Sent| !one.is_gone && one.due == receiver.lives && receiver.life.is_some();
-            let left: Vec<u64> = sent.iter().filter(left).map(|one| one.number).collect();
-            assert!(left.is_empty(), "of life {of_life} of {from} to {to}: {left:?}");
+            let first = sent.iter().find(left)?;
+            Some(format!("{} of life {of_life} of {from} to {to}", first.number))
+        })
+    }
+
+    /// What is due to a life that there is arrives.
+    fn settle(&mut self) {
+        let clock = Clock::new();
+        while let Some(left) = self.left() {
+            // A place that nobody was known to be at is left alone for a time.
+            assert!(clock.nanos() < 10 * REST, "{left}");
+            (0..PROCESSES).for_each(|index| self.passes(index, LONG));
         }
         for process in &self.processes {
             assert_eq!((process.told.lost.get(), process.told.lines.take()), (0, Vec::new()));
@@ -232,7 +279,7 @@ impl Model {
 
 #[test]
 fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
-    for seed in 1..=12_u64 {
+    for seed in 1..=150_u64 {
         let mut model = Model::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         for _ in 0..3000 {
             let index = model.below(PROCESSES);
@@ -241,7 +288,8 @@ fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
                 0 => model.end(index),
                 1..=7 => model.begin(index),
                 8..=20 => model.meet(index, other),
-                21..=50 => model.send(index, other),
+                21..=48 => model.send(index, other),
+                49..=50 => model.close(index, other),
                 51..=62 => {
                     let count = 1 + model.below(40) * model.below(10);
                     model.passes(index, count);
@@ -251,6 +299,6 @@ fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
         }
         (0..PROCESSES).for_each(|index| model.begin(index));
         model.settle();
-        assert!(model.delivered > 800, "{} of seed {seed}", model.delivered);
+        assert!(model.delivered > 500, "{} of seed {seed}", model.delivered);
     }
 }

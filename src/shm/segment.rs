@@ -382,7 +382,7 @@ mod tests {
         let (reads, writes) = std::io::pipe().expect("a pipe");
         drop(writes);
         let identity = Identity { descriptor: reads.as_raw_fd() as u32, ..*segment().identity() };
-        let why = foreign(&identity, LENGTH, false).err().expect("refused");
+        let why = foreign(&identity, LENGTH, false).expect_err("refused");
         assert!(why.contains("is another file"), "{why}");
     }
 

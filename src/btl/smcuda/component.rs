@@ -31,6 +31,9 @@ const TRIES: usize = 8;
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
 
+/// Passes within which closing reads a ring to its end: it holds that many times as many fragments at most.
+const MOST_LOOKS: usize = 128;
+
 #[cfg(test)]
 impl std::fmt::Debug for Smcuda {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -474,8 +477,11 @@ impl Transport for Smcuda {
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         let waits =
             || self.state.with(|state| endpoints.iter().any(|id| state.waits(*id)) && state.has_patience());
-        if endpoints.iter().any(|id| self.state.with(|state| state.waits(*id))) {
-            // What lies there for a life that has begun is given to it at once.
+        // What lies there for a life that has begun is given to it at once, as soon as its last one is read to the end.
+        for _ in 0..MOST_LOOKS {
+            if !self.state.with(|state| endpoints.iter().any(|id| state.waits(*id))) {
+                break;
+            }
             self.state.with(State::look_for_lives);
             self.pass(up);
         }

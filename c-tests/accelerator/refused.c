@@ -118,7 +118,9 @@ static void file(enum transfer transfer)
     MPI_File file;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Status status;
-    char name[] = "/tmp/refused-XXXXXX";
+    const char *folder = getenv("TMPDIR");
+    char name[256];
+    snprintf(name, sizeof name, "%s/refused-XXXXXX", folder == NULL ? P_tmpdir : folder);
     int made = check_rank == 0 ? mkstemp(name) : 0, count = -1;
     CHECK(made >= 0);
     MPI(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD));

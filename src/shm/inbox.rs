@@ -134,7 +134,7 @@ impl Shared {
         let serial = self.place(place, SERIAL).load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         // Who has it next rings when it has written all of it.
-        let is_whole = self.place(place, STATE).load(Ordering::Relaxed) == state;
+        let is_whole = self.place(place, STATE).load(Ordering::Relaxed) & !OVER == state & !OVER;
         let ring = (state as usize & ((1 << PROCESS) - 1)).checked_sub(1);
         match (ring, process(state)) {
             (Some(ring), Ok(pid)) if ring < SLOTS && is_whole && state & (CLAIMING | REFUSED) == 0 => {
@@ -163,9 +163,8 @@ impl Segment {
         self.shared().read(place)
     }
 
-    /// Whether a life of a peer has claimed a place of the inbox, by a claim before this one: then it may read the ring by
-    /// which we write to it.
-    pub fn is_claimed(&self, life: &[u8; NONCE], before: u64) -> Claimed {
+    /// Whether a life of a peer has claimed a place of the inbox: then it may read the ring by which we write to it.
+    pub fn is_claimed(&self, life: &[u8; NONCE]) -> Claimed {
         fence(Ordering::SeqCst);
         let mut claimed = Claimed::No;
         for place in 0..SLOTS {
@@ -174,10 +173,7 @@ impl Segment {
             if state & CLAIMING != 0 {
                 claimed = Claimed::Perhaps;
             } else if state != 0 && state & OVER == 0 && self.shared().life_at(place) == words(life) {
-                let serial = self.shared().place(place, SERIAL).load(Ordering::Relaxed);
-                if serial < before {
-                    return Claimed::Yes;
-                }
+                return Claimed::Yes;
             }
         }
         claimed
@@ -219,9 +215,15 @@ impl Segment {
         }
     }
 
-    /// Says that who has claimed a place of the inbox is not reached: what it sends is received by nobody.
-    pub fn refuse(&self, place: usize) {
-        self.shared().place(place, STATE).fetch_or(REFUSED, Ordering::Relaxed);
+    /// Says that who has claimed a place of the inbox is not reached, if it still is who has: what it sends is received by
+    /// nobody.
+    pub fn refuse(&self, place: usize, claim: &Claim) {
+        let word = self.shared().place(place, STATE);
+        let state = word.load(Ordering::Acquire);
+        if self.claimant(place).as_ref() == Ok(claim) {
+            // Who has it next is another process, or has given it up itself: the word is another one.
+            let _ = word.compare_exchange(state, state | REFUSED, Ordering::Relaxed, Ordering::Relaxed);
+        }
         self.free(place);
     }
 }
@@ -247,7 +249,9 @@ mod tests {
         assert_eq!((peer.claim(&one), peer.claim(&two)), (Some(0), Some(1)));
         assert_eq!((own.claimant(0), own.claimant(1)), (Ok(one), Ok(two)));
         assert!(!peer.is_refused(1));
-        own.refuse(1);
+        own.refuse(1, &one);
+        assert!(!peer.is_refused(1), "somebody else is there now");
+        own.refuse(1, &two);
         assert!(peer.is_refused(1) && !peer.is_refused(0));
         assert_eq!(own.claimant(1), Err(Corrupt::Inbox), "nobody who counts");
         for wrong in [SLOTS as u64 + 1, u64::MAX, CLAIMING | 7 << PROCESS, 7 << PROCESS, 1 << 60 | 1] {
@@ -262,25 +266,20 @@ mod tests {
         let own = segment();
         let peer = Shared::of_peer(own.identity()).expect("mapped");
         let one = claim(11, 0);
-        assert_eq!((peer.claim(&one), own.is_claimed(&one.life, u64::MAX)), (Some(0), Claimed::Yes));
+        assert_eq!((peer.claim(&one), own.is_claimed(&one.life)), (Some(0), Claimed::Yes));
         peer.give_up(0, &[12; NONCE]);
-        assert_eq!(own.is_claimed(&one.life, u64::MAX), Claimed::Yes, "another's");
-        let [first, second] = [1, 2].map(|before| own.is_claimed(&one.life, before));
-        assert_eq!((first, second), (Claimed::No, Claimed::Yes), "by its first claim");
+        assert_eq!(own.is_claimed(&one.life), Claimed::Yes, "another's");
         peer.give_up(0, &one.life);
-        assert_eq!(own.is_claimed(&one.life, u64::MAX), Claimed::No);
+        assert_eq!(own.is_claimed(&one.life), Claimed::No);
         let over = Claim { pid: 1 << 30, ..claim(12, 1) };
         assert_eq!((peer.claim(&over), peer.claim(&one)), (Some(0), Some(1)));
         // It has ended before it has said who it is.
         peer.word(INBOX + 2 * PLACE).store(CLAIMING | 1 << (30 + PROCESS), Ordering::Relaxed);
-        assert_eq!(own.is_claimed(&[9; NONCE], u64::MAX), Claimed::Perhaps);
-        own.refuse(0);
+        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::Perhaps);
+        own.refuse(0, &over);
         own.sweep();
-        assert_eq!(own.is_claimed(&[9; NONCE], u64::MAX), Claimed::No);
-        assert_eq!(
-            (own.is_claimed(&over.life, u64::MAX), own.is_claimed(&one.life, u64::MAX)),
-            (Claimed::No, Claimed::Yes)
-        );
+        assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::No);
+        assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
         assert!(!peer.is_refused(0));
         assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
     }
@@ -295,15 +294,15 @@ mod tests {
         assert_eq!(own.claimant(0), Ok(one), "it has not left");
         peer.leave(0, &one.life);
         assert!(own.is_rung());
-        assert_eq!((own.claimant(0), own.is_claimed(&one.life, u64::MAX)), (Ok(one), Claimed::No));
+        assert_eq!((own.claimant(0), own.is_claimed(&one.life)), (Ok(one), Claimed::No));
         assert_eq!(peer.claim(&claim(12, 5)), Some(1), "not free yet");
         own.free(0);
         assert_eq!(peer.claim(&one), Some(0));
-        own.refuse(0);
+        own.refuse(0, &one);
         peer.leave(0, &one.life);
         assert_eq!(peer.claim(&one), Some(0), "nobody hears it");
         peer.leave(0, &one.life);
-        own.refuse(0);
+        own.refuse(0, &one);
         assert_eq!(peer.claim(&one), Some(0), "nobody will");
     }
 }

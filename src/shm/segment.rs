@@ -17,6 +17,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,6 +162,8 @@ pub(super) fn foreign(
     let file = File::options()
         .read(true)
         .write(writes)
+        // It may be anything until it is looked at: also a pipe that nobody writes to.
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(Path::new(&path))
         .map_err(|error| format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))?;
     let stat = fstat(&file).map_err(|error| format!("{path}: {error}"))?;
@@ -372,6 +375,15 @@ mod tests {
         ] {
             assert!(Shared::of_peer(&wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_refused_at_once() {
+        let (reads, writes) = std::io::pipe().expect("a pipe");
+        drop(writes);
+        let identity = Identity { descriptor: reads.as_raw_fd() as u32, ..*segment().identity() };
+        let why = foreign(&identity, LENGTH, false).expect_err("refused");
+        assert!(why.contains("is another file"), "{why}");
     }
 
     #[test]

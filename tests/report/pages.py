@@ -9,8 +9,8 @@ interest here. The last line is `N passed, N failed`.
 import csv
 import json
 import os
-import shutil
 import re
+import shutil
 import statistics
 import subprocess
 import sys

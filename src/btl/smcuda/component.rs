@@ -11,7 +11,7 @@ use super::device_serve::Described;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Place, Record};
-use super::state::{DUE, Look, Loss, NOTHING, State, Step, Turn};
+use super::state::{DUE, Look, Loss, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
@@ -25,15 +25,14 @@ use crate::sync::EngineCell;
 /// The key of the modex record.
 pub(super) const KEY: &CStr = c"hawser.btl.smcuda";
 
-/// For how many nanoseconds `close` waits for a peer to make room for what is queued, and the end of a life for peers
-/// to find what was written to them: they close at the same time, behind the host's fence.
-const CLOSING: u64 = 250_000_000;
-
 /// Lives of a peer that are tried where each has ended when it is looked for.
 const TRIES: usize = 8;
 
 /// Fragments that one pass delivers.
 const MOST: usize = 64;
+
+/// Passes within which closing reads a ring to its end: it holds that many times as many fragments at most.
+const MOST_LOOKS: usize = 128;
 
 #[cfg(test)]
 impl std::fmt::Debug for Smcuda {
@@ -476,9 +475,17 @@ impl Transport for Smcuda {
     }
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
-        let clock = Clock::new();
-        let waits = || self.state.with(|state| endpoints.iter().any(|id| state.waits(*id)));
-        while waits() && clock.nanos() < CLOSING {
+        let waits =
+            || self.state.with(|state| endpoints.iter().any(|id| state.waits(*id)) && state.has_patience());
+        // What lies there for a life that has begun is given to it at once, as soon as its last one is read to the end.
+        for _ in 0..MOST_LOOKS {
+            if !self.state.with(|state| endpoints.iter().any(|id| state.waits(*id))) {
+                break;
+            }
+            self.state.with(State::look_for_lives);
+            self.pass(up);
+        }
+        while waits() {
             self.progress(up);
         }
         for id in endpoints {
@@ -491,7 +498,7 @@ impl Transport for Smcuda {
 
     fn end_module(&self) {
         let clock = Clock::new();
-        while self.state.with(State::is_unheard) && clock.nanos() < CLOSING {
+        while self.state.with(State::is_unheard) && clock.nanos() < PATIENCE {
             std::thread::yield_now();
         }
         self.door.leave(&self.life.segment.nonce);

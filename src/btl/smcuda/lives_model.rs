@@ -1,77 +1,20 @@
 //! Processes whose lives begin and end in any order, nobody waiting for anybody: what is sent to a life is received by
 //! it, in order and once, if it goes on long enough.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::CStr;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::component::Smcuda;
-use super::tests::{Told, door, fragment, life_of};
-use crate::btl::{Cookie, EndpointId, Host, Lent, Transport, Upcalls};
-use crate::error::{Error, Result};
+use super::state::{PATIENCE, State};
+use super::strangers::REST;
+use super::tests::{Silent, Told, door, fragment, life_of};
+use crate::btl::{EndpointId, Transport};
+use crate::link::Clock;
 use crate::shm::Door;
 
 const PROCESSES: usize = 4;
 /// Passes within which doors are looked at for certain.
 const LONG: usize = 600;
-
-/// The records of all, by name, and what one process is told.
-struct World<'a> {
-    records: &'a RefCell<HashMap<u64, Vec<u8>>>,
-    told: &'a Told,
-}
-
-impl Host for World<'_> {
-    fn name(&self) -> u64 {
-        0
-    }
-    fn node(&self) -> String {
-        "here".to_owned()
-    }
-    fn publish(&self, _key: &'static CStr, _bytes: &[u8]) -> Result<()> {
-        Ok(())
-    }
-    fn published(&self, _key: &'static CStr, name: u64) -> Result<Vec<u8>> {
-        self.records.borrow().get(&name).cloned().ok_or(Error::NotFound)
-    }
-    fn text(&self, _parameter: &CStr) -> Option<String> {
-        None
-    }
-    fn is_asked_for(&self) -> bool {
-        true
-    }
-    fn is_verbose(&self) -> bool {
-        true
-    }
-    fn notice(&self, topic: &str, line: &str) {
-        self.told.lines.borrow_mut().push(format!("{topic}: {line}"));
-    }
-    fn say(&self, line: &str) {
-        self.told.lines.borrow_mut().push(line.to_owned());
-    }
-}
-
-impl Upcalls for World<'_> {
-    fn host(&self) -> impl Host {
-        World { records: self.records, told: self.told }
-    }
-    fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
-        self.told.deliver(endpoint, tag, bytes);
-    }
-    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
-        self.told.deliver_shared(endpoint, tag, bytes);
-    }
-    fn done(&self, cookie: Cookie, outcome: Result<()>) {
-        self.told.done(cookie, outcome);
-    }
-    fn doomed(&self, _endpoint: EndpointId, _name: u64, tell: impl FnOnce()) {
-        tell();
-    }
-    fn lost(&self, endpoint: EndpointId, name: u64) {
-        self.told.lost(endpoint, name);
-    }
-}
 
 /// Something that was sent: its number, and for which life of the receiver.
 struct Sent {
@@ -87,13 +30,27 @@ struct Process {
     /// How many lives have begun.
     lives: u32,
     known: [Option<EndpointId>; PROCESSES],
+    /// Those that the host has closed, and not met again.
+    shut: [bool; PROCESSES],
     told: Told,
+}
+
+impl Process {
+    /// Whether a peer has yet to find what this one has written.
+    fn is_unheard(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.state.with(State::is_unheard))
+    }
+
+    /// What has found no room until a peer was closed.
+    fn failed(&self) -> HashSet<u64> {
+        let over = self.told.done.take().into_iter();
+        over.filter(|(_, outcome)| outcome.is_err()).map(|(number, _)| number).collect()
+    }
 }
 
 /// All processes, and what is on its way, by sender, its life and the receiver.
 struct Model {
     processes: Vec<Process>,
-    records: RefCell<HashMap<u64, Vec<u8>>>,
     sent: HashMap<(usize, u32, usize), VecDeque<Sent>>,
     next: u64,
     random: u64,
@@ -107,11 +64,11 @@ impl Model {
             life: None,
             lives: 0,
             known: [None; PROCESSES],
+            shut: [false; PROCESSES],
             told: Told::default(),
         };
         Self {
             processes: (0..PROCESSES).map(|_| process()).collect(),
-            records: RefCell::default(),
             sent: HashMap::new(),
             next: 0,
             random: seed,
@@ -130,9 +87,12 @@ impl Model {
         let process = &mut self.processes[index];
         if process.life.is_none() {
             let life = life_of(index as u64 + 1, &process.door);
-            self.records.borrow_mut().insert(index as u64 + 1, life.record().to_bytes());
+            let record = life.record().to_bytes();
             process.life = Some(life);
             process.lives += 1;
+            for other in &self.processes {
+                other.told.records.borrow_mut().insert(index as u64 + 1, record.clone());
+            }
         }
     }
 
@@ -140,9 +100,8 @@ impl Model {
     fn passes(&mut self, index: usize, count: usize) {
         let process = &self.processes[index];
         let Some(life) = &process.life else { return };
-        let world = World { records: &self.records, told: &process.told };
         for _ in 0..count {
-            life.progress(&world);
+            life.progress(&process.told);
         }
         let present = process.lives;
         for (_, bytes) in process.told.delivered.take() {
@@ -164,10 +123,11 @@ impl Model {
     fn meet(&mut self, index: usize, other: usize) {
         let process = &mut self.processes[index];
         let Some(life) = &process.life else { return };
-        let record = self.records.borrow().get(&(other as u64 + 1)).cloned();
+        let record = process.told.records.borrow().get(&(other as u64 + 1)).cloned();
         if let Some(record) = record.filter(|_| process.known[other].is_none()) {
-            let world = World { records: &self.records, told: &process.told };
-            process.known[other] = Some(life.meet(other as u64 + 1, &record, &world).expect("reached"));
+            process.shut[other] = false;
+            process.known[other] =
+                Some(life.meet(other as u64 + 1, &record, &Silent(&process.told)).expect("reached"));
         }
     }
 
@@ -177,13 +137,36 @@ impl Model {
         let (Some(life), Some(to)) = (&process.life, process.known[other]) else { return };
         let receiver = &self.processes[other];
         let due = receiver.lives + u32::from(receiver.life.is_none());
+        let is_gone = receiver.shut[index];
         let number = self.next;
         let mut bytes = [index as u64, u64::from(process.lives), number].map(u64::to_le_bytes).concat();
         bytes.resize(24 + size, number as u8);
         if life.send(to, fragment(&bytes, number, false)).is_ok() {
             self.next += 1;
             let sent = self.sent.entry((index, process.lives, other)).or_default();
-            sent.push_back(Sent { number, due, is_gone: false });
+            sent.push_back(Sent { number, due, is_gone });
+        }
+    }
+
+    /// The host closes one peer, with which it has no messages on the way but those of which it wants to know nothing.
+    fn close(&mut self, index: usize, other: usize) {
+        self.passes(other, LONG);
+        let process = &mut self.processes[index];
+        let (Some(life), Some(id)) = (&process.life, process.known[other].take()) else { return };
+        life.close(&[id], &process.told);
+        let failed = process.failed();
+        process.shut[other] = true;
+        let present = process.lives;
+        let receiver = &self.processes[other];
+        let is_there = receiver.life.is_some();
+        for ((from, of_life, to), sent) in &mut self.sent {
+            for one in sent {
+                one.is_gone |= (*from, *to) == (other, index) && one.due == present;
+                // What lies there for a life to come is nobody's any more.
+                let own = (*from, *of_life, *to) == (index, present, other);
+                one.is_gone |= failed.contains(&one.number);
+                one.is_gone |= own && (!is_there || one.due != receiver.lives);
+            }
         }
     }
 
@@ -195,33 +178,46 @@ impl Model {
         if !is_hasty {
             // While it waits for them.
             (0..PROCESSES).for_each(|other| self.passes(other, LONG));
-            (0..PROCESSES).filter(|other| *other != index).for_each(|other| self.passes(other, LONG));
+            let clock = Clock::new();
+            while self.processes[index].is_unheard() && clock.nanos() < PATIENCE {
+                (0..PROCESSES).filter(|other| *other != index).for_each(|other| self.passes(other, LONG));
+            }
         }
         let process = &mut self.processes[index];
         let life = process.life.take().expect("one");
+        process.shut = [false; PROCESSES];
         let all: Vec<EndpointId> = process.known.iter_mut().filter_map(Option::take).collect();
-        life.close(&all, &World { records: &self.records, told: &process.told });
+        life.close(&all, &process.told);
+        let failed = process.failed();
         life.end_module();
         let lives = process.lives;
         for ((from, of_life, other), sent) in &mut self.sent {
             let receiver = &self.processes[*other];
             let is_there = receiver.life.is_some();
             for one in sent.iter_mut().filter(|_| *from == index && *of_life == lives) {
-                one.is_gone |= is_hasty || !is_there || one.due != receiver.lives;
+                one.is_gone |=
+                    failed.contains(&one.number) || is_hasty || !is_there || one.due != receiver.lives;
             }
         }
     }
 
-    /// What is due to a life that there is has arrived.
-    fn settle(&mut self) {
-        for _ in 0..3 {
-            (0..PROCESSES).for_each(|index| self.passes(index, LONG));
-        }
-        for ((from, of_life, to), sent) in &self.sent {
+    /// Something that is due to a life that there is, and has not arrived.
+    fn left(&self) -> Option<String> {
+        self.sent.iter().find_map(|((from, of_life, to), sent)| {
             let receiver = &self.processes[*to];
             let left = |one: &&Sent| !one.is_gone && one.due == receiver.lives && receiver.life.is_some();
-            let left: Vec<u64> = sent.iter().filter(left).map(|one| one.number).collect();
-            assert!(left.is_empty(), "of life {of_life} of {from} to {to}: {left:?}");
+            let first = sent.iter().find(left)?;
+            Some(format!("{} of life {of_life} of {from} to {to}", first.number))
+        })
+    }
+
+    /// What is due to a life that there is arrives.
+    fn settle(&mut self) {
+        let clock = Clock::new();
+        while let Some(left) = self.left() {
+            // A place that nobody was known to be at is left alone for a time.
+            assert!(clock.nanos() < 10 * REST, "{left}");
+            (0..PROCESSES).for_each(|index| self.passes(index, LONG));
         }
         for process in &self.processes {
             assert_eq!((process.told.lost.get(), process.told.lines.take()), (0, Vec::new()));
@@ -241,7 +237,8 @@ fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
                 0 => model.end(index),
                 1..=7 => model.begin(index),
                 8..=20 => model.meet(index, other),
-                21..=50 => model.send(index, other),
+                21..=48 => model.send(index, other),
+                49..=50 => model.close(index, other),
                 51..=62 => {
                     let count = 1 + model.below(40) * model.below(10);
                     model.passes(index, count);
@@ -251,6 +248,6 @@ fn what_is_sent_to_a_life_is_received_by_it_however_lives_begin_and_end() {
         }
         (0..PROCESSES).for_each(|index| model.begin(index));
         model.settle();
-        assert!(model.delivered > 800, "{} of seed {seed}", model.delivered);
+        assert!(model.delivered > 500, "{} of seed {seed}", model.delivered);
     }
 }

@@ -238,8 +238,10 @@ fn thousands_of_peers_come_and_go_in_one_life() {
         assert!(places <= AT_ONCE + 2 && used <= AT_ONCE + 2 && strangers == 0, "{:?}", own.kept());
     }
     here.into_iter().for_each(leaves);
-    own.close(&[], &told);
-    assert_eq!(mapped(&inodes), 0, "nothing of those that have gone");
+    // What is mapped goes when it is looked who has ended.
+    while mapped(&inodes) != 0 {
+        own.progress(&told);
+    }
     assert_eq!(told.lost.get(), 0);
 }
 
@@ -386,4 +388,57 @@ fn a_process_that_takes_the_place_of_one_that_has_ended_is_not_taken_for_it() {
         own.progress(&told);
     }
     assert_eq!(told.lost.get(), 0);
+}
+
+/// One that has never sent closes the other and wants it again, in turns with the other way round.
+#[test]
+fn whoever_closes_and_meets_again_hears_everything_that_is_sent_from_then_on() {
+    for sends_first in [false, true] {
+        let (own, other) = (module(1), module(2));
+        let (told, theirs) = (published(&other), published(&own));
+        let mut id = meet(&own, &other, 2, &told);
+        let back = meet(&other, &own, 1, &theirs);
+        if sends_first {
+            sends(&own, id, "there");
+            assert_eq!(hears(&other, &theirs), ["there"]);
+        }
+        sends(&other, back, "first");
+        assert_eq!(hears(&own, &told), ["first"]);
+        // More often than there are places.
+        for round in 0..1100 {
+            own.close(&[id], &told);
+            id = meet(&own, &other, 2, &told);
+            let text = format!("round {round}");
+            sends(&other, back, &text);
+            sends(&own, id, &text);
+            own.progress(&told);
+            other.progress(&theirs);
+            while told.delivered.borrow().is_empty() || theirs.delivered.borrow().is_empty() {
+                own.progress(&told);
+                other.progress(&theirs);
+            }
+            assert_eq!(told.delivered.take(), [(65, text.clone().into_bytes())]);
+            assert_eq!(theirs.delivered.take(), [(65, text.into_bytes())]);
+        }
+        assert_eq!(own.kept(), [1, 1, 0]);
+        assert_eq!((told.lost.get(), theirs.lost.get()), (0, 0));
+    }
+}
+
+/// Peers that make no room, closed one by one: it is waited once for all of them.
+#[test]
+fn closing_many_peers_that_make_no_room_takes_no_longer_than_closing_one() {
+    let (own, told) = (module(1), Told::default());
+    let others: Vec<Smcuda> = (2..12).map(module).collect();
+    let block = vec![7; 30_000];
+    let ids: Vec<EndpointId> =
+        others.iter().zip(2..).map(|(other, name)| meet(&own, other, name, &told)).collect();
+    for id in &ids {
+        while own.send(*id, fragment(&block, 1, false)) == Ok(Sending::Over) {}
+    }
+    let clock = crate::link::Clock::new();
+    ids.iter().for_each(|id| own.close(&[*id], &told));
+    let waited = clock.nanos() / super::state::PATIENCE;
+    assert!(waited < ids.len() as u64 / 2, "{waited} times");
+    assert_eq!(told.done.take().len(), ids.len());
 }

@@ -2,8 +2,8 @@
 //!
 //! A peer is a process, by its name, and has one [life](super::peer::Peer::life) at a time. Who claims a place of our inbox
 //! says which of its lives it is: the bell of another one than the known leads to its door, which shows the life that there is.
-//! What belonged to a peer that the host has closed is used again when it reads our ring no more: its claim is gone, or
-//! its process.
+//! A peer that the host has closed stays as it is, so that it can be opened again, until its life is over, or its place is
+//! needed and it has never claimed one of ours; then what belonged to it is used for others.
 
 use super::counters::Counters;
 use super::peer::{Found, Peer};
@@ -11,6 +11,15 @@ use super::state::{Loss, Met, State, Step};
 use crate::btl::{Cookie, EndpointId};
 use crate::error::{Error, Result};
 use crate::shm::{Claim, Claimed, Identity, Life, NONCE, Outside};
+
+/// More than lies in a ring: whoever goes on to write meanwhile writes to the endpoint that is opened.
+const MOST_DROPPED: usize = 1 << 13;
+
+/// The next endpoint at the same place.
+fn after(id: EndpointId) -> EndpointId {
+    let generation = ((id.raw() >> 32) as u32).checked_add(1).unwrap_or(1);
+    EndpointId::from_raw(u64::from(generation) << 32 | id.index() as u64)
+}
 
 impl State {
     /// The peer of this name, if it is not lost, nor closed by the host.
@@ -31,7 +40,7 @@ impl State {
     /// # Errors
     /// When there is no room for one more.
     pub(super) fn add(&mut self, name: u64, door: Outside, found: Option<(Identity, Found)>) -> Result<Met> {
-        if let Some(index) = self.met(name) {
+        if let Some(index) = self.met(name).or_else(|| self.revive(name)) {
             self.admit(index, door);
             let is_anew = match found {
                 Some((life, _)) if self.peers[index].has_life(&life.nonce) => false,
@@ -41,14 +50,9 @@ impl State {
             return Ok(Met { id: self.peers[index].id, is_anew });
         }
         let pid = door.pid();
-        let is_known = self.closed.iter().any(|index| self.peers[*index].name == name);
         let index = self.place(name, door)?;
         self.by_name.insert(name, index);
         self.watch.add(index as u32, pid);
-        if is_known {
-            // It may write where nobody looks since the host has closed it, and does not ring there.
-            self.peers[index].ring_when_bound();
-        }
         match found {
             Some((life, found)) => {
                 if let Err(error) = self.bind(index, life, found) {
@@ -59,6 +63,27 @@ impl State {
             None => self.absent.push(index),
         }
         Ok(Met { id: self.peers[index].id, is_anew: false })
+    }
+
+    /// A peer that the host has closed is wanted again, in the same life of its, with what it shares; by another endpoint. What
+    /// it has sent meanwhile was for nobody.
+    fn revive(&mut self, name: u64) -> Option<usize> {
+        let index = *self.by_name.get(&name)?;
+        let place = self.closed.iter().position(|other| *other == index)?;
+        let peer = &mut self.peers[index];
+        if peer.is_lost() || peer.has_exited || !peer.is_bound() {
+            return None;
+        }
+        self.closed.remove(place);
+        peer.id = after(peer.id);
+        for _ in 0..MOST_DROPPED {
+            let Ok(Some(_)) = peer.take() else { break };
+            peer.release();
+        }
+        if peer.has_ended() {
+            self.follow(index);
+        }
+        Some(index)
     }
 
     /// The door of a peer is found again, or that of the process which has taken its place.
@@ -88,10 +113,8 @@ impl State {
             self.part(true);
         }
         let index = self.free.pop().ok_or(Error::OutOfResource)?;
-        let id = self.peers[index].id.raw();
         // Whoever has the old number has that of nobody.
-        let generation = ((id >> 32) as u32).checked_add(1).unwrap_or(1);
-        let id = EndpointId::from_raw(u64::from(generation) << 32 | index as u64);
+        let id = after(self.peers[index].id);
         // Its ring was emptied when it became free, and its sender goes with it.
         self.peers[index].begin_anew(id, name, door);
         Ok(index)
@@ -151,6 +174,9 @@ impl State {
                 Err(_) => {}
             }
         }
+        let segment = &self.segment;
+        let woken = self.unmet.wake(|place| segment.claimant(place).is_ok_and(|claim| claim.name == name));
+        woken.into_iter().for_each(|place| self.hear(place));
         Ok(is_anew)
     }
 
@@ -169,20 +195,20 @@ impl State {
         self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
         peer.turn_over(&own);
         self.follow(index);
-        self.renew(index, u64::MAX)
+        self.renew(index)
     }
 
-    /// What was written to a peer, as a reader of an earlier claim of its present life, is over.
+    /// What was written to a peer's life is over.
     ///
     /// # Errors
     /// When there is no empty ring for what is written next.
-    fn renew(&mut self, index: usize, before: u64) -> Result<()> {
+    fn renew(&mut self, index: usize) -> Result<()> {
         let peer = &mut self.peers[index];
         let life = peer.life.map_or([0; NONCE], |life| life.nonce);
         if peer.has_exited {
             self.segment.clear(&life);
         }
-        if self.segment.is_claimed(&life, before) == Claimed::Yes {
+        if self.segment.is_claimed(&life) == Claimed::Yes {
             // It reads there still: this one is given to nobody again.
             peer.take_ring(self.segment.sender().ok_or(Error::OutOfResource)?);
             Ok(())
@@ -273,9 +299,9 @@ impl State {
     }
 
     /// A stranger is not reached, and learns it.
-    pub(super) fn refuse(&mut self, place: usize) {
+    pub(super) fn refuse(&mut self, place: usize, claim: &Claim) {
         self.strangers.retain(|other| *other != place);
-        self.segment.refuse(place);
+        self.segment.refuse(place, claim);
     }
 
     /// The host may send to it from now on.
@@ -309,35 +335,27 @@ impl State {
         left
     }
 
-    /// Parts with those that are closed, as far as that is possible: what is mapped goes as soon as nobody reads there, the
-    /// ring when its reader reads it no more. In need, who has never claimed a place is taken for such a one.
+    /// Parts with those that are closed and whose life is over; in need, also with those that live and have never claimed a
+    /// place here, so that nothing goes from or to them.
     #[cold]
     pub(super) fn part(&mut self, in_need: bool) {
         let own = self.segment.identity().nonce;
         for index in std::mem::take(&mut self.closed) {
             let peer = &mut self.peers[index];
-            // What was sent to it is to be received.
-            if peer.is_held() || (peer.is_unheard() && !in_need) {
-                self.closed.push(index);
-                continue;
-            }
-            let has_ended = peer.has_ended();
-            peer.let_go(&own);
-            peer.door = None;
-            let is_over = match peer.life {
-                None => true,
-                Some(life) if peer.has_exited => {
-                    self.segment.clear(&life.nonce);
-                    true
-                }
-                Some(life) => match self.segment.is_claimed(&life.nonce, u64::MAX) {
-                    Claimed::No => in_need || has_ended || peer.claim.is_some(),
-                    Claimed::Yes => {
-                        peer.claim = peer.claim.or(Some(0));
-                        false
-                    }
-                    Claimed::Perhaps => false,
-                },
+            let is_over = if peer.is_held() {
+                false
+            } else if peer.has_exited {
+                peer.life.iter().for_each(|life| self.segment.clear(&life.nonce));
+                true
+            } else if peer.has_ended() {
+                let claimed = peer.life.map(|life| self.segment.is_claimed(&life.nonce));
+                claimed != Some(Claimed::Yes)
+            } else if in_need && peer.claim.is_none() {
+                // It sees that our claim is gone, or we see its own.
+                peer.let_go(&own);
+                peer.life.map(|life| self.segment.is_claimed(&life.nonce)) == Some(Claimed::No)
+            } else {
+                false
             };
             if is_over {
                 self.vacate(index);
@@ -356,6 +374,7 @@ impl State {
         }
         let own = self.segment.identity().nonce;
         peer.let_go(&own);
+        peer.door = None;
         // One that cannot be emptied is not used again.
         if peer.renew(&self.segment).is_ok() {
             self.free.push(index);
@@ -400,14 +419,6 @@ impl State {
     fn heed(&mut self, place: usize) {
         // A place of nobody is nobody's.
         let Ok(claim) = self.segment.claimant(place) else { return };
-        // A ring that was read from before the host closed the peer is not read from its start again.
-        let is_read = |index: &usize| {
-            let peer = &self.peers[*index];
-            peer.name == claim.name && peer.has_life(&claim.life) && peer.claim == Some(claim.serial)
-        };
-        if self.closed.iter().any(is_read) {
-            return;
-        }
         let known = self.by_name.get(&claim.name).copied();
         let Some(index) = known.filter(|index| self.peers[*index].has_life(&claim.life)) else {
             if !self.strangers.contains(&place) {
@@ -427,39 +438,13 @@ impl State {
             }
             return;
         }
+        // A life claims one place.
         let is_attached = match peer.claim {
-            Some(serial) if serial == claim.serial => true,
-            Some(serial) if serial > claim.serial => return,
-            Some(_) => {
-                // It has closed us, and knows us again: both begin anew.
-                if peer.is_held() {
-                    self.strangers.push(place);
-                    return;
-                }
-                self.begin_anew(index, &claim)
-            }
+            Some(serial) => serial == claim.serial,
             None => peer.attach(&claim).is_ok(),
         };
         if is_attached && self.peers[index].is_open {
             self.listen(index);
         }
-    }
-
-    /// A peer that had closed us in this life of it claims another place: what was on the way is over.
-    fn begin_anew(&mut self, index: usize, heard: &Claim) -> bool {
-        for list in [&mut self.polled, &mut self.rung] {
-            list.retain(|other| *other != index);
-        }
-        self.turn = 0;
-        if self.peers[index].is_bound() {
-            if self.renew(index, heard.serial).is_err() {
-                return false;
-            }
-            let claim = self.claim(index);
-            if self.peers[index].bind_again(&claim).is_err() {
-                return false;
-            }
-        }
-        self.peers[index].attach(heard).is_ok()
     }
 }

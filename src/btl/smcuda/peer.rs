@@ -120,20 +120,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Claims another place in the same life, for another ring, and says so: it may have nothing to hear from us.
-    ///
-    /// # Errors
-    /// When it has no room for us.
-    pub(super) fn bind_again(&mut self, claim: &Claim) -> Result<()> {
-        let Some((shared, place)) = &mut self.shared else { return Err(Error::Unreachable) };
-        shared.give_up(*place, &claim.life);
-        *place = shared.claim(claim).ok_or(Error::OutOfResource)?;
-        shared.ring(*place);
-        self.claim = None;
-        self.receiver = None;
-        Ok(())
-    }
-
     /// Whether the life that is shared with has ended, so that nothing may be written for it any more.
     #[inline(always)]
     pub(super) fn is_over(&self) -> bool {
@@ -146,11 +132,6 @@ impl Peer {
             shared.give_up(place, own);
             self.past = Some(shared);
         }
-    }
-
-    /// The life that is to be found next hears of us at once, whether anything was written to it or not.
-    pub(super) fn ring_when_bound(&mut self) {
-        self.owes_ring = true;
     }
 
     /// Lets go of the life that was known: nothing is read from there or written to it any more.

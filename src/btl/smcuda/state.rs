@@ -32,6 +32,13 @@ const SWEEP: u32 = 64;
 /// answer.
 const REST: u64 = 100;
 
+/// For how many nanoseconds closing waits for peers to make room for what is queued, and the end of a life for them to
+/// find what was written to them: they close at the same time, behind the host's fence.
+pub(super) const PATIENCE: u64 = 250_000_000;
+
+/// So much later it may wait again: a host that closes its peers one by one waits once for all.
+const PATIENT_AGAIN: u64 = 10 * PATIENCE;
+
 /// Fragments that wait for a peer until the host has to keep what it sends itself.
 const MOST_QUEUED: usize = 256;
 
@@ -141,6 +148,8 @@ pub(super) struct State {
     pub(super) clock: Clock,
     pub(super) looked: u64,
     pub(super) looks: u32,
+    /// Until when closing may wait.
+    patient: u64,
 }
 
 impl State {
@@ -170,6 +179,7 @@ impl State {
             clock: Clock::new(),
             looked: 0,
             looks: 0,
+            patient: 0,
         }
     }
 
@@ -215,6 +225,15 @@ impl State {
             let is_begun = || peer.door.as_ref().is_some_and(|door| matches!(door.shown(), Ok(Some(_))));
             if peer.is_bound() { peer.has_queue() } else { peer.is_owed() && is_begun() }
         })
+    }
+
+    /// Whether closing may wait for a peer, or has waited long enough.
+    pub(super) fn has_patience(&mut self) -> bool {
+        let now = self.clock.nanos();
+        if now >= self.patient + (PATIENT_AGAIN - PATIENCE) || self.patient == 0 {
+            self.patient = now + PATIENCE;
+        }
+        now < self.patient
     }
 
     /// Whether a peer has yet to find what was written to it. Hears of those that have done the same.
@@ -455,10 +474,8 @@ impl State {
     /// What was delivered of a peer's is done with.
     #[inline]
     pub(super) fn release(&mut self, delivered: Option<EndpointId>) {
-        if let Some(id) = delivered
-            && let Some(peer) = self.peers.get_mut(id.index())
-            && peer.id == id
-        {
+        // By its place alone, which is nobody else's while something of it is held: it may have another endpoint by now.
+        if let Some(peer) = delivered.and_then(|id| self.peers.get_mut(id.index())) {
             peer.release();
         }
     }
@@ -502,7 +519,15 @@ impl State {
     pub(super) fn answer(&mut self) {
         let mut places = Vec::new();
         self.segment.rung(|place| places.push(place));
+        // Somebody who is known may have claimed a place after somebody who was not.
+        let is_known = |place: &usize| {
+            let claim = self.segment.claimant(*place);
+            claim.is_ok_and(|claim| self.known(claim.name, &claim.life).is_some())
+        };
+        let woken: Vec<usize> =
+            places.iter().copied().filter(|place| self.unmet.rests(*place) && is_known(place)).collect();
         self.unmet.sift(&mut places, &self.clock);
+        places.extend(woken);
         places.into_iter().for_each(|place| self.hear(place));
     }
 

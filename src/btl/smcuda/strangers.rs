@@ -13,7 +13,7 @@ use super::counters::Counters;
 use super::state::State;
 use crate::btl::Host;
 use crate::link::Clock;
-use crate::shm::SLOTS;
+use crate::shm::{Claim, SLOTS};
 
 /// For so many nanoseconds a place is left alone.
 pub(super) const REST: u64 = 20_000_000;
@@ -73,7 +73,8 @@ impl Strangers {
         }
     }
 
-    fn rests(&self, place: usize) -> bool {
+    /// Whether a place is left alone.
+    pub(super) fn rests(&self, place: usize) -> bool {
         self.resting[place / 64 % (SLOTS / 64)] & 1 << (place % 64) != 0
     }
 
@@ -87,6 +88,16 @@ impl Strangers {
             self.resting = [0; SLOTS / 64];
             self.over = None;
         }
+    }
+
+    /// Places that are left alone, and will be no more: somebody may have become known there.
+    pub(super) fn wake(&mut self, is_known: impl Fn(usize) -> bool) -> Vec<usize> {
+        let woken: Vec<usize> = match self.over {
+            Some(_) => (0..SLOTS).filter(|place| self.rests(*place) && is_known(*place)).collect(),
+            None => Vec::new(),
+        };
+        woken.iter().for_each(|place| self.resting[place / 64 % (SLOTS / 64)] &= !(1 << (place % 64)));
+        woken
     }
 
     fn rest(&mut self, place: usize, now: u64) {
@@ -150,16 +161,16 @@ fn lives(pid: u32) -> bool {
 }
 
 impl State {
-    /// Whether the record of who has claimed a place of the inbox is to be looked up now.
-    pub(super) fn wonders(&mut self, name: u64, place: usize) -> bool {
+    /// Who has claimed a place of the inbox, if its record is to be looked up now.
+    fn wonders(&mut self, name: u64, place: usize) -> Option<Claim> {
         let now = self.clock.nanos();
         let claimant = self.segment.claimant(place).ok().filter(|claim| claim.name == name);
-        let is_wanted = claimant
-            .is_some_and(|claim| name != self.own && self.unmet.may_ask(name, now) && lives(claim.pid));
-        if !is_wanted {
+        let wanted =
+            claimant.filter(|claim| name != self.own && self.unmet.may_ask(name, now) && lives(claim.pid));
+        if wanted.is_none() {
             self.unmet.rest(place, now);
         }
-        is_wanted
+        wanted
     }
 
     /// A stranger's record was found, and is no reason to hear of this place. Whether that is so.
@@ -180,9 +191,7 @@ impl Smcuda {
     /// Somebody sends to us whom nobody has made known.
     #[cold]
     pub(super) fn look_up(&self, name: u64, place: usize, host: &impl Host) {
-        if !self.state.with(|state| state.wonders(name, place)) {
-            return;
-        }
+        let Some(claim) = self.state.with(|state| state.wonders(name, place)) else { return };
         let counters = &self.counters;
         match host.published_by_now(KEY, name).map(|bytes| self.meet(name, &bytes, host)) {
             Ok(Ok(_)) => self.state.with(|state| {
@@ -193,7 +202,7 @@ impl Smcuda {
             }),
             Ok(Err(why)) => {
                 let may_say = self.state.with(|state| {
-                    state.refuse(place);
+                    state.refuse(place, &claim);
                     state.not_found(name, place, counters);
                     state.unmet.may_say()
                 });

@@ -172,6 +172,74 @@ stopped "MTL" "${matching[@]}"
 stopped "usnic" "${datagrams[@]}"
 stopped "smcuda" "${memory[@]}"
 
+# --- docs/administrators.md: what it says is done, on a machine whose folders are put back
+
+# block MARK: the lines below `<!-- MARK -->` that are meant for a shell or a file.
+block() {
+    awk -v mark="<!-- $1 -->" '$0 == mark { on = 1; next }
+        on && /^    / { print substr($0, 5); seen = 1; next }
+        on && seen { exit }' docs/administrators.md
+}
+
+# as_root COMMANDS: of the page, on the second machine, where the launcher's words of the bed do not hold.
+as_root() { bed_on 2 env -u OMPI_MCA_mca_base_component_path sh -ec "$1" >>"$log" 2>&1 </dev/null; }
+
+# by_user COMMANDS: a job of two ranks after these, as an ordinary user runs it there; what it says is in `log`.
+by_user() {
+    bed_on 2 "$root/c-tests/patience.sh" 60 env -u OMPI_MCA_mca_base_component_path \
+        -u PMIX_MCA_mca_base_component_show_load_errors "${alone[@]}" "${user[@]}" \
+        bash -c "$1
+            mpirun --oversubscribe -n 2 $(program p2p) small" >"$log" 2>&1 </dev/null
+    status=$?
+    tr -d '\0' <"$log" >"$log.told" && mv "$log.told" "$log"
+}
+
+# is_used|is_not_used: by the job that has just run.
+is_used() { [ "$status" = 0 ] && says '^PASS p2p$' && says 'Using smcuda btl'; }
+is_not_used() { [ "$status" = 0 ] && says '^PASS p2p$' && ! says 'Using smcuda btl'; }
+
+if wanted "the administrators' page"; then
+    log=$work/logs/folders
+    : >"$log"
+    as_root "for folder in /usr/local /etc/openmpi /opt $stock; do
+            mkdir -p /dev/shm/folders\$folder && cp -a \$folder/. /dev/shm/folders\$folder/ && mount --bind /dev/shm/folders\$folder \$folder
+        done" || give_up "a machine can be changed and put back"
+    begin "the administrators' page: installed for all, hawser-info finds nothing bad"
+    : >"$log"
+    as_root "$(block run)" && ! says '^bad' && [ "$(grep -c '^good  btl' "$log")" = 2 ]
+    check "$line" $?
+    begin "the administrators' page: installed, and nobody asks for it"
+    by_user ""
+    is_not_used
+    check "$line" $?
+    begin "the administrators' page: switched on for all"
+    : >"$log"
+    as_root "$(block "run on")" && by_user "" && is_used
+    check "$line" $?
+    begin "the administrators' page: switched off again"
+    : >"$log"
+    as_root "$(block "run off")" && by_user "" && is_not_used
+    check "$line" $?
+    begin "the administrators' page: removed, and nothing stays"
+    : >"$log"
+    as_root "$(block "run gone")
+        test -z \"\$(find /usr/local $stock /etc/openmpi -name '*hawser*' -o -name 'mca_btl_usnic*')\"" && by_user "" && is_not_used
+    check "$line" $?
+    module=$(block module)
+    as_root "PREFIX=/opt/hawser COMPONENTDIR=/opt/hawser/components pkgconfig/install.sh install
+        mkdir /opt/modules
+        echo '${module/@components@/$stock}' >/opt/modules/hawser"
+    modules='. /etc/profile.d/modules.sh; module use /opt/modules; module load hawser;'
+    begin "the administrators' page: an environment module"
+    by_user "$modules"
+    is_used && ! says 'bad prefix'
+    check "$line" $?
+    begin "the administrators' page: the module is unloaded"
+    by_user "$modules module unload hawser"
+    is_not_used
+    check "$line" $?
+fi
+
 # --- no IPv4, but for the loopback
 
 bed_sweep

@@ -38,6 +38,8 @@ CommunicationParameters=$3
 NodeName=node[1-$2] CPUs=4 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
+            # With another fence ranks leave MPI_Init while others are still in its first step (Slurm 24.11).
+            echo "PMIxCollFence=ring" >mpi.conf
             case $(slurmd -V) in *" 22."*) ;; *) echo "CgroupPlugin=disabled" >cgroup.conf ;; esac
         ' sh "$key" "$hosts" "$2" || return 1
         export SLURM_CONF=/dev/shm/slurm/slurm.conf

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# A machine of a cluster: Open MPI, Slurm, a debugger and what makes containers, from
-# Debian's packages, in a folder. Nothing of it is
-# installed on this machine, because its packages start daemons.
+# A machine of a cluster: Open MPI, Slurm, a debugger and what makes containers, from Debian's packages, in a folder.
+# Nothing of it is installed on this machine, because its packages start daemons.
 #
 #     tests/hosts/cluster.sh debian12|debian13 make            makes it, if it is not there or is not whole
 #     tests/hosts/cluster.sh debian12|debian13 run -- CMD …    runs a command there, with the repository at /hawser
 #     tests/hosts/cluster.sh debian12|debian13 path            where it lies; fails if it is not there
 #     tests/hosts/cluster.sh debian12|debian13 clean           removes it
 #
-# It lies in the user's cache, and all checkouts share it; tree.sh says how. Needs root (chroot and private
+# It lies in the user's cache, and all checkouts share it; tree.sh says how. Needs root (private
 # mounts) and debootstrap.
 set -euo pipefail
 

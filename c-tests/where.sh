@@ -64,8 +64,8 @@ program() { echo "$root/$work/$1"; }
 # --- Slurm: no mpirun, and nobody to hear --mca
 
 slurm= families=EnableIPv4
-# Slurm is started by the first line that needs it.
-by_slurm() { # by_slurm LINE "PROGRAM ARGUMENT…" PATTERN NODES RANKS VARIABLE=VALUE…
+# by_slurm LINE "PROGRAM ARGUMENT…" PATTERN NODES RANKS VARIABLE=VALUE…: Slurm is started by the first one.
+by_slurm() {
     local -a command
     read -ra command <<<"$2"
     begin "srun --mpi=pmix, $4 nodes, $5 ranks, $1: $2" || return 0
@@ -110,6 +110,12 @@ for profile in usual strict; do
 done
 inside usual "smcuda" p2p "Using smcuda btl" "${memory[@]}"
 inside strict "smcuda and usnic" p2p "no memory to share .*memfd_create" "${both[@]}"
+if begin "in one container (strict): hawser-info --doctor says what to allow"; then
+    on_first "${alone[@]}" "${user[@]}" "$root/c-tests/where/container.sh" strict "$(program sandbox)" \
+        "$root/target/release/hawser-info" --doctor
+    says '^bad   shared memory: cannot be made' && says '-> allow memfd_create'
+    check "$line" $?
+fi
 
 # between LINE "PROGRAM ARGUMENT…" PATTERN VARIABLE=VALUE…: each rank in a container of its own, which shares the
 # launcher's /tmp.

@@ -117,7 +117,7 @@ if [ -n "$whole" ]; then
         step empty-machine - tests/hosts/empty.sh demo
         step package - tests/hosts/empty.sh package
         [ -z "$network" ] || for host in $hosts; do
-            step "cluster-$host" - tests/hosts/cluster.sh "$host" make
+            step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make
             step "where-$host" "cluster-$host" c-tests/where.sh "$host"
         done
     }

@@ -116,6 +116,10 @@ if [ -n "$whole" ]; then
     [ "$(id -u)" = 0 ] && {
         step empty-machine - tests/hosts/empty.sh demo
         step package - tests/hosts/empty.sh package
+        [ -z "$network" ] || for host in $hosts; do
+            step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make
+            step "where-$host" "cluster-$host" c-tests/where.sh "$host"
+        done
     }
 fi
 

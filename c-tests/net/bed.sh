@@ -4,6 +4,7 @@
 #     c-tests/net/bed.sh [OPTION …] -- COMMAND …      runs a command on the first host
 #
 #     --on debian12|debian13   which system the hosts are: this machine (default) or the second host
+#     --on cluster-debian12|cluster-debian13     those of tests/hosts/cluster.sh
 #     --hosts N                how many, node1 … nodeN (default 2)
 #     --rails N                networks for data that each has, e0 … (default 1)
 #     --mtu N                  of those (default 1500)
@@ -66,6 +67,7 @@ bed_make() {
     case $bed_system in
     debian12) launch=() bed_root=$self ;;
     debian13) launch=("$self/tests/hosts/debian13.sh" run --) bed_root=/hawser ;;
+    cluster-*) launch=("$self/tests/hosts/cluster.sh" "${bed_system#cluster-}" run --) bed_root=/hawser ;;
     *) echo "bed: no system $bed_system" >&2; return 1 ;;
     esac
 
@@ -88,6 +90,7 @@ bed_make() {
                     echo "10.78.0.$n node$n" >>/dev/shm/bed/hosts
                     echo "node$n slots=1" >>/dev/shm/bed/hostfile
                 done
+                [ -e /etc/hosts ] || : >/etc/hosts
                 mount --bind /dev/shm/bed/hosts /etc/hosts
                 mount --bind /dev/null /etc/resolv.conf
                 echo $$

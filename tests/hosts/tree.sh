@@ -3,6 +3,9 @@
 #
 #     name       what it is called in messages and in the cache
 #     suite      the release, and `packages`, what is installed in it besides `base`
+#     kind       how its folder's name begins; the release, unless set
+#     own_root   yes: a command's root is there by pivot_root(2), not by chroot(2), under which nobody may make
+#                namespaces for users
 #     answers    commands, one a line: what they print there is what the tree was made with
 #
 # A tree lies below ${XDG_CACHE_HOME:-~/.cache}/hawser under a name that holds the hash of its recipe:
@@ -21,7 +24,8 @@ tree_path() {
     [ "$name" = "second host" ] || given=
     hash=$(printf '%s\n' "$edition" "$suite" "$base" "$packages" "$answers" "$(uname -m)" | sha256sum | cut -c 1-12)
     cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hawser
-    tree=${given:-$cache/$suite-$hash}
+    kind=${kind:-$suite}
+    tree=${given:-$cache/$kind-$hash}
     stamp=$tree/.hawser-answers
 }
 
@@ -74,19 +78,19 @@ tree_make() {
         return
     fi
     mkdir -p "$cache"
-    exec {lock}>"$cache/$suite.lock"
+    exec {lock}>"$cache/$kind.lock"
     flock --nonblock "$lock" || { say "somebody else makes it; waiting"; flock "$lock"; }
     if tree_whole; then
         say "is there ($tree)"
     else
-        tree_build "$tree.new" "$cache/$suite.log"
+        tree_build "$tree.new" "$cache/$kind.log"
         # What was there and is not whole any more.
         rm -rf --one-file-system "$tree"
         mv -T "$tree.new" "$tree"
         say "ready ($tree)"
     fi
     exec {lock}>&-
-    for old in "$cache/$suite"-*; do
+    for old in "$cache/$kind"-*; do
         [ "$old" = "$tree" ] || say "$old was made by another recipe; remove it when no checkout needs it"
     done
 }
@@ -123,7 +127,7 @@ tree_failed() {
 # own. Nothing stays mounted: the mounts live in a mount namespace of the command's own.
 tree_run() {
     local keep=() variable
-    export folder=$1 repository
+    export folder=$1 repository own_root=${own_root:-}
     shift
     # What a test may set from outside, and the way to the network; everything else is the tree's own.
     while IFS='=' read -r -d '' variable value; do
@@ -134,10 +138,15 @@ tree_run() {
     done < <(env -0)
     exec unshare -m --propagation private bash -c '
         set -e
+        [ -z "$own_root" ] || mount --bind "$folder" "$folder"
         for place in proc sys dev; do mount --rbind "/$place" "$folder/$place"; done
         [ ! -d "$folder/hawser" ] || mount --bind "$repository" "$folder/hawser"
         mount -t tmpfs -o mode=1777 none "$folder/tmp"
-        exec chroot "$folder" env -i "$@"
+        [ -n "$own_root" ] || exec chroot "$folder" env -i "$@"
+        cd "$folder"
+        pivot_root . .
+        umount -l .
+        exec env -i "$@"
     ' run "${keep[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         sh -c 'cd "$1" && shift && exec "$@"' sh "${work:-/hawser}" "$@"

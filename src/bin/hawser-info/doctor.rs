@@ -314,6 +314,7 @@ fn look_at_networks(findings: &mut Findings) {
             "bring one up to reach others",
         );
     }
+    look_at_launching(&interfaces, findings);
     let limit = fs::read_to_string("/proc/sys/net/core/rmem_max")
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok());
@@ -322,6 +323,28 @@ fn look_at_networks(findings: &mut Findings) {
             ABOUT,
             format!("sockets may have receive buffers of {limit} bytes alone: btl usnic promises its peers less room"),
             format!("sysctl net.core.rmem_max={RECEIVE_BUFFER}"),
+        );
+    }
+}
+
+/// The transports do without IPv4, but not what launches jobs.
+fn look_at_launching(interfaces: &[Interface], findings: &mut Findings) {
+    const ABOUT: &str = "launching";
+    let mut addresses =
+        interfaces.iter().filter(|interface| interface.is_up && interface.address.is_ipv4()).peekable();
+    if addresses.peek().is_none() {
+        findings.bad(
+            ABOUT,
+            "no interface has an IPv4 address: PMIx, which every job needs, does not start",
+            "ip addr add 127.0.0.1/8 dev lo",
+        );
+    } else if addresses.all(|interface| interface.is_loopback)
+        && interfaces.iter().any(|interface| interface.is_up && !interface.is_loopback)
+    {
+        findings.note(
+            ABOUT,
+            "no interface but the loopback has an IPv4 address: mpirun of Open MPI 5.0 crashes when told of other machines",
+            "srun --mpi=pmix does not; or let each have one that nobody uses: ip addr add 192.0.2.1/32 dev INTERFACE",
         );
     }
 }

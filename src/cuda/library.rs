@@ -141,6 +141,8 @@ functions! {
     event_query: unsafe extern "C" fn(sys::Event) -> Code = c"cuEventQuery",
     ;
     // What may be missing.
+    context_flags: unsafe extern "C" fn(*mut c_uint) -> Code = c"cuCtxGetFlags",
+    context_flags_set: unsafe extern "C" fn(c_uint) -> Code = c"cuCtxSetFlags",
     context_id: unsafe extern "C" fn(sys::Context, *mut u64) -> Code = c"cuCtxGetId",
     device_uuid: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid_v2",
     device_uuid_of_whole: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid",

@@ -274,6 +274,15 @@ CUresult cuCtxGetFlags(unsigned *flags)
     return CUDA_SUCCESS;
 }
 
+/* In place of those that it had. What is under way is not waited for. */
+CUresult cuCtxSetFlags(unsigned flags)
+{
+    ENTER(NEEDS_CONTEXT);
+    if ((flags & ~CU_CTX_FLAGS_MASK) != 0) return CUDA_ERROR_INVALID_VALUE;
+    context->flags = flags;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     ENTER(NEEDS_CONTEXT);

@@ -1,7 +1,8 @@
 /* Copies. Each side must lie inside one live allocation, or in several adjoining mappings of reserved addresses,
  * or in memory that the CPU can read; else INVALID_VALUE, and nothing is moved. When a call returns before its
  * work is done is as documented ("API synchronization behavior"): notably, a copy from device to device does
- * not wait, even without `Async` in its name, unless one side has SYNC_MEMOPS. The device of the stream does the
+ * not wait, even without `Async` in its name, unless one side has SYNC_MEMOPS, or the context; nor does one of up
+ * to 64 KiB from ordinary host memory, once it has that elsewhere. The device of the stream does the
  * work: to mapped memory and that of pools it must have access; the driver finds its way to any other by itself. */
 #include "standin.h"
 
@@ -55,6 +56,12 @@ static bool check(CUdeviceptr address, size_t size, bool write, enum side side, 
 
 static bool pageable(const struct span *span) { return span->range == NULL; }
 
+/* Whether calls that are not asynchronous by their names always wait. */
+static bool always_waits(const struct stream *stream, const struct range *range)
+{
+    return (stream->context->flags & CU_CTX_SYNC_MEMOPS) != 0 || (range != NULL && range->sync_memops);
+}
+
 static CUresult copy(struct context *context, CUstream handle, bool async, CUdeviceptr to, CUdeviceptr from,
     size_t size, enum side to_side, enum side from_side)
 {
@@ -71,13 +78,13 @@ static CUresult copy(struct context *context, CUstream handle, bool async, CUdev
     if (to_host && from_host) wait = true;
     else if (to_host) wait = !async || pageable(&target);
     else if (from_host) {
-        wait = !async && (!pageable(&source) || size > 65536);
+        wait = !async && (!pageable(&source) || size > 65536 || always_waits(stream, target.range));
         if (pageable(&source) && !wait) { /* the program may use it again as soon as the call returns */
             staged = malloc(size);
             if (staged == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
             memcpy(staged, source.bytes, size);
         }
-    } else wait = !async && (target.range->sync_memops || source.range->sync_memops);
+    } else wait = !async && (always_waits(stream, target.range) || always_waits(stream, source.range));
     for (size_t done = 0; done < size;) {
         span_at(to + done, size - done, true, device, &target);
         if (staged != NULL) source = (struct span){staged + done, size - done, NULL};
@@ -101,7 +108,7 @@ static CUresult set(struct context *context, CUstream handle, bool async, CUdevi
     CUdevice device = stream->context->device;
     if (count > SIZE_MAX / width || to % width != 0 || !check(to, count * width, true, DEVICE, device, &target))
         return CUDA_ERROR_INVALID_VALUE;
-    bool wait = !async && (on_host(target.range) || target.range->sync_memops);
+    bool wait = !async && (on_host(target.range) || always_waits(stream, target.range));
     for (size_t done = 0, size = count * width; done < size; done += target.size) {
         span_at(to + done, size - done, true, device, &target);
         queue_submit(stream, &(struct work){.kind = WORK_SET, .to = target.bytes, .size = target.size, .value = value,

@@ -47,6 +47,8 @@ typedef struct { char reserved[64]; } CUipcMemHandle;
 typedef struct { char reserved[64]; } CUipcEventHandle;
 typedef void (*CUhostFn)(void *);
 
+#define CU_CTX_SYNC_MEMOPS 0x80U
+#define CU_CTX_FLAGS_MASK 0xffU
 #define CU_STREAM_LEGACY ((CUstream)1)
 #define CU_STREAM_PER_THREAD ((CUstream)2)
 
@@ -206,6 +208,7 @@ CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuCtxGetFlags(unsigned *flags);
+CUresult cuCtxSetFlags(unsigned flags);
 CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuCtxSynchronize(void);

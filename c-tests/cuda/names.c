@@ -13,7 +13,8 @@ static const struct {
     N(cuDevicePrimaryCtxRelease_v2), N(cuDevicePrimaryCtxReset_v2), N(cuDevicePrimaryCtxSetFlags_v2),
     N(cuDevicePrimaryCtxGetState), N(cuCtxCreate_v2), N(cuCtxCreate_v3), N(cuCtxCreate_v4), N(cuCtxDestroy_v2),
     N(cuCtxPushCurrent_v2), N(cuCtxPopCurrent_v2), N(cuCtxSetCurrent), N(cuCtxGetCurrent), N(cuCtxGetDevice),
-    N(cuCtxGetId), N(cuCtxGetFlags), N(cuCtxGetApiVersion), N(cuCtxGetStreamPriorityRange), N(cuCtxSynchronize),
+    N(cuCtxGetId), N(cuCtxGetFlags), N(cuCtxSetFlags), N(cuCtxGetApiVersion), N(cuCtxGetStreamPriorityRange),
+    N(cuCtxSynchronize),
     N(cuCtxEnablePeerAccess), N(cuCtxDisablePeerAccess), N(cuMemGetInfo_v2), N(cuMemAlloc_v2), N(cuMemFree_v2),
     N(cuMemAllocManaged), N(cuMemGetAddressRange_v2), N(cuMemAllocHost_v2), N(cuMemHostAlloc), N(cuMemFreeHost),
     N(cuMemHostRegister_v2), N(cuMemHostUnregister), N(cuMemHostGetDevicePointer_v2), N(cuMemHostGetFlags),
@@ -48,7 +49,7 @@ static int suffix(const char *exported, const char *symbol)
 static int since(const char *name)
 {
     static const struct { const char *name; int version; } late[] = {
-        {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDeviceGetUuid_v2", 11040},
+        {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuCtxSetFlags", 12010}, {"cuDeviceGetUuid_v2", 11040},
         {"cuGetProcAddress_v2", 12000}, {"cuMemAllocAsync", 11020}, {"cuMemFreeAsync", 11020},
         {"cuMemAllocFromPoolAsync", 11020}, {"cuMemPoolCreate", 11020}, {"cuMemCreate", 10020}, {"cuMemMap", 10020},
         {"cuMemAddressReserve", 10020}, {"cuMemRetainAllocationHandle", 11000},

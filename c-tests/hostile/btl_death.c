@@ -151,8 +151,8 @@ static void in_a_callback(void)
     survive();
 }
 
-/* It receives nothing more, so that all that is posted waits; then it dies. */
-static void with_everything_full(void)
+/* It receives nothing more, so that all that is posted waits; told so, it dies. */
+static void begin_full(void)
 {
     begin();
     if (self == 1) {
@@ -162,6 +162,11 @@ static void with_everything_full(void)
     }
     for (int number = 0; number < 600; number++)
         btl_post(&btl, number, HEADER + number * 20, CALLED);
+}
+
+static void with_everything_full(void)
+{
+    begin_full();
     CHECK(books.completed < books.posted);
     tell(1);
     survive();
@@ -171,14 +176,7 @@ static void with_everything_full(void)
 /* The same, while del_procs waits for room. */
 static void while_it_is_given_up(void)
 {
-    begin();
-    if (self == 1) {
-        while (told() == 0)
-            note_progress();
-        die();
-    }
-    for (int number = 0; number < 600; number++)
-        btl_post(&btl, number, HEADER + number * 20, CALLED);
+    begin_full();
     tell(1);
     btl_part(&btl);
     everything_has_ended();

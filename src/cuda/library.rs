@@ -141,6 +141,8 @@ functions! {
     event_query: unsafe extern "C" fn(sys::Event) -> Code = c"cuEventQuery",
     ;
     // What may be missing.
+    context_flags: unsafe extern "C" fn(*mut c_uint) -> Code = c"cuCtxGetFlags",
+    context_flags_set: unsafe extern "C" fn(c_uint) -> Code = c"cuCtxSetFlags",
     context_id: unsafe extern "C" fn(sys::Context, *mut u64) -> Code = c"cuCtxGetId",
     device_uuid: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid_v2",
     device_uuid_of_whole: unsafe extern "C" fn(*mut sys::Uuid, c_int) -> Code = c"cuDeviceGetUuid",
@@ -169,6 +171,27 @@ functions! {
 static FOUND: AtomicPtr<Driver> = AtomicPtr::new(ptr::null_mut());
 /// How many libraries had ever been loaded when it was last looked for, and not there; 0 when it never was.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// When it was last looked for, and not there, in ticks.
+static ABSENT: AtomicU64 = AtomicU64::new(0);
+/// In so many ticks, a few microseconds, nobody loads the driver, initialises it and is given memory: that takes a
+/// thousand times as long.
+const SOON: u64 = 1 << 12;
+
+/// Where the processor's counter is. To ask the loader takes a lock, and several times as long.
+#[inline]
+fn ticks() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a counter; every processor of this kind has it.
+    return Some(unsafe { std::arch::x86_64::_rdtsc() });
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Whether something is so short after it that nothing can have changed. The counters of two processors may differ.
+#[inline]
+fn is_soon(now: u64, after: u64) -> bool {
+    now.wrapping_sub(after) < SOON
+}
 
 impl Driver {
     /// The driver, if the program has loaded it.
@@ -177,14 +200,23 @@ impl Driver {
         // SYNC POINT: the driver's entry points
         let found = FOUND.load(Ordering::Acquire);
         // SAFETY: null, or what `look` leaked, which is never written again.
-        unsafe { found.as_ref() }.or_else(Self::look)
+        unsafe { found.as_ref() }.or_else(|| {
+            let now = ticks();
+            if now.is_some_and(|now| is_soon(now, ABSENT.load(Ordering::Relaxed))) {
+                None
+            } else {
+                Self::look(now)
+            }
+        })
     }
 
     /// Looks for it, if any library was loaded since the last time.
     #[cold]
-    fn look() -> Option<&'static Self> {
+    fn look(now: Option<u64>) -> Option<&'static Self> {
         let loads = libraries_ever_loaded();
         if LOOKED.load(Ordering::Relaxed) == loads {
+            // By a time before the look: it holds from then on.
+            ABSENT.store(now.unwrap_or(0), Ordering::Relaxed);
             return None;
         }
         // SAFETY: a literal name; with RTLD_NOLOAD nothing is loaded and no code runs.
@@ -295,6 +327,14 @@ mod tests {
     fn a_process_without_the_driver_has_none() {
         assert!(Driver::loaded().is_none());
         assert!(Driver::loaded().is_none(), "nor at the second look");
+    }
+
+    #[test]
+    fn what_was_not_there_just_now_is_not() {
+        assert!(is_soon(5, 5) && is_soon(5 + SOON - 1, 5) && is_soon(1, u64::MAX));
+        assert!(!is_soon(5 + SOON, 5), "it may be there by now");
+        assert!(!is_soon(4, 5), "another processor's counter");
+        assert!(!is_soon(1 << 40, 0), "never looked for");
     }
 
     #[test]

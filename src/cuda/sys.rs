@@ -89,6 +89,10 @@ pub(super) mod attribute {
 pub(super) const MEMORY_DEVICE: c_uint = 2;
 /// `CU_EVENT_DISABLE_TIMING`
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_CTX_SYNC_MEMOPS`
+pub(super) const CONTEXT_SYNC_MEMOPS: c_uint = 0x80;
+/// `CU_STREAM_LEGACY`: a context's default stream.
+pub(super) const STREAM_LEGACY: usize = 1;
 /// `CU_STREAM_DEFAULT`: waits for what was begun earlier in the context's default stream.
 pub(super) const STREAM_DEFAULT: c_uint = 0;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts.

@@ -140,6 +140,11 @@ fn owner(library: &Path, mut socket: BufReader<UnixStream>) {
                 memory.push(Some(made));
                 format!("{}", memory.len() - 1)
             }
+            "write" => {
+                let of = memory[number(1)].as_ref().expect("memory");
+                program.write(of, &pattern(number(2) as u64, number(3)));
+                String::new()
+            }
             "export" => {
                 let of = memory[number(1)].as_ref().expect("memory");
                 let (address, len) = (of.address + number(2), number(3));
@@ -220,6 +225,11 @@ impl There {
     /// As it comes.
     fn allocate_only(&mut self, kind: Kind, device: i32, len: usize) -> usize {
         self.ask(&format!("allocate {kind:?} {device} {len} 0")).parse().expect("a number")
+    }
+
+    /// Writes to where it begins.
+    fn write(&mut self, memory: usize, seed: u64, len: usize) {
+        self.ask(&format!("write {memory} {} {len}", seed + 1));
     }
 
     fn export(&mut self, memory: usize, offset: usize, len: usize) -> Option<Remote> {
@@ -305,7 +315,7 @@ impl Here {
 
 type Part = fn(&Path, &mut There);
 
-const PARTS: [(&str, Part); 18] = [
+const PARTS: [(&str, Part); 20] = [
     ("kinds", kinds),
     ("stale", stale),
     ("few", few),
@@ -324,6 +334,8 @@ const PARTS: [(&str, Part); 18] = [
     ("pools", pools),
     ("files", files),
     ("killed", killed),
+    ("written", written),
+    ("unwritten", unwritten),
 ];
 
 /// Each kind of memory, from the same device and from another, to a device and to the host.
@@ -749,6 +761,36 @@ fn pools(library: &Path, there: &mut There) {
     here.program.free(local);
 }
 
+/// What the owner's program has written before is there, also where its call returns before that is so.
+fn written(library: &Path, there: &mut There) {
+    let mut here = Here::new(library, &[0], Bounds::default());
+    let len = 5000;
+    let local = here.program.allocate(Kind::Plain, 0, len);
+    for kind in [Kind::Plain, Kind::Virtual, Kind::Pooled] {
+        let memory = there.allocate_only(kind, 1, GRANULARITY);
+        for seed in 0..3 {
+            there.write(memory, seed, len);
+            let remote = there.export(memory, 0, len).expect("shared");
+            here.get(1, &remote, local.address, len).expect("opened");
+            assert_eq!(here.wait(), [(1, true)]);
+            assert!(here.program.read(&local, len) == expected(seed, len), "{kind:?}: {seed}");
+        }
+        there.free(memory);
+    }
+    here.imports.flush();
+    here.program.free(local);
+}
+
+/// Where it is never known to be, the memory is not shared: another's copy would not wait.
+fn unwritten(library: &Path, there: &mut There) {
+    let _here = Here::new(library, &[0], Bounds::default());
+    for (kind, is_shared) in [(Kind::Plain, true), (Kind::Virtual, false), (Kind::Pooled, false)] {
+        let memory = there.allocate_only(kind, 1, GRANULARITY);
+        assert_eq!(there.export(memory, 0, 1).is_some(), is_shared, "{kind:?}");
+        there.free(memory);
+    }
+}
+
 /// Only so many files are open for others, and none for what has gone.
 fn files(library: &Path, there: &mut There) {
     let _here = Here::new(library, &[0], Bounds::default());
@@ -936,6 +978,16 @@ fn memory_without_a_number_is_not_taken_for_what_was_there_before() {
 }
 
 #[test]
+fn what_was_written_is_there() {
+    play("written", &[("owner=HAWSER_CUDA_DELAY", "20000")]);
+}
+
+#[test]
+fn what_may_not_be_there_is_not_shared() {
+    play("unwritten", &[("owner=HAWSER_CUDA_FAULTS", "cuCtxSetFlags:*:801")]);
+}
+
+#[test]
 fn files_are_few() {
     play("files", &[]);
 }
@@ -953,7 +1005,7 @@ fn rubbish_is_refused() {
 /// Those of the driver's calls that give something back may fail, too; but then it is left.
 #[test]
 fn each_call_may_fail() {
-    const CALLS: [&str; 32] = [
+    const CALLS: [&str; 34] = [
         "cuDeviceGetCount",
         "cuDeviceCanAccessPeer",
         "cuDevicePrimaryCtxRetain",
@@ -961,6 +1013,8 @@ fn each_call_may_fail() {
         "cuDeviceGetUuid",
         "cuCtxGetDevice",
         "cuCtxGetId",
+        "cuCtxGetFlags",
+        "cuCtxSetFlags",
         "cuPointerGetAttribute",
         "cuPointerGetAttributes",
         "cuPointerSetAttribute",

@@ -278,6 +278,25 @@ static void work_takes_time(void)
     OK(cuMemcpyDtoD_v2(a, b, 1));
     OK(cuStreamQuery(NULL)); /* now it has waited */
     IS(seconds() - before >= 0.03, 1);
+    /* From ordinary memory only then. */
+    char byte = 1;
+    OK(cuMemcpyHtoD_v2(b, &byte, 1));
+    OK(cuStreamQuery(NULL));
+    OK(cuMemcpyHtoD_v2(a, &byte, 1));
+    IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(NULL));
+    unsigned flags;
+    OK(cuCtxGetFlags(&flags));
+    IS(cuCtxSetFlags(0x100), CUDA_ERROR_INVALID_VALUE);
+    OK(cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS));
+    OK(cuMemcpyHtoD_v2(a, &byte, 1));
+    OK(cuStreamQuery(NULL));
+    OK(cuMemsetD8_v2(a, 2, 1));
+    OK(cuStreamQuery(NULL));
+    OK(cuCtxSetFlags(flags));
+    OK(cuMemsetD8_v2(a, 2, 1));
+    IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(NULL));
     before = seconds();
     OK(cuMemsetD8Async(a, 0, 1, NULL));
     OK(cuMemFree_v2(a)); /* waits, too */

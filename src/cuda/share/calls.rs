@@ -40,6 +40,33 @@ impl Driver {
         code == sys::SUCCESS && active != 0
     }
 
+    /// Has copies of an allocation be over when the calls return that begin them: what another process copies does not
+    /// wait for them. In a context of its device.
+    ///
+    /// # Errors
+    /// When they cannot be known to be over.
+    pub(super) fn complete_copies(&self, address: usize) -> Result<()> {
+        self.synchronize_copies(address).or_else(|_| self.synchronize_copies_in_context())
+    }
+
+    /// The same for all that is begun in the current context: memory which is mapped, or that of a pool, has no such
+    /// attribute.
+    fn synchronize_copies_in_context(&self) -> Result<()> {
+        let (ask, set) = self.context_flags.zip(self.context_flags_set).ok_or(LACKING)?;
+        let mut flags = 0;
+        // SAFETY: the callee writes one number.
+        checked(unsafe { ask(&raw mut flags) })?;
+        if flags & sys::CONTEXT_SYNC_MEMOPS != 0 {
+            return Ok(());
+        }
+        // SAFETY: numbers alone; the flags that the context has stay as they are.
+        checked(unsafe { set(flags | sys::CONTEXT_SYNC_MEMOPS) })?;
+        // What was begun before is over, too.
+        let legacy = ptr::without_provenance_mut(sys::STREAM_LEGACY);
+        // SAFETY: a stream that each context has.
+        checked(unsafe { (self.stream_synchronize)(legacy) })
+    }
+
     /// How memory of a device can be shared.
     pub(super) fn ways(&self, address: usize) -> Ways {
         let (mut handle, mut types, mut pool) = (0_u64, 0_u64, 0_u64);

@@ -243,8 +243,9 @@ impl Exports {
         } else {
             return Ok(None);
         }
-        // Copies that the program has begun here are over when its calls return. Not all memory has that.
-        let _ = driver.synchronize_copies(base);
+        if driver.complete_copies(base).is_err() {
+            return Ok(None);
+        }
         Ok(Some(Known { exported, id, _file: file, physical, _pool: pool }))
     }
 

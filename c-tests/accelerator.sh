@@ -200,6 +200,11 @@ if [ "$host" = debian12 ]; then
     run "collectives and datatypes, usnic" 2 "${usnic[@]}" -- collectives 5000
     run "reductions, vader" 3 "${sm[@]}" -- reductions 5000
     run "reductions, smcuda" 2 "${smcuda[@]}" -- reductions 5000
+    run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
+    run "elements that a message is cut in, vader" 2 "${sm[@]}" -- elements
+    run "elements that a message is cut in, tcp" 2 "${tcp[@]}" -- elements
+    run "elements that a message is cut in, usnic" 2 "${usnic[@]}" -- elements 200000
+    run "elements that a message is cut in, smcuda" 2 "${smcuda[@]}" -- elements
     table
     sum
     exit
@@ -222,6 +227,9 @@ run "long reductions, sm" 2 "${sm[@]}" -- reductions 150000
 run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
 run "reductions, MTL" 2 "${mtl[@]}" -- reductions 5000
 run "an operation that Fortran has made, sm" 2 "${sm[@]}" -- refused early fortran
+run "elements that a message is cut in, sm" 2 "${sm[@]}" -- elements
+run "elements that a message is cut in, tcp" 2 "${tcp[@]}" -- elements
+run "elements that a message is cut in, usnic" 2 "${usnic[@]}" -- elements 200000
 run "one-sided operations, sm" 2 "${sm[@]}" -- windows all dddh
 run "windows of other memory, sm" 2 "${sm[@]}" -- windows others d
 run "a window from before CUDA, sm" 2 "${sm[@]}" -- windows early -

@@ -6,6 +6,7 @@
 
 #include "host.h"
 
+#include "opal/datatype/opal_datatype_internal.h"
 #include "opal/dss/dss_types.h"
 #include "opal/mca/pmix/pmix.h"
 #include "ompi/mca/osc/osc.h"
@@ -76,6 +77,33 @@ static void check_window(void)
     CHECK_CONSTANT(MPI_WIN_FLAVOR_CREATE, 1);
 }
 
+static void check_elements(void)
+{
+    CHECK(Convertor, flags, opal_convertor_t, flags);
+    CHECK(Convertor, local_size, opal_convertor_t, local_size);
+    CHECK(Convertor, description, opal_convertor_t, use_desc);
+    CHECK(Convertor, base, opal_convertor_t, pBaseBuf);
+    CHECK(Convertor, levels, opal_convertor_t, pStack);
+    CHECK(Convertor, level, opal_convertor_t, stack_pos);
+    CHECK(Convertor, partial, opal_convertor_t, partial_length);
+    CHECK(Convertor, converted, opal_convertor_t, bConverted);
+    CHECK(Level, index, dt_stack_t, index);
+    CHECK(Level, displacement, dt_stack_t, disp);
+    CHECK_SIZE(Level, dt_stack_t);
+    CHECK(Description, elements, dt_type_desc_t, desc);
+    CHECK_SIZE(Description, dt_type_desc_t);
+    CHECK(Element, kind, ddt_elem_desc_t, common.type);
+    CHECK(Element, displacement, ddt_elem_desc_t, disp);
+    CHECK_SIZE(Element, ddt_elem_desc_t);
+    CHECK_SIZE(Element, dt_elem_desc_t);
+    CHECK_CONSTANT(CONVERTOR_NO_OP, 0x00100000);
+    CHECK_CONSTANT(CONVERTOR_WITH_CHECKSUM, 0x00200000);
+    CHECK_CONSTANT(CONVERTOR_COMPLETED, 0x08000000);
+    CHECK_PROTOTYPE(opal_convertor_set_position_nocheck, int32_t (*)(opal_convertor_t *, size_t *));
+    CHECK_PROTOTYPE(opal_datatype_local_sizes, const size_t(*)[OPAL_DATATYPE_MAX_PREDEFINED]);
+    CHECK_CONSTANT(OPAL_DATATYPE_MAX_PREDEFINED, 27);
+}
+
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 4);
@@ -86,6 +114,7 @@ int main(void)
                    mca_mtl_base_module_t *(*) (bool, bool));
     CHECK(Communicator, index, ompi_communicator_t, c_contextid);
     check_window();
+    check_elements();
 
     CHECK_CONSTANT(OPAL_CUDA_SUPPORT, 0);
     CHECK_CONSTANT(CONVERTOR_CUDA, 0x00400000);

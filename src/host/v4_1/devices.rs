@@ -2,16 +2,17 @@
 //!
 //! Its own code would touch them with the processor, which ends a process by a signal. Unless the user says otherwise, its
 //! copies are looked at ([`copy_hook`]) where the machine has devices, and the first that has one on a side ends the job
-//! with a line; so do operations of a reduction, and whatever is one-sided ([`one_sided`]). With the parameter at 1 the driver makes
-//! the copies instead, and operations are staged; what is one-sided, files and
-//! external32 ([`external`]) are refused as before. With 0 nothing is looked at.
+//! with a line; so do operations of a reduction, and whatever is one-sided ([`one_sided`]).
+//! With the parameter at 1 the driver makes the copies instead, also of elements that a message is cut in ([`elements`]),
+//! and operations are staged; what is one-sided, files and external32 ([`external`]) are refused as before. With 0
+//! nothing is looked at.
 //!
 //! A machine without the driver of devices has nothing changed.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{external, one_sided};
+use super::{elements, external, one_sided};
 use crate::accelerator::{Accelerator, Cuda};
 use crate::host::copy_hook::{self, Answer, refusal};
 use crate::host::listing::{self, Words};
@@ -87,7 +88,11 @@ pub(in crate::host) fn begin() {
     if !refusal::prepare() {
         return;
     }
-    copy_hook::put_in_everywhere::<Cuda>(answer);
+    copy_hook::put_in_everywhere::<Cuda>(answer, || {
+        if !copy_hook::is_refusing() {
+            elements::put_in::<Cuda>();
+        }
+    });
     one_sided::begin();
     external::begin();
     if answer == Answer::Copies {
@@ -100,6 +105,7 @@ pub(in crate::host) fn end() {
     external::end();
     one_sided::end();
     copy_hook::take_back();
+    elements::take_back();
 }
 
 /// Has 4.1's transport of shared memory leave the kernel's copies between processes alone, unless the user says which:

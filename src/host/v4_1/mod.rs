@@ -1,6 +1,7 @@
 //! Open MPI 4.1.
 
 pub(super) mod devices;
+mod elements;
 mod external;
 mod one_sided;
 pub mod sys;

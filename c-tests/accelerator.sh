@@ -188,6 +188,8 @@ if [ "$host" = debian12 ]; then
     run "not refused: host memory, usnic" 2 --mca osc sm,pt2pt "${over_usnic[@]}" -- refused early host
     run "not refused: host memory, smcuda" 2 --mca osc sm,pt2pt "${over_smcuda[@]}" -- refused early host
     run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${by_word[@]}" -- refused late host
+    run "not refused: host memory, with copies, vader" 2 "${sm[@]}" -- refused early host
+    run "not refused: host memory, with copies, for any number of threads, vader" 2 "${sm[@]}" -- refused early host threads
     run "not refused: managed memory" 2 "${plain[@]}" -- refused early managed
     run "not refused: nothing of a buffer" 2 "${plain[@]}" -- refused early nothing
     run "an operation that Fortran has made, vader" 2 "${sm[@]}" -- refused early fortran

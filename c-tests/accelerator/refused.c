@@ -1,9 +1,9 @@
 /* What an Open MPI that does not know devices would do to a device's memory with the processor. With the hook of copies
  * in its usual mode the job ends with a line about it, in an orderly way, before anything is touched.
  *
- *     refused early|late WHAT
+ *     refused early|late WHAT [threads]
  *
- * early: CUDA is initialised before MPI; late: after it. WHAT is one of `cases`, or
+ * early: CUDA is initialised before MPI; late: after it. threads: for any number of them (MPI_THREAD_MULTIPLE). WHAT is one of `cases`, or
  *
  *     host        all of them with host memory, which nobody refuses, while CUDA is in use
  *     managed     all messages and collectives with managed memory, which the processor may touch */
@@ -348,7 +348,8 @@ int main(int argc, char **argv)
     const char *what = argc > 2 ? argv[2] : "host";
     bool has_fortran = dlopen("libmpi_mpifh.so.40", RTLD_NOW | RTLD_GLOBAL) != NULL;
     if (early) cuda_begin();
-    check_start(&argc, &argv, "refused", MPI_THREAD_SINGLE, 2);
+    bool threads = argc > 3 && strcmp(argv[3], "threads") == 0;
+    check_start(&argc, &argv, "refused", threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, 2);
     if (!early) cuda_begin();
     if (strcmp(what, "host") == 0) kind = MAPPED;
     if (strcmp(what, "managed") == 0) kind = MANAGED;

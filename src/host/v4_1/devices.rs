@@ -109,9 +109,10 @@ pub(in crate::host) fn end() {
 }
 
 /// Has 4.1's transport of shared memory leave the kernel's copies between processes alone, unless the user says which:
-/// the kernel cannot reach the memory of devices, and the host would say so for each message.
+/// the kernel cannot reach the memory of devices, and the host would say so for each message. Each process copies what
+/// is asked of it instead: with no such copies at all, there would be no windows of memory that the program has.
 fn send_by_copies() {
     let name = c"OMPI_MCA_btl_vader_single_copy_mechanism";
     // SAFETY: zero-ended texts; the host is in its initialisation, and reads this later, when it opens its transports.
-    unsafe { libc::setenv(name.as_ptr(), c"none".as_ptr(), 0) };
+    unsafe { libc::setenv(name.as_ptr(), c"emulated".as_ptr(), 0) };
 }

@@ -53,6 +53,39 @@ static void buffered(void)
     MPI(MPI_Buffer_detach(&attached, &len));
 }
 
+/* Requests that are made once, and started. */
+static void persistent(bool receives)
+{
+    MPI_Request request;
+    if (check_rank == 0) {
+        MPI(MPI_Send_init(receives ? host : there, SHORT, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &request));
+    } else {
+        MPI(MPI_Recv_init(receives ? there : host, SHORT, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &request));
+    }
+    MPI(MPI_Start(&request));
+    MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    MPI(MPI_Request_free(&request));
+}
+static void persistent_send(void) { persistent(false); }
+static void persistent_receive(void) { persistent(true); }
+
+static void matched(bool waits)
+{
+    MPI_Message message;
+    MPI_Request request;
+    if (check_rank == 0) MPI(MPI_Send(host, SHORT, MPI_BYTE, 1, 1, MPI_COMM_WORLD));
+    if (check_rank != 1) return;
+    MPI(MPI_Mprobe(0, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
+    if (waits) {
+        MPI(MPI_Mrecv(there, SHORT, MPI_BYTE, &message, MPI_STATUS_IGNORE));
+    } else {
+        MPI(MPI_Imrecv(there, SHORT, MPI_BYTE, &message, &request));
+        MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
+}
+static void matched_receive(void) { matched(true); }
+static void begun_matched_receive(void) { matched(false); }
+
 static void to_itself(void)
 {
     MPI(MPI_Sendrecv(host, SHORT, MPI_BYTE, check_rank, 1, there, SHORT, MPI_BYTE, check_rank, 1, MPI_COMM_WORLD,
@@ -302,6 +335,10 @@ static const struct {
     {"long-send", long_send, true},
     {"long-receive", long_receive, true},
     {"bsend", buffered, true},
+    {"persistent-send", persistent_send, true},
+    {"persistent-receive", persistent_receive, true},
+    {"matched-receive", matched_receive, true},
+    {"begun-matched-receive", begun_matched_receive, true},
     {"self", to_itself, true},
     {"derived-send", derived_send, true},
     {"derived-receive", derived_receive, true},

@@ -10,6 +10,7 @@
 #include "opal/dss/dss_types.h"
 #include "opal/mca/pmix/pmix.h"
 #include "ompi/mca/osc/osc.h"
+#include "ompi/mca/pml/pml.h"
 #include "ompi/win/win.h"
 #include "orte/util/proc_info.h"
 
@@ -104,6 +105,23 @@ static void check_elements(void)
     CHECK_CONSTANT(OPAL_DATATYPE_MAX_PREDEFINED, 27);
 }
 
+/* The functions that send and receive, by their places in the table of a component. */
+#define CHECK_MESSAGE_PLACE(field, place) \
+    _Static_assert(offsetof(mca_pml_base_module_t, field) == (place) * sizeof(void (*)(void)), #field)
+
+static void check_messages(void)
+{
+    CHECK_MESSAGE_PLACE(pml_irecv_init, 6);
+    CHECK_MESSAGE_PLACE(pml_irecv, 7);
+    CHECK_MESSAGE_PLACE(pml_recv, 8);
+    CHECK_MESSAGE_PLACE(pml_isend_init, 9);
+    CHECK_MESSAGE_PLACE(pml_isend, 10);
+    CHECK_MESSAGE_PLACE(pml_send, 11);
+    CHECK_MESSAGE_PLACE(pml_imrecv, 17);
+    CHECK_MESSAGE_PLACE(pml_mrecv, 18);
+    CHECK_SIZE_IS(mca_pml_base_send_mode_t, 4);
+}
+
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 4);
@@ -115,6 +133,7 @@ int main(void)
     CHECK(Communicator, index, ompi_communicator_t, c_contextid);
     check_window();
     check_elements();
+    check_messages();
 
     CHECK_CONSTANT(OPAL_CUDA_SUPPORT, 0);
     CHECK_CONSTANT(CONVERTOR_CUDA, 0x00400000);

@@ -2,9 +2,9 @@
 //!
 //! Its own code would touch them with the processor, which ends a process by a signal. Unless the user says otherwise, its
 //! copies are looked at ([`copy_hook`]) where the machine has devices, and the first that has one on a side ends the job
-//! with a line; so do operations of a reduction, and whatever is one-sided ([`one_sided`]).
+//! with a line; so do operations of a reduction, whatever is one-sided ([`one_sided`]), and messages over UCX ([`ucx`]).
 //! With the parameter at 1 the driver makes the copies instead, also of elements that a message is cut in ([`elements`]),
-//! and operations are staged; what is one-sided, files and external32 ([`external`]) are refused as before. With 0
+//! and operations are staged; what is one-sided, files, external32 ([`external`]) and UCX are refused as before. With 0
 //! nothing is looked at.
 //!
 //! A machine without the driver of devices has nothing changed.
@@ -12,7 +12,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{elements, external, one_sided};
+use super::{elements, external, one_sided, ucx};
 use crate::accelerator::{Accelerator, Cuda};
 use crate::host::copy_hook::{self, Answer, refusal};
 use crate::host::listing::{self, Words};
@@ -89,6 +89,7 @@ pub(in crate::host) fn begin() {
         return;
     }
     copy_hook::put_in_everywhere::<Cuda>(answer, || {
+        ucx::put_in();
         if !copy_hook::is_refusing() {
             elements::put_in::<Cuda>();
         }

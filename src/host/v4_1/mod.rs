@@ -5,6 +5,7 @@ mod elements;
 mod external;
 mod one_sided;
 pub mod sys;
+mod ucx;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};

@@ -129,12 +129,14 @@ if [ "$host" = debian12 ]; then
     over_usnic=(--mca pml ob1 --mca btl "usnic,self" --mca btl_usnic_if_include lo)
     over_smcuda=(--mca pml ob1 --mca btl "smcuda,self")
     over_mtl=(--mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include net)
+    # Over shared memory, which this component takes only if told so.
+    over_ucx=(--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any --mca osc sm,rdma --mca btl "$memory,self")
     by_word=(--mca op_hawser_copy_hook refuse)
     messages=(send receive unexpected long-send long-receive bsend self derived-send derived-receive)
     collectives=(bcast allgather copy allreduce reduce-local own fortran)
     one_sided=(window attach put get-long accumulate fetch swap)
     if whole; then
-        messages+=(tiny derived-blocks pack)
+        messages+=(tiny derived-blocks pack persistent-send persistent-receive matched-receive begun-matched-receive)
         collectives+=(alltoall allreduce-long own-allreduce)
         one_sided+=(put-long get get-accumulate rput rget raccumulate rget-accumulate)
     fi
@@ -161,6 +163,11 @@ if [ "$host" = debian12 ]; then
     refused "refused, with copies, too: file-write" "${sm[@]}" -- refused early file-write
     refused "refused, MTL: send" "${over_mtl[@]}" -- refused early send
     refused "refused, MTL: long-receive" "${over_mtl[@]}" -- refused early long-receive
+    for what in send receive long-send long-receive bsend persistent-send persistent-receive matched-receive \
+        begun-matched-receive self absolute-receive allgather; do
+        refused "refused, UCX: $what" "${over_ucx[@]}" -- refused early "$what"
+    done
+    refused "refused, UCX, with copies, too: send" "${over_ucx[@]}" "${cuda[@]}" -- refused early send
     refused "refused, osc/pt2pt: put" --mca osc pt2pt "${over_tcp[@]}" -- refused early put
     refused "refused, osc/pt2pt: fetch" --mca osc pt2pt "${over_tcp[@]}" -- refused early fetch
     refused "refused, CUDA begun after MPI: receive" "${plain[@]}" "${by_word[@]}" -- refused late receive
@@ -188,6 +195,9 @@ if [ "$host" = debian12 ]; then
     run "not refused: host memory, usnic" 2 --mca osc sm,pt2pt "${over_usnic[@]}" -- refused early host
     run "not refused: host memory, smcuda" 2 --mca osc sm,pt2pt "${over_smcuda[@]}" -- refused early host
     run "not refused: host memory, CUDA begun after MPI" 2 "${plain[@]}" "${by_word[@]}" -- refused late host
+    run "not refused: host memory, UCX" 2 "${over_ucx[@]}" -- refused early host
+    run "not refused: host memory, with copies, vader" 2 "${sm[@]}" -- refused early host
+    run "not refused: host memory, with copies, for any number of threads, vader" 2 "${sm[@]}" -- refused early host threads
     run "not refused: managed memory" 2 "${plain[@]}" -- refused early managed
     run "not refused: nothing of a buffer" 2 "${plain[@]}" -- refused early nothing
     run "an operation that Fortran has made, vader" 2 "${sm[@]}" -- refused early fortran
@@ -200,6 +210,11 @@ if [ "$host" = debian12 ]; then
     run "collectives and datatypes, usnic" 2 "${usnic[@]}" -- collectives 5000
     run "reductions, vader" 3 "${sm[@]}" -- reductions 5000
     run "reductions, smcuda" 2 "${smcuda[@]}" -- reductions 5000
+    run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
+    run "elements that a message is cut in, vader" 2 "${sm[@]}" -- elements
+    run "elements that a message is cut in, tcp" 2 "${tcp[@]}" -- elements
+    run "elements that a message is cut in, usnic" 2 "${usnic[@]}" -- elements 200000
+    run "elements that a message is cut in, smcuda" 2 "${smcuda[@]}" -- elements
     table
     sum
     exit
@@ -222,6 +237,9 @@ run "long reductions, sm" 2 "${sm[@]}" -- reductions 150000
 run "reductions, usnic" 2 "${usnic[@]}" -- reductions 5000
 run "reductions, MTL" 2 "${mtl[@]}" -- reductions 5000
 run "an operation that Fortran has made, sm" 2 "${sm[@]}" -- refused early fortran
+run "elements that a message is cut in, sm" 2 "${sm[@]}" -- elements
+run "elements that a message is cut in, tcp" 2 "${tcp[@]}" -- elements
+run "elements that a message is cut in, usnic" 2 "${usnic[@]}" -- elements 200000
 run "one-sided operations, sm" 2 "${sm[@]}" -- windows all dddh
 run "windows of other memory, sm" 2 "${sm[@]}" -- windows others d
 run "a window from before CUDA, sm" 2 "${sm[@]}" -- windows early -

@@ -102,57 +102,64 @@ typedef struct hawser_v4_1_Communicator {
     uint8_t _pad2[88];
 } hawser_v4_1_Communicator;
 
-// A datatype.
+// Blocks of numbers of one kind.
 //
-// C: `opal_datatype_t`.
-typedef struct hawser_v4_1_Datatype {
-    uint8_t _pad0[16];
-    // properties
-    uint16_t flags;
-    uint8_t _pad1[6];
-    // bytes of data
-    size_t size;
-    // displacement of the first byte of data
-    ptrdiff_t true_lb;
-    // displacement behind the last byte of data
-    ptrdiff_t true_ub;
-    // lower bound
-    ptrdiff_t lb;
-    // upper bound
-    ptrdiff_t ub;
-    uint8_t _pad2[136];
-} hawser_v4_1_Datatype;
+// C: `ddt_elem_desc_t`.
+typedef struct hawser_v4_1_Element {
+    uint8_t _pad0[2];
+    // kind of number
+    uint16_t kind;
+    uint8_t _pad1[20];
+    // of the first block
+    ptrdiff_t displacement;
+} hawser_v4_1_Element;
 
-// The part of a convertor that both versions have alike.
+// What a datatype is made of.
 //
-// C: `opal_convertor_t`.
-typedef struct hawser_v4_1_ConvertorHead {
-    uint8_t _pad0[20];
-    // state and properties
-    uint32_t flags;
-    // packed bytes
-    size_t local_size;
-    // packed bytes at the peer
-    size_t remote_size;
-    // the datatype
-    const struct hawser_v4_1_Datatype *datatype;
-    uint8_t _pad1[8];
-    // elements
-    size_t count;
-    uint8_t _pad2[8];
-    // user buffer
-    uint8_t *base;
-    uint8_t _pad3[40];
-    // bytes already packed or unpacked
-    size_t converted;
-} hawser_v4_1_ConvertorHead;
+// C: `dt_type_desc_t`.
+typedef struct hawser_v4_1_Description {
+    uint8_t _pad0[16];
+    // its elements
+    const struct hawser_v4_1_Element *elements;
+} hawser_v4_1_Description;
+
+// Where a convertor stands in a loop.
+//
+// C: `dt_stack_t`.
+typedef struct hawser_v4_1_Level {
+    // element of the description; -1 is the whole
+    int32_t index;
+    uint8_t _pad0[12];
+    // from the begin of the buffer
+    ptrdiff_t displacement;
+} hawser_v4_1_Level;
 
 // Packs and unpacks one (buffer, count, datatype).
 //
 // C: `opal_convertor_t`.
 typedef struct hawser_v4_1_Convertor {
-    struct hawser_v4_1_ConvertorHead _head;
-    uint8_t _pad0[136];
+    uint8_t _pad0[20];
+    // state and properties
+    uint32_t flags;
+    // packed bytes
+    size_t local_size;
+    uint8_t _pad1[16];
+    // what is packed or unpacked for each datatype
+    const struct hawser_v4_1_Description *description;
+    uint8_t _pad2[16];
+    // user buffer
+    uint8_t *base;
+    // where it stands, from the outermost loop inwards
+    struct hawser_v4_1_Level *levels;
+    uint8_t _pad3[16];
+    // the level it stands in
+    uint32_t level;
+    uint8_t _pad4[4];
+    // bytes of an element that were unpacked before the rest
+    size_t partial;
+    // bytes already packed or unpacked
+    size_t converted;
+    uint8_t _pad5[136];
 } hawser_v4_1_Convertor;
 
 // `MPI_Status`.
@@ -444,6 +451,51 @@ typedef struct hawser_v4_1_CmRequest {
     int kind;
     uint8_t _pad1[4];
 } hawser_v4_1_CmRequest;
+
+// A datatype.
+//
+// C: `opal_datatype_t`.
+typedef struct hawser_v4_1_Datatype {
+    uint8_t _pad0[16];
+    // properties
+    uint16_t flags;
+    uint8_t _pad1[6];
+    // bytes of data
+    size_t size;
+    // displacement of the first byte of data
+    ptrdiff_t true_lb;
+    // displacement behind the last byte of data
+    ptrdiff_t true_ub;
+    // lower bound
+    ptrdiff_t lb;
+    // upper bound
+    ptrdiff_t ub;
+    uint8_t _pad2[136];
+} hawser_v4_1_Datatype;
+
+// The part of a convertor that both versions have alike.
+//
+// C: `opal_convertor_t`.
+typedef struct hawser_v4_1_ConvertorHead {
+    uint8_t _pad0[20];
+    // state and properties
+    uint32_t flags;
+    // packed bytes
+    size_t local_size;
+    // packed bytes at the peer
+    size_t remote_size;
+    // the datatype
+    const struct hawser_v4_1_Datatype *datatype;
+    uint8_t _pad1[8];
+    // elements
+    size_t count;
+    uint8_t _pad2[8];
+    // user buffer
+    uint8_t *base;
+    uint8_t _pad3[40];
+    // bytes already packed or unpacked
+    size_t converted;
+} hawser_v4_1_ConvertorHead;
 
 // The head of a process.
 //

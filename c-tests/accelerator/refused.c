@@ -1,9 +1,9 @@
 /* What an Open MPI that does not know devices would do to a device's memory with the processor. With the hook of copies
  * in its usual mode the job ends with a line about it, in an orderly way, before anything is touched.
  *
- *     refused early|late WHAT
+ *     refused early|late WHAT [threads]
  *
- * early: CUDA is initialised before MPI; late: after it. WHAT is one of `cases`, or
+ * early: CUDA is initialised before MPI; late: after it. threads: for any number of them (MPI_THREAD_MULTIPLE). WHAT is one of `cases`, or
  *
  *     host        all of them with host memory, which nobody refuses, while CUDA is in use
  *     managed     all messages and collectives with managed memory, which the processor may touch */
@@ -52,6 +52,39 @@ static void buffered(void)
     if (check_rank == 1) MPI(MPI_Recv(host, SHORT, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     MPI(MPI_Buffer_detach(&attached, &len));
 }
+
+/* Requests that are made once, and started. */
+static void persistent(bool receives)
+{
+    MPI_Request request;
+    if (check_rank == 0) {
+        MPI(MPI_Send_init(receives ? host : there, SHORT, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &request));
+    } else {
+        MPI(MPI_Recv_init(receives ? there : host, SHORT, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &request));
+    }
+    MPI(MPI_Start(&request));
+    MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    MPI(MPI_Request_free(&request));
+}
+static void persistent_send(void) { persistent(false); }
+static void persistent_receive(void) { persistent(true); }
+
+static void matched(bool waits)
+{
+    MPI_Message message;
+    MPI_Request request;
+    if (check_rank == 0) MPI(MPI_Send(host, SHORT, MPI_BYTE, 1, 1, MPI_COMM_WORLD));
+    if (check_rank != 1) return;
+    MPI(MPI_Mprobe(0, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
+    if (waits) {
+        MPI(MPI_Mrecv(there, SHORT, MPI_BYTE, &message, MPI_STATUS_IGNORE));
+    } else {
+        MPI(MPI_Imrecv(there, SHORT, MPI_BYTE, &message, &request));
+        MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
+}
+static void matched_receive(void) { matched(true); }
+static void begun_matched_receive(void) { matched(false); }
 
 static void to_itself(void)
 {
@@ -302,6 +335,10 @@ static const struct {
     {"long-send", long_send, true},
     {"long-receive", long_receive, true},
     {"bsend", buffered, true},
+    {"persistent-send", persistent_send, true},
+    {"persistent-receive", persistent_receive, true},
+    {"matched-receive", matched_receive, true},
+    {"begun-matched-receive", begun_matched_receive, true},
     {"self", to_itself, true},
     {"derived-send", derived_send, true},
     {"derived-receive", derived_receive, true},
@@ -348,7 +385,8 @@ int main(int argc, char **argv)
     const char *what = argc > 2 ? argv[2] : "host";
     bool has_fortran = dlopen("libmpi_mpifh.so.40", RTLD_NOW | RTLD_GLOBAL) != NULL;
     if (early) cuda_begin();
-    check_start(&argc, &argv, "refused", MPI_THREAD_SINGLE, 2);
+    bool threads = argc > 3 && strcmp(argv[3], "threads") == 0;
+    check_start(&argc, &argv, "refused", threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, 2);
     if (!early) cuda_begin();
     if (strcmp(what, "host") == 0) kind = MAPPED;
     if (strcmp(what, "managed") == 0) kind = MANAGED;

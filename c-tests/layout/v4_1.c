@@ -6,9 +6,11 @@
 
 #include "host.h"
 
+#include "opal/datatype/opal_datatype_internal.h"
 #include "opal/dss/dss_types.h"
 #include "opal/mca/pmix/pmix.h"
 #include "ompi/mca/osc/osc.h"
+#include "ompi/mca/pml/pml.h"
 #include "ompi/win/win.h"
 #include "orte/util/proc_info.h"
 
@@ -76,6 +78,50 @@ static void check_window(void)
     CHECK_CONSTANT(MPI_WIN_FLAVOR_CREATE, 1);
 }
 
+static void check_elements(void)
+{
+    CHECK(Convertor, flags, opal_convertor_t, flags);
+    CHECK(Convertor, local_size, opal_convertor_t, local_size);
+    CHECK(Convertor, description, opal_convertor_t, use_desc);
+    CHECK(Convertor, base, opal_convertor_t, pBaseBuf);
+    CHECK(Convertor, levels, opal_convertor_t, pStack);
+    CHECK(Convertor, level, opal_convertor_t, stack_pos);
+    CHECK(Convertor, partial, opal_convertor_t, partial_length);
+    CHECK(Convertor, converted, opal_convertor_t, bConverted);
+    CHECK(Level, index, dt_stack_t, index);
+    CHECK(Level, displacement, dt_stack_t, disp);
+    CHECK_SIZE(Level, dt_stack_t);
+    CHECK(Description, elements, dt_type_desc_t, desc);
+    CHECK_SIZE(Description, dt_type_desc_t);
+    CHECK(Element, kind, ddt_elem_desc_t, common.type);
+    CHECK(Element, displacement, ddt_elem_desc_t, disp);
+    CHECK_SIZE(Element, ddt_elem_desc_t);
+    CHECK_SIZE(Element, dt_elem_desc_t);
+    CHECK_CONSTANT(CONVERTOR_NO_OP, 0x00100000);
+    CHECK_CONSTANT(CONVERTOR_WITH_CHECKSUM, 0x00200000);
+    CHECK_CONSTANT(CONVERTOR_COMPLETED, 0x08000000);
+    CHECK_PROTOTYPE(opal_convertor_set_position_nocheck, int32_t (*)(opal_convertor_t *, size_t *));
+    CHECK_PROTOTYPE(opal_datatype_local_sizes, const size_t(*)[OPAL_DATATYPE_MAX_PREDEFINED]);
+    CHECK_CONSTANT(OPAL_DATATYPE_MAX_PREDEFINED, 27);
+}
+
+/* The functions that send and receive, by their places in the table of a component. */
+#define CHECK_MESSAGE_PLACE(field, place) \
+    _Static_assert(offsetof(mca_pml_base_module_t, field) == (place) * sizeof(void (*)(void)), #field)
+
+static void check_messages(void)
+{
+    CHECK_MESSAGE_PLACE(pml_irecv_init, 6);
+    CHECK_MESSAGE_PLACE(pml_irecv, 7);
+    CHECK_MESSAGE_PLACE(pml_recv, 8);
+    CHECK_MESSAGE_PLACE(pml_isend_init, 9);
+    CHECK_MESSAGE_PLACE(pml_isend, 10);
+    CHECK_MESSAGE_PLACE(pml_send, 11);
+    CHECK_MESSAGE_PLACE(pml_imrecv, 17);
+    CHECK_MESSAGE_PLACE(pml_mrecv, 18);
+    CHECK_SIZE_IS(mca_pml_base_send_mode_t, 4);
+}
+
 int main(void)
 {
     CHECK_CONSTANT(OPAL_MAJOR_VERSION, 4);
@@ -86,6 +132,8 @@ int main(void)
                    mca_mtl_base_module_t *(*) (bool, bool));
     CHECK(Communicator, index, ompi_communicator_t, c_contextid);
     check_window();
+    check_elements();
+    check_messages();
 
     CHECK_CONSTANT(OPAL_CUDA_SUPPORT, 0);
     CHECK_CONSTANT(CONVERTOR_CUDA, 0x00400000);

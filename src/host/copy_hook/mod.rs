@@ -52,7 +52,7 @@ pub(super) fn put_in<T: Accelerator>(is_wanted: impl Fn(&str) -> bool) {
 static LOADS: Slots = Slots::new();
 
 /// The libraries of 4.1: its own, its components, which are libraries apart, and what several of these share.
-fn is_of_4_1(name: &str) -> bool {
+pub(super) fn is_of_4_1(name: &str) -> bool {
     ["libopen-pal.so.40", "libmpi.so.40", "libmca_common_", "mca_"]
         .iter()
         .any(|begin| name.starts_with(begin))
@@ -80,14 +80,26 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Whether copies are refused.
 static REFUSES: AtomicBool = AtomicBool::new(false);
 
-/// The same for all libraries of a host whose components are loaded one by one, also for those that come later.
-pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
+/// What else is put in with each library.
+static BESIDES: OnceLock<fn()> = OnceLock::new();
+
+fn put_in_all<T: Accelerator>() {
+    put_in::<T>(is_of_4_1);
+    files::put_in::<T>();
+    if let Some(besides) = BESIDES.get() {
+        besides();
+    }
+}
+
+/// The same for all libraries of a host whose components are loaded one by one, also for those that come later. What
+/// else is to be put in is so each time.
+pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer, besides: fn()) {
     REFUSES.store(answer == Answer::Refuses, Ordering::Relaxed);
+    BESIDES.get_or_init(|| besides);
     let loads = [(c"dlopen", (load::<T> as *const ()).expose_provenance())];
     // SAFETY: it does what the C library's does; this library is never unloaded.
     unsafe { LOADS.put(|name| name.starts_with("libopen-pal.so.40"), &loads) };
-    put_in::<T>(is_of_4_1);
-    files::put_in::<T>();
+    put_in_all::<T>();
     TELLS.get_or_init(|| [is_device::<T>, is_unmanaged::<T>]);
     ON.store(!COPIES.is_empty(), Ordering::Relaxed);
 }
@@ -95,10 +107,7 @@ pub(super) fn put_in_everywhere<T: Accelerator>(answer: Answer) {
 unsafe extern "C" fn load<T: Accelerator>(name: *const c_char, mode: c_int) -> *mut c_void {
     // SAFETY: as the host calls it.
     let library = unsafe { libc::dlopen(name, mode) };
-    guard(NAME, "load", || {
-        put_in::<T>(is_of_4_1);
-        files::put_in::<T>();
-    });
+    guard(NAME, "load", put_in_all::<T>);
     library
 }
 
@@ -248,6 +257,15 @@ macro_rules! copies {
 copies! {
     copy: libc::memcpy, checked_copy: __memcpy_chk;
     shift: libc::memmove, checked_shift: __memmove_chk;
+}
+
+/// The same for who copies here in the host's place.
+///
+/// # Safety
+/// As for `memcpy`, of memory of the host's or of a device's.
+pub(super) unsafe fn move_bytes<T: Accelerator>(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: as the caller says.
+    unsafe { copy::<T>(to.cast(), from.cast(), len) };
 }
 
 /// What is on a device is brought here to be compared.

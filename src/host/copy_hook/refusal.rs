@@ -24,6 +24,8 @@ pub(in crate::host) enum Why {
     External,
     /// To be sent or received by a matching transport.
     Matched,
+    /// To be sent or received by a UCX that does not know devices.
+    Ucx,
 }
 
 impl Why {
@@ -52,6 +54,11 @@ impl Why {
                 "would give it to libfabric as host memory",
                 "--mca pml ob1 --mca op_hawser_copy_hook 1 sends and receives such buffers over byte transports; with \
                  Open MPI 5.0 and hawser's accelerator component this transport does, too (hawser-accelerator(7))",
+            ),
+            Self::Ucx => (
+                "would give it to a UCX without support for CUDA",
+                "--mca pml ob1 --mca op_hawser_copy_hook 1 sends and receives such buffers over byte transports; so does a \
+                 UCX that has its module for CUDA",
             ),
         };
         format!(
@@ -116,14 +123,15 @@ mod tests {
 
     #[test]
     fn a_line_says_what_happened_and_what_to_do() {
-        let lines = [Why::Copy, Why::Matched, Why::OneSided, Why::File, Why::External].map(Why::line);
+        let lines =
+            [Why::Copy, Why::Matched, Why::Ucx, Why::OneSided, Why::File, Why::External].map(Why::line);
         for line in &lines {
             assert!(
                 line.starts_with("a buffer lies in the memory of a CUDA device, of which this Open MPI 4.1")
             );
             assert!(!line.ends_with('.'), "the help text ends it");
         }
-        assert!(lines[..2].iter().all(|line| line.contains("--mca op_hawser_copy_hook 1")));
-        assert!(lines[2..].iter().all(|line| !line.contains("copy_hook")), "that would not help");
+        assert!(lines[..3].iter().all(|line| line.contains("--mca op_hawser_copy_hook 1")));
+        assert!(lines[3..].iter().all(|line| !line.contains("copy_hook")), "that would not help");
     }
 }

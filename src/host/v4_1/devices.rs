@@ -2,16 +2,17 @@
 //!
 //! Its own code would touch them with the processor, which ends a process by a signal. Unless the user says otherwise, its
 //! copies are looked at ([`copy_hook`]) where the machine has devices, and the first that has one on a side ends the job
-//! with a line; so do operations of a reduction, and whatever is one-sided ([`one_sided`]). With the parameter at 1 the driver makes
-//! the copies instead, and operations are staged; what is one-sided, files and
-//! external32 ([`external`]) are refused as before. With 0 nothing is looked at.
+//! with a line; so do operations of a reduction, whatever is one-sided ([`one_sided`]), and messages over UCX ([`ucx`]).
+//! With the parameter at 1 the driver makes the copies instead, also of elements that a message is cut in ([`elements`]),
+//! and operations are staged; what is one-sided, files, external32 ([`external`]) and UCX are refused as before. With 0
+//! nothing is looked at.
 //!
 //! A machine without the driver of devices has nothing changed.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{external, one_sided};
+use super::{elements, external, one_sided, ucx};
 use crate::accelerator::{Accelerator, Cuda};
 use crate::host::copy_hook::{self, Answer, refusal};
 use crate::host::listing::{self, Words};
@@ -87,7 +88,12 @@ pub(in crate::host) fn begin() {
     if !refusal::prepare() {
         return;
     }
-    copy_hook::put_in_everywhere::<Cuda>(answer);
+    copy_hook::put_in_everywhere::<Cuda>(answer, || {
+        ucx::put_in();
+        if !copy_hook::is_refusing() {
+            elements::put_in::<Cuda>();
+        }
+    });
     one_sided::begin();
     external::begin();
     if answer == Answer::Copies {
@@ -100,12 +106,14 @@ pub(in crate::host) fn end() {
     external::end();
     one_sided::end();
     copy_hook::take_back();
+    elements::take_back();
 }
 
 /// Has 4.1's transport of shared memory leave the kernel's copies between processes alone, unless the user says which:
-/// the kernel cannot reach the memory of devices, and the host would say so for each message.
+/// the kernel cannot reach the memory of devices, and the host would say so for each message. Each process copies what
+/// is asked of it instead: with no such copies at all, there would be no windows of memory that the program has.
 fn send_by_copies() {
     let name = c"OMPI_MCA_btl_vader_single_copy_mechanism";
     // SAFETY: zero-ended texts; the host is in its initialisation, and reads this later, when it opens its transports.
-    unsafe { libc::setenv(name.as_ptr(), c"none".as_ptr(), 0) };
+    unsafe { libc::setenv(name.as_ptr(), c"emulated".as_ptr(), 0) };
 }

@@ -1,9 +1,11 @@
 //! Open MPI 4.1.
 
 pub(super) mod devices;
+mod elements;
 mod external;
 mod one_sided;
 pub mod sys;
+mod ucx;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};

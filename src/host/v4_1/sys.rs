@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem::offset_of;
 use std::ptr;
 
-use crate::host::sys::{Component, ConvertorHead, GroupHead, ListItem, MtlModule, Object, ProcessName};
+use crate::host::sys::{Component, GroupHead, ListItem, MtlModule, Object, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -37,11 +37,74 @@ impl MtlComponent {
 /// C: `opal_convertor_t`.
 #[repr(C)]
 pub struct Convertor {
-    _head: ConvertorHead,
-    _pad0: [u8; 136],
+    _pad0: [u8; 20],
+    /// state and properties
+    pub flags: u32,
+    /// packed bytes
+    pub local_size: usize,
+    _pad1: [u8; 16],
+    /// what is packed or unpacked for each datatype
+    pub description: *const Description,
+    _pad2: [u8; 16],
+    /// user buffer
+    pub base: *mut u8,
+    /// where it stands, from the outermost loop inwards
+    pub levels: *mut Level,
+    _pad3: [u8; 16],
+    /// the level it stands in
+    pub level: u32,
+    _pad4: [u8; 4],
+    /// bytes of an element that were unpacked before the rest
+    pub partial: usize,
+    /// bytes already packed or unpacked
+    pub converted: usize,
+    _pad5: [u8; 136],
 }
 
 const _: () = assert!(size_of::<Convertor>() == 264);
+
+/// Where a convertor stands in a loop.
+///
+/// C: `dt_stack_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Level {
+    /// element of the description; -1 is the whole
+    pub index: i32,
+    _pad0: [u8; 12],
+    /// from the begin of the buffer
+    pub displacement: isize,
+}
+
+const _: () = assert!(size_of::<Level>() == 24);
+
+/// What a datatype is made of.
+///
+/// C: `dt_type_desc_t`.
+#[repr(C)]
+pub struct Description {
+    _pad0: [u8; 16],
+    /// its elements
+    pub elements: *const Element,
+}
+
+const _: () = assert!(size_of::<Description>() == 24);
+
+/// Blocks of numbers of one kind.
+///
+/// C: `ddt_elem_desc_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Element {
+    _pad0: [u8; 2],
+    /// kind of number
+    pub kind: u16,
+    _pad1: [u8; 20],
+    /// of the first block
+    pub displacement: isize,
+}
+
+const _: () = assert!(size_of::<Element>() == 32);
 
 /// A window.
 ///

@@ -227,7 +227,7 @@ impl Smcuda {
     /// A peer has begun a life.
     #[cold]
     fn follow(&self, id: EndpointId, life: &Life, host: &impl Host) {
-        let Some(name) = self.state.with(|state| state.name(id)) else { return };
+        let Some(name) = self.state.with(|state| state.looks_at(id)) else { return };
         match self.map(name, life, host) {
             Ok(found) => match self.state.with(|state| state.appeared(id, life.segment, found)) {
                 Ok(true) => self.devices.with(|devices| devices.lose(id, &self.counters)),
@@ -290,7 +290,7 @@ impl Smcuda {
                 cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
                 up.lost(id, name);
             }
-            Step::Stranger(name, place) => self.look_up(name, place, &up.host()),
+            Step::Stranger(place) => self.look_up(place, &up.host()),
             Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
             Step::TurnedOver(id) => {
                 self.devices.with(|devices| devices.lose(id, &self.counters));
@@ -314,7 +314,7 @@ impl Smcuda {
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
             let delivered = self.run(step, up);
             if count == MOST {
-                self.state.with(|state| state.release(delivered));
+                self.state.with(|state| state.stop(delivered));
                 break;
             }
             next = self.state.with(|state| state.next(delivered, counters));

@@ -15,6 +15,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod closed_tests;
 mod component;
 mod counters;
 mod device;

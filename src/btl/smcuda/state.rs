@@ -63,8 +63,8 @@ pub(super) enum Step {
     Done(Cookie, Result<()>),
     /// A peer is lost; these operations have ended with it.
     Lost(EndpointId, u64, Loss, Vec<Cookie>),
-    /// Somebody whom nobody has made known sends to us: its name, and its place in the inbox.
-    Stranger(u64, usize),
+    /// Somebody whom nobody has made known sends to us: its place in the inbox.
+    Stranger(usize),
     /// A peer has begun a life.
     Appeared(EndpointId, Life),
     /// The life of a peer that was known is over.
@@ -133,6 +133,10 @@ pub(super) struct State {
     pub(super) turn: usize,
     /// Those that have rung, and whose rings are not found empty yet.
     pub(super) rung: Vec<usize>,
+    /// The last pass has ended before all had their turn.
+    was_stopped: bool,
+    /// In this pass, those that have rung come first.
+    is_rung_first: bool,
     /// Those with something queued.
     pub(super) waiting: Vec<usize>,
     /// Processes that have ended, until their rings are empty.
@@ -169,6 +173,8 @@ impl State {
             is_single: false,
             turn: 0,
             rung: Vec::new(),
+            was_stopped: false,
+            is_rung_first: false,
             waiting: Vec::new(),
             exited: Vec::new(),
             strangers: Vec::new(),
@@ -370,10 +376,15 @@ impl State {
     /// The memory of a peer.
     ///
     /// # Errors
-    /// When it cannot be reached, or does not let us in.
+    /// When it cannot be reached, has ended, or does not let us in.
     #[inline]
     pub(super) fn cross(&mut self, of: EndpointId) -> Result<CrossMemory> {
-        self.at(of)?.cross.ok_or(Error::Unsupported)
+        let peer = self.at(of)?;
+        // What was registered is the program's again, and the number of a process another's.
+        if peer.is_over() || peer.has_exited {
+            return Err(Error::Unreachable);
+        }
+        peer.cross.ok_or(Error::Unsupported)
     }
 
     /// The place of the first ring in which something has arrived; [`NOTHING`] and [`DUE`] are no places.
@@ -456,6 +467,11 @@ impl State {
         if self.polled.len() > 1 {
             self.turn = (self.turn + 1) % self.polled.len();
         }
+        // Who writes without end keeps the others waiting for a pass, and no longer.
+        self.is_rung_first = std::mem::take(&mut self.was_stopped) && !self.is_rung_first;
+        if self.is_rung_first {
+            self.flush(counters);
+        }
         self.idle(counters);
     }
 
@@ -480,6 +496,12 @@ impl State {
         }
     }
 
+    /// A pass ends, with more to do.
+    pub(super) fn stop(&mut self, delivered: Option<EndpointId>) {
+        self.was_stopped = true;
+        self.release(delivered);
+    }
+
     /// What is to be done next; what was delivered last is done with.
     #[inline]
     pub(super) fn next(&mut self, delivered: Option<EndpointId>, counters: &Counters) -> Option<Step> {
@@ -489,6 +511,11 @@ impl State {
         }
         if self.segment.is_rung() {
             self.answer();
+        }
+        if self.is_rung_first
+            && let Some(step) = self.next_rung(counters)
+        {
+            return Some(step);
         }
         for step in 0..self.polled.len() {
             let mut place = self.turn + step;
@@ -509,7 +536,10 @@ impl State {
             }
         }
         if !self.rung.is_empty() || !self.waiting.is_empty() {
-            return self.seldom(counters);
+            if let Some(step) = self.next_rung(counters) {
+                return Some(step);
+            }
+            self.flush(counters);
         }
         self.news.pop_front()
     }
@@ -531,9 +561,9 @@ impl State {
         places.into_iter().for_each(|place| self.hear(place));
     }
 
-    /// Rings that are not looked at otherwise, and queues.
+    /// The next of what lies in rings that are not looked at otherwise, of each in its turn.
     #[cold]
-    fn seldom(&mut self, counters: &Counters) -> Option<Step> {
+    fn next_rung(&mut self, counters: &Counters) -> Option<Step> {
         while let Some(&index) = self.rung.first() {
             match self.peers[index].take() {
                 Ok(None) => {
@@ -541,11 +571,18 @@ impl State {
                 }
                 Ok(Some(arrival)) => {
                     counters.num_recvs.add(1);
+                    self.rung.rotate_left(1);
                     return Some(Step::Deliver(self.peers[index].id, arrival));
                 }
                 Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
             }
         }
+        None
+    }
+
+    /// Sends what waits, as far as there is room.
+    #[cold]
+    fn flush(&mut self, counters: &Counters) {
         for index in std::mem::take(&mut self.waiting) {
             if self.peers[index].is_over() {
                 let _ = self.find_over(self.peers[index].id, counters);
@@ -559,7 +596,6 @@ impl State {
                 Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
             }
         }
-        self.news.pop_front()
     }
 
     /// Looks at a peer's ring: always, or until it is empty.
@@ -567,7 +603,8 @@ impl State {
         if self.polled.contains(&index) || self.rung.contains(&index) {
             return;
         }
-        if self.polled.len() < POLLED {
+        // Who was looked at before the host has closed it, and wanted it again, does not ring.
+        if self.polled.len() < POLLED || self.peers[index].is_polled() {
             self.polled.push(index);
             self.peers[index].poll_from_now_on();
         } else {

@@ -168,7 +168,7 @@ static void absurd_arguments(void)
 
 const struct test btl_again_tests[] = {
     {"btl met again in haste", in_haste, RETURNS},
-    {"btl met again in a callback", in_a_callback, RETURNS},
+    {"smcuda met again in a callback", in_a_callback, RETURNS},
     {"smcuda met again by one thread", by_one_thread, RETURNS},
     {"btl absurd arguments", absurd_arguments, RETURNS},
     {0},

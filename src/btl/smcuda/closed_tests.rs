@@ -3,8 +3,8 @@
 use super::component::Smcuda;
 use super::peer::Found;
 use super::tests::{Silent, Told, door, fragment, lend, life_of, module};
-use crate::btl::{Access, EndpointId, Lent, Sending, Transport};
-use crate::error::Error;
+use crate::btl::{Access, Cookie, EndpointId, Host, Lent, Sending, Transport, Upcalls};
+use crate::error::{Error, Result};
 use crate::link::Clock;
 use crate::shm::{Claim, Identity, NONCE, Outside, Shared};
 
@@ -148,6 +148,54 @@ fn a_peer_that_writes_without_end_stops_nobody_else() {
         told.done.take();
         hears(&own, &told);
     }
+}
+
+/// A host that sends again whenever something was sent.
+struct Restless<'a> {
+    own: &'a Smcuda,
+    to: EndpointId,
+    told: &'a Told,
+}
+
+impl Upcalls for Restless<'_> {
+    fn host(&self) -> impl Host {
+        Silent(self.told)
+    }
+    fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
+        self.told.deliver(endpoint, tag, bytes);
+    }
+    fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
+        self.told.deliver_shared(endpoint, tag, bytes);
+    }
+    fn done(&self, cookie: Cookie, outcome: Result<()>) {
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(self.own.send(self.to, fragment(b"again", cookie, true)), Ok(Sending::UnderWay));
+    }
+    fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
+        self.told.doomed(endpoint, name, tell);
+    }
+    fn lost(&self, endpoint: EndpointId, name: u64) {
+        self.told.lost(endpoint, name);
+    }
+}
+
+#[test]
+fn a_host_that_sends_without_end_hears() {
+    let (own, other) = (module(1), module(2));
+    let (told, theirs) = (Told::default(), Told::default());
+    let to = meet(&own, &other, 2, &told);
+    let back = meet(&other, &own, 1, &theirs);
+    sends(&other, back, "first");
+    assert_eq!(hears(&own, &told), ["first"]);
+    assert_eq!(own.send(to, fragment(b"begin", 4, true)), Ok(Sending::UnderWay));
+    let up = Restless { own: &own, to, told: &told };
+    sends(&other, back, "stop");
+    for _ in 0..100 {
+        own.progress(&up);
+        while other.progress(&theirs) != 0 {}
+    }
+    assert_eq!(*told.delivered.borrow(), [(65, b"stop".to_vec())]);
+    assert!(theirs.delivered.borrow().len() > 1000);
 }
 
 /// At the end of a life it is waited for those who have yet to hear: whoever rings meanwhile is noted once.

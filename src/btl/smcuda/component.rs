@@ -8,10 +8,11 @@ use super::counters::{COUNTERS, Counters};
 use super::device::{self, Devices};
 use super::device_get::Remote;
 use super::device_serve::Described;
+use super::loss::Loss;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Place, Record};
-use super::state::{DUE, Look, Loss, NOTHING, PATIENCE, State, Step, Turn};
+use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,

@@ -6,8 +6,9 @@
 //! needed and it has never claimed one of ours; then what belonged to it is used for others.
 
 use super::counters::Counters;
+use super::loss::Loss;
 use super::peer::{Found, Peer};
-use super::state::{Loss, Met, State, Step};
+use super::state::{Met, State, Step};
 use crate::btl::{Cookie, EndpointId};
 use crate::error::{Error, Result};
 use crate::shm::{Claim, Claimed, Identity, Life, NONCE, Outside};

@@ -234,7 +234,7 @@ static const char *name_over(const char *name, char *room, size_t size)
 int main(int argc, char **argv)
 {
     const struct test *const all[] = {btl_life_tests,   btl_callback_tests, btl_argument_tests,
-                                      btl_memory_tests, btl_loss_tests,     btl_thread_tests,   btl_death_tests,
+                                      btl_memory_tests, btl_loss_tests,     btl_again_tests,   btl_thread_tests,   btl_death_tests,
                                       mtl_life_tests,   mtl_message_tests,  mtl_loss_tests};
     unsigned passed = 0, failed = 0;
 

@@ -31,7 +31,7 @@ struct test {
 
 /* All tests, ended by a null name; each file has its own. */
 extern const struct test btl_life_tests[], btl_callback_tests[], btl_argument_tests[],
-    btl_memory_tests[], btl_loss_tests[], btl_thread_tests[], btl_death_tests[],
+    btl_memory_tests[], btl_loss_tests[], btl_again_tests[], btl_thread_tests[], btl_death_tests[],
     mtl_life_tests[], mtl_message_tests[], mtl_loss_tests[];
 
 /* Ends the process unless the condition holds, and the test with it. */

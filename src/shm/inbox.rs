@@ -19,6 +19,8 @@ const STATE: usize = 0;
 const NAME: usize = 8;
 const LIFE: usize = 16;
 const SERIAL: usize = 32;
+/// From where on the claimant writes to who wants it again: see [`Shared::begin_at`].
+const SINCE: usize = 40;
 /// Where the process is in that word.
 const PROCESS: u32 = 16;
 /// Beside the ring: the owner does not reach who has claimed the place.
@@ -84,6 +86,7 @@ impl Shared {
             self.place(place, LIFE + 8 * index).store(word, Ordering::Relaxed);
         }
         self.place(place, SERIAL).store(claim.serial, Ordering::Relaxed);
+        self.place(place, SINCE).store(0, Ordering::Relaxed);
         // SYNC POINT: place (acquired in `Shared::read`)
         let claimed = u64::from(claim.pid) << PROCESS | (claim.ring as u64 + 1);
         self.place(place, STATE).store(claimed, Ordering::Release);
@@ -114,6 +117,15 @@ impl Shared {
             }
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// Says that what this life writes from now on is not for who may have closed it meanwhile, but for who wants it again. The
+    /// mark is another one than before.
+    pub fn begin_at(&self, place: usize, life: &[u8; NONCE], mark: u64) {
+        if self.life_at(place) == words(life) {
+            // SYNC POINT: header (acquired in `Segment::begun_at`): an entry that is written later is seen later.
+            self.place(place, SINCE).store(mark, Ordering::Relaxed);
+        }
     }
 
     /// A word of a place of the inbox.
@@ -177,6 +189,15 @@ impl Segment {
             }
         }
         claimed
+    }
+
+    /// The mark of a life that has claimed a place, 0 at first; `None` where another has it now. Of an entry that has been
+    /// seen, all is seen that was marked before it was written.
+    pub fn begun_at(&self, place: usize, life: &[u8; NONCE]) -> Option<u64> {
+        // SYNC POINT: header (released in `Sender::push`)
+        fence(Ordering::Acquire);
+        let mark = self.shared().place(place, SINCE).load(Ordering::Relaxed);
+        (self.shared().life_at(place) == words(life)).then_some(mark)
     }
 
     /// Frees a place whose claimant has [left](Shared::leave): it was heard.
@@ -282,6 +303,20 @@ mod tests {
         assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
         assert!(!peer.is_refused(0));
         assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
+    }
+
+    #[test]
+    fn who_begins_again_marks_its_own_place_alone() {
+        let own = segment();
+        let peer = Shared::of_peer(own.identity()).expect("mapped");
+        let [one, two] = [claim(11, 0), claim(12, 3)];
+        assert_eq!((peer.claim(&one), own.begun_at(0, &one.life)), (Some(0), Some(0)));
+        peer.begin_at(0, &two.life, 5);
+        assert_eq!((own.begun_at(0, &one.life), own.begun_at(0, &two.life)), (Some(0), None));
+        peer.begin_at(0, &one.life, 7);
+        assert_eq!(own.begun_at(0, &one.life), Some(7));
+        peer.give_up(0, &one.life);
+        assert_eq!((peer.claim(&two), own.begun_at(0, &two.life)), (Some(0), Some(0)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use door::{Door, Life, Outside};
 pub use inbox::{Claim, Claimed};
 #[cfg(test)]
 pub(crate) use ring::forge;
-pub use ring::{Arrival, Corrupt, LONGEST, Receiver, Sender};
+pub use ring::{ALIGN, Arrival, Corrupt, LONGEST, Receiver, Sender};
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
 pub use tail::{TAIL, Whole};
 pub use watch::Watch;

@@ -36,7 +36,7 @@ const FOUND: u64 = 2;
 /// Bytes of entries.
 pub(super) const CAPACITY: usize = STRIDE - CONTROL;
 /// Entries begin at multiples of this.
-pub(super) const ALIGN: usize = 32;
+pub const ALIGN: usize = 32;
 /// Bytes that go from one processor to another at once.
 const LINE: usize = 64;
 /// Pieces up to here are copied without a call.
@@ -305,7 +305,8 @@ impl Sender {
         Ok(true)
     }
 
-    fn position(&self) -> u64 {
+    /// Bytes that were written since the ring was made: a multiple of [`ALIGN`].
+    pub fn position(&self) -> u64 {
         self.turns + self.offset as u64
     }
 
@@ -414,24 +415,38 @@ pub struct Receiver {
     turns: u64,
     /// Entries that are taken and not released.
     held: u32,
+    /// The sender rings no more.
+    is_polled: bool,
 }
 
 impl Receiver {
     /// # Safety
     /// `STRIDE` bytes at a multiple of 64, readable and writable as long as `keep` lives.
     pub(super) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
-        Self { memory: Memory { start, _keep: keep }, offset: 0, say_at: QUANTUM, turns: 0, held: 0 }
+        let memory = Memory { start, _keep: keep };
+        Self { memory, offset: 0, say_at: QUANTUM, turns: 0, held: 0, is_polled: false }
     }
 
     /// Tells the sender that it need not ring for this ring any more.
-    pub fn poll_from_now_on(&self) {
+    pub fn poll_from_now_on(&mut self) {
+        self.is_polled = true;
         self.memory.control(POLLED_AT).store(POLLED, Ordering::Relaxed);
+    }
+
+    /// Whether the sender has been told that.
+    pub fn is_polled(&self) -> bool {
+        self.is_polled
     }
 
     /// Tells the sender that there is a reader.
     pub fn found(&self) {
         let word = self.memory.control(POLLED_AT);
         let _ = word.compare_exchange(0, FOUND, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Where the next entry is, in bytes since the ring was made.
+    pub fn position(&self) -> u64 {
+        self.turns + self.offset as u64
     }
 
     /// Whether entries are taken and not released: somebody reads where they lie.

@@ -47,7 +47,7 @@ const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu04");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu05");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;
@@ -137,7 +137,8 @@ pub(super) fn anonymous(name: &str, length: usize, nonce: [u8; NONCE]) -> Result
         return Err(Error::System(libc::EFBIG));
     }
     ftruncate(&file, length as u64).map_err(system)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK).map_err(system)?;
+    // Nobody seals it further, so that nobody could write there.
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL).map_err(system)?;
     let stat = fstat(&file).map_err(system)?;
     let identity = Identity {
         pid: std::process::id(),
@@ -384,6 +385,15 @@ mod tests {
         let identity = Identity { descriptor: reads.as_raw_fd() as u32, ..*segment().identity() };
         let why = foreign(&identity, LENGTH, false).expect_err("refused");
         assert!(why.contains("is another file"), "{why}");
+    }
+
+    #[test]
+    fn nobody_takes_the_memory_away_from_those_who_come_later() {
+        let own = segment();
+        let (file, _) = foreign(own.identity(), LENGTH, true).expect("the right one");
+        assert!(fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).is_err());
+        Shared::of_peer(own.identity()).expect("mapped");
+        own.empty(3).expect("emptied");
     }
 
     #[test]

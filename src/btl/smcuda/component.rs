@@ -8,10 +8,11 @@ use super::counters::{COUNTERS, Counters};
 use super::device::{self, Devices};
 use super::device_get::Remote;
 use super::device_serve::Described;
+use super::loss::Loss;
 use super::parameters::{self, TRANSFERS};
 use super::peer::Found;
 use super::record::{self, Place, Record};
-use super::state::{DUE, Look, Loss, NOTHING, PATIENCE, State, Step, Turn};
+use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
@@ -227,7 +228,7 @@ impl Smcuda {
     /// A peer has begun a life.
     #[cold]
     fn follow(&self, id: EndpointId, life: &Life, host: &impl Host) {
-        let Some(name) = self.state.with(|state| state.name(id)) else { return };
+        let Some(name) = self.state.with(|state| state.looks_at(id)) else { return };
         match self.map(name, life, host) {
             Ok(found) => match self.state.with(|state| state.appeared(id, life.segment, found)) {
                 Ok(true) => self.devices.with(|devices| devices.lose(id, &self.counters)),
@@ -290,7 +291,7 @@ impl Smcuda {
                 cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
                 up.lost(id, name);
             }
-            Step::Stranger(name, place) => self.look_up(name, place, &up.host()),
+            Step::Stranger(place) => self.look_up(place, &up.host()),
             Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
             Step::TurnedOver(id) => {
                 self.devices.with(|devices| devices.lose(id, &self.counters));
@@ -314,7 +315,7 @@ impl Smcuda {
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
             let delivered = self.run(step, up);
             if count == MOST {
-                self.state.with(|state| state.release(delivered));
+                self.state.with(|state| state.stop(delivered));
                 break;
             }
             next = self.state.with(|state| state.next(delivered, counters));

@@ -32,6 +32,8 @@ struct Process {
     known: [Option<EndpointId>; PROCESSES],
     /// Those that the host has closed, and not met again.
     shut: [bool; PROCESSES],
+    /// Of these, those that have met this one again meanwhile.
+    wanted: [bool; PROCESSES],
     told: Told,
 }
 
@@ -65,6 +67,7 @@ impl Model {
             lives: 0,
             known: [None; PROCESSES],
             shut: [false; PROCESSES],
+            wanted: [false; PROCESSES],
             told: Told::default(),
         };
         Self {
@@ -128,6 +131,14 @@ impl Model {
             process.shut[other] = false;
             process.known[other] =
                 Some(life.meet(other as u64 + 1, &record, &Silent(&process.told)).expect("reached"));
+            let lives = process.lives;
+            let receiver = &mut self.processes[other];
+            if receiver.shut[index] {
+                // What it has sent before was for nobody, and what it sends from now on is for who meets it again.
+                receiver.wanted[index] = true;
+                let sent = self.sent.entry((index, lives, other)).or_default();
+                sent.iter_mut().for_each(|one| one.is_gone = true);
+            }
         }
     }
 
@@ -137,7 +148,7 @@ impl Model {
         let (Some(life), Some(to)) = (&process.life, process.known[other]) else { return };
         let receiver = &self.processes[other];
         let due = receiver.lives + u32::from(receiver.life.is_none());
-        let is_gone = receiver.shut[index];
+        let is_gone = receiver.shut[index] && !receiver.wanted[index];
         let number = self.next;
         let mut bytes = [index as u64, u64::from(process.lives), number].map(u64::to_le_bytes).concat();
         bytes.resize(24 + size, number as u8);
@@ -156,6 +167,7 @@ impl Model {
         life.close(&[id], &process.told);
         let failed = process.failed();
         process.shut[other] = true;
+        process.wanted[other] = false;
         let present = process.lives;
         let receiver = &self.processes[other];
         let is_there = receiver.life.is_some();
@@ -213,6 +225,10 @@ impl Model {
 
     /// What is due to a life that there is arrives.
     fn settle(&mut self) {
+        // Who is shut out is heard when it is met again.
+        for index in 0..PROCESSES {
+            (0..PROCESSES).filter(|other| *other != index).for_each(|other| self.meet(index, other));
+        }
         let clock = Clock::new();
         while let Some(left) = self.left() {
             // A place that nobody was known to be at is left alone for a time.

@@ -6,14 +6,12 @@
 //! needed and it has never claimed one of ours; then what belonged to it is used for others.
 
 use super::counters::Counters;
+use super::loss::Loss;
 use super::peer::{Found, Peer};
-use super::state::{Loss, Met, State, Step};
+use super::state::{Met, State, Step};
 use crate::btl::{Cookie, EndpointId};
 use crate::error::{Error, Result};
 use crate::shm::{Claim, Claimed, Identity, Life, NONCE, Outside};
-
-/// More than lies in a ring: whoever goes on to write meanwhile writes to the endpoint that is opened.
-const MOST_DROPPED: usize = 1 << 13;
 
 /// The next endpoint at the same place.
 fn after(id: EndpointId) -> EndpointId {
@@ -66,7 +64,7 @@ impl State {
     }
 
     /// A peer that the host has closed is wanted again, in the same life of its, with what it shares; by another endpoint. What
-    /// it has sent meanwhile was for nobody.
+    /// it has sent meanwhile was for nobody, but where it has closed us too, and wanted us again.
     fn revive(&mut self, name: u64) -> Option<usize> {
         let index = *self.by_name.get(&name)?;
         let place = self.closed.iter().position(|other| *other == index)?;
@@ -76,10 +74,7 @@ impl State {
         }
         self.closed.remove(place);
         peer.id = after(peer.id);
-        for _ in 0..MOST_DROPPED {
-            let Ok(Some(_)) = peer.take() else { break };
-            peer.release();
-        }
+        peer.revive(&self.segment);
         if peer.has_ended() {
             self.follow(index);
         }
@@ -167,9 +162,9 @@ impl State {
         for place in std::mem::take(&mut self.strangers) {
             match self.segment.claimant(place) {
                 Ok(claim) if claim.name == name => self.hear(place),
-                Ok(claim) => {
+                Ok(_) => {
                     self.strangers.push(place);
-                    self.news.push_back(Step::Stranger(claim.name, place));
+                    self.wonder(place);
                 }
                 Err(_) => {}
             }
@@ -256,6 +251,14 @@ impl State {
         }
     }
 
+    /// The name of a peer whose new life is about to be looked at.
+    pub(super) fn looks_at(&mut self, id: EndpointId) -> Option<u64> {
+        if let Some(peer) = self.peers.get_mut(id.index()) {
+            peer.is_noted = false;
+        }
+        self.name(id)
+    }
+
     /// Whether a peer's door shows this life.
     pub(super) fn shows(&self, id: EndpointId, life: &Life) -> bool {
         let peer = self.peers.get(id.index()).filter(|peer| peer.id == id);
@@ -312,6 +315,9 @@ impl State {
             if peer.has_receiver() {
                 self.listen(index);
             }
+            if self.peers[index].has_exited {
+                self.exited.push(index);
+            }
         }
     }
 
@@ -322,6 +328,11 @@ impl State {
             return Vec::new();
         };
         peer.is_open = false;
+        // Who rang before is known as one that has sent.
+        if self.segment.is_rung() {
+            self.answer();
+        }
+        let peer = &mut self.peers[index];
         // The list gets shorter.
         self.turn = 0;
         for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited, &mut self.absent]
@@ -329,6 +340,7 @@ impl State {
             list.retain(|other| *other != index);
         }
         peer.is_waiting = false;
+        peer.note_end(&self.segment);
         let left = peer.drop_queue();
         self.closed.push(index);
         self.part(false);
@@ -351,9 +363,14 @@ impl State {
                 let claimed = peer.life.map(|life| self.segment.is_claimed(&life.nonce));
                 claimed != Some(Claimed::Yes)
             } else if in_need && peer.claim.is_none() {
-                // It sees that our claim is gone, or we see its own.
-                peer.let_go(&own);
-                peer.life.map(|life| self.segment.is_claimed(&life.nonce)) == Some(Claimed::No)
+                let life = peer.life.map(|life| life.nonce);
+                let is_unclaimed = || life.is_some_and(|life| self.segment.is_claimed(&life) == Claimed::No);
+                // Who has claimed a place reads our ring, though it has not rung. Otherwise it sees that our claim is gone, or we
+                // see its own.
+                is_unclaimed() && {
+                    peer.let_go(&own);
+                    is_unclaimed()
+                }
             } else {
                 false
             };
@@ -386,15 +403,16 @@ impl State {
     pub(super) fn look_for_lives(&mut self) {
         self.answer();
         for &index in &self.absent {
-            let peer = &self.peers[index];
+            let peer = &mut self.peers[index];
             // What its old life has sent is received first.
-            if !peer.is_usable() || peer.is_held() || peer.has_arrived() {
+            if peer.is_noted || !peer.is_usable() || peer.is_held() || peer.has_arrived() {
                 continue;
             }
             let shown = peer.door.as_ref().map(Outside::shown);
             if let Some(Ok(Some(life))) = shown
                 && !peer.has_life(&life.segment.nonce)
             {
+                peer.is_noted = true;
                 self.news.push_back(Step::Appeared(peer.id, life));
             }
         }
@@ -424,7 +442,7 @@ impl State {
             if !self.strangers.contains(&place) {
                 self.strangers.push(place);
             }
-            self.news.push_back(Step::Stranger(claim.name, place));
+            self.wonder(place);
             return;
         };
         let peer = &mut self.peers[index];
@@ -441,7 +459,7 @@ impl State {
         // A life claims one place.
         let is_attached = match peer.claim {
             Some(serial) => serial == claim.serial,
-            None => peer.attach(&claim).is_ok(),
+            None => peer.attach(&claim, place).is_ok(),
         };
         if is_attached && self.peers[index].is_open {
             self.listen(index);

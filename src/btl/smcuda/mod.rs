@@ -4,7 +4,7 @@
 //! from there; a long one is announced, and the receiver copies it from the sender's memory itself, where
 //! the system lets it, or else it goes through the ring in fragments. `shm` is the memory; here is who
 //! talks to whom: `record` what a process publishes, `peer` one peer, `state` all of them and what is to be
-//! done next, `meeting` how they come and go, `component` what the host sees of it.
+//! done next, `meeting` how they come and go, `loss` how they are lost, `component` what the host sees of it.
 //!
 //! Memory of CUDA devices is copied by the devices: `device` has what is registered and under way (`device_serve` and
 //! `device_get` the two sides), `ipc` the hand-shake with a peer, `staging` the slots by way of which goes what a
@@ -15,6 +15,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod closed_tests;
 mod component;
 mod counters;
 mod device;
@@ -26,6 +28,7 @@ mod ipc;
 mod lives_model;
 #[cfg(test)]
 mod lives_tests;
+mod loss;
 mod meeting;
 mod parameters;
 mod peer;

@@ -10,12 +10,15 @@ use super::counters::Counters;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, PIECE};
 use crate::error::{Error, Result};
 use crate::shm::{
-    Arrival, Claim, Corrupt, CrossMemory, Identity, Life, NONCE, Outside, Receiver, Segment, Sender, Shared,
-    Staging, TAIL,
+    ALIGN, Arrival, Claim, Corrupt, CrossMemory, Identity, Life, NONCE, Outside, Receiver, Segment, Sender,
+    Shared, Staging, TAIL,
 };
 
 /// What a handle says of device memory is left out where it is the host's.
 const _: () = assert!(TAIL == PIECE);
+
+/// More than lies in a ring: whoever goes on to write meanwhile writes to who wants it again.
+const MOST_DROPPED: usize = 1 << 13;
 
 /// A peer of this node.
 pub(super) struct Peer {
@@ -33,6 +36,8 @@ pub(super) struct Peer {
     pub(super) is_waiting: bool,
     /// Its process has ended.
     pub(super) has_exited: bool,
+    /// A life that it has begun is about to be looked at.
+    pub(super) is_noted: bool,
     is_lost: bool,
     /// The segment of that life, and our place in its inbox.
     shared: Option<(Shared, usize)>,
@@ -45,6 +50,12 @@ pub(super) struct Peer {
     sender: Sender,
     /// Which of its claims the ring from it belongs to.
     pub(super) claim: Option<u64>,
+    /// The place of our inbox that it has claimed so.
+    claimed: usize,
+    /// Its mark there when the host closed it, if it was known.
+    left: Option<u64>,
+    /// How often the host has wanted it again.
+    times: u64,
     receiver: Option<Receiver>,
     /// What found no room in the ring.
     queue: VecDeque<Fragment<Lent>>,
@@ -90,6 +101,7 @@ impl Peer {
             is_open: false,
             is_waiting: false,
             has_exited: false,
+            is_noted: false,
             is_lost: false,
             shared: None,
             past: None,
@@ -97,6 +109,9 @@ impl Peer {
             owes_ring: false,
             sender: ring.1,
             claim: None,
+            claimed: 0,
+            left: None,
+            times: 0,
             receiver: None,
             queue: VecDeque::new(),
         }
@@ -128,6 +143,7 @@ impl Peer {
 
     /// Writes nothing any more to the life that was known, and still reads what it has written.
     pub(super) fn turn_over(&mut self, own: &[u8; NONCE]) {
+        self.cross = None;
         if let Some((shared, place)) = self.shared.take() {
             shared.give_up(place, own);
             self.past = Some(shared);
@@ -137,7 +153,6 @@ impl Peer {
     /// Lets go of the life that was known: nothing is read from there or written to it any more.
     pub(super) fn let_go(&mut self, own: &[u8; NONCE]) {
         self.receiver = None;
-        self.cross = None;
         self.turn_over(own);
         self.past = None;
     }
@@ -243,18 +258,52 @@ impl Peer {
     ///
     /// # Errors
     /// When there is no such ring.
-    pub(super) fn attach(&mut self, claim: &Claim) -> std::result::Result<(), Corrupt> {
+    pub(super) fn attach(&mut self, claim: &Claim, place: usize) -> std::result::Result<(), Corrupt> {
         let shared = self.shared.as_ref().map(|(shared, _)| shared).or(self.past.as_ref());
         let receiver = shared.and_then(|shared| shared.receiver(claim.ring)).ok_or(Corrupt::Inbox)?;
         receiver.found();
         self.receiver = Some(receiver);
         self.claim = Some(claim.serial);
+        self.claimed = place;
         Ok(())
     }
 
+    /// The host has closed it.
+    pub(super) fn note_end(&mut self, segment: &Segment) {
+        self.left = self.claim.and(self.life).and_then(|life| segment.begun_at(self.claimed, &life.nonce));
+    }
+
+    /// The host wants it again, and so may its own host want us: what either writes from now on is for the other, and what it
+    /// has written before is dropped.
+    pub(super) fn revive(&mut self, segment: &Segment) {
+        if let Some((shared, place)) = &self.shared {
+            self.times += 1;
+            let mark = self.sender.position() | (self.times % ALIGN as u64);
+            shared.begin_at(*place, &segment.identity().nonce, mark);
+        }
+        // Who had not been heard of is as one that writes before it was ever made known.
+        let Some(left) = self.left else { return };
+        for _ in 0..MOST_DROPPED {
+            let Some(receiver) = self.receiver.as_mut().filter(|receiver| receiver.has_next()) else {
+                return;
+            };
+            let mark = self.life.and_then(|life| segment.begun_at(self.claimed, &life.nonce));
+            let is_for_us = |mark: &u64| *mark != left && receiver.position() >= mark - mark % ALIGN as u64;
+            if mark.as_ref().is_some_and(is_for_us) || !matches!(receiver.take(), Ok(Some(_))) {
+                return;
+            }
+            receiver.release();
+        }
+    }
+
     /// Tells it that its ring is looked at from now on.
-    pub(super) fn poll_from_now_on(&self) {
-        self.receiver.iter().for_each(Receiver::poll_from_now_on);
+    pub(super) fn poll_from_now_on(&mut self) {
+        self.receiver.iter_mut().for_each(Receiver::poll_from_now_on);
+    }
+
+    /// Whether it has been told so, and rings no more.
+    pub(super) fn is_polled(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Receiver::is_polled)
     }
 
     /// Sends through the ring, if nothing waits and there is room.

@@ -8,25 +8,20 @@ use std::collections::{HashMap, VecDeque};
 
 use super::counters::Counters;
 use super::device::Facts;
+use super::loss::Loss;
 use super::peer::{Peer, Taken};
 use super::strangers::Strangers;
 use super::wire::TAG;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
 use crate::link::Clock;
-use crate::shm::{Arrival, Corrupt, CrossMemory, LONGEST, Life, Segment, Watch};
+use crate::shm::{Arrival, CrossMemory, LONGEST, Life, Segment, Watch};
 
 /// Rings that are looked at in every pass.
 const POLLED: usize = 32;
 
 /// In every so many passes the clock is looked at.
 const CLOCK_TURNS: u32 = 256;
-
-/// After so many nanoseconds it is looked whether processes have ended.
-const LOOK: u64 = 100_000_000;
-
-/// In every so many of these looks the inbox is looked through for what the dead have left.
-const SWEEP: u32 = 64;
 
 /// For so many nanoseconds no ring is looked at after all have been found empty: less than it takes a peer to
 /// answer.
@@ -42,19 +37,6 @@ const PATIENT_AGAIN: u64 = 10 * PATIENCE;
 /// Fragments that wait for a peer until the host has to keep what it sends itself.
 const MOST_QUEUED: usize = 256;
 
-/// Why a peer is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
-    /// Its process has ended, and has not said that it would.
-    Exited,
-    /// It has written what no peer writes.
-    Corrupt(Corrupt),
-    /// It does not reach this process, and has said so.
-    Refuses,
-    /// It has begun another life, which cannot be reached.
-    Apart,
-}
-
 /// What is to be done outside.
 pub(super) enum Step {
     /// Something has arrived; [`State::next`] must hear of it when it has been delivered.
@@ -63,8 +45,8 @@ pub(super) enum Step {
     Done(Cookie, Result<()>),
     /// A peer is lost; these operations have ended with it.
     Lost(EndpointId, u64, Loss, Vec<Cookie>),
-    /// Somebody whom nobody has made known sends to us: its name, and its place in the inbox.
-    Stranger(u64, usize),
+    /// Somebody whom nobody has made known sends to us: its place in the inbox.
+    Stranger(usize),
     /// A peer has begun a life.
     Appeared(EndpointId, Life),
     /// The life of a peer that was known is over.
@@ -133,6 +115,10 @@ pub(super) struct State {
     pub(super) turn: usize,
     /// Those that have rung, and whose rings are not found empty yet.
     pub(super) rung: Vec<usize>,
+    /// The last pass has ended before all had their turn.
+    was_stopped: bool,
+    /// In this pass, those that have rung come first, and what was sent last.
+    is_rung_first: bool,
     /// Those with something queued.
     pub(super) waiting: Vec<usize>,
     /// Processes that have ended, until their rings are empty.
@@ -169,6 +155,8 @@ impl State {
             is_single: false,
             turn: 0,
             rung: Vec::new(),
+            was_stopped: false,
+            is_rung_first: false,
             waiting: Vec::new(),
             exited: Vec::new(),
             strangers: Vec::new(),
@@ -370,10 +358,15 @@ impl State {
     /// The memory of a peer.
     ///
     /// # Errors
-    /// When it cannot be reached, or does not let us in.
+    /// When it cannot be reached, has ended, or does not let us in.
     #[inline]
     pub(super) fn cross(&mut self, of: EndpointId) -> Result<CrossMemory> {
-        self.at(of)?.cross.ok_or(Error::Unsupported)
+        let peer = self.at(of)?;
+        // What was registered is the program's again, and the number of a process another's.
+        if peer.is_over() || peer.has_exited {
+            return Err(Error::Unreachable);
+        }
+        peer.cross.ok_or(Error::Unsupported)
     }
 
     /// The place of the first ring in which something has arrived; [`NOTHING`] and [`DUE`] are no places.
@@ -456,6 +449,11 @@ impl State {
         if self.polled.len() > 1 {
             self.turn = (self.turn + 1) % self.polled.len();
         }
+        // Who writes without end keeps the others waiting for a pass, and no longer.
+        self.is_rung_first = std::mem::take(&mut self.was_stopped) && !self.is_rung_first;
+        if self.is_rung_first {
+            self.flush(counters);
+        }
         self.idle(counters);
     }
 
@@ -480,15 +478,28 @@ impl State {
         }
     }
 
+    /// A pass ends, with more to do.
+    pub(super) fn stop(&mut self, delivered: Option<EndpointId>) {
+        self.was_stopped = true;
+        self.release(delivered);
+    }
+
     /// What is to be done next; what was delivered last is done with.
     #[inline]
     pub(super) fn next(&mut self, delivered: Option<EndpointId>, counters: &Counters) -> Option<Step> {
         self.release(delivered);
-        if let Some(news) = self.news.pop_front() {
+        // Who sends again whenever something was sent has news without end.
+        let has_time = self.is_rung_first && matches!(self.news.front(), Some(Step::Done(..)));
+        if !has_time && let Some(news) = self.news.pop_front() {
             return Some(news);
         }
         if self.segment.is_rung() {
             self.answer();
+        }
+        if self.is_rung_first
+            && let Some(step) = self.next_rung(counters)
+        {
+            return Some(step);
         }
         for step in 0..self.polled.len() {
             let mut place = self.turn + step;
@@ -509,7 +520,10 @@ impl State {
             }
         }
         if !self.rung.is_empty() || !self.waiting.is_empty() {
-            return self.seldom(counters);
+            if let Some(step) = self.next_rung(counters) {
+                return Some(step);
+            }
+            self.flush(counters);
         }
         self.news.pop_front()
     }
@@ -531,9 +545,9 @@ impl State {
         places.into_iter().for_each(|place| self.hear(place));
     }
 
-    /// Rings that are not looked at otherwise, and queues.
+    /// The next of what lies in rings that are not looked at otherwise, of each in its turn.
     #[cold]
-    fn seldom(&mut self, counters: &Counters) -> Option<Step> {
+    fn next_rung(&mut self, counters: &Counters) -> Option<Step> {
         while let Some(&index) = self.rung.first() {
             match self.peers[index].take() {
                 Ok(None) => {
@@ -541,11 +555,18 @@ impl State {
                 }
                 Ok(Some(arrival)) => {
                     counters.num_recvs.add(1);
+                    self.rung.rotate_left(1);
                     return Some(Step::Deliver(self.peers[index].id, arrival));
                 }
                 Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
             }
         }
+        None
+    }
+
+    /// Sends what waits, as far as there is room.
+    #[cold]
+    fn flush(&mut self, counters: &Counters) {
         for index in std::mem::take(&mut self.waiting) {
             if self.peers[index].is_over() {
                 let _ = self.find_over(self.peers[index].id, counters);
@@ -559,7 +580,6 @@ impl State {
                 Err(corrupt) => self.lose(index, Loss::Corrupt(corrupt), counters),
             }
         }
-        self.news.pop_front()
     }
 
     /// Looks at a peer's ring: always, or until it is empty.
@@ -567,91 +587,12 @@ impl State {
         if self.polled.contains(&index) || self.rung.contains(&index) {
             return;
         }
-        if self.polled.len() < POLLED {
+        // Who was looked at before the host has closed it, and wanted it again, does not ring.
+        if self.polled.len() < POLLED || self.peers[index].is_polled() {
             self.polled.push(index);
             self.peers[index].poll_from_now_on();
         } else {
             self.rung.push(index);
-        }
-    }
-
-    /// A peer is lost; nothing of it is looked at again.
-    pub(super) fn lose(&mut self, index: usize, why: Loss, counters: &Counters) {
-        let peer = &mut self.peers[index];
-        if peer.is_lost() {
-            return;
-        }
-        peer.lose();
-        let cookies = peer.drop_queue();
-        let (id, name) = (peer.id, peer.name);
-        match why {
-            Loss::Exited | Loss::Refuses | Loss::Apart => counters.num_lost.add(1),
-            Loss::Corrupt(_) => counters.num_corrupt.add(1),
-        }
-        for list in [&mut self.polled, &mut self.rung, &mut self.waiting, &mut self.exited, &mut self.absent]
-        {
-            list.retain(|other| *other != index);
-        }
-        self.turn = 0;
-        self.news.push_back(Step::Lost(id, name, why, cookies));
-    }
-
-    /// Processes that have ended since this was last asked.
-    pub(super) fn note_exits(&mut self) {
-        for index in self.watch.ended() {
-            let index = index as usize;
-            let Some(peer) = self.peers.get_mut(index) else { continue };
-            peer.has_exited = true;
-            if peer.is_usable() {
-                self.exited.push(index);
-                // It may not have come to ring for the last thing that it wrote.
-                if self.peers[index].has_receiver() {
-                    self.listen(index);
-                }
-            }
-        }
-    }
-
-    /// Whether processes have ended, now and then.
-    #[cold]
-    fn look_around(&mut self, counters: &Counters) {
-        let now = self.clock.nanos();
-        if now - self.looked < LOOK {
-            return;
-        }
-        self.looked = now;
-        // Who has gone may have rung before.
-        self.answer();
-        for index in 0..self.peers.len() {
-            let peer = &self.peers[index];
-            if peer.is_usable() && peer.refuses() {
-                self.lose(index, Loss::Refuses, counters);
-            } else if peer.is_usable() && peer.has_ended() && !peer.has_exited {
-                self.follow(index);
-            }
-        }
-        self.note_exits();
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(SWEEP) {
-            self.segment.sweep();
-        }
-        if !self.closed.is_empty() {
-            self.part(false);
-        }
-        // What a process has sent before it ended is received first.
-        for index in std::mem::take(&mut self.exited) {
-            let peer = &mut self.peers[index];
-            if peer.has_arrived() {
-                self.exited.push(index);
-            } else if !peer.has_ended() {
-                self.lose(index, Loss::Exited, counters);
-            } else if peer.has_queue() {
-                // It ended as it should, and has not wanted to receive this.
-                let over = peer.drop_queue();
-                peer.is_waiting = false;
-                self.waiting.retain(|other| *other != index);
-                self.news.extend(over.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
-            }
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::component::{KEY, Smcuda, title};
 use super::counters::Counters;
-use super::state::State;
+use super::state::{State, Step};
 use crate::btl::Host;
 use crate::link::Clock;
 use crate::shm::{Claim, SLOTS};
@@ -46,7 +46,9 @@ struct Unknown {
 pub(super) struct Strangers {
     /// A bit for each place that is left alone.
     resting: [u64; SLOTS / 64],
-    /// Until when they are, if there are any.
+    /// A bit for each that is about to be asked for.
+    noted: [u64; SLOTS / 64],
+    /// Until when the former are left alone, if there are any.
     over: Option<u64>,
     /// The place that is heard first then.
     first: usize,
@@ -63,6 +65,7 @@ impl Strangers {
     pub(super) const fn new() -> Self {
         Self {
             resting: [0; SLOTS / 64],
+            noted: [0; SLOTS / 64],
             over: None,
             first: 0,
             left: MOST_FAILED,
@@ -76,6 +79,14 @@ impl Strangers {
     /// Whether a place is left alone.
     pub(super) fn rests(&self, place: usize) -> bool {
         self.resting[place / 64 % (SLOTS / 64)] & 1 << (place % 64) != 0
+    }
+
+    /// Notes that a place is to be asked for. Whether that is new.
+    pub(super) fn note(&mut self, place: usize) -> bool {
+        let (word, bit) = (place / 64 % (SLOTS / 64), 1 << (place % 64));
+        let is_new = self.noted[word] & bit == 0;
+        self.noted[word] |= bit;
+        is_new
     }
 
     /// Leaves those out that are left alone, of the places that were rung for, or adds all of them when that is over.
@@ -161,12 +172,22 @@ fn lives(pid: u32) -> bool {
 }
 
 impl State {
+    /// Somebody has rung whom nobody has made known: it is looked up soon.
+    pub(super) fn wonder(&mut self, place: usize) {
+        // Whoever rings without end is asked for once.
+        if self.unmet.note(place) {
+            self.news.push_back(Step::Stranger(place));
+        }
+    }
+
     /// Who has claimed a place of the inbox, if its record is to be looked up now.
-    fn wonders(&mut self, name: u64, place: usize) -> Option<Claim> {
+    fn wonders(&mut self, place: usize) -> Option<Claim> {
         let now = self.clock.nanos();
-        let claimant = self.segment.claimant(place).ok().filter(|claim| claim.name == name);
-        let wanted =
-            claimant.filter(|claim| name != self.own && self.unmet.may_ask(name, now) && lives(claim.pid));
+        self.unmet.noted[place / 64 % (SLOTS / 64)] &= !(1 << (place % 64));
+        let claimant = self.segment.claimant(place).ok();
+        let wanted = claimant.filter(|claim| {
+            claim.name != self.own && self.unmet.may_ask(claim.name, now) && lives(claim.pid)
+        });
         if wanted.is_none() {
             self.unmet.rest(place, now);
         }
@@ -190,9 +211,9 @@ impl State {
 impl Smcuda {
     /// Somebody sends to us whom nobody has made known.
     #[cold]
-    pub(super) fn look_up(&self, name: u64, place: usize, host: &impl Host) {
-        let Some(claim) = self.state.with(|state| state.wonders(name, place)) else { return };
-        let counters = &self.counters;
+    pub(super) fn look_up(&self, place: usize, host: &impl Host) {
+        let Some(claim) = self.state.with(|state| state.wonders(place)) else { return };
+        let (name, counters) = (claim.name, &self.counters);
         match host.published_by_now(KEY, name).map(|bytes| self.meet(name, &bytes, host)) {
             Ok(Ok(_)) => self.state.with(|state| {
                 state.settle(place);

@@ -61,13 +61,13 @@ pub(super) struct Peers<A> {
     /// Endpoints whose loss has been told.
     told: HashSet<EndpointId>,
     /// Endpoints that the host has deleted itself: their loss is no news. What ends after `del_procs`
-    /// says so late, and handles are not used again, so they stay here.
-    deleted: HashSet<EndpointId>,
+    /// says so late, so they stay here: of each place the last one, for handles are not used again.
+    deleted: HashMap<usize, EndpointId>,
 }
 
 impl<A> Default for Peers<A> {
     fn default() -> Self {
-        Self { procs: HashMap::new(), told: HashSet::new(), deleted: HashSet::new() }
+        Self { procs: HashMap::new(), told: HashSet::new(), deleted: HashMap::new() }
     }
 }
 
@@ -75,15 +75,27 @@ impl<A> Peers<A> {
     /// The host has been given an endpoint for a process.
     pub(super) fn add(&mut self, endpoint: EndpointId, proc: ProcRef<A>) {
         self.procs.insert(endpoint, proc);
-        self.deleted.remove(&endpoint);
+        if self.deleted.get(&endpoint.index()) == Some(&endpoint) {
+            self.deleted.remove(&endpoint.index());
+        }
     }
 
     /// The host deletes endpoints.
     pub(super) fn delete(&mut self, endpoints: &[EndpointId]) {
         for endpoint in endpoints {
-            self.procs.remove(endpoint);
-            self.deleted.insert(*endpoint);
+            if self.procs.remove(endpoint).is_none() {
+                continue;
+            }
+            let last = self.deleted.entry(endpoint.index()).or_insert(*endpoint);
+            if endpoint.raw() > last.raw() {
+                *last = *endpoint;
+            }
         }
+    }
+
+    /// Whether the host has deleted an endpoint.
+    fn has_deleted(&self, endpoint: EndpointId) -> bool {
+        self.deleted.get(&endpoint.index()).is_some_and(|last| last.raw() >= endpoint.raw())
     }
 }
 
@@ -169,8 +181,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// Tells the user, once, that a peer is lost, and where nothing else can follow, the host.
     fn lose(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce()) {
-        let is_news =
-            |peers: &mut Peers<A>| !peers.deleted.contains(&endpoint) && peers.told.insert(endpoint);
+        let is_news = |peers: &mut Peers<A>| !peers.has_deleted(endpoint) && peers.told.insert(endpoint);
         if !self.peers.with(is_news) {
             return;
         }
@@ -357,7 +368,7 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
     }
 
     fn lost(&self, endpoint: EndpointId, name: u64) {
-        if self.peers.with(|peers| peers.deleted.contains(&endpoint)) {
+        if self.peers.with(|peers| peers.has_deleted(endpoint)) {
             return;
         }
         self.lose(endpoint, name, || self.core.tell_loss(name, &self.host()));
@@ -382,6 +393,25 @@ mod tests {
     unsafe extern "C" fn failed(_: *mut BtlModule, _: i32, proc: *mut BtlProc, _: *mut std::ffi::c_char) {
         CALLS.fetch_add(1, Ordering::Relaxed);
         TOLD.store(proc, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn peers_that_are_deleted_again_and_again_take_no_more_room() {
+        let of = |generation: u64, index: u64| EndpointId::from_raw(generation << 32 | index);
+        let proc = ptr::without_provenance_mut::<BtlProc>(64);
+        let mut peers = Peers::<V4_1>::default();
+        for generation in 1..1000 {
+            // SAFETY: nobody looks at it.
+            peers.add(of(generation, 3), unsafe { ProcRef::new(proc) });
+            assert!(!peers.has_deleted(of(generation, 3)));
+            peers.delete(&[of(generation, 3), of(u64::from(u32::MAX), 3), of(7, 9)]);
+            assert!(
+                peers.has_deleted(of(generation, 3)) && peers.has_deleted(of(1, 3)),
+                "also what is told late"
+            );
+            assert!(!peers.has_deleted(of(generation + 1, 3)));
+        }
+        assert_eq!(peers.deleted.len(), 1);
     }
 
     /// `del_procs` makes progress for all peers: what happens to others meanwhile is news.

@@ -128,7 +128,7 @@ for transport in smcuda usnic; do
     for name in names tables parameters order host handles values; do
         job "$transport: what must not be given: $name" argument "$transport" "$name"
     done
-    for name in lengths sendi many reentry transfers reopen killed finalize threads; do
+    for name in lengths sendi many reentry nested transfers reopen killed finalize threads; do
         job "$transport: $name" traffic "$transport" "$name"
     done
     for length in 0 1000 30000; do
@@ -145,7 +145,7 @@ for provider in "${providers[@]}"; do
     for name in names tables parameters order host handles values; do
         job "ofi over $provider: what must not be given: $name" refused "$provider" "$name"
     done
-    for name in lengths matching truncation probes cancel synchronous many reentry self reopen layouts threads killed; do
+    for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads killed; do
         job "ofi over $provider: $name" matched "$provider" "$name"
     done
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A panic in each entry of each component stops there: under a C main, the user reads which entry it
 # was, what happened and where to report it, in one line, and nothing else; an entry that may decline
-# does, and the job goes on without the component; any other ends the process.
+# does, and the job goes on without the component; any other ends the process. A panic in a function of
+# the library's own C interface is a code, and ends nothing but its module.
 #
 #     c-tests/guard.sh debian12|debian13 [WORD …]
 #
@@ -31,6 +32,10 @@ headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include
 [ "$host" = debian13 ] || headers=${headers/-Ic-tests\/layout\/stubs/}
 # shellcheck disable=SC2086 # a list of words
 "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror $headers -o "$work/visit" c-tests/guard/visit.c -lopen-pal >"$log" 2>&1 || give_up "visit.c compiles"
+
+mkdir -p "$work/include" && ln -sfn ../../../../../include "$work/include/hawser" && ln -sf libhawser.so "$work/mca/libhawser.so.0"
+"${there[@]}" gcc -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -I"$root/$work/include" -o "$work/poisoned" c-tests/guard/poisoned.c \
+    -L"$root/$work/mca" -lhawser "-Wl,-rpath,$root/$work/mca" >"$log" 2>&1 || give_up "poisoned.c compiles"
 
 # provoked ENTRY WORD…: a job in which this entry panics; fills `log` and `status`.
 provoked() {
@@ -103,6 +108,29 @@ ends btl_smcuda --mca pml ob1 --mca btl smcuda,self -- \
     progress add_procs register_error alloc free prepare_src send sendi get register_mem deregister_mem flush dump \
     "pvar bound" "pvar value" del_procs finalize
 ends btl_smcuda --mca pml ob1 --mca btl smcuda,self --mca btl_smcuda_flags 3 -- put
+
+# poisons COMPONENT NAME ENTRY…: each of these, of the component that people read this name of.
+poisons() {
+    local component=$1 name=$2 entry
+    shift 2
+    for entry in "$@"; do
+        wanted "$component $entry" || continue
+        c-tests/patience.sh 60 "${there[@]}" env HAWSER_PROVOKE="$component $entry" "$root/$work/poisoned" "$name" "$entry" $own >"$log" 2>&1 </dev/null
+        status=$?
+        if [ "$status" = 0 ]; then
+            says '^PASS$' || status=silent
+            if [ "$entry" = nothing ]; then says . && ! says panicked; else told "$component $entry" "it answers nothing else any more"; fi || status=lines
+        fi
+        check "$component $entry: a panic is a code, with one line" "$status"
+    done
+}
+poisons "hawser_mtl ofi" ofi nothing open register_parameters init progress close \
+    limits add_peers del_peers peer_name send isend irecv iprobe improbe imrecv cancel counter finalize
+for name in smcuda usnic; do
+    poisons "hawser_btl $name" $name nothing open register_parameters init module_at progress close \
+        limits add_peers del_peers peer_name register_receive register_error alloc prepare_src free send sendi put get \
+        register_memory register_device memory_key deregister_memory flush dump counter finalize
+done
 
 rm -f "$log.raw"
 sum

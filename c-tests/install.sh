@@ -96,6 +96,12 @@ told=$(cd "$root/multi$PREFIX/bin" && ./hawser-info 2>&1)
 check "and hawser-info finds it there" "$(grep -q "$root/multi$PREFIX/lib/x86_64-linux-gnu/libhawser.so" <<<"$told"; echo $?)"
 "$root/multi$PREFIX/bin/hawser-info" 2>"$root.told" | :
 check "hawser-info ends quietly when nobody reads on" "$([ ! -s "$root.told" ]; echo $?)"
+"$root/multi$PREFIX/bin/hawser-info" --params >/dev/full 2>"$root.told"
+status=$?
+check "hawser-info says in one line that it cannot write" "$([ $status = 1 ] && [ "$(grep -c '' "$root.told")" = 1 ] && grep -q '^hawser-info: standard output: ' "$root.told"; echo $?)"
+"$root/multi$PREFIX/bin/hawser-info" $'--\xff' >/dev/null 2>"$root.told"
+status=$?
+check "hawser-info says how it is called to who gives it an option that is no text" "$([ $status = 2 ] && grep -q '^usage: ' "$root.told"; echo $?)"
 rm -f "$root.told"
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh uninstall) >>"$root.log" 2>&1
 left=$(find "$root/multi" -type f -o -type l)

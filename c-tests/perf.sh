@@ -100,6 +100,7 @@ fails() {
 }
 
 fails "an option that there is not" 2 "--nothing: there is no such option" --nothing
+fails "an option that is no text" 2 "there is no such option" $'--\xff'
 fails "an option without its value" 2 "-s: a value must follow" -s
 fails "a length that is too long" 2 "it must be 0 to" --local -s 4000M
 fails "a PUT of nothing" 2 "it must be 1 to" --local -o put -s 0

@@ -77,8 +77,8 @@
 // The function's turn has not come, or is over: the component is not open, or the module is being finalized.
 #define HAWSER_ERR_STATE (-3)
 
-// Somebody else is at it: another call of the same module is running (a callback ends what it was called from),
-// or Open MPI has the component in this process.
+// Somebody else is at it: another call of the same module is running (a callback ends what it was called from, or
+// too many lie in one another), or Open MPI has the component in this process.
 #define HAWSER_ERR_BUSY (-4)
 
 // There is no room now; make progress and try again.
@@ -187,8 +187,9 @@ typedef struct hawser_endpoint {
 // A message has arrived. The bytes are borrowed for the time of the call; another process may be able to
 // write there meanwhile: copy first what is to be believed. It may be called in any function of the module
 // that makes progress: `progress`, `flush`, `del_peers`, `finalize`. Every function may be called in it but
-// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. So in the other
-// callbacks.
+// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+// progress may be called back in it, and that one again; where a thousand calls of a module lie in one another,
+// `progress` and `flush` return HAWSER_ERR_BUSY, too. So in the other callbacks.
 typedef void (*hawser_received)(void *context,
                                 struct hawser_btl module,
                                 struct hawser_endpoint endpoint,
@@ -501,7 +502,9 @@ typedef struct hawser_envelope {
 // failed; as a rule the peer is lost), HAWSER_ERR_CLOSED. The envelope is that of a receive, borrowed for the time of
 // the call, and NULL for a send; of one that is cancelled or has failed it says nothing. It may be called in any
 // function of the module, and in `progress` and `close`, by any thread that is there. Every function may be called in
-// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY.
+// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+// progress may be called back in it, and that one again; where a thousand calls of the module lie in one another,
+// `progress`, `send`, `isend` and the probes return HAWSER_ERR_BUSY, too, and nothing has happened.
 typedef void (*hawser_matched)(void *context,
                                struct hawser_mtl module,
                                struct hawser_request request,

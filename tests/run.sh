@@ -92,6 +92,7 @@ each selection c-tests/selection.sh
 each faults c-tests/faults.sh
 each btl-reports c-tests/btl-reports.sh
 net_each net-reports c-tests/net-reports.sh
+net_each net-perf c-tests/net-perf.sh
 each provider c-tests/provider.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh

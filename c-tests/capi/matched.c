@@ -304,6 +304,42 @@ static void case_reentry(void)
     leave();
 }
 
+enum { DEEP = 20000 };
+static long dug, refused;
+
+/* Each is called in the progress of the one before it, as deep as that goes. */
+static void dig(void *context, hawser_mtl module, hawser_request request, int32_t status, const hawser_envelope *envelope)
+{
+    (void)context, (void)request, (void)envelope;
+    IS(0, status);
+    dug++;
+    int32_t code = match.mtl->progress();
+    if (code >= 0) return;
+    hawser_envelope seen = {.size = sizeof seen};
+    IS(HAWSER_ERR_BUSY, code);
+    IS(HAWSER_ERR_BUSY, match.table->send(module, match.to, CONTEXT, TAG, word, sizeof word, 0));
+    IS(HAWSER_ERR_BUSY, match.table->iprobe(module, anybody, CONTEXT, TAG, &seen));
+    refused++;
+}
+
+/* Many messages wait when progress is made, and every callback makes some: the stack holds. */
+static void case_nested(void)
+{
+    hawser_request request;
+    start();
+    join();
+    for (int number = 0; me == 1 && number < DEEP; number++) {
+        IS(0, match.table->irecv(match.module, match.to, CONTEXT, TAG, word, sizeof word, dig, NULL, &request));
+    }
+    meet();
+    for (int number = 0; me == 0 && number < DEEP; number++) {
+        IS(0, match.table->send(match.module, match.to, CONTEXT, TAG, word, sizeof word, 0));
+    }
+    if (me == 1) UNTIL(dug == DEEP);
+    CHECK(me == 0 || refused > 0);
+    leave();
+}
+
 /* A process may send to itself. */
 static void case_self(void)
 {
@@ -483,7 +519,7 @@ static void case_threads(void)
 
 static const struct one_case cases[] = {
     {"lengths", case_lengths},         {"matching", case_matching}, {"truncation", case_truncation}, {"probes", case_probes},
-    {"cancel", case_cancel},           {"many", case_many},         {"reentry", case_reentry},       {"self", case_self},
+    {"cancel", case_cancel},           {"many", case_many},         {"reentry", case_reentry},       {"nested", case_nested},     {"self", case_self},
     {"synchronous", case_synchronous}, {"reopen", case_reopen},     {"layouts", case_layouts},       {"threads", case_threads},
     {"killed", case_killed},
 };

@@ -128,6 +128,8 @@ static int32_t look_up(void *context, const char *key, uint64_t name, void *buff
     case 5: record[0]++; return HAWSER_SUCCESS;
     case 6: record[1]++; return HAWSER_SUCCESS;
     case 7: return -12345;
+    /* An address of a family that nobody has. */
+    case 8: record[14] = 0x7F; return HAWSER_SUCCESS;
     default: return HAWSER_SUCCESS;
     }
 }
@@ -151,7 +153,7 @@ static void case_host(void)
     start();
     meet();
     hawser_peer peer = {.name = pair_name(&two.pair, !me)};
-    for (spoil = 0; spoil < 8; spoil++) {
+    for (spoil = 0; spoil < 9; spoil++) {
         match.to.id = 1;
         IS(0, match.table->add_peers(match.module, 1, &peer, &match.to));
         CHECK(match.to.id == 0);

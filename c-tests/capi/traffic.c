@@ -231,6 +231,39 @@ static void case_reentry(void)
     leave();
 }
 
+static long refused;
+
+/* Each is called in the progress of the one before it, as deep as that goes. */
+static void dig(void *context, hawser_btl module, hawser_endpoint from, uint8_t tag, const void *bytes, size_t length)
+{
+    (void)context, (void)module, (void)from, (void)tag, (void)bytes, (void)length;
+    received++;
+    int32_t code = side.btl->progress();
+    CHECK(code >= 0 || code == HAWSER_ERR_BUSY);
+    refused += code < 0;
+}
+
+/* As many messages as there is room for wait when progress is made, and every callback makes some: the stack holds. */
+static void case_nested(void)
+{
+    long sent = 0, theirs = 0;
+    start();
+    IS(0, side.table->register_receive(side.module, TAG, dig, NULL));
+    join();
+    two.pair.progress = NULL;
+    meet();
+    int32_t code = 0;
+    while (me == 0 && sent < 20000 && (code = side.table->sendi(side.module, side.to, TAG, "word", 4, NULL, 0)) == 0) sent++;
+    CHECK(code == 0 || code == HAWSER_ERR_AGAIN);
+    CHECK(pair_swap(&two.pair, &sent, &theirs, sizeof sent) == 0);
+    two.pair.progress = side.btl->progress;
+    UNTIL(received == theirs);
+    IS(0, side.table->flush(side.module, side.to, 60000));
+    /* Datagrams come a few at a time, whoever waits. */
+    CHECK(me == 0 || strcmp(side.btl->name, "smcuda") != 0 || refused > 0);
+    leave();
+}
+
 /* A PUT or GET has begun, or is over: then it has no callback. */
 static void taken(int32_t code)
 {
@@ -509,7 +542,7 @@ static void case_threads(void)
 }
 
 static const struct one_case cases[] = {
-    {"lengths", case_lengths}, {"sendi", case_sendi},   {"many", case_many},         {"reentry", case_reentry}, {"transfers", case_transfers},
+    {"lengths", case_lengths}, {"sendi", case_sendi},   {"many", case_many},         {"reentry", case_reentry}, {"nested", case_nested}, {"transfers", case_transfers},
     {"reopen", case_reopen},   {"killed", case_killed}, {"finalize", case_finalize}, {"threads", case_threads},
 };
 

@@ -189,8 +189,9 @@ pub struct Host {
 /// A message has arrived. The bytes are borrowed for the time of the call; another process may be able to
 /// write there meanwhile: copy first what is to be believed. It may be called in any function of the module
 /// that makes progress: `progress`, `flush`, `del_peers`, `finalize`. Every function may be called in it but
-/// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. So in the other
-/// callbacks.
+/// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+/// progress may be called back in it, and that one again; where a thousand calls of a module lie in one another,
+/// `progress` and `flush` return HAWSER_ERR_BUSY, too. So in the other callbacks.
 pub type Received = Option<
     unsafe extern "C" fn(
         context: *mut c_void,

@@ -14,8 +14,8 @@ pub const HAWSER_ERR_ARGUMENT: i32 = -1;
 pub const HAWSER_ERR_STALE: i32 = -2;
 /// The function's turn has not come, or is over: the component is not open, or the module is being finalized.
 pub const HAWSER_ERR_STATE: i32 = -3;
-/// Somebody else is at it: another call of the same module is running (a callback ends what it was called from),
-/// or Open MPI has the component in this process.
+/// Somebody else is at it: another call of the same module is running (a callback ends what it was called from, or
+/// too many lie in one another), or Open MPI has the component in this process.
 pub const HAWSER_ERR_BUSY: i32 = -4;
 /// There is no room now; make progress and try again.
 pub const HAWSER_ERR_AGAIN: i32 = -5;

@@ -71,16 +71,15 @@ impl<T: Listed> Component<T> {
             self.life.turn(Phase::Closed);
             return Err(HAWSER_ERR_BUSY);
         }
-        if !cfg!(test) {
-            panic::install();
-        }
         self.life.turn(Phase::Open(Arc::new(caller)));
         Ok(HAWSER_SUCCESS)
     }
 
     pub(super) fn register(&self) -> Outcome {
         let caller = self.life.begin_register()?;
-        let outcome = fused(&self.life, || parameters::register::<T>(&caller));
+        let outcome = fused(&self.life, || {
+            panic::run(T::TITLE, "register_parameters", || parameters::register::<T>(&caller))
+        });
         self.life.turn(if outcome.is_ok() { Phase::Registered(caller) } else { Phase::Open(caller) });
         outcome
     }
@@ -88,7 +87,7 @@ impl<T: Listed> Component<T> {
     pub(super) fn init(&'static self) -> Outcome<usize> {
         let caller = self.life.begin_init()?;
         let view = View { caller: &caller, component: T::COMPONENT, defaults: T::parameters() };
-        let found = fused(&self.life, || match T::open(&view) {
+        let found = fused(&self.life, || match panic::run(T::TITLE, "init", || T::open(&view)) {
             Ok(cores) if cores.is_empty() => Err("it has nothing to use".to_owned()),
             Ok(cores) => Ok(self.settle(cores, &caller)),
             Err(Declined::Told) => Err("see above".to_owned()),
@@ -146,8 +145,11 @@ impl<T: Listed> Component<T> {
             let Ok(module) = slot.enter(None) else { continue };
             if module.is_poisoned() {
                 wrong = Some(HAWSER_ERR_POISONED);
+            } else if let Err(code) = module.may_call_back() {
+                wrong = wrong.or(Some(code));
             } else {
-                count += fused(&*module, || module.core.progress(&*module));
+                let pass = || panic::run(T::TITLE, "progress", || module.core.progress(&*module));
+                count += fused(&*module, pass);
             }
         }
         wrong.map_or(Ok(count.min(i32::MAX as usize) as i32), Err)

@@ -11,9 +11,10 @@ use super::argument::{Out, array, bytes, check_room, name as name_of, sized};
 use super::code::{HAWSER_SUCCESS, Outcome};
 use super::component::{Inside, Listed};
 use super::fragment::Completion;
-use super::guard::{fused, guard};
+use super::guard::{fused, guard, listen, stop};
 use super::host::{Caller, Context, Named, value};
 use crate::btl::{Access, Lent};
+use crate::error::panic::run;
 
 /// The tables of a transport.
 pub(super) struct Tables<T>(PhantomData<T>);
@@ -64,13 +65,14 @@ impl<T: Listed> Tables<T> {
 /// Runs the body of a function of a module.
 #[inline]
 fn within<T: Listed>(module: Btl, entry: &str, body: impl FnOnce(&Inside<T>) -> Outcome) -> i32 {
-    guard(T::TITLE, entry, || {
+    stop(T::TITLE, entry, || {
         let inside = T::component().enter(module)?;
-        fused(&*inside, || body(&inside))
+        fused(&*inside, || run(T::TITLE, entry, || body(&inside)))
     })
 }
 
 unsafe extern "C" fn open<T: Listed>(host: *const abi::Host) -> i32 {
+    listen();
     guard(T::TITLE, "open", || {
         // SAFETY: the contract of `open`: NULL, or the caller's table.
         let caller = unsafe { Caller::copy(host) }?;
@@ -79,11 +81,11 @@ unsafe extern "C" fn open<T: Listed>(host: *const abi::Host) -> i32 {
 }
 
 unsafe extern "C" fn register_parameters<T: Listed>() -> i32 {
-    guard(T::TITLE, "register_parameters", || T::component().register())
+    stop(T::TITLE, "register_parameters", || T::component().register())
 }
 
 unsafe extern "C" fn init<T: Listed>(count: *mut usize) -> i32 {
-    guard(T::TITLE, "init", || {
+    stop(T::TITLE, "init", || {
         // SAFETY: the contract of `init`: NULL, or a variable of the caller's.
         let count = unsafe { Out::new(count) }?;
         count.write(T::component().init()?);
@@ -101,7 +103,7 @@ unsafe extern "C" fn module_at<T: Listed>(index: usize, module: *mut Btl) -> i32
 }
 
 unsafe extern "C" fn progress<T: Listed>() -> i32 {
-    guard(T::TITLE, "progress", || T::component().progress())
+    stop(T::TITLE, "progress", || T::component().progress())
 }
 
 unsafe extern "C" fn close<T: Listed>() -> i32 {
@@ -377,5 +379,5 @@ unsafe extern "C" fn counter<T: Listed>(module: Btl, name: *const c_char, value:
 }
 
 unsafe extern "C" fn finalize<T: Listed>(module: Btl) -> i32 {
-    guard(T::TITLE, "finalize", || T::component().finalize(module))
+    stop(T::TITLE, "finalize", || T::component().finalize(module))
 }

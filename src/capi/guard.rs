@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::code::{HAWSER_ERR_INTERNAL, Outcome};
-use crate::error::panic::{run, tell};
+use crate::error::panic::{install, run, tell};
 
 /// What a panic makes unusable.
 pub(super) trait Poison {
@@ -29,10 +29,23 @@ pub(super) fn fused<P: Poison, R>(what: &P, body: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Has panics speak through the guards, from the first function that a program calls.
+pub(super) fn listen() {
+    if !cfg!(test) {
+        install();
+    }
+}
+
 /// Runs the body of an entry. `component` is what people read: that of the C functions begins with `hawser_`.
 #[inline]
 pub(super) fn guard(component: &str, entry: &str, body: impl FnOnce() -> Outcome) -> i32 {
-    match catch_unwind(AssertUnwindSafe(|| run(component, entry, body))) {
+    stop(component, entry, || run(component, entry, body))
+}
+
+/// The same of a body that has what [`run`] is about further in, where a panic makes something unusable.
+#[inline]
+pub(super) fn stop(component: &str, entry: &str, body: impl FnOnce() -> Outcome) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(code) | Err(code)) => code,
         Err(payload) => {
             tell(component, entry, payload, "it answers nothing else any more");

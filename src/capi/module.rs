@@ -8,8 +8,8 @@ use super::abi::{
     HAWSER_LOG_INFO, Lost, Received,
 };
 use super::code::{
-    HAWSER_ERR_ARGUMENT, HAWSER_ERR_CLOSED, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_STALE, HAWSER_ERR_TIMEOUT,
-    HAWSER_SUCCESS, Outcome,
+    HAWSER_ERR_ARGUMENT, HAWSER_ERR_BUSY, HAWSER_ERR_CLOSED, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_STALE,
+    HAWSER_ERR_TIMEOUT, HAWSER_SUCCESS, Outcome,
 };
 use super::component::Listed;
 use super::fragment::{Completion, Fragments, LONGEST};
@@ -167,8 +167,10 @@ impl<T: Listed> Module<T> {
         let limit = u64::from(milliseconds) * 1_000_000;
         while self.is_busy(with) {
             // The peer may wait likewise for what it sends to another module of this process.
-            if T::component().progress().is_ok_and(|count| count == 0) {
-                std::thread::yield_now();
+            match T::component().progress() {
+                Ok(0) => std::thread::yield_now(),
+                Err(HAWSER_ERR_BUSY) => return Err(HAWSER_ERR_BUSY),
+                _ => {}
             }
             if clock.nanos() > limit && self.is_busy(with) {
                 return Err(HAWSER_ERR_TIMEOUT);

@@ -38,6 +38,20 @@ unsafe impl<M: Send + Sync> Send for Occupant<M> {}
 pub(super) struct Inside<M: 'static> {
     module: NonNull<M>,
     slot: &'static Slot<M>,
+    /// Calls that are in it, this one included.
+    count: u32,
+}
+
+/// Calls that may be in a module when one more makes progress in it. Where each callback makes progress, and is called
+/// back in it, they lie in one another, and this much fits on a stack.
+pub(super) const DEEPEST: u32 = 1000;
+
+impl<M> Inside<M> {
+    /// Whether this call may call back.
+    #[inline]
+    pub(super) fn may_call_back(&self) -> Outcome<()> {
+        if self.count > DEEPEST { Err(HAWSER_ERR_BUSY) } else { Ok(()) }
+    }
 }
 
 impl<M> Drop for Inside<M> {
@@ -117,11 +131,11 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn enter(&'static self, generation: Option<u32>) -> Outcome<Inside<M>> {
         let found = self.0.with(|occupant| {
-            let found = occupant.find(generation);
-            occupant.inside += u32::from(found.is_ok());
-            found
+            let module = occupant.find(generation)?;
+            occupant.inside += 1;
+            Ok((module, occupant.inside))
         });
-        found.map(|module| Inside { module, slot: self })
+        found.map(|(module, count)| Inside { module, slot: self, count })
     }
 
     /// Nobody may come any more; only when nobody is in it.

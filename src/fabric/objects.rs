@@ -141,6 +141,12 @@ impl Fabric {
     }
 }
 
+/// Whether a name begins as an address of a socket of this family does.
+fn is_of_family(name: &[u8], family: c_int) -> bool {
+    let said = name.first_chunk().map(|bytes| libc::sa_family_t::from_ne_bytes(*bytes));
+    said.is_some_and(|said| c_int::from(said) == family)
+}
+
 /// A domain: one interface or device (`fi_domain(3)`).
 pub struct Domain {
     object: Object,
@@ -149,6 +155,8 @@ pub struct Domain {
     key_bits: u64,
     /// Of a domain that takes one call at a time.
     turn: Option<Arc<Turn>>,
+    /// Family and bytes of the names of its endpoints, where they are addresses of sockets.
+    family: Option<(c_int, usize)>,
     _fabric: Arc<Fabric>,
 }
 
@@ -159,8 +167,13 @@ impl Domain {
         let object = open_child(&fabric.0, &table!(fid, ops).domain, info.raw)?;
         let key_bits = info.registration_key_bits();
         let turn = (!info.is_thread_safe()).then(|| Arc::new(Turn::new(Inbox::default())));
+        let family = match info.address_format() {
+            sys::FI_SOCKADDR_IN => Some((libc::AF_INET, size_of::<libc::sockaddr_in>())),
+            sys::FI_SOCKADDR_IN6 => Some((libc::AF_INET6, size_of::<libc::sockaddr_in6>())),
+            _ => None,
+        };
         let fabric = Arc::clone(fabric);
-        Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, turn, _fabric: fabric }))
+        Ok(Arc::new(Self { object, key: AtomicU64::new(0), key_bits, turn, family, _fabric: fabric }))
     }
 
     /// What a context must hold while it calls, where calls may not overlap.
@@ -235,10 +248,18 @@ impl AddressVector {
     }
 
     /// Makes the endpoint of this name known.
+    ///
+    /// An address of another family than the domain's is refused here: it is nobody's that could be reached, and
+    /// libfabric's vector of IP addresses takes no other one after it.
     pub fn insert(&self, name: &[u8]) -> Result<Address> {
+        if !self.domain.family.is_none_or(|(family, bytes)| is_of_family(name, family) && name.len() >= bytes)
+        {
+            return Err(Error::Unreachable);
+        }
         let insert = self.ops().insert.ok_or(Error::Unsupported)?;
         let mut address = u64::MAX;
-        // SAFETY: the vector is open; `name` is one whole name as `fi_getname` wrote it at the peer.
+        // SAFETY: the vector is open; `name` is as long as those of its family, or, where the provider has names of its
+        // own, one whole name as `fi_getname` wrote it at the peer.
         let inserted = self.domain.call(|| unsafe {
             insert(self.object.as_ptr(), name.as_ptr().cast(), 1, &raw mut address, 0, ptr::null_mut())
         });

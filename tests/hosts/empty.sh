@@ -86,6 +86,21 @@ job() {
 # traces: files that could be hawser's, but for what dpkg keeps in its logs, and apt of what it fetched.
 traces() { find "$copy" -xdev \( -path "$copy/root" -o -path "$copy/var" \) -prune -o \( -name '*hawser*' -o -name 'mca_btl_usnic*' \) -print; }
 
+# manual_pages: where the package has those of docs/.
+manual_pages() {
+    local page
+    for page in "$repository"/docs/*.[1-8]; do echo "/usr/share/man/man${page##*.}/${page##*/}.gz"; done
+}
+
+# there FILES: each, one a line, is a file with something in it.
+there() {
+    local file status=0
+    while read -r file; do
+        [ -s "$copy$file" ] || { echo "no $file"; status=1; }
+    done <<<"$1"
+    return $status
+}
+
 package() {
     local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 shelf=$repository/target/hosts/packages
     begin builder
@@ -110,7 +125,13 @@ package() {
     check "apt installs it, with Open MPI" install "./$(cd "$shelf" && echo hawser_*.deb)"
     check "no file of another package was replaced" eval 'where=/root on dpkg --verify'
     check "hawser-info finds it, and Open MPI" eval "where=/root on hawser-info | tee /dev/stderr | grep -q 'accepts hawser\|accepted'"
-    check "its manual pages are there" eval 'test -e "$copy/usr/share/man/man7/hawser-smcuda.7.gz"'
+    check "hawser-info has an answer to why not" eval "where=/root on hawser-info --doctor | tee /dev/stderr | grep '^good  btl smcuda' >/dev/null"
+    check "hawser-perf measures" eval "where=/root on hawser-perf --local -s 8,4096 -n 100 | tee /dev/stderr | grep -E '^ +4096 +100( +[0-9.]+){3}\$' >/dev/null"
+    check "its manual pages are there, each" there "$(manual_pages)"
+    check "so is what it has for administrators, and for people who look at packets" there "/usr/share/doc/hawser/administrators.md.gz
+/usr/share/doc/hawser/README.md.gz
+/usr/share/hawser/hawser-usnic.lua
+/usr/share/hawser/help-hawser.txt"
     say "4/4 jobs"
     check "a compiler" install --no-install-recommends gcc libc6-dev libopenmpi-dev pkg-config
     check "a C program is built by pkg-config" eval "echo '#include <hawser/hawser.h>

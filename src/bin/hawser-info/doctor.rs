@@ -113,7 +113,7 @@ pub(crate) fn examine(as_json: bool) -> ExitCode {
     look_at_devices(&mut findings);
     if as_json {
         let all: Vec<_> = findings.0.iter().map(as_value).collect();
-        println!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "findings": all }));
+        say!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "findings": all }));
     } else {
         findings.0.iter().for_each(print);
     }
@@ -139,9 +139,9 @@ fn as_value(finding: &Finding) -> serde_json::Value {
 }
 
 fn print(finding: &Finding) {
-    println!("{:<5} {}: {}", word(finding.grade), finding.about, finding.what);
+    say!("{:<5} {}: {}", word(finding.grade), finding.about, finding.what);
     if let Some(remedy) = &finding.remedy {
-        println!("      -> {remedy}");
+        say!("      -> {remedy}");
     }
 }
 

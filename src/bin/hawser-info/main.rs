@@ -1,15 +1,21 @@
 //! `hawser-info`: what is here, what would be chosen, and how to run it. See `docs/hawser-info.1`.
 
+/// Says a line to whoever reads standard output; the program ends where that cannot be written.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::write(format_args!($($text)*)) };
+}
+
 mod doctor;
 mod host;
 mod parameters;
 mod report;
 mod settings;
 
-use std::env;
 use std::ffi::{CStr, CString, c_char};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{env, fmt, io, process};
 
 const USAGE: &str = "usage: hawser-info [--component-dir DIR] [--json]
        hawser-info --doctor [--json]
@@ -28,7 +34,8 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL)
     };
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<String> =
+        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // `--json` may stand anywhere behind what it is about.
     let as_json = words.contains(&"--json");
@@ -41,17 +48,25 @@ fn main() -> ExitCode {
         ["--params", component] if !component.starts_with('-') => parameters::list(Some(component), as_json),
         ["--probe", library] => probe(library),
         ["--version"] => {
-            println!("hawser {}", env!("CARGO_PKG_VERSION"));
+            say!("hawser {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         ["--help" | "-h"] => {
-            println!("{USAGE}");
+            say!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// A line for standard output.
+pub(crate) fn write(line: fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}") {
+        eprintln!("hawser-info: standard output: {error}");
+        process::exit(1);
     }
 }
 
@@ -93,18 +108,18 @@ fn probe(library: &str) -> ExitCode {
         unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) }
     };
     if load("libmpi.so.40").is_null() {
-        println!("libmpi.so.40 cannot be loaded");
+        say!("libmpi.so.40 cannot be loaded");
         return ExitCode::FAILURE;
     }
     let handle = load(library);
     if handle.is_null() {
-        println!("{library} cannot be loaded");
+        say!("{library} cannot be loaded");
         return ExitCode::FAILURE;
     }
     // SAFETY: a live handle and a literal name.
     let refusal = unsafe { libc::dlsym(handle, c"hawser_refusal".as_ptr()) };
     if refusal.is_null() {
-        println!("{library} is not hawser");
+        say!("{library} is not hawser");
         return ExitCode::FAILURE;
     }
     // SAFETY: `hawser_refusal` has this signature (include/hawser.h).
@@ -115,7 +130,7 @@ fn probe(library: &str) -> ExitCode {
     if refusal.is_empty() {
         ExitCode::SUCCESS
     } else {
-        println!("{refusal}");
+        say!("{refusal}");
         ExitCode::FAILURE
     }
 }

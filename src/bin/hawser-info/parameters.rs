@@ -40,7 +40,7 @@ pub(crate) fn list(name: Option<&str>, as_json: bool) -> ExitCode {
     let folder = Host::find().map_or_else(|| SETTINGS.to_owned(), |host| host.settings);
     if as_json {
         let listed: Vec<_> = wanted.iter().map(|component| as_value(component, &folder)).collect();
-        println!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "components": listed }));
+        say!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "components": listed }));
     } else {
         wanted.iter().for_each(|component| print(component, &folder));
     }
@@ -72,7 +72,7 @@ fn as_value(component: &Component, folder: &str) -> Value {
 }
 
 fn print(component: &Component, folder: &str) {
-    println!("{} {}", component.framework, component.name);
+    say!("{} {}", component.framework, component.name);
     for setting in &component.settings {
         let written = |value: &str| if value.is_empty() { "(empty)".to_owned() } else { value.to_owned() };
         let default = setting.default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
@@ -81,21 +81,21 @@ fn print(component: &Component, folder: &str) {
             None => (default, String::new()),
         };
         let only = setting.only.map_or_else(String::new, |release| format!("; Open MPI {release} only"));
-        println!("  {}_{} = {value}", component.whole_name(), setting.name);
-        println!("      {}, level {}{only}{set_by}", setting.kind, setting.level);
+        say!("  {}_{} = {value}", component.whole_name(), setting.name);
+        say!("      {}, level {}{only}{set_by}", setting.kind, setting.level);
         wrap(&setting.help);
         if !setting.values.is_empty() {
-            println!("      one of {}", setting.values.join(", "));
+            say!("      one of {}", setting.values.join(", "));
         }
     }
     if !component.counters.is_empty() {
-        println!("  counters (performance variables):");
+        say!("  counters (performance variables):");
     }
     for counter in &component.counters {
-        println!("  {}_{}", component.whole_name(), counter.name);
+        say!("  {}_{}", component.whole_name(), counter.name);
         wrap(&counter.help);
     }
-    println!();
+    say!("");
 }
 
 /// Prints a text in lines of a bearable length.
@@ -103,7 +103,7 @@ fn wrap(text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + word.len() >= WIDTH {
-            println!("      {line}");
+            say!("      {line}");
             line.clear();
         }
         if !line.is_empty() {
@@ -111,5 +111,5 @@ fn wrap(text: &str) {
         }
         line.push_str(word);
     }
-    println!("      {line}");
+    say!("      {line}");
 }

@@ -48,7 +48,7 @@ struct Found {
 pub(crate) fn report(directory: Option<&Path>, as_json: bool) -> ExitCode {
     let found = look(directory);
     if as_json {
-        println!("{:#}", found.as_value());
+        say!("{:#}", found.as_value());
     } else {
         found.print();
     }
@@ -100,70 +100,72 @@ impl Found {
     }
 
     fn print(&self) {
-        println!("hawser {}", env!("CARGO_PKG_VERSION"));
+        say!("hawser {}", env!("CARGO_PKG_VERSION"));
         match &self.library {
-            Some(path) => println!("library: {}", path.display()),
-            None => println!("library: libhawser.so is neither beside this program nor in ../lib"),
+            Some(path) => say!("library: {}", path.display()),
+            None => say!("library: libhawser.so is neither beside this program nor in ../lib"),
         }
         self.print_fabric();
-        println!();
+        say!("");
         let Some(host) = &self.host else {
-            println!("host: no Open MPI on PATH (ompi_info is missing or does not run)");
+            say!("host: no Open MPI on PATH (ompi_info is missing or does not run)");
             return;
         };
-        println!("host: Open MPI {}", host.version);
+        say!("host: Open MPI {}", host.version);
         match &self.verdict {
             None => return,
-            Some(Ok(true)) => println!("  accepts hawser"),
-            Some(Ok(false)) => println!(
+            Some(Ok(true)) => say!("  accepts hawser"),
+            Some(Ok(false)) => say!(
                 "  accepts hawser; this release has not been tried: sizes and symbols are those of one that has"
             ),
             Some(Err(why)) => {
-                println!("  does not accept hawser: {why}");
+                say!("  does not accept hawser: {why}");
                 return;
             }
         }
-        println!("  component directories:");
+        say!("  component directories:");
         for (folder, what) in &self.folders {
-            println!("    {}: {what}", folder.display());
+            say!("    {}: {what}", folder.display());
         }
         if self.placed.is_none() {
-            println!(
+            say!(
                 "  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
             );
             return;
         }
         let [(_, first), others @ ..] = self.commands.as_slice() else {
-            println!("  not to be used here: without such a libfabric provider it carries nothing");
+            say!("  not to be used here: without such a libfabric provider it carries nothing");
             return;
         };
-        println!("  run it with:");
-        println!("    {first}");
+        say!("  run it with:");
+        say!("    {first}");
         for (_, command) in others {
-            println!("  or, over datagrams on any network:");
-            println!("    {command}");
+            say!("  or, over datagrams on any network:");
+            say!("    {command}");
         }
     }
 
     fn print_fabric(&self) {
         let fabric = match &self.fabric {
             Ok(fabric) => fabric,
-            Err(missing) => return println!("libfabric: {missing}"),
+            Err(missing) => return say!("libfabric: {missing}"),
         };
-        println!("libfabric: {}.{}", fabric.version.0, fabric.version.1);
+        say!("libfabric: {}.{}", fabric.version.0, fabric.version.1);
         if let Some(why) = &fabric.why {
-            return println!("  no provider can carry MPI messages: {why}");
+            return say!("  no provider can carry MPI messages: {why}");
         }
-        println!("  providers that can carry MPI messages:");
+        say!("  providers that can carry MPI messages:");
         for provider in &fabric.providers {
             let by_default = if provider.is_default { "used by default" } else { "only when asked for" };
-            println!(
+            say!(
                 "    {} on {}: {by_default}; inject up to {} bytes",
-                provider.name, provider.domain, provider.inject
+                provider.name,
+                provider.domain,
+                provider.inject
             );
         }
         if !fabric.providers.iter().any(|provider| provider.is_default) {
-            println!(
+            say!(
                 "  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same"
             );
         }

@@ -62,7 +62,7 @@ Measures a byte transport of hawser's between two processes, without MPI.
 const RECORDS: usize = 16;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let outcome = match Options::parse(&words) {
         Ok(Asked::Version) => line(concat!("hawser ", env!("CARGO_PKG_VERSION"))),
         Ok(Asked::Help) => line(USAGE),

@@ -97,9 +97,6 @@ impl<T: Listed> Component<T> {
 
     pub(super) fn open(&self, caller: Caller) -> Outcome {
         self.life.begin_open()?;
-        if !cfg!(test) {
-            panic::install();
-        }
         self.life.turn(Phase::Open(Arc::new(caller)));
         Ok(HAWSER_SUCCESS)
     }
@@ -107,8 +104,10 @@ impl<T: Listed> Component<T> {
     pub(super) fn register(&self) -> Outcome {
         let caller = self.life.begin_register()?;
         let config = fused(&self.life, || {
-            T::declare(&caller);
-            T::config(&caller).map(|_| ())
+            panic::run(T::TITLE, "register_parameters", || {
+                T::declare(&caller);
+                T::config(&caller).map(|_| ())
+            })
         });
         match config {
             Ok(()) => {
@@ -125,7 +124,7 @@ impl<T: Listed> Component<T> {
 
     pub(super) fn init(&'static self) -> Outcome<Mtl> {
         let caller = self.life.begin_init()?;
-        match fused(&self.life, || self.settle(&caller)) {
+        match fused(&self.life, || panic::run(T::TITLE, "init", || self.settle(&caller))) {
             Ok(module) => {
                 self.life.turn(Phase::Ready(caller));
                 Ok(module)
@@ -201,7 +200,8 @@ impl<T: Listed> Component<T> {
         if self.desk.is_poisoned() {
             return Err(HAWSER_ERR_POISONED);
         }
-        let count = fused(&self.desk, || module.progress());
+        module.may_call_back()?;
+        let count = fused(&self.desk, || panic::run(T::TITLE, "progress", || module.progress()));
         Ok(count.min(i32::MAX as usize) as i32)
     }
 

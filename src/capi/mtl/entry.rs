@@ -9,8 +9,9 @@ use super::module::{Module, Posted, Target};
 use crate::capi::abi::{Endpoint, HAWSER_ABI, Host, Peer};
 use crate::capi::argument::{Out, array, bytes, check_room, name as name_of, sized};
 use crate::capi::code::{HAWSER_SUCCESS, Outcome};
-use crate::capi::guard::{fused, guard};
+use crate::capi::guard::{fused, guard, listen, stop};
 use crate::capi::host::{Caller, Context};
+use crate::error::panic::run;
 
 /// The tables of a transport.
 pub(super) struct Tables<T>(PhantomData<T>);
@@ -52,13 +53,23 @@ impl<T: Listed> Tables<T> {
 /// Runs the body of a function of a module.
 #[inline]
 fn within<T: Listed>(module: Mtl, entry: &str, body: impl FnOnce(&Inside<T>) -> Outcome) -> i32 {
-    guard(T::TITLE, entry, || {
+    stop(T::TITLE, entry, || {
         let inside = T::component().enter(module)?;
-        fused(T::component().desk(), || body(&inside))
+        fused(T::component().desk(), || run(T::TITLE, entry, || body(&inside)))
+    })
+}
+
+/// Runs the body of one that may make progress, and so call back.
+#[inline]
+fn within_shallow<T: Listed>(module: Mtl, entry: &str, body: impl FnOnce(&Inside<T>) -> Outcome) -> i32 {
+    within::<T>(module, entry, |module| {
+        module.may_call_back()?;
+        body(module)
     })
 }
 
 unsafe extern "C" fn open<T: Listed>(host: *const Host) -> i32 {
+    listen();
     guard(T::TITLE, "open", || {
         // SAFETY: the contract of `open`: NULL, or the caller's table.
         let caller = unsafe { Caller::copy(host) }?;
@@ -67,11 +78,11 @@ unsafe extern "C" fn open<T: Listed>(host: *const Host) -> i32 {
 }
 
 unsafe extern "C" fn register_parameters<T: Listed>() -> i32 {
-    guard(T::TITLE, "register_parameters", || T::component().register())
+    stop(T::TITLE, "register_parameters", || T::component().register())
 }
 
 unsafe extern "C" fn init<T: Listed>(module: *mut Mtl) -> i32 {
-    guard(T::TITLE, "init", || {
+    stop(T::TITLE, "init", || {
         // SAFETY: the contract of `init`: NULL, or a variable of the caller's.
         let module = unsafe { Out::new(module) }?;
         module.write(T::component().init()?);
@@ -80,7 +91,7 @@ unsafe extern "C" fn init<T: Listed>(module: *mut Mtl) -> i32 {
 }
 
 unsafe extern "C" fn progress<T: Listed>() -> i32 {
-    guard(T::TITLE, "progress", || T::component().progress())
+    stop(T::TITLE, "progress", || T::component().progress())
 }
 
 unsafe extern "C" fn close<T: Listed>() -> i32 {
@@ -151,7 +162,7 @@ unsafe extern "C" fn send<T: Listed>(
     length: usize,
     flags: u32,
 ) -> i32 {
-    within::<T>(module, "send", |module| {
+    within_shallow::<T>(module, "send", |module| {
         // SAFETY: the contract of `send`: the caller's bytes for the time of the call; nothing is written there.
         let bytes = unsafe { bytes(data, length) }?;
         module.send(Target { peer: to, context: context_id, tag }, bytes, flags)
@@ -170,7 +181,7 @@ unsafe extern "C" fn isend<T: Listed>(
     context: *mut c_void,
     request: *mut Request,
 ) -> i32 {
-    within::<T>(module, "isend", |module| {
+    within_shallow::<T>(module, "isend", |module| {
         // SAFETY: the contract of `isend`: the caller's bytes until it has ended; nothing is written there.
         let bytes = unsafe { bytes(data, length) }?;
         // SAFETY: the contract of `isend`: NULL, or a variable of the caller's.
@@ -222,7 +233,7 @@ unsafe extern "C" fn iprobe<T: Listed>(
     tag: i32,
     envelope: *mut Envelope,
 ) -> i32 {
-    within::<T>(module, "iprobe", |module| {
+    within_shallow::<T>(module, "iprobe", |module| {
         // SAFETY: the contract of `iprobe`: NULL, or an envelope of the caller's.
         let (size, envelope) = unsafe { blank(envelope) }?;
         let seen = module.iprobe(Target { peer: from, context: context_id, tag })?;
@@ -239,7 +250,7 @@ unsafe extern "C" fn improbe<T: Listed>(
     envelope: *mut Envelope,
     message: *mut Message,
 ) -> i32 {
-    within::<T>(module, "improbe", |module| {
+    within_shallow::<T>(module, "improbe", |module| {
         // SAFETY: the contract of `improbe`: NULL, or an envelope of the caller's.
         let (size, envelope) = unsafe { blank(envelope) }?;
         // SAFETY: the contract of `improbe`: NULL, or a variable of the caller's.
@@ -287,5 +298,5 @@ unsafe extern "C" fn counter<T: Listed>(module: Mtl, name: *const c_char, value:
 }
 
 unsafe extern "C" fn finalize<T: Listed>(module: Mtl) -> i32 {
-    guard(T::TITLE, "finalize", || T::component().finalize(module))
+    stop(T::TITLE, "finalize", || T::component().finalize(module))
 }

@@ -256,7 +256,7 @@ typedef struct hawser_btl_module {
     int32_t (*peer_name)(struct hawser_btl module, struct hawser_endpoint endpoint, uint64_t *name);
     // Sets the function for messages with a tag, or takes it away (NULL); what comes without one is dropped.
     // Tags 0x22 and 0xFF are hawser's. Peers that have not been added may send, too: their endpoints are
-    // new.
+    // new. One that was deleted may be heard only when it has been added again.
     int32_t (*register_receive)(struct hawser_btl module,
                                 uint8_t tag,
                                 hawser_received callback,

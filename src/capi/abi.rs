@@ -257,7 +257,7 @@ pub struct BtlModule {
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,
     /// Sets the function for messages with a tag, or takes it away (NULL); what comes without one is dropped.
     /// Tags 0x22 and 0xFF are hawser's. Peers that have not been added may send, too: their endpoints are
-    /// new.
+    /// new. One that was deleted may be heard only when it has been added again.
     pub register_receive:
         unsafe extern "C" fn(module: Btl, tag: u8, callback: Received, context: *mut c_void) -> i32,
     /// Sets the function for lost peers, or takes it away (NULL).

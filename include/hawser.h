@@ -249,6 +249,8 @@ typedef struct hawser_btl_module {
                          struct hawser_endpoint *endpoints);
     // Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     // under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
+    // The peers are to be done with this process, too: what they still get from its memory may end only when they
+    // delete it, or when it ends.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);

@@ -249,6 +249,8 @@ typedef struct hawser_btl_module {
                          struct hawser_endpoint *endpoints);
     // Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     // under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
+    // The peers are to be done with this process, too: what they still get from its memory may end only when they
+    // delete it, or when it ends.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);
@@ -256,7 +258,7 @@ typedef struct hawser_btl_module {
     int32_t (*peer_name)(struct hawser_btl module, struct hawser_endpoint endpoint, uint64_t *name);
     // Sets the function for messages with a tag, or takes it away (NULL); what comes without one is dropped.
     // Tags 0x22 and 0xFF are hawser's. Peers that have not been added may send, too: their endpoints are
-    // new.
+    // new. One that was deleted may be heard only when it has been added again.
     int32_t (*register_receive)(struct hawser_btl module,
                                 uint8_t tag,
                                 hawser_received callback,

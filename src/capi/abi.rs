@@ -252,12 +252,14 @@ pub struct BtlModule {
         unsafe extern "C" fn(module: Btl, count: usize, peers: *const Peer, endpoints: *mut Endpoint) -> i32,
     /// Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     /// under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
+    /// The peers are to be done with this process, too: what they still get from its memory may end only when they
+    /// delete it, or when it ends.
     pub del_peers: unsafe extern "C" fn(module: Btl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,
     /// Sets the function for messages with a tag, or takes it away (NULL); what comes without one is dropped.
     /// Tags 0x22 and 0xFF are hawser's. Peers that have not been added may send, too: their endpoints are
-    /// new.
+    /// new. One that was deleted may be heard only when it has been added again.
     pub register_receive:
         unsafe extern "C" fn(module: Btl, tag: u8, callback: Received, context: *mut c_void) -> i32,
     /// Sets the function for lost peers, or takes it away (NULL).

@@ -20,13 +20,15 @@ job_network 2
 
 perf=$bed_root/target/release/hawser-perf
 parameters=(--set btl_usnic_if_include=e0)
-iterations=200
+transport=usnic device=e0 iterations=200
+# libfabric's TCP provider goes there, too.
+run=(env FI_TCP_IFACE=e0 "$perf")
 
 # serve OPTION…: a server on the second machine; sets `there`, its number, and `server`, that of what waits for it here.
 serve() {
     rm -f "$work/pipe" && mkfifo "$work/pipe"
     # shellcheck disable=SC2016 # expanded there
-    bed_on 2 sh -c 'echo $$ && exec "$@"' sh "$perf" ${parameters[@]+"${parameters[@]}"} "$@" >"$work/pipe" 2>"$work/server-errors" </dev/null &
+    bed_on 2 sh -c 'echo $$ && exec "$@"' sh "${run[@]}" ${parameters[@]+"${parameters[@]}"} "$@" >"$work/pipe" 2>"$work/server-errors" </dev/null &
     server=$!
     exec 4<"$work/pipe"
     read -r there <&4
@@ -42,14 +44,14 @@ served() {
     exec 4<&-
 }
 
-# figures BENCH OPERATION LENGTH…: whether `log` has them, of a module on e0.
+# figures BENCH OPERATION LENGTH…: whether `log` has them, of `device` of `transport`.
 figures() {
-    python3 - "$log" "$iterations" "$@" <<'PYTHON'
+    python3 - "$log" "$iterations" "$transport" "$device" "$@" <<'PYTHON'
 import json, sys
-path, iterations, bench, operation, *lengths = sys.argv[1:]
+path, iterations, transport, device, bench, operation, *lengths = sys.argv[1:]
 found = json.load(open(path))
 said = [found[key] for key in ("transport", "device", "bench", "operation")]
-assert said == ["usnic", "e0", bench, operation], said
+assert said == [transport, device, bench, operation], said
 assert [one["bytes"] for one in found["results"]] == [int(length) for length in lengths], found["results"]
 for one in found["results"]:
     assert one["iterations"] == int(iterations) and one["seconds"] > 0, one
@@ -68,7 +70,7 @@ measures() {
     wanted "$line" || return 0
     before=$(bed_count seen)
     serve
-    bed_on 1 "$bed_root/c-tests/patience.sh" 120 "$perf" "$address" ${parameters[@]+"${parameters[@]}"} -t usnic -b "$bench" -o "$operation" \
+    bed_on 1 "$bed_root/c-tests/patience.sh" 120 "${run[@]}" "$address" ${parameters[@]+"${parameters[@]}"} -t $transport -b "$bench" -o "$operation" \
         -s "${lengths// /,}" -n $iterations -w 5 --json "$@" >"$log" 2>"$work/errors" </dev/null
     status=$?
     served "$status"
@@ -89,7 +91,11 @@ measures "a server that is found by IPv6" fd77::2 latency send "8" -6
 measures "by the name of its machine" node2 latency send "8"
 parameters+=(--set btl_usnic_protect_payload=1)
 measures "encrypted, by a parameter on both machines" 10.78.0.2 bandwidth send "8 65536"
-parameters=("${parameters[@]:0:2}")
+parameters=() transport=ofi device=libfabric
+for bench in latency bandwidth rate; do
+    measures "ofi: $bench of messages" 10.78.0.2 $bench send "1 4097 100000"
+done
+parameters=(--set btl_usnic_if_include=e0) transport=usnic device=e0
 bed_bad 5 1 0
 measures "bandwidth of messages, 5 % of the packets lost" 10.78.0.2 bandwidth send "1 4096 65536"
 measures "latency of PUTs, 5 % of the packets lost" 10.78.0.2 latency put "1 65536"

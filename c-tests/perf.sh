@@ -70,6 +70,12 @@ for transport in smcuda usnic; do
     done
     measures "$transport: one message under way at a time" $transport bandwidth send "8 65536" -W 1
 done
+for bench in latency bandwidth rate; do
+    measures "ofi: $bench of messages" ofi $bench send "0 1 8 4097 100000 1048576"
+done
+measures "ofi: one message under way at a time" ofi bandwidth send "8 65536" -W 1
+measures "ofi: a window that has no room for all its messages" ofi bandwidth send "4194304" -W 4096
+measures "ofi: another provider, by a parameter for both sides" ofi latency send "8 65536" --set mtl_ofi_provider_include=udp --set mtl_ofi_provider_exclude=
 measures "usnic: encrypted, by a parameter for both sides" usnic bandwidth send "8 65536" --set btl_usnic_protect_payload=1
 measures "smcuda: messages in pieces, by a parameter" smcuda latency send "8192 65536" --set btl_smcuda_max_send_size=2048
 
@@ -105,11 +111,15 @@ fails "an option without its value" 2 "-s: a value must follow" -s
 fails "a length that is too long" 2 "it must be 0 to" --local -s 4000M
 fails "a PUT of nothing" 2 "it must be 1 to" --local -o put -s 0
 fails "two hosts" 2 "not several" one two
-fails "a transport that there is not" 1 "take smcuda or usnic" --local -t nothing
+fails "a transport that there is not" 1 "take smcuda, usnic or ofi" --local -t nothing
 fails "a parameter that there is not" 1 "btl_smcuda_nothing: there is no such parameter" --local --set btl_smcuda_nothing=1
 fails "a value that a parameter cannot have" 1 "btl_smcuda_eager_limit is 12k" --local --set btl_smcuda_eager_limit=12k
 fails "a module that there is not" 1 "no module nothing0" --local -t usnic -d nothing0 -s 8
 fails "a PUT where there is none" 1 "smcuda has no put .*-o send" --local --set btl_smcuda_flags=1 -o put -s 8
+fails "a PUT of a matching transport" 1 "ofi has no put at all: .*-o send" --local -t ofi -o put -s 8
+fails "a GET of a matching transport" 1 "ofi has no get at all: .*-o send" --local -t ofi -o get -s 8
+fails "a module of a matching transport" 1 "provider_include=NAME takes a provider" --local -t ofi -d tcp -s 8
+fails "a provider that there is not" 1 "ofi does not start: .*nothing" --local -t ofi --set mtl_ofi_provider_include=nothing -s 8
 fails "a host that there is not" 1 "nowhere.invalid" nowhere.invalid
 fails "a port where nobody listens" 1 "start hawser-perf there first" 127.0.0.1 -p 1
 fails "an address that is not here" 1 "192.0.2.1, port" --bind 192.0.2.1
@@ -135,7 +145,7 @@ served() {
 
 for way in "127.0.0.1 -4" "::1 -6"; do
     read -r address family <<<"$way"
-    for transport in smcuda usnic; do
+    for transport in smcuda usnic ofi; do
         line="$transport: two programs that meet at $address"
         wanted "$line" || continue
         serve "$family" --bind "$address"
@@ -238,7 +248,7 @@ ends() {
     check "$line" "$status"
     log=$work/log
 }
-for transport in smcuda usnic; do
+for transport in smcuda usnic ofi; do
     ends "$transport: the server is killed" server KILL "the other side (has ended|is lost)"
     ends "$transport: the client is killed" client KILL "the other side (has ended|is lost)"
     ends "$transport: the server is stopped" server STOP "(nothing has come|has said nothing) for 2 s"

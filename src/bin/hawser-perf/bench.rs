@@ -7,9 +7,10 @@ use hawser::link::Clock;
 
 use crate::control::{Control, Kind};
 use crate::inbox::{ANSWER, WHOLE};
+use crate::matching::Coming;
 use crate::meter::Meter;
 use crate::plan::{Bench, Case, Operation, Plan};
-use crate::transport::{Taken, Transport, pattern};
+use crate::transport::{Taken, Transport, meaning};
 
 /// Passes without anything between two looks at the connection.
 const PASSES: u32 = 512;
@@ -56,27 +57,29 @@ fn share(times: &[u64], hundredths: usize) -> f64 {
 impl Side<'_> {
     /// Runs all cases; the client is told of each when it is over.
     pub(crate) fn run(&mut self, mut tell: impl FnMut(&Figures) -> Result<(), String>) -> Result<(), String> {
-        if self.plan.operation != Operation::Send && !self.transport.can_transfer(self.is_put()) {
+        let refusal = match self.plan.operation {
+            Operation::Send => None,
+            _ => self.transport.refusal(self.is_put()),
+        };
+        if let Some(why) = refusal {
             let (transport, name) = (&self.plan.transport, self.plan.operation.name());
-            return Err(format!(
-                "{transport} has no {name} to the other side (the system may not let processes read each other's memory); take -o send"
-            ));
+            return Err(format!("{transport} has no {name} {why}; take -o send"));
         }
         let remote = self.exchange_memory()?;
         for at in 0..self.plan.cases.len() {
             let case = self.plan.cases[at];
-            self.begin(case.bytes, true)?;
+            self.begin(case.bytes, None)?;
             self.verify(case, &remote)?;
-            self.begin(case.bytes, false)?;
+            self.begin(case.bytes, Some(case.warm_up))?;
             self.measure(case, case.warm_up, &remote)?;
-            self.begin(case.bytes, false)?;
+            self.begin(case.bytes, Some(case.iterations))?;
             let figures = self.measure(case, case.iterations, &remote)?;
             self.meter.clear();
             if let Some(figures) = figures {
                 tell(&figures)?;
             }
         }
-        self.transport.flush()?;
+        self.settle()?;
         self.meet()
     }
 
@@ -107,7 +110,7 @@ impl Side<'_> {
             return Err(self.transport.loss());
         }
         if let Some(status) = inbox.failure.get() {
-            return Err(format!("an operation has failed with code {status}"));
+            return Err(format!("an operation has failed: {}", meaning(status)));
         }
         if inbox.is_wrong.get() {
             return Err("something has come that nobody has sent: the transport is broken".to_owned());
@@ -166,12 +169,32 @@ impl Side<'_> {
         self.await_frame(Kind::Mark).map(drop)
     }
 
-    /// Both sides are ready for messages of this length.
-    fn begin(&mut self, bytes: usize, keep: bool) -> Result<(), String> {
-        self.transport.flush()?;
-        self.transport.inbox().begin(bytes, keep);
-        self.transport.outgoing.fill(if self.is_server { BACK } else { THERE }, bytes);
+    /// Nothing of this side's is under way any more.
+    fn settle(&mut self) -> Result<(), String> {
+        self.until(|transport| transport.inbox().sends.get() == 0)?;
+        self.transport.flush()
+    }
+
+    /// Both sides are ready for messages of this length: so many are sent, or one each way, to be looked at.
+    fn begin(&mut self, bytes: usize, count: Option<u32>) -> Result<(), String> {
+        self.settle()?;
+        let (number, coming) = (if self.is_server { BACK } else { THERE }, self.coming(count));
+        self.transport.begin(bytes, count.is_none(), number, coming)?;
         self.meet()
+    }
+
+    /// What the other side sends then.
+    fn coming(&self, count: Option<u32>) -> Coming {
+        let single = |messages| Coming { messages, answers: 0, window: 1 };
+        match (count.map(u64::from), self.plan.bench) {
+            _ if self.plan.operation != Operation::Send => single(0),
+            (None, _) => single(1),
+            (Some(count), Bench::Latency) => single(count),
+            (Some(count), _) if self.is_server => {
+                Coming { messages: count, answers: 0, window: self.plan.window }
+            }
+            (Some(count), _) => Coming { messages: 0, answers: count.div_ceil(self.stride()), window: 1 },
+        }
     }
 
     /// Sends a message, whole.
@@ -228,34 +251,29 @@ impl Side<'_> {
             (Operation::Send, false) => {
                 self.send(WHOLE, length)?;
                 self.await_messages(1)?;
-                self.has_come(BACK, length)
+                self.transport.has_come(BACK, length)
             }
             (Operation::Send, true) => {
                 self.await_messages(1)?;
                 self.transport.follow();
                 self.send(WHOLE, length)?;
-                self.has_come(THERE, length)
+                self.transport.has_come(THERE, length)
             }
             (_, false) => {
                 if self.transfer(length, remote)? == Taken::UnderWay {
                     self.await_ends(1)?;
                 }
                 self.transport.flush()?;
-                self.is_put() || self.transport.incoming.is_filled(BACK, length)
+                self.is_put() || self.transport.is_filled(BACK, length)
             }
             (_, true) => true,
         };
         self.meet()?;
-        let put_came = || !self.is_put() || self.transport.incoming.is_filled(THERE, length);
+        let put_came = || !self.is_put() || self.transport.is_filled(THERE, length);
         if !is_right || self.is_server && !put_came() {
             return Err(format!("{length} bytes have come with wrong contents: the transport is broken"));
         }
         Ok(())
-    }
-
-    fn has_come(&self, number: u64, length: usize) -> bool {
-        let kept = self.transport.inbox().take();
-        kept.len() == length && kept.iter().enumerate().all(|(at, byte)| *byte == pattern(number, at))
     }
 
     /// So many messages or operations; the client learns how long they took.

@@ -34,16 +34,18 @@ pub(crate) struct Inbox {
     kept: RefCell<Option<Vec<u8>>>,
     /// Where the last message came from.
     from: Cell<Option<(Btl, Endpoint)>>,
+    /// Sends of a matching transport that have not ended.
+    pub(crate) sends: Cell<u64>,
     /// PUTs and GETs that have ended.
     pub(crate) ended: Cell<u64>,
-    /// Why one has failed.
+    /// Why an operation has failed.
     pub(crate) failure: Cell<Option<i32>>,
     pub(crate) is_lost: Cell<bool>,
     /// Grows with all that happens.
     pub(crate) stir: Cell<u64>,
 }
 
-fn grow(cell: &Cell<u64>) {
+pub(crate) fn grow(cell: &Cell<u64>) {
     cell.set(cell.get() + 1);
 }
 

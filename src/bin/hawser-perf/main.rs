@@ -1,14 +1,18 @@
-//! `hawser-perf`: latency, bandwidth and message rate of a byte transport between two processes, without MPI. See
+//! `hawser-perf`: latency, bandwidth and message rate of a transport between two processes, without MPI. See
 //! `docs/hawser-perf.1`.
 //!
 //! [`options`] is the command line and [`plan`] what both sides measure; [`control`] the connection over which they
-//! agree; [`transport`] the only use of hawser's C functions, with [`caller`] and [`inbox`] behind its callbacks;
-//! [`mod@bench`] both sides of a measurement, [`meter`] and [`report`] what a person sees of it.
+//! agree; [`transport`] the only use of hawser's C functions, with what [`bytes`] and [`matching`] transports have of
+//! their own, [`block`] for memory, and [`caller`] and [`inbox`] behind its callbacks; [`mod@bench`] both sides of a
+//! measurement, [`meter`] and [`report`] what a person sees of it.
 
 mod bench;
+mod block;
+mod bytes;
 mod caller;
 mod control;
 mod inbox;
+mod matching;
 mod meter;
 mod options;
 mod plan;
@@ -39,11 +43,11 @@ const USAGE: &str = "usage: hawser-perf [OPTION ...]              waits for a cl
        hawser-perf [OPTION ...] HOST         measures with the server there
        hawser-perf [OPTION ...] --local      measures with a process of its own
 
-Measures a byte transport of hawser's between two processes, without MPI.
+Measures a transport of hawser's between two processes, without MPI.
 
-  -t, --transport NAME   usnic, or smcuda (the default with --local)
+  -t, --transport NAME   usnic, smcuda (the default with --local), or ofi
   -b, --bench NAME       latency (the default), bandwidth, or rate
-  -o, --operation NAME   send (the default), put, or get
+  -o, --operation NAME   send (the default), put, or get (not with ofi)
   -s, --size LENGTHS     8, or 1,64K, or 1:4M (powers of two), or 1:4M:4
   -n, --iterations N     messages of each length
   -w, --warm-up N        messages before these
@@ -248,8 +252,7 @@ fn meet<'a>(
 ) -> Result<Side<'a>, String> {
     let [server, client] = names(plan.job);
     let (own, other) = if is_server { (server, client) } else { (client, server) };
-    let mut transport =
-        Transport::open(&plan.transport, own, &options.settings, options.is_verbose, plan.longest().max(1))?;
+    let mut transport = Transport::open(plan, own, &options.settings, options.is_verbose)?;
     for (key, bytes) in transport.published() {
         control.send(Kind::Record, &[key.to_bytes_with_nul(), &bytes].concat())?;
     }

@@ -55,8 +55,8 @@ fn share(times: &[u64], hundredths: usize) -> f64 {
 }
 
 impl Side<'_> {
-    /// Runs all cases; the client is told of each when it is over.
-    pub(crate) fn run(&mut self, mut tell: impl FnMut(&Figures) -> Result<(), String>) -> Result<(), String> {
+    /// Has the transport connect, before anything is said of a bench: where messages are sent, by the first of them.
+    pub(crate) fn connect(&mut self) -> Result<(), String> {
         let refusal = match self.plan.operation {
             Operation::Send => None,
             _ => self.transport.refusal(self.is_put()),
@@ -65,6 +65,17 @@ impl Side<'_> {
             let (transport, name) = (&self.plan.transport, self.plan.operation.name());
             return Err(format!("{transport} has no {name} {why}; take -o send"));
         }
+        if self.plan.operation == Operation::Send
+            && let Some(case) = self.plan.cases.first().copied()
+        {
+            self.begin(case.bytes, None)?;
+            self.verify(case, &Remote { bytes: [0; HAWSER_REMOTE_BYTES] })?;
+        }
+        Ok(())
+    }
+
+    /// Runs all cases; the client is told of each when it is over.
+    pub(crate) fn run(&mut self, mut tell: impl FnMut(&Figures) -> Result<(), String>) -> Result<(), String> {
         let remote = self.exchange_memory()?;
         for at in 0..self.plan.cases.len() {
             let case = self.plan.cases[at];

@@ -223,6 +223,7 @@ fn measure(options: &Options, clock: Clock, control: &mut Control, peer: &str) -
     let plan = options.plan(job.max(1));
     let outcome = control.send(Kind::Plan, &plan.emit()).and_then(|()| {
         let mut side = meet(options, clock, control, &plan, false)?;
+        side.connect()?;
         let mut report = Report::begin(&plan, &side.transport.device(), peer, options.as_json)?;
         side.run(|figures| report.add(figures))?;
         report.end()
@@ -236,7 +237,9 @@ fn answer(options: &Options, clock: Clock, control: &mut Control) -> Result<Plan
     let plan = Plan::parse(&frame.bytes).map_err(|why| format!("the client's plan: {why}"));
     let plan = plan.and_then(|plan| options.admits(&plan).map(|()| plan));
     let outcome = plan.and_then(|plan| {
-        meet(options, clock, control, &plan, true)?.run(|_| Ok(()))?;
+        let mut side = meet(options, clock, control, &plan, true)?;
+        side.connect()?;
+        side.run(|_| Ok(()))?;
         Ok(plan)
     });
     outcome.inspect_err(|why| control.fail(why))

@@ -2,28 +2,11 @@
 
 use super::component::Smcuda;
 use super::peer::Found;
-use super::tests::{Silent, Told, door, fragment, lend, life_of, module};
+use super::tests::{Silent, Told, door, fragment, hears, lend, life_of, meet, module, sends};
 use crate::btl::{Access, Cookie, EndpointId, Host, Lent, Sending, Transport, Upcalls};
 use crate::error::{Error, Result};
 use crate::link::Clock;
 use crate::shm::{Claim, Identity, NONCE, Outside, Shared};
-
-/// The first meets the second.
-fn meet(own: &Smcuda, other: &Smcuda, name: u64, told: &Told) -> EndpointId {
-    own.meet(name, &other.record().to_bytes(), &Silent(told)).expect("reached")
-}
-
-fn sends(own: &Smcuda, to: EndpointId, text: &str) {
-    assert!(own.send_now(to, 65, [lend(text.as_bytes()), Lent::EMPTY]), "{text}");
-}
-
-/// What has been delivered, with all passes that it takes until somebody's door is looked at again.
-fn hears(own: &Smcuda, told: &Told) -> Vec<String> {
-    for _ in 0..600 {
-        own.progress(told);
-    }
-    told.delivered.take().into_iter().map(|(_, bytes)| String::from_utf8(bytes).expect("text")).collect()
-}
 
 /// It has been told that its ring is looked at, and rings no more; meanwhile others are looked at.
 #[test]

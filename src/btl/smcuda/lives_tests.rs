@@ -5,27 +5,10 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::component::Smcuda;
-use super::tests::{Silent, Told, door, fragment, lend, life_of, module};
-use crate::btl::{EndpointId, Lent, Sending, Transport};
+use super::tests::{Silent, Told, door, fragment, hears, life_of, meet, module, sends};
+use crate::btl::{EndpointId, Sending, Transport};
 use crate::error::Error;
 use crate::shm::Door;
-
-/// The first meets the second.
-fn meet(own: &Smcuda, other: &Smcuda, name: u64, told: &Told) -> EndpointId {
-    own.meet(name, &other.record().to_bytes(), &Silent(told)).expect("reached")
-}
-
-fn sends(own: &Smcuda, to: EndpointId, text: &str) {
-    assert!(own.send_now(to, 65, [lend(text.as_bytes()), Lent::EMPTY]), "{text}");
-}
-
-/// What has been delivered, with all passes that it takes until somebody's door is looked at again.
-fn hears(own: &Smcuda, told: &Told) -> Vec<String> {
-    for _ in 0..600 {
-        own.progress(told);
-    }
-    told.delivered.take().into_iter().map(|(_, bytes)| String::from_utf8(bytes).expect("text")).collect()
-}
 
 fn published(of: &Smcuda) -> Told {
     Told { published: RefCell::new(Some(of.record().to_bytes())), ..Told::default() }

@@ -127,6 +127,23 @@ fn pair() -> ([Smcuda; 2], [EndpointId; 2], [Told; 2]) {
     (modules, ends, told)
 }
 
+/// The first meets the second.
+pub(super) fn meet(own: &Smcuda, other: &Smcuda, name: u64, told: &Told) -> EndpointId {
+    own.meet(name, &other.record().to_bytes(), &Silent(told)).expect("reached")
+}
+
+pub(super) fn sends(own: &Smcuda, to: EndpointId, text: &str) {
+    assert!(own.send_now(to, 65, [lend(text.as_bytes()), Lent::EMPTY]), "{text}");
+}
+
+/// What has been delivered, with all passes that it takes until somebody's door is looked at again.
+pub(super) fn hears(own: &Smcuda, told: &Told) -> Vec<String> {
+    for _ in 0..600 {
+        own.progress(told);
+    }
+    told.delivered.take().into_iter().map(|(_, bytes)| String::from_utf8(bytes).expect("text")).collect()
+}
+
 /// Of a copy that stays.
 pub(super) fn lend(bytes: &[u8]) -> Lent {
     crate::link::conformance::lend(bytes.to_vec().leak())

@@ -108,6 +108,23 @@ table() {
     done
 }
 
+# replaced LINE seldom|often OPTION…: memory of a device in the place of host memory that was in use; and how often the
+# driver is asked about 8000 and more messages from host memory.
+replaced() {
+    local line=$1 often=$2 asked
+    shift 2
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    job 2 "$@" -- reused 1000
+    if [ "$status" = 0 ]; then cuda_ledger "$work/ledgers/rank" 2 >>"$log" 2>&1 || status=ledger; fi
+    asked=$(awk '$1 == "call" && $2 == "cuPointerGetAttributes" { sum += $3 } END { print sum + 0 }' "$work/ledgers/"*)
+    case $often in
+    seldom) [ "$asked" -gt 0 ] && [ "$asked" -lt 1500 ] ;;
+    often) [ "$asked" -gt 8000 ] ;;
+    esac || { [ "$status" != 0 ] || status="asked $asked times"; }
+    check "$line (the driver is asked $asked times)" "$status"
+}
+
 # refused LINE OPTION… -- ARGUMENT…: without the hook's copies the job ends with one line about it, the host says which
 # rank has ended it, and nobody dies of a signal.
 refused() {
@@ -122,6 +139,12 @@ refused() {
     ! says 'ignal|Segmentation|core dumped|watchdog|panicked|^PASS' || status=signal
     check "$line" "$status"
 }
+
+for column in sm smcuda; do
+    declare -n way=$column
+    replaced "host memory that becomes a device's, $(name_of "$column")" seldom "${way[@]}"
+done
+replaced "host memory that becomes a device's, and Open MPI does not tell" often "${sm[@]}" --mca memory ^patcher
 
 if [ "$host" = debian12 ]; then
     plain=(--mca pml ob1 --mca btl "$memory,self")

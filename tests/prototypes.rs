@@ -79,7 +79,7 @@ fn rust_passed(kind: &str) -> Passed {
         "..." => Passed::Variadic,
         _ if kind.starts_with('*') || kind.contains("fn(") => Passed::Quad,
         // Aliases of functions.
-        "Progress" => Passed::Quad,
+        "Progress" | "Released" => Passed::Quad,
         _ => panic!("a type that this test does not know: {kind}"),
     }
 }

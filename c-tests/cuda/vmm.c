@@ -4,6 +4,7 @@
 #include "standin.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Memory that has a handle. Mapped memory whose handle was released has none, until it is asked for. */
@@ -16,6 +17,7 @@ struct physical {
 struct reservation {
     CUdeviceptr base;
     size_t size;
+    bool wished;
     struct reservation *next;
 };
 static struct physical *physicals;
@@ -67,18 +69,28 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     return CUDA_SUCCESS;
 }
 
+/* Addresses that the program wishes are given to it if nothing is mapped there. */
+static bool take_wish(CUdeviceptr wish, size_t size, size_t alignment)
+{
+    if (wish == 0 || wish % alignment != 0) return false;
+    void *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    return at != MAP_FAILED;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,
     unsigned long long flags)
 {
     ENTER(NEEDS_INIT);
-    (void)wish; /* a hint */
     if (address == NULL || size == 0 || size % GRANULARITY != 0 || flags != 0 || (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    CUdeviceptr base = arena_take(size, alignment > GRANULARITY ? alignment : GRANULARITY);
+    if (alignment < GRANULARITY) alignment = GRANULARITY;
+    bool wished = take_wish(wish, size, alignment);
+    CUdeviceptr base = wished ? wish : arena_take(size, alignment);
     if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     struct reservation *reservation = malloc(sizeof *reservation);
     if (reservation == NULL) abort();
-    *reservation = (struct reservation){base, size, reservations};
+    *reservation = (struct reservation){base, size, wished, reservations};
     reservations = reservation;
     ledger_add(RESERVATIONS);
     *address = base;
@@ -93,8 +105,9 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
         if (reservation->base != address) continue;
         if (reservation->size != size || range_over(address, size) != NULL) return CUDA_ERROR_INVALID_VALUE;
         *at = reservation->next;
+        if (reservation->wished) munmap((void *)(uintptr_t)address, size);
+        else arena_give(address, size);
         free(reservation);
-        arena_give(address, size);
         ledger_remove(RESERVATIONS);
         return CUDA_SUCCESS;
     }

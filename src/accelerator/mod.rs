@@ -10,7 +10,7 @@ mod cuda;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use crate::cuda::{Allocation, Context, Device, Driver, Error, Place, Result, Transfer};
+pub use crate::cuda::{Allocation, Context, Device, Driver, Error, Place, Result, Transfer, host_pages};
 pub use cuda::{Cuda, kernel_driver};
 
 /// Something that is counted for the user.

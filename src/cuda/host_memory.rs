@@ -1,9 +1,9 @@
 //! Addresses that cannot be a device's, whatever the program does: known without asking the driver.
 //!
-//! Every message's buffer is looked at, and the driver needs 50 ns and more for its answer. An answer of the
-//! driver's must not be kept: memory that was mapped for the host may be unmapped, and the same addresses be
-//! mapped for a device a moment later, without anybody telling us. What needs no keeping are the ranges which
-//! the process holds by their nature, so that nothing else can be mapped there:
+//! Every message's buffer is looked at, and the driver needs 50 ns and more for its answer. That cannot just be
+//! kept: memory that was mapped for the host may be unmapped, and the same addresses be mapped for a device a
+//! moment later. What needs no keeping are the ranges which the process holds by their nature, so that nothing
+//! else can be mapped there:
 //!
 //! * the first page, which is nobody's: null, and the numbers that stand for something (`MPI_IN_PLACE`);
 //! * the heap, from its begin to where it ends *now* (`__curbrk`): the kernel moves that end only where nothing
@@ -12,7 +12,8 @@
 //! * this thread's stack, from the frame of this very function upwards.
 //!
 //! Pinning changes none of these: pinned memory is the host's. The rest, such as large arrays that `malloc`
-//! maps apart, is the driver's to tell, if the program has loaded it at all.
+//! maps apart, is the driver's to tell, if the program has loaded it at all; what it has told is kept page by page where
+//! somebody says when memory goes ([`host_pages`]).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -20,6 +21,8 @@ use std::fs;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::host_pages;
 
 /// Length of the first page.
 const PAGE: usize = 4096;
@@ -57,6 +60,7 @@ pub fn is_surely_host(address: usize) -> bool {
         || fixed.data.contains(&address)
         || on_this_stack(address)
         || address < PAGE
+        || host_pages::is_known(address)
 }
 
 fn fixed() -> &'static Fixed {

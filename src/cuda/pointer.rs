@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::context::Context;
+use super::host_pages;
 use super::library::{Driver, Error, Result, checked};
 use super::sys::{self, attribute};
 
@@ -59,7 +60,11 @@ impl Driver {
             Ok(()) if kind == sys::MEMORY_DEVICE => {
                 Ok(Place::Device(Device { ordinal, context: Context::of(context), is_managed: managed != 0 }))
             }
-            // Not the driver's, or the driver has no memory yet, or no more.
+            Ok(()) if kind == sys::MEMORY_UNKNOWN => {
+                host_pages::not_the_drivers(address);
+                Ok(Place::Host)
+            }
+            // Pinned, or the driver has no memory yet, or no more.
             Ok(()) | Err(Error::Gone(_) | Error::NotInitialized | Error::Deinitialized | Error::NoDevice) => {
                 Ok(Place::Host)
             }

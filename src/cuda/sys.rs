@@ -85,6 +85,8 @@ pub(super) mod attribute {
     pub(in crate::cuda) const MEMPOOL_HANDLE: c_int = 17;
 }
 
+/// What `cuPointerGetAttributes` says of an address that is not the driver's.
+pub(super) const MEMORY_UNKNOWN: c_uint = 0;
 /// `CU_MEMORYTYPE_DEVICE`
 pub(super) const MEMORY_DEVICE: c_uint = 2;
 /// `CU_EVENT_DISABLE_TIMING`

@@ -22,6 +22,7 @@ mod mtl;
 mod object;
 mod params;
 mod pvars;
+mod released;
 mod services;
 mod symbols;
 pub mod sys;

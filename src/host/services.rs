@@ -5,12 +5,15 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::symbols::{Variable, symbols};
 
 type Progress = unsafe extern "C" fn() -> c_int;
+/// Memory that goes: its begin and length, what it was registered with, whether an allocator gives it up.
+type Released = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, bool);
 /// File, topic, whether to frame it, arguments. The host replaces it while it starts up.
 type ShowHelp = unsafe extern "C" fn(*const c_char, *const c_char, c_int, ...) -> c_int;
 
@@ -54,6 +57,12 @@ symbols! {
         proc_for_name: unsafe extern "C" fn(u64) -> *mut c_void = c"ompi_proc_for_name",
         message_null: *mut c_void = c"ompi_message_null",
         thread_multiple: Variable<bool> = c"ompi_mpi_thread_multiple",
+        framework_open: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"mca_base_framework_open",
+        framework_close: unsafe extern "C" fn(*mut c_void) -> c_int = c"mca_base_framework_close",
+        memory_framework: *mut c_void = c"opal_memory_base_framework",
+        memory_hooks: unsafe extern "C" fn() -> c_int = c"opal_mem_hooks_support_level",
+        release_register: unsafe extern "C" fn(Released, *mut c_void) -> c_int = c"opal_mem_hooks_register_release",
+        release_unregister: unsafe extern "C" fn(Released) -> c_int = c"opal_mem_hooks_unregister_release",
     }
 }
 
@@ -98,6 +107,36 @@ pub(super) fn register_progress(progress: Progress) -> c_int {
 pub(super) fn unregister_progress(progress: Progress) -> c_int {
     // SAFETY: the host only compares the function with those that it has.
     unsafe { (Services::host().progress_unregister)(progress) }
+}
+
+/// Has a function called before memory is unmapped, if the host can tell. To be called from the host's own
+/// initialisation: its framework for that changes instructions of the C library's when it is opened.
+pub(super) fn register_release(function: Released) -> bool {
+    /// `OPAL_MEMORY_FREE_SUPPORT` and `OPAL_MEMORY_MUNMAP_SUPPORT`
+    const ALL: c_int = 0x1 | 0x2;
+    let host = Services::host();
+    // SAFETY: the host's framework, which counts how often it is opened.
+    if unsafe { (host.framework_open)(host.memory_framework, 0) } != 0 {
+        return false;
+    }
+    // SAFETY: takes nothing.
+    let has_all = unsafe { (host.memory_hooks)() } & ALL == ALL;
+    // SAFETY: the library is never unloaded, so the function stays callable.
+    let is_registered = has_all && unsafe { (host.release_register)(function, ptr::null_mut()) } == 0;
+    if !is_registered {
+        // SAFETY: as often as it was opened.
+        unsafe { (host.framework_close)(host.memory_framework) };
+    }
+    is_registered
+}
+
+/// Takes that back, once for each time that it was done.
+pub(super) fn unregister_release(function: Released) {
+    let host = Services::host();
+    // SAFETY: the host only compares the function with those that it has.
+    unsafe { (host.release_unregister)(function) };
+    // SAFETY: as often as it was opened.
+    unsafe { (host.framework_close)(host.memory_framework) };
 }
 
 /// Says something to the user through the host's output, on one line.

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "family.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -40,6 +41,18 @@ static void memory_is_mapped(void)
     IS(cuMemAddressReserve(&address, CHUNK + 1, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAddressReserve(&address, 4 * (size_t)CHUNK, 0, 0, 0));
     IS(address % CHUNK, 0);
+    /* A wish is followed where nothing is mapped, and is no more than that. */
+    OK(cuMemAddressReserve(&start, CHUNK, 0, address, 0));
+    IS(start == address || start % CHUNK != 0, false);
+    OK(cuMemAddressFree(start, CHUNK));
+    char *room = mmap(NULL, 2 * CHUNK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr wish = ((uintptr_t)room + CHUNK - 1) / CHUNK * CHUNK;
+    IS(room == MAP_FAILED || munmap(room, 2 * CHUNK) != 0, false);
+    OK(cuMemAddressReserve(&start, CHUNK, 0, wish, 0));
+    IS(start == wish, true);
+    IS(signal_of(read_byte, (void *)start), SIGSEGV);
+    OK(cuMemAddressFree(start, CHUNK));
+    IS(cuMemAddressFree(start, CHUNK), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemCreate(&first, CHUNK - 1, &properties, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemCreate(&first, CHUNK, &properties, 0));
     OK(cuMemCreate(&second, 2 * CHUNK, &properties, 0));

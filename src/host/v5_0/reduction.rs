@@ -9,8 +9,9 @@
 //!
 //! It is not there without an accelerator: then nothing is replaced. On 4.1, which has none, it is there where the
 //! host's copies are looked at ([`unaware`]), and it is what begins that; where copies are refused, so are operations.
-//! Operations of the user's own are for
-//! [`user_operation`].
+//! Operations of the user's own are for [`user_operation`].
+//!
+//! It is also what asks the host to tell when memory goes ([`released`]): an accelerator is begun before the host can.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -27,6 +28,7 @@ use crate::host::copy_hook;
 use crate::host::foreign;
 use crate::host::guard::{guard, guard_early};
 use crate::host::object::{self, Initialize, Instance, OwnClass};
+use crate::host::released;
 use crate::host::symbols::Loaded;
 use crate::host::sys::{Class, Datatype, Object};
 use crate::host::v4_1::devices as unaware;
@@ -319,6 +321,7 @@ unsafe extern "C" fn register<A: Abi>() -> c_int {
 unsafe extern "C" fn close<A: Abi>() -> c_int {
     guard_early(COMPONENT, "close", 0, || {
         user_operation::end();
+        released::end();
         if !A::DEVICE {
             unaware::end();
         }
@@ -334,6 +337,7 @@ unsafe extern "C" fn init<A: Abi>(_progress_threads: bool, _threads: bool) -> c_
         if !has_devices::<A>() {
             return NOT_AVAILABLE;
         }
+        released::begin();
         user_operation::begin(devices::<A>);
         0
     })

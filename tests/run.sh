@@ -115,7 +115,7 @@ if [ -n "$whole" ]; then
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
     [ "$(id -u)" = 0 ] && {
-        step empty-machine - tests/hosts/empty.sh demo
+        for host in $hosts; do step "empty-machine-$host" - tests/hosts/empty.sh demo "$host"; done
         step package - tests/hosts/empty.sh package
         [ -z "$network" ] || for host in $hosts; do
             step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make

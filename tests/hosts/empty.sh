@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A machine with nothing on it: Debian 12 with make and git. What a newcomer does is done there.
+# A machine with nothing on it: Debian 12 or 13 with make and git. What a newcomer does is done there.
 #
-#     tests/hosts/empty.sh make        makes the tree, if it is not there or is not whole
-#     tests/hosts/empty.sh demo        `make demo` in a clone of the last commit
-#     tests/hosts/empty.sh package     builds the Debian package of the last commit, as Debian does; on another such
-#                                      machine installs it with apt, runs jobs over it, and removes it
-#     tests/hosts/empty.sh clean       removes the tree
+#     tests/hosts/empty.sh make debian12|debian13      makes the tree, if it is not there or is not whole
+#     tests/hosts/empty.sh demo debian12|debian13      `make demo` in a clone of the last commit
+#     tests/hosts/empty.sh package                     builds the Debian package of the last commit, as Debian does, on a
+#                                                      Debian 12; then on another one and on a Debian 13 installs it with
+#                                                      apt, runs jobs over it, and removes it
+#     tests/hosts/empty.sh clean debian12|debian13     removes the tree
 #
 # The tree lies in the user's cache; tree.sh says how. Only copies are changed, in target/hosts, and they
 # are removed. What is fetched in there comes from where this machine gets its own. Needs root.
@@ -14,10 +15,22 @@ set -euo pipefail
 repository=$(cd "$(dirname "$0")/../.." && pwd -P)
 . "$repository/tests/hosts/tree.sh"
 
-name="empty machine" suite=bookworm base=ca-certificates packages="make git"
+base=ca-certificates packages="make git"
 answers="make --version
 git --version"
-tree_path
+
+# release debian12|debian13: of which the machines are from now on.
+release() {
+    case ${1:-} in
+    debian12) suite=bookworm components=openmpi3 ;;
+    debian13) suite=trixie components=openmpi40 ;;
+    *) usage ;;
+    esac
+    name="empty $1" kind=empty-$suite
+    tree_path
+}
+
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2; }
 
 # What cargo and git on this machine need to reach the network, if anything.
 lend() {
@@ -67,7 +80,7 @@ demo() {
     begin empty
     clone
     say "make demo"
-    check "make demo on an empty machine" on make demo
+    check "make demo on an $name" on make demo
     finish
 }
 
@@ -102,7 +115,8 @@ there() {
 }
 
 package() {
-    local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 shelf=$repository/target/hosts/packages
+    local shelf=$repository/target/hosts/packages
+    release debian12
     begin builder
     clone
     rm -rf "$shelf"
@@ -116,42 +130,56 @@ package() {
     cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$shelf/"
     rm -rf --one-file-system "$copy"
 
-    begin user
     rm "$shelf/"*-dbgsym_* 2>/dev/null || true
+    try debian12
+    try debian13
+    finish
+}
+
+# try debian12|debian13: the package on a machine of that release.
+try() {
+    local installed=/usr/lib/x86_64-linux-gnu/libhawser.so.0 own ofi
+    release "$1"
+    begin user
+    # What Open MPI 5.0 of Debian 13 has to be told: its mpirun names another folder (docs/administrators.md).
+    own=()
+    [ "$1" = debian12 ] || own=(--mca mca_base_component_path "/usr/lib/x86_64-linux-gnu/openmpi/lib/$components")
+    ofi='tcp;ofi_rxm'
+    [ "$1" = debian12 ] || ofi=tcp
     cp "$shelf/"* "$copy/root/"
     traces >"$shelf/before"
     say "3/4 apt install"
     # shellcheck disable=SC2016 # expanded there
-    check "apt installs it, with Open MPI" install "./$(cd "$shelf" && echo hawser_*.deb)"
-    check "no file of another package was replaced" eval 'where=/root on dpkg --verify'
-    check "hawser-info finds it, and Open MPI" eval "where=/root on hawser-info | tee /dev/stderr | grep -q 'accepts hawser\|accepted'"
-    check "hawser-info has an answer to why not" eval "where=/root on hawser-info --doctor | tee /dev/stderr | grep '^good  btl smcuda' >/dev/null"
-    check "hawser-perf measures" eval "where=/root on hawser-perf --local -s 8,4096 -n 100 | tee /dev/stderr | grep -E '^ +4096 +100( +[0-9.]+){3}\$' >/dev/null"
-    check "its manual pages are there, each" there "$(manual_pages)"
-    check "so is what it has for administrators, and for people who look at packets" there "/usr/share/doc/hawser/administrators.md.gz
+    check "$1: apt installs it, with Open MPI" install "./$(cd "$shelf" && echo hawser_*.deb)"
+    check "$1: no file of another package was replaced" eval 'where=/root on dpkg --verify'
+    check "$1: hawser-info finds it, and Open MPI" eval "where=/root on hawser-info | tee /dev/stderr | grep -q 'accepts hawser\|accepted'"
+    check "$1: hawser-info has an answer to why not" eval "where=/root on hawser-info --doctor | tee /dev/stderr | grep '^good  btl smcuda' >/dev/null"
+    check "$1: hawser-perf measures" eval "where=/root on hawser-perf --local -s 8,4096 -n 100 | tee /dev/stderr | grep -E '^ +4096 +100( +[0-9.]+){3}\$' >/dev/null"
+    check "$1: its manual pages are there, each" there "$(manual_pages)"
+    check "$1: so is what it has for administrators, and for people who look at packets" there "/usr/share/doc/hawser/administrators.md.gz
 /usr/share/doc/hawser/README.md.gz
 /usr/share/hawser/hawser-usnic.lua
 /usr/share/hawser/help-hawser.txt"
     say "4/4 jobs"
-    check "a compiler" install --no-install-recommends gcc libc6-dev libopenmpi-dev pkg-config
-    check "a C program is built by pkg-config" eval "echo '#include <hawser/hawser.h>
+    check "$1: a compiler" install --no-install-recommends gcc libc6-dev libopenmpi-dev pkg-config
+    check "$1: a C program is built by pkg-config" eval "echo '#include <hawser/hawser.h>
 #include <stdio.h>
 int main(void) { return puts(hawser_version()) < 0; }' >\"\$copy/root/version.c\" && where=/root on sh -c 'cc version.c -o version \$(pkg-config --cflags --libs hawser) && ./version && ldd version | grep libhawser.so.0'"
-    check "the ring compiles" eval "where=/root on mpicc -O2 ring.c -o ring"
-    check "the OFI MTL is served by it" job "$installed" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include 'tcp;ofi_rxm'
-    check "so is shared memory" job "$installed" --mca pml ob1 --mca btl smcuda,self
-    check "so are datagrams" job "$installed" --mca pml ob1 --mca btl usnic,self
-    check "a job that asks for nothing runs" job served
-    check "apt removes it" eval "where=/root on env DEBIAN_FRONTEND=noninteractive apt-get purge -y hawser"
-    check "nothing is left of it" eval 'traces | diff "$shelf/before" -'
-    check "the job runs without it" job served
-    finish
+    check "$1: the ring compiles" eval "where=/root on mpicc -O2 ring.c -o ring"
+    check "$1: the OFI MTL is served by it" job "$installed" "${own[@]}" --mca pml cm --mca mtl hawser --mca mtl_hawser_provider_include "$ofi"
+    check "$1: so is shared memory" job "$installed" "${own[@]}" --mca pml ob1 --mca btl smcuda,self
+    check "$1: so are datagrams" job "$installed" "${own[@]}" --mca pml ob1 --mca btl usnic,self
+    check "$1: a job that asks for nothing runs" job served
+    check "$1: apt removes it" eval "where=/root on env DEBIAN_FRONTEND=noninteractive apt-get purge -y hawser"
+    check "$1: nothing is left of it" eval 'traces | diff "$shelf/before" -'
+    check "$1: the job runs without it" job served
+    rm -rf --one-file-system "$copy"
 }
 
 case ${1:-} in
-make) tree_make ;;
-demo) demo ;;
+make) release "${2:-}" && tree_make ;;
+demo) release "${2:-}" && demo ;;
 package) package ;;
-clean) rm -rf --one-file-system "$tree" "$tree.new" ;;
-*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
+clean) release "${2:-}" && rm -rf --one-file-system "$tree" "$tree.new" ;;
+*) usage ;;
 esac

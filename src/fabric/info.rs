@@ -1,7 +1,8 @@
 //! What is wanted ([`Hints`]) and what there is ([`Info`]): `fi_getinfo(3)`.
 
 use std::ffi::{CStr, c_char};
-use std::ptr::NonNull;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
 
 use super::library::Library;
 use super::{Pci, sys};
@@ -115,7 +116,7 @@ impl Hints {
             sys::fi_threading_FI_THREAD_DOMAIN
         };
         domain.control_progress = wishes.control.raw();
-        domain.data_progress = wishes.data.raw();
+        set_data_progress(domain, wishes.data.raw());
         domain.resource_mgmt = sys::fi_resource_mgmt_FI_RM_ENABLED;
         domain.av_type = if wishes.table { sys::fi_av_type_FI_AV_TABLE } else { sys::fi_av_type_FI_AV_MAP };
         domain.mr_mode = wishes.mr_mode;
@@ -125,6 +126,16 @@ impl Hints {
         }
         Ok(())
     }
+}
+
+/// Writes `data_progress`, the number before `resource_mgmt`. The headers of libfabric 2 have it in a union, which has a
+/// name of the bindings' own making, and those of libfabric 1 have not.
+fn set_data_progress(domain: &mut sys::fi_domain_attr, mode: sys::fi_progress) {
+    const AT: usize = offset_of!(sys::fi_domain_attr, control_progress) + size_of::<sys::fi_progress>();
+    const { assert!(AT + size_of::<sys::fi_progress>() == offset_of!(sys::fi_domain_attr, resource_mgmt)) };
+    let field = ptr::from_mut(domain).wrapping_byte_add(AT).cast::<sys::fi_progress>();
+    // SAFETY: a field of the structure, between two others.
+    unsafe { field.write(mode) };
 }
 
 impl Hints {

@@ -5,6 +5,7 @@
 //! `FI_MR_LOCAL` to a provider.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::Arc;
 
@@ -47,12 +48,38 @@ impl Drop for Registration {
     }
 }
 
-/// The attributes with room for fields that newer libraries append (112 bytes in 2.1).
+/// `fi_mr_attr`, with room for fields that newer libraries append (112 bytes in 2.1). Not the bindings' own: unions in it
+/// have names there that change with the headers.
 #[repr(C)]
 struct Attributes {
-    known: sys::fi_mr_attr,
+    mr_iov: *const libc::iovec,
+    iov_count: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    context: *mut c_void,
+    auth_key_size: usize,
+    auth_key: *mut u8,
+    iface: sys::fi_hmem_iface,
+    device: Number,
     appended: [u64; 8],
 }
+
+/// The union in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Number {
+    reserved: u64,
+    /// Of all interfaces that are named here.
+    of: c_int,
+}
+
+const _: () = {
+    assert!(offset_of!(Attributes, iface) == offset_of!(sys::fi_mr_attr, iface));
+    assert!(offset_of!(Attributes, device) == offset_of!(sys::fi_mr_attr, device));
+    assert!(offset_of!(Attributes, requested_key) == offset_of!(sys::fi_mr_attr, requested_key));
+    assert!(size_of::<Attributes>() >= size_of::<sys::fi_mr_attr>());
+};
 
 impl Registration {
     /// Lets the provider read the bytes of a send.
@@ -72,25 +99,23 @@ impl Registration {
         let piece = libc::iovec { iov_base: memory.start.cast(), iov_len: memory.len };
         // One after the other: a provider that does not make keys itself takes none twice.
         let key = domain.next_key();
-        let mut device = sys::fi_mr_attr__bindgen_ty_1 { reserved: 0 };
-        device.cuda = on.number as c_int;
+        let mut device = Number { reserved: 0 };
+        device.of = on.number as c_int;
         let attributes = Attributes {
-            known: sys::fi_mr_attr {
-                mr_iov: ptr::from_ref(&piece).cast(),
-                iov_count: 1,
-                access,
-                offset: 0,
-                requested_key: key,
-                context: ptr::null_mut(),
-                auth_key_size: 0,
-                auth_key: ptr::null_mut(),
-                iface: match on.interface {
-                    Interface::Cuda => sys::fi_hmem_iface_FI_HMEM_CUDA,
-                    Interface::Rocr => sys::fi_hmem_iface_FI_HMEM_ROCR,
-                    Interface::Ze => sys::fi_hmem_iface_FI_HMEM_ZE,
-                },
-                device,
+            mr_iov: &raw const piece,
+            iov_count: 1,
+            access,
+            offset: 0,
+            requested_key: key,
+            context: ptr::null_mut(),
+            auth_key_size: 0,
+            auth_key: ptr::null_mut(),
+            iface: match on.interface {
+                Interface::Cuda => sys::fi_hmem_iface_FI_HMEM_CUDA,
+                Interface::Rocr => sys::fi_hmem_iface_FI_HMEM_ROCR,
+                Interface::Ze => sys::fi_hmem_iface_FI_HMEM_ZE,
             },
+            device,
             appended: [0; 8],
         };
         let mut raw = ptr::null_mut();
@@ -98,7 +123,6 @@ impl Registration {
         // SAFETY: the domain is open; the callee reads the attributes, whatever its version, and
         // writes one owned object.
         done(domain.call(|| unsafe { open(fid.cast(), given, 0, &raw mut raw) }))?;
-        let _ = attributes.appended;
         // SAFETY: just opened, ours.
         let object = unsafe { Object::own(raw) }?;
         Ok(Self { object: Some(object), domain: Arc::clone(domain) })

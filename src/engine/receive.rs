@@ -6,6 +6,7 @@
 //! the user's call of progress: [`Engine::settle`].
 
 use super::assembler::{Chunk, Placed, Unplaced};
+use super::controller::Outcome;
 use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
@@ -205,12 +206,36 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
+        let Some(&Deferred { index, info, at, answered }) = self.deferred.as_ref() else { return };
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return self.finish_any() };
+        if endpoint.receive.has_gap || !endpoint.receive.share.is_active() {
+            return self.finish_any();
+        }
+        if info.flags.has(Flags::ACKNOWLEDGES) {
+            match endpoint.acknowledge_only(&info, at, &self.clock, self.limits.window) {
+                Some(Outcome::Steady) => {}
+                Some(Outcome::Shrunk) => self.counters.num_congestion_events.add(1),
+                None => return self.finish_any(),
+            }
+        }
+        self.deferred = None;
+        if answered {
+            endpoint.receive.last_data = at;
+        } else {
+            let when = endpoint.note_expected(&info, at, self.limits.ack_delay);
+            self.owe(index, when);
+        }
+    }
+
+    /// The same where it is more than the common one.
+    #[inline(never)]
+    fn finish_any(&mut self) {
         let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
-        if info.flags.has(Flags::ACKNOWLEDGES) && !self.acknowledge_only(index, &info, at) {
+        if info.flags.has(Flags::ACKNOWLEDGES) {
             self.handle_ack(index, &info, None, at);
         }
         if !answered {
-            self.note(index, &info, at, true);
+            self.note_data(index, &info, at, true);
         } else if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.receive.last_data = at;
         }

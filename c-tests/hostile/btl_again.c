@@ -31,6 +31,28 @@ static void in_haste(void)
     btl_end(&btl);
 }
 
+/* One gives the other up and wants it again, which knows nothing of it: nothing is under way, and nobody loses anything. */
+static void by_one_side(void)
+{
+    btl_begin(&btl, btl_parameters(), false);
+    for (uint64_t turn = 0; turn < 20; turn++) {
+        if (turn % 2 == (uint64_t)self) {
+            btl_part(&btl);
+            btl_meet(&btl);
+        }
+        fence();
+        /* Whoever was given up does not know where it is, before it is sent something. */
+        if (turn % 2 == (uint64_t)self)
+            btl_post(&btl, turn * 20, HEADER, CALLED);
+        btl_settle(&btl);
+        for (uint64_t number = 1; number < 20; number++)
+            btl_post(&btl, turn * 20 + number, HEADER + number * 500, CALLED);
+        btl_settle(&btl);
+    }
+    CHECK(books.failed == 0 && books.refused == 0);
+    btl_end(&btl);
+}
+
 static unsigned times;
 
 static void part_and_meet(struct btl *to, uint64_t number, size_t size)
@@ -42,11 +64,14 @@ static void part_and_meet(struct btl *to, uint64_t number, size_t size)
     btl_part(to);
     host_progress();
     btl_meet(to);
-    CHECK(btl_post(to, 1000 + number, HEADER, CALLED) >= 0);
+    /* Over usnic, a peer that has lost something thereby is not reached before it has given us up, too; that is told. */
+    int posted = btl_post(to, 1000 + number, HEADER, CALLED);
+    CHECK(posted >= 0 || transport == USNIC, "%d", posted);
     host_progress();
 }
 
-/* The peer whose message is being delivered is given up, and wanted again, before the callback returns. */
+/* The peer whose message is being delivered is given up, and wanted again, before the callback returns. Each send ends;
+ * and once both have given each other up, they have each other as before. */
 static void in_a_callback(void)
 {
     btl_begin(&btl, btl_parameters(), false);
@@ -62,6 +87,12 @@ static void in_a_callback(void)
         host_progress();
     fence();
     on_received = NULL;
+    if (transport == USNIC) {
+        btl_part(&btl);
+        fence();
+        btl_meet(&btl);
+        fence();
+    }
     unsigned long before = books.delivered;
     fence();
     for (uint64_t number = 2000; number < 2100; number++)
@@ -168,7 +199,8 @@ static void absurd_arguments(void)
 
 const struct test btl_again_tests[] = {
     {"btl met again in haste", in_haste, RETURNS},
-    {"smcuda met again in a callback", in_a_callback, RETURNS},
+    {"btl met again by one side", by_one_side, RETURNS},
+    {"btl met again in a callback", in_a_callback, RETURNS},
     {"smcuda met again by one thread", by_one_thread, RETURNS},
     {"btl absurd arguments", absurd_arguments, RETURNS},
     {0},

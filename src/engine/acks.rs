@@ -5,6 +5,7 @@
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*
 //! have arrived; then it is sent again at once.
 
+use super::clock::Clock;
 use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
@@ -36,6 +37,71 @@ impl Endpoint {
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
         let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
         Piggyback { flags, echo, credit: credit as u16, ack: self.receive.window.next() }
+    }
+
+    /// The common acknowledgement: of the only segment under way, a copy sent once, by a packet newer than all before,
+    /// with nothing left to do. What has become of the window; nothing has changed when it was not that.
+    #[inline(always)]
+    pub(super) fn acknowledge_only(
+        &mut self,
+        info: &AckInfo,
+        at: Instant,
+        clock: &Clock,
+        most: u64,
+    ) -> Option<Outcome> {
+        let Self { send, receive, timers, .. } = self;
+        let (segment, place) = send.window.only().and_then(Segment::as_plain_copy)?;
+        let is_newer =
+            receive.newest_stamp.is_some_and(|(stamp, _)| info.stamp.wrapping_sub(stamp) as i32 > 0);
+        let has_more = !send.withdrawn.is_empty() || send.has_queued();
+        if info.ack != send.window.next() || !is_newer || has_more || self.phase != Phase::Open {
+            return None;
+        }
+        receive.newest_stamp = Some((info.stamp, at));
+        self.last_heard = clock.running();
+        send.probe.note_heard();
+        send.credit.set(u64::from(info.credit), most, info.arrival.at());
+        if info.echo != 0 {
+            send.note_echo(info, clock.resumed(), at);
+        }
+        send.note_landed(segment.charge);
+        let least = send.rtt.min();
+        send.newest_arrival = send.newest_arrival.max(segment.sent);
+        let outcome = send.congestion.note_arrived(segment.landed(), segment.sent, at, least);
+        send.copies.discard(place);
+        send.window.clear();
+        let [tiny, data] = &mut send.order;
+        tiny.note_arrival(segment.transmission);
+        tiny.clear();
+        if !data.is_empty() {
+            data.clear();
+        }
+        if !send.lost.is_empty() {
+            send.lost.clear();
+        }
+        send.probe.note_acknowledged(at);
+        timers.stop(Timer::Pacing);
+        timers.stop(Timer::Loss);
+        Some(outcome)
+    }
+
+    /// Whether the sender of what has come waits for its acknowledgement: it says so, or has waited since it came and has
+    /// no other to tell it how the network is.
+    #[inline(always)]
+    fn is_urgent(&self, packet: &AckInfo, at: Instant) -> bool {
+        packet.flags.has(Flags::ASKS)
+            || leaves_host(self.peer.max_datagram) && packet.read_late(at).is_some_and(|late| late > WAITED)
+    }
+
+    /// Notes that the segment that was expected has come, of a peer that has a share of the receive buffer, and when it is
+    /// acknowledged. Nothing is missing, and was not before.
+    #[inline(always)]
+    pub(super) fn note_expected(&mut self, packet: &AckInfo, at: Instant, delay: u64) -> When {
+        let is_urgent = self.is_urgent(packet, at);
+        let ReceiveHalf { ack, share, last_data, .. } = &mut self.receive;
+        ack.note_packet(packet, at);
+        *last_data = at;
+        ack.note_in_order(share.promised(), self.peer.max_datagram as u64, is_urgent, at, delay)
     }
 }
 
@@ -121,15 +187,10 @@ impl<M: Memory> Engine<M> {
 
     /// Notes that a segment has come, new or again, and what that owes its sender.
     #[inline(never)]
-    pub(super) fn note_data(&mut self, index: u32, info: &AckInfo, at: Instant, new: bool) {
-        self.note(index, info, at, new);
-    }
-
-    /// The same, for the common packet.
-    #[inline(always)]
-    pub(super) fn note(&mut self, index: u32, packet: &AckInfo, at: Instant, is_new: bool) {
+    pub(super) fn note_data(&mut self, index: u32, packet: &AckInfo, at: Instant, is_new: bool) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         let unit = endpoint.peer.max_datagram as u64;
+        let is_urgent = endpoint.is_urgent(packet, at);
         let ReceiveHalf { window, ack, share, has_gap: had_gap, is_listed, last_data, .. } =
             &mut endpoint.receive;
         if !share.is_active() {
@@ -145,10 +206,6 @@ impl<M: Memory> Engine<M> {
         }
         *last_data = at;
         let has_gap = window.has_gap();
-        // Its sender may be waiting since it came, and has no other to tell it how the network is.
-        let is_urgent = packet.flags.has(Flags::ASKS)
-            || leaves_host(endpoint.peer.max_datagram)
-                && packet.read_late(at).is_some_and(|late| late > WAITED);
         let arrived = Arrived {
             seq: packet.seq,
             is_new,
@@ -162,7 +219,14 @@ impl<M: Memory> Engine<M> {
         if has_gap != std::mem::replace(had_gap, has_gap) {
             self.expected = if has_gap { self.expected + 1 } else { self.expected.saturating_sub(1) };
         }
-        match ack.note_segment(&arrived, at, self.limits.ack_delay) {
+        let when = ack.note_segment(&arrived, at, self.limits.ack_delay);
+        self.owe(index, when);
+    }
+
+    /// Sees to it that the endpoint is acknowledged then.
+    #[inline(always)]
+    pub(super) fn owe(&mut self, index: u32, when: When) {
+        match when {
             When::Now => self.immediate_acks.push_back(index),
             When::By(due) => self.delayed_acks.push_back((due, index)),
             When::Pending => {}
@@ -208,52 +272,6 @@ impl<M: Memory> Engine<M> {
         let silent = now.since(endpoint.receive.last_data.max(resumed));
         endpoint.receive.is_listed = self.budget.review(&mut endpoint.receive.share, silent);
         endpoint.receive.is_listed
-    }
-
-    /// The common acknowledgement: of the only segment under way, a copy sent once, by a packet newer than all before,
-    /// with nothing left to do. Whether it was that; nothing has changed when not.
-    #[inline(always)]
-    pub(super) fn acknowledge_only(&mut self, index: u32, info: &AckInfo, at: Instant) -> bool {
-        let (running, resumed, most) = (self.clock.running(), self.clock.resumed(), self.limits.window);
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
-        let Endpoint { send, receive, timers, .. } = endpoint;
-        let Some((segment, place)) = send.window.only().and_then(Segment::as_plain_copy) else {
-            return false;
-        };
-        let is_newer =
-            receive.newest_stamp.is_some_and(|(stamp, _)| info.stamp.wrapping_sub(stamp) as i32 > 0);
-        let has_more = !send.withdrawn.is_empty() || send.has_queued();
-        if info.ack != send.window.next() || !is_newer || has_more || endpoint.phase != Phase::Open {
-            return false;
-        }
-        receive.newest_stamp = Some((info.stamp, at));
-        endpoint.last_heard = running;
-        send.probe.note_heard();
-        send.credit.set(u64::from(info.credit), most, info.arrival.at());
-        if info.echo != 0 {
-            send.note_echo(info, resumed, at);
-        }
-        send.note_landed(segment.charge);
-        let least = send.rtt.min();
-        send.newest_arrival = send.newest_arrival.max(segment.sent);
-        if send.congestion.note_arrived(segment.landed(), segment.sent, at, least) == Outcome::Shrunk {
-            self.counters.num_congestion_events.add(1);
-        }
-        send.copies.discard(place);
-        send.window.clear();
-        let [tiny, data] = &mut send.order;
-        tiny.note_arrival(segment.transmission);
-        tiny.clear();
-        if !data.is_empty() {
-            data.clear();
-        }
-        if !send.lost.is_empty() {
-            send.lost.clear();
-        }
-        send.probe.note_acknowledged(at);
-        timers.stop(Timer::Pacing);
-        timers.stop(Timer::Loss);
-        true
     }
 
     /// What the peer's packet acknowledges.

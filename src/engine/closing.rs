@@ -77,7 +77,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    fn finish_close(&mut self, index: u32) {
+    /// Nothing is said any more but to who asks. What is still under way ends as unreachable.
+    pub(super) fn finish_close(&mut self, index: u32) {
         let id = self.id(index);
         self.fail_all(index);
         self.strip(index);

@@ -8,7 +8,7 @@
 
 use super::assembler::Pool;
 use super::clock::Clock;
-use super::closed::{ClosedConnections, Past};
+use super::closed::ClosedConnections;
 use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
@@ -154,10 +154,21 @@ impl<M: Memory> Engine<M> {
         if self.endpoints.len() + 1 >= 1 << SLOT_BITS {
             return Err(Error::OutOfResource);
         }
-        let peer = Peer { max_datagram, ..peer };
+        let endpoint = self.fresh_endpoint(Peer { max_datagram, ..peer })?;
+        let key = self.endpoints.insert(endpoint);
+        if let Some(endpoint) = self.endpoints.at_mut(key.index) {
+            endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
+            endpoint.note_names(&self.identity);
+        }
+        self.names.insert(name, key.index);
+        Ok(EndpointId(key))
+    }
+
+    /// A connection that nothing was heard of yet, and that has no slot. What is known of earlier ones counts.
+    pub(super) fn fresh_endpoint(&mut self, peer: Peer) -> Result<Endpoint> {
         let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.clock.now());
         endpoint.send.coalesces = self.limits.coalesces;
-        if let Some(past) = self.closed.get(name) {
+        if let Some(past) = self.closed.get((peer.name, peer.incarnation)) {
             endpoint.connection = past.ours.wrapping_add(1).max(1);
             endpoint.earlier = past.peers;
         }
@@ -167,13 +178,7 @@ impl<M: Memory> Engine<M> {
             endpoint.protection = Some(own.connect(&peer.key, sender).ok_or(Error::OutOfResource)?);
         }
         (endpoint.last_heard, endpoint.silence_reported) = (self.clock.running(), self.clock.running());
-        let key = self.endpoints.insert(endpoint);
-        if let Some(endpoint) = self.endpoints.at_mut(key.index) {
-            endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
-            endpoint.note_names(&self.identity);
-        }
-        self.names.insert(name, key.index);
-        Ok(EndpointId(key))
+        Ok(endpoint)
     }
 
     /// The network says that the way to a peer carries only datagrams of this length. What is cut from
@@ -410,9 +415,8 @@ impl<M: Memory> Engine<M> {
     pub(super) fn remove(&mut self, index: u32) {
         self.strip(index);
         let Some(endpoint) = self.endpoints.remove(index) else { return };
-        let name = (endpoint.peer.name, endpoint.peer.incarnation);
-        let received = endpoint.receive.window.next();
-        self.closed.note(name, Past { ours: endpoint.connection, peers: endpoint.peer_connection, received });
+        let (name, past) = endpoint.past();
+        self.closed.note(name, past);
         self.names.remove(&name);
     }
 

@@ -1,5 +1,6 @@
 //! One peer: a connection with its two halves and what both share. The verbs are the engine's.
 
+use super::closed::Past;
 use super::flow::ReceiveBudget;
 use super::interface::{Identity, Peer};
 use super::life::Evidence;
@@ -78,6 +79,8 @@ pub(super) struct Endpoint {
     pub(super) evidence: Evidence,
     /// When its silence was last reported.
     pub(super) silence_reported: Instant,
+    /// When it was lost.
+    pub(super) lost: Instant,
     /// It has acknowledged a datagram of the greatest length.
     pub(super) took_longest: bool,
     pub(super) closes: u32,
@@ -120,6 +123,7 @@ impl Endpoint {
             last_heard: now,
             evidence: Evidence::default(),
             silence_reported: now,
+            lost: now,
             took_longest: false,
             closes: 0,
             timers: Timers::new(),
@@ -160,6 +164,12 @@ impl Endpoint {
     /// What the peer's long headers say of it.
     pub(super) const fn peer_name(&self) -> Sender {
         Sender { name: self.peer.name, incarnation: self.peer.incarnation, slot: self.peer_slot }
+    }
+
+    /// Whose connection it was, and what is left of it once it is over.
+    pub(super) const fn past(&self) -> ((u64, u32), Past) {
+        let Self { peer, connection: ours, peer_connection: peers, .. } = *self;
+        ((peer.name, peer.incarnation), Past { ours, peers, received: self.receive.window.next() })
     }
 
     /// Whether the user may still use it.

@@ -298,9 +298,9 @@ impl<M: Memory> Engine<M> {
     pub(super) fn lose_peer(&mut self, index: u32) {
         self.fail_all(index);
         self.strip(index);
-        let id = self.id(index);
+        let (id, running) = (self.id(index), self.clock.running());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        endpoint.phase = Phase::Dead;
+        (endpoint.phase, endpoint.lost) = (Phase::Dead, running);
         endpoint.timers.stop(Timer::Close);
         endpoint.receive.ack = PendingAck::default();
         self.counters.num_lost_peers.add(1);

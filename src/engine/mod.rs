@@ -79,6 +79,7 @@ mod fastpath;
 mod loss;
 mod rdma;
 mod receive;
+mod renewal;
 mod reset;
 mod run;
 mod sealed;

@@ -42,6 +42,7 @@ pub(super) struct Piggyback {
 }
 
 /// What every packet says to the book-keeping.
+#[derive(Clone, Copy)]
 pub(super) struct AckInfo {
     pub(super) flags: Flags,
     pub(super) stamp: u32,

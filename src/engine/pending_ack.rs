@@ -134,9 +134,35 @@ impl PendingAck {
         } else {
             self.duplicate = true;
         }
-        let many =
-            self.arrived >= LEAST_CREDIT && self.arrived >= (promised / unit / 4).clamp(LEAST_CREDIT, MANY);
-        if !is_new || has_gap || had_gap || many || is_urgent {
+        let at_once = !is_new || has_gap || had_gap || is_urgent || self.are_many(promised, unit);
+        self.schedule(at_once, now, delay)
+    }
+
+    /// The segment that was expected has arrived, and nothing is missing: as
+    /// [`note_segment`](Self::note_segment).
+    #[inline(always)]
+    pub(super) fn note_in_order(
+        &mut self,
+        promised: u64,
+        unit: u64,
+        is_urgent: bool,
+        now: Instant,
+        delay: u64,
+    ) -> When {
+        self.arrived += 1;
+        let at_once = is_urgent || self.are_many(promised, unit);
+        self.schedule(at_once, now, delay)
+    }
+
+    /// Whether a good part of the room has been used.
+    #[inline(always)]
+    fn are_many(&self, promised: u64, unit: u64) -> bool {
+        self.arrived >= LEAST_CREDIT && self.arrived >= (promised / unit / 4).clamp(LEAST_CREDIT, MANY)
+    }
+
+    #[inline(always)]
+    fn schedule(&mut self, at_once: bool, now: Instant, delay: u64) -> When {
+        if at_once {
             return if std::mem::replace(&mut self.immediate, true) { When::Pending } else { When::Now };
         }
         if self.due.is_some() || self.immediate {

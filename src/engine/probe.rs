@@ -110,8 +110,10 @@ impl Probe {
     #[inline]
     pub(super) fn note_heard(&mut self) {
         self.unanswered = 0;
-        let more = (self.in_vain / PATIENCE).min(PATIENT_DOUBLINGS);
-        self.backoff = self.backoff.min(HEARD_DOUBLINGS + more);
+        if self.backoff > HEARD_DOUBLINGS {
+            let more = (self.in_vain / PATIENCE).min(PATIENT_DOUBLINGS);
+            self.backoff = self.backoff.min(HEARD_DOUBLINGS + more);
+        }
     }
 
     /// The peer has acknowledged something new.

@@ -6,6 +6,7 @@
 //! the user's call of progress: [`Engine::settle`].
 
 use super::assembler::{Chunk, Placed, Unplaced};
+use super::controller::Outcome;
 use super::core::{Engine, SLOT_BITS};
 use super::counters::Count;
 use super::endpoint::{Endpoint, Phase};
@@ -23,7 +24,7 @@ fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
 }
 
 /// How a datagram ends that is not of a connected peer.
-enum Stranger {
+pub(super) enum Stranger {
     Stale,
     Unknown,
     /// It takes a connection for alive that is over here, and is told so. How far its segments had come is known
@@ -205,12 +206,36 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
+        let Some(&Deferred { index, info, at, answered }) = self.deferred.as_ref() else { return };
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return self.finish_any() };
+        if endpoint.receive.has_gap || !endpoint.receive.share.is_active() {
+            return self.finish_any();
+        }
+        if info.flags.has(Flags::ACKNOWLEDGES) {
+            match endpoint.acknowledge_only(&info, at, &self.clock, self.limits.window) {
+                Some(Outcome::Steady) => {}
+                Some(Outcome::Shrunk) => self.counters.num_congestion_events.add(1),
+                None => return self.finish_any(),
+            }
+        }
+        self.deferred = None;
+        if answered {
+            endpoint.receive.last_data = at;
+        } else {
+            let when = endpoint.note_expected(&info, at, self.limits.ack_delay);
+            self.owe(index, when);
+        }
+    }
+
+    /// The same where it is more than the common one.
+    #[inline(never)]
+    fn finish_any(&mut self) {
         let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
-        if info.flags.has(Flags::ACKNOWLEDGES) && !self.acknowledge_only(index, &info, at) {
+        if info.flags.has(Flags::ACKNOWLEDGES) {
             self.handle_ack(index, &info, None, at);
         }
         if !answered {
-            self.note(index, &info, at, true);
+            self.note_data(index, &info, at, true);
         } else if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.receive.last_data = at;
         }
@@ -224,7 +249,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
-    fn locate(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Stranger> {
+    pub(super) fn locate(&mut self, repr: &Repr, sender: &Sender) -> std::result::Result<u32, Stranger> {
         let name = (sender.name, sender.incarnation);
         if sender.slot == 0 || repr.connection == 0 {
             return Err(Stranger::Stale);
@@ -255,7 +280,7 @@ impl<M: Memory> Engine<M> {
             if endpoint.earlier != 0 && !later(endpoint.earlier) {
                 // It is late; or the peer has taken our new connection for the other half of its old one.
                 let is_joined = repr.receiver_slot != 0;
-                return if is_joined { self.reconnected(index) } else { Err(over) };
+                return if is_joined { self.reconnected(index, repr, sender) } else { Err(over) };
             }
             endpoint.peer_connection = repr.connection;
             endpoint.peer_slot = sender.slot;
@@ -271,25 +296,7 @@ impl<M: Memory> Engine<M> {
         if !later(endpoint.peer_connection) {
             return Err(Stranger::Stale);
         }
-        self.reconnected(index)
-    }
-
-    /// The peer has connected anew, and knows nothing of the connection that we know.
-    #[cold]
-    fn reconnected(&mut self, index: u32) -> std::result::Result<u32, Stranger> {
-        let endpoint = self.endpoints.at_mut(index).ok_or(Stranger::Stale)?;
-        match endpoint.phase {
-            // Only we were left of the old one: whoever wants may connect.
-            Phase::Lingering => {
-                self.remove(index);
-                Err(Stranger::Unknown)
-            }
-            Phase::Dead => Err(Stranger::Stale),
-            Phase::Open | Phase::Draining | Phase::Closing => {
-                self.lose_peer(index);
-                Err(Stranger::Stale)
-            }
-        }
+        self.reconnected(index, repr, sender)
     }
 
     /// Everything but the common case.

@@ -6,7 +6,7 @@ use crate::engine::Fragment;
 use crate::error::Error;
 use crate::wire::usnic::{Kind, Packet};
 
-const MILLI: u64 = SECOND / 1000;
+pub(super) const MILLI: u64 = SECOND / 1000;
 
 fn pair(path: Path, protect_payload: bool) -> Network {
     let config = config::Usnic { max_datagram: 1472, protect_payload, ..config::Usnic::default() };
@@ -14,7 +14,7 @@ fn pair(path: Path, protect_payload: bool) -> Network {
 }
 
 /// Both have heard each other.
-fn acquainted(path: Path, protect: bool) -> Network {
+pub(super) fn acquainted(path: Path, protect: bool) -> Network {
     let mut network = pair(path, protect);
     for from in [0, 1, 0] {
         send(&mut network, from, 1 - from, 10, 9).expect("sent");
@@ -24,7 +24,7 @@ fn acquainted(path: Path, protect: bool) -> Network {
     network
 }
 
-fn forget(network: &mut Network, node: usize) {
+pub(super) fn forget(network: &mut Network, node: usize) {
     let endpoint = network.endpoint(node, 1 - node);
     network.nodes[node].engine.forget(endpoint);
     network.nudge(node);

@@ -353,6 +353,8 @@ mod protected_runs;
 #[cfg(test)]
 mod reconnection;
 #[cfg(test)]
+mod renewal;
+#[cfg(test)]
 mod rows;
 #[cfg(test)]
 mod silence;

@@ -27,7 +27,7 @@ impl Tagging {
     }
 
     /// The tag of a packet without an extension.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn of(&self, stamps: u64, seq: u64, ack: u64, last: u64) -> u64 {
         self.0.absorb(stamps).absorb(ack).absorb(seq).finish(last | length(0))
     }

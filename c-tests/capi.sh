@@ -36,7 +36,7 @@ for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 build() {
     local folder=$1 name
     shift
-    for name in traffic argument matched refused; do
+    for name in traffic argument matched halted refused; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
     for name in "${examples[@]}"; do
@@ -145,8 +145,12 @@ for provider in "${providers[@]}"; do
     for name in names tables parameters order host handles values; do
         job "ofi over $provider: what must not be given: $name" refused "$provider" "$name"
     done
-    for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads killed; do
+    for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads; do
         job "ofi over $provider: $name" matched "$provider" "$name"
+    done
+    for name in killed stopped paused; do
+        # What is sent to a process that is stopped goes to a thread of the provider's.
+        [ "$provider:$name" = sockets:stopped ] || job "ofi over $provider: $name" halted "$provider" "$name"
     done
 done
 answer='^100 tasks, 0 answers wrong$' job "ofi: the example" tagged "$own" 100

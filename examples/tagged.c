@@ -54,7 +54,9 @@ static long give(hawser_mtl module, hawser_endpoint worker, long tasks)
     }
     for (long at = 0; at < tasks; at++) {
         numbers[at] = (uint64_t)(at * 7 + 3);
-        int32_t code = mtl->module->isend(module, worker, TASKS, (int32_t)at, &numbers[at], sizeof numbers[at], 0, ended, &sent, &request);
+        int32_t code;
+        /* The worker may not be ready for so many: then nothing was sent. */
+        while ((code = mtl->module->isend(module, worker, TASKS, (int32_t)at, &numbers[at], sizeof numbers[at], 0, ended, &sent, &request)) == HAWSER_ERR_AGAIN) progress();
         check("isend", code);
         /* Over at once: then nobody is called back. */
         if (code == HAWSER_DONE) sent++;

@@ -552,7 +552,8 @@ typedef struct hawser_mtl_module {
     // The name of the process behind an endpoint.
     int32_t (*peer_name)(struct hawser_mtl module, struct hawser_endpoint endpoint, uint64_t *name);
     // Sends, and returns when the memory is the caller's again: it makes progress meanwhile, so that callbacks are
-    // called, and waits for as long as it takes. `flags` are HAWSER_SYNCHRONOUS.
+    // called, and waits for as long as it takes; if the peer's process is stopped, until that goes on. Nobody ends it
+    // before: who must not wait so long takes `isend`. `flags` are HAWSER_SYNCHRONOUS.
     int32_t (*send)(struct hawser_mtl module,
                     struct hawser_endpoint to,
                     uint32_t context_id,
@@ -562,7 +563,9 @@ typedef struct hawser_mtl_module {
                     uint32_t flags);
     // Starts a send. HAWSER_SUCCESS: the memory is borrowed, and nobody writes there, until the callback, which must
     // be there, tells the end, once, and not before this returns in this thread. HAWSER_DONE: it is over, the memory is
-    // the caller's again, nothing follows, and the request is zeros. An error: nothing was sent.
+    // the caller's again, nothing follows, and the request is zeros. An error: nothing was sent. HAWSER_ERR_AGAIN: there
+    // has been no room for some passes of progress, as before the peer has taken the connection, or while its process
+    // is stopped; make progress, and send it again.
     int32_t (*isend)(struct hawser_mtl module,
                      struct hawser_endpoint to,
                      uint32_t context_id,

@@ -98,12 +98,15 @@ static inline hawser_request receive(hawser_endpoint from, uint32_t context, int
     return request;
 }
 
-/* A send that is over, or owes a callback. */
+/* A send that is over, or owes a callback, as soon as there is room for it. */
 static inline void send_to(hawser_endpoint to, uint32_t context, int32_t tag, const void *data, size_t length, uint32_t flags, struct ended *ended)
 {
     hawser_request request = {1};
+    int32_t code;
     memset(ended, 0, sizeof *ended);
-    int32_t code = match.table->isend(match.module, to, context, tag, data, length, flags, over, ended, &request);
+    while ((code = match.table->isend(match.module, to, context, tag, data, length, flags, over, ended, &request)) == HAWSER_ERR_AGAIN) {
+        CHECK(match.mtl->progress() >= 0);
+    }
     CHECK(code == HAWSER_SUCCESS || code == HAWSER_DONE);
     CHECK((code == HAWSER_DONE) == (request.id == 0));
     ended->count += code == HAWSER_DONE;

@@ -96,6 +96,10 @@ pub trait Upcalls: Copy + Send + Sync + 'static {
     type Conv: Convertor;
     /// A request.
     type Req: Request;
+    /// Whether a nonblocking send for which the network has no room waits until it has some, for as long as that takes.
+    /// Else it fails soon, with [`OutOfResource`](crate::error::Error::OutOfResource), and the host tries again;
+    /// its communicators must all be [global](Communicator::is_global) then.
+    const SENDS_WAIT: bool;
     /// Lets the whole host make progress.
     fn progress();
     /// Tells the user what went wrong and what to do.
@@ -145,7 +149,8 @@ pub trait Matcher<H: Upcalls>: Sized + Send + Sync + 'static {
     /// Starts a send, which completes its request.
     ///
     /// # Errors
-    /// As [`send`](Self::send). Then the request is not completed.
+    /// As [`send`](Self::send), and that there is no room, where [`SENDS_WAIT`](Upcalls::SENDS_WAIT) says that the host
+    /// hears of it. Then the request is not completed.
     fn isend(
         &self,
         comm: H::Comm,

@@ -115,7 +115,8 @@ pub struct MtlModule {
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Mtl, endpoint: Endpoint, name: *mut u64) -> i32,
     /// Sends, and returns when the memory is the caller's again: it makes progress meanwhile, so that callbacks are
-    /// called, and waits for as long as it takes. `flags` are HAWSER_SYNCHRONOUS.
+    /// called, and waits for as long as it takes; if the peer's process is stopped, until that goes on. Nobody ends it
+    /// before: who must not wait so long takes `isend`. `flags` are HAWSER_SYNCHRONOUS.
     pub send: unsafe extern "C" fn(
         module: Mtl,
         to: Endpoint,
@@ -127,7 +128,9 @@ pub struct MtlModule {
     ) -> i32,
     /// Starts a send. HAWSER_SUCCESS: the memory is borrowed, and nobody writes there, until the callback, which must
     /// be there, tells the end, once, and not before this returns in this thread. HAWSER_DONE: it is over, the memory is
-    /// the caller's again, nothing follows, and the request is zeros. An error: nothing was sent.
+    /// the caller's again, nothing follows, and the request is zeros. An error: nothing was sent. HAWSER_ERR_AGAIN: there
+    /// has been no room for some passes of progress, as before the peer has taken the connection, or while its process
+    /// is stopped; make progress, and send it again.
     pub isend: unsafe extern "C" fn(
         module: Mtl,
         to: Endpoint,

@@ -219,6 +219,9 @@ impl<T: Listed> Upcalls for Program<T> {
     type Conv = Buffer;
     type Req = Req<T>;
 
+    /// `isend` returns a code.
+    const SENDS_WAIT: bool = false;
+
     /// There is nobody else here that could make any.
     fn progress() {
         std::thread::yield_now();

@@ -473,6 +473,9 @@ impl<A: Abi> mtl::Upcalls for A {
     type Conv = Conv<A>;
     type Req = Req;
 
+    // HOST: the cm PML takes the failure of a nonblocking send for the program's (pml_cm.h).
+    const SENDS_WAIT: bool = true;
+
     fn progress() {
         // SAFETY: may be called at any time between the host's init and finalize; it nests.
         unsafe { (Services::host().progress)() };

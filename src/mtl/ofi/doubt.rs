@@ -61,7 +61,7 @@ impl Doubt {
     }
 }
 
-/// What is thought of peers to which something is owed, that is put off.
+/// What is thought of peers to which something is to go later.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     of: Vec<(Address, Doubt)>,
@@ -87,9 +87,9 @@ impl Doubts {
         at.map(|at| self.of.swap_remove(at)).is_some()
     }
 
-    /// Nothing is put off any more.
-    pub(super) fn clear(&mut self) {
-        self.of.clear();
+    /// The peer has taken something, or is none any more.
+    pub(super) fn forget(&mut self, peer: Address) {
+        self.of.retain(|(of, _)| *of != peer);
     }
 }
 

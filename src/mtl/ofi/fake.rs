@@ -117,6 +117,8 @@ impl Upcalls for Fake {
     type Conv = Buffer;
     type Req = Request;
 
+    const SENDS_WAIT: bool = true;
+
     fn progress() {}
 
     fn notice(topic: &str, text: &str) {

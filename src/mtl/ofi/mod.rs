@@ -89,7 +89,7 @@ pub struct Ofi<H: Upcalls> {
     is_tcp: bool,
     /// Peers that have ended, as sends to them have found.
     gone: EngineCell<Vec<Address>>,
-    /// Peers that what is owed to them cannot reach.
+    /// Peers that what is owed to them, or was given back to the host, cannot reach.
     doubts: EngineCell<Doubts>,
     /// When what is owed is tried again.
     paces: EngineCell<Paces>,
@@ -188,6 +188,7 @@ impl<H: Upcalls> Ofi<H> {
                 peer.set_note(0);
                 // The address may become another's.
                 self.gone.with(|gone| gone.retain(|gone| *gone != address));
+                self.doubts.with(|doubts| doubts.forget(address));
                 self.addresses.remove(address)
             }
             None => Ok(()),
@@ -396,20 +397,36 @@ impl<H: Upcalls> Ofi<H> {
         given: T,
         mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
     ) -> std::result::Result<R, (Error, T)> {
-        let Unposted { mut given, mut error } = match post(given) {
-            Ok(posted) => return Ok(posted),
-            Err(unposted) => unposted,
-        };
+        match post(given) {
+            Ok(posted) => Ok(posted),
+            Err(Unposted { given, error: PostError::TryAgain }) => {
+                self.post_until::<L, _, _>(given, post, || None)
+            }
+            Err(Unposted { given, error }) => Err((Error::from(error), given)),
+        }
+    }
+
+    /// Posts what the provider has put off, making progress meanwhile, until `give_up` says why to end.
+    #[cold]
+    fn post_until<L: Layout, T, R>(
+        &self,
+        mut given: T,
+        mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
+        mut give_up: impl FnMut() -> Option<Error>,
+    ) -> std::result::Result<R, (Error, T)> {
         counters::RETRIES.add(1);
-        let mut spins = 0_u32;
-        while error == PostError::TryAgain {
+        let mut spins = 0;
+        loop {
             self.turn::<L>(&mut spins);
             match post(given) {
                 Ok(posted) => return Ok(posted),
-                Err(unposted) => Unposted { given, error } = unposted,
+                Err(Unposted { given: again, error: PostError::TryAgain }) => given = again,
+                Err(Unposted { given, error }) => return Err((Error::from(error), given)),
+            }
+            if let Some(error) = give_up() {
+                return Err((error, given));
             }
         }
-        Err((Error::from(error), given))
     }
 
     /// Operations of our own.

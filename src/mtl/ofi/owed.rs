@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use super::doubt::{self, Doubts};
+use super::doubt;
 use super::exchange::CommKey;
 use super::{Ofi, counters};
 use crate::fabric::{Address, Payload, PostError};
@@ -103,6 +103,7 @@ impl<H: Upcalls> Ofi<H> {
                 // One that takes nothing is not tried again in this pass: each try may be a connection.
                 pace.note(is_taken, self.clock.nanos());
                 if is_taken {
+                    self.doubts.with(|doubts| doubts.forget(to));
                     continue;
                 }
             } else {
@@ -111,9 +112,6 @@ impl<H: Upcalls> Ofi<H> {
             self.paces.with(|paces| paces.keep(to, *pace));
         }
         self.paces.with(Paces::end);
-        if self.outbox.with(|outbox| outbox.is_empty()) {
-            self.doubts.with(Doubts::clear);
-        }
     }
 
     /// Who gets it; none where the host has freed the communicator, or nobody knows.
@@ -172,7 +170,7 @@ impl<H: Upcalls> Ofi<H> {
         true
     }
 
-    fn is_gone(&self, to: Address) -> bool {
+    pub(super) fn is_gone(&self, to: Address) -> bool {
         self.gone.with(|gone| gone.contains(&to))
     }
 
@@ -189,18 +187,27 @@ impl<H: Upcalls> Ofi<H> {
             Outgoing::Answer { .. } => None,
             Outgoing::Announcement { comm, dest, .. } => self.exchange.comm(comm).map(|comm| (comm, dest)),
         };
-        if self.is_gone(to) {
-            return true;
-        }
+        let is_refused = || match peer {
+            Some((comm, dest)) => Self::is_refused(comm, dest),
+            None => self.addresses.name_of(to).is_ok_and(|name| doubt::is_refused(&name)),
+        };
+        self.is_gone(to) || self.is_lost(to, peer.map(|(_, dest)| dest), now, is_refused)
+    }
+
+    /// Whether a peer has ended for which something is put off. `is_refused` asks its address, when it is time to.
+    pub(super) fn is_lost(
+        &self,
+        to: Address,
+        rank: Option<i32>,
+        now: u64,
+        is_refused: impl FnOnce() -> bool,
+    ) -> bool {
         let is_lost = self.doubts.with(|doubts| doubts.put_off(to, now)) && {
-            let is_refused = match peer {
-                Some((comm, dest)) => Self::is_refused(comm, dest),
-                None => self.addresses.name_of(to).is_ok_and(|name| doubt::is_refused(&name)),
-            };
+            let is_refused = is_refused();
             self.doubts.with(|doubts| doubts.note(to, is_refused))
         };
         if is_lost {
-            self.lose(to, peer.map(|(_, dest)| dest));
+            self.lose(to, rank);
         }
         is_lost
     }

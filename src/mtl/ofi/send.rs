@@ -11,9 +11,12 @@ use crate::link::Clock;
 use crate::mtl::{Communicator, Outcome, Peer, Request, Upcalls};
 use crate::wire::tag::Layout;
 
+/// Passes of progress in which there is to be room for a send that does not wait for it.
+pub(super) const PASSES: u32 = 32;
+
 /// Where a message goes and what its tag bits are.
 #[derive(Clone, Copy)]
-struct Target<H: Upcalls> {
+pub(super) struct Target<H: Upcalls> {
     comm: H::Comm,
     context: usize,
     to: Address,
@@ -31,7 +34,13 @@ pub(super) struct Unsent<H: Upcalls> {
 
 impl<H: Upcalls> Ofi<H> {
     /// `index` is what the peer calls the communicator.
-    fn target<L: Layout>(&self, comm: H::Comm, dest: i32, tag: i32, index: u32) -> Result<Target<H>> {
+    pub(super) fn target<L: Layout>(
+        &self,
+        comm: H::Comm,
+        dest: i32,
+        tag: i32,
+        index: u32,
+    ) -> Result<Target<H>> {
         let context = self.context_of(comm);
         let rank = comm.rank();
         Ok(Target {
@@ -186,27 +195,52 @@ impl<H: Upcalls> Ofi<H> {
     fn post_in_doubt<L: Layout, T, R>(
         &self,
         target: Target<H>,
-        mut given: T,
+        given: T,
+        post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
+    ) -> std::result::Result<R, (Error, T)> {
+        let clock = Clock::new();
+        let was_gone = self.is_gone(target.to);
+        let mut doubt = if was_gone { Doubt::again() } else { Doubt::new() };
+        self.post_until::<L, _, _>(given, post, || {
+            let is_lost =
+                doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target.comm, target.dest));
+            if is_lost && !was_gone {
+                self.lose(target.to, Some(target.dest));
+            }
+            is_lost.then_some(Error::Unreachable)
+        })
+    }
+
+    /// Posts something for a peer, if there is room for it within a few passes.
+    pub(super) fn post_now<L: Layout, T, R>(
+        &self,
+        target: Target<H>,
+        given: T,
         mut post: impl FnMut(T) -> std::result::Result<R, Unposted<T>>,
     ) -> std::result::Result<R, (Error, T)> {
-        counters::RETRIES.add(1);
-        let (clock, mut spins) = (Clock::new(), 0);
-        let was_gone = self.gone.with(|gone| gone.contains(&target.to));
-        let mut doubt = if was_gone { Doubt::again() } else { Doubt::new() };
-        loop {
-            self.turn::<L>(&mut spins);
-            match post(given) {
-                Ok(posted) => return Ok(posted),
-                Err(Unposted { given: again, error: PostError::TryAgain }) => given = again,
-                Err(Unposted { given, error }) => return Err((Error::from(error), given)),
-            }
-            if doubt.is_due(clock.nanos()) && doubt.note(Self::is_refused(target.comm, target.dest)) {
-                if !was_gone {
-                    self.lose(target.to, Some(target.dest));
-                }
-                return Err((Error::Unreachable, given));
-            }
+        let given = match post(given) {
+            Ok(posted) => return Ok(posted),
+            Err(Unposted { given, error: PostError::TryAgain }) => given,
+            Err(Unposted { given, error }) => return Err((Error::from(error), given)),
+        };
+        let mut passes = 0;
+        let posted = self.post_until::<L, _, _>(given, post, || {
+            passes += 1;
+            (passes == PASSES).then(|| self.put_back(target, self.clock.nanos()))
+        });
+        if posted.is_ok() {
+            self.doubts.with(|doubts| doubts.forget(target.to));
         }
+        posted
+    }
+
+    /// Why something is given back to the host, for which its peer has no room: to be tried again, or it is lost.
+    pub(super) fn put_back(&self, target: Target<H>, now: u64) -> Error {
+        let Target { to, comm, dest, .. } = target;
+        let is_refused = || Self::is_refused(comm, dest);
+        let is_lost = self.is_tcp
+            && if self.is_gone(to) { is_refused() } else { self.is_lost(to, Some(dest), now, is_refused) };
+        if is_lost { Error::Unreachable } else { Error::OutOfResource }
     }
 
     pub(super) fn lose(&self, to: Address, rank: Option<i32>) {
@@ -291,8 +325,8 @@ impl<H: Upcalls> Ofi<H> {
     /// Sends; the request completes when the buffer may be used again.
     ///
     /// # Errors
-    /// The peer is unknown, the message too long or not to be packed, or the provider refuses it. Then the
-    /// request is not completed.
+    /// The peer is unknown, the message too long or not to be packed, or the provider refuses it, or has no room for it
+    /// and the host's sends do not wait. Then the request is not completed.
     pub fn isend<L: Layout>(
         &self,
         comm: H::Comm,
@@ -339,7 +373,12 @@ impl<H: Upcalls> Ofi<H> {
         }
         let context = self.context(target.context);
         let post = |operation| context.send(target.to, bits, target.data, operation);
-        self.post_to::<L, _, _>(target, operation, post).map_err(|(error, operation)| {
+        let posted = if H::SENDS_WAIT {
+            self.post_to::<L, _, _>(target, operation, post)
+        } else {
+            self.post_now::<L, _, _>(target, operation, post)
+        };
+        posted.map_err(|(error, operation)| {
             if let Some(answer) = answer {
                 self.forget_answer(answer);
             }

@@ -1,7 +1,8 @@
-//! What is owed to a peer that has ended.
+//! What is owed to a peer that has ended, or is sent to one that takes nothing.
 
 use std::net::TcpListener;
 
+use super::send::PASSES;
 use super::*;
 
 /// The name of a process that is not there any more, in the format of the one given.
@@ -86,4 +87,46 @@ fn an_answer_to_a_live_peer_does_not_wait_for_a_dead_one() {
     assert_eq!(owed(), 2);
     ofi.flush_outbox::<One>();
     assert_eq!(owed(), 1, "it is sent at once, whatever is owed to the dead");
+}
+
+/// What the provider does not take is given back after a few passes, and nobody is thought to have ended for that.
+#[test]
+fn a_send_that_does_not_wait_is_given_back() {
+    let Some(ofi) = open() else { return };
+    let target = ofi.target::<One>(WORLD, PEER, 4, WORLD.id).expect("known");
+    let mut tries = 0;
+    let mut post = |most: u32| {
+        tries = 0;
+        ofi.post_now::<One, _, _>(target, "the message", |given| {
+            tries += 1;
+            if tries > most { Ok(()) } else { Err(Unposted { given, error: PostError::TryAgain }) }
+        })
+    };
+    assert_eq!((post(0), post(1), post(PASSES)), (Ok(()), Ok(()), Ok(())));
+    for _ in 0..3 {
+        assert_eq!(post(PASSES + 1), Err((Error::OutOfResource, "the message")));
+    }
+    assert_eq!(tries, PASSES + 1);
+}
+
+/// A process that has ended is told from one that takes nothing however short each try is.
+#[test]
+fn a_peer_that_has_ended_is_found_by_sends_that_do_not_wait() {
+    const SECOND: u64 = 1_000_000_000;
+    let Some(ofi) = open_over("net", false).or_else(|| open_over("tcp", false)) else { return };
+    let own = ofi.name().expect("a name");
+    let lost = dead(&own);
+    job([own, lost]);
+    let [alive, gone] = [0, 1].map(|rank| ofi.target::<One>(WORLD, rank, 4, WORLD.id).expect("known"));
+    let tries = |target, most: u64| {
+        (0..10 * most).find(|tenth| ofi.put_back(target, tenth * SECOND / 10) == Error::Unreachable)
+    };
+    assert_eq!(tries(alive, 400), None, "somebody listens there");
+    let tenths = tries(gone, 100);
+    assert!(
+        tenths.is_some_and(|tenths| (300..400).contains(&tenths)),
+        "gone after {tenths:?} tenths of a second"
+    );
+    assert_eq!(ofi.put_back(gone, 0), Error::Unreachable, "it is known now");
+    assert!(log(|log| log.notices.concat()).contains("rank 1 has ended"));
 }

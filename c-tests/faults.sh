@@ -154,10 +154,44 @@ for kind in $kinds; do
         check "libfabric $kind, pml cm: a line says so, and the job ends" $?
     fi
     on_host "${info[@]}" "$root/target/release/hawser-info"
-    ended && says_line "libfabric: ${!line}"
+    ended && [ "$(grep -c libfabric "$log")" = 1 ] && says_line "libfabric: ${!line}"
     check "libfabric $kind: hawser-info says so" $?
-    [ "$status" != 0 ] && ! says 'mpirun'
-    check "libfabric $kind: hawser-info fails, and names no command line that cannot work" $?
+    # Where the host itself is linked with libfabric there is none then.
+    if says '^host: Open MPI [45]'; then
+        [ "$status" = 0 ] && [ "$(grep -c ' mpirun ' "$log")" = 1 ] && says ' mpirun .* --mca pml ob1 --mca btl usnic,self PROGRAM$'
+    else
+        [ "$status" = 1 ] && ! says mpirun && says '^host: no Open MPI'
+    fi
+    check "libfabric $kind: hawser-info names the command lines that work without" $?
+    on_host "${info[@]}" "$root/target/release/hawser-info" --json
+    ended && python3 - "$log" "^${!line}\$" <<'PYTHON'
+import json, re, sys
+found = json.load(open(sys.argv[1]))
+fabric = found["libfabric"]
+assert fabric["providers"] == [] and re.fullmatch(sys.argv[2], fabric["why_none"]), fabric
+assert [one["component"] for one in found["commands"]] == (["btl usnic"] if found["host"] else []), found["commands"]
+PYTHON
+    check "libfabric $kind: hawser-info --json says both" $?
+    on_host "${info[@]}" "$root/target/release/hawser-info" --doctor
+    ended && [ "$status" = 1 ] && says_line "bad   libfabric: mtl hawser is not used: ${!line}" && [ "$(grep -c '^bad   libfabric' "$log")" = 1 ] &&
+        says '^good  networks' && says '^good  shared memory'
+    check "libfabric $kind: hawser-info --doctor says what to do, and looks at all else" $?
+    on_host "${info[@]}" "$root/target/release/hawser-info" --doctor --json
+    ended && python3 - "$log" "^mtl hawser is not used: ${!line}\$" <<'PYTHON'
+import json, re, sys
+bad, = [one for one in json.load(open(sys.argv[1]))["findings"] if one["about"] == "libfabric"]
+assert bad["grade"] == "bad" and bad["remedy"] and re.fullmatch(sys.argv[2], bad["what"]), bad
+PYTHON
+    check "libfabric $kind: hawser-info --doctor --json says the same" $?
+    on_host "${info[@]}" "$root/target/release/hawser-info" --params
+    ended && [ "$status" = 0 ] && says '^mtl hawser$' && says '^btl usnic$' && says '^ +mtl_hawser_provider_include' && ! says 'libfabric\.so\.1|is too old'
+    check "libfabric $kind: hawser-info --params lists the parameters all the same" $?
+    on_host "${info[@]}" "$root/target/release/hawser-perf" --local -t ofi -s 8 -n 10
+    ended && [ "$status" = 1 ] && [ "$(grep -c '' "$log")" = 1 ] && says "^hawser-perf: ofi does not start: .*${!line}"
+    check "libfabric $kind: hawser-perf says so in one line" $?
+    on_host "${info[@]}" "$root/target/release/hawser-perf" --local -t smcuda -s 8 -n 10
+    ended && [ "$status" = 0 ]
+    check "libfabric $kind: hawser-perf measures what does without" $?
 done
 by=()
 

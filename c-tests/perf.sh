@@ -18,7 +18,8 @@ here=$root/target/c-tests/$host/perf
 log=$work/log
 rm -rf "$work"
 mkdir -p "$work/tmp" || exit 2
-perf=("${there[@]}" env "TMPDIR=$here/tmp" XDG_RUNTIME_DIR= "$root/target/release/hawser-perf")
+# What runs in the background of a script ignores SIGINT, unless it is told not to.
+perf=("${there[@]}" env --default-signal=INT "TMPDIR=$here/tmp" XDG_RUNTIME_DIR= "$root/target/release/hawser-perf")
 
 # no_files LINE: nothing is left but the lock of the user's folder, which is for all jobs.
 no_files() {
@@ -219,6 +220,49 @@ if wanted "$line"; then
     exec 3<&-
     fails "$line" 1 'no hawser-perf: it says "SSH-2.0-"' 127.0.0.1 -p "$port"
 fi
+
+# interrupts LINE WHO: a measurement is interrupted at one side, or at both; each says so in a line, and ends.
+interrupts() {
+    local line=$1 who=$2 client of errors
+    wanted "$line" || return 0
+    pipe pipe
+    errors=("$work/errors" "$work/server-errors")
+    if [ "$who" = local ]; then
+        "${perf[@]}" --local -t "$transport" -s 8 -n 10000000 >"$work/pipe" 2>"$work/errors" </dev/null &
+        client=$! errors=("$work/errors")
+    else
+        serve --bind 127.0.0.1
+        "${perf[@]}" 127.0.0.1 -p "$port" -t "$transport" -s 8 -n 10000000 >"$work/pipe" 2>"$work/errors" </dev/null &
+        client=$!
+    fi
+    exec 3<"$work/pipe"
+    read -r told <&3
+    # shellcheck disable=SC2046 # a list of numbers
+    case $who in
+    local) kill -INT "$client" $(pgrep -P "$client") ;;
+    both) kill -INT "$client" "$server" ;;
+    client) kill -INT "$client" ;;
+    server) kill -INT "$server" ;;
+    esac
+    wait "$client"
+    status=$?
+    if [ "$who" != local ]; then wait "$server" || status=$status$?; else status=${status}1; fi
+    exec 3<&-
+    [ "$who" = local ] || exec 4<&-
+    if [ "$status" = 11 ]; then status=0; else status="$status, not 11"; fi
+    cat "${errors[@]}" >"$log"
+    for of in "${errors[@]}"; do
+        [ "$(grep -c '' "$of")" = 1 ] && grep -qE '^hawser-perf: (the other side: )?ended by SIGINT$' "$of" || status=line
+    done
+    says '^hawser-perf: ended by SIGINT$' || [ "$who" = local ] || status=who
+    check "$line" "$status"
+    no_files "$line"
+}
+for transport in smcuda usnic ofi; do
+    for who in local both client server; do
+        interrupts "$transport: interrupted ($who)" $who
+    done
+done
 
 # ends LINE VICTIM SIGNAL WANTED: one of two ends or stops in the middle, and the other says so.
 ends() {

@@ -364,8 +364,8 @@ fn look_at_libfabric(findings: &mut Findings) {
         }
         Err(missing) => findings.bad(
             ABOUT,
-            format!("{missing}: mtl hawser is not used"),
-            "install it (Debian: libfabric1)",
+            format!("mtl hawser is not used: {missing}"),
+            "install it (Debian: libfabric1); btl usnic and btl smcuda do without",
         ),
     }
     if let Ok(value) = std::env::var("FI_PROVIDER") {

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use crate::host::Host;
 use crate::{find_library, is_ours, staged};
 
+/// What is used over libfabric, where that has a provider for it. All others do without.
+const OVER_LIBFABRIC: &str = "mtl hawser";
+
 /// What libfabric has.
 struct Fabric {
     version: (u32, u32),
@@ -77,12 +80,15 @@ fn look(directory: Option<&Path>) -> Found {
         directory.map(Path::to_path_buf).into_iter().chain(own).chain(staged(library)).collect();
     found.placed = folders.iter().find(|folder| is_ours(&folder.join("mca_mtl_hawser.so"))).cloned();
     found.folders = folders.into_iter().map(|folder| (folder.clone(), components(&folder))).collect();
-    let (Some(placed), Some(provider)) = (&found.placed, found.provider()) else { return found };
-    let mut words = "--mca pml cm --mca mtl hawser".to_owned();
-    if let Some(provider) = provider {
-        words += &format!(" --mca mtl_hawser_provider_include '{provider}'");
+    let Some(placed) = &found.placed else { return found };
+    let mut commands = Vec::new();
+    if let Some(provider) = found.provider() {
+        let mut words = "--mca pml cm --mca mtl hawser".to_owned();
+        if let Some(provider) = provider {
+            words += &format!(" --mca mtl_hawser_provider_include '{provider}'");
+        }
+        commands.push((OVER_LIBFABRIC, host.command(placed, &words)));
     }
-    let mut commands = vec![("mtl hawser", host.command(placed, &words))];
     if is_ours(&placed.join("mca_btl_usnic.so")) {
         commands.push(("btl usnic", host.command(placed, "--mca pml ob1 --mca btl usnic,self")));
     }
@@ -133,14 +139,10 @@ impl Found {
             );
             return;
         }
-        let [(_, first), others @ ..] = self.commands.as_slice() else {
-            say!("  not to be used here: without such a libfabric provider it carries nothing");
-            return;
-        };
-        say!("  run it with:");
-        say!("    {first}");
-        for (_, command) in others {
-            say!("  or, over datagrams on any network:");
+        for (at, (what, command)) in self.commands.iter().enumerate() {
+            let way =
+                if *what == OVER_LIBFABRIC { "over libfabric" } else { "over datagrams on any network" };
+            say!("  {}, {way}:", if at == 0 { "run it with" } else { "or" });
             say!("    {command}");
         }
     }

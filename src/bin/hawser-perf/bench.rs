@@ -10,6 +10,7 @@ use crate::inbox::{ANSWER, WHOLE};
 use crate::matching::Coming;
 use crate::meter::Meter;
 use crate::plan::{Bench, Case, Operation, Plan};
+use crate::signals;
 use crate::transport::{Taken, Transport, meaning};
 
 /// Passes without anything between two looks at the connection.
@@ -114,8 +115,9 @@ impl Side<'_> {
         Ok(remote)
     }
 
-    /// Something wrong that callbacks have seen.
+    /// Something wrong that callbacks have seen, or the end that somebody wants.
     fn check(&self) -> Result<(), String> {
+        signals::check()?;
         let inbox = self.transport.inbox();
         if inbox.is_lost.get() {
             return Err(self.transport.loss());

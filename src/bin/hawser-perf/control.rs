@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use crate::signals;
+
 /// What each side says first: who it is, and the version of all that follows.
 const GREETING: [u8; 12] = *b"hawserpf\x01\0\0\0";
 /// How much of it says who it is.
@@ -220,6 +222,7 @@ impl Control {
 
     /// Looks whether the other side is still there, and has not failed.
     pub(crate) fn look(&mut self) -> Result<(), String> {
+        signals::check()?;
         self.pull_bytes()?;
         while let Some(frame) = parse(&mut self.input)
             .map_err(|what| format!("the other side sends {what}; use the same version on both sides"))?

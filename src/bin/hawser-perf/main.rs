@@ -4,7 +4,7 @@
 //! [`options`] is the command line and [`plan`] what both sides measure; [`control`] the connection over which they
 //! agree; [`transport`] the only use of hawser's C functions, with what [`bytes`] and [`matching`] transports have of
 //! their own, [`block`] for memory, and [`caller`] and [`inbox`] behind its callbacks; [`mod@bench`] both sides of a
-//! measurement, [`meter`] and [`report`] what a person sees of it.
+//! measurement, [`meter`] and [`report`] what a person sees of it, and [`signals`] how it is ended before it is over.
 
 mod bench;
 mod block;
@@ -17,6 +17,7 @@ mod meter;
 mod options;
 mod plan;
 mod report;
+mod signals;
 mod transport;
 
 use std::env;
@@ -255,7 +256,10 @@ fn meet<'a>(
 ) -> Result<Side<'a>, String> {
     let [server, client] = names(plan.job);
     let (own, other) = if is_server { (server, client) } else { (client, server) };
+    signals::listen();
     let mut transport = Transport::open(plan, own, &options.settings, options.is_verbose)?;
+    // What it has loaded may have functions of its own for them: libpsm2, a provider of libfabric's, ends the process.
+    signals::listen();
     for (key, bytes) in transport.published() {
         control.send(Kind::Record, &[key.to_bytes_with_nul(), &bytes].concat())?;
     }

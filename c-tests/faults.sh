@@ -184,7 +184,7 @@ assert bad["grade"] == "bad" and bad["remedy"] and re.fullmatch(sys.argv[2], bad
 PYTHON
     check "libfabric $kind: hawser-info --doctor --json says the same" $?
     on_host "${info[@]}" "$root/target/release/hawser-info" --params
-    ended && [ "$status" = 0 ] && says '^mtl hawser$' && says '^btl usnic$' && says '^ +mtl_hawser_provider_include' && ! says 'libfabric\.so\.1|is too old'
+    ended && [ "$status" = 0 ] && says '^mtl hawser$' && says '^btl usnic$' && says '^ +mtl_hawser_provider_include' && ! says 'libfabric\.so\.1'
     check "libfabric $kind: hawser-info --params lists the parameters all the same" $?
     on_host "${info[@]}" "$root/target/release/hawser-perf" --local -t ofi -s 8 -n 10
     ended && [ "$status" = 1 ] && [ "$(grep -c '' "$log")" = 1 ] && says "^hawser-perf: ofi does not start: .*${!line}"

@@ -153,7 +153,7 @@ for provider in "${providers[@]}"; do
     for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads; do
         job "ofi over $provider: $name" matched "$provider" "$name"
     done
-    # The pools of libfabric's other providers grow by themselves.
+    # Over tcp;ofi_rxm a pool of 16 KiB buffers does, with messages of mixed lengths.
     [ "$provider" != "$own" ] || job "ofi over $provider: what a process has does not grow ($growth)" growth-matched "$provider" $growth
     for name in killed stopped paused; do
         # What is sent to a process that is stopped goes to a thread of the provider's.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What it costs Open MPI 4.1 that its copies are looked at (op_hawser_copy_hook): instructions by callgrind and
 # nanoseconds of an MPI_Pack of 64 bytes with the hook, less those without. The driver is the software stand-in
-# (c-tests/cuda): how long a driver thinks about an address is its own matter. Needs target/mca (`make stage`) and valgrind.
+# (c-tests/cuda): how long a driver thinks about an address is its own matter. Open MPI looks at UCX, and so tells when memory
+# is unmapped. Needs target/mca (`make stage`) and valgrind.
 #
 #     bench/copy-hook.sh
 set -eu
@@ -15,7 +16,7 @@ log=$work/log
 mkdir -p "$work"
 cuda_library "$work"
 mpicc -std=gnu11 -O2 -Wall -Wextra bench/copyhook.c -o "$work/copyhook" -ldl
-export LD_LIBRARY_PATH=$PWD/$work OMPI_MCA_mca_base_component_path=$PWD/target/mca:$stock OMPI_MCA_pml=ob1 OMPI_MCA_btl=self
+export LD_LIBRARY_PATH=$PWD/$work OMPI_MCA_mca_base_component_path=$PWD/target/mca:$stock OMPI_MCA_pml=ob1,ucx OMPI_MCA_btl=self
 
 # count MODE WHERE TURNS: instructions of the turns of a run.
 count() {

@@ -115,7 +115,8 @@ replaced() {
     shift 2
     wanted "$line" || return 0
     log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
-    job 2 "$@" -- reused 1000
+    echo 'char room[8 << 20];' | "${there[@]}" mpicc -shared -fPIC -x c - -o "$work/libroom.so" || give_up "a library is made"
+    job 2 "$@" -- reused 1000 "$root/$work/libroom.so"
     if [ "$status" = 0 ]; then cuda_ledger "$work/ledgers/rank" 2 >>"$log" 2>&1 || status=ledger; fi
     asked=$(awk '$1 == "call" && $2 == "cuPointerGetAttributes" { sum += $3 } END { print sum + 0 }' "$work/ledgers/"*)
     case $often in
@@ -140,11 +141,13 @@ refused() {
     check "$line" "$status"
 }
 
+# Open MPI has its hooks in place where it has looked at UCX.
 for column in sm smcuda; do
     declare -n way=$column
-    replaced "host memory that becomes a device's, $(name_of "$column")" seldom "${way[@]}"
+    replaced "host memory that becomes a device's, $(name_of "$column")" seldom "${way[@]/#ob1/ob1,ucx}"
 done
-replaced "host memory that becomes a device's, and Open MPI does not tell" often "${sm[@]}" --mca memory ^patcher
+replaced "host memory that becomes a device's, and Open MPI does not tell" often "${sm[@]}"
+run "other threads unmap memory from before MPI until after it" 2 "${sm[@]}" -- unmapping
 
 if [ "$host" = debian12 ]; then
     plain=(--mca pml ob1 --mca btl "$memory,self")

@@ -1,7 +1,9 @@
 /* Host memory that messages were sent from, which the program gives back, and in whose place the driver puts memory of a
  * device: the first message from there is the device's.
  *
- *     reused ROUNDS
+ *     reused ROUNDS LIBRARY
+ *
+ * LIBRARY has a variable `room`, of 8 MiB.
  *
  * Small messages go both ways ROUNDS times from each range while it is the host's: the script reads in the driver's
  * ledger how often it was asked about them. */
@@ -17,13 +19,16 @@
 enum { CHUNK = 2 << 20, ROOM = 4 * CHUNK, SMALL = 100, LONG = 300000, ATTEMPTS = 20 };
 
 /* Where a range comes from, and how it goes. */
-enum way { UNMAPPED, FREED, MOVED, DETACHED, WAYS };
-static const char *const names[WAYS] = {"munmap", "free", "mremap", "shmdt"};
+enum way { UNMAPPED, FREED, MOVED, DETACHED, SPLIT, UNLOADED, WAYS };
+static const char *const names[WAYS] = {"munmap", "free", "mremap", "shmdt", "shmdt of several mappings", "dlclose"};
 
 struct range {
     char *start; /* of all of it */
     char *used;  /* a chunk in it, as the driver cuts memory */
 };
+
+static const char *library;
+static void *loaded;
 
 static struct range take(enum way way)
 {
@@ -34,16 +39,24 @@ static struct range take(enum way way)
         range.start = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         break;
     case FREED: range.start = malloc(ROOM); break;
-    case DETACHED: {
+    case DETACHED:
+    case SPLIT: {
         int segment = shmget(IPC_PRIVATE, ROOM, 0600);
         range.start = shmat(segment, NULL, 0);
         CHECK_EQ(shmctl(segment, IPC_RMID, NULL), 0);
         break;
     }
+    case UNLOADED:
+        loaded = dlopen(library, RTLD_NOW);
+        CHECK(loaded != NULL);
+        range.start = dlsym(loaded, "room");
+        break;
     default: abort();
     }
     CHECK(range.start != NULL && range.start != MAP_FAILED);
-    range.used = (char *)(((uintptr_t)range.start + CHUNK - 1) / CHUNK * CHUNK);
+    range.used = (char *)(((uintptr_t)range.start + CHUNK) / CHUNK * CHUNK);
+    /* What is used is not in the first of the mappings. */
+    if (way == SPLIT) CHECK_EQ(mprotect(range.start, 4096, PROT_READ), 0);
     return range;
 }
 
@@ -57,7 +70,9 @@ static void give(enum way way, struct range range)
         if (elsewhere == NULL) elsewhere = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(mremap(range.start, ROOM, ROOM, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere) == elsewhere);
         break;
-    case DETACHED: CHECK_EQ(shmdt(range.start), 0); break;
+    case DETACHED:
+    case SPLIT: CHECK_EQ(shmdt(range.start), 0); break;
+    case UNLOADED: CHECK_EQ(dlclose(loaded), 0); break;
     default: abort();
     }
 }
@@ -98,6 +113,8 @@ static void look_up(void)
 static char *replaced(enum way way, int rounds, int peer)
 {
     struct range range = take(way);
+    /* The driver is asked about a library's data each time. */
+    if (way == UNLOADED && rounds > 10) rounds = 10;
     for (int round = 0; round < rounds; round++) exchange(HEAP, range.used, SMALL, peer, (unsigned)round);
     exchange(HEAP, range.used, LONG, peer, 7);
     CUdeviceptr wish = (uintptr_t)range.used, found;
@@ -111,6 +128,7 @@ static char *replaced(enum way way, int rounds, int peer)
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 10;
+    library = argc > 2 ? argv[2] : "";
     check_start(&argc, &argv, "reused", MPI_THREAD_SINGLE, 2);
     int peer = check_rank ^ 1;
     /* So that `free` always unmaps what is so long. */

@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opal/mca/base/mca_base_framework.h"
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_var_enum.h"
-#include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_progress.h"
@@ -331,22 +329,6 @@ void opal_output(int stream, const char *format, ...)
 }
 
 /* What tells when memory goes: this host cannot. */
-
-mca_base_framework_t opal_memory_base_framework;
-
-int mca_base_framework_open(mca_base_framework_t *framework, mca_base_open_flag_t flags)
-{
-    CHECK(framework == &opal_memory_base_framework && flags == 0);
-    framework->framework_refcnt++;
-    return OPAL_SUCCESS;
-}
-
-int mca_base_framework_close(mca_base_framework_t *framework)
-{
-    CHECK(framework == &opal_memory_base_framework && framework->framework_refcnt > 0);
-    framework->framework_refcnt--;
-    return OPAL_SUCCESS;
-}
 
 int opal_mem_hooks_support_level(void) { return 0; }
 

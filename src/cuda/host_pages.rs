@@ -3,8 +3,9 @@
 //! Memory that a program maps apart, as `malloc` does for large arrays, can become a device's: it is unmapped, and the
 //! driver puts memory of a device there. So an answer of the driver's holds until then and no longer, and is kept only where
 //! somebody tells before memory goes. That somebody is the host, whose hooks change the first instructions of `munmap` and
-//! its like ([`gone`] is what they call). Others do the same to the same functions, libfabric and UCX among them,
-//! and then nothing is told any more: therefore
+//! its like ([`gone`] is what they call); whether they do is its own matter, for it is no small thing to a process with
+//! threads. Others do the same to the same functions, libfabric and UCX among them, and then nothing is told any more:
+//! therefore
 //!
 //! * whether it is told is tried, with a page of our own, before the first answer is kept;
 //! * the instructions at the begin of `munmap` are looked at with each answer: other ones, and all is forgotten for
@@ -13,41 +14,67 @@
 //!   without them.
 //!
 //! What is kept is one page, that of the address: whoever has been told that it goes has unmapped a buffer in
-//! use. A page is kept when it is asked about for the second time in a row of its place, so that a copy which passes
-//! through a large array once costs nothing, and only if the processor can read it: of addresses that are
-//! reserved for devices the driver knows nothing before something is mapped there.
+//! use. A page is kept when it is asked about for the second time before long, so that a copy which passes through a large
+//! array once costs nothing, and only if the processor can read it: of addresses that are
+//! reserved for devices the driver knows nothing before something is mapped there. The data of libraries is not kept:
+//! who unloads one has the loader unmap it, which has instructions of its own for that.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Length of a page.
 const PAGE: usize = 4096;
 
-/// Places for pages; a power of two.
-const PLACES: usize = 1024;
+/// Places that a page may be in.
+const WAYS: usize = 4;
+/// Sets of such places.
+const SETS: usize = 256;
+
+type Set = [AtomicUsize; WAYS];
 
 /// Answers, and whether they may be kept.
 struct Pages {
     /// Numbers of pages that are the host's; in a place without one, that of the first page, which is nobody's.
-    kept: [AtomicUsize; PLACES],
-    /// Numbers of pages that were asked about.
-    asked: [AtomicUsize; PLACES],
+    kept: [Set; SETS],
+    /// Numbers of pages that were asked about last; with all bits inverted those of pages that are never kept.
+    asked: [Set; SETS],
+    /// Where the next goes in a set that is full.
+    turn: AtomicUsize,
     /// The instructions that tell when memory goes, once that is proven; null before, and when they are others.
     code: AtomicPtr<AtomicU64>,
     /// What they were then.
     word: AtomicU64,
+    /// Somebody tries it: one thread alone, or one would take another's page for its own.
+    is_tried: AtomicBool,
     /// The page by which it is tried.
     tried: AtomicUsize,
-    /// Somebody has said that we are told.
+    /// Somebody may tell.
     is_begun: AtomicBool,
+}
+
+/// Whether it is told when memory goes.
+enum Proof {
+    /// As long as these instructions are what they are.
+    Told(&'static AtomicU64),
+    /// Perhaps later.
+    NotYet,
+    /// It ought to be, and is not.
+    Never,
 }
 
 static PAGES: Pages = Pages::new();
 
-/// From now on [`gone`] is called before memory goes, as far as the caller knows.
-pub fn begin() {
-    PAGES.is_begun.store(true, Ordering::Release);
+/// Has [`gone`] called from then on before memory goes, if that can be had now.
+type Asks = fn() -> bool;
+
+static ASKS: OnceLock<Asks> = OnceLock::new();
+
+/// From now on it may be asked for that [`gone`] is called: the first who has says how.
+pub fn begin(asks: Asks) {
+    ASKS.get_or_init(|| asks);
+    PAGES.begin();
 }
 
 /// This memory goes, or may: nothing about it is kept. Called from within `munmap`, on any thread, whatever locks it
@@ -72,26 +99,38 @@ pub(super) fn not_the_drivers(address: usize) {
     PAGES.not_the_drivers(address, prove);
 }
 
-fn place_of(page: usize) -> usize {
-    (page ^ (page / PLACES)) % PLACES
+/// The set of a page. Buffers lie at great powers of two from each other: all bits count (Knuth's multiplicative hash).
+#[inline]
+fn set_of(page: usize) -> usize {
+    page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SETS.ilog2())
+}
+
+fn holds(set: &Set, page: usize) -> bool {
+    set.iter().any(|place| place.load(Ordering::Relaxed) == page)
 }
 
 impl Pages {
     const fn new() -> Self {
         Self {
-            kept: [const { AtomicUsize::new(0) }; PLACES],
-            asked: [const { AtomicUsize::new(0) }; PLACES],
+            kept: [const { [const { AtomicUsize::new(0) }; WAYS] }; SETS],
+            asked: [const { [const { AtomicUsize::new(0) }; WAYS] }; SETS],
+            turn: AtomicUsize::new(0),
             code: AtomicPtr::new(ptr::null_mut()),
             word: AtomicU64::new(0),
+            is_tried: AtomicBool::new(false),
             tried: AtomicUsize::new(0),
             is_begun: AtomicBool::new(false),
         }
     }
 
+    fn begin(&self) {
+        self.is_begun.store(true, Ordering::Release);
+    }
+
     #[inline]
     fn is_known(&self, address: usize) -> bool {
         let page = address / PAGE;
-        self.kept[place_of(page)].load(Ordering::Relaxed) == page && self.is_told()
+        holds(&self.kept[set_of(page)], page) && self.is_told()
     }
 
     /// Whether the instructions that tell are what they were.
@@ -110,8 +149,14 @@ impl Pages {
         self.code.store(ptr::from_ref(code).cast_mut(), Ordering::Release);
     }
 
+    /// A place in a set: one that is empty, or else each in turn.
+    fn place<'a>(&self, set: &'a Set) -> &'a AtomicUsize {
+        let empty = set.iter().find(|place| place.load(Ordering::Relaxed) == 0);
+        empty.unwrap_or_else(|| &set[self.turn.fetch_add(1, Ordering::Relaxed) % WAYS])
+    }
+
     #[cold]
-    fn not_the_drivers(&self, address: usize, prove: fn(&Self) -> Option<&'static AtomicU64>) {
+    fn not_the_drivers(&self, address: usize, prove: fn(&Self) -> Proof) {
         if !self.is_begun.load(Ordering::Acquire) {
             return;
         }
@@ -120,21 +165,36 @@ impl Pages {
             return self.end();
         }
         let page = address / PAGE;
-        let place = place_of(page);
-        if page == 0 || self.asked[place].swap(page, Ordering::Relaxed) != page {
+        let (asked, kept) = (&self.asked[set_of(page)], &self.kept[set_of(page)]);
+        if page == 0 || holds(asked, !page) {
+            return;
+        }
+        let Some(place) = asked.iter().find(|place| place.load(Ordering::Relaxed) == page) else {
+            self.place(asked).store(page, Ordering::Relaxed);
+            return;
+        };
+        if is_a_librarys(address) {
+            place.store(!page, Ordering::Relaxed);
             return;
         }
         if !is_proven {
-            match prove(self) {
-                Some(code) => self.trust(code),
-                None => return self.end(),
+            if self.is_tried.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            let proof = prove(self);
+            self.is_tried.store(false, Ordering::Release);
+            match proof {
+                Proof::Told(code) => self.trust(code),
+                Proof::NotYet => return,
+                Proof::Never => return self.end(),
             }
         }
         if is_readable(address) {
-            self.kept[place].store(page, Ordering::Relaxed);
-            // It may have ended meanwhile on another thread.
-            if self.code.load(Ordering::Acquire).is_null() {
-                self.kept[place].store(0, Ordering::Relaxed);
+            let place = self.place(kept);
+            // It may have ended meanwhile on another thread: either that empties this place, or it is seen here.
+            place.store(page, Ordering::SeqCst);
+            if self.code.load(Ordering::SeqCst).is_null() {
+                place.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -153,45 +213,55 @@ impl Pages {
                 kept.store(0, Ordering::Relaxed);
             }
         };
-        if last - start / PAGE < PLACES {
-            pages.clone().for_each(|page| forget(&self.kept[place_of(page)]));
+        if last - start / PAGE < SETS {
+            pages.clone().for_each(|page| self.kept[set_of(page)].iter().for_each(forget));
         } else {
-            self.kept.iter().for_each(forget);
+            self.kept.as_flattened().iter().for_each(forget);
         }
     }
 
     fn end(&self) {
         self.is_begun.store(false, Ordering::Release);
-        self.code.store(ptr::null_mut(), Ordering::Release);
-        for place in self.kept.iter().chain(&self.asked) {
-            place.store(0, Ordering::Relaxed);
+        self.code.store(ptr::null_mut(), Ordering::SeqCst);
+        for place in self.kept.as_flattened().iter().chain(self.asked.as_flattened()) {
+            place.store(0, Ordering::SeqCst);
         }
     }
 }
 
-/// Unmaps a page, and has the instructions of `munmap` if that was told.
+/// Asks for it that it is told, and unmaps a page to see whether it is.
 #[cold]
-fn prove(pages: &Pages) -> Option<&'static AtomicU64> {
-    let code = function(c"munmap")?;
-    if [c"mmap", c"mremap", c"shmdt"].into_iter().any(|name| function(name).is_none()) {
-        return None;
+fn prove(pages: &Pages) -> Proof {
+    if !ASKS.get().is_some_and(|asks| asks()) {
+        return Proof::NotYet;
     }
-    let mapping = memmap2::MmapMut::map_anon(PAGE).ok()?;
+    let [Some(code), Some(_), Some(_), Some(_)] = [c"munmap", c"mmap", c"mremap", c"shmdt"].map(function)
+    else {
+        return Proof::Never;
+    };
+    let Ok(mapping) = memmap2::MmapMut::map_anon(PAGE) else { return Proof::NotYet };
     pages.tried.store(mapping.as_ptr().addr() / PAGE, Ordering::Relaxed);
     drop(mapping);
-    (pages.tried.swap(0, Ordering::Relaxed) == 0).then_some(code)
+    if pages.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code) } else { Proof::Never }
+}
+
+/// Where the program or library begins that an address lies in: its code or its data.
+fn library(address: *const c_void) -> Option<*mut c_void> {
+    // SAFETY: plain numbers and pointers; zero is a value of each.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address; the callee fills the structure in.
+    (unsafe { libc::dladdr(address, &raw mut about) } != 0).then_some(about.dli_fbase)
+}
+
+/// Whether an address is in what the loader has mapped, and may unmap.
+fn is_a_librarys(address: usize) -> bool {
+    library(ptr::without_provenance(address)).is_some()
 }
 
 /// The first instructions of a function of the C library's, unless the process calls another one by this name.
 fn function(name: &CStr) -> Option<&'static AtomicU64> {
     // SAFETY: a zero-ended name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    let library = |address| {
-        // SAFETY: plain numbers and pointers; zero is a value of each.
-        let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: any address; the callee fills the structure in.
-        (unsafe { libc::dladdr(address, &raw mut about) } != 0).then_some(about.dli_fbase)
-    };
     let own = library(libc::gnu_get_libc_version as *const () as *const _)?;
     let code = found.cast::<AtomicU64>();
     if library(found)? != own || !code.is_aligned() {
@@ -216,14 +286,16 @@ fn is_readable(address: usize) -> bool {
 mod tests {
     use super::*;
 
+    const PLACES: usize = WAYS * SETS;
+
     /// Instructions that tell.
-    fn told(_: &Pages) -> Option<&'static AtomicU64> {
-        Some(Box::leak(Box::new(AtomicU64::new(0xc3))))
+    fn told(_: &Pages) -> Proof {
+        Proof::Told(Box::leak(Box::new(AtomicU64::new(0xc3))))
     }
 
     fn begun() -> Box<Pages> {
         let pages = Box::new(Pages::new());
-        pages.is_begun.store(true, Ordering::Relaxed);
+        pages.begin();
         pages
     }
 
@@ -288,13 +360,43 @@ mod tests {
     }
 
     #[test]
+    fn the_data_of_libraries_is_not_kept() {
+        static DATA: AtomicU64 = AtomicU64::new(1);
+        let pages = begun();
+        let start = ptr::from_ref(&DATA).addr();
+        (0..4).for_each(|_| ask(&pages, start));
+        assert!(!pages.is_known(start), "the loader unmaps it untold");
+    }
+
+    #[test]
+    fn it_is_tried_by_one_thread_alone() {
+        static TRIES: AtomicUsize = AtomicUsize::new(0);
+        fn tries(pages: &Pages) -> Proof {
+            TRIES.fetch_add(1, Ordering::Relaxed);
+            // As another thread would meanwhile.
+            let (_memory, start) = memory(PAGE);
+            (0..2).for_each(|_| pages.not_the_drivers(start, |_| panic!("a second try")));
+            told(pages)
+        }
+        let (_memory, start) = memory(PAGE);
+        let pages = begun();
+        (0..3).for_each(|_| pages.not_the_drivers(start, tries));
+        assert!(pages.is_known(start));
+        assert_eq!(TRIES.load(Ordering::Relaxed), 1);
+        pages.end();
+        pages.begin();
+        keep(&pages, start);
+        assert!(pages.is_known(start), "begun anew, it is tried anew");
+    }
+
+    #[test]
     fn nothing_is_kept_unless_somebody_tells() {
         let (_memory, start) = memory(PAGE);
         let pages = Box::new(Pages::new());
         keep(&pages, start);
         assert!(!pages.is_known(start), "nobody has said so");
         let pages = begun();
-        (0..3).for_each(|_| pages.not_the_drivers(start, |_| None));
+        (0..3).for_each(|_| pages.not_the_drivers(start, |_| Proof::Never));
         assert!(!pages.is_known(start) && !pages.is_begun.load(Ordering::Relaxed), "it is not so");
         let pages = begun();
         (0..3).for_each(|_| pages.not_the_drivers(start, prove));
@@ -302,11 +404,31 @@ mod tests {
     }
 
     #[test]
+    fn who_cannot_tell_yet_is_asked_again() {
+        let (_memory, start) = memory(PAGE);
+        let pages = begun();
+        (0..5).for_each(|_| pages.not_the_drivers(start, |_| Proof::NotYet));
+        assert!(!pages.is_known(start));
+        ask(&pages, start);
+        assert!(pages.is_known(start));
+    }
+
+    #[test]
+    fn pages_at_great_powers_of_two_from_each_other_are_known_together() {
+        let (_memory, start) = memory(8 << 21);
+        let pages = begun();
+        for _ in 0..2 {
+            (0..8).for_each(|at| ask(&pages, start + (at << 21)));
+        }
+        assert!((0..8).all(|at| pages.is_known(start + (at << 21))));
+    }
+
+    #[test]
     fn it_is_over_for_good_when_the_instructions_are_others() {
         static CODE: AtomicU64 = AtomicU64::new(5);
         let (_memory, start) = memory(PAGE);
         let pages = begun();
-        (0..2).for_each(|_| pages.not_the_drivers(start, |_| Some(&CODE)));
+        (0..2).for_each(|_| pages.not_the_drivers(start, |_| Proof::Told(&CODE)));
         assert!(pages.is_known(start));
         CODE.store(6, Ordering::Relaxed);
         assert!(!pages.is_known(start), "somebody else has changed them");
@@ -315,7 +437,7 @@ mod tests {
         assert!(!pages.is_known(start), "meanwhile memory may have gone");
         keep(&pages, start);
         assert!(!pages.is_known(start));
-        pages.is_begun.store(true, Ordering::Relaxed);
+        pages.begin();
         keep(&pages, start);
         assert!(pages.is_known(start), "begun anew");
         pages.end();

@@ -57,9 +57,6 @@ symbols! {
         proc_for_name: unsafe extern "C" fn(u64) -> *mut c_void = c"ompi_proc_for_name",
         message_null: *mut c_void = c"ompi_message_null",
         thread_multiple: Variable<bool> = c"ompi_mpi_thread_multiple",
-        framework_open: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"mca_base_framework_open",
-        framework_close: unsafe extern "C" fn(*mut c_void) -> c_int = c"mca_base_framework_close",
-        memory_framework: *mut c_void = c"opal_memory_base_framework",
         memory_hooks: unsafe extern "C" fn() -> c_int = c"opal_mem_hooks_support_level",
         release_register: unsafe extern "C" fn(Released, *mut c_void) -> c_int = c"opal_mem_hooks_register_release",
         release_unregister: unsafe extern "C" fn(Released) -> c_int = c"opal_mem_hooks_unregister_release",
@@ -109,34 +106,21 @@ pub(super) fn unregister_progress(progress: Progress) -> c_int {
     unsafe { (Services::host().progress_unregister)(progress) }
 }
 
-/// Has a function called before memory is unmapped, if the host can tell. To be called from the host's own
-/// initialisation: its framework for that changes instructions of the C library's when it is opened.
+/// Has a function called before memory is unmapped, where the host has hooks for that in place.
 pub(super) fn register_release(function: Released) -> bool {
     /// `OPAL_MEMORY_FREE_SUPPORT` and `OPAL_MEMORY_MUNMAP_SUPPORT`
     const ALL: c_int = 0x1 | 0x2;
     let host = Services::host();
-    // SAFETY: the host's framework, which counts how often it is opened.
-    if unsafe { (host.framework_open)(host.memory_framework, 0) } != 0 {
-        return false;
-    }
     // SAFETY: takes nothing.
-    let has_all = unsafe { (host.memory_hooks)() } & ALL == ALL;
+    let has_hooks = unsafe { (host.memory_hooks)() } & ALL == ALL;
     // SAFETY: the library is never unloaded, so the function stays callable.
-    let is_registered = has_all && unsafe { (host.release_register)(function, ptr::null_mut()) } == 0;
-    if !is_registered {
-        // SAFETY: as often as it was opened.
-        unsafe { (host.framework_close)(host.memory_framework) };
-    }
-    is_registered
+    has_hooks && unsafe { (host.release_register)(function, ptr::null_mut()) } == 0
 }
 
-/// Takes that back, once for each time that it was done.
+/// Takes that back.
 pub(super) fn unregister_release(function: Released) {
-    let host = Services::host();
     // SAFETY: the host only compares the function with those that it has.
-    unsafe { (host.release_unregister)(function) };
-    // SAFETY: as often as it was opened.
-    unsafe { (host.framework_close)(host.memory_framework) };
+    unsafe { (Services::host().release_unregister)(function) };
 }
 
 /// Says something to the user through the host's output, on one line.

@@ -11,7 +11,7 @@
 //! host's copies are looked at ([`unaware`]), and it is what begins that; where copies are refused, so are operations.
 //! Operations of the user's own are for [`user_operation`].
 //!
-//! It is also what asks the host to tell when memory goes ([`released`]): an accelerator is begun before the host can.
+//! It is also what has the host tell when memory goes ([`released`]): an accelerator is begun before the host can.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

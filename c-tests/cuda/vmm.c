@@ -73,9 +73,10 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 static bool take_wish(CUdeviceptr wish, size_t size, size_t alignment)
 {
     if (wish == 0 || wish % alignment != 0) return false;
-    void *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    return at != MAP_FAILED;
+    void *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED || (uintptr_t)at == wish) return at != MAP_FAILED;
+    munmap(at, size);
+    return false;
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,

@@ -56,8 +56,8 @@ struct Pages {
 
 /// Whether it is told when memory goes.
 enum Proof {
-    /// As long as these instructions are what they are.
-    Told(&'static AtomicU64),
+    /// As long as these instructions are these.
+    Told(&'static AtomicU64, u64),
     /// Perhaps later.
     NotYet,
     /// It ought to be, and is not.
@@ -96,7 +96,7 @@ pub(super) fn is_known(address: usize) -> bool {
 
 /// The driver has said that an address is not its own.
 pub(super) fn not_the_drivers(address: usize) {
-    PAGES.not_the_drivers(address, prove);
+    PAGES.not_the_drivers(address, || ASKS.get().is_some_and(|asks| asks()), prove);
 }
 
 /// The set of a page. Buffers lie at great powers of two from each other: all bits count (Knuth's multiplicative hash).
@@ -143,10 +143,13 @@ impl Pages {
             .is_some_and(|code| code.load(Ordering::Relaxed) == self.word.load(Ordering::Relaxed))
     }
 
-    /// We are told as long as these bytes are what they are now.
-    fn trust(&self, code: &'static AtomicU64) {
-        self.word.store(code.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.code.store(ptr::from_ref(code).cast_mut(), Ordering::Release);
+    /// We are told as long as these bytes are these, unless it has ended meanwhile.
+    fn trust(&self, code: &'static AtomicU64, word: u64) {
+        self.word.store(word, Ordering::Relaxed);
+        self.code.store(ptr::from_ref(code).cast_mut(), Ordering::SeqCst);
+        if !self.is_begun.load(Ordering::SeqCst) {
+            self.code.store(ptr::null_mut(), Ordering::SeqCst);
+        }
     }
 
     /// A place in a set: one that is empty, or else each in turn.
@@ -155,13 +158,25 @@ impl Pages {
         empty.unwrap_or_else(|| &set[self.turn.fetch_add(1, Ordering::Relaxed) % WAYS])
     }
 
+    /// Where nobody tells, little is done here: nothing takes a lock.
     #[cold]
-    fn not_the_drivers(&self, address: usize, prove: fn(&Self) -> Proof) {
+    fn not_the_drivers(&self, address: usize, asks: Asks, prove: fn(&Self) -> Proof) {
         if !self.is_begun.load(Ordering::Acquire) {
             return;
         }
-        let is_proven = !self.code.load(Ordering::Acquire).is_null();
-        if is_proven && !self.is_told() {
+        if self.code.load(Ordering::Acquire).is_null() {
+            if !asks() || self.is_tried.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            let proof = prove(self);
+            self.is_tried.store(false, Ordering::Release);
+            match proof {
+                Proof::Told(code, word) => self.trust(code, word),
+                Proof::NotYet => return,
+                Proof::Never => return self.end(),
+            }
+        }
+        if !self.is_told() {
             return self.end();
         }
         let page = address / PAGE;
@@ -173,29 +188,17 @@ impl Pages {
             self.place(asked).store(page, Ordering::Relaxed);
             return;
         };
-        if is_a_librarys(address) {
+        if is_a_librarys(address) || !is_readable(address) {
             place.store(!page, Ordering::Relaxed);
             return;
         }
-        if !is_proven {
-            if self.is_tried.swap(true, Ordering::AcqRel) {
-                return;
-            }
-            let proof = prove(self);
-            self.is_tried.store(false, Ordering::Release);
-            match proof {
-                Proof::Told(code) => self.trust(code),
-                Proof::NotYet => return,
-                Proof::Never => return self.end(),
-            }
-        }
-        if is_readable(address) {
-            let place = self.place(kept);
-            // It may have ended meanwhile on another thread: either that empties this place, or it is seen here.
-            place.store(page, Ordering::SeqCst);
-            if self.code.load(Ordering::SeqCst).is_null() {
-                place.store(0, Ordering::Relaxed);
-            }
+        // Should it be driven out, it has to be asked about twice again.
+        place.store(0, Ordering::Relaxed);
+        let place = self.place(kept);
+        // It may have ended meanwhile on another thread: either that empties this place, or it is seen here.
+        place.store(page, Ordering::SeqCst);
+        if self.code.load(Ordering::SeqCst).is_null() {
+            place.store(0, Ordering::Relaxed);
         }
     }
 
@@ -221,7 +224,7 @@ impl Pages {
     }
 
     fn end(&self) {
-        self.is_begun.store(false, Ordering::Release);
+        self.is_begun.store(false, Ordering::SeqCst);
         self.code.store(ptr::null_mut(), Ordering::SeqCst);
         for place in self.kept.as_flattened().iter().chain(self.asked.as_flattened()) {
             place.store(0, Ordering::SeqCst);
@@ -229,20 +232,22 @@ impl Pages {
     }
 }
 
-/// Asks for it that it is told, and unmaps a page to see whether it is.
+/// Unmaps a page to see whether it is told.
 #[cold]
 fn prove(pages: &Pages) -> Proof {
-    if !ASKS.get().is_some_and(|asks| asks()) {
-        return Proof::NotYet;
+    // Elsewhere the first instructions of all who change them are the same.
+    if !cfg!(target_arch = "x86_64") {
+        return Proof::Never;
     }
     let [Some(code), Some(_), Some(_), Some(_)] = [c"munmap", c"mmap", c"mremap", c"shmdt"].map(function)
     else {
         return Proof::Never;
     };
+    let word = code.load(Ordering::Relaxed);
     let Ok(mapping) = memmap2::MmapMut::map_anon(PAGE) else { return Proof::NotYet };
     pages.tried.store(mapping.as_ptr().addr() / PAGE, Ordering::Relaxed);
     drop(mapping);
-    if pages.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code) } else { Proof::Never }
+    if pages.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code, word) } else { Proof::Never }
 }
 
 /// Where the program or library begins that an address lies in: its code or its data.
@@ -290,7 +295,7 @@ mod tests {
 
     /// Instructions that tell.
     fn told(_: &Pages) -> Proof {
-        Proof::Told(Box::leak(Box::new(AtomicU64::new(0xc3))))
+        Proof::Told(Box::leak(Box::new(AtomicU64::new(0xc3))), 0xc3)
     }
 
     fn begun() -> Box<Pages> {
@@ -300,7 +305,7 @@ mod tests {
     }
 
     fn ask(pages: &Pages, address: usize) {
-        pages.not_the_drivers(address, told);
+        pages.not_the_drivers(address, || true, told);
     }
 
     fn keep(pages: &Pages, address: usize) {
@@ -355,6 +360,7 @@ mod tests {
         let pages = begun();
         keep(&pages, start);
         assert!(!pages.is_known(start), "reserved addresses");
+        assert!(holds(&pages.asked[set_of(start / PAGE)], !(start / PAGE)), "it is looked at once");
         keep(&pages, usize::MAX);
         assert!(!pages.is_known(usize::MAX));
     }
@@ -375,12 +381,12 @@ mod tests {
             TRIES.fetch_add(1, Ordering::Relaxed);
             // As another thread would meanwhile.
             let (_memory, start) = memory(PAGE);
-            (0..2).for_each(|_| pages.not_the_drivers(start, |_| panic!("a second try")));
+            (0..2).for_each(|_| pages.not_the_drivers(start, || true, |_| panic!("a second try")));
             told(pages)
         }
         let (_memory, start) = memory(PAGE);
         let pages = begun();
-        (0..3).for_each(|_| pages.not_the_drivers(start, tries));
+        (0..3).for_each(|_| pages.not_the_drivers(start, || true, tries));
         assert!(pages.is_known(start));
         assert_eq!(TRIES.load(Ordering::Relaxed), 1);
         pages.end();
@@ -396,10 +402,10 @@ mod tests {
         keep(&pages, start);
         assert!(!pages.is_known(start), "nobody has said so");
         let pages = begun();
-        (0..3).for_each(|_| pages.not_the_drivers(start, |_| Proof::Never));
+        (0..3).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::Never));
         assert!(!pages.is_known(start) && !pages.is_begun.load(Ordering::Relaxed), "it is not so");
         let pages = begun();
-        (0..3).for_each(|_| pages.not_the_drivers(start, prove));
+        (0..3).for_each(|_| pages.not_the_drivers(start, || true, prove));
         assert!(!pages.is_known(start), "in this process nobody tells");
     }
 
@@ -407,9 +413,28 @@ mod tests {
     fn who_cannot_tell_yet_is_asked_again() {
         let (_memory, start) = memory(PAGE);
         let pages = begun();
-        (0..5).for_each(|_| pages.not_the_drivers(start, |_| Proof::NotYet));
+        (0..5).for_each(|_| pages.not_the_drivers(start, || false, |_| panic!("not tried")));
+        (0..5).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::NotYet));
         assert!(!pages.is_known(start));
-        ask(&pages, start);
+        let untouched =
+            |places: &[Set]| places.as_flattened().iter().all(|place| place.load(Ordering::Relaxed) == 0);
+        assert!(untouched(&pages.asked), "nothing is looked at meanwhile");
+        keep(&pages, start);
+        assert!(pages.is_known(start));
+    }
+
+    #[test]
+    fn who_proves_it_after_the_end_has_proven_nothing() {
+        let (_memory, start) = memory(PAGE);
+        let pages = begun();
+        let late = |pages: &Pages| {
+            pages.end();
+            told(pages)
+        };
+        pages.not_the_drivers(start, || true, late);
+        assert!(pages.code.load(Ordering::Relaxed).is_null());
+        pages.begin();
+        keep(&pages, start);
         assert!(pages.is_known(start));
     }
 
@@ -428,7 +453,7 @@ mod tests {
         static CODE: AtomicU64 = AtomicU64::new(5);
         let (_memory, start) = memory(PAGE);
         let pages = begun();
-        (0..2).for_each(|_| pages.not_the_drivers(start, |_| Proof::Told(&CODE)));
+        (0..2).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::Told(&CODE, 5)));
         assert!(pages.is_known(start));
         CODE.store(6, Ordering::Relaxed);
         assert!(!pages.is_known(start), "somebody else has changed them");

@@ -66,16 +66,4 @@ static void grow(long most, long most_bytes)
     leave();
 }
 
-static void case_short(void)
-{
-    grow(SHORT, SHORT_BYTES);
-}
-
-static void case_million(void)
-{
-    grow(MILLION, MILLION_BYTES);
-}
-
-static const struct one_case cases[] = {{"short", case_short}, {"million", case_million}};
-
-MAIN(cases)
+MAIN(growth_cases)

@@ -62,4 +62,13 @@ static void grow_over(long most, long most_bytes, long (*batch)(void))
     CHECK(bytes <= most_bytes && more <= 0 && maps <= MOST_MAPPINGS);
 }
 
+/* What each program does itself. */
+static void grow(long most, long most_bytes);
+
+static void case_short(void) { grow(SHORT, SHORT_BYTES); }
+
+static void case_million(void) { grow(MILLION, MILLION_BYTES); }
+
+static const struct one_case growth_cases[] = {{"short", case_short}, {"million", case_million}};
+
 #endif

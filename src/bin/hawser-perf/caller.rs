@@ -20,6 +20,8 @@ pub(crate) struct Caller {
     /// The last thing that the transport has said, and how bad it is.
     pub(crate) line: RefCell<(u32, String)>,
     pub(crate) is_verbose: bool,
+    /// What it says is news.
+    listens: Cell<bool>,
 }
 
 impl Caller {
@@ -33,6 +35,7 @@ impl Caller {
             peer: Cell::new(0),
             line: RefCell::new((HAWSER_LOG_INFO, String::new())),
             is_verbose,
+            listens: Cell::new(true),
         }
     }
 
@@ -58,6 +61,14 @@ impl Caller {
     /// The last thing that the transport has said, once.
     pub(crate) fn said(&self) -> String {
         self.line.replace((HAWSER_LOG_INFO, String::new())).1
+    }
+
+    /// Keeps no line from now on, and, if it was about the loss of the other side, not the last one either.
+    pub(crate) fn conclude(&self, is_lost: bool) {
+        self.listens.set(false);
+        if is_lost {
+            self.said();
+        }
     }
 }
 
@@ -146,7 +157,7 @@ unsafe extern "C" fn log(context: *mut c_void, level: u32, line: *const c_char) 
         eprintln!("hawser-perf: {line}");
     }
     let mut last = caller.line.borrow_mut();
-    if level <= last.0 {
+    if caller.listens.get() && level <= last.0 {
         *last = (level, line);
     }
 }

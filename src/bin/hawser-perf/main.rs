@@ -224,9 +224,9 @@ fn measure(options: &Options, clock: Clock, control: &mut Control, peer: &str) -
     let plan = options.plan(job.max(1));
     let outcome = control.send(Kind::Plan, &plan.emit()).and_then(|()| {
         let mut side = meet(options, clock, control, &plan, false)?;
-        side.connect()?;
+        side.connect().inspect_err(|_| side.transport.conclude())?;
         let mut report = Report::begin(&plan, &side.transport.device(), peer, options.as_json)?;
-        side.run(|figures| report.add(figures))?;
+        side.run(|figures| report.add(figures)).inspect_err(|_| side.transport.conclude())?;
         report.end()
     });
     outcome.inspect_err(|why| control.fail(why))
@@ -239,8 +239,8 @@ fn answer(options: &Options, clock: Clock, control: &mut Control) -> Result<Plan
     let plan = plan.and_then(|plan| options.admits(&plan).map(|()| plan));
     let outcome = plan.and_then(|plan| {
         let mut side = meet(options, clock, control, &plan, true)?;
-        side.connect()?;
-        side.run(|_| Ok(()))?;
+        side.connect().inspect_err(|_| side.transport.conclude())?;
+        side.run(|_| Ok(())).inspect_err(|_| side.transport.conclude())?;
         Ok(plan)
     });
     outcome.inspect_err(|why| control.fail(why))

@@ -209,6 +209,11 @@ impl Transport {
         self.base.loss()
     }
 
+    /// Why this side ends is known. That the other side is lost, and what closing brings, are no news beside it.
+    pub(crate) fn conclude(&self) {
+        self.base.caller.conclude(self.inbox().is_lost.get());
+    }
+
     /// What this side has published.
     pub(crate) fn published(&self) -> Vec<Record> {
         self.base.caller.published.borrow().clone()

@@ -226,7 +226,7 @@ impl<W: Work> Context<W> {
         place: Place<W>,
         body: W,
     ) -> AtOnce {
-        let Some(piece) = place.loan().convertor().landing() else { return AtOnce::Untried };
+        let Some(piece) = place.loan().convertor().landing_at_once() else { return AtOnce::Untried };
         if piece.len == 0 {
             return AtOnce::Untried;
         }

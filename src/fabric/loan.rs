@@ -62,6 +62,16 @@ pub unsafe trait Convertor: Copy + Send {
     fn payload(self, route: Route) -> Option<Piece>;
     /// Where to receive, if it is one piece of host memory.
     fn landing(self) -> Option<Piece>;
+    /// As [`payload`](Self::payload), or `None` where more than the convertor has to be asked.
+    #[inline]
+    fn payload_at_once(self, route: Route) -> Option<Piece> {
+        self.payload(route)
+    }
+    /// As [`landing`](Self::landing), or `None` where more than the convertor has to be asked.
+    #[inline]
+    fn landing_at_once(self) -> Option<Piece> {
+        self.landing()
+    }
     /// The bytes to send, if they lie in one piece of device memory.
     fn device_payload(self, route: Route) -> Option<Piece>;
     /// Where to receive, if it is one piece of device memory.
@@ -100,6 +110,12 @@ impl<'a, C: Convertor> View<'a, C> {
     #[inline]
     pub fn payload(self) -> Option<Payload<'a>> {
         self.convertor.payload(self.route).map(|piece| Payload { piece, lent: PhantomData })
+    }
+
+    /// The same, if nobody has to be asked for it.
+    #[inline]
+    pub fn payload_at_once(self) -> Option<Payload<'a>> {
+        self.convertor.payload_at_once(self.route).map(|piece| Payload { piece, lent: PhantomData })
     }
 
     /// The bytes, if they lie in one piece of device memory. With a domain, the provider gets a

@@ -294,7 +294,6 @@ impl<A: Abi> Conv<A> {
             // SAFETY: its packed size is not 0, so it is not empty.
             Route::Prepared => unsafe { self.first() },
         };
-        Self::look(start);
         Some(Piece { start, len })
     }
 
@@ -316,17 +315,26 @@ impl<A: Abi> Conv<A> {
         }
         // SAFETY: its packed size is not 0, so it is not empty.
         let start = unsafe { self.first() };
-        Self::look(start);
         Some(Piece { start, len })
     }
 
     /// Refuses memory that only a device may touch, where the host does not know it: libfabric would take it for the
     /// processor's.
     #[inline]
-    fn look(start: *const u8) {
-        if !A::DEVICE && copy_hook::is_for_devices(start.addr()) {
+    fn look(piece: Option<Piece>) -> Option<Piece> {
+        if !A::DEVICE
+            && let Some(piece) = &piece
+            && copy_hook::is_for_devices(piece.start.addr())
+        {
             refusal::end(Why::Matched);
         }
+        piece
+    }
+
+    /// Whether there is nothing to look at.
+    #[inline]
+    fn is_known() -> bool {
+        A::DEVICE || !copy_hook::is_on()
     }
 }
 
@@ -340,12 +348,22 @@ unsafe impl<A: Abi> mtl::Convertor for Conv<A> {
 
     #[inline]
     fn payload(self, route: Route) -> Option<Piece> {
-        self.payload_on(route, HOST)
+        Self::look(self.payload_on(route, HOST))
     }
 
     #[inline]
     fn landing(self) -> Option<Piece> {
-        self.landing_on(HOST)
+        Self::look(self.landing_on(HOST))
+    }
+
+    #[inline]
+    fn payload_at_once(self, route: Route) -> Option<Piece> {
+        if Self::is_known() { self.payload_on(route, HOST) } else { None }
+    }
+
+    #[inline]
+    fn landing_at_once(self) -> Option<Piece> {
+        if Self::is_known() { self.landing_on(HOST) } else { None }
     }
 
     fn device_payload(self, route: Route) -> Option<Piece> {

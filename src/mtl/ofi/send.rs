@@ -79,17 +79,17 @@ impl<H: Upcalls> Ofi<H> {
 
     /// To a known peer, in one piece, injected at the first try. All else is false.
     #[inline(always)]
-    fn inject_once<L: Layout>(
+    fn inject_once<'a, L: Layout>(
         &self,
         comm: H::Comm,
         dest: i32,
         tag: i32,
-        view: View<'_, H::Conv>,
-        inject: impl FnOnce(&Context<Body<H>>, Payload<'_>, Address, u64, Option<u64>) -> bool,
+        bytes: impl FnOnce() -> Option<Payload<'a>>,
+        inject: impl FnOnce(&Context<Body<H>>, Payload<'a>, Address, u64, Option<u64>) -> bool,
     ) -> bool {
         if comm.is_global()
             && let Some(to) = self.known(comm, dest)
-            && let Some(bytes) = view.payload()
+            && let Some(bytes) = bytes()
             && bytes.len() < self.short
         {
             let rank = comm.rank();
@@ -108,7 +108,7 @@ impl<H: Upcalls> Ofi<H> {
         tag: i32,
         view: View<'_, H::Conv>,
     ) -> bool {
-        self.inject_once::<L>(comm, dest, tag, view, Context::inject_at_once)
+        self.inject_once::<L>(comm, dest, tag, || view.payload_at_once(), Context::inject_at_once)
     }
 
     /// The same, after other threads; whether it is sent. What the short path was refused is asked for once more here,
@@ -124,7 +124,7 @@ impl<H: Upcalls> Ofi<H> {
         view: View<'_, H::Conv>,
     ) -> Result<bool> {
         let mut refusal = None;
-        let sent = self.inject_once::<L>(comm, dest, tag, view, |context, bytes, to, bits, data| {
+        let sent = self.inject_once::<L>(comm, dest, tag, || view.payload(), |context, bytes, to, bits, data| {
             let posted = context.inject(bytes, to, bits, data);
             refusal = posted.err().filter(|error| *error != PostError::TryAgain);
             posted.is_ok()

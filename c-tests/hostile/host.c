@@ -402,6 +402,10 @@ opal_proc_t *ompi_proc_for_name(const opal_process_name_t name)
     return name.jobid == job && name.vpid < RANKS ? &host_proc[name.vpid]->super : NULL;
 }
 
+ompi_proc_t *ompi_proc_find(const ompi_process_name_t *name) { return (ompi_proc_t *)ompi_proc_for_name(*name); }
+
+int ompi_proc_world_size(void) { return RANKS; }
+
 opal_proc_t *(*opal_proc_for_name)(const opal_process_name_t name) = ompi_proc_for_name;
 
 int opal_bitmap_set_bit(opal_bitmap_t *bitmap, int bit)

@@ -487,6 +487,7 @@ static void check_prototypes(void)
     CHECK_PROTOTYPE(opal_convertor_unpack,
                     int32_t (*)(opal_convertor_t *, struct iovec *, uint32_t *, size_t *));
     CHECK_PROTOTYPE(ompi_proc_for_name, opal_proc_t *(*) (opal_process_name_t));
+    CHECK_PROTOTYPE(ompi_proc_find, ompi_proc_t *(*) (const ompi_process_name_t *));
     CHECK_PROTOTYPE(ompi_proc_world_size, int (*)(void));
     CHECK_PROTOTYPE(opal_output, void (*)(int, const char *, ...));
     /* A variable that holds the function, so a pointer to a pointer. */

@@ -234,6 +234,11 @@ pub trait Host {
     fn published_by_now(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
         self.published(key, name)
     }
+    /// Whether the host knows of such a process, of this job or of another: then [`published`](Self::published) ends in
+    /// bounded time, on whatever node that runs.
+    fn knows(&self, _name: u64) -> bool {
+        false
+    }
     /// The value of a text parameter of the component.
     fn text(&self, parameter: &CStr) -> Option<String>;
     /// Whether the user named the component: `--mca btl usnic,self`.

@@ -54,7 +54,9 @@ symbols! {
             *mut c_void,
         ) -> c_int = c"mca_base_pvar_register",
         output: unsafe extern "C" fn(c_int, *const c_char, ...) = c"opal_output",
+        proc_find: unsafe extern "C" fn(*const u64) -> *mut c_void = c"ompi_proc_find",
         proc_for_name: unsafe extern "C" fn(u64) -> *mut c_void = c"ompi_proc_for_name",
+        proc_world_size: unsafe extern "C" fn() -> c_int = c"ompi_proc_world_size",
         message_null: *mut c_void = c"ompi_message_null",
         thread_multiple: Variable<bool> = c"ompi_mpi_thread_multiple",
         memory_hooks: unsafe extern "C" fn() -> c_int = c"opal_mem_hooks_support_level",
@@ -104,6 +106,18 @@ pub(super) fn register_progress(progress: Progress) -> c_int {
 pub(super) fn unregister_progress(progress: Progress) -> c_int {
     // SAFETY: the host only compares the function with those that it has.
     unsafe { (Services::host().progress_unregister)(progress) }
+}
+
+/// How many processes this job has.
+pub(super) fn world_size() -> usize {
+    // SAFETY: takes nothing.
+    usize::try_from(unsafe { (Services::host().proc_world_size)() }).unwrap_or(0)
+}
+
+/// Whether the host has met a process of this name, in its own job or in another.
+pub(super) fn has_met(name: u64) -> bool {
+    // SAFETY: a name, which is two aligned words, is only read.
+    !unsafe { (Services::host().proc_find)(&raw const name) }.is_null()
 }
 
 /// Has a function called before memory is unmapped, where the host has hooks for that in place.

@@ -1,4 +1,5 @@
-//! Who sends to us before the host has made it known: its record is looked up by the name that it gives in the inbox.
+//! Who sends to us before the host has made it known: its record is looked up by the name that it gives in the inbox, and
+//! waited for where the host knows of such a process.
 //!
 //! Any process of the same user can write names there, in as many places as there are, and ring for them without end. So
 //! a place whose claimant was not found is left alone for a [`REST`], a name that was not found is not looked up again for
@@ -214,7 +215,12 @@ impl Smcuda {
     pub(super) fn look_up(&self, place: usize, host: &impl Host) {
         let Some(claim) = self.state.with(|state| state.wonders(place)) else { return };
         let (name, counters) = (claim.name, &self.counters);
-        match host.published_by_now(KEY, name).map(|bytes| self.meet(name, &bytes, host)) {
+        let found = host.published_by_now(KEY, name).or_else(|error| {
+            // What the host takes for another node, such as a container, may be this one: it has the record of a process there
+            // only if that is asked for.
+            if host.knows(name) { host.published(KEY, name) } else { Err(error) }
+        });
+        match found.map(|bytes| self.meet(name, &bytes, host)) {
             Ok(Ok(_)) => self.state.with(|state| {
                 state.settle(place);
                 if state.is_unheard_of(place) {

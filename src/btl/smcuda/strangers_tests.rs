@@ -45,6 +45,7 @@ fn names_of_nobody_stop_neither_those_who_are_known_nor_the_host() {
         one.asked.get()
     );
     assert_eq!(own.counters.num_unknown.get(), one.asked.get());
+    assert_eq!(one.waited.get(), 0, "there may be no such processes");
     assert!(one.lines.borrow().len() <= 32, "{}", one.lines.borrow().len());
 }
 
@@ -65,6 +66,21 @@ fn who_becomes_known_late_is_heard_though_it_has_rung_only_once() {
         own.progress(&one);
     }
     assert_eq!(*one.delivered.borrow(), [(65, b"late".to_vec())]);
+}
+
+#[test]
+fn who_is_on_this_node_and_the_host_takes_for_another_is_heard() {
+    let (own, other) = (module(1), module(2));
+    let (one, two) = (Told::default(), Told::default());
+    one.elsewhere.borrow_mut().insert(2, other.record().to_bytes());
+    let to_own = other.meet(1, &own.record().to_bytes(), &Silent(&two)).expect("reached");
+    assert!(other.send_now(to_own, 65, [lend(b"from a container"), Lent::EMPTY]));
+    let clock = Clock::new();
+    while one.delivered.borrow().is_empty() && clock.nanos() < 50 * REST {
+        own.progress(&one);
+    }
+    assert_eq!(*one.delivered.borrow(), [(65, b"from a container".to_vec())]);
+    assert_eq!(one.waited.get(), 1);
 }
 
 #[test]

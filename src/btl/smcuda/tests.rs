@@ -24,6 +24,9 @@ pub(super) struct Told {
     pub(super) records: RefCell<HashMap<u64, Vec<u8>>>,
     /// How often that was asked for.
     pub(super) asked: Cell<u64>,
+    /// What these have published on other nodes, and how often that was waited for.
+    pub(super) elsewhere: RefCell<HashMap<u64, Vec<u8>>>,
+    pub(super) waited: Cell<u64>,
     pub(super) lines: RefCell<Vec<String>>,
 }
 
@@ -39,10 +42,18 @@ impl Host for Silent<'_> {
     fn publish(&self, _key: &'static CStr, _bytes: &[u8]) -> Result<()> {
         Ok(())
     }
-    fn published(&self, _key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+    fn published(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
+        self.0.waited.set(self.0.waited.get() + 1);
+        let record = self.0.elsewhere.borrow().get(&name).cloned();
+        record.map_or_else(|| self.published_by_now(key, name), Ok)
+    }
+    fn published_by_now(&self, _key: &'static CStr, name: u64) -> Result<Vec<u8>> {
         self.0.asked.set(self.0.asked.get() + 1);
         let record = self.0.records.borrow().get(&name).cloned();
         record.or_else(|| self.0.published.borrow().clone()).ok_or(Error::NotFound)
+    }
+    fn knows(&self, name: u64) -> bool {
+        self.0.elsewhere.borrow().contains_key(&name)
     }
     fn text(&self, _parameter: &CStr) -> Option<String> {
         None

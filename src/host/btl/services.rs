@@ -11,7 +11,7 @@ use crate::btl::{Host, Peer};
 use crate::error::Result;
 use crate::host::abi::Patience;
 use crate::host::params::{self, Names};
-use crate::host::services::{say, show_help};
+use crate::host::services::{has_met, say, show_help, world_size};
 use crate::host::symbols::{Variable, symbols};
 
 symbols! {
@@ -156,6 +156,12 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
 
     fn published_by_now(&self, key: &'static CStr, name: u64) -> Result<Vec<u8>> {
         A::published_under(key, name, Patience::Immediate)
+    }
+
+    fn knows(&self, name: u64) -> bool {
+        // Of its own job the host makes most processes known only when they are sent to.
+        let (job, rank) = (name as u32, (name >> 32) as usize);
+        job == self.name() as u32 && rank < world_size() || has_met(name)
     }
 
     fn text(&self, parameter: &CStr) -> Option<String> {

@@ -124,11 +124,17 @@ impl<H: Upcalls> Ofi<H> {
         view: View<'_, H::Conv>,
     ) -> Result<bool> {
         let mut refusal = None;
-        let sent = self.inject_once::<L>(comm, dest, tag, || view.payload(), |context, bytes, to, bits, data| {
-            let posted = context.inject(bytes, to, bits, data);
-            refusal = posted.err().filter(|error| *error != PostError::TryAgain);
-            posted.is_ok()
-        });
+        let sent = self.inject_once::<L>(
+            comm,
+            dest,
+            tag,
+            || view.payload(),
+            |context, bytes, to, bits, data| {
+                let posted = context.inject(bytes, to, bits, data);
+                refusal = posted.err().filter(|error| *error != PostError::TryAgain);
+                posted.is_ok()
+            },
+        );
         refusal.map_or(Ok(sent), |error| Err(Error::from(error)))
     }
 

@@ -86,8 +86,9 @@ mod sealed;
 mod send;
 mod withdraw;
 
-/// An engine of its own.
+// Engines of their own.
 pub mod ipc;
+pub mod matching;
 
 pub use self::core::Engine;
 pub use crate::wire::usnic::Header;

@@ -86,7 +86,8 @@ mod sealed;
 mod send;
 mod withdraw;
 
-/// An engine of its own.
+// Engines of their own.
+pub mod connect;
 pub mod ipc;
 
 pub use self::core::Engine;

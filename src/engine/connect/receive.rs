@@ -112,8 +112,7 @@ impl Engine {
         if is_new && !self.make_room(place.endpoint) {
             return self.postpone(datagram, route);
         }
-        let pair = self.pairs.entry(place).or_insert_with(Pair::new);
-        pair.route = Some(route);
+        self.pairs.entry(place).or_insert_with(Pair::new);
         match self.age(place, datagram, now) {
             Age::Past => self.counters.stale += 1,
             Age::Dead => {
@@ -156,6 +155,7 @@ impl Engine {
     /// A request for an endpoint that is not enabled yet.
     fn hold(&mut self, place: Place, datagram: &Datagram, route: Route) {
         if let Some(pair) = self.pairs.get_mut(&place) {
+            pair.route = Some(route);
             pair.held = Said::of(datagram, 0).side();
         }
         self.postpone(datagram, route);
@@ -169,6 +169,7 @@ impl Engine {
     /// Of which connection of this side, and what of it?
     fn hear_pair(&mut self, place: Place, datagram: &Datagram, route: Route, now: Instant, is_first: bool) {
         let Some(pair) = self.pairs.get_mut(&place) else { return };
+        pair.route = Some(route);
         let said = Said::of(datagram, pair.vc);
         let is_same = pair
             .adopted

@@ -252,8 +252,14 @@ fn datagrams_of_an_earlier_life_are_not_taken_for_those_of_a_later_one() {
     assert_eq!([net.state(0, 1), net.state(1, 0)], [State::Connected; 2]);
     let before = net.engines[0].counters().stale;
     net.deliver(1, &old);
+    let [Transmit { bytes, length, .. }] = old[..] else { panic!("it was one") };
+    net.engines[0].handle_datagram(&bytes[..length], Route(9), net.now);
     net.pump();
-    assert_eq!(net.engines[0].counters().stale, before + 1);
+    assert_eq!(net.engines[0].counters().stale, before + 2);
+    assert!(
+        net.engines[0].pairs.values().all(|pair| pair.route == Some(Route(1))),
+        "nor answered on its way"
+    );
     net.engines[0].peer_died(name(1, 1), net.now);
     assert_eq!(net.state(0, 1), State::Connected, "that life had ended before");
     net.engines[0].peer_died(name(1, 2), net.now);

@@ -87,6 +87,7 @@ mod send;
 mod withdraw;
 
 // Engines of their own.
+pub mod connect;
 pub mod ipc;
 pub mod matching;
 

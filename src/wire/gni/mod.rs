@@ -1,0 +1,3 @@
+//! What the GNI provider says to its peers.
+
+pub mod datagram;

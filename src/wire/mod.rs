@@ -5,6 +5,7 @@
 pub mod announcement;
 mod bitmap;
 pub mod coalesced;
+pub mod gni;
 mod kind;
 pub mod modex;
 pub mod probe;

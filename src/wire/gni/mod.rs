@@ -1,0 +1,3 @@
+//! What the GNI provider says: names, and what travels between its endpoints.
+
+pub mod name;

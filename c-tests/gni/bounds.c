@@ -59,7 +59,8 @@ static void attributes(void)
     NEED(fi_av_open(domain, at_the_end(&(struct fi_av_attr){0}, AV), &av, NULL));
     NEED(fi_eq_open(fabric, at_the_end(&(struct fi_eq_attr){0}, EQ), &eq, NULL));
     struct fi_cq_err_entry failed = {0};
-    IS(fi_cq_readerr(cq, at_the_end(&failed, CQ_ERROR), 0), -FI_EAGAIN);
+    /* Newer headers write to the end themselves before they call. */
+    IS(cq->ops->readerr(cq, at_the_end(&failed, CQ_ERROR), 0), -FI_EAGAIN);
     IS(fi_close(&cq->fid), 0);
     IS(fi_close(&counter->fid), 0);
     IS(fi_close(&av->fid), 0);

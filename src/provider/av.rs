@@ -80,7 +80,7 @@ impl Av {
         let events = match (self.is_asynchronous, self.events.get()) {
             (false, _) => None,
             (true, Some(events)) => Some(events),
-            (true, None) => return Err(Errno(261)),
+            (true, None) => return Err(Errno::NOEQ),
         };
         let mut inserted = 0;
         for (index, outcome) in found.into_iter().enumerate() {

@@ -157,6 +157,8 @@ impl Queue {
 }
 
 mod entry;
+#[cfg(test)]
+mod entry_tests;
 mod object;
 
 pub(super) use entry::open;

@@ -40,6 +40,8 @@ impl Errno {
     pub const AVAIL: Self = Self(259);
     /// These flags do not go together.
     pub const BADFLAGS: Self = Self(260);
+    /// An event queue is missing.
+    pub const NOEQ: Self = Self(261);
     /// It belongs to another domain.
     pub const DOMAIN: Self = Self(262);
     /// A completion queue is missing.

@@ -7,7 +7,7 @@ use super::errno::{Errno, Outcome};
 use crate::error::panic::{run, tell};
 
 /// What people read.
-const TITLE: &str = "the gni provider's";
+const TITLE: &str = "gni";
 
 /// Runs the body of an entry; `otherwise` is what a panic makes of it.
 #[inline]

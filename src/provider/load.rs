@@ -37,6 +37,7 @@ static PROVIDERS: Mutex<Vec<Box<Provider>>> = Mutex::new(Vec::new());
 ///
 /// # Safety
 /// Called by libfabric.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
@@ -44,6 +45,16 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
     core::arch::naked_asm!("mov rdi, [rsp]", "jmp {}", sym offer);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x0, x30", "b {}", sym offer);
+}
+
+/// Elsewhere nobody can tell whose call it is, and there is no provider.
+///
+/// # Safety
+/// Called by libfabric.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
+    offer(ptr::null())
 }
 
 /// The provider for the libfabric that has called from this address; null if we do not know it.

@@ -4,27 +4,37 @@
 //! stands for the node, whichever it is: both ends make the same name of it.
 
 use std::ffi::CStr;
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 
 use super::errno::{Errno, Outcome};
 use crate::link::Interface;
 use crate::wire::gni::name::Name;
 
-/// The address that stands for this node: of the first interface that leads elsewhere, or else the loopback's.
+/// An IPv4 address of an interface.
+fn address_of(interface: &Interface) -> Option<Ipv4Addr> {
+    match interface.address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// The address that stands for this node: of the first interface with a device behind it, or else of the first that leads
+/// elsewhere, or else the loopback's.
 pub(super) fn device() -> Outcome<Ipv4Addr> {
     let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
-    let up = interfaces.iter().filter(|interface| interface.is_up);
-    let address = |interface: &Interface| match interface.address {
-        IpAddr::V4(address) => Some((interface.is_loopback, address)),
-        IpAddr::V6(_) => None,
-    };
-    let best = up.filter_map(address).min_by_key(|(is_loopback, _)| *is_loopback);
-    best.map(|(_, address)| address).ok_or(Errno::NODATA)
+    Ok(best(&interfaces).unwrap_or(Ipv4Addr::LOCALHOST))
+}
+
+fn best(interfaces: &[Interface]) -> Option<Ipv4Addr> {
+    let usable = interfaces.iter().filter(|interface| interface.is_up && address_of(interface).is_some());
+    usable.min_by_key(|interface| (interface.is_loopback, !interface.is_device)).and_then(address_of)
 }
 
 /// Whether the address is of this node.
-fn is_own(address: Ipv4Addr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
+fn is_own(address: Ipv4Addr) -> Outcome<bool> {
+    let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
+    let is_it = |interface: &Interface| address_of(interface) == Some(address);
+    Ok(address.is_loopback() || interfaces.iter().any(is_it))
 }
 
 /// The number of a service.
@@ -44,7 +54,7 @@ pub(super) fn node(node: &CStr, is_numeric: bool) -> Outcome<(Ipv4Addr, bool)> {
     if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
         return Err(Errno::NODATA);
     }
-    if is_own(address) { Ok((device()?, true)) } else { Ok((address, false)) }
+    if is_own(address)? { Ok((device()?, true)) } else { Ok((address, false)) }
 }
 
 fn resolve(text: &str) -> Outcome<Ipv4Addr> {
@@ -80,7 +90,7 @@ pub(super) fn symmetric(
         let device = first.and_then(|first| {
             let step = u32::try_from(index).map_err(|_| Errno::INVAL)?;
             let next = first.to_bits().checked_add(step).map(Ipv4Addr::from_bits).ok_or(Errno::INVAL)?;
-            if nodes > 1 && is_own(next) { device() } else { Ok(next) }
+            if nodes > 1 && is_own(next)? { device() } else { Ok(next) }
         });
         names.extend((port..port.saturating_add(services)).map(|port| {
             let port = u16::try_from(port).map_err(|_| Errno::INVAL)?;
@@ -98,6 +108,35 @@ fn literal(text: &CStr) -> Outcome<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_stands_for_the_node_before_a_bridge_and_the_loopback() {
+        let interface = |address: &str, is_up, is_loopback, is_device| Interface {
+            name: String::new(),
+            index: 1,
+            address: address.parse().expect("an address"),
+            prefix: 24,
+            mtu: 1500,
+            is_up,
+            is_loopback,
+            is_device,
+            speed_mbps: 1,
+            numa_node: None,
+        };
+        let all = [
+            interface("127.0.0.1", true, true, false),
+            interface("fe80::1", true, false, true),
+            interface("10.0.0.9", false, false, true),
+            interface("172.17.0.1", true, false, false),
+            interface("10.0.0.1", true, false, true),
+            interface("10.0.1.1", true, false, true),
+        ];
+        let of = |count: usize| best(&all[..count]).map(|address| address.to_string());
+        assert_eq!(of(6).as_deref(), Some("10.0.0.1"));
+        assert_eq!(of(4).as_deref(), Some("172.17.0.1"));
+        assert_eq!(of(3).as_deref(), Some("127.0.0.1"));
+        assert_eq!(of(0), None);
+    }
 
     #[test]
     fn all_addresses_of_this_node_are_one_device() {

@@ -1,11 +1,11 @@
 //! What libfabric sees of hawser as its provider `gni`: the top-level classes of the GNI provider's design, each a file
 //! with the object and its C entries. No data moves yet.
 //!
-//! * [`sys`]: libfabric's structures and numbers; [`argument`]: what C passes, made into values; [`guard`]: panics stop;
-//!   [`object`]: what C holds of an object, and what it is.
-//! * [`load`], [`library`]: `fi_prov_ini`, and the libfabric that called it.
-//! * [`offer`], [`info`], [`resolve`]: `fi_getinfo`.
-//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], [`mr`], [`endpoint`]: the classes; [`wait`], [`names`] and
+//! * `sys`: libfabric's structures and numbers; `argument`: what C passes, made into values; `guard`: panics stop;
+//!   `object`: what C holds of an object, and what it is.
+//! * [`load`], `library`: `fi_prov_ini`, and the libfabric that called it.
+//! * [`offer`], `info`, `resolve`: `fi_getinfo`.
+//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
 //!   [`regions`]: what they are made of.
 //!
 //! libfabric loads it from a folder that `FI_PROVIDER_PATH` names, and never links to it, nor it to libfabric. What an

@@ -13,7 +13,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # What is to be installed is there before anything is built.
 .NOTPARALLEL:
 
-all: stage ## build the library and stage the components in target/mca
+all: stage ## build the library and stage the components in target/mca, the libfabric provider in target/fi
 
 stage:
 	@tests/setup.sh build --check
@@ -22,6 +22,7 @@ stage:
 	@cp -f target/release/libhawser.so target/mca/libhawser.so.new && mv -f target/mca/libhawser.so.new target/mca/libhawser.so
 	@names=$$(pkgconfig/components.sh) && for name in $$names; do ln -sf libhawser.so target/mca/mca_$$name.so; done
 	@cp -f docs/help-hawser.txt target/mca/
+	@mkdir -p target/fi && ln -sfn ../mca/libhawser.so target/fi/libgni-fi.so
 
 setup: ## install the Debian packages that the build and the tests need
 	@tests/setup.sh test

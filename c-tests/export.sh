@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the library shows to the process that loads it: its component structures and hawser_*, no
+# What the library shows to the process that loads it: its component structures, hawser_* and fi_prov_ini, no
 # more; what it needs: the C library, no more; and the linker flags that loading depends on.
 set -u
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ components=$(pkgconfig/components.sh | sed 's/.*/mca_&_component/' | sort)
 found=$(grep -E '^mca_[a-z0-9]+_[a-z0-9_]+_component$' <<<"$symbols" | sort)
 [ -n "$components" ] && diff <(echo "$components") <(echo "$found")
 check "exports the component structures of the list, and no other" $?
-for name in hawser_version hawser_refusal hawser_strerror hawser_btl_find hawser_btl_list hawser_mtl_find hawser_mtl_list; do
+for name in fi_prov_ini hawser_version hawser_refusal hawser_strerror hawser_btl_find hawser_btl_list hawser_mtl_find hawser_mtl_list; do
     grep -qx "$name" <<<"$symbols"
     check "exports $name" $?
 done

@@ -133,4 +133,19 @@ for name in smcuda usnic; do
 done
 
 rm -f "$log.raw"
+# The libfabric provider: every entry that its sources name.
+mkdir -p "$work/fi" && ln -sfn ../mca/libhawser.so "$work/fi/libgni-fi.so"
+"${there[@]}" gcc -std=gnu11 -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations c-tests/gni/panics.c -o "$work/panics" -lfabric >"$log" 2>&1 || give_up "panics.c compiles"
+entries=$(sed -n 's/.*\(guard\|count\|size\|guard_or\|change\|value\)("\(fi_[^"]*\)".*/\2/p' src/provider/*.rs src/provider/*/*.rs | grep -vx fi_domain2 | sort -u)
+[ -n "$entries" ] || give_up "the provider's entries are found"
+while read -r entry; do
+    line="gni $entry"
+    wanted "$line" || continue
+    c-tests/patience.sh 60 "${there[@]}" env HAWSER_PROVOKE="$line" FI_PROVIDER_PATH="$root/$work/fi" FI_PROVIDER=gni IPATH_NO_BACKTRACE=1 \
+        "$root/$work/panics" "$entry" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ]; then says '^PASS$' && told "$line" "the call has failed" || status=silent; fi
+    check "$line" "$status"
+done <<<"$entries"
+
 sum

@@ -24,6 +24,10 @@ LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion 
 check "it runs, and the library states the same version" $?
 check "it asks for the library by its soname" "$(readelf -d "$root/version" | grep -q 'NEEDED.*\[libhawser.so.0\]'; echo $?)"
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
+found=$(FI_PROVIDER_PATH=$root/opt/hawser/lib/hawser/fi IPATH_NO_BACKTRACE=1 fi_info -p gni 2>>"$root.log" | grep -c '^provider: gni$')
+check "libfabric finds the provider in its folder" "$([ "$found" = 1 ]; echo $?)"
+found=$(env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$root/opt/hawser/lib" IPATH_NO_BACKTRACE=1 fi_info 2>>"$root.log" | grep -c 'gni')
+check "and not where only the library's folder is searched" "$([ "$found" = 0 ]; echo $?)"
 for program in hawser-info hawser-perf; do
     check "$program is installed, with its manual page" "$([ -x "$root/opt/hawser/bin/$program" ] && [ -f "$root/opt/hawser/share/man/man1/$program.1" ]; echo $?)"
     check "and says the same version" "$([ "$("$root/opt/hawser/bin/$program" --version)" = "hawser $(pkg-config --modversion hawser)" ]; echo $?)"

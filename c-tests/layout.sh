@@ -65,5 +65,6 @@ check() {
 check "$abi" "$host_headers"
 [ "$abi" != v5_0 ] || check v5_0_cuda "$host_headers"
 check libfabric ""
+check gni ""
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -25,6 +25,8 @@ components=${COMPONENTDIR:-$(host_directory)}
 # The file; programs that are linked to it ask for it by its soname (build.rs), and linkers by the shortest name.
 soname=libhawser.so.0
 library=$libdir/libhawser.so
+# The libfabric provider: a folder of its own, where neither libfabric nor the loader looks unless FI_PROVIDER_PATH names it.
+provider=$libdir/hawser/fi/libgni-fi.so
 # Asked first: without the list nothing is touched.
 names=$(pkgconfig/components.sh)
 
@@ -40,6 +42,8 @@ install_all() {
     install -m 755 target/release/libhawser.so "$destdir$library.$version"
     ln -sfn "libhawser.so.$version" "$destdir$libdir/$soname"
     ln -sfn "$soname" "$destdir$library"
+    install -d "$destdir${provider%/*}"
+    ln -sfn "../../libhawser.so.$version" "$destdir$provider"
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
     install -m 755 target/release/hawser-info target/release/hawser-perf "$destdir$prefix/bin/"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
@@ -75,12 +79,12 @@ uninstall_all() {
             if ours "$link"; then rm -f "$link"; fi
         done
     fi
-    rm -f "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
+    rm -f "$destdir$provider" "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
         "$destdir$prefix/bin/hawser-perf" "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
         "$destdir$prefix/share/hawser/hawser-usnic.lua"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
-    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" 2>/dev/null || true
+    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
 }
 
 case ${1:-} in

@@ -17,9 +17,10 @@
 //! * [`host`]: the only folder that knows Open MPI: layouts, entries, services, the constructor, and the
 //!   one list of components.
 //! * [`capi`]: the library's own C functions: the transports for programs without Open MPI.
+//! * [`provider`]: hawser as the provider `gni` of libfabric.
 //!
-//! Not there yet, but with a place in the law: `verbs` (owned objects over that library), `provider` (hawser as
-//! a provider of libfabric). Imports run downward only; `tests/architecture.rs` holds the table.
+//! Not there yet, but with a place in the law: `verbs` (owned objects over that library). Imports run downward only;
+//! `tests/architecture.rs` holds the table.
 //!
 //! # The way of a message
 //!
@@ -55,6 +56,7 @@ pub mod fabric;
 pub mod host;
 pub mod link;
 pub mod mtl;
+pub mod provider;
 pub mod shm;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

@@ -125,7 +125,7 @@ const ENGINE: [&str; 51] = [
 const SAFE: [&str; 5] = ["wire", "engine", "btl", "mtl", "accelerator"];
 
 /// Modules that hold unsafe code; those with an empty place may, once they are there.
-const UNSAFE: [&str; 8] = ["bin", "capi", "cuda", "fabric", "host", "link", "shm", "sync"];
+const UNSAFE: [&str; 9] = ["bin", "capi", "cuda", "fabric", "host", "link", "provider", "shm", "sync"];
 
 /// Longest file, in lines. The layouts of a host are one table and may be longer.
 const LINES: usize = 700;

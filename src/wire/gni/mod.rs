@@ -1,3 +1,4 @@
-//! What the GNI provider says to its peers.
+//! What the GNI provider says: names, and what travels between its endpoints.
 
 pub mod datagram;
+pub mod name;

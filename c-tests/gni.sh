@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# The libfabric provider `gni`, loaded by an unmodified libfabric: what fi_getinfo answers, the objects and all that must
+# not be given, structures that end where the oldest do, and how processes end. No data is moved.
+#
+#     c-tests/gni.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine (libfabric 1.17), debian13 the chroot that tests/hosts/debian13.sh keeps (2.1). Needs target/fi
+# (`make stage`). Programs run as they are and under AddressSanitizer, on debian12 also under valgrind; what libfabric
+# itself leaves of memory is not looked at. HAWSER_GNI_WAYS names the ways. Logs lie in target/c-tests/HOST/gni; that of a
+# failed run is shown. The last line is `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+shift
+words=("$@")
+work=target/c-tests/$host/gni
+log=$work/log
+rm -rf "$work"
+mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
+[ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
+
+flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
+for name in info objects bounds; do
+    "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
+    "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+        "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
+done
+# This one is not linked to libfabric.
+"${there[@]}" gcc "${flags[@]}" c-tests/gni/ends.c -o "$work/plain/ends" >"$log" 2>&1 || give_up "ends.c compiles"
+
+ways="plain asan"
+[ "$host" != debian12 ] || ways="$ways valgrind"
+path=FI_PROVIDER_PATH=$root/target/fi
+# Of what else libfabric has, nothing is loaded.
+alone=FI_PROVIDER=gni
+# job LINE PROGRAM ARGUMENT…: in all ways; it must say `PASS`.
+job() {
+    local text=$1 program=$2 way folder line status
+    local -a runner
+    shift 2
+    for way in ${HAWSER_GNI_WAYS:-$ways}; do
+        line="$text, $way"
+        wanted "$line" || continue
+        folder=$way runner=()
+        if [ "$way" = valgrind ]; then
+            folder=plain
+            runner=(valgrind --quiet --error-exitcode=99 --leak-check=no --fair-sched=yes --num-callers=30)
+        fi
+        log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+        c-tests/patience.sh 120 "${there[@]}" env "$path" $alone IPATH_NO_BACKTRACE=1 \
+            ASAN_OPTIONS=detect_leaks=1:handle_segv=0 LSAN_OPTIONS="suppressions=$root/c-tests/hostile/leaks.supp:print_suppressions=0" \
+            "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
+        status=$?
+        if [ "$status" = 0 ] && ! says '^PASS$'; then status=silent; fi
+        check "$line" "$status"
+    done
+}
+
+for name in names types capabilities attributes registration addresses; do job "fi_getinfo: $name" info $name; done
+alone= HAWSER_GNI_WAYS=plain job "fi_getinfo: no layer stands on it" info layers
+for name in fabrics events queues counters addresses memory endpoints; do job "objects: $name" objects $name; done
+job "objects: memory, keys and addresses of the provider's" objects memory ours
+for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
+
+# tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
+tool() {
+    local line="fi_info $1" expected=$2 pattern=$3 status
+    shift 3
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    c-tests/patience.sh 60 "${there[@]}" env "$path" IPATH_NO_BACKTRACE=1 fi_info "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != "$expected" ] || status=0
+    if [ "$status" = 0 ]; then
+        case $pattern in
+        !*) ! says "${pattern#!}" || status=said ;;
+        *) says "$pattern" || status=silent ;;
+        esac
+    fi
+    check "$line" "$status"
+}
+tool "knows it" 0 '^provider: gni$' -p gni
+tool "shows it among the others" 0 '^ *provider: gni$|^provider: gni$'
+tool "shows no layer on it" 0 '!gni;|;gni'
+tool "of reliable datagrams" 0 '^provider: gni$' -p gni -t FI_EP_RDM
+# What fi_info ends with is no data, 61.
+for type in FI_EP_MSG FI_EP_DGRAM; do tool "of $type has none" 61 '!^provider: gni' -p gni -t $type; done
+for caps in FI_MSG FI_TAGGED FI_RMA FI_ATOMIC "FI_MSG|FI_TAGGED|FI_RMA|FI_ATOMIC|FI_DIRECTED_RECV|FI_SOURCE"; do
+    tool "with $caps" 0 '^provider: gni$' -p gni -c "$caps"
+done
+tool "with FI_COLLECTIVE has none" 61 '!^provider: gni' -p gni -c FI_COLLECTIVE
+tool "of a node" 0 'dest_addrlen: 48' -p gni -n 127.0.0.1 -P 9228 -v
+tool "of a node that is none has none" 61 '!^provider: gni' -p gni -n g00n13s -P 9228
+
+# Thirty processes each.
+# ends LINE LIBRARY HOW [LIBRARY]
+ends() {
+    local line=$1 status
+    shift
+    wanted "$line" || return 0
+    log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
+    c-tests/patience.sh 300 "${there[@]}" env "$path" IPATH_NO_BACKTRACE=1 bash -c \
+        'for i in {1..30}; do "$@" || { echo "status $? of process $i"; exit 1; }; done' bash "$root/$work/plain/ends" "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ] && [ "$(grep -c '^PASS$' "$log")" != 30 ]; then status=silent; fi
+    check "$line" "$status"
+}
+library=$libraries/libfabric.so.1
+"${there[@]}" cp "$library" "$root/$work/other/libown.so"
+for how in closed open threads; do ends "thirty processes end: $how, libfabric seen by nobody else" "$library" $how; done
+ends "thirty processes end: open, a libfabric of another name" "$root/$work/other/libown.so" open
+ends "thirty processes end: open, two libfabrics" "$library" open "$root/$work/other/libown.so"
+
+line="where FI_PROVIDER_PATH does not name its folder it is not loaded"
+if wanted "$line"; then
+    log=$work/unnamed.log
+    c-tests/patience.sh 60 "${there[@]}" env -u FI_PROVIDER_PATH IPATH_NO_BACKTRACE=1 fi_info >"$log" 2>&1 </dev/null
+    ! says '^provider: gni'
+    check "$line" $?
+fi
+
+sum

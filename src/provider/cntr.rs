@@ -1,0 +1,185 @@
+//! The counter, `fi_cntr(3)`: how many operations have ended, well and not.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::argument::{Out, copy};
+use super::domain::Domain;
+use super::errno::{Errno, Outcome};
+use super::guard::{guard, guard_or};
+use super::object::{self, Object, body, fid_of};
+use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
+use super::wait::Wait;
+
+/// A counter.
+pub struct Counter {
+    domain: Arc<Domain>,
+    well: AtomicU64,
+    failed: AtomicU64,
+    wait: Wait,
+}
+
+// SAFETY: `fid_cntr` is libfabric's structure of the class, and `open` below opens those.
+unsafe impl Object for Counter {
+    type Head = fid_cntr;
+    const CLASS: usize = sys::FI_CLASS_CNTR;
+}
+
+impl Counter {
+    fn new(domain: Arc<Domain>, attr: &CntrAttr) -> Outcome<Self> {
+        // Completions are all that can be counted.
+        if attr.events != 0 || attr.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let wait = Wait::new(attr.wait_obj)?;
+        Ok(Self { domain, well: AtomicU64::new(0), failed: AtomicU64::new(0), wait })
+    }
+
+    /// What it was opened of.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// So many operations have ended well.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.well.fetch_add(count, Ordering::Release);
+        self.wait.notify();
+    }
+
+    /// So many have not.
+    pub fn add_failed(&self, count: u64) {
+        self.failed.fetch_add(count, Ordering::Release);
+        self.wait.notify();
+    }
+
+    fn set(&self, value: u64) {
+        self.well.store(value, Ordering::Release);
+        self.wait.notify();
+    }
+
+    fn set_failed(&self, value: u64) {
+        self.failed.store(value, Ordering::Release);
+        self.wait.notify();
+    }
+
+    /// Waits until so many have ended well.
+    fn reach(&self, threshold: u64, timeout: i32) -> Outcome<()> {
+        let before = self.failed.load(Ordering::Acquire);
+        let reached = self.wait.until(timeout, || {
+            if self.well.load(Ordering::Acquire) >= threshold {
+                return Some(Ok(()));
+            }
+            (self.failed.load(Ordering::Acquire) != before).then_some(Err(Errno::AVAIL))
+        })?;
+        reached.unwrap_or(Err(Errno::TIMEDOUT))
+    }
+
+    /// Whether a program may sleep on the descriptor: a counter has nothing that is left unread.
+    pub(super) fn try_wait(&self) -> Outcome<()> {
+        self.wait.try_wait(|| false)
+    }
+}
+
+static OPS: fi_ops = object::ops(close, object::no_bind, control);
+
+static TABLE: OpsCntr = OpsCntr {
+    size: size_of::<OpsCntr>(),
+    read: Some(read),
+    readerr: Some(readerr),
+    add: Some(add),
+    set: Some(set),
+    wait: Some(wait),
+    adderr: Some(adderr),
+    seterr: Some(seterr),
+};
+
+/// Opens a counter.
+///
+/// # Safety
+/// The contract of `fi_cntr_open(3)`.
+pub(super) unsafe fn open(
+    domain: &Arc<Domain>,
+    attr: *mut CntrAttr,
+    to: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> Outcome<()> {
+    // SAFETY: the contract: NULL, or attributes.
+    let attr = unsafe { copy(attr) }?;
+    // SAFETY: the contract: NULL, or a variable of the caller's.
+    let to = unsafe { Out::new(to) }?;
+    let counter = Counter::new(Arc::clone(domain), &attr)?;
+    let head =
+        fid_cntr { fid: fid_of::<Counter>(context, &OPS), ops: std::ptr::from_ref(&TABLE).cast_mut().cast() };
+    to.write(object::open(head, Arc::new(counter)));
+    Ok(())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: the contract of `fi_close(3)`.
+    guard("fi_close of a counter", || unsafe { object::close::<Counter>(fid) })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
+    guard("fi_control of a counter", || {
+        // SAFETY: the contract of `fi_control(3)`.
+        let counter = unsafe { body::<Counter>(fid.cast()) }?;
+        // SAFETY: the same.
+        unsafe { counter.wait.control(command, argument) }
+    })
+}
+
+/// A value of a counter; of what is no counter, 0.
+unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> &AtomicU64) -> u64 {
+    guard_or(entry, 0, || {
+        // SAFETY: the contract of `fi_cntr_read(3)`: a counter.
+        unsafe { body::<Counter>(counter) }.map_or(0, |counter| of(counter).load(Ordering::Acquire))
+    })
+}
+
+unsafe extern "C" fn read(counter: *mut fid_cntr) -> u64 {
+    // SAFETY: the contract of `fi_cntr_read(3)`.
+    unsafe { value("fi_cntr_read", counter, |counter| &counter.well) }
+}
+
+unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
+    // SAFETY: the contract of `fi_cntr_readerr(3)`.
+    unsafe { value("fi_cntr_readerr", counter, |counter| &counter.failed) }
+}
+
+/// Does something to a counter.
+unsafe fn change(entry: &str, counter: *mut fid_cntr, what: impl FnOnce(&Counter)) -> c_int {
+    guard(entry, || {
+        // SAFETY: the contract of `fi_cntr(3)`: a counter.
+        what(unsafe { body::<Counter>(counter) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn add(counter: *mut fid_cntr, count: u64) -> c_int {
+    // SAFETY: the contract of `fi_cntr_add(3)`.
+    unsafe { change("fi_cntr_add", counter, |counter| counter.add(count)) }
+}
+
+unsafe extern "C" fn adderr(counter: *mut fid_cntr, count: u64) -> c_int {
+    // SAFETY: the contract of `fi_cntr_adderr(3)`.
+    unsafe { change("fi_cntr_adderr", counter, |counter| counter.add_failed(count)) }
+}
+
+unsafe extern "C" fn set(counter: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the contract of `fi_cntr_set(3)`.
+    unsafe { change("fi_cntr_set", counter, |counter| counter.set(value)) }
+}
+
+unsafe extern "C" fn seterr(counter: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the contract of `fi_cntr_seterr(3)`.
+    unsafe { change("fi_cntr_seterr", counter, |counter| counter.set_failed(value)) }
+}
+
+unsafe extern "C" fn wait(counter: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    guard("fi_cntr_wait", || {
+        // SAFETY: the contract of `fi_cntr_wait(3)`: a counter.
+        unsafe { body::<Counter>(counter) }?.reach(threshold, timeout)
+    })
+}

@@ -1,0 +1,233 @@
+//! The completion queue, `fi_cq(3)`: what has ended, and how.
+//!
+//! It has places for so many entries. An operation takes a place when it is posted ([`Queue::reserve`]), so that what
+//! ends always finds one: the queue is never overrun, and a program that does not read is told `-FI_EAGAIN`.
+
+use std::collections::VecDeque;
+
+use super::argument::Foreign;
+use super::errno::{Errno, Outcome};
+
+/// How much of a completion a program wants to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// What its caller gave for the operation.
+    Context,
+    /// That, flags and length.
+    Message,
+    /// That, buffer and data.
+    Data,
+    /// That and the tag.
+    Tagged,
+}
+
+/// An operation that has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What its caller gave for it.
+    pub context: Foreign,
+    /// What it was (`FI_SEND | FI_TAGGED` …).
+    pub flags: u64,
+    /// Bytes that were received.
+    pub length: usize,
+    /// Where they are, of a buffer for several messages.
+    pub buffer: Foreign,
+    /// What came with it outside the message.
+    pub data: u64,
+    /// The tag that it came with.
+    pub tag: u64,
+    /// Who has sent it, in the address vector of the endpoint.
+    pub source: u64,
+}
+
+/// An operation that has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What is known of it.
+    pub of: Completion,
+    /// Bytes that did not fit.
+    pub overflow: usize,
+    /// Why, a positive code.
+    pub code: i32,
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It ended well.
+    Done(Completion),
+    /// It did not.
+    Failed(Failure),
+}
+
+/// A place that an operation has in a queue until it ends.
+#[derive(Debug)]
+#[must_use = "what is reserved is given back by an entry, or by `release`"]
+pub struct Place(());
+
+/// The entries, and the places that are promised.
+#[derive(Debug)]
+pub struct Queue {
+    entries: VecDeque<Entry>,
+    reserved: usize,
+    capacity: usize,
+}
+
+impl Queue {
+    /// With so many places.
+    pub fn new(capacity: usize) -> Self {
+        Self { entries: VecDeque::new(), reserved: 0, capacity }
+    }
+
+    /// Takes a place for an operation.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: all are taken, until some entries are read.
+    #[inline]
+    pub fn reserve(&mut self) -> Outcome<Place> {
+        if self.entries.len() + self.reserved >= self.capacity {
+            return Err(Errno::AGAIN);
+        }
+        if self.entries.capacity() < self.capacity {
+            // Once: most queues of a program that opens many are never used.
+            self.entries.reserve_exact(self.capacity - self.entries.len());
+        }
+        self.reserved += 1;
+        Ok(Place(()))
+    }
+
+    /// Puts an entry into a place.
+    #[inline]
+    pub fn put(&mut self, _place: Place, entry: Entry) {
+        self.reserved -= 1;
+        self.entries.push_back(entry);
+    }
+
+    /// Gives a place back: the operation ends without an entry.
+    #[inline]
+    pub fn release(&mut self, _place: Place) {
+        self.reserved -= 1;
+    }
+
+    /// Entries that can be read.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the first entry is a failure, which is read in its own way.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.entries.front(), Some(Entry::Failed(_)))
+    }
+
+    /// Hands up to so many completions to `take`, in order, up to the first failure.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: there is nothing. `FI_EAVAIL`: a failure is the first.
+    pub fn read(&mut self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        let mut count = 0;
+        while count < most
+            && let Some(Entry::Done(completion)) = self.entries.front()
+        {
+            take(count, completion);
+            count += 1;
+            self.entries.pop_front();
+        }
+        match count {
+            0 if self.is_failed() => Err(Errno::AVAIL),
+            0 => Err(Errno::AGAIN),
+            count => Ok(count),
+        }
+    }
+
+    /// Takes the failure that is the first.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: it is none.
+    pub fn read_failed(&mut self) -> Outcome<Failure> {
+        let Some(Entry::Failed(failure)) = self.entries.front() else { return Err(Errno::AGAIN) };
+        let failure = *failure;
+        self.entries.pop_front();
+        Ok(failure)
+    }
+}
+
+mod entry;
+#[cfg(test)]
+mod entry_tests;
+mod object;
+
+pub(super) use entry::open;
+pub use object::Cq;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(tag: u64) -> Completion {
+        let nothing = Foreign::NULL;
+        Completion { context: nothing, flags: 0, length: 0, buffer: nothing, data: 0, tag, source: 0 }
+    }
+
+    fn tags(queue: &mut Queue, most: usize) -> Outcome<Vec<u64>> {
+        let mut tags = Vec::new();
+        let count = queue.read(most, |index, completion| {
+            assert_eq!(index, tags.len());
+            tags.push(completion.tag);
+        })?;
+        assert_eq!(count, tags.len());
+        Ok(tags)
+    }
+
+    #[test]
+    fn a_place_is_taken_from_posting_to_reading() {
+        let mut queue = Queue::new(2);
+        let (one, two) = (queue.reserve().expect("a place"), queue.reserve().expect("a place"));
+        assert_eq!(queue.reserve().err(), Some(Errno::AGAIN));
+        queue.put(one, Entry::Done(done(1)));
+        assert_eq!(queue.reserve().err(), Some(Errno::AGAIN), "not read yet");
+        assert_eq!(tags(&mut queue, 9), Ok(vec![1]));
+        let three = queue.reserve().expect("a place");
+        queue.release(two);
+        queue.put(three, Entry::Done(done(3)));
+        assert_eq!(tags(&mut queue, 9), Ok(vec![3]));
+        assert_eq!((queue.reserved, queue.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_failure_stops_a_read_at_its_place() {
+        let mut queue = Queue::new(8);
+        let failure = Failure { of: done(2), overflow: 5, code: 265 };
+        let entries =
+            [Entry::Done(done(0)), Entry::Done(done(1)), Entry::Failed(failure), Entry::Done(done(3))];
+        for entry in entries {
+            let place = queue.reserve().expect("a place");
+            queue.put(place, entry);
+        }
+        assert_eq!(queue.read_failed(), Err(Errno::AGAIN));
+        assert_eq!(tags(&mut queue, 1), Ok(vec![0]));
+        assert_eq!(tags(&mut queue, 9), Ok(vec![1]));
+        assert_eq!(tags(&mut queue, 9), Err(Errno::AVAIL));
+        assert_eq!(queue.read_failed(), Ok(failure));
+        assert_eq!(tags(&mut queue, 9), Ok(vec![3]));
+        assert_eq!(tags(&mut queue, 9), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn room_is_made_once() {
+        let mut queue = Queue::new(300);
+        assert_eq!(queue.entries.capacity(), 0);
+        let place = queue.reserve().expect("a place");
+        let capacity = queue.entries.capacity();
+        queue.put(place, Entry::Done(done(0)));
+        for _ in 1..300 {
+            let place = queue.reserve().expect("a place");
+            queue.put(place, Entry::Done(done(0)));
+        }
+        assert_eq!(queue.entries.capacity(), capacity);
+    }
+}

@@ -1,0 +1,129 @@
+//! [`Cq`]: the queue with what programs wait for it by.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::domain::Domain;
+use super::super::errno::{Errno, Outcome};
+use super::super::object::Object;
+use super::super::sys::{self, CqAttr, fid_cq};
+use super::super::wait::{Manner, Wait};
+use super::{Completion, Entry, Failure, Format, Place, Queue};
+use crate::sync::EngineCell;
+
+/// Places of a queue whose program says nothing of it.
+const USUAL: usize = 1024;
+/// Places that a program may ask for.
+const MOST: usize = 1 << 22;
+
+/// A completion queue.
+pub struct Cq {
+    pub(super) domain: Arc<Domain>,
+    pub(super) format: Format,
+    /// A waiting read waits for as many as it says, not for one.
+    pub(super) has_threshold: bool,
+    pub(super) wait: Wait,
+    is_signalled: AtomicBool,
+    queue: EngineCell<Queue>,
+}
+
+// SAFETY: `fid_cq` is libfabric's structure of the class, and `entry::open` opens those.
+unsafe impl Object for Cq {
+    type Head = fid_cq;
+    const CLASS: usize = sys::FI_CLASS_CQ;
+}
+
+impl Cq {
+    pub(super) fn new(domain: Arc<Domain>, attr: &CqAttr) -> Outcome<Self> {
+        let format = match attr.format {
+            0 | 1 => Format::Context,
+            2 => Format::Message,
+            3 => Format::Data,
+            4 => Format::Tagged,
+            _ => return Err(Errno::INVAL),
+        };
+        if attr.flags & !sys::FI_AFFINITY != 0 || attr.size > MOST {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self {
+            domain,
+            format,
+            has_threshold: attr.wait_cond == sys::FI_CQ_COND_THRESHOLD,
+            wait: Wait::new(attr.wait_obj)?,
+            is_signalled: AtomicBool::new(false),
+            queue: EngineCell::new(Queue::new(if attr.size == 0 { USUAL } else { attr.size })),
+        })
+    }
+
+    /// What it was opened of.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Takes a place for an operation.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: all are taken, until some entries are read.
+    #[inline]
+    pub fn reserve(&self) -> Outcome<Place> {
+        self.queue.with(Queue::reserve)
+    }
+
+    /// The operation with this place has ended.
+    #[inline]
+    pub fn put(&self, place: Place, entry: Entry) {
+        self.queue.with(|queue| queue.put(place, entry));
+        self.wait.notify();
+    }
+
+    /// The operation with this place has ended without an entry.
+    #[inline]
+    pub fn release(&self, place: Place) {
+        self.queue.with(|queue| queue.release(place));
+    }
+
+    pub(super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        self.queue.with(|queue| queue.read(most, take))
+    }
+
+    pub(super) fn read_failed(&self) -> Outcome<Failure> {
+        self.queue.with(Queue::read_failed)
+    }
+
+    /// Reads when there are so many, or a failure; waits for that.
+    pub(super) fn read_within(
+        &self,
+        most: usize,
+        least: usize,
+        timeout: i32,
+        mut take: impl FnMut(usize, &Completion),
+    ) -> Outcome<usize> {
+        let found = self.wait.until(timeout, || {
+            if self.is_signalled.swap(false, Ordering::AcqRel) {
+                return Some(Err(Errno::CANCELED));
+            }
+            self.queue.with(|queue| {
+                (queue.len() >= least.max(1) || queue.is_failed()).then(|| queue.read(most, &mut take))
+            })
+        })?;
+        // The time is over: what there is, is read.
+        found.unwrap_or_else(|| self.read(most, take))
+    }
+
+    /// Ends one waiting read, now or later.
+    pub(super) fn signal(&self) -> Outcome<()> {
+        if self.wait.manner() == Manner::Never {
+            return Err(Errno::NOSYS);
+        }
+        self.is_signalled.store(true, Ordering::Release);
+        self.wait.ring();
+        self.wait.notify();
+        Ok(())
+    }
+
+    /// Whether a program may sleep on the descriptor.
+    pub(in super::super) fn try_wait(&self) -> Outcome<()> {
+        let is_signalled = || self.is_signalled.load(Ordering::Acquire);
+        self.wait.try_wait(|| is_signalled() || self.queue.with(|queue| !queue.is_empty()))
+    }
+}

@@ -1,0 +1,166 @@
+//! The domain, `fi_domain(3)`: what everything that moves data is opened of.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::argument::{Out, copy, text};
+use super::errno::{Errno, Outcome};
+use super::fabric::Fabric;
+use super::guard::guard;
+use super::object::{self, Object, body, fid_of};
+use super::offer::{self, Registration};
+use super::regions::Regions;
+use super::sys::{
+    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_av_attr, fi_info, fi_ops, fid, fid_av, fid_cntr,
+    fid_cq, fid_domain, fid_ep,
+};
+use super::{av, cntr, cq, endpoint, mr, nosys};
+
+/// A domain.
+pub struct Domain {
+    /// What it was opened of, and the interface version.
+    pub(super) fabric: Arc<Fabric>,
+    /// The kind of address vectors that was agreed on; 0 is any.
+    pub(super) av_type: u32,
+    /// The form of addresses.
+    pub(super) addr_format: u32,
+    /// The memory that peers may reach.
+    pub regions: Regions,
+}
+
+// SAFETY: `fid_domain` is libfabric's structure of the class, and `open` below opens those.
+unsafe impl Object for Domain {
+    type Head = fid_domain;
+    const CLASS: usize = sys::FI_CLASS_DOMAIN;
+}
+
+static OPS: fi_ops = object::ops(close, object::no_bind, object::no_control);
+
+static TABLE: OpsDomain = OpsDomain {
+    size: size_of::<OpsDomain>(),
+    av_open: Some(open_av),
+    cq_open: Some(open_cq),
+    endpoint: Some(open_endpoint),
+    scalable_ep: Some(nosys::four),
+    cntr_open: Some(open_counter),
+    poll_open: Some(nosys::three),
+    stx_ctx: Some(nosys::four),
+    srx_ctx: Some(nosys::four),
+    query_atomic: Some(nosys::five),
+    query_collective: Some(nosys::four),
+    endpoint2: Some(open_endpoint2),
+};
+
+/// Opens a domain.
+///
+/// # Safety
+/// The contract of `fi_domain(3)`.
+pub(super) unsafe fn open(
+    fabric: &Arc<Fabric>,
+    info: *mut fi_info,
+    to: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> Outcome<()> {
+    // SAFETY: the contract: NULL, or an info of libfabric's.
+    let info = unsafe { copy(info) }?;
+    // SAFETY: the contract: NULL, or a variable of the caller's.
+    let to = unsafe { Out::new(to) }?;
+    // SAFETY: the contract: NULL, or that part of the info.
+    let attr = unsafe { copy(info.domain_attr.cast::<DomainAttr>()) }?;
+    // SAFETY: the contract: NULL, or a text.
+    if unsafe { text(attr.name) }.is_some_and(|name| name != offer::DOMAIN) {
+        return Err(Errno::INVAL);
+    }
+    if attr.av_type > sys::FI_AV_TABLE || attr.threading > sys::FI_THREAD_ENDPOINT {
+        return Err(Errno::INVAL);
+    }
+    let domain = Domain {
+        fabric: Arc::clone(fabric),
+        av_type: attr.av_type,
+        addr_format: info.addr_format,
+        regions: Regions::new(Registration::of_mode(attr.mr_mode)),
+    };
+    let head = fid_domain {
+        fid: fid_of::<Domain>(context, &OPS),
+        ops: std::ptr::from_ref(&TABLE).cast_mut().cast(),
+        mr: std::ptr::from_ref(&mr::TABLE).cast_mut(),
+    };
+    to.write(object::open(head, Arc::new(domain)));
+    Ok(())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: the contract of `fi_close(3)`.
+    guard("fi_close of a domain", || unsafe { object::close::<Domain>(fid) })
+}
+
+unsafe extern "C" fn open_av(
+    domain: *mut fid_domain,
+    attr: *mut fi_av_attr,
+    to: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_av_open", || {
+        // SAFETY: the contract of `fi_av_open(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { av::open(domain, attr, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_cq(
+    domain: *mut fid_domain,
+    attr: *mut CqAttr,
+    to: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_cq_open", || {
+        // SAFETY: the contract of `fi_cq_open(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { cq::open(domain, attr, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_counter(
+    domain: *mut fid_domain,
+    attr: *mut CntrAttr,
+    to: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_cntr_open", || {
+        // SAFETY: the contract of `fi_cntr_open(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { cntr::open(domain, attr, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_endpoint(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    to: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_endpoint", || {
+        // SAFETY: the contract of `fi_endpoint(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { endpoint::open(domain, info, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_endpoint2(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    to: *mut *mut fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // A flag would make it one of a peer provider's.
+    if flags != 0 {
+        return -libc::ENOSYS;
+    }
+    // SAFETY: the contract of `fi_endpoint2(3)`.
+    unsafe { open_endpoint(domain, info, to, context) }
+}

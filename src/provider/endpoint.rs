@@ -1,0 +1,259 @@
+//! The endpoint, `fi_endpoint(3)`: reliable datagrams (`FI_EP_RDM`).
+//!
+//! Once it is enabled, what it needs is there: an address vector, and for each direction that its capabilities name a
+//! completion queue or counter. Nothing can be bound any more then.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::av::Av;
+use super::cntr::Counter;
+use super::cq::Cq;
+use super::domain::Domain;
+use super::eq::Eq;
+use super::errno::{Errno, Outcome};
+use super::object::Object;
+use super::resolve;
+use super::sys::{self, fid_ep};
+use crate::sync::EngineCell;
+use crate::wire::gni::name::{Kind, Name};
+
+mod entry;
+mod transfer;
+
+pub(super) use entry::open;
+
+/// Bytes that a buffer for several messages must have left for one more, until the program says otherwise.
+const USUAL_LEAST: usize = 64;
+
+/// What is bound to an endpoint.
+#[derive(Default)]
+struct Bound {
+    av: Option<Arc<Av>>,
+    eq: Option<Arc<Eq>>,
+    transmit: Option<Direction>,
+    receive: Option<Direction>,
+    /// By the operation that they count: sends, receives, reads, writes, and those of peers.
+    counters: [Option<Arc<Counter>>; COUNTED.len()],
+}
+
+/// Where operations of one direction end.
+#[derive(Clone)]
+pub struct Direction {
+    /// The queue.
+    pub cq: Arc<Cq>,
+    /// Only what asks for it has an entry.
+    pub is_selective: bool,
+}
+
+/// What counters can be bound for.
+const COUNTED: [u64; 6] =
+    [sys::FI_SEND, sys::FI_RECV, sys::FI_READ, sys::FI_WRITE, sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE];
+
+/// What an enabled endpoint has.
+pub struct Ready {
+    /// Its peers.
+    pub av: Arc<Av>,
+    /// Where what it starts ends.
+    pub transmit: Option<Direction>,
+    /// Where what it receives ends.
+    pub receive: Option<Direction>,
+    counters: [Option<Arc<Counter>>; COUNTED.len()],
+}
+
+impl Ready {
+    /// What counts this (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ` or `FI_REMOTE_WRITE`).
+    pub fn counter(&self, what: u64) -> Option<&Arc<Counter>> {
+        let index = COUNTED.iter().position(|counted| *counted == what)?;
+        self.counters[index].as_ref()
+    }
+}
+
+/// What an endpoint is opened with.
+struct Wish {
+    caps: u64,
+    addr_format: u32,
+    source: Option<Name>,
+    transmit_flags: u64,
+    receive_flags: u64,
+}
+
+/// An endpoint.
+pub struct Endpoint {
+    domain: Arc<Domain>,
+    caps: u64,
+    addr_format: u32,
+    name: EngineCell<Name>,
+    transmit_flags: AtomicU64,
+    receive_flags: AtomicU64,
+    least: AtomicUsize,
+    bound: EngineCell<Bound>,
+    ready: OnceLock<Ready>,
+}
+
+// SAFETY: `fid_ep` is libfabric's structure of the class, and `entry::open` opens those.
+unsafe impl Object for Endpoint {
+    type Head = fid_ep;
+    const CLASS: usize = sys::FI_CLASS_EP;
+}
+
+/// A cdm id of this process's own: above all that are port numbers.
+fn fresh_cdm_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & 0x1FF;
+    1 << 31 | (std::process::id() & 0x3F_FFFF) << 9 | number
+}
+
+impl Endpoint {
+    fn new(domain: Arc<Domain>, wish: &Wish) -> Outcome<Self> {
+        let incarnation = crate::link::random().map_err(|_| Errno::AGAIN)?;
+        let name = match wish.source {
+            Some(name) if name.kind == Kind::Bound => Name { incarnation, ..name },
+            _ => {
+                let cdm_id = fresh_cdm_id();
+                let cm_nic = cdm_id & 0x00FF_FFFF;
+                let bound = Name::bound(resolve::device()?, 0);
+                Name { cdm_id, cm_nic, kind: Kind::Unbound, incarnation, ..bound }
+            }
+        };
+        Ok(Self {
+            domain,
+            caps: wish.caps,
+            addr_format: wish.addr_format,
+            name: EngineCell::new(name),
+            transmit_flags: AtomicU64::new(wish.transmit_flags),
+            receive_flags: AtomicU64::new(wish.receive_flags),
+            least: AtomicUsize::new(USUAL_LEAST),
+            bound: EngineCell::new(Bound::default()),
+            ready: OnceLock::new(),
+        })
+    }
+
+    /// What it was opened of.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Its own name.
+    pub fn name(&self) -> Name {
+        self.name.with(|name| *name)
+    }
+
+    /// What it has once it is enabled.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` before that.
+    #[inline]
+    pub fn ready(&self) -> Outcome<&Ready> {
+        self.ready.get().ok_or(Errno::OPBADSTATE)
+    }
+
+    fn check_open(&self) -> Outcome<()> {
+        if self.ready.get().is_some() { Err(Errno::OPBADSTATE) } else { Ok(()) }
+    }
+
+    fn rename(&self, name: Name) -> Outcome<()> {
+        self.check_open()?;
+        self.name.with(|own| *own = Name { incarnation: own.incarnation, ..name });
+        Ok(())
+    }
+
+    fn bind_av(&self, av: &Arc<Av>, flags: u64) -> Outcome<()> {
+        self.check_bind(av.domain(), flags == 0)?;
+        self.bound.with(|bound| set(&mut bound.av, Arc::clone(av)))
+    }
+
+    fn bind_eq(&self, eq: &Arc<Eq>, flags: u64) -> Outcome<()> {
+        self.check_open()?;
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        self.bound.with(|bound| set(&mut bound.eq, Arc::clone(eq)))
+    }
+
+    fn bind_cq(&self, cq: &Arc<Cq>, flags: u64) -> Outcome<()> {
+        let directions = flags & (sys::FI_SEND | sys::FI_RECV);
+        let known = sys::FI_SEND | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
+        self.check_bind(cq.domain(), directions != 0 && flags & !known == 0)?;
+        let is_selective = flags & sys::FI_SELECTIVE_COMPLETION != 0;
+        let direction = Direction { cq: Arc::clone(cq), is_selective };
+        self.bound.with(|bound| {
+            let sends = directions & sys::FI_SEND != 0;
+            let receives = directions & sys::FI_RECV != 0;
+            if sends && bound.transmit.is_some() || receives && bound.receive.is_some() {
+                return Err(Errno::INVAL);
+            }
+            if sends {
+                bound.transmit = Some(direction.clone());
+            }
+            if receives {
+                bound.receive = Some(direction);
+            }
+            Ok(())
+        })
+    }
+
+    fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Outcome<()> {
+        let known = COUNTED.iter().fold(0, |all, flag| all | flag);
+        self.check_bind(counter.domain(), flags != 0 && flags & !known == 0)?;
+        self.bound.with(|bound| {
+            let wanted = |index: &usize| flags & COUNTED[*index] != 0;
+            if (0..COUNTED.len()).filter(wanted).any(|index| bound.counters[index].is_some()) {
+                return Err(Errno::INVAL);
+            }
+            for index in (0..COUNTED.len()).filter(wanted) {
+                bound.counters[index] = Some(Arc::clone(counter));
+            }
+            Ok(())
+        })
+    }
+
+    fn check_bind(&self, domain: &Arc<Domain>, is_flagged: bool) -> Outcome<()> {
+        self.check_open()?;
+        if !is_flagged {
+            return Err(Errno::BADFLAGS);
+        }
+        if Arc::ptr_eq(domain, &self.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
+    }
+
+    fn enable(&self) -> Outcome<()> {
+        self.check_open()?;
+        let starts = self.caps & (sys::FI_SEND | sys::FI_READ | sys::FI_WRITE);
+        let receives = self.caps & sys::FI_RECV;
+        let ready = self.bound.with(|bound| {
+            let av = bound.av.clone().ok_or(Errno::NOAV)?;
+            let counts = |what: u64| {
+                COUNTED
+                    .iter()
+                    .zip(&bound.counters)
+                    .any(|(flag, counter)| what & flag != 0 && counter.is_some())
+            };
+            let is_heard =
+                |what, direction: &Option<Direction>| what == 0 || direction.is_some() || counts(what);
+            if !is_heard(starts, &bound.transmit) || !is_heard(receives, &bound.receive) {
+                return Err(Errno::NOCQ);
+            }
+            let (transmit, receive) = (bound.transmit.clone(), bound.receive.clone());
+            Ok(Ready { av, transmit, receive, counters: bound.counters.clone() })
+        })?;
+        self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)
+    }
+
+    /// The flags of operations that name none, of one direction.
+    fn flags(&self, direction: u64) -> Outcome<&AtomicU64> {
+        match direction & (sys::FI_SEND | sys::FI_RECV) {
+            sys::FI_SEND => Ok(&self.transmit_flags),
+            sys::FI_RECV => Ok(&self.receive_flags),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// What may be bound once.
+fn set<T>(place: &mut Option<T>, value: T) -> Outcome<()> {
+    if place.is_some() {
+        return Err(Errno::INVAL);
+    }
+    *place = Some(value);
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The functions in an endpoint's tables that move no data.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::argument::{Out, Room, copy, optional};
+use super::super::domain::Domain;
+use super::super::errno::{Errno, Outcome};
+use super::super::guard::{guard, size};
+use super::super::info::{form, name_at};
+use super::super::nosys;
+use super::super::object::{self, body, fid_of};
+use super::super::sys::{self, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
+use super::{Endpoint, Wish, transfer};
+
+static OPS: fi_ops = object::ops(close, bind, control);
+
+static ENDPOINT: OpsEp = OpsEp {
+    size: size_of::<OpsEp>(),
+    cancel: Some(cancel),
+    getopt: Some(getopt),
+    setopt: Some(setopt),
+    tx_ctx: Some(nosys::five),
+    rx_ctx: Some(nosys::five),
+    rx_size_left: Some(nosys::size::one),
+    tx_size_left: Some(nosys::size::one),
+};
+
+static NAMES: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname: Some(setname),
+    getname: Some(getname),
+    getpeer: Some(nosys::three),
+    connect: Some(nosys::four),
+    listen: Some(nosys::one),
+    accept: Some(nosys::three),
+    reject: Some(nosys::four),
+    shutdown: Some(nosys::two),
+    join: Some(nosys::five),
+};
+
+/// Opens an endpoint.
+///
+/// # Safety
+/// The contract of `fi_endpoint(3)`.
+pub(in super::super) unsafe fn open(
+    domain: &Arc<Domain>,
+    info: *mut fi_info,
+    to: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> Outcome<()> {
+    // SAFETY: the contract: NULL, or an info of libfabric's.
+    let info = unsafe { copy(info) }?;
+    // SAFETY: the contract: NULL, or a variable of the caller's.
+    let to = unsafe { Out::new(to) }?;
+    // SAFETY: the contract: NULL, or that part of the info; so are the next two.
+    let kind = unsafe { copy(info.ep_attr.cast::<EpAttr>()) }?.kind;
+    // SAFETY: the same.
+    let transmit = unsafe { optional(info.tx_attr) }.unwrap_or_default();
+    // SAFETY: the same.
+    let receive = unsafe { optional(info.rx_attr) }.unwrap_or_default();
+    if kind != sys::FI_EP_RDM {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the contract: NULL, or so many bytes in the form that the info names.
+    let source = unsafe { name_at(info.addr_format, info.src_addr, info.src_addrlen) }?;
+    let wish = Wish {
+        caps: info.caps,
+        addr_format: info.addr_format,
+        source,
+        transmit_flags: transmit.op_flags,
+        receive_flags: receive.op_flags,
+    };
+    let endpoint = Endpoint::new(Arc::clone(domain), &wish)?;
+    let head = fid_ep {
+        fid: fid_of::<Endpoint>(context, &OPS),
+        ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
+        cm: std::ptr::from_ref(&NAMES).cast_mut(),
+        msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
+        rma: std::ptr::from_ref(&transfer::MEMORY).cast_mut(),
+        tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
+        atomic: std::ptr::from_ref(&transfer::ATOMIC).cast_mut(),
+        collective: std::ptr::from_ref(&transfer::COLLECTIVE).cast_mut(),
+    };
+    to.write(object::open(head, Arc::new(endpoint)));
+    Ok(())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: the contract of `fi_close(3)`.
+    guard("fi_close of an endpoint", || unsafe { object::close::<Endpoint>(fid) })
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    guard("fi_ep_bind", || {
+        // SAFETY: the contract of `fi_ep_bind(3)`: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        // SAFETY: the same: NULL, or an object that is open.
+        match unsafe { object::class(other) }? {
+            // SAFETY: the same.
+            sys::FI_CLASS_AV => endpoint.bind_av(unsafe { body(other.cast()) }?, flags),
+            // SAFETY: the same.
+            sys::FI_CLASS_EQ => endpoint.bind_eq(unsafe { body(other.cast()) }?, flags),
+            // SAFETY: the same.
+            sys::FI_CLASS_CQ => endpoint.bind_cq(unsafe { body(other.cast()) }?, flags),
+            // SAFETY: the same.
+            sys::FI_CLASS_CNTR => endpoint.bind_counter(unsafe { body(other.cast()) }?, flags),
+            _ => Err(Errno::NOSYS),
+        }
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
+    guard("fi_control of an endpoint", || {
+        // SAFETY: the contract of `fi_control(3)`.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        let flags: *mut u64 = argument.cast();
+        match command {
+            sys::FI_ENABLE => endpoint.enable(),
+            sys::FI_GETOPSFLAG => {
+                // SAFETY: the contract of `fi_endpoint(3)` for this command: a variable with a direction.
+                let direction = unsafe { copy(flags) }?;
+                // SAFETY: the same.
+                let out = unsafe { Out::new(flags) }?;
+                out.write(endpoint.flags(direction)?.load(Ordering::Relaxed));
+                Ok(())
+            }
+            sys::FI_SETOPSFLAG => {
+                // SAFETY: the same: flags, one of which is a direction.
+                let wanted = unsafe { copy(flags) }?;
+                let value = wanted & !(sys::FI_SEND | sys::FI_RECV);
+                endpoint.flags(wanted)?.store(value, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    })
+}
+
+/// Nothing is under way that could be cancelled.
+unsafe extern "C" fn cancel(fid: *mut fid, _: *mut c_void) -> isize {
+    size("fi_cancel", || {
+        // SAFETY: the contract of `fi_cancel(3)`.
+        unsafe { body::<Endpoint>(fid.cast()) }?;
+        Err(Errno::NOENT)
+    })
+}
+
+unsafe extern "C" fn getopt(
+    fid: *mut fid,
+    level: c_int,
+    option: c_int,
+    to: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    guard("fi_getopt", || {
+        // SAFETY: the contract of `fi_getopt(3)`.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        if (level, option) != (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV) {
+            return Err(Errno::NOPROTOOPT);
+        }
+        // SAFETY: the same: a variable of the caller's, with a value.
+        let room = unsafe { copy(length) }?;
+        // SAFETY: the same.
+        let length = unsafe { Out::new(length) }?;
+        length.write(size_of::<usize>());
+        if room < size_of::<usize>() {
+            return Err(Errno::TOOSMALL);
+        }
+        // SAFETY: the same: it is long enough.
+        let to = unsafe { Out::<usize>::new(to.cast()) }?;
+        to.write(endpoint.least.load(Ordering::Relaxed));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    option: c_int,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    guard("fi_setopt", || {
+        // SAFETY: the contract of `fi_setopt(3)`.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        if (level, option) != (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV) {
+            return Err(Errno::NOPROTOOPT);
+        }
+        if length != size_of::<usize>() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the same: so many bytes.
+        endpoint.least.store(unsafe { copy(from.cast::<usize>()) }?, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn getname(fid: *mut fid, to: *mut c_void, length: *mut usize) -> c_int {
+    guard("fi_getname", || {
+        // SAFETY: the contract of `fi_getname(3)`.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        // SAFETY: the same: a variable of the caller's, with a value.
+        let room = unsafe { copy(length) }?;
+        // SAFETY: the same.
+        let length = unsafe { Out::new(length) }?;
+        let bytes = form(endpoint.addr_format, &endpoint.name());
+        length.write(bytes.len());
+        // SAFETY: the same: NULL, or so many bytes.
+        let to = unsafe { Room::new(to.cast::<u8>(), room) };
+        to.fill(&bytes);
+        if room < bytes.len() || !to.is_there() { Err(Errno::TOOSMALL) } else { Ok(()) }
+    })
+}
+
+unsafe extern "C" fn setname(fid: *mut fid, address: *mut c_void, length: usize) -> c_int {
+    guard("fi_setname", || {
+        // SAFETY: the contract of `fi_setname(3)`.
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        // SAFETY: the same: so many bytes, in the form of the endpoint.
+        let name = unsafe { name_at(endpoint.addr_format, address, length) }?;
+        endpoint.rename(name.ok_or(Errno::INVAL)?)
+    })
+}

@@ -1,0 +1,78 @@
+//! The tables of data transfers: none is there yet, and all functions are.
+
+use super::super::nosys;
+use super::super::nosys::size::{
+    eight, eleven, five, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
+};
+use super::super::sys::{fi_ops_atomic, fi_ops_collective, fi_ops_msg, fi_ops_rma, fi_ops_tagged};
+
+pub(super) static MESSAGES: fi_ops_msg = fi_ops_msg {
+    size: size_of::<fi_ops_msg>(),
+    recv: Some(six),
+    recvv: Some(six),
+    recvmsg: Some(three),
+    send: Some(six),
+    sendv: Some(six),
+    sendmsg: Some(three),
+    inject: Some(four),
+    senddata: Some(seven),
+    injectdata: Some(five),
+};
+
+pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
+    size: size_of::<fi_ops_tagged>(),
+    recv: Some(eight),
+    recvv: Some(eight),
+    recvmsg: Some(three),
+    send: Some(seven),
+    sendv: Some(seven),
+    sendmsg: Some(three),
+    inject: Some(five),
+    senddata: Some(eight),
+    injectdata: Some(six),
+};
+
+pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
+    size: size_of::<fi_ops_rma>(),
+    read: Some(eight),
+    readv: Some(eight),
+    readmsg: Some(three),
+    write: Some(eight),
+    writev: Some(eight),
+    writemsg: Some(three),
+    inject: Some(six),
+    writedata: Some(nine),
+    injectdata: Some(seven),
+};
+
+pub(super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    write: Some(ten),
+    writev: Some(ten),
+    writemsg: Some(three),
+    inject: Some(eight),
+    readwrite: Some(twelve),
+    readwritev: Some(thirteen),
+    readwritemsg: Some(six),
+    compwrite: Some(fourteen),
+    compwritev: Some(sixteen),
+    compwritemsg: Some(nine),
+    writevalid: Some(nosys::four),
+    readwritevalid: Some(nosys::four),
+    compwritevalid: Some(nosys::four),
+};
+
+pub(super) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    barrier: Some(three),
+    broadcast: Some(nine),
+    alltoall: Some(ten),
+    allreduce: Some(eleven),
+    allgather: Some(ten),
+    reduce_scatter: Some(eleven),
+    reduce: Some(twelve),
+    scatter: Some(eleven),
+    gather: Some(eleven),
+    msg: Some(six),
+    barrier2: Some(four),
+};

@@ -1,0 +1,213 @@
+//! Hints and offers in libfabric's structures.
+//!
+//! What is read of hints is what every libfabric from 1.17 on has there. What is returned has been made by the libfabric
+//! that asked (`fi_dupinfo(NULL)`), which knows how long its structures are; texts in it are of the C library's heap.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+
+use super::argument::{optional, text};
+use super::errno::{Errno, Outcome};
+use super::library::Library;
+use super::sys::{self, DomainAttr, EpAttr, fi_info};
+use super::{offer, resolve};
+use crate::wire::gni::name::{self, Kind, Name};
+
+pub(super) use super::offer::Wanted;
+
+/// A name in one of its two forms, as C passes it.
+///
+/// # Safety
+/// NULL, or so many bytes, or for `FI_ADDR_STR` a text.
+pub(super) unsafe fn name_at(format: u32, address: *const c_void, length: usize) -> Outcome<Option<Name>> {
+    if address.is_null() {
+        return Ok(None);
+    }
+    if format == sys::FI_ADDR_STR {
+        // SAFETY: not null, hence a text, by the contract.
+        let text = unsafe { text(address.cast()) }.and_then(|text| text.to_str().ok());
+        return text.and_then(|text| text.parse().ok()).map(Some).ok_or(Errno::INVAL);
+    }
+    if length != name::LEN {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: not null, and as long as a name; bytes have no alignment.
+    let bytes = unsafe { address.cast::<[u8; name::LEN]>().read_unaligned() };
+    Name::parse(&bytes).map(Some).ok_or(Errno::INVAL)
+}
+
+/// The name in the form of a format, as bytes.
+pub(super) fn form(format: u32, name: &Name) -> Vec<u8> {
+    if format == sys::FI_ADDR_STR {
+        let mut text = name.to_string().into_bytes();
+        text.push(0);
+        return text;
+    }
+    name.emit().to_vec()
+}
+
+impl Wanted {
+    /// What hints say; `None` for NULL.
+    ///
+    /// # Safety
+    /// NULL, or hints of libfabric's, each part NULL or complete, for the time of the call.
+    pub(super) unsafe fn read(hints: *const fi_info) -> Outcome<Option<Self>> {
+        // SAFETY: the contract: NULL, or hints.
+        let Some(info) = (unsafe { optional(hints) }) else { return Ok(None) };
+        // SAFETY: the contract: NULL, or the part that its name says; the same of the four others.
+        let tx = unsafe { optional(info.tx_attr) };
+        // SAFETY: the same.
+        let rx = unsafe { optional(info.rx_attr) };
+        // SAFETY: the same; how it begins.
+        let ep = unsafe { optional(info.ep_attr.cast::<EpAttr>()) };
+        // SAFETY: the same.
+        let domain = unsafe { optional(info.domain_attr.cast::<DomainAttr>()) };
+        // SAFETY: the same.
+        let fabric = unsafe { optional(info.fabric_attr) };
+        // SAFETY: the contract: NULL, or a text.
+        let owned = |raw: *mut c_char| unsafe { text(raw) }.map(CString::from);
+        let no_data = |_| Errno::NODATA;
+        // SAFETY: the contract: NULL, or so many bytes in the form that the hints name.
+        let source =
+            unsafe { name_at(info.addr_format, info.src_addr, info.src_addrlen) }.map_err(no_data)?;
+        // SAFETY: the same.
+        let target =
+            unsafe { name_at(info.addr_format, info.dest_addr, info.dest_addrlen) }.map_err(no_data)?;
+        Ok(Some(Self {
+            caps: info.caps,
+            addr_format: info.addr_format,
+            source,
+            target,
+            tx,
+            rx,
+            ep,
+            domain,
+            domain_name: domain.and_then(|domain| owned(domain.name)),
+            fabric_name: fabric.and_then(|fabric| owned(fabric.name)),
+            provider_name: fabric.and_then(|fabric| owned(fabric.prov_name)),
+        }))
+    }
+}
+
+/// The ends that an offer is for.
+struct Ends {
+    source: Name,
+    target: Option<Name>,
+}
+
+/// A name without a cdm id of its own, for an endpoint that is given one when it is opened.
+fn fresh() -> Outcome<Name> {
+    let device = resolve::device()?;
+    Ok(Name { kind: Kind::Unbound, ..Name::bound(device, 1) })
+}
+
+/// What node and service mean, or the hints.
+fn ends(node: Option<&CStr>, service: Option<&CStr>, flags: u64, wanted: Option<&Wanted>) -> Outcome<Ends> {
+    let is_numeric = flags & sys::FI_NUMERICHOST != 0;
+    let (mut source, mut target) = match wanted {
+        Some(wanted) => (wanted.source, wanted.target),
+        None => (None, None),
+    };
+    if flags & sys::FI_SOURCE != 0 {
+        if let Some(node) = node
+            && !resolve::node(node, is_numeric)?.1
+        {
+            return Err(Errno::NODATA);
+        }
+        if let Some(service) = service {
+            source = Some(resolve::name(None, service, is_numeric)?);
+        }
+    } else if let Some(service) = service {
+        target = Some(resolve::name(node, service, is_numeric)?);
+    } else if let Some(node) = node {
+        resolve::node(node, is_numeric)?;
+    }
+    Ok(Ends { source: source.map_or_else(fresh, Ok)?, target })
+}
+
+/// An info of libfabric's that is freed unless it is given away.
+struct Made(Library, *mut fi_info);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: made by this library, and nobody else's.
+        unsafe { (self.0.freeinfo)(self.1) };
+    }
+}
+
+/// A text on the C library's heap.
+fn duplicate(text: &CStr) -> Outcome<*mut c_char> {
+    // SAFETY: a text.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    if copy.is_null() { Err(Errno::NOMEM) } else { Ok(copy) }
+}
+
+/// Bytes on the C library's heap.
+fn heap(bytes: &[u8]) -> Outcome<*mut c_void> {
+    // SAFETY: any length.
+    let room = unsafe { libc::malloc(bytes.len()) };
+    if room.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    // SAFETY: fresh, and as long.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), bytes.len()) };
+    Ok(room)
+}
+
+/// The info for somebody who wants that.
+pub(super) fn answer(
+    library: Library,
+    version: u32,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    flags: u64,
+    wanted: Option<&Wanted>,
+) -> Outcome<*mut fi_info> {
+    let offer = offer::make(version, wanted)?;
+    let ends =
+        if flags & sys::FI_PROV_ATTR_ONLY != 0 { None } else { Some(ends(node, service, flags, wanted)?) };
+    // SAFETY: null asks for a fresh, zeroed structure with all its parts.
+    let raw = unsafe { (library.dupinfo)(std::ptr::null()) };
+    if raw.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    let made = Made(library, raw);
+    // SAFETY: fresh, and ours alone.
+    unsafe { write(raw, &offer, ends.as_ref()) }?;
+    std::mem::forget(made);
+    Ok(raw)
+}
+
+/// # Safety
+/// Fresh from `fi_dupinfo(NULL)`, and nobody else's.
+unsafe fn write(raw: *mut fi_info, offer: &offer::Offer, ends: Option<&Ends>) -> Outcome<()> {
+    // SAFETY: the contract.
+    let info = unsafe { &mut *raw };
+    let parts = [info.tx_attr.cast::<c_void>(), info.rx_attr.cast(), info.ep_attr.cast()];
+    if parts.iter().any(|part| part.is_null()) || info.domain_attr.is_null() || info.fabric_attr.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    info.caps = offer.caps;
+    info.addr_format = offer.addr_format;
+    // SAFETY: not null, hence that part, of this size at least in every libfabric that we answer; so are the next three.
+    unsafe { info.tx_attr.write(offer.tx) };
+    // SAFETY: the same.
+    unsafe { info.rx_attr.write(offer.rx) };
+    // SAFETY: the same; what follows in a newer libfabric stays zero.
+    unsafe { info.ep_attr.cast::<EpAttr>().write(offer.ep) };
+    let domain = DomainAttr { name: duplicate(offer::DOMAIN)?, ..offer.domain };
+    // SAFETY: the same.
+    unsafe { info.domain_attr.cast::<DomainAttr>().write(domain) };
+    // SAFETY: not null, hence that part. libfabric itself writes the other fields.
+    unsafe { (*info.fabric_attr).name = duplicate(offer::FABRIC)? };
+    if let Some(ends) = ends {
+        let source = form(offer.addr_format, &ends.source);
+        info.src_addr = heap(&source)?;
+        info.src_addrlen = source.len();
+        if let Some(target) = &ends.target {
+            let target = form(offer.addr_format, target);
+            info.dest_addr = heap(&target)?;
+            info.dest_addrlen = target.len();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! What libfabric sees of hawser as its provider `gni`: the top-level classes of the GNI provider's design, each a file
+//! with the object and its C entries. No data moves yet.
+//!
+//! * `sys`: libfabric's structures and numbers; `argument`: what C passes, made into values; `guard`: panics stop;
+//!   `object`: what C holds of an object, and what it is.
+//! * [`load`], `library`: `fi_prov_ini`, and the libfabric that called it.
+//! * [`offer`], `info`, `resolve`: `fi_getinfo`.
+//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
+//!   [`regions`]: what they are made of.
+//!
+//! libfabric loads it from a folder that `FI_PROVIDER_PATH` names, and never links to it, nor it to libfabric. What an
+//! object stands on is held by it, so that a program that closes in the wrong order is told `-FI_EBUSY`.
+
+mod argument;
+pub mod av;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
+pub mod endpoint;
+pub mod eq;
+pub mod errno;
+pub mod fabric;
+mod guard;
+mod info;
+mod library;
+pub mod load;
+mod mr;
+pub mod names;
+mod nosys;
+mod object;
+pub mod offer;
+pub mod regions;
+mod resolve;
+mod strerror;
+mod sys;
+pub mod wait;
+
+pub use argument::Foreign;
+pub use load::fi_prov_ini;

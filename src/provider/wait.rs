@@ -1,0 +1,252 @@
+//! [`Wait`]: what a queue or counter wakes sleepers by (`FI_WAIT_FD`, `FI_WAIT_UNSPEC`), an `eventfd(2)`.
+//!
+//! It costs a system call only where somebody sleeps, or has said that he will (`fi_trywait`): then it is *armed*, and
+//! the next thing that is worth waking for writes to the descriptor and disarms it.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::argument::Out;
+use super::errno::{Errno, Outcome};
+use super::sys;
+use crate::link::Clock;
+
+/// How an object can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Not at all.
+    Never,
+    /// By the calls that wait.
+    Calls,
+    /// By those, and by a descriptor.
+    Descriptor,
+}
+
+/// What sleepers sleep on.
+#[derive(Debug)]
+pub struct Wait {
+    manner: Manner,
+    /// Made for the first sleeper, or at once where its number is asked for.
+    event: OnceLock<OwnedFd>,
+    is_armed: AtomicBool,
+}
+
+/// Nanoseconds of a millisecond.
+const MILLI: u64 = 1_000_000;
+
+impl Wait {
+    /// For an attribute `wait_obj`.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for a kind that there is not; those of `eventfd(2)`.
+    pub fn new(object: u32) -> Outcome<Self> {
+        let manner = match object {
+            sys::FI_WAIT_NONE => Manner::Never,
+            sys::FI_WAIT_UNSPEC => Manner::Calls,
+            sys::FI_WAIT_FD => Manner::Descriptor,
+            _ => return Err(Errno::NOSYS),
+        };
+        // Whoever has the descriptor may sleep on it without a word.
+        let is_armed = AtomicBool::new(manner == Manner::Descriptor);
+        let wait = Self { manner, event: OnceLock::new(), is_armed };
+        if manner == Manner::Descriptor {
+            wait.event()?;
+        }
+        Ok(wait)
+    }
+
+    /// How it can be waited for.
+    pub fn manner(&self) -> Manner {
+        self.manner
+    }
+
+    fn event(&self) -> Outcome<&OwnedFd> {
+        if let Some(event) = self.event.get() {
+            return Ok(event);
+        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(self.event.get_or_init(|| made))
+    }
+
+    /// Something is there that sleepers sleep for.
+    #[inline]
+    pub fn notify(&self) {
+        if self.manner == Manner::Never {
+            return;
+        }
+        // SYNC POINT: wait (the other half in `arm`): either the sleeper sees what is there, or we see that it is armed.
+        fence(Ordering::SeqCst);
+        if self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    /// Wakes everybody who sleeps, whatever is there.
+    pub fn ring(&self) {
+        if let Some(event) = self.event.get() {
+            // Full is as good: it is readable.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// From now on the next thing that is there wakes. What is there already must be looked for after this, and if
+    /// there is something, [`ring`](Self::ring) is owed to other sleepers.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
+    pub fn arm(&self) -> Outcome<()> {
+        let event = self.event()?;
+        let _ = rustix::io::read(event, &mut [0; 8]);
+        self.is_armed.store(true, Ordering::Relaxed);
+        // SYNC POINT: wait (the other half in `notify`)
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Looks until there is something, for so many milliseconds at most; negative is for ever. `None`: the time is over.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` where there is no waiting; those of `eventfd(2)` and `poll(2)`.
+    pub fn until<R>(&self, timeout: i32, mut look: impl FnMut() -> Option<R>) -> Outcome<Option<R>> {
+        if self.manner == Manner::Never {
+            return Err(Errno::NOSYS);
+        }
+        let clock = Clock::new();
+        let most = u64::try_from(timeout).ok().map(|millis| millis * MILLI);
+        loop {
+            if let Some(found) = look() {
+                return Ok(Some(found));
+            }
+            let left = match most.map(|most| most.saturating_sub(clock.nanos())) {
+                Some(0) => return Ok(None),
+                left => left,
+            };
+            self.arm()?;
+            if let Some(found) = look() {
+                self.ring();
+                return Ok(Some(found));
+            }
+            let left = left.map(|nanos| Timespec {
+                tv_sec: (nanos / 1_000_000_000) as i64,
+                tv_nsec: (nanos % 1_000_000_000) as i64,
+            });
+            match poll(&mut [PollFd::new(self.event()?, PollFlags::IN)], left.as_ref()) {
+                // A signal is none of ours: its handler has run, and the time goes on.
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether a program may sleep on the descriptor now, that is, nothing is there (`fi_trywait`).
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: something is there. `FI_EINVAL`: there is no descriptor.
+    pub fn try_wait(&self, is_something_there: impl FnOnce() -> bool) -> Outcome<()> {
+        if self.manner == Manner::Never {
+            return Err(Errno::INVAL);
+        }
+        self.arm()?;
+        if is_something_there() {
+            self.ring();
+            return Err(Errno::AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Answers `fi_control(3)` about waiting.
+    ///
+    /// # Safety
+    /// `argument` is what the command wants: NULL, or a variable of that type.
+    pub(super) unsafe fn control(&self, command: i32, argument: *mut c_void) -> Outcome<()> {
+        match command {
+            sys::FI_GETWAIT if self.manner == Manner::Descriptor => {
+                // SAFETY: the contract: an `int`.
+                let number = unsafe { Out::<i32>::new(argument.cast()) }?;
+                number.write(self.event()?.as_raw_fd());
+                Ok(())
+            }
+            sys::FI_GETWAITOBJ => {
+                // SAFETY: the contract: an `enum fi_wait_obj`.
+                let object = unsafe { Out::<u32>::new(argument.cast()) }?;
+                object.write(match self.manner {
+                    Manner::Never => sys::FI_WAIT_NONE,
+                    Manner::Calls => sys::FI_WAIT_UNSPEC,
+                    Manner::Descriptor => sys::FI_WAIT_FD,
+                });
+                Ok(())
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    fn is_readable(wait: &Wait) -> bool {
+        let event = wait.event().expect("a descriptor");
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&now)).expect("poll") == 1
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_says_so() {
+        let wait = Wait::new(sys::FI_WAIT_NONE).expect("made");
+        assert_eq!(wait.until(0, || Some(1)), Err(Errno::NOSYS));
+        assert_eq!(wait.try_wait(|| false), Err(Errno::INVAL));
+        // A wait set, and a mutex.
+        assert!([2, 4, 5, 6, 7].into_iter().all(|object| Wait::new(object).is_err()));
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_something_is_there() {
+        let wait = Wait::new(sys::FI_WAIT_FD).expect("made");
+        assert!(!is_readable(&wait));
+        wait.notify();
+        assert!(is_readable(&wait), "without a word before");
+        assert_eq!(wait.try_wait(|| true), Err(Errno::AGAIN));
+        assert!(is_readable(&wait), "still there");
+        assert_eq!(wait.try_wait(|| false), Ok(()));
+        assert!(!is_readable(&wait));
+        wait.notify();
+        assert!(is_readable(&wait));
+    }
+
+    #[test]
+    fn the_time_is_over_some_time() {
+        let wait = Wait::new(sys::FI_WAIT_UNSPEC).expect("made");
+        assert_eq!(wait.until(0, || None::<()>), Ok(None));
+        assert_eq!(wait.until(3, || None::<()>), Ok(None));
+        assert_eq!(wait.until(-1, || Some(1)), Ok(Some(1)));
+    }
+
+    #[test]
+    fn several_sleepers_all_get_what_is_theirs() {
+        let wait = Wait::new(sys::FI_WAIT_UNSPEC).expect("made");
+        let there = AtomicU32::new(0);
+        const EACH: u32 = 2000;
+        let take =
+            || there.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1)).ok();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        wait.until(-1, take).expect("waited").expect("something");
+                    }
+                });
+            }
+            for _ in 0..3 * EACH {
+                there.fetch_add(1, Ordering::SeqCst);
+                wait.notify();
+            }
+        });
+        assert_eq!(there.load(Ordering::SeqCst), 0);
+    }
+}

@@ -345,6 +345,35 @@ static void case_nested(void)
     leave();
 }
 
+enum { QUEUED = 20000 };
+
+static void pass(void *context, hawser_mtl module, hawser_request request, int32_t status, const hawser_envelope *envelope)
+{
+    (void)context, (void)module, (void)request, (void)envelope;
+    IS(0, status);
+    dug++;
+    int32_t code = match.mtl->progress();
+    CHECK(code >= 0 || code == HAWSER_ERR_BUSY);
+}
+
+/* Many messages wait when progress is made, and every callback makes some: the stack holds, and each is told once. */
+static void case_queued(void)
+{
+    hawser_request request;
+    start();
+    join();
+    for (int number = 0; me == 1 && number < QUEUED; number++) {
+        IS(0, match.table->irecv(match.module, match.to, CONTEXT, TAG, word, sizeof word, pass, NULL, &request));
+    }
+    meet();
+    for (int number = 0; me == 0 && number < QUEUED; number++) {
+        IS(0, match.table->send(match.module, match.to, CONTEXT, TAG, word, sizeof word, 0));
+    }
+    if (me == 1) UNTIL(dug == QUEUED);
+    leave();
+    CHECK(me == 0 || dug == QUEUED);
+}
+
 /* A process may send to itself. */
 static void case_self(void)
 {
@@ -491,7 +520,7 @@ static void case_threads(void)
 
 static const struct one_case cases[] = {
     {"lengths", case_lengths},         {"matching", case_matching}, {"truncation", case_truncation}, {"probes", case_probes},
-    {"cancel", case_cancel},           {"many", case_many},         {"reentry", case_reentry},       {"nested", case_nested},     {"self", case_self},
+    {"cancel", case_cancel},           {"many", case_many},         {"reentry", case_reentry},       {"nested", case_nested}, {"queued", case_queued},     {"self", case_self},
     {"synchronous", case_synchronous}, {"reopen", case_reopen},     {"layouts", case_layouts},       {"threads", case_threads},
 };
 

@@ -153,6 +153,8 @@ for provider in "${providers[@]}"; do
     for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads; do
         job "ofi over $provider: $name" matched "$provider" "$name"
     done
+    # There the time that a message takes grows with the receives that wait.
+    [ "$provider" = sockets ] || job "ofi over $provider: queued" matched "$provider" queued
     # What tcp;ofi_rxm itself keeps is in docs/hawser-ofi.7, and what makes it keep nothing: the rest is ours. sockets is slow.
     others=("${settings[@]}")
     [ "$provider" != "tcp;ofi_rxm" ] || settings+=(FI_UNIVERSE_SIZE=2 FI_OFI_RXM_EAGER_LIMIT=131072)

@@ -89,11 +89,11 @@ static void in_a_callback(void)
     for (uint64_t number = 0; number < 400; number++)
         btl_post(&btl, number, HEADER + number * 20, CALLED);
     step("waits for its sends");
-    while (books.completed < books.posted)
+    while (books.completed < books.posted || (self == 0 && times == 0))
         host_progress();
-    fence();
-    CHECK(self != 0 || times > 0);
+    /* Before the fence: whoever passes it sends what is counted, and giving its sender up would drop that. */
     on_received = count_later;
+    fence();
     if (transport == USNIC) {
         btl_part(&btl);
         fence();

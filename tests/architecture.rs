@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "wire",
     "engine",
     "config",
@@ -15,6 +15,7 @@ const MODULES: [&str; 17] = [
     "link",
     "sync",
     "shm",
+    "gni",
     "fabric",
     "verbs",
     "cuda",
@@ -41,6 +42,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],
         "link" => &["engine::Channel", "fabric", "sync", "error"],
+        "gni" => &["wire", "link", "shm", "error"],
         "btl" | "mtl" | "accelerator" => &TRANSPORT,
         "host" => &["btl", "mtl", "accelerator", "config", "error", "fabric", "sync", "wire"],
         "sim" => &["wire", "engine", "link", "config", "error"],
@@ -52,6 +54,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
             "link",
             "sync",
             "shm",
+            "gni",
             "fabric",
             "verbs",
             "cuda",
@@ -122,7 +125,7 @@ const ENGINE: [&str; 51] = [
 ];
 
 /// Modules without unsafe code.
-const SAFE: [&str; 5] = ["wire", "engine", "btl", "mtl", "accelerator"];
+const SAFE: [&str; 6] = ["wire", "engine", "gni", "btl", "mtl", "accelerator"];
 
 /// Modules that hold unsafe code; those with an empty place may, once they are there.
 const UNSAFE: [&str; 9] = ["bin", "capi", "cuda", "fabric", "host", "link", "provider", "shm", "sync"];

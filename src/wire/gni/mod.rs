@@ -1,4 +1,5 @@
 //! What the GNI provider says: names, and what travels between its endpoints.
 
 pub mod datagram;
+pub mod mailbox;
 pub mod name;

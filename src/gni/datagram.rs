@@ -1,0 +1,174 @@
+//! [`Service`]: datagrams between the endpoints of a node, by their names, `unix(7)`.
+//!
+//! An endpoint listens under its device and its id there, in the abstract namespace: nothing is left of a name when its
+//! process has ended. The kernel says whose process has sent a datagram; those of other users are dropped. Datagrams
+//! may be lost: where nobody reads for long, there is no room for more.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
+
+use crate::wire::gni::datagram::LEN;
+
+/// What has become of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is with its receiver.
+    Done,
+    /// It is lost.
+    Lost,
+    /// Nobody has that name.
+    Nobody,
+}
+
+/// The sockets of a cm_nic.
+pub struct Service {
+    outgoing: OwnedFd,
+    incoming: Vec<(u32, OwnedFd)>,
+    strangers: u64,
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
+}
+
+/// The name of an endpoint. That of the user keeps users apart who have chosen the same service.
+fn address(device: u32, cdm_id: u32) -> io::Result<SocketAddrUnix> {
+    let user = rustix::process::geteuid().as_raw();
+    let name = format!("hawser gni {user} {device:08x} {cdm_id:08x}");
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+impl Service {
+    /// One for no endpoint yet.
+    ///
+    /// # Errors
+    /// Of `socket(2)`.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { outgoing: socket()?, incoming: Vec::new(), strangers: 0 })
+    }
+
+    /// Listens for an endpoint.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody does already; those of `socket(2)`.
+    pub fn bind(&mut self, device: u32, cdm_id: u32) -> io::Result<()> {
+        let fd = socket()?;
+        sockopt::set_socket_passcred(&fd, true)?;
+        rustix::net::bind(&fd, &address(device, cdm_id)?)?;
+        self.incoming.push((cdm_id, fd));
+        Ok(())
+    }
+
+    /// Listens for it no more.
+    pub fn release(&mut self, cdm_id: u32) {
+        self.incoming.retain(|(id, _)| *id != cdm_id);
+    }
+
+    /// Sends a datagram to an endpoint.
+    pub fn send(&self, device: u32, cdm_id: u32, bytes: &[u8]) -> Sent {
+        let Ok(to) = address(device, cdm_id) else { return Sent::Lost };
+        loop {
+            match rustix::net::sendto(&self.outgoing, bytes, SendFlags::NOSIGNAL, &to) {
+                Ok(_) => return Sent::Done,
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNREFUSED | Errno::NOENT) => return Sent::Nobody,
+                Err(_) => return Sent::Lost,
+            }
+        }
+    }
+
+    /// Hands every datagram that has come to `hear`; at most so many for each endpoint.
+    pub fn receive(&mut self, most: usize, mut hear: impl FnMut(&[u8])) {
+        for (_, fd) in &self.incoming {
+            for _ in 0..most {
+                let mut bytes = [0; LEN + 1];
+                match receive(fd, &mut bytes) {
+                    Some(Ok(length)) => hear(&bytes[..length]),
+                    Some(Err(())) => self.strangers += 1,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Datagrams of other users.
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+}
+
+/// The next datagram; an error is a stranger's.
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> Option<Result<usize, ()>> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let message = loop {
+        match rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => break other.ok()?,
+        }
+    };
+    let own = rustix::process::geteuid();
+    let is_own = control.drain().any(
+        |part| matches!(part, RecvAncillaryMessage::ScmCredentials(credentials) if credentials.uid == own),
+    );
+    Some(if is_own { Ok(message.bytes) } else { Err(()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that is of this process alone.
+    fn device() -> u32 {
+        std::process::id()
+    }
+
+    fn heard(service: &mut Service) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        service.receive(9, |bytes| all.push(bytes.to_vec()));
+        all
+    }
+
+    #[test]
+    fn datagrams_reach_who_has_the_name_and_nobody_else() {
+        let (mut one, mut two) = (Service::new().expect("sockets"), Service::new().expect("sockets"));
+        assert_eq!(one.send(device(), 1, b"early"), Sent::Nobody);
+        one.bind(device(), 1).expect("free");
+        two.bind(device(), 2).expect("free");
+        two.bind(device(), 3).expect("free");
+        assert_eq!(two.bind(device(), 1).map_err(|error| error.kind()), Err(io::ErrorKind::AddrInUse));
+        assert_eq!(one.send(device(), 2, b"to two"), Sent::Done);
+        assert_eq!(one.send(device(), 3, b"to three"), Sent::Done);
+        assert_eq!(two.send(device(), 1, b"to one"), Sent::Done);
+        assert_eq!(one.send(device(), 1, b"to oneself"), Sent::Done);
+        assert_eq!(heard(&mut one), [b"to one".to_vec(), b"to oneself".to_vec()]);
+        assert_eq!(heard(&mut two), [b"to two".to_vec(), b"to three".to_vec()]);
+        assert!(heard(&mut one).is_empty());
+        two.release(2);
+        assert_eq!(one.send(device(), 2, b"late"), Sent::Nobody);
+        one.bind(device(), 2).expect("free again");
+    }
+
+    #[test]
+    fn who_does_not_read_loses_datagrams_and_keeps_the_first() {
+        let mut service = Service::new().expect("sockets");
+        service.bind(device(), 10).expect("free");
+        let sent = (0..10_000_u32).take_while(|n| service.send(device(), 10, &n.to_le_bytes()) == Sent::Done);
+        let sent = sent.count();
+        assert!((1..10_000).contains(&sent), "{sent}");
+        let mut all = Vec::new();
+        service.receive(usize::MAX, |bytes| all.push(bytes.to_vec()));
+        assert_eq!(all.len(), sent);
+        assert_eq!(all[0], 0_u32.to_le_bytes());
+        assert_eq!(service.strangers(), 0);
+    }
+}

@@ -1,0 +1,406 @@
+//! [`Nic`]: the network interface of a domain.
+//!
+//! It has a segment of shared memory, and there a ring for each connection by which it writes to the peer. A mailbox is
+//! that ring and the one by which the peer writes, in the peer's segment: both sides read what the other has written
+//! where it lies. What a peer has told of its segment is believed only when the kernel has opened it as its process's,
+//! and only processes of this user can be opened.
+//!
+//! Rings that are used much are looked at each time; for the others the bell of the segment is rung.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::link::Lent;
+use crate::shm::{
+    Arrival, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, Segment, Sender, Shared, Watch,
+    allow_peers,
+};
+use crate::wire::gni::datagram::{Attributes, Segment as Place};
+
+/// The segment of a peer, and how many mailboxes are in it.
+struct Known {
+    shared: Shared,
+    place: Place,
+    pid: u32,
+    uses: usize,
+}
+
+/// The interface of a domain.
+pub struct Nic {
+    segment: Segment,
+    probe: Probe,
+    shown: [u8; 16],
+    free: Vec<(usize, Sender)>,
+    peers: HashMap<[u8; NONCE], Known>,
+    watch: Watch,
+    serial: u64,
+}
+
+/// One side of a connection: a ring to the peer, and, once it is known, the ring from it.
+pub struct Mailbox {
+    ring: usize,
+    sender: Sender,
+    peer: Option<Peer>,
+    sent: u64,
+    received: u64,
+}
+
+/// What is known of the other side.
+struct Peer {
+    receiver: Receiver,
+    shared: Shared,
+    /// The place of the peer's inbox that is rung for.
+    place: usize,
+    life: [u8; NONCE],
+    ring: usize,
+    pid: u32,
+}
+
+fn random_bytes() -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    for word in bytes.as_chunks_mut::<8>().0 {
+        let random = crate::link::random()
+            .map_err(|error| Error::System(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        *word = random.to_ne_bytes();
+    }
+    Ok(bytes)
+}
+
+impl Nic {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn make() -> Result<Self> {
+        let shown = random_bytes()?;
+        allow_peers();
+        Ok(Self {
+            segment: Segment::make(random_bytes()?)?,
+            probe: Probe::new(shown),
+            shown,
+            free: Vec::new(),
+            peers: HashMap::new(),
+            watch: Watch::default(),
+            serial: 0,
+        })
+    }
+
+    /// By what peers can see whether they can read the memory of this process: where these bytes are.
+    pub fn probe(&self) -> (u64, [u8; 16]) {
+        (self.probe.address(), self.shown)
+    }
+
+    /// A mailbox for a new connection; `None` where there is none left.
+    pub fn mailbox(&mut self) -> Option<Mailbox> {
+        let (ring, sender) = self.free.pop().or_else(|| self.segment.sender())?;
+        Some(Mailbox { ring, sender, peer: None, sent: 0, received: 0 })
+    }
+
+    /// What the peer is to be told of a mailbox.
+    pub fn attributes(&self, mailbox: &Mailbox) -> Attributes {
+        let Identity { pid, descriptor, device, inode, nonce } = *self.segment.identity();
+        Attributes {
+            segment: Place { pid, descriptor, device, inode, nonce },
+            ring: mailbox.ring as u32,
+            address: std::net::Ipv6Addr::UNSPECIFIED,
+            port: 0,
+            depth: 0,
+            capabilities: 0,
+        }
+    }
+
+    /// Connects a mailbox to the one that the peer has told of. It may have been written to already.
+    ///
+    /// # Errors
+    /// Why it is not what was told, or [`Error::OutOfResource`] where the peer has no place left.
+    pub fn attach(&mut self, mailbox: &mut Mailbox, attributes: &Attributes) -> Result<()> {
+        let Place { pid, descriptor, device, inode, nonce } = attributes.segment;
+        if !self.peers.contains_key(&nonce) {
+            let identity = Identity { pid, descriptor, device, inode, nonce };
+            let shared = Shared::of_peer(&identity).map_err(|_| Error::Unreachable)?;
+            if self.peers.values().all(|known| known.pid != pid) {
+                self.watch.add(pid, pid);
+            }
+            self.peers.insert(nonce, Known { shared, place: attributes.segment, pid, uses: 0 });
+        }
+        let known = self.peers.get_mut(&nonce).filter(|known| known.place == attributes.segment);
+        let Some(known) = known else { return Err(Error::Unreachable) };
+        known.uses += 1;
+        let (shared, pid) = (known.shared.clone(), known.pid);
+        self.serial += 1;
+        let claim = Claim {
+            name: u64::from(std::process::id()),
+            life: self.segment.identity().nonce,
+            serial: self.serial,
+            pid: std::process::id(),
+            ring: mailbox.ring,
+        };
+        let ring = attributes.ring as usize;
+        let found = shared.receiver(ring).ok_or(Error::BadParameter);
+        let found =
+            found.and_then(|receiver| Ok((receiver, shared.claim(&claim).ok_or(Error::OutOfResource)?)));
+        match found {
+            Ok((receiver, place)) => {
+                receiver.found();
+                mailbox.peer = Some(Peer { receiver, shared, place, life: nonce, ring, pid });
+                Ok(())
+            }
+            Err(error) => {
+                self.forget(&nonce);
+                Err(error)
+            }
+        }
+    }
+
+    /// One mailbox less is in the segment of a peer.
+    fn forget(&mut self, life: &[u8; NONCE]) {
+        let Some(known) = self.peers.get_mut(life) else { return };
+        known.uses -= 1;
+        if known.uses == 0 {
+            let pid = known.pid;
+            self.peers.remove(life);
+            if self.peers.values().all(|known| known.pid != pid) {
+                self.watch.remove(pid);
+            }
+        }
+    }
+
+    /// A connection is over. Its ring is used again if nobody reads it any more.
+    pub fn release(&mut self, mut mailbox: Mailbox, is_read_no_more: bool) {
+        if let Some(peer) = mailbox.peer.take() {
+            peer.shared.give_up(peer.place, &self.segment.identity().nonce);
+            self.forget(&peer.life);
+        }
+        if is_read_no_more && self.segment.renew(mailbox.ring, &mut mailbox.sender).is_ok() {
+            self.free.push((mailbox.ring, mailbox.sender));
+        }
+    }
+
+    /// Whether the bell was rung.
+    #[inline]
+    pub fn is_rung(&self) -> bool {
+        self.segment.is_rung()
+    }
+
+    /// For whom the bell was rung: hands the life of the peer and its ring to `hear`.
+    #[cold]
+    pub fn rung(&self, mut hear: impl FnMut(&[u8; NONCE], usize)) {
+        self.segment.rung(|place| {
+            if let Ok(claim) = self.segment.claimant(place) {
+                hear(&claim.life, claim.ring);
+            }
+        });
+    }
+
+    /// The processes of peers that have ended; each once.
+    pub fn ended(&mut self) -> Vec<u32> {
+        let ended = self.watch.ended();
+        if !ended.is_empty() {
+            self.segment.sweep();
+        }
+        ended
+    }
+}
+
+impl Drop for Nic {
+    fn drop(&mut self) {
+        self.segment.end();
+    }
+}
+
+impl Mailbox {
+    /// Puts an entry into the mailbox of the peer; false when there is no room yet, or no peer.
+    ///
+    /// # Errors
+    /// When the peer breaks the rules of the ring: it is of no use any more.
+    #[inline(always)]
+    pub fn push(&mut self, kind: u8, pieces: [Lent; 2]) -> std::result::Result<bool, Corrupt> {
+        let Some(peer) = &self.peer else { return Ok(false) };
+        if !self.sender.push(kind, pieces)? {
+            return Ok(false);
+        }
+        self.sent += 1;
+        if !self.sender.is_polled() {
+            peer.shared.ring(peer.place);
+        }
+        Ok(true)
+    }
+
+    /// The same of bytes of our own.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> std::result::Result<bool, Corrupt> {
+        let Some(peer) = &self.peer else { return Ok(false) };
+        if !self.sender.push_bytes(kind, bytes)? {
+            return Ok(false);
+        }
+        self.sent += 1;
+        if !self.sender.is_polled() {
+            peer.shared.ring(peer.place);
+        }
+        Ok(true)
+    }
+
+    /// Whether something has come.
+    #[inline(always)]
+    pub fn has_next(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.receiver.has_next())
+    }
+
+    /// The next entry, to be [released](Self::release) before the next is taken.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub fn take(&mut self) -> std::result::Result<Option<Arrival>, Corrupt> {
+        let Some(peer) = &mut self.peer else { return Ok(None) };
+        let arrival = peer.receiver.take()?;
+        self.received += u64::from(arrival.is_some());
+        Ok(arrival)
+    }
+
+    /// The entry that was taken is done with.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if let Some(peer) = &mut self.peer {
+            peer.receiver.release();
+        }
+    }
+
+    /// Tells the peer that this ring is looked at without its bell.
+    pub fn poll_from_now_on(&mut self) {
+        if let Some(peer) = &mut self.peer {
+            peer.receiver.poll_from_now_on();
+        }
+    }
+
+    /// Entries that were put into the peer's.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Entries that have come.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether the peer has found what is written to it, so that it can be read after our end.
+    pub fn is_found(&self) -> bool {
+        self.sent == 0 || self.sender.is_found()
+    }
+
+    /// The process at the other end.
+    pub fn pid(&self) -> Option<u32> {
+        self.peer.as_ref().map(|peer| peer.pid)
+    }
+
+    /// Whether the peer writes by this ring of this life.
+    pub fn is_of(&self, life: &[u8; NONCE], ring: usize) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.life == *life && peer.ring == ring)
+    }
+
+    /// The private memory of the peer, which has told what it shows where.
+    pub fn memory(&self, address: u64, shown: &[u8; 16]) -> Option<CrossMemory> {
+        CrossMemory::open(self.pid()?, address, shown).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Nic, Mailbox, Nic, Mailbox) {
+        let (mut one, mut two) = (Nic::make().expect("memory"), Nic::make().expect("memory"));
+        let (mut here, mut there) = (one.mailbox().expect("a ring"), two.mailbox().expect("a ring"));
+        one.attach(&mut here, &two.attributes(&there)).expect("found");
+        two.attach(&mut there, &one.attributes(&here)).expect("found");
+        (one, here, two, there)
+    }
+
+    fn take(mailbox: &mut Mailbox) -> Option<(u8, Vec<u8>)> {
+        let arrival = mailbox.take().expect("sound")?;
+        let mut bytes = Vec::new();
+        arrival.bytes.append_to(&mut bytes);
+        mailbox.release();
+        Some((arrival.tag, bytes))
+    }
+
+    #[test]
+    fn entries_go_both_ways_in_order_and_the_bell_says_whose() {
+        let (one, mut here, two, mut there) = pair();
+        assert!(!here.has_next() && here.is_found());
+        assert_eq!(here.push_bytes(1, b"first"), Ok(true));
+        assert_eq!(here.push_bytes(2, b"second"), Ok(true));
+        assert_eq!(there.push_bytes(3, b"third"), Ok(true));
+        for (nic, mailbox) in [(&one, &here), (&two, &there)] {
+            let mut heard = 0;
+            assert!(nic.is_rung());
+            nic.rung(|life, ring| heard += u32::from(mailbox.is_of(life, ring)));
+            assert_eq!(heard, 1);
+            assert!(!nic.is_rung());
+        }
+        assert_eq!(take(&mut there), Some((1, b"first".to_vec())));
+        assert_eq!(take(&mut there), Some((2, b"second".to_vec())));
+        assert_eq!(take(&mut there), None);
+        assert_eq!(take(&mut here), Some((3, b"third".to_vec())));
+        assert_eq!((here.sent(), here.received(), there.received()), (2, 1, 2));
+        there.poll_from_now_on();
+        assert_eq!(here.push_bytes(1, b"silent"), Ok(true));
+        assert!(!two.is_rung());
+        assert_eq!(take(&mut there), Some((1, b"silent".to_vec())));
+    }
+
+    #[test]
+    fn what_was_written_outlives_the_writer() {
+        let (one, mut here, _two, mut there) = pair();
+        assert_eq!(here.push_bytes(1, b"last words"), Ok(true));
+        drop((here, one));
+        assert_eq!(take(&mut there), Some((1, b"last words".to_vec())));
+    }
+
+    #[test]
+    fn a_ring_is_empty_when_it_is_used_again() {
+        let (mut one, mut here, mut two, there) = pair();
+        let ring = here.ring;
+        while here.push_bytes(1, &[7; 4000]).expect("sound") {}
+        one.release(here, true);
+        two.release(there, true);
+        assert!(one.peers.is_empty() && two.peers.is_empty());
+        let (mut here, mut there) = (one.mailbox().expect("a ring"), two.mailbox().expect("a ring"));
+        assert_eq!(here.ring, ring);
+        one.attach(&mut here, &two.attributes(&there)).expect("found");
+        two.attach(&mut there, &one.attributes(&here)).expect("found");
+        assert_eq!(take(&mut there), None);
+        assert_eq!(here.push_bytes(1, b"anew"), Ok(true));
+        assert_eq!(take(&mut there), Some((1, b"anew".to_vec())));
+    }
+
+    #[test]
+    fn what_a_peer_tells_is_not_believed() {
+        let (mut one, here, two, there) = pair();
+        let right = two.attributes(&there);
+        drop(here);
+        let mut wrong = [right; 4];
+        wrong[0].segment.nonce[0] ^= 1;
+        wrong[1].segment.pid = 1 << 30;
+        wrong[2].segment.inode += 1;
+        wrong[2].segment.nonce[1] ^= 1;
+        wrong[3].ring = u32::MAX;
+        for attributes in wrong {
+            let mut mailbox = one.mailbox().expect("a ring");
+            assert!(one.attach(&mut mailbox, &attributes).is_err());
+            assert_eq!(mailbox.push_bytes(1, b"to nobody"), Ok(false));
+            assert!(matches!(mailbox.take(), Ok(None)));
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_peer_shows_what_it_has_told() {
+        let (one, _here, _two, there) = pair();
+        let (address, shown) = one.probe();
+        assert!(there.memory(address, &[0; 16]).is_none());
+        assert!(there.memory(8, &shown).is_none());
+        assert!(there.memory(address, &shown).is_some(), "its own process");
+    }
+}

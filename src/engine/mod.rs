@@ -27,7 +27,7 @@
 // Time, tables, counters, and what the user sees.
 mod counters;
 mod interface;
-mod slab;
+pub(crate) mod slab;
 pub mod time;
 mod wheel;
 

@@ -1,6 +1,7 @@
 //! The address vector, `fi_av(3)`.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::argument::{Foreign, Out, Room, array, copy, text};
@@ -23,6 +24,8 @@ pub struct Av {
     is_asynchronous: bool,
     events: OnceLock<Arc<Eq>>,
     names: EngineCell<Names>,
+    /// How often it has changed.
+    version: AtomicU64,
 }
 
 // SAFETY: `fid_av` is libfabric's structure of the class, and `open` below opens those.
@@ -53,6 +56,7 @@ impl Av {
             is_asynchronous: attr.flags & sys::FI_EVENT != 0,
             events: OnceLock::new(),
             names: EngineCell::new(Names::new(numbers)),
+            version: AtomicU64::new(1),
         })
     }
 
@@ -68,6 +72,12 @@ impl Av {
     #[inline]
     pub fn get(&self, number: u64) -> Outcome<Name> {
         self.names.with(|names| names.get(number).copied())
+    }
+
+    /// Another number each time that it has changed.
+    #[inline(always)]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The number of a peer.
@@ -101,6 +111,7 @@ impl Av {
             }
             told.errors.write(index, number.err().map_or(0, |error| error.0));
         }
+        self.version.fetch_add(1, Ordering::Release);
         let Some(events) = events else { return Ok(inserted) };
         events.complete(sys::FI_AV_COMPLETE, told.av, told.context, inserted as u64);
         Ok(0)
@@ -269,11 +280,13 @@ unsafe extern "C" fn remove(fid: *mut fid_av, numbers: *mut u64, number: usize, 
         if flags != 0 {
             return Err(Errno::INVAL);
         }
-        av.names.with(|names| {
+        let outcome = av.names.with(|names| {
             // What is there is removed, whatever else is not.
             let failed = numbers.iter().filter(|number| names.remove(**number).is_err()).count();
             if failed == 0 { Ok(()) } else { Err(Errno::INVAL) }
-        })
+        });
+        av.version.fetch_add(1, Ordering::Release);
+        outcome
     })
 }
 

@@ -68,6 +68,7 @@ impl Counter {
     fn reach(&self, threshold: u64, timeout: i32) -> Outcome<()> {
         let before = self.failed.load(Ordering::Acquire);
         let reached = self.wait.until(timeout, || {
+            self.domain.progress_all();
             if self.well.load(Ordering::Acquire) >= threshold {
                 return Some(Ok(()));
             }
@@ -78,6 +79,7 @@ impl Counter {
 
     /// Whether a program may sleep on the descriptor: a counter has nothing that is left unread.
     pub(super) fn try_wait(&self) -> Outcome<()> {
+        self.domain.progress_all();
         self.wait.try_wait(|| false)
     }
 }
@@ -134,7 +136,9 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
 unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> &AtomicU64) -> u64 {
     guard_or(entry, 0, || {
         // SAFETY: the contract of `fi_cntr_read(3)`: a counter.
-        unsafe { body::<Counter>(counter) }.map_or(0, |counter| of(counter).load(Ordering::Acquire))
+        let Ok(counter) = (unsafe { body::<Counter>(counter) }) else { return 0 };
+        counter.domain.progress();
+        of(counter).load(Ordering::Acquire)
     })
 }
 

@@ -14,7 +14,9 @@ use super::sys::{
     self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_av_attr, fi_info, fi_ops, fid, fid_av, fid_cntr,
     fid_cq, fid_domain, fid_ep,
 };
+use super::traffic::Traffic;
 use super::{av, cntr, cq, endpoint, mr, nosys};
+use crate::sync::EngineCell;
 
 /// A domain.
 pub struct Domain {
@@ -26,6 +28,21 @@ pub struct Domain {
     pub(super) addr_format: u32,
     /// The memory that peers may reach.
     pub regions: Regions,
+    /// What is under way.
+    pub(super) traffic: EngineCell<Traffic>,
+}
+
+impl Domain {
+    /// Does what there is to be done.
+    #[inline]
+    pub(super) fn progress(&self) {
+        self.traffic.with(Traffic::progress);
+    }
+
+    /// The same, thoroughly.
+    pub(super) fn progress_all(&self) {
+        self.traffic.with(Traffic::progress_all);
+    }
 }
 
 // SAFETY: `fid_domain` is libfabric's structure of the class, and `open` below opens those.
@@ -79,6 +96,7 @@ pub(super) unsafe fn open(
         av_type: attr.av_type,
         addr_format: info.addr_format,
         regions: Regions::new(Registration::of_mode(attr.mr_mode)),
+        traffic: EngineCell::new(Traffic::new()),
     };
     let head = fid_domain {
         fid: fid_of::<Domain>(context, &OPS),

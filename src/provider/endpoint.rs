@@ -15,6 +15,7 @@ use super::errno::{Errno, Outcome};
 use super::object::Object;
 use super::resolve;
 use super::sys::{self, fid_ep};
+use super::traffic::{Ends, id_of};
 use crate::sync::EngineCell;
 use crate::wire::gni::name::{Kind, Name};
 
@@ -59,6 +60,7 @@ pub struct Ready {
     /// Where what it receives ends.
     pub receive: Option<Direction>,
     counters: [Option<Arc<Counter>>; COUNTED.len()],
+    slot: u32,
 }
 
 impl Ready {
@@ -89,6 +91,8 @@ pub struct Endpoint {
     least: AtomicUsize,
     bound: EngineCell<Bound>,
     ready: OnceLock<Ready>,
+    /// Which endpoint it is of those that have traffic.
+    slot: EngineCell<u32>,
 }
 
 // SAFETY: `fid_ep` is libfabric's structure of the class, and `entry::open` opens those.
@@ -100,21 +104,33 @@ unsafe impl Object for Endpoint {
 /// A cdm id of this process's own: above all that are port numbers.
 fn fresh_cdm_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) & 0x1FF;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (FRESH - 1);
     1 << 31 | (std::process::id() & 0x3F_FFFF) << 9 | number
+}
+
+/// How many of those there are.
+const FRESH: u32 = 1 << 9;
+
+/// A number that is greater for each endpoint that a node has: nanoseconds since it was started.
+fn incarnation() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Has an endpoint of this name in the traffic of a domain.
+fn announce(domain: &Domain, name: &Name) -> Outcome<u32> {
+    domain.traffic.with(|traffic| traffic.open(id_of(name)))
 }
 
 impl Endpoint {
     fn new(domain: Arc<Domain>, wish: &Wish) -> Outcome<Self> {
-        let incarnation = crate::link::random().map_err(|_| Errno::AGAIN)?;
-        let name = match wish.source {
-            Some(name) if name.kind == Kind::Bound => Name { incarnation, ..name },
-            _ => {
-                let cdm_id = fresh_cdm_id();
-                let cm_nic = cdm_id & 0x00FF_FFFF;
-                let bound = Name::bound(resolve::device()?, 0);
-                Name { cdm_id, cm_nic, kind: Kind::Unbound, incarnation, ..bound }
+        let incarnation = incarnation();
+        let (name, slot) = match wish.source {
+            Some(name) if name.kind == Kind::Bound => {
+                let name = Name { incarnation, ..name };
+                (name, announce(&domain, &name)?)
             }
+            _ => Self::fresh(&domain, incarnation)?,
         };
         Ok(Self {
             domain,
@@ -126,7 +142,24 @@ impl Endpoint {
             least: AtomicUsize::new(USUAL_LEAST),
             bound: EngineCell::new(Bound::default()),
             ready: OnceLock::new(),
+            slot: EngineCell::new(slot),
         })
+    }
+
+    /// A name that nobody has.
+    fn fresh(domain: &Domain, incarnation: u64) -> Outcome<(Name, u32)> {
+        let device = resolve::device()?;
+        for _ in 0..FRESH {
+            let cdm_id = fresh_cdm_id();
+            let bound = Name::bound(device, 0);
+            let name =
+                Name { cdm_id, cm_nic: cdm_id & 0x00FF_FFFF, kind: Kind::Unbound, incarnation, ..bound };
+            match announce(domain, &name) {
+                Err(Errno(libc::EADDRINUSE)) => {}
+                outcome => return Ok((name, outcome?)),
+            }
+        }
+        Err(Errno(libc::EADDRINUSE))
     }
 
     /// What it was opened of.
@@ -154,8 +187,21 @@ impl Endpoint {
 
     fn rename(&self, name: Name) -> Outcome<()> {
         self.check_open()?;
-        self.name.with(|own| *own = Name { incarnation: own.incarnation, ..name });
+        let name = Name { incarnation: incarnation(), ..name };
+        let own = self.name();
+        if (own.device, own.cdm_id) != (name.device, name.cdm_id) {
+            let slot = announce(&self.domain, &name)?;
+            let before = self.slot.with(|own| std::mem::replace(own, slot));
+            self.domain.traffic.with(|traffic| traffic.close(before));
+            self.name.with(|own| *own = name);
+        }
         Ok(())
+    }
+
+    /// Which endpoint it is of those that have traffic.
+    #[inline(always)]
+    fn slot(&self) -> u32 {
+        self.ready.get().map_or_else(|| self.slot.with(|slot| *slot), |ready| ready.slot)
     }
 
     fn bind_av(&self, av: &Arc<Av>, flags: u64) -> Outcome<()> {
@@ -234,9 +280,21 @@ impl Endpoint {
                 return Err(Errno::NOCQ);
             }
             let (transmit, receive) = (bound.transmit.clone(), bound.receive.clone());
-            Ok(Ready { av, transmit, receive, counters: bound.counters.clone() })
+            let slot = self.slot.with(|slot| *slot);
+            Ok(Ready { av, transmit, receive, counters: bound.counters.clone(), slot })
         })?;
-        self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)
+        let ends = Ends {
+            av: Arc::clone(&ready.av),
+            transmit: ready.transmit.clone(),
+            receive: ready.receive.clone(),
+            sends: ready.counter(sys::FI_SEND).cloned(),
+            receives: ready.counter(sys::FI_RECV).cloned(),
+            is_directed: self.caps & sys::FI_DIRECTED_RECV != 0,
+            tells_source: self.caps & sys::FI_SOURCE != 0,
+        };
+        let slot = ready.slot;
+        self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)?;
+        self.domain.traffic.with(|traffic| traffic.enable(slot, ends))
     }
 
     /// The flags of operations that name none, of one direction.
@@ -246,6 +304,13 @@ impl Endpoint {
             sys::FI_RECV => Ok(&self.receive_flags),
             _ => Err(Errno::INVAL),
         }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let slot = self.slot();
+        self.domain.traffic.with(|traffic| traffic.close(slot));
     }
 }
 

@@ -1,5 +1,5 @@
 //! What libfabric sees of hawser as its provider `gni`: the top-level classes of the GNI provider's design, each a file
-//! with the object and its C entries. No data moves yet.
+//! with the object and its C entries.
 //!
 //! * `sys`: libfabric's structures and numbers; `argument`: what C passes, made into values; `guard`: panics stop;
 //!   `object`: what C holds of an object, and what it is.
@@ -7,6 +7,7 @@
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
 //! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
 //!   [`regions`]: what they are made of.
+//! * [`traffic`]: what moves.
 //!
 //! libfabric loads it from a folder that `FI_PROVIDER_PATH` names, and never links to it, nor it to libfabric. What an
 //! object stands on is held by it, so that a program that closes in the wrong order is told `-FI_EBUSY`.
@@ -33,6 +34,7 @@ pub mod regions;
 mod resolve;
 mod strerror;
 mod sys;
+pub mod traffic;
 pub mod wait;
 
 pub use argument::Foreign;

@@ -31,7 +31,6 @@ pub(super) mod size {
         one(A);
         three(A, B, C);
         four(A, B, C, D);
-        five(A, B, C, D, E);
         six(A, B, C, D, E, F);
         seven(A, B, C, D, E, F, G);
         eight(A, B, C, D, E, F, G, H);

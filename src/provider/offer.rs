@@ -28,29 +28,18 @@ pub(super) const PIECES: usize = 8;
 /// A tag format in which every bit is the user's: `fi_endpoint(3)`.
 const ALL_TAG_BITS: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 
-const DIRECTIONS: u64 = MESSAGE_DIRECTIONS | MEMORY_DIRECTIONS;
-const MESSAGE_DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
-const MEMORY_DIRECTIONS: u64 = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
 const MESSAGES: u64 = sys::FI_MSG | sys::FI_TAGGED;
-const MEMORY: u64 = sys::FI_RMA | sys::FI_ATOMIC;
 /// Only for those who ask for them.
-const ON_REQUEST: u64 = MESSAGES | MEMORY | DIRECTIONS | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+const ON_REQUEST: u64 = MESSAGES | DIRECTIONS | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
 /// For everybody.
-const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | REACH;
+const ALWAYS: u64 = REACH;
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
-const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | sys::FI_READ | sys::FI_WRITE | sys::FI_FENCE;
+const TRANSMIT: u64 = MESSAGES | sys::FI_SEND;
 /// What concerns a receive context.
-const RECEIVE: u64 = MESSAGES
-    | MEMORY
-    | sys::FI_RECV
-    | sys::FI_REMOTE_READ
-    | sys::FI_REMOTE_WRITE
-    | sys::FI_DIRECTED_RECV
-    | sys::FI_SOURCE
-    | sys::FI_MULTI_RECV
-    | sys::FI_RMA_EVENT;
+const RECEIVE: u64 = MESSAGES | sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
 const ORDER: u64 = sys::FI_ORDER_SAS
     | sys::FI_ORDER_RAR
     | sys::FI_ORDER_RAW
@@ -62,7 +51,7 @@ const TRANSMIT_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_INJECT_COMPLETE
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE;
-const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
+const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION;
 /// Modes of memory registration that are either way: as the user likes it.
 const EITHER_WAY: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 
@@ -132,11 +121,8 @@ fn caps(asked: u64) -> u64 {
         return CAPS & !sys::FI_SOURCE;
     }
     let mut caps = asked & ON_REQUEST | ALWAYS;
-    if caps & MESSAGES != 0 && caps & MESSAGE_DIRECTIONS == 0 {
-        caps |= MESSAGE_DIRECTIONS;
-    }
-    if caps & MEMORY != 0 && caps & MEMORY_DIRECTIONS == 0 {
-        caps |= MEMORY_DIRECTIONS;
+    if caps & MESSAGES != 0 && caps & DIRECTIONS == 0 {
+        caps |= DIRECTIONS;
     }
     caps
 }
@@ -155,7 +141,7 @@ fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
         wish.rma_iov_limit <= 1,
     ])?;
     Ok(fi_tx_attr {
-        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & sys::FI_FENCE,
+        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         inject_size: given(wish.inject_size, INJECT),
@@ -176,9 +162,8 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         wish.size <= DEPTH,
         wish.iov_limit <= PIECES,
     ])?;
-    let always = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT;
     Ok(fi_rx_attr {
-        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & always,
+        caps: given(wish.caps & RECEIVE, caps & RECEIVE),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         size: given(wish.size, DEPTH),
@@ -229,8 +214,8 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     domain: ptr::null_mut(),
     name: ptr::null_mut(),
     threading: sys::FI_THREAD_SAFE,
-    control_progress: sys::FI_PROGRESS_AUTO,
-    data_progress: sys::FI_PROGRESS_AUTO,
+    control_progress: sys::FI_PROGRESS_MANUAL,
+    data_progress: sys::FI_PROGRESS_MANUAL,
     resource_mgmt: sys::FI_RM_ENABLED,
     av_type: 0,
     mr_mode: 0,
@@ -261,8 +246,9 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
     let Some(wish) = wish else { return Ok(DomainAttr { mr_mode, ..most }) };
     require(&[
         wish.threading <= sys::FI_THREAD_ENDPOINT,
-        wish.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
-        wish.data_progress <= sys::FI_PROGRESS_MANUAL,
+        // Nothing runs by itself.
+        matches!(wish.control_progress, 0 | sys::FI_PROGRESS_MANUAL | sys::FI_PROGRESS_CONTROL_UNIFIED),
+        matches!(wish.data_progress, 0 | sys::FI_PROGRESS_MANUAL),
         wish.resource_mgmt <= sys::FI_RM_ENABLED,
         wish.av_type <= sys::FI_AV_TABLE,
         wish.mr_key_size <= most.mr_key_size,
@@ -346,9 +332,9 @@ mod tests {
     fn capabilities_follow_from_what_is_asked() {
         let of = |caps| with(|wanted| wanted.caps = caps).expect("an offer").caps;
         assert_eq!(make(NEW, None).expect("an offer").caps, CAPS & !sys::FI_SOURCE);
-        assert_eq!(of(sys::FI_MSG), sys::FI_MSG | MESSAGE_DIRECTIONS | ALWAYS);
+        assert_eq!(of(sys::FI_MSG), sys::FI_MSG | DIRECTIONS | ALWAYS);
         assert_eq!(of(sys::FI_MSG | sys::FI_SEND), sys::FI_MSG | sys::FI_SEND | ALWAYS);
-        assert_eq!(of(sys::FI_RMA), sys::FI_RMA | MEMORY_DIRECTIONS | ALWAYS);
+        assert_eq!(of(sys::FI_TAGGED), sys::FI_TAGGED | DIRECTIONS | ALWAYS);
         assert_eq!(of(sys::FI_SOURCE | sys::FI_TAGGED) & sys::FI_SOURCE, sys::FI_SOURCE);
         for bit in (0..64).map(|bit| 1 << bit) {
             let offer = with(|wanted| wanted.caps = bit);
@@ -416,6 +402,14 @@ mod tests {
         for threading in 1..=sys::FI_THREAD_ENDPOINT {
             let offer = with(|wanted| wanted.domain = Some(DomainAttr { threading, ..ANY_DOMAIN }));
             assert_eq!(offer.expect("an offer").domain.threading, threading);
+        }
+        for progress in 0..=2 {
+            let own = |attr: DomainAttr| with(|wanted| wanted.domain = Some(attr)).map(|offer| offer.domain);
+            let data = own(DomainAttr { data_progress: progress, ..ANY_DOMAIN });
+            let control = own(DomainAttr { control_progress: progress, ..ANY_DOMAIN });
+            let is_kept = progress != sys::FI_PROGRESS_AUTO;
+            assert_eq!((data.is_ok(), control.is_ok()), (is_kept, is_kept));
+            assert!(data.is_err() || data.is_ok_and(|attr| attr.data_progress == sys::FI_PROGRESS_MANUAL));
         }
         assert!(with(|wanted| wanted.domain = Some(DomainAttr { threading: 6, ..ANY_DOMAIN })).is_err());
         assert!(with(|wanted| wanted.domain = Some(DomainAttr { max_ep_tx_ctx: 2, ..ANY_DOMAIN })).is_err());

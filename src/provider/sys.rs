@@ -8,10 +8,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub(super) use libc::iovec;
 pub(super) use libfabric_sys::bindgen::{
-    fi_av_attr, fi_eq_attr, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_mr_attr, fi_ops, fi_ops_atomic,
-    fi_ops_cm, fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
-    fi_provider, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq,
-    fid_fabric, fid_mr, fid_pep, fid_wait,
+    fi_av_attr, fi_eq_attr, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_mr_attr, fi_msg, fi_msg_tagged,
+    fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg,
+    fi_ops_rma, fi_ops_tagged, fi_provider, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq,
+    fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -281,6 +281,7 @@ pub(super) const FI_SEND: u64 = 1 << 11;
 pub(super) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(super) const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
+pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;
 pub(super) const FI_FENCE: u64 = 1 << 21;
@@ -298,6 +299,9 @@ pub(super) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(super) const FI_RMA_EVENT: u64 = 1 << 56;
 pub(super) const FI_SOURCE: u64 = 1 << 57;
 pub(super) const FI_DIRECTED_RECV: u64 = 1 << 59;
+/// Of `fi_trecvmsg(3)`.
+pub(super) const FI_DISCARD: u64 = 1 << 58;
+pub(super) const FI_CLAIM: u64 = 1 << 59;
 /// Of `fi_av_insert(3)`.
 pub(super) const FI_SYNC_ERR: u64 = 1 << 58;
 /// Of `fi_ep_bind(3)`.

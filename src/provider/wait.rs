@@ -37,6 +37,10 @@ pub struct Wait {
 
 /// Nanoseconds of a millisecond.
 const MILLI: u64 = 1_000_000;
+/// How long a waiting call sleeps before it looks again: what peers write into memory wakes nobody.
+const NAP: u64 = MILLI;
+/// How long it looks all the time before it sleeps.
+const AWAKE: u64 = 50_000;
 
 impl Wait {
     /// For an attribute `wait_obj`.
@@ -125,16 +129,18 @@ impl Wait {
                 Some(0) => return Ok(None),
                 left => left,
             };
+            if clock.nanos() < AWAKE {
+                std::thread::yield_now();
+                continue;
+            }
             self.arm()?;
             if let Some(found) = look() {
                 self.ring();
                 return Ok(Some(found));
             }
-            let left = left.map(|nanos| Timespec {
-                tv_sec: (nanos / 1_000_000_000) as i64,
-                tv_nsec: (nanos % 1_000_000_000) as i64,
-            });
-            match poll(&mut [PollFd::new(self.event()?, PollFlags::IN)], left.as_ref()) {
+            let nap = left.map_or(NAP, |left| left.min(NAP));
+            let nap = Timespec { tv_sec: 0, tv_nsec: nap as i64 };
+            match poll(&mut [PollFd::new(self.event()?, PollFlags::IN)], Some(&nap)) {
                 // A signal is none of ours: its handler has run, and the time goes on.
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -11,8 +11,8 @@ use super::super::wait::{Manner, Wait};
 use super::{Completion, Entry, Failure, Format, Place, Queue};
 use crate::sync::EngineCell;
 
-/// Places of a queue whose program says nothing of it.
-const USUAL: usize = 1024;
+/// Places that a queue has at least: a program with a short one, which sends much before it reads, is not stopped by it.
+const LEAST: usize = 8192;
 /// Places that a program may ask for.
 const MOST: usize = 1 << 22;
 
@@ -51,7 +51,7 @@ impl Cq {
             has_threshold: attr.wait_cond == sys::FI_CQ_COND_THRESHOLD,
             wait: Wait::new(attr.wait_obj)?,
             is_signalled: AtomicBool::new(false),
-            queue: EngineCell::new(Queue::new(if attr.size == 0 { USUAL } else { attr.size })),
+            queue: EngineCell::new(Queue::new(attr.size.max(LEAST))),
         })
     }
 
@@ -76,13 +76,49 @@ impl Cq {
         self.wait.notify();
     }
 
-    /// The operation with this place has ended without an entry.
+    /// The same, and takes a place for another one, if there is any.
     #[inline]
-    pub fn release(&self, place: Place) {
-        self.queue.with(|queue| queue.release(place));
+    pub fn put_again(&self, place: Place, entry: Entry) -> Option<Place> {
+        let next = self.queue.with(|queue| {
+            queue.put(place, entry);
+            queue.reserve().ok()
+        });
+        self.wait.notify();
+        next
+    }
+
+    /// An operation that ends at once: its entry, if it does.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: there is no place for it; it was not tried.
+    #[inline(always)]
+    pub fn put_if(&self, entry: Entry, act: impl FnOnce() -> bool) -> Outcome<()> {
+        let is_done = self.queue.with(|queue| {
+            let place = queue.reserve()?;
+            let is_done = act();
+            if is_done {
+                queue.put(place, entry)
+            } else {
+                queue.release(place)
+            }
+            Ok::<bool, Errno>(is_done)
+        })?;
+        if is_done {
+            self.wait.notify();
+        }
+        Ok(())
+    }
+
+    /// The operation with this place, if it has one, has ended without an entry.
+    #[inline]
+    pub fn release_some(&self, place: Option<Place>) {
+        if let Some(place) = place {
+            self.queue.with(|queue| queue.release(place));
+        }
     }
 
     pub(super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        self.domain.progress();
         self.queue.with(|queue| queue.read(most, take))
     }
 
@@ -99,6 +135,7 @@ impl Cq {
         mut take: impl FnMut(usize, &Completion),
     ) -> Outcome<usize> {
         let found = self.wait.until(timeout, || {
+            self.domain.progress_all();
             if self.is_signalled.swap(false, Ordering::AcqRel) {
                 return Some(Err(Errno::CANCELED));
             }
@@ -107,7 +144,7 @@ impl Cq {
             })
         })?;
         // The time is over: what there is, is read.
-        found.unwrap_or_else(|| self.read(most, take))
+        found.unwrap_or_else(|| self.queue.with(|queue| queue.read(most, take)))
     }
 
     /// Ends one waiting read, now or later.
@@ -123,6 +160,7 @@ impl Cq {
 
     /// Whether a program may sleep on the descriptor.
     pub(in super::super) fn try_wait(&self) -> Outcome<()> {
+        self.domain.progress_all();
         let is_signalled = || self.is_signalled.load(Ordering::Acquire);
         self.wait.try_wait(|| is_signalled() || self.queue.with(|queue| !queue.is_empty()))
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::argument::{Out, Room, copy, optional};
+use super::super::argument::{Foreign, Out, Room, copy, optional};
 use super::super::domain::Domain;
 use super::super::errno::{Errno, Outcome};
 use super::super::guard::{guard, size};
@@ -138,12 +138,13 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     })
 }
 
-/// Nothing is under way that could be cancelled.
-unsafe extern "C" fn cancel(fid: *mut fid, _: *mut c_void) -> isize {
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     size("fi_cancel", || {
         // SAFETY: the contract of `fi_cancel(3)`.
-        unsafe { body::<Endpoint>(fid.cast()) }?;
-        Err(Errno::NOENT)
+        let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        let slot = endpoint.slot();
+        endpoint.domain.traffic.with(|traffic| traffic.cancel(slot, Foreign(context)))?;
+        Ok(0)
     })
 }
 

@@ -1,36 +1,541 @@
-//! The tables of data transfers: none is there yet, and all functions are.
+//! The tables of data transfers: messages, tagged and not. Others are not there yet, and all their functions are.
 
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use super::super::argument::{Foreign, array, copy};
+use super::super::errno::{Errno, Outcome};
+use super::super::guard::size;
 use super::super::nosys;
 use super::super::nosys::size::{
-    eight, eleven, five, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
+    eight, eleven, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
 };
-use super::super::sys::{fi_ops_atomic, fi_ops_collective, fi_ops_msg, fi_ops_rma, fi_ops_tagged};
+use super::super::object::body;
+use super::super::offer::{INJECT, MAX_MESSAGE};
+use super::super::sys::{
+    self, fi_msg, fi_msg_tagged, fi_ops_atomic, fi_ops_collective, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
+    fid_ep, iovec,
+};
+use super::super::traffic::buffer::Buffer;
+use super::super::traffic::{Look, Order, Want};
+use super::Endpoint;
+use crate::wire::gni::mailbox::Label;
 
 pub(super) static MESSAGES: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
-    recv: Some(six),
-    recvv: Some(six),
-    recvmsg: Some(three),
-    send: Some(six),
-    sendv: Some(six),
-    sendmsg: Some(three),
-    inject: Some(four),
-    senddata: Some(seven),
-    injectdata: Some(five),
+    recv: Some(recv),
+    recvv: Some(recvv),
+    recvmsg: Some(recvmsg),
+    send: Some(send),
+    sendv: Some(sendv),
+    sendmsg: Some(sendmsg),
+    inject: Some(inject),
+    senddata: Some(senddata),
+    injectdata: Some(injectdata),
 };
 
 pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
     size: size_of::<fi_ops_tagged>(),
-    recv: Some(eight),
-    recvv: Some(eight),
-    recvmsg: Some(three),
-    send: Some(seven),
-    sendv: Some(seven),
-    sendmsg: Some(three),
-    inject: Some(five),
-    senddata: Some(eight),
-    injectdata: Some(six),
+    recv: Some(trecv),
+    recvv: Some(trecvv),
+    recvmsg: Some(trecvmsg),
+    send: Some(tsend),
+    sendv: Some(tsendv),
+    sendmsg: Some(tsendmsg),
+    inject: Some(tinject),
+    senddata: Some(tsenddata),
+    injectdata: Some(tinjectdata),
 };
+
+/// Where a message lies, as C says it.
+#[derive(Clone, Copy)]
+enum Memory {
+    One(*const c_void, usize),
+    Many(*const iovec, usize),
+}
+
+impl Memory {
+    /// # Safety
+    /// What is named is there until the operation has ended.
+    #[inline(always)]
+    unsafe fn buffer(self) -> Outcome<Buffer> {
+        match self {
+            Self::One(start, length) => {
+                if start.is_null() && length != 0 {
+                    return Err(Errno::INVAL);
+                }
+                // SAFETY: the contract.
+                Ok(unsafe { Buffer::new(start.cast(), length) })
+            }
+            Self::Many(start, count) => {
+                // SAFETY: the contract: so many pieces.
+                let pieces = unsafe { array(start, count) }?;
+                if pieces.iter().any(|piece| piece.iov_base.is_null() && piece.iov_len != 0) {
+                    return Err(Errno::INVAL);
+                }
+                // SAFETY: the contract.
+                unsafe { Buffer::of_pieces(pieces) }
+            }
+        }
+    }
+}
+
+/// What a call says of how an operation ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// As the endpoint's flags say.
+    Usual,
+    /// Without an entry, and the memory is free at once.
+    Injected,
+    /// As these flags say.
+    Flags(u64),
+}
+
+/// What `fi_sendmsg(3)` knows.
+const OF_SENDS: u64 = sys::FI_COMPLETION
+    | sys::FI_INJECT
+    | sys::FI_INJECT_COMPLETE
+    | sys::FI_TRANSMIT_COMPLETE
+    | sys::FI_DELIVERY_COMPLETE
+    | sys::FI_MORE
+    | sys::FI_REMOTE_CQ_DATA;
+
+impl Endpoint {
+    #[inline(always)]
+    fn send(
+        &self,
+        buffer: Buffer,
+        destination: u64,
+        label: Label,
+        context: *mut c_void,
+        manner: Manner,
+    ) -> Outcome<usize> {
+        let ready = self.ready()?;
+        let flags = match manner {
+            Manner::Usual => self.transmit_flags.load(Ordering::Relaxed),
+            Manner::Injected => 0,
+            Manner::Flags(flags) if flags & !OF_SENDS != 0 => return Err(Errno::BADFLAGS),
+            Manner::Flags(flags) => flags,
+        };
+        let is_silent = manner == Manner::Injected;
+        let is_injected = is_silent || flags & sys::FI_INJECT != 0;
+        let length = buffer.length();
+        if length > if is_injected { INJECT } else { MAX_MESSAGE } {
+            return Err(if is_injected { Errno::INVAL } else { Errno(libc::EMSGSIZE) });
+        }
+        let is_wanted = |is_selective: bool| !is_selective || flags & sys::FI_COMPLETION != 0;
+        let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
+        let order = Order {
+            context: Foreign(context),
+            destination,
+            label,
+            buffer,
+            wants: !is_silent && is_selective.is_some_and(is_wanted),
+            is_injected,
+            is_silent,
+            is_answered: flags & sys::FI_DELIVERY_COMPLETE != 0,
+        };
+        self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))?;
+        Ok(0)
+    }
+
+    #[inline(always)]
+    fn want(
+        &self,
+        buffer: Buffer,
+        source: u64,
+        tag: Option<(u64, u64)>,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Outcome<(u32, Want)> {
+        let ready = self.ready()?;
+        let is_selective = ready.receive.as_ref().is_some_and(|direction| direction.is_selective);
+        let wants = !is_selective || flags & sys::FI_COMPLETION != 0;
+        Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants }))
+    }
+
+    #[inline(always)]
+    fn receive(
+        &self,
+        buffer: Buffer,
+        source: u64,
+        tag: Option<(u64, u64)>,
+        context: *mut c_void,
+    ) -> Outcome<usize> {
+        let flags = self.receive_flags.load(Ordering::Relaxed);
+        let (slot, want) = self.want(buffer, source, tag, context, flags)?;
+        self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
+        Ok(0)
+    }
+
+    fn receive_with(
+        &self,
+        buffer: Buffer,
+        source: u64,
+        tag: Option<(u64, u64)>,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Outcome<usize> {
+        let (slot, want) = self.want(buffer, source, tag, context, flags)?;
+        let what = flags & (sys::FI_PEEK | sys::FI_CLAIM | sys::FI_DISCARD);
+        const PEEK: u64 = sys::FI_PEEK;
+        const PEEK_AND_CLAIM: u64 = sys::FI_PEEK | sys::FI_CLAIM;
+        const PEEK_AND_DISCARD: u64 = sys::FI_PEEK | sys::FI_DISCARD;
+        const CLAIM: u64 = sys::FI_CLAIM;
+        const CLAIM_AND_DISCARD: u64 = sys::FI_CLAIM | sys::FI_DISCARD;
+        if flags & !(what | sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        self.domain.traffic.with(|traffic| match what {
+            0 => traffic.receive(slot, want),
+            PEEK => traffic.look(slot, want, Look::Peek),
+            PEEK_AND_CLAIM => traffic.look(slot, want, Look::Claim),
+            PEEK_AND_DISCARD => traffic.look(slot, want, Look::Discard),
+            CLAIM => traffic.redeem(slot, want, false),
+            CLAIM_AND_DISCARD => traffic.redeem(slot, want, true),
+            _ => Err(Errno::BADFLAGS),
+        })?;
+        Ok(0)
+    }
+}
+
+/// A message without a tag.
+const fn plain(data: Option<u64>) -> Label {
+    Label { tag: None, data }
+}
+
+/// One with a tag.
+const fn tagged(tag: u64, data: Option<u64>) -> Label {
+    Label { tag: Some(tag), data }
+}
+
+/// Sends from where C says.
+///
+/// # Safety
+/// The contract of `fi_msg(3)` and `fi_tagged(3)`.
+#[inline(always)]
+unsafe fn send_from(
+    ep: *mut fid_ep,
+    memory: Memory,
+    destination: u64,
+    label: Label,
+    context: *mut c_void,
+    manner: Manner,
+) -> isize {
+    size("fi_send", || {
+        // SAFETY: the contract: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the contract: it is readable until the operation has ended.
+        let buffer = unsafe { memory.buffer() }?;
+        endpoint.send(buffer, destination, label, context, manner)
+    })
+}
+
+/// Receives to where C says.
+///
+/// # Safety
+/// The contract of `fi_msg(3)` and `fi_tagged(3)`.
+#[inline(always)]
+unsafe fn receive_to(
+    ep: *mut fid_ep,
+    memory: Memory,
+    source: u64,
+    tag: Option<(u64, u64)>,
+    context: *mut c_void,
+) -> isize {
+    size("fi_recv", || {
+        // SAFETY: the contract: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the contract: it is writable until the operation has ended.
+        let buffer = unsafe { memory.buffer() }?;
+        endpoint.receive(buffer, source, tag, context)
+    })
+}
+
+/// The data that goes with a message of these flags.
+fn data_of(data: u64, flags: u64) -> Option<u64> {
+    (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(data)
+}
+
+unsafe extern "C" fn send(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    _: *mut c_void,
+    destination: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe { send_from(ep, Memory::One(buffer, length), destination, plain(None), context, Manner::Usual) }
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    pieces: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    destination: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe { send_from(ep, Memory::Many(pieces, count), destination, plain(None), context, Manner::Usual) }
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    _: *mut c_void,
+    data: u64,
+    destination: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe {
+        send_from(ep, Memory::One(buffer, length), destination, plain(Some(data)), context, Manner::Usual)
+    }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    destination: u64,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe {
+        send_from(
+            ep,
+            Memory::One(buffer, length),
+            destination,
+            plain(None),
+            std::ptr::null_mut(),
+            Manner::Injected,
+        )
+    }
+}
+
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    data: u64,
+    destination: u64,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe {
+        send_from(
+            ep,
+            Memory::One(buffer, length),
+            destination,
+            plain(Some(data)),
+            std::ptr::null_mut(),
+            Manner::Injected,
+        )
+    }
+}
+
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buffer: *mut c_void,
+    length: usize,
+    _: *mut c_void,
+    source: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe { receive_to(ep, Memory::One(buffer, length), source, None, context) }
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    pieces: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    source: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_msg(3)`.
+    unsafe { receive_to(ep, Memory::Many(pieces, count), source, None, context) }
+}
+
+unsafe extern "C" fn tsend(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    _: *mut c_void,
+    destination: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe {
+        send_from(ep, Memory::One(buffer, length), destination, tagged(tag, None), context, Manner::Usual)
+    }
+}
+
+unsafe extern "C" fn tsendv(
+    ep: *mut fid_ep,
+    pieces: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    destination: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe {
+        send_from(ep, Memory::Many(pieces, count), destination, tagged(tag, None), context, Manner::Usual)
+    }
+}
+
+unsafe extern "C" fn tsenddata(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    _: *mut c_void,
+    data: u64,
+    destination: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe {
+        send_from(
+            ep,
+            Memory::One(buffer, length),
+            destination,
+            tagged(tag, Some(data)),
+            context,
+            Manner::Usual,
+        )
+    }
+}
+
+unsafe extern "C" fn tinject(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    destination: u64,
+    tag: u64,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe {
+        send_from(
+            ep,
+            Memory::One(buffer, length),
+            destination,
+            tagged(tag, None),
+            std::ptr::null_mut(),
+            Manner::Injected,
+        )
+    }
+}
+
+unsafe extern "C" fn tinjectdata(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    length: usize,
+    data: u64,
+    destination: u64,
+    tag: u64,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe {
+        send_from(
+            ep,
+            Memory::One(buffer, length),
+            destination,
+            tagged(tag, Some(data)),
+            std::ptr::null_mut(),
+            Manner::Injected,
+        )
+    }
+}
+
+unsafe extern "C" fn trecv(
+    ep: *mut fid_ep,
+    buffer: *mut c_void,
+    length: usize,
+    _: *mut c_void,
+    source: u64,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe { receive_to(ep, Memory::One(buffer, length), source, Some((tag, ignore)), context) }
+}
+
+unsafe extern "C" fn trecvv(
+    ep: *mut fid_ep,
+    pieces: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    source: u64,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the contract of `fi_tagged(3)`.
+    unsafe { receive_to(ep, Memory::Many(pieces, count), source, Some((tag, ignore)), context) }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, message: *const fi_msg, flags: u64) -> isize {
+    size("fi_sendmsg", || {
+        // SAFETY: the contract of `fi_msg(3)`: a message.
+        let message = unsafe { copy(message) }?;
+        // SAFETY: the same: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the same: so many pieces, which are readable until the operation has ended.
+        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
+        let label = plain(data_of(message.data, flags));
+        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
+    })
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, message: *const fi_msg, flags: u64) -> isize {
+    size("fi_recvmsg", || {
+        // SAFETY: the contract of `fi_msg(3)`: a message.
+        let message = unsafe { copy(message) }?;
+        // SAFETY: the same: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the same: so many pieces, which are writable until the operation has ended.
+        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
+        endpoint.receive_with(buffer, message.addr, None, message.context, flags)
+    })
+}
+
+unsafe extern "C" fn tsendmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, flags: u64) -> isize {
+    size("fi_tsendmsg", || {
+        // SAFETY: the contract of `fi_tagged(3)`: a message.
+        let message = unsafe { copy(message) }?;
+        // SAFETY: the same: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the same: so many pieces, which are readable until the operation has ended.
+        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
+        let label = tagged(message.tag, data_of(message.data, flags));
+        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
+    })
+}
+
+unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, flags: u64) -> isize {
+    size("fi_trecvmsg", || {
+        // SAFETY: the contract of `fi_tagged(3)`: a message.
+        let message = unsafe { copy(message) }?;
+        // SAFETY: the same: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the same: so many pieces, which are writable until the operation has ended.
+        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
+        endpoint.receive_with(
+            buffer,
+            message.addr,
+            Some((message.tag, message.ignore)),
+            message.context,
+            flags,
+        )
+    })
+}
 
 pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
     size: size_of::<fi_ops_rma>(),

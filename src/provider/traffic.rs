@@ -1,0 +1,188 @@
+//! [`Traffic`]: all that a domain has under way: its interface, its connections, and what its endpoints send and receive.
+//!
+//! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers.
+//! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
+//! * `connect`: connections.
+//!
+//! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
+//! where it lies, or comes in pieces through the mailbox where that is forbidden. One thread at a time is in here: the
+//! domain lends it. Whatever moves, moves in calls of the program (`FI_PROGRESS_MANUAL`).
+
+use std::collections::HashMap;
+
+use super::errno::{Errno, Outcome};
+use crate::engine::connect::{EndpointId, Engine, Settings, Vc};
+use crate::gni::{Nic, Service};
+use crate::link::Clock;
+use crate::wire::gni::datagram::Credentials;
+
+mod arrive;
+pub mod buffer;
+mod connect;
+mod context;
+mod receive;
+mod send;
+
+use context::Context;
+pub use context::Ends;
+pub(super) use context::id_of;
+pub use receive::{Look, Want};
+pub use send::Order;
+
+/// Longest message that goes through a mailbox at once, bytes.
+const EAGER: usize = 4096;
+/// Calls without anything new between looks for datagrams; while a connection is being made; and calls with something.
+const IDLE: u32 = 256;
+const HASTE: u32 = 16;
+
+/// Guards datagrams against what is none. That they are of this user's processes the kernel sees to.
+const KEY: [u8; 16] = *b"hawser gni nodes";
+
+/// A peer breaks the rules of its ring, or says what may not be said.
+#[derive(Clone, Copy, Debug)]
+struct Lost;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    malformed: u64,
+}
+
+/// What a domain has under way.
+pub struct Traffic {
+    nic: Option<Nic>,
+    service: Option<Service>,
+    engine: Engine,
+    clock: Clock,
+    contexts: Vec<Option<Box<Context>>>,
+    /// Connections, and the peers with which they are.
+    vcs: HashMap<Vc, (u32, u32)>,
+    /// Peers by the rings by which they write.
+    bells: HashMap<([u8; 16], u32), (u32, u32)>,
+    /// Peers that are looked at each time.
+    polled: Vec<(u32, u32)>,
+    /// Peers that are to be looked at, or written to, next time.
+    again: Vec<(u32, u32)>,
+    /// Connections that are ended by the peer.
+    closing: Vec<Vc>,
+    /// Endpoints that are closed, and whose connections are not.
+    leaving: Vec<EndpointId>,
+    passes: u32,
+    watch_at: u64,
+    /// The engine has something to say.
+    is_stirred: bool,
+    counters: Counters,
+}
+
+impl Traffic {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            nic: None,
+            service: None,
+            engine: Engine::new(Settings::new(KEY, Credentials::default())),
+            clock: Clock::new(),
+            contexts: Vec::new(),
+            vcs: HashMap::new(),
+            bells: HashMap::new(),
+            polled: Vec::new(),
+            again: Vec::new(),
+            closing: Vec::new(),
+            leaving: Vec::new(),
+            passes: 0,
+            watch_at: 0,
+            is_stirred: false,
+            counters: Counters::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn context(&mut self, slot: u32) -> Outcome<&mut Context> {
+        self.contexts.get_mut(slot as usize).and_then(Option::as_deref_mut).ok_or(Errno::OPBADSTATE)
+    }
+
+    /// A peer is to be looked at next time.
+    fn look_again(&mut self, slot: u32, peer: u32) {
+        let Ok(context) = self.context(slot) else { return };
+        let Some(there) = context.peers.get_mut(peer as usize) else { return };
+        if !std::mem::replace(&mut there.is_ready, true) {
+            self.again.push((slot, peer));
+        }
+    }
+
+    /// Does what there is to be done.
+    #[inline]
+    pub fn progress(&mut self) {
+        let Some(nic) = &self.nic else { return };
+        let is_rung = nic.is_rung();
+        let mut count = 0;
+        for index in 0..self.polled.len() {
+            // Reading may end a connection.
+            let Some((slot, peer)) = self.polled.get(index).copied() else { break };
+            count += self.read(slot, peer);
+        }
+        if is_rung || !self.again.is_empty() {
+            self.visit();
+        }
+        self.passes = self.passes.wrapping_add(1);
+        let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
+        if self.passes.is_multiple_of(often) && count == 0
+            || self.is_stirred
+            || self.passes.is_multiple_of(64 * IDLE)
+        {
+            self.is_stirred = false;
+            self.control();
+        }
+    }
+
+    /// The same when nobody has called for a while, or is going to sleep.
+    pub fn progress_all(&mut self) {
+        self.progress();
+        if self.nic.is_some() {
+            self.control();
+            for slot in 0..self.contexts.len() as u32 {
+                if let Ok(context) = self.context(slot)
+                    && context.owes()
+                {
+                    context.settle();
+                }
+            }
+        }
+    }
+
+    /// Looks at peers that have rung, or with which something is left to be done.
+    #[cold]
+    #[inline(never)]
+    fn visit(&mut self) {
+        let mut found = std::mem::take(&mut self.again);
+        for (slot, peer) in &found {
+            if let Ok(context) = self.context(*slot)
+                && let Some(there) = context.peers.get_mut(*peer as usize)
+            {
+                there.is_ready = false;
+            }
+        }
+        if let Some(nic) = &self.nic {
+            let bells = &self.bells;
+            nic.rung(|life, ring| found.extend(bells.get(&(*life, ring as u32))));
+        }
+        for (slot, peer) in found {
+            self.read(slot, peer);
+            self.pump(slot, peer);
+            if let Ok(context) = self.context(slot)
+                && context.owes()
+            {
+                context.settle();
+                if context.owes() {
+                    self.look_again(slot, peer);
+                }
+            }
+        }
+    }
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self::new()
+    }
+}

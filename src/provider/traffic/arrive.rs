@@ -1,0 +1,227 @@
+//! What has come: entries of mailboxes.
+
+use super::super::errno::Outcome;
+use super::context::{Context, Item, Received, Stage, Unexpected, What};
+use super::{Lost, Traffic};
+use crate::engine::matching::{Arrival, Message};
+use crate::engine::slab::Key;
+use crate::link::Lent;
+use crate::wire::gni::mailbox::{self, Label};
+
+/// Entries that are read from a peer before others have their turn.
+const TURN: usize = 64;
+/// Bytes of messages that nobody has asked for, beyond which no more are read.
+const KEPT: usize = 256 << 20;
+
+/// How reading has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// There is nothing more.
+    Nothing,
+    /// There may be, and it may not be read now.
+    Something,
+}
+
+impl Traffic {
+    /// Reads what has come from a peer.
+    #[inline]
+    pub(super) fn read(&mut self, slot: u32, peer: u32) -> usize {
+        let Ok(context) = self.context(slot) else { return 0 };
+        let outcome = context.read(peer);
+        match outcome {
+            Ok((0, Left::Nothing)) => 0,
+            Ok((count, left)) => {
+                self.after(slot, peer, left);
+                count
+            }
+            Err(Lost) => {
+                self.counters.malformed += 1;
+                self.lose(slot, peer, libc::ECONNRESET);
+                0
+            }
+        }
+    }
+
+    /// Sees to what reading has left to be done.
+    #[inline]
+    fn after(&mut self, slot: u32, peer: u32, left: Left) {
+        let Ok(context) = self.context(slot) else { return };
+        let Some(there) = context.peers.get(peer as usize) else { return };
+        let (is_heard, vc) = (there.is_heard, there.vc);
+        if !there.queue.is_empty() {
+            self.pump(slot, peer);
+        }
+        if left == Left::Something {
+            self.look_again(slot, peer);
+        }
+        if !is_heard {
+            self.hear(slot, peer);
+        }
+        if vc.is_some_and(|vc| self.closing.contains(&vc)) {
+            self.drain(slot, peer);
+        }
+    }
+}
+
+impl Context {
+    #[inline]
+    fn read(&mut self, peer: u32) -> Result<(usize, Left), Lost> {
+        let mut count = 0;
+        loop {
+            let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
+            if !mailbox.is_some_and(|mailbox| mailbox.has_next()) {
+                break;
+            }
+            if count == TURN || self.place_is_missing() {
+                return Ok((count, Left::Something));
+            }
+            let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut())
+            else {
+                break;
+            };
+            let Some(arrival) = mailbox.take().map_err(|_| Lost)? else { break };
+            let heard = if arrival.is_cut { None } else { self.hear(peer, arrival.tag, arrival.bytes) };
+            if let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut())
+            {
+                mailbox.release();
+            }
+            heard.ok_or(Lost)?;
+            count += 1;
+        }
+        Ok((count, Left::Nothing))
+    }
+
+    /// Whether nothing may be received now.
+    #[inline(always)]
+    fn place_is_missing(&mut self) -> bool {
+        !self.has_place() || self.tagged.kept().bytes + self.untagged.kept().bytes > KEPT
+    }
+
+    /// Does what an entry says. `None`: it says nothing that may be said.
+    #[inline(always)]
+    fn hear(&mut self, peer: u32, kind: u8, bytes: Lent) -> Option<()> {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            bytes.read(at, &mut word);
+            u64::from_le_bytes(word)
+        };
+        let (entry, head) = mailbox::Entry::parse(kind, bytes.len(), word)?;
+        let payload = bytes.slice(head, bytes.len() - head);
+        match entry {
+            mailbox::Entry::Eager { label, send } => self.hear_eager(peer, label, send, payload),
+            other => self.hear_rest(peer, &other, payload)?,
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
+        let token = self.vacant();
+        let message = Message { source: peer.into(), tag: label.tag.unwrap_or(0), bytes, complete, token };
+        self.matching(label.tag.is_some()).arrive(message)
+    }
+
+    #[inline(always)]
+    fn hear_eager(&mut self, peer: u32, label: Label, send: Option<u64>, payload: Lent) {
+        let length = payload.len();
+        match self.arrive(peer, label, length, true) {
+            Arrival::Taken(key) | Arrival::TakenByMany(key, _) => {
+                let Some(receive) = self.receives.remove(key.index) else { return };
+                receive.buffer.write(0, payload);
+                let room = receive.buffer.length();
+                self.received(&receive, None, &Received { peer, label, length, room, code: 0 });
+                if let Some(send) = send {
+                    self.say(peer, &mailbox::Entry::Ack { send });
+                }
+            }
+            Arrival::Unexpected(_) => {
+                let mut bytes = self.room();
+                payload.append_to(&mut bytes);
+                self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, send) });
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn hear_rest(&mut self, peer: u32, entry: &mailbox::Entry, payload: Lent) -> Option<()> {
+        match *entry {
+            mailbox::Entry::Eager { .. } => {}
+            mailbox::Entry::Hello { address, shown } => {
+                let there = self.peers.get_mut(peer as usize)?;
+                let mailbox = there.mailbox.as_ref().filter(|_| address != 0);
+                there.memory = mailbox.and_then(|mailbox| mailbox.memory(address, &shown));
+            }
+            mailbox::Entry::Start { label, send, length, ref lies } => {
+                let length = usize::try_from(length).ok()?;
+                match self.arrive(peer, label, 0, false) {
+                    Arrival::Taken(key) | Arrival::TakenByMany(key, _) => {
+                        let receive = self.receives.remove(key.index)?;
+                        self.fetch(receive, peer, label, send, length, lies);
+                    }
+                    Arrival::Unexpected(_) => {
+                        let what = What::Beginning(send, *lies);
+                        self.fill(Unexpected { peer, label, length, what });
+                    }
+                }
+            }
+            mailbox::Entry::Fin { send, code } => {
+                let code = i32::try_from(code).ok()?;
+                self.answered(peer, send, code)?;
+            }
+            mailbox::Entry::Ack { send } => self.answered(peer, send, 0)?,
+            mailbox::Entry::Pull { send, receive, length } => {
+                let key = Key::from_raw(send);
+                let outgoing = self.sends.get_mut(key)?;
+                let wanted = usize::try_from(length).ok()?;
+                let is_fit = outgoing.peer == peer && outgoing.stage == Stage::Told;
+                if !is_fit || wanted > outgoing.buffer.length() {
+                    return None;
+                }
+                outgoing.stage = Stage::Pieces(receive, wanted, 0);
+                self.peers.get_mut(peer as usize)?.queue.push_back(Item::Pieces(key));
+            }
+            mailbox::Entry::Piece { receive, offset } => self.hear_piece(peer, receive, offset, payload)?,
+        }
+        Some(())
+    }
+
+    /// The peer has received a message.
+    fn answered(&mut self, peer: u32, send: u64, code: i32) -> Option<()> {
+        let key = Key::from_raw(send);
+        let outgoing = self.sends.get(key)?;
+        if outgoing.peer != peer || outgoing.stage != Stage::Told {
+            return None;
+        }
+        self.sent(key, code);
+        Some(())
+    }
+
+    fn hear_piece(&mut self, peer: u32, receive: u64, offset: u64, payload: Lent) -> Option<()> {
+        let key = Key::from_raw(receive);
+        let pull = self.pulls.get_mut(key)?;
+        let is_next = pull.peer == peer && pull.come as u64 == offset && !payload.is_empty();
+        if !is_next || payload.len() > pull.wanted - pull.come {
+            return None;
+        }
+        pull.receive.buffer.write(pull.come, payload);
+        pull.come += payload.len();
+        if pull.come == pull.wanted {
+            let pull = self.pulls.remove(key.index)?;
+            let (label, length) = (pull.label, pull.length);
+            let room = pull.receive.buffer.length();
+            self.received(&pull.receive, pull.place, &Received { peer, label, length, room, code: 0 });
+        }
+        Some(())
+    }
+}
+
+impl Traffic {
+    /// Everything that a peer had written is read, though nobody may have asked for it.
+    pub(super) fn read_all(&mut self, slot: u32, peer: u32) -> Outcome<()> {
+        let context = self.context(slot)?;
+        while let Ok((count, Left::Something)) = context.read(peer)
+            && count != 0
+        {}
+        Ok(())
+    }
+}

@@ -1,0 +1,387 @@
+//! Connections: what their engine wants done, and what becomes of messages when they are over.
+
+use super::super::errno::{Errno, Outcome};
+use super::Traffic;
+use super::context::{Context, Item, Note, Received};
+use crate::engine::connect::{End, Event, Reason, Route, Vc};
+use crate::engine::time::Instant;
+use crate::gni::Sent;
+use crate::wire::gni::datagram::NameId;
+use crate::wire::gni::mailbox;
+
+/// Datagrams of an endpoint that are read at a time.
+const TURN: usize = 64;
+/// Between looks for processes that have ended, nanoseconds.
+const WATCH: u64 = 10_000_000;
+/// Connections that are looked at without their bell.
+const POLLED: usize = 16;
+/// How long a closing endpoint waits for peers to find what it has sent, nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
+/// And for peers to say farewell, who have found all.
+const COURTESY: u64 = 20_000_000;
+
+impl Traffic {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.clock.nanos())
+    }
+
+    /// Wants a connection to a peer.
+    pub(super) fn connect(&mut self, slot: u32, peer: u32) {
+        let now = self.now();
+        let Ok(context) = self.context(slot) else { return };
+        let (endpoint, name) = (context.endpoint, context.peers[peer as usize].name);
+        if self.engine.insert(endpoint, name).is_err() || self.engine.connect(endpoint, name, now).is_err() {
+            return self.fail(slot, peer, libc::ECONNRESET, true);
+        }
+        self.control();
+    }
+
+    /// Does what connections need: datagrams, timers, the deaths of peers.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn control(&mut self) {
+        let now = self.now();
+        let Self { service, engine, .. } = self;
+        if let Some(service) = service {
+            service.receive(TURN, |bytes| engine.handle_datagram(bytes, Route(0), now));
+        }
+        if engine.poll_timeout().is_some_and(|at| at <= now) {
+            engine.handle_timeout(now);
+        }
+        if now.nanos() >= self.watch_at {
+            self.watch_at = now.nanos() + WATCH;
+            self.bury(now);
+        }
+        loop {
+            let mut is_over = true;
+            while let Some(event) = self.engine.poll_event() {
+                is_over = false;
+                self.handle(event, now);
+            }
+            while let Some(transmit) = self.engine.poll_transmit(now) {
+                is_over = false;
+                let NameId { device, cdm_id, incarnation } = transmit.target;
+                let bytes = &transmit.bytes[..transmit.length];
+                let sent =
+                    self.service.as_ref().map_or(Sent::Lost, |service| service.send(device, cdm_id, bytes));
+                if sent == Sent::Nobody && incarnation != 0 {
+                    // A name is taken before anybody can know of its incarnation.
+                    self.engine.peer_died(transmit.target, now);
+                }
+            }
+            if is_over {
+                break;
+            }
+        }
+        let engine = &mut self.engine;
+        self.leaving.retain(|endpoint| engine.remove(*endpoint).is_err());
+    }
+
+    /// Processes that have ended take their endpoints with them.
+    fn bury(&mut self, now: Instant) {
+        let Some(nic) = &mut self.nic else { return };
+        let ended = nic.ended();
+        if ended.is_empty() {
+            return;
+        }
+        for context in self.contexts.iter().flatten() {
+            for peer in &context.peers {
+                let pid = peer.mailbox.as_ref().and_then(|mailbox| mailbox.pid());
+                if pid.is_some_and(|pid| ended.contains(&pid)) {
+                    self.engine.peer_died(peer.name, now);
+                }
+            }
+        }
+    }
+
+    fn slot_of(&self, of: crate::engine::connect::EndpointId) -> Option<u32> {
+        let is_it =
+            |context: &Option<Box<Context>>| context.as_ref().is_some_and(|context| context.endpoint == of);
+        self.contexts.iter().position(is_it).map(|slot| slot as u32)
+    }
+
+    fn handle(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::MailboxWanted { vc, endpoint, peer } => {
+                if let Some(slot) = self.slot_of(endpoint) {
+                    self.make_mailbox(slot, vc, peer, now);
+                }
+            }
+            Event::Connected { vc, peer, attributes, .. } => {
+                let Some((slot, index)) = self.vcs.get(&vc).copied() else { return };
+                let Self { nic: Some(nic), contexts, .. } = self else { return };
+                let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+                let there = &mut context.peers[index as usize];
+                there.name = peer;
+                let Some(mailbox) = &mut there.mailbox else { return };
+                if nic.attach(mailbox, &attributes).is_err() {
+                    return self.lose(slot, index, libc::EHOSTUNREACH);
+                }
+                let (address, shown) = nic.probe();
+                there.is_connected = true;
+                there.queue.push_front(Item::Note(Note::new(&mailbox::Entry::Hello { address, shown })));
+                self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
+                if self.polled.len() < POLLED {
+                    mailbox.poll_from_now_on();
+                    there.is_polled = true;
+                    self.polled.push((slot, index));
+                }
+                self.pump(slot, index);
+                self.look_again(slot, index);
+            }
+            Event::Mapped { .. } => {}
+            Event::Closing { vc, sent } => {
+                let Some((slot, index)) = self.vcs.get(&vc).copied() else {
+                    let _ = self.engine.drained(vc, now);
+                    return;
+                };
+                let Ok(context) = self.context(slot) else { return };
+                context.peers[index as usize].closing = Some(sent);
+                self.closing.push(vc);
+                self.drain(slot, index);
+            }
+            Event::Ended { vc, end, .. } => self.end(vc, end),
+        }
+    }
+
+    fn make_mailbox(&mut self, slot: u32, vc: Vc, peer: NameId, now: Instant) {
+        let Self { nic: Some(nic), contexts, .. } = self else { return };
+        let Some(mailbox) = nic.mailbox() else {
+            let _ = self.engine.mailbox_lacking(vc, now);
+            return;
+        };
+        let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let index = context.peer_named(peer);
+        let attributes = nic.attributes(&mailbox);
+        let there = &mut context.peers[index as usize];
+        if let Some(before) = there.mailbox.replace(mailbox) {
+            nic.release(before, false);
+        }
+        there.vc = Some(vc);
+        self.vcs.insert(vc, (slot, index));
+        let _ = self.engine.mailbox_ready(vc, attributes, now);
+    }
+
+    /// The peer ends a connection: says so when all that it has sent is read.
+    pub(super) fn drain(&mut self, slot: u32, peer: u32) {
+        let now = self.now();
+        let Ok(context) = self.context(slot) else { return };
+        let there = &context.peers[peer as usize];
+        let (Some(vc), Some(sent), Some(mailbox)) = (there.vc, there.closing, &there.mailbox) else { return };
+        if mailbox.received() >= sent {
+            self.closing.retain(|closing| *closing != vc);
+            let _ = self.engine.drained(vc, now);
+            self.is_stirred = true;
+        } else {
+            self.look_again(slot, peer);
+        }
+    }
+
+    /// The peer has put something into the mailbox.
+    pub(super) fn hear(&mut self, slot: u32, peer: u32) {
+        let now = self.now();
+        let Ok(context) = self.context(slot) else { return };
+        let there = &mut context.peers[peer as usize];
+        there.is_heard = true;
+        if let Some(vc) = there.vc {
+            let _ = self.engine.heard(vc, now);
+        }
+    }
+
+    /// A peer breaks the rules, or cannot be reached as it has said.
+    pub(super) fn lose(&mut self, slot: u32, peer: u32, code: i32) {
+        let now = self.now();
+        let Ok(context) = self.context(slot) else { return };
+        let there = &context.peers[peer as usize];
+        let sent = there.mailbox.as_ref().map_or(0, |mailbox| mailbox.sent());
+        if let Some(vc) = there.vc {
+            let _ = self.engine.close(vc, sent, now);
+            self.disconnect(slot, peer, false);
+        }
+        self.fail(slot, peer, code, true);
+        self.is_stirred = true;
+    }
+
+    /// A connection is over.
+    fn end(&mut self, vc: Vc, end: End) {
+        self.closing.retain(|closing| *closing != vc);
+        let Some((slot, peer)) = self.vcs.get(&vc).copied() else { return };
+        let code = match end {
+            End::Closed => 0,
+            End::Failed(Reason::Refused(_)) => libc::ECONNREFUSED,
+            End::Failed(Reason::Silent) | End::Lost(Reason::Silent) => libc::ETIMEDOUT,
+            End::Failed(Reason::NoResources) => libc::ENOMEM,
+            End::Failed(_) | End::Lost(_) => libc::ECONNRESET,
+        };
+        let is_dead = matches!(end, End::Lost(_) | End::Failed(_));
+        if is_dead {
+            // A peer that has ended the connection has been read; what this side has ended is read no more.
+            let _ = self.read_all(slot, peer);
+        }
+        self.disconnect(slot, peer, !is_dead);
+        self.fail(slot, peer, if code == 0 { libc::ECONNRESET } else { code }, is_dead);
+    }
+
+    /// Gives back what a connection had.
+    fn disconnect(&mut self, slot: u32, peer: u32, is_read_no_more: bool) {
+        let Self { nic: Some(nic), contexts, .. } = self else { return };
+        let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let there = &mut context.peers[peer as usize];
+        if let Some(mailbox) = there.mailbox.take() {
+            nic.release(mailbox, is_read_no_more);
+        }
+        there.is_connected = false;
+        there.is_heard = false;
+        there.is_polled = false;
+        there.closing = None;
+        there.memory = None;
+        if let Some(vc) = there.vc.take() {
+            self.vcs.remove(&vc);
+        }
+        self.polled.retain(|of| *of != (slot, peer));
+        self.bells.retain(|_, of| *of != (slot, peer));
+    }
+
+    /// Messages that a peer was to take, or to bring, end in error. Those that it has not been told of yet stay, where a
+    /// new connection is tried for them.
+    fn fail(&mut self, slot: u32, peer: u32, code: i32, is_dead: bool) {
+        let Ok(context) = self.context(slot) else { return };
+        context.fail(peer, code, is_dead);
+        let is_left = !context.peers[peer as usize].queue.is_empty();
+        if context.owes() {
+            self.look_again(slot, peer);
+        }
+        if is_left {
+            self.connect(slot, peer);
+        }
+    }
+
+    /// Opens an endpoint of this name.
+    ///
+    /// # Errors
+    /// `FI_EADDRINUSE`: there is one. What the system does not give.
+    pub fn open(&mut self, name: NameId) -> Outcome<u32> {
+        if self.nic.is_none() {
+            self.nic = Some(crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?);
+            self.service = Some(crate::gni::Service::new().map_err(|error| system(&error))?);
+        }
+        let Some(service) = &mut self.service else { return Err(Errno::NOMEM) };
+        service.bind(name.device, name.cdm_id).map_err(|error| system(&error))?;
+        let Ok(endpoint) = self.engine.open(name) else {
+            service.release(name.cdm_id);
+            return Err(Errno(libc::EADDRINUSE));
+        };
+        let key = [crate::link::random(), crate::link::random()].map(|word| word.unwrap_or_default());
+        let key = (u128::from(key[0]) | u128::from(key[1]) << 64).to_le_bytes();
+        let context = Some(Box::new(Context::new(endpoint, name, key)));
+        let free = self.contexts.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.contexts.len());
+        match free {
+            Some(slot) => self.contexts[slot] = context,
+            None => self.contexts.push(context),
+        }
+        Ok(slot as u32)
+    }
+
+    /// The endpoint answers from now on.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn enable(&mut self, slot: u32, ends: super::Ends) -> Outcome<()> {
+        let now = self.now();
+        let context = self.context(slot)?;
+        context.ends = Some(ends);
+        let endpoint = context.endpoint;
+        self.engine.enable(endpoint, now).map_err(|_| Errno::OPBADSTATE)?;
+        self.control();
+        Ok(())
+    }
+
+    /// Closes an endpoint. What it has sent is found by its peers, if they look for it in time.
+    pub fn close(&mut self, slot: u32) {
+        let start = self.clock.nanos();
+        let Ok(context) = self.context(slot) else { return };
+        let (endpoint, name) = (context.endpoint, context.name);
+        let farewells: Vec<(Vc, u64)> = context
+            .peers
+            .iter()
+            .filter_map(|peer| Some((peer.vc?, peer.mailbox.as_ref().map_or(0, |mailbox| mailbox.sent()))))
+            .collect();
+        let _ = self.engine.shut(endpoint);
+        // A peer may use its ring for somebody else once it knows.
+        self.polled.retain(|of| of.0 != slot);
+        self.bells.retain(|_, of| of.0 != slot);
+        self.again.retain(|of| of.0 != slot);
+        for (vc, sent) in farewells {
+            let _ = self.engine.close(vc, sent, Instant::from_nanos(start));
+        }
+        loop {
+            self.control();
+            self.progress();
+            let Ok(context) = self.context(slot) else { break };
+            let waited_for = context.peers.iter().filter_map(|peer| peer.mailbox.as_ref());
+            let is_found = waited_for.clone().all(|mailbox| mailbox.is_found() || mailbox.pid().is_none());
+            let is_alone = waited_for.count() == 0;
+            let most = if is_found { COURTESY } else { PATIENCE };
+            if is_alone || self.clock.nanos() - start > most {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let Ok(context) = self.context(slot) else { return };
+        for peer in 0..context.peers.len() as u32 {
+            self.disconnect(slot, peer, false);
+        }
+        if let Some(context) = self.contexts.get_mut(slot as usize) {
+            *context = None;
+        }
+        self.again.retain(|of| of.0 != slot);
+        if let Some(service) = &mut self.service {
+            service.release(name.cdm_id);
+        }
+        if self.engine.remove(endpoint).is_err() {
+            self.leaving.push(endpoint);
+        }
+    }
+}
+
+fn system(error: &std::io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl Context {
+    fn fail(&mut self, peer: u32, code: i32, is_dead: bool) {
+        let there = &mut self.peers[peer as usize];
+        there.queue.retain(|item| !is_dead && matches!(item, Item::Send(_)));
+        for index in self.sends.indices() {
+            let Some((key, outgoing)) = self.sends.entry_mut(index) else { continue };
+            let waits = outgoing.stage == super::context::Stage::Queued && !is_dead;
+            if outgoing.peer == peer && !waits {
+                self.sent(key, code);
+            }
+        }
+        for index in self.pulls.indices() {
+            if self.pulls.at(index).is_some_and(|pull| pull.peer == peer)
+                && let Some(pull) = self.pulls.remove(index)
+            {
+                let (label, length) = (pull.label, pull.length);
+                let room = pull.receive.buffer.length();
+                self.received(&pull.receive, pull.place, &Received { peer, label, length, room, code });
+            }
+        }
+        if !is_dead {
+            return;
+        }
+        for is_tagged in [true, false] {
+            let left = self.matching(is_tagged).forget(peer.into());
+            for message in left.messages {
+                self.empty(message.token);
+            }
+            for key in left.receives {
+                let Some(receive) = self.receives.remove(key.index) else { continue };
+                self.has_place();
+                self.ended(&receive, code);
+            }
+        }
+    }
+}

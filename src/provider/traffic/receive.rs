@@ -1,0 +1,300 @@
+//! Receives: posted, matched, cancelled; and messages that are looked at, set aside or thrown away.
+
+use super::super::argument::Foreign;
+use super::super::errno::{Errno, Outcome};
+use super::super::names::NOBODY;
+use super::Traffic;
+use super::buffer::Buffer;
+use super::context::{Context, Item, Note, Pull, Receive, Received, Unexpected, What};
+use crate::engine::matching::{MessageId, Posting, Times, Wanted};
+use crate::engine::slab::Key;
+use crate::link::Lent;
+use crate::shm::CrossMemory;
+use crate::wire::gni::mailbox::{self, Label, Lies};
+
+/// What somebody wants to receive.
+pub struct Want {
+    /// Handed back when it has ended.
+    pub context: Foreign,
+    /// From whom, where the endpoint has directed receives.
+    pub source: u64,
+    /// Tag, and the bits of it that do not count; `None` for messages without.
+    pub tag: Option<(u64, u64)>,
+    /// Where to.
+    pub buffer: Buffer,
+    /// It has an entry when it ends well.
+    pub wants: bool,
+}
+
+/// What is done with a message instead of receiving it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is looked at.
+    Peek,
+    /// It is looked at, and set aside.
+    Claim,
+    /// It is looked at, and thrown away.
+    Discard,
+}
+
+/// `FI_ENOMSG`.
+const NO_MESSAGE: i32 = libc::ENOMSG;
+
+impl Traffic {
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: make progress, and try again. Others: it cannot be posted.
+    #[inline]
+    pub fn receive(&mut self, slot: u32, want: Want) -> Outcome<()> {
+        let context = self.context(slot)?;
+        if let Some(peer) = context.receive(want)? {
+            self.pump(slot, peer);
+        }
+        Ok(())
+    }
+
+    /// Looks for a message, and says in an entry what there is.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: make progress, and try again.
+    pub fn look(&mut self, slot: u32, want: Want, look: Look) -> Outcome<()> {
+        self.progress();
+        let context = self.context(slot)?;
+        if let Some(peer) = context.look(want, look)? {
+            self.pump(slot, peer);
+        }
+        Ok(())
+    }
+
+    /// Receives a message that was set aside, or throws it away.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: make progress, and try again. `FI_EINVAL`: nothing was set aside for this context.
+    pub fn redeem(&mut self, slot: u32, want: Want, is_discarded: bool) -> Outcome<()> {
+        let context = self.context(slot)?;
+        if let Some(peer) = context.redeem(want, is_discarded)? {
+            self.pump(slot, peer);
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest posted receive with this context back.
+    ///
+    /// # Errors
+    /// `FI_ENOENT`: there is none. `FI_EAGAIN`: make progress, and try again.
+    pub fn cancel(&mut self, slot: u32, of: Foreign) -> Outcome<()> {
+        let context = self.context(slot)?;
+        for is_tagged in [true, false] {
+            let Context { tagged, untagged, receives, .. } = &mut *context;
+            let matching = if is_tagged { tagged } else { untagged };
+            let is_it = |key: &Key| receives.get(*key).is_some_and(|receive| receive.context == of);
+            let Some((id, key)) = matching.receives().find(|(_, key)| is_it(key)) else { continue };
+            if !context.has_place() {
+                return Err(Errno::AGAIN);
+            }
+            context.matching(is_tagged).withdraw(id);
+            if let Some(receive) = context.receives.remove(key.index) {
+                context.ended(&receive, libc::ECANCELED);
+            }
+            return Ok(());
+        }
+        Err(Errno::NOENT)
+    }
+}
+
+impl Context {
+    /// What a receive asks the matching for.
+    #[inline(always)]
+    fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<Wanted> {
+        let is_directed = source != NOBODY && self.ends()?.is_directed;
+        let source = if is_directed { Some(u64::from(self.peer_of(source)?)) } else { None };
+        let (tag, ignore) = tag.unwrap_or_default();
+        Ok(Wanted { source, tag, ignore })
+    }
+
+    /// Posts a receive; answers who is to be told something.
+    #[inline]
+    fn receive(&mut self, want: Want) -> Outcome<Option<u32>> {
+        let wanted = self.wanted(want.source, want.tag)?;
+        if !self.has_place() {
+            return Err(Errno::AGAIN);
+        }
+        let is_tagged = want.tag.is_some();
+        let receive = Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged };
+        let key = self.receives.insert(receive);
+        match self.matching(is_tagged).post(wanted, Times::Once, key) {
+            Ok(Posting::Waits(_)) => Ok(None),
+            Ok(Posting::Takes(message) | Posting::TakesAndWaits(message, _)) => {
+                let message = self.empty(message.token);
+                let Some(receive) = self.receives.remove(key.index) else { return Ok(None) };
+                Ok(self.meet(receive, message))
+            }
+            Err(_) => {
+                self.receives.remove(key.index);
+                Err(Errno::AGAIN)
+            }
+        }
+    }
+
+    /// A receive takes a message that was there before it; answers who is to be told of it.
+    fn meet(&mut self, receive: Receive, message: Unexpected) -> Option<u32> {
+        let Unexpected { peer, label, length, what } = message;
+        match what {
+            What::Whole(bytes, send) => {
+                receive.buffer.write_bytes(&bytes);
+                self.give_room(bytes);
+                let room = receive.buffer.length();
+                self.received(&receive, None, &Received { peer, label, length, room, code: 0 });
+                send.map(|send| self.say(peer, &mailbox::Entry::Ack { send }))
+            }
+            What::Beginning(send, lies) => self.fetch(receive, peer, label, send, length, &lies),
+            What::Nothing => None,
+        }
+    }
+
+    /// Has something to say to a peer, who is returned.
+    pub(super) fn say(&mut self, peer: u32, entry: &mailbox::Entry) -> u32 {
+        if let Some(there) = self.peers.get_mut(peer as usize) {
+            there.queue.push_back(Item::Note(Note::new(entry)));
+        }
+        peer
+    }
+
+    /// Gets a long message from its sender, or asks for it; answers who is to be told so.
+    pub(super) fn fetch(
+        &mut self,
+        receive: Receive,
+        peer: u32,
+        label: Label,
+        send: u64,
+        length: usize,
+        lies: &Lies,
+    ) -> Option<u32> {
+        let room = receive.buffer.length();
+        let wanted = length.min(room);
+        let there = self.peers.get(peer as usize)?;
+        let ended = |context: &mut Self, receive: &Receive, code| {
+            context.received(receive, None, &Received { peer, label, length, room, code });
+        };
+        if !there.is_connected {
+            ended(self, &receive, libc::ECONNRESET);
+            return None;
+        }
+        if let Some(memory) = there.memory {
+            match read(memory, lies, &receive.buffer, wanted) {
+                Ok(()) => {
+                    ended(self, &receive, 0);
+                    return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
+                }
+                Err(crate::error::Error::System(libc::EPERM | libc::ENOSYS)) => {}
+                Err(_) => {
+                    ended(self, &receive, libc::EIO);
+                    return Some(self.say(peer, &mailbox::Entry::Fin { send, code: libc::EIO as u32 }));
+                }
+            }
+        }
+        if wanted == 0 {
+            ended(self, &receive, 0);
+            return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
+        }
+        let place = self.take_place();
+        let pull = Pull { receive, place, peer, label, length, wanted, come: 0 };
+        let receive = self.pulls.insert(pull).raw();
+        Some(self.say(peer, &mailbox::Entry::Pull { send, receive, length: wanted as u64 }))
+    }
+
+    fn look(&mut self, want: Want, look: Look) -> Outcome<Option<u32>> {
+        let wanted = self.wanted(want.source, want.tag)?;
+        if !self.has_place() {
+            return Err(Errno::AGAIN);
+        }
+        let is_tagged = want.tag.is_some();
+        let receive = Receive { context: want.context, buffer: want.buffer, wants: true, is_tagged };
+        let matching = self.matching(is_tagged);
+        let found = if look == Look::Claim { matching.claim(&wanted) } else { matching.peek(&wanted) };
+        let Some((id, message)) = found else {
+            self.ended(&receive, NO_MESSAGE);
+            return Ok(None);
+        };
+        let known = self.message(message.token);
+        let (peer, label, length) = (known.peer, known.label, known.length);
+        self.received(&receive, None, &Received { peer, label, length, room: usize::MAX, code: 0 });
+        match look {
+            Look::Peek => Ok(None),
+            Look::Claim => {
+                if let Some((was_tagged, before)) =
+                    self.claimed.insert(want.context.0.addr(), (is_tagged, id))
+                {
+                    // Nobody can ask for that one any more.
+                    return Ok(self.throw_away(was_tagged, before));
+                }
+                Ok(None)
+            }
+            Look::Discard => Ok(self.throw_away(is_tagged, id)),
+        }
+    }
+
+    /// A message is not received; answers who is to be told so.
+    fn throw_away(&mut self, is_tagged: bool, id: MessageId) -> Option<u32> {
+        let message = self.matching(is_tagged).discard(id)?;
+        self.dispose(message.token)
+    }
+
+    /// The same of one that is matched no more.
+    fn dispose(&mut self, token: u32) -> Option<u32> {
+        let message = self.empty(token);
+        match message.what {
+            What::Whole(bytes, send) => {
+                self.give_room(bytes);
+                send.map(|send| self.say(message.peer, &mailbox::Entry::Ack { send }))
+            }
+            What::Beginning(send, _) => Some(self.say(message.peer, &mailbox::Entry::Fin { send, code: 0 })),
+            What::Nothing => None,
+        }
+    }
+
+    fn redeem(&mut self, want: Want, is_discarded: bool) -> Outcome<Option<u32>> {
+        if !self.has_place() {
+            return Err(Errno::AGAIN);
+        }
+        let context = want.context.0.addr();
+        let is_tagged = want.tag.is_some();
+        let (_, id) = self
+            .claimed
+            .get(&context)
+            .copied()
+            .filter(|(was_tagged, _)| *was_tagged == is_tagged)
+            .ok_or(Errno::INVAL)?;
+        self.claimed.remove(&context);
+        let receive = Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged };
+        let Some(message) = self.matching(is_tagged).redeem(id) else {
+            self.ended(&receive, NO_MESSAGE);
+            return Ok(None);
+        };
+        if !is_discarded {
+            let message = self.empty(message.token);
+            return Ok(self.meet(receive, message));
+        }
+        let known = self.message(message.token);
+        let (peer, label, length) = (known.peer, known.label, known.length);
+        self.received(&receive, None, &Received { peer, label, length, room: usize::MAX, code: 0 });
+        Ok(self.dispose(message.token))
+    }
+}
+
+/// Reads so many bytes that lie in the memory of another process.
+fn read(memory: CrossMemory, lies: &Lies, to: &Buffer, wanted: usize) -> crate::error::Result<()> {
+    let mut done = 0;
+    for (address, length) in lies.pieces() {
+        let here = usize::try_from(*length).unwrap_or(usize::MAX).min(wanted - done);
+        let mut from = *address;
+        for part in to.parts(done, here) {
+            let part: Lent = part;
+            memory.read(from, part)?;
+            from = from.wrapping_add(part.len() as u64);
+        }
+        done += here;
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Messages on their way out: at once, or in the queue of their peer.
+
+use super::super::argument::Foreign;
+use super::super::cq::Entry;
+use super::super::errno::{Errno, Outcome};
+use super::buffer::Buffer;
+use super::context::{Context, Item, Outgoing, Stage, sent};
+use super::{EAGER, Lost, Traffic};
+use crate::engine::slab::Key;
+use crate::link::Lent;
+use crate::wire::gni::mailbox::{self, HEAD, Label};
+
+/// Messages that an endpoint has under way, at most.
+const MOST: usize = 4096;
+/// Bytes of a piece.
+const PIECE: usize = 16 << 10;
+
+/// What somebody wants to send.
+pub struct Order {
+    /// Handed back when it has ended.
+    pub context: Foreign,
+    /// To whom.
+    pub destination: u64,
+    /// Tag and data.
+    pub label: Label,
+    /// What.
+    pub buffer: Buffer,
+    /// It has an entry when it ends well.
+    pub wants: bool,
+    /// Its memory is free again at once.
+    pub is_injected: bool,
+    /// It has an entry when it fails.
+    pub is_silent: bool,
+    /// It ends when it has been received.
+    pub is_answered: bool,
+}
+
+/// Lends bytes of our own for a call that only reads them.
+fn lend(bytes: &[u8]) -> Lent {
+    // SAFETY: whoever it is passed to reads it before it returns, and keeps nothing.
+    unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) }
+}
+
+impl Traffic {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: make progress, and try again. Others: it cannot be sent.
+    #[inline]
+    pub fn send(&mut self, slot: u32, order: Order) -> Outcome<()> {
+        let context = self.context(slot)?;
+        let peer = context.peer_of(order.destination)?;
+        if let Some(whole) = order.buffer.whole()
+            && whole.len() <= EAGER
+            && !order.is_answered
+            && let Some(outcome) = context.send_at_once(peer, &order, whole)
+        {
+            return match outcome {
+                Ok(is_sent) if is_sent => Ok(()),
+                Ok(_) => self.send_later(slot, peer, order),
+                Err(Refused::Busy) => Err(Errno::AGAIN),
+                Err(Refused::Lost) => {
+                    self.lose(slot, peer, libc::ECONNRESET);
+                    Err(Errno(libc::ECONNRESET))
+                }
+            };
+        }
+        self.send_later(slot, peer, order)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_later(&mut self, slot: u32, peer: u32, order: Order) -> Outcome<()> {
+        let context = self.context(slot)?;
+        if context.sends.len() >= MOST {
+            return Err(Errno::AGAIN);
+        }
+        let place = match context.ends()?.transmit.as_ref().filter(|_| !order.is_silent) {
+            Some(direction) => Some(direction.cq.reserve()?),
+            None => None,
+        };
+        let buffer = if order.is_injected { order.buffer.keep() } else { order.buffer };
+        let key = context.sends.insert(Outgoing {
+            context: order.context,
+            place,
+            wants: order.wants,
+            label: order.label,
+            buffer,
+            peer,
+            is_answered: order.is_answered,
+            stage: Stage::Queued,
+        });
+        let there = &mut context.peers[peer as usize];
+        there.queue.push_back(Item::Send(key));
+        if there.is_connected {
+            self.pump(slot, peer);
+        } else {
+            self.connect(slot, peer);
+        }
+        Ok(())
+    }
+
+    /// Puts what waits for a peer into its mailbox, as much as there is room for.
+    pub(super) fn pump(&mut self, slot: u32, peer: u32) {
+        let Ok(context) = self.context(slot) else { return };
+        match context.pump(peer) {
+            Ok(true) => {}
+            Ok(false) => self.look_again(slot, peer),
+            Err(Lost) => self.lose(slot, peer, libc::ECONNRESET),
+        }
+    }
+}
+
+/// Why a message does not go at once.
+enum Refused {
+    /// The queue has no place.
+    Busy,
+    /// The peer breaks the rules.
+    Lost,
+}
+
+impl Context {
+    /// Sends a short message if nothing is before it; `None`, or false, where it has to wait.
+    #[inline(always)]
+    fn send_at_once(&mut self, peer: u32, order: &Order, whole: Lent) -> Option<Result<bool, Refused>> {
+        let there = self.peers.get_mut(peer as usize)?;
+        let mailbox = there.mailbox.as_mut().filter(|_| there.is_connected && there.queue.is_empty())?;
+        let ends = self.ends.as_ref()?;
+        let mut head = [0; HEAD];
+        let entry = mailbox::Entry::Eager { label: order.label, send: None };
+        let (kind, length) = entry.emit(&mut head);
+        let mut push = || mailbox.push(kind, [lend(&head[..length]), whole]);
+        let pushed = match ends.transmit.as_ref().filter(|_| order.wants) {
+            Some(direction) => {
+                let mut outcome = Ok(false);
+                let entry = Entry::Done(sent(order.context, order.label));
+                let put = direction.cq.put_if(entry, || {
+                    outcome = push();
+                    outcome == Ok(true)
+                });
+                if put.is_err() {
+                    return Some(Err(Refused::Busy));
+                }
+                outcome
+            }
+            None => push(),
+        };
+        if pushed == Ok(true)
+            && let Some(counter) = &ends.sends
+        {
+            counter.add(1);
+        }
+        Some(pushed.map_err(|_| Refused::Lost))
+    }
+
+    /// Whether all that waits for a peer has gone.
+    fn pump(&mut self, peer: u32) -> Result<bool, Lost> {
+        loop {
+            let Some(there) = self.peers.get_mut(peer as usize) else { return Ok(true) };
+            let Some(mailbox) = there.mailbox.as_mut().filter(|_| there.is_connected) else {
+                return Ok(true);
+            };
+            let is_done = match there.queue.front() {
+                None => return Ok(true),
+                Some(Item::Note(note)) => {
+                    mailbox.push_bytes(note.kind, &note.bytes[..note.length]).map_err(|_| Lost)?
+                }
+                Some(Item::Send(key)) => {
+                    let key = *key;
+                    self.tell(peer, key)?
+                }
+                Some(Item::Pieces(key)) => {
+                    let key = *key;
+                    self.send_pieces(peer, key)?
+                }
+            };
+            if !is_done {
+                return Ok(false);
+            }
+            if let Some(there) = self.peers.get_mut(peer as usize) {
+                there.queue.pop_front();
+            }
+        }
+    }
+
+    /// Puts a message into the mailbox, or tells of it.
+    fn tell(&mut self, peer: u32, key: Key) -> Result<bool, Lost> {
+        let Some(outgoing) = self.sends.get_mut(key) else { return Ok(true) };
+        let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
+        let Some(mailbox) = mailbox else { return Ok(false) };
+        let (label, send) = (outgoing.label, key.raw());
+        let length = outgoing.buffer.length();
+        let mut head = [0; HEAD];
+        let is_whole = length <= EAGER;
+        let payload = match outgoing.buffer.whole() {
+            _ if !is_whole => Lent::EMPTY,
+            Some(whole) => whole,
+            None => {
+                self.scratch.clear();
+                outgoing.buffer.gather(0, length, &mut self.scratch);
+                lend(&self.scratch)
+            }
+        };
+        let entry = if is_whole {
+            mailbox::Entry::Eager { label, send: outgoing.is_answered.then_some(send) }
+        } else {
+            mailbox::Entry::Start { label, send, length: length as u64, lies: outgoing.buffer.lies() }
+        };
+        let (kind, head_length) = entry.emit(&mut head);
+        if !mailbox.push(kind, [lend(&head[..head_length]), payload]).map_err(|_| Lost)? {
+            return Ok(false);
+        }
+        if is_whole && !outgoing.is_answered {
+            self.sent(key, 0);
+        } else {
+            outgoing.stage = Stage::Told;
+        }
+        Ok(true)
+    }
+
+    /// Sends pieces of a message; whether they were the last.
+    fn send_pieces(&mut self, peer: u32, key: Key) -> Result<bool, Lost> {
+        let Some(outgoing) = self.sends.get_mut(key) else { return Ok(true) };
+        let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
+        let Some(mailbox) = mailbox else { return Ok(false) };
+        let Stage::Pieces(receive, wanted, mut gone) = outgoing.stage else { return Ok(true) };
+        while gone < wanted {
+            let length = PIECE.min(wanted - gone);
+            let mut parts = outgoing.buffer.parts(gone, length);
+            let payload = match (parts.next(), parts.next()) {
+                (Some(part), None) => part,
+                _ => {
+                    self.scratch.clear();
+                    outgoing.buffer.gather(gone, length, &mut self.scratch);
+                    lend(&self.scratch)
+                }
+            };
+            let mut head = [0; HEAD];
+            let entry = mailbox::Entry::Piece { receive, offset: gone as u64 };
+            let (kind, head_length) = entry.emit(&mut head);
+            if !mailbox.push(kind, [lend(&head[..head_length]), payload]).map_err(|_| Lost)? {
+                outgoing.stage = Stage::Pieces(receive, wanted, gone);
+                return Ok(false);
+            }
+            gone += length;
+        }
+        self.sent(key, 0);
+        Ok(true)
+    }
+}

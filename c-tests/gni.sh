@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The libfabric provider `gni`, loaded by an unmodified libfabric: what fi_getinfo answers, the objects and all that must
-# not be given, structures that end where the oldest do, and how processes end. No data is moved.
+# not be given, structures that end where the oldest do, how processes end, and messages between processes of a node.
 #
 #     c-tests/gni.sh debian12|debian13 [WORD …]
 #
@@ -23,7 +23,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds; do
+for name in info objects bounds messages; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -63,6 +63,10 @@ for name in names types capabilities attributes registration addresses; do job "
 alone= HAWSER_GNI_WAYS=plain job "fi_getinfo: no layer stands on it" info layers
 for name in fabrics events queues counters addresses memory endpoints; do job "objects: $name" objects $name; done
 job "objects: memory, keys and addresses of the provider's" objects memory ours
+for where in apart together self; do
+    for name in lengths calls matching truncation peeks selection; do job "messages $where: $name" messages $name $where; done
+done
+for name in floods death farewell threads; do job "messages apart: $name" messages $name apart; done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.

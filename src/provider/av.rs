@@ -38,7 +38,7 @@ unsafe impl Object for Av {
 type Found = Vec<Outcome<Name>>;
 
 impl Av {
-    fn new(domain: Arc<Domain>, attr: &fi_av_attr) -> Outcome<Self> {
+    pub(super) fn new(domain: Arc<Domain>, attr: &fi_av_attr) -> Outcome<Self> {
         let numbers = match (attr.type_, domain.av_type) {
             (sys::FI_AV_MAP, 0 | sys::FI_AV_MAP) | (0, sys::FI_AV_MAP) => Numbers::Map,
             (sys::FI_AV_TABLE, 0 | sys::FI_AV_TABLE) | (0, _) => Numbers::Table,
@@ -72,6 +72,13 @@ impl Av {
     #[inline]
     pub fn get(&self, number: u64) -> Outcome<Name> {
         self.names.with(|names| names.get(number).copied())
+    }
+
+    /// Adds a peer, for tests.
+    #[cfg(test)]
+    pub(super) fn add(&self, name: Name) -> u64 {
+        self.version.fetch_add(1, Ordering::Release);
+        self.names.with(|names| names.insert(name)).expect("a number")
     }
 
     /// Another number each time that it has changed.

@@ -271,20 +271,16 @@ pub(super) const fn version(major: u32, minor: u32) -> u32 {
 }
 
 pub(super) const FI_MSG: u64 = 1 << 1;
-pub(super) const FI_RMA: u64 = 1 << 2;
 pub(super) const FI_TAGGED: u64 = 1 << 3;
-pub(super) const FI_ATOMIC: u64 = 1 << 4;
 pub(super) const FI_READ: u64 = 1 << 8;
 pub(super) const FI_WRITE: u64 = 1 << 9;
 pub(super) const FI_RECV: u64 = 1 << 10;
 pub(super) const FI_SEND: u64 = 1 << 11;
 pub(super) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(super) const FI_REMOTE_WRITE: u64 = 1 << 13;
-pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;
-pub(super) const FI_FENCE: u64 = 1 << 21;
 pub(super) const FI_COMPLETION: u64 = 1 << 24;
 pub(super) const FI_EVENT: u64 = FI_COMPLETION;
 pub(super) const FI_INJECT: u64 = 1 << 25;
@@ -327,7 +323,6 @@ pub(super) const FI_ADDR_STR: u32 = 9;
 pub(super) const FI_PROTO_GNI: u32 = 10;
 pub(super) const FI_THREAD_SAFE: u32 = 1;
 pub(super) const FI_THREAD_ENDPOINT: u32 = 5;
-pub(super) const FI_PROGRESS_AUTO: u32 = 1;
 pub(super) const FI_PROGRESS_MANUAL: u32 = 2;
 pub(super) const FI_PROGRESS_CONTROL_UNIFIED: u32 = 3;
 pub(super) const FI_RM_ENABLED: u32 = 2;

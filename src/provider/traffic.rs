@@ -22,6 +22,8 @@ mod connect;
 mod context;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use context::Context;
 pub use context::Ends;

@@ -22,7 +22,8 @@ impl Opened {
     fn new(version: u32, attr: CqAttr) -> Self {
         let fabric = Arc::new(Fabric { version });
         let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
-        let domain = Arc::new(Domain { fabric, av_type: 0, addr_format: sys::FI_ADDR_GNI, regions });
+        let traffic = crate::sync::EngineCell::new(crate::provider::traffic::Traffic::new());
+        let domain = Arc::new(Domain { fabric, av_type: 0, addr_format: sys::FI_ADDR_GNI, regions, traffic });
         let mut attr = attr;
         let mut cq = ptr::null_mut();
         // SAFETY: attributes, and a variable.

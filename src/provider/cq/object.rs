@@ -34,7 +34,7 @@ unsafe impl Object for Cq {
 }
 
 impl Cq {
-    pub(super) fn new(domain: Arc<Domain>, attr: &CqAttr) -> Outcome<Self> {
+    pub(in super::super) fn new(domain: Arc<Domain>, attr: &CqAttr) -> Outcome<Self> {
         let format = match attr.format {
             0 | 1 => Format::Context,
             2 => Format::Message,
@@ -117,13 +117,19 @@ impl Cq {
         }
     }
 
-    pub(super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+    pub(in super::super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
         self.domain.progress();
         self.queue.with(|queue| queue.read(most, take))
     }
 
-    pub(super) fn read_failed(&self) -> Outcome<Failure> {
+    pub(in super::super) fn read_failed(&self) -> Outcome<Failure> {
         self.queue.with(Queue::read_failed)
+    }
+
+    /// Entries that can be read, for tests.
+    #[cfg(test)]
+    pub(in super::super) fn len(&self) -> usize {
+        self.queue.with(|queue| queue.len())
     }
 
     /// Reads when there are so many, or a failure; waits for that.

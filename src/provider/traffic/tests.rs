@@ -1,0 +1,297 @@
+//! Two domains in one process that send to each other, and what only a peer that lies would send.
+
+use std::net::Ipv4Addr;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::super::argument::Foreign;
+use super::super::av::Av;
+use super::super::cq::{Completion, Cq, Failure};
+use super::super::domain::Domain;
+use super::super::endpoint::Direction;
+use super::super::errno::Errno;
+use super::super::fabric::Fabric;
+use super::super::offer::Registration;
+use super::super::regions::Regions;
+use super::super::sys::{self, CqAttr, fi_av_attr};
+use super::buffer::Buffer;
+use super::{Ends, Order, Traffic, Want, id_of};
+use crate::sync::EngineCell;
+use crate::wire::gni::mailbox::{Entry, HEAD, Label};
+use crate::wire::gni::name::Name;
+
+/// A domain with an endpoint.
+struct Side {
+    domain: Arc<Domain>,
+    av: Arc<Av>,
+    transmit: Arc<Cq>,
+    receive: Arc<Cq>,
+    slot: u32,
+    name: Name,
+}
+
+impl Side {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let fabric = Arc::new(Fabric { version: sys::version(1, 17) });
+        let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
+        let traffic = EngineCell::new(Traffic::new());
+        let domain = Domain { fabric, av_type: 0, addr_format: sys::FI_ADDR_GNI, regions, traffic };
+        let domain = Arc::new(domain);
+        let attr = CqAttr {
+            size: 0,
+            flags: 0,
+            format: 4,
+            wait_obj: sys::FI_WAIT_NONE,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        let queue = || Arc::new(Cq::new(Arc::clone(&domain), &attr).expect("a queue"));
+        let (transmit, receive) = (queue(), queue());
+        let attr = fi_av_attr { type_: sys::FI_AV_TABLE, ..Default::default() };
+        let av = Arc::new(Av::new(Arc::clone(&domain), &attr).expect("an address vector"));
+        // A device of this process alone.
+        let bound = Name::bound(Ipv4Addr::from_bits(std::process::id()), 0);
+        let name = Name { cdm_id: NEXT.fetch_add(1, Ordering::Relaxed) + (1 << 20), incarnation: 7, ..bound };
+        let slot = domain.traffic.with(|traffic| traffic.open(id_of(&name))).expect("free");
+        let direction = |cq: &Arc<Cq>| Some(Direction { cq: Arc::clone(cq), is_selective: false });
+        let ends = Ends {
+            av: Arc::clone(&av),
+            transmit: direction(&transmit),
+            receive: direction(&receive),
+            sends: None,
+            receives: None,
+            is_directed: true,
+            tells_source: true,
+        };
+        domain.traffic.with(|traffic| traffic.enable(slot, ends)).expect("enabled");
+        Self { domain, av, transmit, receive, slot, name }
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Traffic) -> R) -> R {
+        self.domain.traffic.with(act)
+    }
+
+    fn send(&self, bytes: &[u8], pieces: usize, tag: u64) -> Result<(), Errno> {
+        let parts = bytes.chunks(bytes.len().div_ceil(pieces).max(1));
+        let parts: Vec<sys::iovec> = parts
+            .map(|part| sys::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+            .collect();
+        // SAFETY: the bytes outlive the message in each test.
+        let buffer = unsafe { Buffer::of_pieces(&parts) }?;
+        let order = Order {
+            context: Foreign(ptr::without_provenance_mut(tag as usize)),
+            destination: 0,
+            label: Label { tag: Some(tag), data: None },
+            buffer,
+            wants: true,
+            is_injected: false,
+            is_silent: false,
+            is_answered: false,
+        };
+        self.with(|traffic| traffic.send(self.slot, order))
+    }
+
+    fn receive(&self, bytes: &mut [u8], tag: u64) {
+        // SAFETY: the bytes outlive the receive in each test.
+        let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
+        let context = Foreign(ptr::without_provenance_mut(tag as usize));
+        let want = Want { context, source: u64::MAX, tag: Some((tag, 0)), buffer, wants: true };
+        self.with(|traffic| traffic.receive(self.slot, want)).expect("posted");
+    }
+
+    /// What has ended in a queue.
+    fn ended(&self, cq: &Cq) -> (Vec<Completion>, Vec<Failure>) {
+        let (mut well, mut failed) = (Vec::new(), Vec::new());
+        loop {
+            match cq.read(64, |_, completion| well.push(*completion)) {
+                Ok(_) => {}
+                Err(Errno::AVAIL) => failed.push(cq.read_failed().expect("a failure")),
+                Err(_) => return (well, failed),
+            }
+        }
+    }
+
+    /// The memory of the peer is closed to us from now on.
+    fn close_memory(&self) {
+        self.with(|traffic| {
+            let context = traffic.context(self.slot).expect("open");
+            assert!(context.peers[0].memory.take().is_some(), "it was open");
+        });
+    }
+
+    /// Says something to the peer that is not to be said.
+    fn lie(&self, kind: u8, bytes: &[u8]) {
+        self.with(|traffic| {
+            let context = traffic.context(self.slot).expect("open");
+            let mailbox = context.peers[0].mailbox.as_mut().expect("connected");
+            assert_eq!(mailbox.push_bytes(kind, bytes), Ok(true));
+        });
+    }
+
+    fn malformed(&self) -> u64 {
+        self.with(|traffic| traffic.counters.malformed)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.with(|traffic| traffic.close(self.slot));
+    }
+}
+
+/// Two sides that are connected.
+fn pair() -> [Side; 2] {
+    let [one, two] = [Side::new(), Side::new()];
+    one.av.add(two.name);
+    two.av.add(one.name);
+    let (mut here, mut there) = ([0; 1], [0; 1]);
+    one.receive(&mut here, 1);
+    two.receive(&mut there, 1);
+    one.send(b"a", 1, 1).expect("sent");
+    two.send(b"b", 1, 1).expect("sent");
+    while here[0] == 0 || there[0] == 0 {
+        stir(&[&one, &two]);
+    }
+    for side in [&one, &two] {
+        while side.ended(&side.transmit).0.is_empty() {
+            stir(&[&one, &two]);
+        }
+        assert_eq!(side.ended(&side.receive).0.len(), 1);
+    }
+    [one, two]
+}
+
+fn stir(sides: &[&Side]) {
+    sides.iter().for_each(|side| side.with(Traffic::progress_all));
+}
+
+fn some(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn long_messages_come_whole_whether_or_not_memory_is_closed() {
+    for is_closed in [false, true] {
+        let [one, two] = pair();
+        if is_closed {
+            two.close_memory();
+        }
+        for (length, pieces, is_early) in
+            [(5000, 1, true), (1 << 20, 1, false), (100_000, 7, true), (300_001, 8, false)]
+        {
+            let (bytes, mut to) = (some(length), vec![0; length]);
+            if is_early {
+                two.receive(&mut to, 3);
+            }
+            one.send(&bytes, pieces, 3).expect("sent");
+            if !is_early {
+                stir(&[&one, &two]);
+                two.receive(&mut to, 3);
+            }
+            let mut ended = (Vec::new(), Vec::new());
+            while ended.0.is_empty() {
+                stir(&[&one, &two]);
+                ended = two.ended(&two.receive);
+                assert!(ended.1.is_empty());
+            }
+            assert_eq!((ended.0[0].length, ended.0[0].source), (length, 0));
+            assert!(to == bytes, "{length} bytes");
+            while one.ended(&one.transmit).0.is_empty() {
+                stir(&[&one, &two]);
+            }
+        }
+        // And as much as there is room for.
+        for room in [0, 100_000] {
+            let (bytes, mut to) = (some(200_000), vec![0; room]);
+            two.receive(&mut to, 3);
+            one.send(&bytes, 1, 3).expect("sent");
+            let mut failed = Vec::new();
+            while failed.is_empty() {
+                stir(&[&one, &two]);
+                failed = two.ended(&two.receive).1;
+            }
+            assert_eq!(
+                (failed[0].code, failed[0].overflow, failed[0].of.length),
+                (265, 200_000 - room, room)
+            );
+            assert!(to == bytes[..room]);
+            while one.ended(&one.transmit).0.is_empty() {
+                stir(&[&one, &two]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_queue_is_never_overrun_and_nothing_is_lost() {
+    const MANY: usize = 9000;
+    let [one, two] = pair();
+    let mut to = vec![[0; 8]; MANY];
+    for (tag, to) in to.iter_mut().enumerate() {
+        two.receive(to, tag as u64 + 10);
+    }
+    let mut sent = 0;
+    let bytes: Vec<[u8; 8]> = (0..MANY).map(|number| (number as u64 + 1).to_le_bytes()).collect();
+    for (tag, bytes) in bytes.iter().enumerate() {
+        while one.send(bytes, 1, tag as u64 + 10) == Err(Errno::AGAIN) {
+            stir(&[&one, &two]);
+            sent += one.ended(&one.transmit).0.len();
+        }
+    }
+    (0..100).for_each(|_| stir(&[&one, &two]));
+    let held = two.receive.len();
+    assert!(held < MANY, "{held} entries");
+    let mut tags = Vec::new();
+    while tags.len() < MANY || sent < MANY {
+        stir(&[&one, &two]);
+        sent += one.ended(&one.transmit).0.len();
+        tags.extend(two.ended(&two.receive).0.iter().map(|completion| completion.tag as usize - 10));
+    }
+    assert!(tags.into_iter().eq(0..MANY), "in the order in which they were sent");
+    assert!(to == bytes);
+}
+
+#[test]
+fn what_may_not_be_said_ends_the_connection_and_no_more() {
+    let label = Label { tag: Some(5), data: None };
+    let lies: [(u8, Vec<u8>); 8] = [
+        emitted(&Entry::Fin { send: 0, code: 0 }),
+        emitted(&Entry::Fin { send: 1 << 32, code: u32::MAX }),
+        emitted(&Entry::Ack { send: u64::MAX }),
+        emitted(&Entry::Pull { send: 1 << 32, receive: 0, length: u64::MAX }),
+        emitted(&Entry::Piece { receive: 1 << 32, offset: 0 }),
+        (0, vec![]),
+        (0xFF, vec![0; 64]),
+        (emitted(&Entry::Eager { label, send: None }).0, vec![0; 7]),
+    ];
+    for (kind, bytes) in lies {
+        let [one, two] = pair();
+        let long = some(50_000);
+        two.send(&long, 1, 9).expect("told of");
+        one.lie(kind, &bytes);
+        let mut failed = Vec::new();
+        while failed.is_empty() {
+            stir(&[&one, &two]);
+            failed = two.ended(&two.transmit).1;
+        }
+        assert_eq!((failed.len(), failed[0].code), (1, libc::ECONNRESET), "{kind:#x}");
+        assert_eq!(two.malformed(), 1);
+        // Both sides go on with a new connection.
+        let mut to = [0; 3];
+        one.receive(&mut to, 4);
+        while to != *b"new" {
+            let _ = two.send(b"new", 1, 4);
+            stir(&[&one, &two]);
+            let _ = (one.ended(&one.transmit), two.ended(&two.transmit));
+        }
+    }
+}
+
+fn emitted(entry: &Entry) -> (u8, Vec<u8>) {
+    let mut bytes = [0; HEAD];
+    let (kind, length) = entry.emit(&mut bytes);
+    (kind, bytes[..length].to_vec())
+}

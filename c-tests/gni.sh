@@ -66,7 +66,7 @@ job "objects: memory, keys and addresses of the provider's" objects memory ours
 for where in apart together self; do
     for name in lengths calls matching truncation peeks selection; do job "messages $where: $name" messages $name $where; done
 done
-for name in floods death farewell threads; do job "messages apart: $name" messages $name apart; done
+for name in floods death farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.

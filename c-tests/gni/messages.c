@@ -1,9 +1,10 @@
 /* Messages of the provider gni, one subject a run, between two processes; or within one, between two endpoints and of one to
- * itself. The last four subjects are of two processes.
+ * itself. The last five subjects are of two processes.
  *
  *     messages SUBJECT [apart | together | self]
  */
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,11 +30,11 @@ static struct end ends[2];
 static struct end *const here = &ends[0];
 static int wire[2] = {-1, -1}, is_child, is_together, is_self;
 static uint64_t selective;
-static enum fi_cq_format format = FI_CQ_FORMAT_TAGGED;
+static enum fi_wait_obj wait_obj = FI_WAIT_UNSPEC;
 
 static void open_end(struct end *end)
 {
-    struct fi_cq_attr attr = {.format = format, .wait_obj = FI_WAIT_UNSPEC};
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = wait_obj};
     struct fi_cntr_attr counter = {.wait_obj = FI_WAIT_UNSPEC};
     struct fi_av_attr av = {.type = FI_AV_MAP};
     NEED(fi_cq_open(domain, &attr, &end->tx, NULL));
@@ -671,6 +672,28 @@ static void farewell(void)
     wire[0] = -1;
 }
 
+/* Who sleeps on a descriptor is woken by what comes. */
+static void descriptors(void)
+{
+    enum { N = 50 };
+    struct pollfd fd = {.events = POLLIN};
+    struct fid *fids[] = {&here->rx->fid};
+    NEED(fi_control(&here->rx->fid, FI_GETWAIT, &fd.fd));
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t in = 0;
+        struct fi_cq_tagged_entry entry;
+        POST(fi_trecv(here->ep, &in, 8, NULL, FI_ADDR_UNSPEC, i, 0, &in));
+        if (is_child)
+            POST(fi_tinject(here->ep, &i, 8, here->peer, i));
+        while (fi_cq_read(here->rx, &entry, 1) != 1)
+            if (fi_trywait(fabric, fids, 1) == 0)
+                NEED(poll(&fd, 1, 20000) != 1);
+        IS(in, i);
+        if (!is_child)
+            POST(fi_tinject(here->ep, &i, 8, here->peer, i));
+    }
+}
+
 struct talk {
     int number;
     unsigned long bad;
@@ -720,12 +743,14 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation}, {"peeks", peeks},
-               {"selection", selection}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}};
+               {"selection", selection}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
     if (strcmp(argv[1], "selection") == 0)
         selective = FI_SELECTIVE_COMPLETION;
+    if (strcmp(argv[1], "descriptors") == 0)
+        wait_obj = FI_WAIT_FD;
     begin(argc > 2 ? argv[2] : NULL);
     int is_known = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)

@@ -124,7 +124,15 @@ static void endpoints(void)
         return;
     CALL("fi_ep_bind", fi_ep_bind(ep, &domain->fid, 0));
     CALL("fi_control of an endpoint", fi_control(&ep->fid, FI_GETOPSFLAG, &flags));
+    struct fi_msg message = {0};
+    struct fi_msg_tagged tagged = {0};
     CALL("fi_cancel", fi_cancel(&ep->fid, NULL));
+    CALL("fi_send", fi_tsend(ep, room, 1, NULL, 0, 0, NULL));
+    CALL("fi_recv", fi_trecv(ep, room, 1, NULL, 0, 0, 0, NULL));
+    CALL("fi_sendmsg", fi_sendmsg(ep, &message, 0));
+    CALL("fi_recvmsg", fi_recvmsg(ep, &message, 0));
+    CALL("fi_tsendmsg", fi_tsendmsg(ep, &tagged, 0));
+    CALL("fi_trecvmsg", fi_trecvmsg(ep, &tagged, 0));
     CALL("fi_getopt", fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, room, &length));
     CALL("fi_setopt", fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, room, length));
     length = sizeof(room);

@@ -10,7 +10,7 @@ use super::errno::{Errno, Outcome};
 use super::guard::{guard, guard_or};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
-use super::wait::Wait;
+use super::wait::{Manner, Wait};
 
 /// A counter.
 pub struct Counter {
@@ -79,6 +79,7 @@ impl Counter {
 
     /// Whether a program may sleep on the descriptor: a counter has nothing that is left unread.
     pub(super) fn try_wait(&self) -> Outcome<()> {
+        self.domain.watch()?;
         self.domain.progress_all();
         self.wait.try_wait(|| false)
     }
@@ -127,6 +128,9 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     guard("fi_control of a counter", || {
         // SAFETY: the contract of `fi_control(3)`.
         let counter = unsafe { body::<Counter>(fid.cast()) }?;
+        if command == sys::FI_GETWAIT && counter.wait.manner() == Manner::Descriptor {
+            counter.domain.watch()?;
+        }
         // SAFETY: the same.
         unsafe { counter.wait.control(command, argument) }
     })

@@ -1,7 +1,7 @@
 //! The domain, `fi_domain(3)`: what everything that moves data is opened of.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::argument::{Out, copy, text};
 use super::errno::{Errno, Outcome};
@@ -15,6 +15,7 @@ use super::sys::{
     fid_cq, fid_domain, fid_ep,
 };
 use super::traffic::Traffic;
+use super::watcher::Watcher;
 use super::{av, cntr, cq, endpoint, mr, nosys};
 use crate::sync::EngineCell;
 
@@ -29,7 +30,9 @@ pub struct Domain {
     /// The memory that peers may reach.
     pub regions: Regions,
     /// What is under way.
-    pub(super) traffic: EngineCell<Traffic>,
+    pub(super) traffic: Arc<EngineCell<Traffic>>,
+    /// Who looks for what has come while the program sleeps.
+    pub(super) watcher: OnceLock<Watcher>,
 }
 
 impl Domain {
@@ -42,6 +45,15 @@ impl Domain {
     /// The same, thoroughly.
     pub(super) fn progress_all(&self) {
         self.traffic.with(Traffic::progress_all);
+    }
+
+    /// Has progress made while the program sleeps, from now on.
+    pub(super) fn watch(&self) -> Outcome<()> {
+        if self.watcher.get().is_none() {
+            // Of two that are started at once, one ends again.
+            let _ = self.watcher.set(Watcher::start(&self.traffic)?);
+        }
+        Ok(())
     }
 }
 
@@ -96,7 +108,8 @@ pub(super) unsafe fn open(
         av_type: attr.av_type,
         addr_format: info.addr_format,
         regions: Regions::new(Registration::of_mode(attr.mr_mode)),
-        traffic: EngineCell::new(Traffic::new()),
+        traffic: Arc::new(EngineCell::new(Traffic::new())),
+        watcher: OnceLock::new(),
     };
     let head = fid_domain {
         fid: fid_of::<Domain>(context, &OPS),

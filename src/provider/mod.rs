@@ -7,7 +7,7 @@
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
 //! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
 //!   [`regions`]: what they are made of.
-//! * [`traffic`]: what moves.
+//! * [`traffic`]: what moves; [`watcher`]: while the program sleeps.
 //!
 //! libfabric loads it from a folder that `FI_PROVIDER_PATH` names, and never links to it, nor it to libfabric. What an
 //! object stands on is held by it, so that a program that closes in the wrong order is told `-FI_EBUSY`.
@@ -36,6 +36,7 @@ mod strerror;
 mod sys;
 pub mod traffic;
 pub mod wait;
+pub mod watcher;
 
 pub use argument::Foreign;
 pub use load::fi_prov_ini;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::super::argument::Foreign;
 use super::super::domain::Domain;
@@ -22,8 +22,15 @@ impl Opened {
     fn new(version: u32, attr: CqAttr) -> Self {
         let fabric = Arc::new(Fabric { version });
         let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
-        let traffic = crate::sync::EngineCell::new(crate::provider::traffic::Traffic::new());
-        let domain = Arc::new(Domain { fabric, av_type: 0, addr_format: sys::FI_ADDR_GNI, regions, traffic });
+        let traffic = Arc::new(crate::sync::EngineCell::new(crate::provider::traffic::Traffic::new()));
+        let domain = Arc::new(Domain {
+            fabric,
+            av_type: 0,
+            addr_format: sys::FI_ADDR_GNI,
+            regions,
+            traffic,
+            watcher: OnceLock::new(),
+        });
         let mut attr = attr;
         let mut cq = ptr::null_mut();
         // SAFETY: attributes, and a variable.

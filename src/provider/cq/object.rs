@@ -166,6 +166,7 @@ impl Cq {
 
     /// Whether a program may sleep on the descriptor.
     pub(in super::super) fn try_wait(&self) -> Outcome<()> {
+        self.domain.watch()?;
         self.domain.progress_all();
         let is_signalled = || self.is_signalled.load(Ordering::Acquire);
         self.wait.try_wait(|| is_signalled() || self.queue.with(|queue| !queue.is_empty()))

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::super::argument::Foreign;
 use super::super::av::Av;
@@ -36,8 +36,15 @@ impl Side {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let fabric = Arc::new(Fabric { version: sys::version(1, 17) });
         let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
-        let traffic = EngineCell::new(Traffic::new());
-        let domain = Domain { fabric, av_type: 0, addr_format: sys::FI_ADDR_GNI, regions, traffic };
+        let traffic = Arc::new(EngineCell::new(Traffic::new()));
+        let domain = Domain {
+            fabric,
+            av_type: 0,
+            addr_format: sys::FI_ADDR_GNI,
+            regions,
+            traffic,
+            watcher: OnceLock::new(),
+        };
         let domain = Arc::new(domain);
         let attr = CqAttr {
             size: 0,

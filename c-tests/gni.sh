@@ -64,7 +64,7 @@ alone= HAWSER_GNI_WAYS=plain job "fi_getinfo: no layer stands on it" info layers
 for name in fabrics events queues counters addresses memory endpoints; do job "objects: $name" objects $name; done
 job "objects: memory, keys and addresses of the provider's" objects memory ours
 for where in apart together self; do
-    for name in lengths calls matching truncation peeks selection; do job "messages $where: $name" messages $name $where; done
+    for name in lengths calls matching truncation peeks selection multiples; do job "messages $where: $name" messages $name $where; done
 done
 for name in floods death farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done

@@ -58,8 +58,8 @@ static void types(void)
 
 static void capabilities(void)
 {
-    static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_DIRECTED_RECV, FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
-    static const uint64_t bad[] = {FI_RMA, FI_ATOMIC, FI_MULTI_RECV, FI_FENCE, FI_RMA_EVENT, FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_TRIGGER, FI_SOURCE_ERR};
+    static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
+    static const uint64_t bad[] = {FI_RMA, FI_ATOMIC, FI_FENCE, FI_RMA_EVENT, FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_TRIGGER, FI_SOURCE_ERR};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         IS(WITH(API, h->caps = good[i]), 0);
         HOLDS(found && (found->caps & good[i]) == good[i]);

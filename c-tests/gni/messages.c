@@ -556,6 +556,64 @@ static void selection(void)
     meet();
 }
 
+/* A buffer for as many messages as there is room for, which is free again with the last. */
+static void multiples(void)
+{
+    enum { ROOM = 30000, LEAST = 2000, N = 40 };
+    static unsigned char room[2][ROOM];
+    static const size_t longs[] = {1, 700, 0, 5000, 64};
+    struct end *to = receiver(0), *from = sender(0);
+    size_t least = LEAST;
+    if (to) {
+        IS(fi_setopt(&to->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
+        struct iovec piece = {room[0], ROOM};
+        struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[0]};
+        struct fi_msg_tagged tagged = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+        IS(fi_trecvmsg(to->ep, &tagged, FI_MULTI_RECV), -FI_EBADFLAGS);
+        POST(fi_recvmsg(to->ep, &message, FI_MULTI_RECV));
+        /* One that is taken back. */
+        piece.iov_base = message.context = room[1];
+        POST(fi_recvmsg(to->ep, &message, FI_MULTI_RECV));
+        IS(fi_cancel(&to->ep->fid, room[1]), 0);
+        HOLDS(next_error(to->rx).err == FI_ECANCELED);
+    }
+    meet();
+    unsigned char *out[N];
+    for (int i = 0; i < N; i++)
+        out[i] = some(longs[i % 5], i);
+    if (from)
+        for (int i = 0; i < N; i++)
+            POST(fi_send(from->ep, out[i], longs[i % 5], NULL, from->peer, NULL));
+    int seen = 0, turns = 0;
+    while (to && seen < N) {
+        unsigned char *start = room[turns & 1], *here = start;
+        for (int is_free = 0; !is_free && seen < N; seen++) {
+            struct fi_cq_tagged_entry entry = next(to->rx, NULL);
+            IS(entry.len, longs[seen % 5]);
+            HOLDS(entry.op_context == start && entry.buf == here && same(here, entry.len, seen));
+            here += entry.len;
+            is_free = (entry.flags & FI_MULTI_RECV) != 0;
+            IS(is_free, start + ROOM - here < LEAST);
+        }
+        if (seen < N) {
+            turns++;
+            struct iovec piece = {room[turns & 1], ROOM};
+            struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[turns & 1]};
+            /* Some wait for it already. */
+            for (int i = 0; i < 300; i++)
+                fi_cntr_read(to->received);
+            POST(fi_recvmsg(to->ep, &message, FI_MULTI_RECV));
+        }
+    }
+    if (to)
+        IS(turns, 1);
+    for (int i = 0; from && i < N; i++)
+        next(from->tx, NULL);
+    meet();
+    for (int i = 0; i < N; i++)
+        free(out[i]);
+}
+
 /* More than any ring holds, while nobody reads; and waits that sleep. */
 static void floods(void)
 {
@@ -743,7 +801,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation}, {"peeks", peeks},
-               {"selection", selection}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
+               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);

@@ -33,13 +33,13 @@ const MESSAGES: u64 = sys::FI_MSG | sys::FI_TAGGED;
 /// Only for those who ask for them.
 const ON_REQUEST: u64 = MESSAGES | DIRECTIONS | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
 /// For everybody.
-const ALWAYS: u64 = REACH;
+const ALWAYS: u64 = sys::FI_MULTI_RECV | REACH;
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
 const TRANSMIT: u64 = MESSAGES | sys::FI_SEND;
 /// What concerns a receive context.
-const RECEIVE: u64 = MESSAGES | sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+const RECEIVE: u64 = MESSAGES | sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE | sys::FI_MULTI_RECV;
 const ORDER: u64 = sys::FI_ORDER_SAS
     | sys::FI_ORDER_RAR
     | sys::FI_ORDER_RAW
@@ -51,7 +51,7 @@ const TRANSMIT_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_INJECT_COMPLETE
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE;
-const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION;
+const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
 /// Modes of memory registration that are either way: as the user likes it.
 const EITHER_WAY: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 
@@ -163,7 +163,7 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         wish.iov_limit <= PIECES,
     ])?;
     Ok(fi_rx_attr {
-        caps: given(wish.caps & RECEIVE, caps & RECEIVE),
+        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & sys::FI_MULTI_RECV,
         op_flags: wish.op_flags,
         msg_order: ORDER,
         size: given(wish.size, DEPTH),

@@ -278,6 +278,7 @@ pub(super) const FI_RECV: u64 = 1 << 10;
 pub(super) const FI_SEND: u64 = 1 << 11;
 pub(super) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(super) const FI_REMOTE_WRITE: u64 = 1 << 13;
+pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;

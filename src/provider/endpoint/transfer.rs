@@ -100,6 +100,9 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
     | sys::FI_MORE
     | sys::FI_REMOTE_CQ_DATA;
 
+/// What `fi_recvmsg(3)` knows, besides what is done instead of receiving.
+const OF_RECEIVES: u64 = sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
+
 impl Endpoint {
     #[inline(always)]
     fn send(
@@ -151,7 +154,14 @@ impl Endpoint {
         let ready = self.ready()?;
         let is_selective = ready.receive.as_ref().is_some_and(|direction| direction.is_selective);
         let wants = !is_selective || flags & sys::FI_COMPLETION != 0;
-        Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants }))
+        let many = match flags & sys::FI_MULTI_RECV {
+            0 => None,
+            // Tagged messages have no such receives, and memory in pieces has none.
+            _ if tag.is_some() => return Err(Errno::BADFLAGS),
+            _ if buffer.whole().is_none() => return Err(Errno::INVAL),
+            _ => Some(self.least.load(Ordering::Relaxed)),
+        };
+        Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants, many }))
     }
 
     #[inline(always)]
@@ -163,6 +173,7 @@ impl Endpoint {
         context: *mut c_void,
     ) -> Outcome<usize> {
         let flags = self.receive_flags.load(Ordering::Relaxed);
+        let flags = if tag.is_some() { flags & !sys::FI_MULTI_RECV } else { flags };
         let (slot, want) = self.want(buffer, source, tag, context, flags)?;
         self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
         Ok(0)
@@ -183,7 +194,7 @@ impl Endpoint {
         const PEEK_AND_DISCARD: u64 = sys::FI_PEEK | sys::FI_DISCARD;
         const CLAIM: u64 = sys::FI_CLAIM;
         const CLAIM_AND_DISCARD: u64 = sys::FI_CLAIM | sys::FI_DISCARD;
-        if flags & !(what | sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA) != 0 {
+        if flags & !(what | OF_RECEIVES) != 0 || what != 0 && want.many.is_some() {
             return Err(Errno::BADFLAGS);
         }
         self.domain.traffic.with(|traffic| match what {

@@ -1,7 +1,7 @@
 //! What has come: entries of mailboxes.
 
 use super::super::errno::Outcome;
-use super::context::{Context, Item, Received, Stage, Unexpected, What};
+use super::context::{Context, Item, Receive, Received, Stage, Unexpected, What};
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
 use crate::engine::slab::Key;
@@ -121,23 +121,33 @@ impl Context {
         self.matching(label.tag.is_some()).arrive(message)
     }
 
+    /// The receive that takes a message of so many bytes.
+    #[inline(always)]
+    fn taker(&mut self, arrival: Arrival<Key>, length: usize) -> Option<Receive> {
+        match arrival {
+            Arrival::Taken(key) => self.receives.remove(key.index),
+            Arrival::TakenByMany(key, _) => self.cut(key, length),
+            Arrival::Unexpected(_) => None,
+        }
+    }
+
     #[inline(always)]
     fn hear_eager(&mut self, peer: u32, label: Label, send: Option<u64>, payload: Lent) {
         let length = payload.len();
         match self.arrive(peer, label, length, true) {
-            Arrival::Taken(key) | Arrival::TakenByMany(key, _) => {
-                let Some(receive) = self.receives.remove(key.index) else { return };
+            Arrival::Unexpected(_) => {
+                let mut bytes = self.room();
+                payload.append_to(&mut bytes);
+                self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, send) });
+            }
+            taken => {
+                let Some(receive) = self.taker(taken, length) else { return };
                 receive.buffer.write(0, payload);
                 let room = receive.buffer.length();
                 self.received(&receive, None, &Received { peer, label, length, room, code: 0 });
                 if let Some(send) = send {
                     self.say(peer, &mailbox::Entry::Ack { send });
                 }
-            }
-            Arrival::Unexpected(_) => {
-                let mut bytes = self.room();
-                payload.append_to(&mut bytes);
-                self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, send) });
             }
         }
     }
@@ -154,13 +164,13 @@ impl Context {
             mailbox::Entry::Start { label, send, length, ref lies } => {
                 let length = usize::try_from(length).ok()?;
                 match self.arrive(peer, label, 0, false) {
-                    Arrival::Taken(key) | Arrival::TakenByMany(key, _) => {
-                        let receive = self.receives.remove(key.index)?;
-                        self.fetch(receive, peer, label, send, length, lies);
-                    }
                     Arrival::Unexpected(_) => {
                         let what = What::Beginning(send, *lies);
                         self.fill(Unexpected { peer, label, length, what });
+                    }
+                    taken => {
+                        let receive = self.taker(taken, length)?;
+                        self.fetch(receive, peer, label, send, length, lies);
                     }
                 }
             }

@@ -26,6 +26,11 @@ impl Buffer {
         Self(Memory::One(unsafe { Lent::new(start.cast_mut(), length) }))
     }
 
+    /// What is lent already.
+    pub fn of(lent: Lent) -> Self {
+        Self(Memory::One(lent))
+    }
+
     /// Several pieces.
     ///
     /// # Errors

@@ -378,9 +378,8 @@ impl Context {
                 self.empty(message.token);
             }
             for key in left.receives {
-                let Some(receive) = self.receives.remove(key.index) else { continue };
                 self.has_place();
-                self.ended(&receive, code);
+                self.withdrawn(key, code);
             }
         }
     }

@@ -14,9 +14,10 @@ use super::super::names::NOBODY;
 use super::super::sys;
 use super::buffer::Buffer;
 use crate::engine::connect::{EndpointId, Vc};
-use crate::engine::matching::{Matching, MessageId};
+use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
 use crate::gni::Mailbox;
+use crate::link::Lent;
 use crate::shm::CrossMemory;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox::{self, HEAD, Label, Lies};
@@ -50,6 +51,30 @@ pub(super) struct Receive {
     /// It has an entry when it ends well.
     pub(super) wants: bool,
     pub(super) is_tagged: bool,
+    pub(super) share: Share,
+}
+
+/// Whose memory a receive has.
+pub(super) enum Share {
+    /// Its own.
+    Own,
+    /// Its own, for as many messages as there is room for.
+    Many(Many),
+    /// A part of that of another receive.
+    Of(Key),
+}
+
+/// A receive for several messages.
+pub(super) struct Many {
+    pub(super) id: Option<ReceiveId>,
+    /// It is over when there is less room than that.
+    pub(super) least: usize,
+    /// Bytes that were given to messages.
+    pub(super) used: usize,
+    /// Messages that have not ended.
+    pub(super) pending: usize,
+    /// There will be no more.
+    pub(super) is_spent: bool,
 }
 
 /// A message that nobody has asked for yet.
@@ -189,6 +214,8 @@ pub(super) struct Context {
     owed: VecDeque<Entry>,
     /// For a message of several pieces.
     pub(super) scratch: Vec<u8>,
+    /// Peers who are to hear something.
+    pub(super) told: Vec<u32>,
 }
 
 /// Buffers that are kept for messages to come, at most.
@@ -216,6 +243,7 @@ impl Context {
             place: None,
             owed: VecDeque::new(),
             scratch: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -321,14 +349,15 @@ impl Context {
     #[inline(always)]
     pub(super) fn received(&mut self, receive: &Receive, place: Option<Place>, message: &Received) {
         let source = self.source(message.peer);
+        let (buffer, many) = self.give_back(receive);
         let Some(ends) = &self.ends else { return };
         let kind = if receive.is_tagged { sys::FI_TAGGED } else { sys::FI_MSG };
         let data = message.label.data.map_or(0, |_| sys::FI_REMOTE_CQ_DATA);
         let completion = Completion {
             context: receive.context,
-            flags: sys::FI_RECV | kind | data,
+            flags: sys::FI_RECV | kind | data | many,
             length: message.length.min(message.room),
-            buffer: Foreign::NULL,
+            buffer,
             data: message.label.data.unwrap_or(0),
             tag: message.label.tag.unwrap_or(0),
             source,
@@ -344,18 +373,59 @@ impl Context {
         let Some(direction) = &ends.receive else { return };
         let place = place.or_else(|| self.place.take());
         let entry = if code == 0 {
-            if !receive.wants {
+            if !receive.wants && many == 0 {
                 return direction.cq.release_some(place);
             }
             Entry::Done(completion)
         } else {
             Entry::Failed(Failure { of: completion, overflow, code })
         };
+        if !self.owed.is_empty() {
+            // Entries are in the order in which messages have come.
+            direction.cq.release_some(place);
+            self.owed.push_back(entry);
+            return;
+        }
         match place {
             Some(place) if self.place.is_none() => self.place = direction.cq.put_again(place, entry),
             Some(place) => direction.cq.put(place, entry),
             None => self.owed.push_back(entry),
         }
+    }
+
+    /// What a message has of the memory of a receive for several is its own no more: where it is, and, with the last one,
+    /// that all of the memory is free again.
+    #[inline(always)]
+    fn give_back(&mut self, receive: &Receive) -> (Foreign, u64) {
+        let Share::Of(key) = receive.share else { return (Foreign::NULL, 0) };
+        let start = receive.buffer.whole().map_or(std::ptr::null(), Lent::as_ptr);
+        let buffer = Foreign(start.cast_mut().cast());
+        let Some(Receive { share: Share::Many(many), .. }) = self.receives.get_mut(key) else {
+            return (buffer, 0);
+        };
+        many.pending -= 1;
+        if many.pending != 0 || !many.is_spent {
+            return (buffer, 0);
+        }
+        self.receives.remove(key.index);
+        (buffer, sys::FI_MULTI_RECV)
+    }
+
+    /// A part of the memory of a receive for several messages, for one of so many bytes.
+    pub(super) fn cut(&mut self, key: Key, length: usize) -> Option<Receive> {
+        let Self { receives, untagged, .. } = self;
+        let whole = receives.get_mut(key)?;
+        let memory = whole.buffer.whole()?;
+        let Share::Many(many) = &mut whole.share else { return None };
+        let part = memory.slice(many.used, length.min(memory.len() - many.used));
+        many.used += part.len();
+        many.pending += 1;
+        if memory.len() - many.used < many.least.max(1) {
+            many.is_spent = true;
+            many.id.take().and_then(|id| untagged.withdraw(id));
+        }
+        let (context, wants) = (whole.context, whole.wants);
+        Some(Receive { context, buffer: Buffer::of(part), wants, is_tagged: false, share: Share::Of(key) })
     }
 
     /// A receive that has met no message ends so.

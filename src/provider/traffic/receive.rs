@@ -5,8 +5,8 @@ use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
 use super::Traffic;
 use super::buffer::Buffer;
-use super::context::{Context, Item, Note, Pull, Receive, Received, Unexpected, What};
-use crate::engine::matching::{MessageId, Posting, Times, Wanted};
+use super::context::{Context, Item, Many, Note, Pull, Receive, Received, Share, Unexpected, What};
+use crate::engine::matching::{MessageId, Posting, ReceiveId, Times, Wanted};
 use crate::engine::slab::Key;
 use crate::link::Lent;
 use crate::shm::CrossMemory;
@@ -24,6 +24,8 @@ pub struct Want {
     pub buffer: Buffer,
     /// It has an entry when it ends well.
     pub wants: bool,
+    /// It is for as many messages as come while there is as much room.
+    pub many: Option<usize>,
 }
 
 /// What is done with a message instead of receiving it at once.
@@ -48,10 +50,11 @@ impl Traffic {
     #[inline]
     pub fn receive(&mut self, slot: u32, want: Want) -> Outcome<()> {
         let context = self.context(slot)?;
-        if let Some(peer) = context.receive(want)? {
+        let outcome = context.receive(want);
+        while let Some(peer) = self.context(slot)?.told.pop() {
             self.pump(slot, peer);
         }
-        Ok(())
+        outcome
     }
 
     /// Looks for a message, and says in an entry what there is.
@@ -94,9 +97,7 @@ impl Traffic {
                 return Err(Errno::AGAIN);
             }
             context.matching(is_tagged).withdraw(id);
-            if let Some(receive) = context.receives.remove(key.index) {
-                context.ended(&receive, libc::ECANCELED);
-            }
+            context.withdrawn(key, libc::ECANCELED);
             return Ok(());
         }
         Err(Errno::NOENT)
@@ -113,27 +114,58 @@ impl Context {
         Ok(Wanted { source, tag, ignore })
     }
 
-    /// Posts a receive; answers who is to be told something.
+    /// Posts a receive.
     #[inline]
-    fn receive(&mut self, want: Want) -> Outcome<Option<u32>> {
+    fn receive(&mut self, want: Want) -> Outcome<()> {
         let wanted = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }
         let is_tagged = want.tag.is_some();
-        let receive = Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged };
+        let (share, times) = match want.many {
+            None => (Share::Own, Times::Once),
+            Some(least) => {
+                (Share::Many(Many { id: None, least, used: 0, pending: 0, is_spent: false }), Times::Many)
+            }
+        };
+        let receive =
+            Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged, share };
         let key = self.receives.insert(receive);
-        match self.matching(is_tagged).post(wanted, Times::Once, key) {
-            Ok(Posting::Waits(_)) => Ok(None),
-            Ok(Posting::Takes(message) | Posting::TakesAndWaits(message, _)) => {
+        match self.matching(is_tagged).post(wanted, times, key) {
+            Ok(Posting::Waits(id)) => self.note(key, id),
+            Ok(Posting::Takes(message)) => {
                 let message = self.empty(message.token);
-                let Some(receive) = self.receives.remove(key.index) else { return Ok(None) };
-                Ok(self.meet(receive, message))
+                if let Some(receive) = self.receives.remove(key.index) {
+                    let told = self.meet(receive, message);
+                    self.told.extend(told);
+                }
+            }
+            Ok(Posting::TakesAndWaits(message, id)) => {
+                self.note(key, id);
+                let mut next = Some(message);
+                while let Some(message) = next {
+                    let message = self.empty(message.token);
+                    if let Some(part) = self.cut(key, message.length) {
+                        let told = self.meet(part, message);
+                        self.told.extend(told);
+                    }
+                    // A receive that is spent is posted no more.
+                    next = self.matching(is_tagged).more(id);
+                }
             }
             Err(_) => {
                 self.receives.remove(key.index);
-                Err(Errno::AGAIN)
+                return Err(Errno::AGAIN);
             }
+        }
+        Ok(())
+    }
+
+    /// Notes by what a receive for several messages is withdrawn.
+    #[inline(always)]
+    fn note(&mut self, key: Key, id: ReceiveId) {
+        if let Some(Receive { share: Share::Many(many), .. }) = self.receives.get_mut(key) {
+            many.id = Some(id);
         }
     }
 
@@ -204,13 +236,27 @@ impl Context {
         Some(self.say(peer, &mailbox::Entry::Pull { send, receive, length: wanted as u64 }))
     }
 
+    /// A receive that is posted no more ends so; where messages still come into its memory, with the last of them.
+    pub(super) fn withdrawn(&mut self, key: Key, code: i32) {
+        if let Some(Receive { share: Share::Many(many), .. }) = self.receives.get_mut(key)
+            && many.pending != 0
+        {
+            many.is_spent = true;
+            return;
+        }
+        if let Some(receive) = self.receives.remove(key.index) {
+            self.ended(&receive, code);
+        }
+    }
+
     fn look(&mut self, want: Want, look: Look) -> Outcome<Option<u32>> {
         let wanted = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }
         let is_tagged = want.tag.is_some();
-        let receive = Receive { context: want.context, buffer: want.buffer, wants: true, is_tagged };
+        let receive =
+            Receive { context: want.context, buffer: want.buffer, wants: true, is_tagged, share: Share::Own };
         let matching = self.matching(is_tagged);
         let found = if look == Look::Claim { matching.claim(&wanted) } else { matching.peek(&wanted) };
         let Some((id, message)) = found else {
@@ -267,7 +313,13 @@ impl Context {
             .filter(|(was_tagged, _)| *was_tagged == is_tagged)
             .ok_or(Errno::INVAL)?;
         self.claimed.remove(&context);
-        let receive = Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged };
+        let receive = Receive {
+            context: want.context,
+            buffer: want.buffer,
+            wants: want.wants,
+            is_tagged,
+            share: Share::Own,
+        };
         let Some(message) = self.matching(is_tagged).redeem(id) else {
             self.ended(&receive, NO_MESSAGE);
             return Ok(None);

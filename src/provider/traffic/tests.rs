@@ -105,7 +105,7 @@ impl Side {
         // SAFETY: the bytes outlive the receive in each test.
         let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
         let context = Foreign(ptr::without_provenance_mut(tag as usize));
-        let want = Want { context, source: u64::MAX, tag: Some((tag, 0)), buffer, wants: true };
+        let want = Want { context, source: u64::MAX, tag: Some((tag, 0)), buffer, wants: true, many: None };
         self.with(|traffic| traffic.receive(self.slot, want)).expect("posted");
     }
 

@@ -9,7 +9,7 @@
 //! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
 //! * [`link`]: datagram links: kernel UDP, libfabric; the sockets of agents.
 //! * [`shm`]: memory that processes of a node share, and what they write to each other there.
-//! * [`gni`]: the software Aries of a node: mailboxes and datagrams of the provider.
+//! * [`gni`]: the software Aries of a node: mailboxes and datagrams of the provider. No unsafe code.
 //! * [`btl`]: byte transports: what one is, the usnic BTL with the agent of a node, the smcuda BTL. No unsafe
 //!   code.
 //! * [`cuda`]: owned Rust objects over the CUDA driver, where the program has loaded it.

@@ -20,6 +20,7 @@ use crate::sync::EngineCell;
 use crate::wire::gni::name::{Kind, Name};
 
 mod entry;
+mod refused;
 mod transfer;
 
 pub(super) use entry::open;
@@ -113,7 +114,9 @@ const FRESH: u32 = 1 << 9;
 
 /// A number that is greater for each endpoint that a node has: nanoseconds since it was started.
 fn incarnation() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the callee fills the structure in, which is valid for writes; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

@@ -1,6 +1,6 @@
 //! [`Traffic`]: all that a domain has under way: its interface, its connections, and what its endpoints send and receive.
 //!
-//! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers.
+//! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
 //! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
 //! * `connect`: connections.
 //!
@@ -20,6 +20,7 @@ mod arrive;
 pub mod buffer;
 mod connect;
 mod context;
+mod ending;
 mod receive;
 mod send;
 #[cfg(test)]

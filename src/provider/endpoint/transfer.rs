@@ -1,4 +1,4 @@
-//! The tables of data transfers: messages, tagged and not. Others are not there yet, and all their functions are.
+//! The tables of messages, tagged and not.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -6,16 +6,9 @@ use std::sync::atomic::Ordering;
 use super::super::argument::{Foreign, array, copy};
 use super::super::errno::{Errno, Outcome};
 use super::super::guard::size;
-use super::super::nosys;
-use super::super::nosys::size::{
-    eight, eleven, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
-};
 use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
-use super::super::sys::{
-    self, fi_msg, fi_msg_tagged, fi_ops_atomic, fi_ops_collective, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
-    fid_ep, iovec,
-};
+use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use super::super::traffic::buffer::Buffer;
 use super::super::traffic::{Look, Order, Want};
 use super::Endpoint;
@@ -547,48 +540,3 @@ unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, fl
         )
     })
 }
-
-pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
-    size: size_of::<fi_ops_rma>(),
-    read: Some(eight),
-    readv: Some(eight),
-    readmsg: Some(three),
-    write: Some(eight),
-    writev: Some(eight),
-    writemsg: Some(three),
-    inject: Some(six),
-    writedata: Some(nine),
-    injectdata: Some(seven),
-};
-
-pub(super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
-    size: size_of::<fi_ops_atomic>(),
-    write: Some(ten),
-    writev: Some(ten),
-    writemsg: Some(three),
-    inject: Some(eight),
-    readwrite: Some(twelve),
-    readwritev: Some(thirteen),
-    readwritemsg: Some(six),
-    compwrite: Some(fourteen),
-    compwritev: Some(sixteen),
-    compwritemsg: Some(nine),
-    writevalid: Some(nosys::four),
-    readwritevalid: Some(nosys::four),
-    compwritevalid: Some(nosys::four),
-};
-
-pub(super) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
-    size: size_of::<fi_ops_collective>(),
-    barrier: Some(three),
-    broadcast: Some(nine),
-    alltoall: Some(ten),
-    allreduce: Some(eleven),
-    allgather: Some(ten),
-    reduce_scatter: Some(eleven),
-    reduce: Some(twelve),
-    scatter: Some(eleven),
-    gather: Some(eleven),
-    msg: Some(six),
-    barrier2: Some(four),
-};

@@ -1,7 +1,8 @@
 //! What has come: entries of mailboxes.
 
 use super::super::errno::Outcome;
-use super::context::{Context, Item, Receive, Received, Stage, Unexpected, What};
+use super::context::{Context, Item, Receive, Stage, Unexpected, What};
+use super::ending::Received;
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
 use crate::engine::slab::Key;

@@ -2,7 +2,8 @@
 
 use super::super::errno::{Errno, Outcome};
 use super::Traffic;
-use super::context::{Context, Item, Note, Received};
+use super::context::{Context, Item, Note};
+use super::ending::Received;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::time::Instant;
 use crate::gni::Sent;

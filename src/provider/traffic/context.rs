@@ -7,17 +7,15 @@ use std::sync::Arc;
 use super::super::argument::Foreign;
 use super::super::av::Av;
 use super::super::cntr::Counter;
-use super::super::cq::{Completion, Entry, Failure, Place};
+use super::super::cq::{Entry, Place};
 use super::super::endpoint::Direction;
 use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
-use super::super::sys;
 use super::buffer::Buffer;
 use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
 use crate::gni::Mailbox;
-use crate::link::Lent;
 use crate::shm::CrossMemory;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox::{self, HEAD, Label, Lies};
@@ -209,9 +207,9 @@ pub(super) struct Context {
     /// Messages that were claimed, by the context of who has.
     pub(super) claimed: HashMap<usize, (bool, MessageId)>,
     /// For the next that is received.
-    place: Option<Place>,
-    /// Failures for which there was no place.
-    owed: VecDeque<Entry>,
+    pub(super) place: Option<Place>,
+    /// Entries for which there was no place.
+    pub(super) owed: VecDeque<Entry>,
     /// For a message of several pieces.
     pub(super) scratch: Vec<u8>,
     /// Peers who are to hear something.
@@ -326,155 +324,6 @@ impl Context {
         known.number.1
     }
 
-    /// Sees to it that there is a place for what is received next; false when there is none.
-    #[inline(always)]
-    pub(super) fn has_place(&mut self) -> bool {
-        self.place.is_some() || self.find_place()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn find_place(&mut self) -> bool {
-        let Some(direction) = self.ends.as_ref().and_then(|ends| ends.receive.as_ref()) else { return true };
-        self.place = direction.cq.reserve().ok();
-        self.place.is_some()
-    }
-
-    /// That place.
-    pub(super) fn take_place(&mut self) -> Option<Place> {
-        self.place.take()
-    }
-
-    /// A receive has ended, for which there is this place, or that of whatever is next.
-    #[inline(always)]
-    pub(super) fn received(&mut self, receive: &Receive, place: Option<Place>, message: &Received) {
-        let source = self.source(message.peer);
-        let (buffer, many) = self.give_back(receive);
-        let Some(ends) = &self.ends else { return };
-        let kind = if receive.is_tagged { sys::FI_TAGGED } else { sys::FI_MSG };
-        let data = message.label.data.map_or(0, |_| sys::FI_REMOTE_CQ_DATA);
-        let completion = Completion {
-            context: receive.context,
-            flags: sys::FI_RECV | kind | data | many,
-            length: message.length.min(message.room),
-            buffer,
-            data: message.label.data.unwrap_or(0),
-            tag: message.label.tag.unwrap_or(0),
-            source,
-        };
-        let overflow = message.length.saturating_sub(message.room);
-        let code = match message.code {
-            0 if overflow != 0 => TRUNCATED,
-            code => code,
-        };
-        if let Some(counter) = &ends.receives {
-            if code == 0 { counter.add(1) } else { counter.add_failed(1) }
-        }
-        let Some(direction) = &ends.receive else { return };
-        let place = place.or_else(|| self.place.take());
-        let entry = if code == 0 {
-            if !receive.wants && many == 0 {
-                return direction.cq.release_some(place);
-            }
-            Entry::Done(completion)
-        } else {
-            Entry::Failed(Failure { of: completion, overflow, code })
-        };
-        if !self.owed.is_empty() {
-            // Entries are in the order in which messages have come.
-            direction.cq.release_some(place);
-            self.owed.push_back(entry);
-            return;
-        }
-        match place {
-            Some(place) if self.place.is_none() => self.place = direction.cq.put_again(place, entry),
-            Some(place) => direction.cq.put(place, entry),
-            None => self.owed.push_back(entry),
-        }
-    }
-
-    /// What a message has of the memory of a receive for several is its own no more: where it is, and, with the last one,
-    /// that all of the memory is free again.
-    #[inline(always)]
-    fn give_back(&mut self, receive: &Receive) -> (Foreign, u64) {
-        let Share::Of(key) = receive.share else { return (Foreign::NULL, 0) };
-        let start = receive.buffer.whole().map_or(std::ptr::null(), Lent::as_ptr);
-        let buffer = Foreign(start.cast_mut().cast());
-        let Some(Receive { share: Share::Many(many), .. }) = self.receives.get_mut(key) else {
-            return (buffer, 0);
-        };
-        many.pending -= 1;
-        if many.pending != 0 || !many.is_spent {
-            return (buffer, 0);
-        }
-        self.receives.remove(key.index);
-        (buffer, sys::FI_MULTI_RECV)
-    }
-
-    /// A part of the memory of a receive for several messages, for one of so many bytes.
-    pub(super) fn cut(&mut self, key: Key, length: usize) -> Option<Receive> {
-        let Self { receives, untagged, .. } = self;
-        let whole = receives.get_mut(key)?;
-        let memory = whole.buffer.whole()?;
-        let Share::Many(many) = &mut whole.share else { return None };
-        let part = memory.slice(many.used, length.min(memory.len() - many.used));
-        many.used += part.len();
-        many.pending += 1;
-        if memory.len() - many.used < many.least.max(1) {
-            many.is_spent = true;
-            many.id.take().and_then(|id| untagged.withdraw(id));
-        }
-        let (context, wants) = (whole.context, whole.wants);
-        Some(Receive { context, buffer: Buffer::of(part), wants, is_tagged: false, share: Share::Of(key) })
-    }
-
-    /// A receive that has met no message ends so.
-    pub(super) fn ended(&mut self, receive: &Receive, code: i32) {
-        let message = Received { peer: u32::MAX, label: Label::default(), length: 0, room: 0, code };
-        self.received(receive, None, &message);
-    }
-
-    /// A message has been sent, or not.
-    pub(super) fn sent(&mut self, key: Key, code: i32) {
-        if self.sends.get(key).is_none() {
-            return;
-        }
-        let (Some(outgoing), Some(ends)) = (self.sends.remove(key.index), &self.ends) else { return };
-        if let Some(counter) = &ends.sends {
-            if code == 0 { counter.add(1) } else { counter.add_failed(1) }
-        }
-        let Some(direction) = &ends.transmit else { return };
-        let of = sent(outgoing.context, outgoing.label);
-        match (code, outgoing.place) {
-            (0, Some(place)) if outgoing.wants => direction.cq.put(place, Entry::Done(of)),
-            (0, place) => direction.cq.release_some(place),
-            (code, Some(place)) => {
-                direction.cq.put(place, Entry::Failed(Failure { of, overflow: 0, code }));
-            }
-            (code, None) => {
-                if let Ok(place) = direction.cq.reserve() {
-                    direction.cq.put(place, Entry::Failed(Failure { of, overflow: 0, code }));
-                }
-            }
-        }
-    }
-
-    /// Puts failures into places that have become free.
-    pub(super) fn settle(&mut self) {
-        while !self.owed.is_empty() && self.has_place() {
-            let direction = self.ends.as_ref().and_then(|ends| ends.receive.as_ref());
-            let (Some(entry), Some(direction)) = (self.owed.pop_front(), direction) else { return };
-            if let Some(place) = self.place.take() {
-                direction.cq.put(place, entry);
-            }
-        }
-    }
-
-    /// Whether there are such failures.
-    pub(super) fn owes(&self) -> bool {
-        !self.owed.is_empty()
-    }
-
     /// The number that the next unexpected message is going to have.
     pub(super) fn vacant(&mut self) -> u32 {
         if let Some(index) = self.free.last() {
@@ -538,35 +387,6 @@ impl Drop for Context {
                 direction.cq.release_some(self.sends.remove(index).and_then(|outgoing| outgoing.place));
             }
         }
-    }
-}
-
-/// What a receive has met.
-pub(super) struct Received {
-    pub(super) peer: u32,
-    pub(super) label: Label,
-    pub(super) length: usize,
-    /// Bytes that there was room for.
-    pub(super) room: usize,
-    /// 0, or why it has failed.
-    pub(super) code: i32,
-}
-
-/// `FI_ETRUNC`.
-const TRUNCATED: i32 = 265;
-
-/// What a completion says of a message that was sent.
-#[inline(always)]
-pub(super) fn sent(context: Foreign, label: Label) -> Completion {
-    let kind = if label.tag.is_some() { sys::FI_TAGGED } else { sys::FI_MSG };
-    Completion {
-        context,
-        flags: sys::FI_SEND | kind,
-        length: 0,
-        buffer: Foreign::NULL,
-        data: 0,
-        tag: label.tag.unwrap_or(0),
-        source: NOBODY,
     }
 }
 

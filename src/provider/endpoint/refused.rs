@@ -1,0 +1,52 @@
+//! The tables of data transfers that are not there yet: all their functions are.
+
+use super::super::nosys;
+use super::super::nosys::size::{
+    eight, eleven, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
+};
+use super::super::sys::{fi_ops_atomic, fi_ops_collective, fi_ops_rma};
+
+pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
+    size: size_of::<fi_ops_rma>(),
+    read: Some(eight),
+    readv: Some(eight),
+    readmsg: Some(three),
+    write: Some(eight),
+    writev: Some(eight),
+    writemsg: Some(three),
+    inject: Some(six),
+    writedata: Some(nine),
+    injectdata: Some(seven),
+};
+
+pub(super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    write: Some(ten),
+    writev: Some(ten),
+    writemsg: Some(three),
+    inject: Some(eight),
+    readwrite: Some(twelve),
+    readwritev: Some(thirteen),
+    readwritemsg: Some(six),
+    compwrite: Some(fourteen),
+    compwritev: Some(sixteen),
+    compwritemsg: Some(nine),
+    writevalid: Some(nosys::four),
+    readwritevalid: Some(nosys::four),
+    compwritevalid: Some(nosys::four),
+};
+
+pub(super) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    barrier: Some(three),
+    broadcast: Some(nine),
+    alltoall: Some(ten),
+    allreduce: Some(eleven),
+    allgather: Some(ten),
+    reduce_scatter: Some(eleven),
+    reduce: Some(twelve),
+    scatter: Some(eleven),
+    gather: Some(eleven),
+    msg: Some(six),
+    barrier2: Some(four),
+};

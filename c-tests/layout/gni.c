@@ -159,6 +159,8 @@ static void check_tables(void)
     CHECK_SIZE_IS(struct fi_ops_fabric, 56);
     CHECK_SIZE_IS(struct fi_ops_mr, 32);
     CHECK_SIZE_IS(struct fi_ops_cm, 80);
+    CHECK_SIZE_IS(struct fi_msg, 48);
+    CHECK_SIZE_IS(struct fi_msg_tagged, 64);
     CHECK_SIZE_IS(struct fi_ops_msg, 80);
     CHECK_SIZE_IS(struct fi_ops_tagged, 80);
     CHECK_SIZE_IS(struct fi_ops_rma, 80);
@@ -253,6 +255,10 @@ static void check_capabilities(void)
 
 static void check_numbers(void)
 {
+    CHECK_CONSTANT(FI_REMOTE_CQ_DATA, 1ull << 17);
+    CHECK_CONSTANT(FI_DISCARD, 1ull << 58);
+    CHECK_CONSTANT(FI_CLAIM, 1ull << 59);
+    CHECK_CONSTANT(FI_ETRUNC, 265);
     CHECK_CONSTANT(FI_EP_RDM, 3);
     CHECK_CONSTANT(FI_ADDR_GNI, 6);
     CHECK_CONSTANT(FI_ADDR_STR, 9);

@@ -19,7 +19,7 @@ const LEAST: u32 = 2048;
 /// GETs whose order is remembered.
 const REMEMBERED: usize = 64;
 
-/// After wrong guesses so many messages at most are received without one.
+/// After wrong guesses so many looks at most are without one.
 const LONGEST_PAUSE: u8 = 64;
 
 /// Where the next datagrams belong, if they are what they are taken for.
@@ -45,7 +45,7 @@ pub(super) struct Landings {
     current: Option<Key>,
     /// Bytes that each of its datagrams carried; 0: not known.
     payload: u32,
-    /// Messages that are still received without a guess, and how many the next wrong one costs.
+    /// Looks that are still without a guess, and how many the next wrong one costs.
     pause: u8,
     price: u8,
     /// There are none any more.

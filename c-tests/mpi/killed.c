@@ -15,6 +15,9 @@
  * fails. */
 #include "check.h"
 
+#include <dirent.h>
+#include <stdbool.h>
+
 enum { VICTIM = 1, TAG = 5, ROUNDS = 10, LONG = 1 << 26, VALUES = 1 << 18, TURNS = 1000000 };
 
 _Noreturn static void die(void)
@@ -108,6 +111,36 @@ _Noreturn static void receive(void)
     _exit(0);
 }
 
+/* Waits until no other process of this program has the same parent: the other rank has died. It says nothing itself,
+ * lest there be a connection. */
+static void wait_for_death(void)
+{
+    for (;;) {
+        DIR *all = opendir("/proc");
+        struct dirent *entry;
+        bool is_alone = true;
+
+        if (all == NULL)
+            abort();
+        while ((entry = readdir(all)) != NULL) {
+            char path[64], name[64], state;
+            int process = atoi(entry->d_name), parent;
+            FILE *stat;
+
+            snprintf(path, sizeof path, "/proc/%d/stat", process);
+            if (process <= 0 || process == (int)getpid() || (stat = fopen(path, "r")) == NULL)
+                continue;
+            if (fscanf(stat, "%*d (%63[^)]) %c %d", name, &state, &parent) == 3 && parent == (int)getppid() &&
+                strcmp(name, "killed") == 0 && state != 'Z')
+                is_alone = false;
+            fclose(stat);
+        }
+        closedir(all);
+        if (is_alone)
+            return;
+    }
+}
+
 /* The victim is gone before anything is received: rank 0 sends until it is told so. */
 _Noreturn static void send_to_victim(void)
 {
@@ -115,6 +148,7 @@ _Noreturn static void send_to_victim(void)
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     if (check_rank == VICTIM)
         die();
+    wait_for_death();
     for (int turn = 0; turn < TURNS && code == MPI_SUCCESS; turn++)
         code = MPI_Send(&turn, 1, MPI_INT, VICTIM, TAG, MPI_COMM_WORLD);
     printf("rank 0 has %s\n", code == MPI_SUCCESS ? "sent everything" : "an error");

@@ -13,6 +13,7 @@ use super::counters::{Counters, LiveCounters};
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
 use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Peer, PeerFacts};
+use super::landing::Landings;
 use super::limits::Limits;
 use super::memory::Registry;
 use super::operation::Operation;
@@ -48,6 +49,7 @@ pub struct Engine<M> {
     pub(super) closed: ClosedConnections,
     pub(super) operations: Slab<Operation<M>>,
     pub(super) registry: Registry<M>,
+    pub(super) landings: Landings,
     pub(super) pool: Pool,
     /// Where packets are protected.
     pub(super) protection: Option<Box<ModuleProtection>>,
@@ -103,6 +105,7 @@ impl<M: Memory> Engine<M> {
             closed: ClosedConnections::default(),
             operations: Slab::new(),
             registry: Registry::new(),
+            landings: Landings::default(),
             pool: Pool::new(config.reassembly_per_peer, config.reassembly_total),
             events: VecDeque::new(),
             ready: VecDeque::new(),

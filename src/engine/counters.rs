@@ -150,6 +150,8 @@ counters! {
     num_get_recvs,
     /// GET data segments written.
     num_get_data_recvs,
+    /// Of these, segments that the kernel put where they belong.
+    num_landed_recvs,
     /// Segments sent empty in the place of cancelled or withdrawn ones.
     num_void_sends,
     /// Segments too long for the path, whose data was sent anew in others.

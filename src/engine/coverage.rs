@@ -54,6 +54,11 @@ impl Coverage {
         true
     }
 
+    /// Below what all has arrived, if nothing above that has.
+    pub(super) fn only_first(&self) -> Option<u64> {
+        self.ranges.is_empty().then_some(self.first)
+    }
+
     /// Whether all bytes below `len` have arrived.
     pub(super) fn covers(&self, len: u64) -> bool {
         self.first == len && self.ranges.is_empty()
@@ -68,9 +73,11 @@ mod tests {
     fn coverage_counts_each_byte_once() {
         let mut coverage = Coverage::default();
         assert!(coverage.insert(10, 20) && coverage.insert(30, 40) && coverage.insert(20, 30));
+        assert_eq!(coverage.only_first(), None, "they came early");
         assert!(!coverage.insert(5, 11) && !coverage.insert(39, 50) && !coverage.insert(12, 13));
         assert!(!coverage.insert(0, 100) && !coverage.covers(40));
         assert!(coverage.insert(0, 10) && coverage.covers(40) && !coverage.covers(41));
+        assert_eq!(coverage.only_first(), Some(40));
         assert!(coverage.insert(7, 7) && Coverage::default().covers(0));
     }
 }

@@ -14,7 +14,8 @@
 //!
 //! Invariants:
 //! * every fragment is delivered exactly once and whole, or its sender is told that it was not;
-//! * memory of the user is read and written only in [`Memory::read`] and [`Memory::write`];
+//! * memory of the user is read and written only in [`Memory::read`] and [`Memory::write`], and what a GET has not got yet
+//!   of its own where a [`Landing`] leads a link;
 //! * nothing that a datagram says is believed before its tag and its ranges have been checked.
 //!
 //! Files import only those before them, in the order that `tests/architecture.rs` holds. Those before
@@ -35,6 +36,7 @@ mod wheel;
 mod assembler;
 mod copies;
 mod coverage;
+mod landing;
 mod memory;
 mod operation;
 mod packet;
@@ -76,6 +78,7 @@ mod closing;
 mod departure;
 mod extents;
 mod fastpath;
+mod landed;
 mod loss;
 mod rdma;
 mod receive;
@@ -100,6 +103,7 @@ pub use interface::{
     Buffer, Channel, Cookie, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece, Received,
     Transmit,
 };
+pub use landing::Landing;
 pub use memory::{Access, REGISTRATION_LEN, Registration};
 pub use sealed::{Seal, Seals};
 pub use time::Instant;

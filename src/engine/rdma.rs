@@ -83,6 +83,7 @@ impl<M: Memory> Engine<M> {
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
             endpoint.gets += 1;
             endpoint.getting.enter(key, &self.operations);
+            self.landings.note_asked(key, &self.operations);
             self.expected += 1;
         }
         Ok(())
@@ -194,10 +195,17 @@ impl<M: Memory> Engine<M> {
             self.counters.num_stray_data_recvs.add(payload.count() as u64);
             return;
         }
-        payload.parts().for_each(|(at, part)| local.write(offset as usize + at, part));
+        if self.landings.take_in_place() {
+            self.counters.num_landed_recvs.add(payload.count() as u64);
+        } else {
+            payload.parts().for_each(|(at, part)| local.write(offset as usize + at, part));
+        }
         self.counters.num_get_data_recvs.add(payload.count() as u64);
         if arrived.covers(len) {
+            self.landings.note_end(key);
             self.end_get(key.index, Ok(()));
+        } else if !self.limits.protect {
+            self.landings.note_data(key, payload.each());
         }
     }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use super::Channel;
+use super::{Channel, Landing};
 
 /// Bytes of a buffer: the longest datagram, or the longest run of joined ones, fits.
 pub(super) const BUFFER: usize = 65536;
@@ -96,10 +96,18 @@ impl Run {
     }
 }
 
+/// Datagrams of which the data has landed elsewhere.
+struct Landed {
+    run: Run,
+    landing: Landing,
+}
+
 /// Received datagrams in order. Allocates only while more buffers are out than ever before.
 #[derive(Default)]
 pub struct Inbox {
     waiting: VecDeque<Run>,
+    /// What stands before all that waits, as long as nobody has looked at it.
+    landed: Option<Landed>,
     /// Buffers known to be vacant.
     idle: Vec<Vacant>,
     /// Buffers that datagrams hold or held, the latest last.
@@ -134,6 +142,29 @@ impl Inbox {
         let run = self.waiting.front_mut()?;
         let buffer = Arc::get_mut(&mut run.buffer)?;
         Some(&mut buffer.0[run.start as usize..run.end as usize])
+    }
+
+    /// Datagrams that came together, the oldest of all, whose data is not here, but where it was guessed to belong; as
+    /// [`joined`](Self::joined) tells. Nothing else is to be had before they are [settled](Self::settle_landed).
+    #[inline]
+    pub fn landed(&self) -> Option<(&[u8], usize, u64)> {
+        let Landed { run, .. } = self.landed.as_ref()?;
+        let bytes = &run.buffer.0[run.start as usize..run.end as usize];
+        Some((bytes, run.size as usize, run.stamp))
+    }
+
+    /// So many of them are done with. The others are put together again, and wait like all others.
+    pub fn settle_landed(&mut self, count: usize) {
+        let Some(Landed { mut run, landing }) = self.landed.take() else { return };
+        let done = (run.size as usize).saturating_mul(count).min((run.end - run.start) as usize);
+        run.start += done as u32;
+        if run.start == run.end {
+            self.lent.push(run.buffer);
+        } else if let Some(buffer) = Arc::get_mut(&mut run.buffer) {
+            // INVARIANT: nothing of it was popped, so it is unique: it is always put together again.
+            landing.fetch_back(&mut buffer.0, run.start as usize, run.end as usize);
+            self.waiting.push_front(run);
+        }
     }
 
     /// Drops the oldest datagrams, of which none is left.
@@ -189,13 +220,14 @@ impl Inbox {
     /// Datagrams that wait.
     #[inline]
     pub fn len(&self) -> usize {
-        self.waiting.iter().map(Run::len).sum()
+        let landed = self.landed.as_ref().map_or(0, |landed| landed.run.len());
+        landed + self.waiting.iter().map(Run::len).sum::<usize>()
     }
 
     /// Whether none waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.landed.is_none()
     }
 
     /// Buffers that the pool has made so far.
@@ -236,6 +268,28 @@ impl Inbox {
         stamp: u64,
     ) -> usize {
         self.append(channel, filled.0, true, size, range, stamp)
+    }
+
+    /// Takes in datagrams of `size` bytes that fill `len` bytes from the buffer's beginning on, or would if their data had
+    /// not landed elsewhere. There must be [none before](Self::is_empty) them. Returns their number.
+    pub(super) fn land(
+        &mut self,
+        channel: Channel,
+        filled: Vacant,
+        (size, len): (usize, usize),
+        stamp: u64,
+        landing: Landing,
+    ) -> usize {
+        let (size, end) = (size.clamp(1, BUFFER) as u32, len.min(BUFFER) as u32);
+        let run = Run { buffer: filled.0, start: 0, end, size, channel, stamp, is_owner: true };
+        let count = run.len();
+        self.landed = Some(Landed { run, landing });
+        count
+    }
+
+    /// Takes a buffer back that was not filled.
+    pub(super) fn put_back(&mut self, vacant: Vacant) {
+        self.idle.push(vacant);
     }
 
     /// Appends the datagrams that lie in these ranges of the buffer. Returns their number.

@@ -56,6 +56,12 @@ impl Lent {
         self.start
     }
 
+    /// The same, for a call that writes to it.
+    #[inline]
+    pub fn as_mut_ptr(self) -> *mut u8 {
+        self.start
+    }
+
     /// A part of it.
     ///
     /// # Panics

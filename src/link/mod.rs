@@ -9,7 +9,8 @@
 //! `folder`, where the processes of a node find each other and see who lives; `local`, records between
 //! them; `wait` for all of them.
 //!
-//! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; a datagram
+//! Invariants: memory that is [`Lent`] is read by [`Link::post`] and [`Link::flush`] only; that of a [`Landing`] is
+//! written by [`Link::poll_landing`], and read, until [`Inbox::settle_landed`]; a datagram
 //! that cannot be sent is counted by its cause in [`Counters`]; nothing that a peer or the network
 //! does is fatal, only what this process does to the sockets ([`Link::broken`]).
 
@@ -21,6 +22,7 @@ mod fabric;
 mod folder;
 pub(crate) mod inbox;
 mod interface;
+mod landing;
 mod lent;
 mod local;
 pub(crate) mod name;
@@ -42,6 +44,8 @@ mod fabric_tests;
 #[cfg(test)]
 mod hosts;
 #[cfg(test)]
+mod landing_tests;
+#[cfg(test)]
 mod network_tests;
 #[cfg(test)]
 mod socket_tests;
@@ -52,6 +56,7 @@ pub use fabric::{Fabric, interface_of, offers};
 pub use folder::{Folder, Held, Turn, replace, user};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface, host};
+pub use landing::Landing;
 pub use lent::Lent;
 pub use local::{Listener, Local};
 pub use place::{Place, place, same_kind};
@@ -269,6 +274,13 @@ pub trait Link {
     /// for single datagrams at the price of a longer call.
     fn poll_stamped(&mut self, channel: Channel, into: &mut Inbox) -> usize {
         self.poll(channel, into)
+    }
+
+    /// The same as [`poll`](Self::poll), where it is guessed what comes, and nothing waits in the inbox: what belongs
+    /// there may land in the memory of the `landing`, as [`Inbox::landed`] says then. Only kernel sockets can do that.
+    /// `None`: that memory cannot be written to, and what came is lost.
+    fn poll_landing(&mut self, channel: Channel, into: &mut Inbox, _landing: Landing) -> Option<usize> {
+        Some(self.poll(channel, into))
     }
 
     /// A peer that the network says is gone; each report once.

@@ -4,9 +4,10 @@
 //! in a row found something it asks for many at a time, until there is silence again.
 
 use super::inbox::{BUFFER, Inbox, Vacant};
+use super::landing::Scatter;
 use super::send::{Shared, hear};
 use super::udp::{Ancillary, Errno, Udp};
-use super::{Channel, Counters};
+use super::{Channel, Counters, Landing};
 
 /// Most messages in one call.
 const MOST: usize = 32;
@@ -54,13 +55,14 @@ pub(super) struct Receiver {
     /// Messages to ask for when they come in numbers.
     batch: usize,
     slots: Slots,
+    scatter: Scatter,
 }
 
 impl Receiver {
     /// The kernel `joins` datagrams of one size, and `stamps` them.
     pub(super) fn new(channel: Channel, joins: bool, stamps: bool) -> Self {
         let slots = Slots::new(if joins || stamps { Ancillary::ROOM } else { 0 });
-        Self { channel, joins, pace: Pace::Silence, batch: MOST / 4, slots }
+        Self { channel, joins, pace: Pace::Silence, batch: MOST / 4, slots, scatter: Scatter::new() }
     }
 
     /// Receives at most one batch. A single datagram comes by a shorter call, without a stamp, unless that
@@ -86,6 +88,50 @@ impl Receiver {
         }
         shared.counters.received += count as u64;
         count
+    }
+
+    /// Receives one message, data that belongs there straight to where it is guessed to belong. Nothing may wait in
+    /// the inbox. `None`: that memory cannot be written to, and what came is lost.
+    pub(super) fn poll_landing(
+        &mut self,
+        udp: &Udp,
+        shared: &mut Shared,
+        into: &mut Inbox,
+        landing: Landing,
+    ) -> Option<usize> {
+        let mut vacant = into.take();
+        self.pace = Pace::Silence;
+        for _ in 0..TRIES {
+            let control_room = self.slots.control_room;
+            let pieces = self.scatter.aim(&landing, vacant.bytes());
+            // SAFETY: the pieces lead to the vacant buffer, and within memory that is lent to a GET which is not over: the
+            // caller has just been told of it by the engine, which nobody else can reach before the call returns.
+            match unsafe { udp.receive_scattered(pieces, control_room) } {
+                Ok((_, true, _)) => shared.counters.truncated += 1,
+                Ok((0, ..)) => shared.counters.empty += 1,
+                Ok((len, _, said)) => {
+                    self.pace = Pace::Stream;
+                    let size = said.joined.unwrap_or(len).min(len);
+                    let count = if size == landing.step() || size == len && len <= landing.step() {
+                        into.land(self.channel, vacant, (size, len), said.stamp, landing)
+                    } else {
+                        landing.fetch_back(vacant.bytes(), 0, len);
+                        into.deliver_all(self.channel, vacant, size, 0..len, said.stamp)
+                    };
+                    shared.counters.received += count as u64;
+                    return Some(count);
+                }
+                Err(libc::EAGAIN) => break,
+                Err(libc::EFAULT) => {
+                    shared.counters.receive_errors += 1;
+                    into.put_back(vacant);
+                    return None;
+                }
+                Err(errno) => note(errno, udp, shared),
+            }
+        }
+        into.put_back(vacant);
+        Some(0)
     }
 
     /// Calls until there are datagrams or nothing: errors of sent ones come between.

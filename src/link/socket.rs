@@ -12,7 +12,7 @@ use super::peers::Peers;
 use super::receive::Receiver;
 use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared, hear};
 use super::udp::{Udp, source_towards};
-use super::{AddressId, Channel, Counters, Depths, Inbox, Lent, Limits, Link};
+use super::{AddressId, Channel, Counters, Depths, Inbox, Landing, Lent, Limits, Link};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -356,6 +356,11 @@ impl Link for Socket {
     fn poll_stamped(&mut self, channel: Channel, into: &mut Inbox) -> usize {
         let lane = &mut self.lanes[channel as usize];
         lane.receiver.poll(&lane.udp, &mut self.shared, into, true)
+    }
+
+    fn poll_landing(&mut self, channel: Channel, into: &mut Inbox, landing: Landing) -> Option<usize> {
+        let lane = &mut self.lanes[channel as usize];
+        lane.receiver.poll_landing(&lane.udp, &mut self.shared, into, landing)
     }
 
     fn poll_refused(&mut self) -> Option<AddressId> {

@@ -14,8 +14,14 @@ fn loopback(v4: bool) -> Interface {
     all.into_iter().find(|one| one.address == wanted).expect("a loopback interface")
 }
 
-fn socket(v4: bool) -> Socket {
+pub(super) fn socket(v4: bool) -> Socket {
     Socket::open(&loopback(v4), &Options::default()).expect("sockets")
+}
+
+/// With another MTU.
+pub(super) fn narrow_to(mtu: usize) -> Socket {
+    let interface = Interface { mtu, ..loopback(true) };
+    Socket::open(&interface, &Options::default()).expect("sockets")
 }
 
 /// As on an Ethernet.

@@ -352,6 +352,32 @@ impl Udp {
         counted(filled as isize)
     }
 
+    /// Receives one message into a list of pieces; what the kernel says of it has so much room. Its length, whether it was
+    /// longer than the pieces, and what was said.
+    ///
+    /// # Safety
+    /// All pieces are valid for writes until the call returns.
+    pub(super) unsafe fn receive_scattered(
+        &self,
+        pieces: &mut [libc::iovec],
+        room: usize,
+    ) -> std::result::Result<(usize, bool, Said), Errno> {
+        let mut control = Ancillary::EMPTY;
+        let mut message = libc::msghdr {
+            msg_name: ptr::null_mut(),
+            msg_namelen: 0,
+            msg_iov: pieces.as_mut_ptr(),
+            msg_iovlen: pieces.len(),
+            msg_control: (&raw mut control).cast(),
+            msg_controllen: room.min(Ancillary::ROOM),
+            msg_flags: 0,
+        };
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: an open socket; the control has that room; the rest is the caller's promise.
+        let len = counted(unsafe { libc::recvmsg(fd, &raw mut message, 0) })?;
+        Ok((len, message.msg_flags & libc::MSG_TRUNC != 0, control.said(message.msg_controllen)))
+    }
+
     /// The oldest report of the network; taking it clears the error that it announced.
     #[cold]
     pub(super) fn report(&self) -> Option<Report> {

@@ -341,6 +341,8 @@ mod forgotten;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod landed;
+#[cfg(test)]
 mod link_tests;
 #[cfg(test)]
 mod memory;

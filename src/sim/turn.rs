@@ -2,7 +2,7 @@
 
 use super::{Arrival, Block, Happened, JOINED, Network, RUN, What};
 use crate::engine::time::Instant;
-use crate::engine::{AWAY, Channel, EndpointId, Event, Fragment, Header, Memory, Received, Transmit};
+use crate::engine::{AWAY, Channel, EndpointId, Engine, Event, Fragment, Header, Memory, Received, Transmit};
 use crate::error::Result;
 
 impl Network {
@@ -180,7 +180,9 @@ impl Network {
             return 0;
         }
         let arrived = self.setup.stamps.then_some(came);
-        let taken = if node.engine.is_protected() {
+        let taken = if let Some(taken) = land(&mut node.engine, &joined, size, arrived, now) {
+            taken
+        } else if node.engine.is_protected() {
             node.engine.handle_protected_run(&mut joined, size, arrived, now)
         } else {
             node.engine.handle_run(&joined, size, arrived, now)
@@ -199,6 +201,9 @@ impl Network {
     fn hand_in(&mut self, index: usize, came: Instant, bytes: &[u8]) {
         self.wires.fates.arrived += 1;
         let (now, arrived) = (self.now, self.setup.stamps.then_some(came));
+        if land(&mut self.nodes[index].engine, bytes, bytes.len(), arrived, now) == Some(1) {
+            return;
+        }
         let mut received = self.nodes[index].engine.handle_datagram(bytes, arrived, now);
         if let Received::Unknown { name, incarnation } = received {
             let known = self.names.get(&name).copied();
@@ -250,4 +255,40 @@ impl Network {
         };
         self.agenda.enter(at, what);
     }
+}
+
+/// Lets datagrams land where the engine guesses that they belong, as a kernel does that has no idea what they are; how many
+/// it has taken, unless there is no guess.
+fn land(
+    engine: &mut Engine<Block>,
+    joined: &[u8],
+    size: usize,
+    arrived: Option<Instant>,
+    now: Instant,
+) -> Option<usize> {
+    let landing = engine.landing()?;
+    let (step, mut left) = (landing.header + landing.payload, joined.to_vec());
+    let places = (landing.header..joined.len()).step_by(step);
+    for (place, offset) in places.zip((landing.offset..landing.memory.len()).step_by(landing.payload)) {
+        let here = landing.payload.min(joined.len() - place).min(landing.memory.len() - offset);
+        landing.memory.write(offset, &joined[place..place + here]);
+        left[place..place + here].fill(0xA5);
+    }
+    let is_even = size == step || size == joined.len() && size < step;
+    let taken = if is_even {
+        engine.handle_landed(&left, size, &landing, arrived, now)
+    } else {
+        engine.note_missed_landing();
+        0
+    };
+    // What is not taken is fetched back from there.
+    let places = (landing.header..joined.len()).step_by(step).skip(taken);
+    let offsets = (landing.offset..landing.memory.len()).step_by(landing.payload).skip(taken);
+    for (place, offset) in places.zip(offsets) {
+        let here = landing.payload.min(joined.len() - place).min(landing.memory.len() - offset);
+        let mut back = vec![0; here];
+        landing.memory.read(offset, &mut back);
+        assert!(back == joined[place..place + here], "the engine has written over it");
+    }
+    Some(taken)
 }

@@ -199,6 +199,12 @@ impl<'a> Payload<'a> {
         self.len == 0
     }
 
+    /// Bytes that each carries but the last.
+    #[inline]
+    pub const fn each(&self) -> usize {
+        self.each
+    }
+
     /// Packets.
     #[inline]
     pub const fn count(&self) -> usize {

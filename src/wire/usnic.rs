@@ -236,6 +236,12 @@ pub const fn header_len(kind: Kind) -> usize {
     HEADER_LEN + extension_len(kind)
 }
 
+/// The same where the sender is known, and not named.
+#[inline]
+pub const fn short_header_len(kind: Kind) -> usize {
+    SHORT_HEADER_LEN + extension_len(kind)
+}
+
 #[inline]
 const fn extension_len(kind: Kind) -> usize {
     match kind {

@@ -59,6 +59,10 @@ struct State {
     looked: Instant,
     /// Batches that are still read in this call, because much may have come while nobody looked.
     catching_up: u8,
+    /// Messages that are still received one by one in this call, where it is guessed what comes.
+    landings: u8,
+    /// Bytes of those in this call.
+    landed: usize,
     /// Datagrams that the last look at the channels brought.
     came: usize,
     /// Datagrams handled in this pass.
@@ -129,6 +133,8 @@ impl Module {
             closed: VecDeque::new(),
             looked: Instant::ORIGIN,
             catching_up: 0,
+            landings: 0,
+            landed: 0,
             came: 0,
             handled: 0,
             copies: 0,
@@ -276,7 +282,7 @@ impl Module {
     ///
     /// Where another thread is at it, it is left to that one: whoever waits comes again.
     pub fn progress(&self, up: &impl Upcalls) -> usize {
-        if self.state.try_with(State::poll) != Some(true) {
+        if self.state.try_with(|state| state.poll(&self.clock)) != Some(true) {
             return 0;
         }
         // Not before: in a turn that finds nothing, the clock would be a tenth of the cost.

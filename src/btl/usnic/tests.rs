@@ -397,6 +397,8 @@ fn memory_is_written_and_read_at_a_distance() {
         });
         assert_eq!(one.done.borrow()[&put], Ok(()));
         assert_eq!(one.done.borrow()[&get], Ok(()));
+        let landed = one.module.counters().read().num_landed_recvs;
+        assert_eq!(landed > 10, mtu > 2048, "{landed} segments of {mtu} bytes");
         two.module.deregister(registration);
         let (late, target) = one.lend(vec![0; 10]);
         one.module.get(there, target, (registration, 0), late).expect("alive");

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::{BUSY, State};
+use crate::btl::Lent;
 use crate::btl::usnic::protected;
-use crate::engine::{AWAY, Channel, EndpointId, Event, Instant, Received};
-use crate::link::{COALESCED, Datagram};
+use crate::engine::{self, AWAY, Channel, EndpointId, Event, Instant, Received};
+use crate::link::{Arrivals, COALESCED, Clock, Datagram, Landing};
 use crate::wire::coalesced::first_len;
 
 /// In every so many turns the data channel is looked at, and the clock, though nothing is expected.
@@ -16,6 +17,11 @@ const DATA_TURNS: u32 = 256;
 
 /// Batches that are read besides in one call after a time in which nobody looked.
 const CATCH_UP: u8 = 2;
+
+/// So many messages at most are received one by one besides where it can be guessed what comes, until they have so many
+/// bytes: as many as come in a batch otherwise.
+const LANDINGS: u8 = 31;
+const LANDED: usize = 256 << 10;
 
 /// What the first look brings where much may wait: one of each channel. More come in batches already.
 const FEW_CAME: usize = 2;
@@ -46,6 +52,13 @@ impl Work {
     }
 }
 
+/// When a datagram came that the kernel stamped so, if it did.
+#[inline]
+fn arrived_at(arrivals: &mut Arrivals, stamp: u64, now: Instant) -> Option<Instant> {
+    let arrived = if stamp == 0 { None } else { arrivals.at(stamp, now.nanos()) };
+    arrived.map(Instant::from_nanos)
+}
+
 impl State {
     /// The next thing to do outside.
     pub(super) fn next(&mut self, now: Instant) -> Option<Work> {
@@ -60,7 +73,10 @@ impl State {
                 }
                 continue;
             }
-            let Some((joined, size, stamp)) = self.inbox.joined() else {
+            let Some((_, _, stamp)) = self.inbox.joined() else {
+                if self.landings > 0 && self.land_again(now) {
+                    continue;
+                }
                 if self.catching_up > 0 {
                     self.catch_up();
                     continue;
@@ -74,15 +90,9 @@ impl State {
                 let is_full_turn = self.turns.is_multiple_of(FULL_TURNS);
                 return if is_full_turn { self.line_due(now).map(Work::Say) } else { None };
             };
-            self.busy_until = now.plus(BUSY);
-            self.handled += 1;
-            if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
-                self.engine.note_away(now);
-                self.catching_up = if self.came <= FEW_CAME { CATCH_UP } else { 0 };
-            }
-            self.looked = now;
-            let arrived = if stamp == 0 { None } else { self.arrivals.at(stamp, now.nanos()) };
-            let arrived = arrived.map(Instant::from_nanos);
+            let arrived = arrived_at(&mut self.arrivals, stamp, now);
+            self.note_arrival(now);
+            let Some((joined, size, _)) = self.inbox.joined() else { continue };
             if self.engine.is_protected() {
                 let (handled, received) = protected::receive(&mut self.engine, &mut self.inbox, arrived, now);
                 self.handled += handled;
@@ -116,6 +126,56 @@ impl State {
         }
     }
 
+    /// Something has come, and is looked at now.
+    #[inline]
+    fn note_arrival(&mut self, now: Instant) {
+        self.busy_until = now.plus(BUSY);
+        self.handled += 1;
+        if now.nanos().saturating_sub(self.looked.nanos()) > AWAY {
+            self.engine.note_away(now);
+            self.catching_up = if self.came <= FEW_CAME { CATCH_UP } else { 0 };
+        }
+        self.looked = now;
+    }
+
+    /// Looks at the data channel where it is guessed what comes; how much came. What has landed is handled at once: as long
+    /// as nobody else has the engine, the memory is the GET's.
+    fn land(&mut self, landing: engine::Landing<Lent>, now: impl FnOnce() -> Instant) -> usize {
+        let left = landing.memory.slice(landing.offset, landing.memory.len() - landing.offset);
+        let there = Landing { memory: left, header: landing.header, payload: landing.payload };
+        let Some(came) = self.link.poll_landing(Channel::Data, &mut self.inbox, there) else {
+            self.engine.end_landings();
+            return 0;
+        };
+        self.came += came;
+        if let Some((joined, _, stamp)) = self.inbox.landed() {
+            self.landed += joined.len();
+            let now = now();
+            let arrived = arrived_at(&mut self.arrivals, stamp, now);
+            self.note_arrival(now);
+            let taken = self.inbox.landed().map_or(0, |(joined, size, _)| {
+                self.engine.handle_landed(joined, size, &landing, arrived, now)
+            });
+            self.handled += taken as u32;
+            self.inbox.settle_landed(taken);
+        } else if came > 0 {
+            self.engine.note_missed_landing();
+        }
+        came
+    }
+
+    /// Does so once more; whether something came.
+    fn land_again(&mut self, now: Instant) -> bool {
+        self.landings -= 1;
+        let room = self.landed < LANDED;
+        let landing = if room { self.engine.landing() } else { None };
+        let came = landing.map_or(0, |landing| self.land(landing, || now));
+        if came == 0 {
+            self.landings = 0;
+        }
+        came > 0
+    }
+
     /// Reads another batch of what has come while nobody looked. After silence the first call brings a
     /// single datagram, which is all that there mostly is to one who looks all the time.
     #[cold]
@@ -131,7 +191,7 @@ impl State {
     /// Looks at the channels, a system call each; whether there is anything to do, if only to look at
     /// the clock. A module that nobody uses now is looked at less often, so that it does not slow down
     /// the others.
-    pub(super) fn poll(&mut self) -> bool {
+    pub(super) fn poll(&mut self, clock: &Clock) -> bool {
         self.turns = self.turns.wrapping_add(1);
         if std::mem::take(&mut self.copies) > 1 {
             self.link.flush();
@@ -149,14 +209,28 @@ impl State {
         };
         self.came = tiny;
         if is_full_turn || self.data_turns > 0 || is_expecting {
-            let came = self.link.poll(Channel::Data, &mut self.inbox);
+            // What has come on the other channel is handled first: it may end what is under way here.
+            let landing = if self.inbox.is_empty() { self.engine.landing() } else { None };
+            let came = match landing {
+                Some(landing) => {
+                    self.landed = 0;
+                    let came = self.land(landing, || Instant::from_nanos(clock.nanos()));
+                    self.landings = if came > 0 { LANDINGS } else { 0 };
+                    came
+                }
+                None => {
+                    let came = self.link.poll(Channel::Data, &mut self.inbox);
+                    self.came += came;
+                    came
+                }
+            };
             self.data_turns = if came > 0 { DATA_TURNS } else { self.data_turns.saturating_sub(1) };
-            self.came += came;
             if self.came == 0 {
                 self.engine.note_drained();
             }
         }
         is_full_turn
+            || self.handled > 0
             || !self.inbox.is_empty()
             || self.again.is_some()
             || self.engine.has_events()

@@ -1,0 +1,58 @@
+//! What has landed where it was guessed to belong: see [`Landing`].
+
+use super::core::Engine;
+use super::interface::Memory;
+use super::landing::Landing;
+use super::time::Instant;
+use crate::wire::run::Lead;
+use crate::wire::usnic::Body;
+
+impl<M: Memory> Engine<M> {
+    /// Where the next datagrams of the data channel belong, if that can be guessed and is worth it.
+    #[inline]
+    pub fn landing(&mut self) -> Option<Landing<M>> {
+        self.landings.guess(&self.operations)
+    }
+
+    /// What came was not led by the guess to where it belongs: other datagrams, of other lengths.
+    pub fn note_missed_landing(&mut self) {
+        self.landings.note_guess(false);
+    }
+
+    /// The memory of a landing cannot be written to. There are none any more: the user's own copies meet what is wrong.
+    #[cold]
+    pub fn end_landings(&mut self) {
+        self.landings.end();
+    }
+
+    /// Takes in datagrams that came together, as [`Self::handle_run`] does, or one, of which the data has landed
+    /// where it was guessed to belong. How many of them are done with; the others must be put together again, and
+    /// handed in as they were sent.
+    pub fn handle_landed(
+        &mut self,
+        bytes: &[u8],
+        size: usize,
+        landing: &Landing<M>,
+        arrived: Option<Instant>,
+        now: Instant,
+    ) -> usize {
+        let first = &bytes[..size.min(bytes.len())];
+        let is_right = Lead::parse(first, first.len()).is_some_and(|lead| {
+            let here = Body::GetData { operation: landing.operation, offset: landing.offset as u64 };
+            lead.repr().body == here && lead.header() == landing.header && !self.limits.protect
+        });
+        self.landings.note_guess(is_right);
+        if !is_right {
+            return 0;
+        }
+        self.landings.in_place = true;
+        let mut taken = if bytes.len() > size { self.handle_run(bytes, size, arrived, now) } else { 0 };
+        if taken == 0 {
+            // Of data nothing is handed up, whoever has sent it.
+            let _ = self.handle_datagram(first, arrived, now);
+            taken = 1;
+        }
+        self.landings.in_place = false;
+        taken
+    }
+}

@@ -69,7 +69,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 51] = [
+const ENGINE: [&str; 53] = [
     "time",
     "slab",
     "wheel",

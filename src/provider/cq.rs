@@ -1,7 +1,9 @@
 //! The completion queue, `fi_cq(3)`: what has ended, and how.
 //!
-//! It has places for so many entries. An operation takes a place when it is posted ([`Queue::reserve`]), so that what
-//! ends always finds one: the queue is never overrun, and a program that does not read is told `-FI_EAGAIN`.
+//! It has places for so many entries. An operation that this side starts takes a place then ([`Queue::reserve`]), so that
+//! what ends always finds one: the queue is never overrun, and a program that does not read is told `-FI_EAGAIN`. There
+//! are places besides that only what comes from peers may take ([`Queue::reserve_arrival`]): operations end by what comes,
+//! so that those that are under way must never be what nothing can come for.
 
 use std::collections::VecDeque;
 
@@ -71,26 +73,43 @@ pub struct Queue {
     entries: VecDeque<Entry>,
     reserved: usize,
     capacity: usize,
+    /// Places besides, for arrivals.
+    arrivals: usize,
 }
 
 impl Queue {
-    /// With so many places.
+    /// With so many places, and some for arrivals.
     pub fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::new(), reserved: 0, capacity }
+        Self { entries: VecDeque::new(), reserved: 0, capacity, arrivals: capacity.div_ceil(4) }
     }
 
-    /// Takes a place for an operation.
+    /// Takes a place for an operation that this side starts.
     ///
     /// # Errors
     /// `FI_EAGAIN`: all are taken, until some entries are read.
     #[inline]
     pub fn reserve(&mut self) -> Outcome<Place> {
-        if self.entries.len() + self.reserved >= self.capacity {
+        self.reserve_of(self.capacity)
+    }
+
+    /// Takes a place for what comes next from a peer.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: all are taken, until some entries are read.
+    #[inline]
+    pub fn reserve_arrival(&mut self) -> Outcome<Place> {
+        self.reserve_of(self.capacity + self.arrivals)
+    }
+
+    #[inline(always)]
+    fn reserve_of(&mut self, places: usize) -> Outcome<Place> {
+        if self.entries.len() + self.reserved >= places {
             return Err(Errno::AGAIN);
         }
-        if self.entries.capacity() < self.capacity {
+        let all = self.capacity + self.arrivals;
+        if self.entries.capacity() < all {
             // Once: most queues of a program that opens many are never used.
-            self.entries.reserve_exact(self.capacity - self.entries.len());
+            self.entries.reserve_exact(all - self.entries.len());
         }
         self.reserved += 1;
         Ok(Place(()))
@@ -196,6 +215,22 @@ mod tests {
         queue.put(three, Entry::Done(done(3)));
         assert_eq!(tags(&mut queue, 9), Ok(vec![3]));
         assert_eq!((queue.reserved, queue.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_started_leaves_places_for_what_comes() {
+        let mut queue = Queue::new(4);
+        let started: Vec<Place> = (0..4).map(|_| queue.reserve().expect("a place")).collect();
+        assert_eq!(queue.reserve().err(), Some(Errno::AGAIN));
+        let come = queue.reserve_arrival().expect("a place");
+        assert_eq!(queue.reserve_arrival().err(), Some(Errno::AGAIN));
+        queue.put(come, Entry::Done(done(1)));
+        assert_eq!(queue.reserve_arrival().err(), Some(Errno::AGAIN), "not read yet");
+        assert_eq!(tags(&mut queue, 9), Ok(vec![1]));
+        assert_eq!(queue.reserve().err(), Some(Errno::AGAIN), "those are for arrivals");
+        let come = queue.reserve_arrival().expect("a place");
+        started.into_iter().chain([come]).for_each(|place| queue.release(place));
+        assert_eq!(queue.reserved, 0);
     }
 
     #[test]

@@ -60,13 +60,22 @@ impl Cq {
         &self.domain
     }
 
-    /// Takes a place for an operation.
+    /// Takes a place for an operation that this side starts.
     ///
     /// # Errors
     /// `FI_EAGAIN`: all are taken, until some entries are read.
     #[inline]
     pub fn reserve(&self) -> Outcome<Place> {
         self.queue.with(Queue::reserve)
+    }
+
+    /// Takes a place for what comes next from a peer.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: all are taken, until some entries are read.
+    #[inline]
+    pub fn reserve_arrival(&self) -> Outcome<Place> {
+        self.queue.with(Queue::reserve_arrival)
     }
 
     /// The operation with this place has ended.
@@ -76,12 +85,12 @@ impl Cq {
         self.wait.notify();
     }
 
-    /// The same, and takes a place for another one, if there is any.
+    /// The same, and takes a place for what comes next, if there is any.
     #[inline]
     pub fn put_again(&self, place: Place, entry: Entry) -> Option<Place> {
         let next = self.queue.with(|queue| {
             queue.put(place, entry);
-            queue.reserve().ok()
+            queue.reserve_arrival().ok()
         });
         self.wait.notify();
         next

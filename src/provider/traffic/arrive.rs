@@ -145,7 +145,7 @@ impl Context {
                 let Some(receive) = self.taker(taken, length) else { return };
                 receive.buffer.write(0, payload);
                 let room = receive.buffer.length();
-                self.received(&receive, None, &Received { peer, label, length, room, code: 0 });
+                self.received(&receive, &Received { peer, label, length, room, code: 0 });
                 if let Some(send) = send {
                     self.say(peer, &mailbox::Entry::Ack { send });
                 }
@@ -220,7 +220,7 @@ impl Context {
             let pull = self.pulls.remove(key.index)?;
             let (label, length) = (pull.label, pull.length);
             let room = pull.receive.buffer.length();
-            self.received(&pull.receive, pull.place, &Received { peer, label, length, room, code: 0 });
+            self.received(&pull.receive, &Received { peer, label, length, room, code: 0 });
         }
         Some(())
     }

@@ -367,7 +367,7 @@ impl Context {
             {
                 let (label, length) = (pull.label, pull.length);
                 let room = pull.receive.buffer.length();
-                self.received(&pull.receive, pull.place, &Received { peer, label, length, room, code });
+                self.received(&pull.receive, &Received { peer, label, length, room, code });
             }
         }
         if !is_dead {

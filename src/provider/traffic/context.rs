@@ -121,7 +121,6 @@ pub(super) enum Stage {
 /// A receive that is filled piece by piece.
 pub(super) struct Pull {
     pub(super) receive: Receive,
-    pub(super) place: Option<Place>,
     pub(super) peer: u32,
     pub(super) label: Label,
     /// Bytes of the message, those that are wanted, those that have come.
@@ -378,9 +377,6 @@ impl Drop for Context {
         let Some(ends) = &self.ends else { return };
         if let Some(direction) = &ends.receive {
             direction.cq.release_some(self.place.take());
-            for index in self.pulls.indices() {
-                direction.cq.release_some(self.pulls.remove(index).and_then(|pull| pull.place));
-            }
         }
         if let Some(direction) = &ends.transmit {
             for index in self.sends.indices() {

@@ -1,7 +1,7 @@
 //! How operations end: places in queues, entries and counters.
 
 use super::super::argument::Foreign;
-use super::super::cq::{Completion, Entry, Failure, Place};
+use super::super::cq::{Completion, Entry, Failure};
 use super::super::names::NOBODY;
 use super::super::sys;
 use super::buffer::Buffer;
@@ -50,18 +50,13 @@ impl Context {
     #[inline(never)]
     fn find_place(&mut self) -> bool {
         let Some(direction) = self.ends.as_ref().and_then(|ends| ends.receive.as_ref()) else { return true };
-        self.place = direction.cq.reserve().ok();
+        self.place = direction.cq.reserve_arrival().ok();
         self.place.is_some()
     }
 
-    /// That place.
-    pub(super) fn take_place(&mut self) -> Option<Place> {
-        self.place.take()
-    }
-
-    /// A receive has ended, for which there is this place, or that of whatever is next.
+    /// A receive has ended, for which there is the place of whatever is next.
     #[inline(always)]
-    pub(super) fn received(&mut self, receive: &Receive, place: Option<Place>, message: &Received) {
+    pub(super) fn received(&mut self, receive: &Receive, message: &Received) {
         let source = self.source(message.peer);
         let (buffer, many) = self.give_back(receive);
         let Some(ends) = &self.ends else { return };
@@ -85,7 +80,7 @@ impl Context {
             if code == 0 { counter.add(1) } else { counter.add_failed(1) }
         }
         let Some(direction) = &ends.receive else { return };
-        let place = place.or_else(|| self.place.take());
+        let place = self.place.take();
         let entry = if code == 0 {
             if !receive.wants && many == 0 {
                 return direction.cq.release_some(place);
@@ -101,8 +96,7 @@ impl Context {
             return;
         }
         match place {
-            Some(place) if self.place.is_none() => self.place = direction.cq.put_again(place, entry),
-            Some(place) => direction.cq.put(place, entry),
+            Some(place) => self.place = direction.cq.put_again(place, entry),
             None => self.owed.push_back(entry),
         }
     }
@@ -145,7 +139,7 @@ impl Context {
     /// A receive that has met no message ends so.
     pub(super) fn ended(&mut self, receive: &Receive, code: i32) {
         let message = Received { peer: u32::MAX, label: Label::default(), length: 0, room: 0, code };
-        self.received(receive, None, &message);
+        self.received(receive, &message);
     }
 
     /// A message has been sent, or not.

@@ -178,7 +178,7 @@ impl Context {
                 receive.buffer.write_bytes(&bytes);
                 self.give_room(bytes);
                 let room = receive.buffer.length();
-                self.received(&receive, None, &Received { peer, label, length, room, code: 0 });
+                self.received(&receive, &Received { peer, label, length, room, code: 0 });
                 send.map(|send| self.say(peer, &mailbox::Entry::Ack { send }))
             }
             What::Beginning(send, lies) => self.fetch(receive, peer, label, send, length, &lies),
@@ -208,7 +208,7 @@ impl Context {
         let wanted = length.min(room);
         let there = self.peers.get(peer as usize)?;
         let ended = |context: &mut Self, receive: &Receive, code| {
-            context.received(receive, None, &Received { peer, label, length, room, code });
+            context.received(receive, &Received { peer, label, length, room, code });
         };
         if !there.is_connected {
             ended(self, &receive, libc::ECONNRESET);
@@ -231,8 +231,7 @@ impl Context {
             ended(self, &receive, 0);
             return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
         }
-        let place = self.take_place();
-        let pull = Pull { receive, place, peer, label, length, wanted, come: 0 };
+        let pull = Pull { receive, peer, label, length, wanted, come: 0 };
         let receive = self.pulls.insert(pull).raw();
         Some(self.say(peer, &mailbox::Entry::Pull { send, receive, length: wanted as u64 }))
     }
@@ -266,7 +265,7 @@ impl Context {
         };
         let known = self.message(message.token);
         let (peer, label, length) = (known.peer, known.label, known.length);
-        self.received(&receive, None, &Received { peer, label, length, room: usize::MAX, code: 0 });
+        self.received(&receive, &Received { peer, label, length, room: usize::MAX, code: 0 });
         match look {
             Look::Peek => Ok(None),
             Look::Claim => {
@@ -331,7 +330,7 @@ impl Context {
         }
         let known = self.message(message.token);
         let (peer, label, length) = (known.peer, known.label, known.length);
-        self.received(&receive, None, &Received { peer, label, length, room: usize::MAX, code: 0 });
+        self.received(&receive, &Received { peer, label, length, room: usize::MAX, code: 0 });
         Ok(self.dispose(message.token))
     }
 }

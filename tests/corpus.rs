@@ -68,6 +68,21 @@ fn no_name_of_a_link_makes_its_parsers_panic() {
 }
 
 #[test]
+fn no_name_of_an_endpoint_makes_its_parsers_panic() {
+    replay("endpoint", fuzz::endpoint, 300_000);
+}
+
+#[test]
+fn no_datagram_about_a_connection_makes_its_parser_panic() {
+    replay("datagram", fuzz::datagram, 200_000);
+}
+
+#[test]
+fn no_entry_of_a_mailbox_makes_its_parser_panic() {
+    replay("mailbox", fuzz::mailbox, 300_000);
+}
+
+#[test]
 fn no_script_of_a_hostile_peer_makes_the_engine_panic() {
     replay("receive", fuzz::receive, 60_000);
 }

@@ -6,6 +6,7 @@ use crate::engine::time::Instant;
 use crate::engine::{Access, Engine, Event, Fragment, Identity, Peer, Received, Registration};
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
+use crate::wire::gni::{datagram, mailbox, name as endpoint};
 use crate::wire::modex;
 use crate::wire::probe;
 use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
@@ -71,6 +72,43 @@ pub fn name(bytes: &[u8]) {
     if let Ok(name) = FabricName::parse(bytes) {
         assert_eq!(name.write(), bytes);
     }
+}
+
+/// Parses the name of an endpoint of the provider, in bytes and as text; likewise.
+pub fn endpoint(bytes: &[u8]) {
+    if let Some(name) = bytes.first_chunk().and_then(endpoint::Name::parse) {
+        assert_eq!(name.emit(), bytes[..endpoint::LEN]);
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+    let text = std::str::from_utf8(bytes).ok();
+    if let Some(name) = text.and_then(|text| text.parse::<endpoint::Name>().ok()) {
+        assert_eq!(endpoint::Name::parse(&name.emit()), Some(name));
+    }
+}
+
+/// Parses a datagram about a connection of the provider, as it is and with the tag that it ought to have; likewise.
+pub fn datagram(bytes: &[u8]) {
+    let check = |bytes: &[u8]| {
+        let Ok(parsed) = datagram::Datagram::parse(bytes, &KEY) else { return };
+        let mut written = [0; datagram::LEN];
+        let length = parsed.emit(&KEY, &mut written);
+        assert_eq!(written[..length], *bytes);
+    };
+    check(bytes);
+    let mut signed = bytes.to_vec();
+    if datagram::sign(&KEY, &mut signed) {
+        check(&signed);
+    }
+}
+
+/// Parses the header of an entry of a mailbox: its kind is the first byte; likewise.
+pub fn mailbox(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let read = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let Some((entry, head)) = mailbox::Entry::parse(*kind, bytes.len(), read) else { return };
+    let mut written = [0; mailbox::HEAD];
+    assert_eq!(entry.emit(&mut written), (*kind, head));
+    assert_eq!(written[..head], bytes[..head]);
 }
 
 /// Plays a script of records against an engine: one byte says what happens, the next how much.

@@ -227,8 +227,7 @@ impl Datagram {
             Body::Disconnect { sent } => put(bytes, HEADER, sent.to_le_bytes()),
             Body::Confirm | Body::Later | Body::Refuse(_) | Body::Disconnected => {}
         }
-        let tag = tag(key, &bytes[..length]);
-        put(bytes, 8 * TAG, tag.to_le_bytes());
+        sign(key, &mut bytes[..length]);
         length
     }
 
@@ -341,6 +340,16 @@ fn word(bytes: &[u8; LEN], at: usize) -> u32 {
     u32::from_le_bytes(take(bytes, at))
 }
 
+/// Gives bytes the tag that is right for them; false where they are not as long as a datagram may be.
+pub fn sign(key: &Key, bytes: &mut [u8]) -> bool {
+    let is_fit = (HEADER..=LEN).contains(&bytes.len()) && bytes.len().is_multiple_of(8);
+    if is_fit {
+        let tag = tag(key, bytes);
+        bytes[8 * TAG..8 * TAG + 8].copy_from_slice(&tag.to_le_bytes());
+    }
+    is_fit
+}
+
 /// The tag of a whole number of words, one of which is the tag itself.
 fn tag(key: &Key, bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -402,8 +411,7 @@ mod tests {
 
     /// The bytes with a tag that is right for them.
     fn tagged(mut bytes: Vec<u8>) -> Vec<u8> {
-        let tag = tag(&KEY, &bytes);
-        bytes[8..16].copy_from_slice(&tag.to_le_bytes());
+        assert!(sign(&KEY, &mut bytes));
         bytes
     }
 

@@ -87,6 +87,8 @@ pub struct Ofi<H: Upcalls> {
     context_bits: u32,
     /// Peers are reached by TCP connections that the provider makes.
     is_tcp: bool,
+    /// Short messages in a row whose end no such provider tells of.
+    silent: AtomicU32,
     /// Peers that have ended, as sends to them have found.
     gone: EngineCell<Vec<Address>>,
     /// Peers that what is owed to them, or was given back to the host, cannot reach.
@@ -137,6 +139,7 @@ impl<H: Upcalls> Ofi<H> {
             can_probe: endpoint.first().can_probe(),
             reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
             is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
+            silent: AtomicU32::new(0),
             gone: EngineCell::new(Vec::new()),
             doubts: EngineCell::new(Doubts::default()),
             paces: EngineCell::new(Paces::default()),

@@ -1,5 +1,7 @@
 //! Sends: injected when short, posted otherwise, with an answer awaited when synchronous.
 
+use std::sync::atomic::Ordering;
+
 use super::answer::AnswerKey;
 use super::body::{Op, Seen};
 use super::doubt::{self, Doubt};
@@ -13,6 +15,10 @@ use crate::wire::tag::Layout;
 
 /// Passes of progress in which there is to be room for a send that does not wait for it.
 pub(super) const PASSES: u32 = 32;
+
+/// Short messages that may go in a row without one whose end is told of, over TCP: libfabric's providers drop what is
+/// injected for a peer that has ended, and say nothing.
+const SILENT: u32 = 128;
 
 /// Where a message goes and what its tag bits are.
 #[derive(Clone, Copy)]
@@ -91,12 +97,36 @@ impl<H: Upcalls> Ofi<H> {
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = bytes()
             && bytes.len() < self.short
+            && !self.is_silent_for_long()
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);
-            return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
+            let sent =
+                inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
+            self.count_silence(sent);
+            return sent;
         }
         false
+    }
+
+    /// Whether the next short message is one whose end is to be told of.
+    #[inline(always)]
+    fn is_silent_for_long(&self) -> bool {
+        self.is_tcp && self.silent.load(Ordering::Relaxed) >= SILENT
+    }
+
+    /// A message was injected, or not. That threads count for each other, and now and then past each other, does no harm.
+    #[inline(always)]
+    fn count_silence(&self, is_injected: bool) {
+        if self.is_tcp {
+            let before = self.silent.load(Ordering::Relaxed);
+            self.silent.store(before + u32::from(is_injected), Ordering::Relaxed);
+        }
+    }
+
+    /// The end of what is posted now is told of.
+    fn break_silence(&self) {
+        self.silent.store(0, Ordering::Relaxed);
     }
 
     /// The short path: injected at the first try, where this thread has the context at once. Else false.
@@ -168,14 +198,16 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Sends what lies in host memory, and waits as long as it must.
     fn send_bytes<L: Layout>(&self, target: Target<H>, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
-        if synchronous || bytes.len() > self.inject_size {
+        if synchronous || bytes.len() > self.inject_size || self.is_silent_for_long() {
             return self.send_and_wait::<L>(target, &Source::from(bytes), synchronous);
         }
         let Target { to, bits, data, .. } = target;
         let context = self.context(target.context);
         let inject =
             |()| context.inject(bytes, to, bits, data).map_err(|error| Unposted { given: (), error });
-        self.post_to::<L, _, _>(target, (), inject).map_err(|(error, ())| error)
+        let sent = self.post_to::<L, _, _>(target, (), inject).map_err(|(error, ())| error);
+        self.count_silence(sent.is_ok());
+        sent
     }
 
     /// As [`post`](Self::post), of something for a peer, which may have ended.
@@ -273,6 +305,7 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<()> {
         let Target { to, data, .. } = target;
         let context = self.context(target.context);
+        self.break_silence();
         let send = |bits| {
             let post = |operation| {
                 context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
@@ -378,6 +411,7 @@ impl<H: Upcalls> Ofi<H> {
             bits |= L::SYNC;
         }
         let context = self.context(target.context);
+        self.break_silence();
         let post = |operation| context.send(target.to, bits, target.data, operation);
         let posted = if H::SENDS_WAIT {
             self.post_to::<L, _, _>(target, operation, post)

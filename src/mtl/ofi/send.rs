@@ -20,6 +20,11 @@ pub(super) const PASSES: u32 = 32;
 /// injected for a peer that has ended, and say nothing.
 const SILENT: u32 = 128;
 
+/// So many short messages may go; any number where it is not over TCP.
+pub(super) const fn silence(is_tcp: bool) -> u32 {
+    if is_tcp { SILENT } else { u32::MAX }
+}
+
 /// Where a message goes and what its tag bits are.
 #[derive(Clone, Copy)]
 pub(super) struct Target<H: Upcalls> {
@@ -97,36 +102,39 @@ impl<H: Upcalls> Ofi<H> {
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = bytes()
             && bytes.len() < self.short
-            && !self.is_silent_for_long()
+            && self.may_be_silent()
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);
-            let sent =
-                inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
-            self.count_silence(sent);
-            return sent;
+            return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
         }
         false
     }
 
-    /// Whether the next short message is one whose end is to be told of.
+    /// Whether the next short message may be one whose end nobody is told of; it is counted. That threads count for each
+    /// other, and now and then past each other, does no harm.
     #[inline(always)]
-    fn is_silent_for_long(&self) -> bool {
-        self.is_tcp && self.silent.load(Ordering::Relaxed) >= SILENT
+    fn may_be_silent(&self) -> bool {
+        let left = self.silent.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        self.silent.store(left - 1, Ordering::Relaxed);
+        true
     }
 
-    /// A message was injected, or not. That threads count for each other, and now and then past each other, does no harm.
-    #[inline(always)]
-    fn count_silence(&self, is_injected: bool) {
-        if self.is_tcp {
-            let before = self.silent.load(Ordering::Relaxed);
-            self.silent.store(before + u32::from(is_injected), Ordering::Relaxed);
+    /// Whether the end of this one is to be told of.
+    fn is_silence_over(&self) -> bool {
+        let is_over = self.silent.load(Ordering::Relaxed) == 0;
+        if is_over {
+            self.break_silence();
         }
+        is_over && self.is_tcp
     }
 
     /// The end of what is posted now is told of.
     fn break_silence(&self) {
-        self.silent.store(0, Ordering::Relaxed);
+        self.silent.store(silence(self.is_tcp), Ordering::Relaxed);
     }
 
     /// The short path: injected at the first try, where this thread has the context at once. Else false.
@@ -198,16 +206,14 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Sends what lies in host memory, and waits as long as it must.
     fn send_bytes<L: Layout>(&self, target: Target<H>, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
-        if synchronous || bytes.len() > self.inject_size || self.is_silent_for_long() {
+        if synchronous || bytes.len() > self.inject_size || self.is_silence_over() {
             return self.send_and_wait::<L>(target, &Source::from(bytes), synchronous);
         }
         let Target { to, bits, data, .. } = target;
         let context = self.context(target.context);
         let inject =
             |()| context.inject(bytes, to, bits, data).map_err(|error| Unposted { given: (), error });
-        let sent = self.post_to::<L, _, _>(target, (), inject).map_err(|(error, ())| error);
-        self.count_silence(sent.is_ok());
-        sent
+        self.post_to::<L, _, _>(target, (), inject).map_err(|(error, ())| error)
     }
 
     /// As [`post`](Self::post), of something for a peer, which may have ended.

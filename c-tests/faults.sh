@@ -350,5 +350,14 @@ ended && [ -z "$remaining" ] && [ "$(grep -c "hawser: mtl:$mtl:prov: $provider o
     says 'rank 0 has an error$'
 check "$provider: a send to a rank that has died is an error${remaining:+: $remaining}" $?
 
+# The provider would take all of them, and drop them.
+for provider in $own "tcp;ofi_rxm"; do
+    on_host mpirun --enable-recovery --oversubscribe -n 2 "${components[@]}" "${insist[@]}" --mca $include "$provider" --mca mtl_base_verbose 1 "$root/$work/killed" silence
+    remaining=$(left)
+    ended && [ -z "$remaining" ] && [ "$(grep -c "hawser: mtl:$mtl:prov: $provider on " "$log")" = 2 ] &&
+        says 'rank 0 has an error$'
+    check "$provider: short messages to a rank that has died after another are an error before long${remaining:+: $remaining}" $?
+done
+
 rm -f "$log.raw"
 sum

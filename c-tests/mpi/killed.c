@@ -1,5 +1,5 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
- * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|send
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|send|silence
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
@@ -10,6 +10,7 @@
  *             mpirun that lets survivors live)
  *
  * send        before it receives anything of what rank 0 sends; rank 0 says when it is told (likewise)
+ * silence     when it has received one message of rank 0's, which then sends short ones (likewise)
  *
  * Every rank prints its process id first. A rank that goes on without the victim says so and
  * fails. */
@@ -141,13 +142,18 @@ static void wait_for_death(void)
     }
 }
 
-/* The victim is gone before anything is received: rank 0 sends until it is told so. */
-_Noreturn static void send_to_victim(void)
+/* The victim is gone before anything is received, or after one message: rank 0 sends until it is told so. */
+_Noreturn static void send_to_victim(bool is_connected)
 {
     int code = MPI_SUCCESS;
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    if (check_rank == VICTIM)
+    if (check_rank == VICTIM) {
+        if (is_connected)
+            await_token(0, TAG, MPI_COMM_WORLD);
         die();
+    }
+    if (is_connected)
+        MPI(MPI_Send(NULL, 0, MPI_BYTE, VICTIM, TAG, MPI_COMM_WORLD));
     wait_for_death();
     for (int turn = 0; turn < TURNS && code == MPI_SUCCESS; turn++)
         code = MPI_Send(&turn, 1, MPI_INT, VICTIM, TAG, MPI_COMM_WORLD);
@@ -203,14 +209,16 @@ int main(int argc, char **argv)
     } else if (strcmp(when, "receive") == 0) {
         receive();
     } else if (strcmp(when, "send") == 0) {
-        send_to_victim();
+        send_to_victim(false);
+    } else if (strcmp(when, "silence") == 0) {
+        send_to_victim(true);
     } else if (strcmp(when, "finalize") == 0) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (check_rank == VICTIM)
             die();
         MPI_Finalize();
     } else {
-        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|send\n");
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|send|silence\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     printf("rank %d goes on without rank %d\n", check_rank, VICTIM);

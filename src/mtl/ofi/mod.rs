@@ -87,6 +87,8 @@ pub struct Ofi<H: Upcalls> {
     context_bits: u32,
     /// Peers are reached by TCP connections that the provider makes.
     is_tcp: bool,
+    /// How many short messages may go before one whose end is told of.
+    silent: AtomicU32,
     /// Peers that have ended, as sends to them have found.
     gone: EngineCell<Vec<Address>>,
     /// Peers that what is owed to them, or was given back to the host, cannot reach.
@@ -130,13 +132,15 @@ impl<H: Upcalls> Ofi<H> {
         let bar = |bars| endpoint.first().bar(bars);
         let (deferred, long_way) = (bar(DEFERRED), bar(LONG_WAY));
         bar(SEVERAL).set(config.scalable, Ordering::Relaxed);
+        let is_tcp = offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net"));
         let ofi = Self {
             inject_size: offer.info.inject_size(),
             short: if config.scalable { 0 } else { offer.info.inject_size() + 1 },
             max_message: offer.info.max_message(),
             can_probe: endpoint.first().can_probe(),
             reach: Reach::of(offer, &domain, endpoint.first().is_cushioned()),
-            is_tcp: offer.info.provider().split(';').any(|layer| matches!(layer, "tcp" | "net")),
+            is_tcp,
+            silent: AtomicU32::new(send::silence(is_tcp)),
             gone: EngineCell::new(Vec::new()),
             doubts: EngineCell::new(Doubts::default()),
             paces: EngineCell::new(Paces::default()),

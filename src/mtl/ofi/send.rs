@@ -1,5 +1,7 @@
 //! Sends: injected when short, posted otherwise, with an answer awaited when synchronous.
 
+use std::sync::atomic::Ordering;
+
 use super::answer::AnswerKey;
 use super::body::{Op, Seen};
 use super::doubt::{self, Doubt};
@@ -13,6 +15,15 @@ use crate::wire::tag::Layout;
 
 /// Passes of progress in which there is to be room for a send that does not wait for it.
 pub(super) const PASSES: u32 = 32;
+
+/// Short messages that may go in a row without one whose end is told of, over TCP: libfabric's providers drop what is
+/// injected for a peer that has ended, and say nothing.
+const SILENT: u32 = 128;
+
+/// So many short messages may go; any number where it is not over TCP.
+pub(super) const fn silence(is_tcp: bool) -> u32 {
+    if is_tcp { SILENT } else { u32::MAX }
+}
 
 /// Where a message goes and what its tag bits are.
 #[derive(Clone, Copy)]
@@ -91,12 +102,39 @@ impl<H: Upcalls> Ofi<H> {
             && let Some(to) = self.known(comm, dest)
             && let Some(bytes) = bytes()
             && bytes.len() < self.short
+            && self.may_be_silent()
         {
             let rank = comm.rank();
             let bits = L::send(comm.context_id(), rank, tag);
             return inject(self.endpoint.first(), bytes, to, bits, L::DIRECTED.then_some(rank as u32 as u64));
         }
         false
+    }
+
+    /// Whether the next short message may be one whose end nobody is told of; it is counted. That threads count for each
+    /// other, and now and then past each other, does no harm.
+    #[inline(always)]
+    fn may_be_silent(&self) -> bool {
+        let left = self.silent.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        self.silent.store(left - 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether the end of this one is to be told of.
+    fn is_silence_over(&self) -> bool {
+        let is_over = self.silent.load(Ordering::Relaxed) == 0;
+        if is_over {
+            self.break_silence();
+        }
+        is_over && self.is_tcp
+    }
+
+    /// The end of what is posted now is told of.
+    fn break_silence(&self) {
+        self.silent.store(silence(self.is_tcp), Ordering::Relaxed);
     }
 
     /// The short path: injected at the first try, where this thread has the context at once. Else false.
@@ -168,7 +206,7 @@ impl<H: Upcalls> Ofi<H> {
 
     /// Sends what lies in host memory, and waits as long as it must.
     fn send_bytes<L: Layout>(&self, target: Target<H>, bytes: Payload<'_>, synchronous: bool) -> Result<()> {
-        if synchronous || bytes.len() > self.inject_size {
+        if synchronous || bytes.len() > self.inject_size || self.is_silence_over() {
             return self.send_and_wait::<L>(target, &Source::from(bytes), synchronous);
         }
         let Target { to, bits, data, .. } = target;
@@ -273,6 +311,7 @@ impl<H: Upcalls> Ofi<H> {
     ) -> Result<()> {
         let Target { to, data, .. } = target;
         let context = self.context(target.context);
+        self.break_silence();
         let send = |bits| {
             let post = |operation| {
                 context.send_within(message, to, bits, data, operation, |which| self.wait::<L>(which))
@@ -378,6 +417,7 @@ impl<H: Upcalls> Ofi<H> {
             bits |= L::SYNC;
         }
         let context = self.context(target.context);
+        self.break_silence();
         let post = |operation| context.send(target.to, bits, target.data, operation);
         let posted = if H::SENDS_WAIT {
             self.post_to::<L, _, _>(target, operation, post)

@@ -67,6 +67,9 @@ pub enum Entry {
 #[must_use = "what is reserved is given back by an entry, or by `release`"]
 pub struct Place(());
 
+/// Reads that find something at once, of which one makes progress besides.
+const DUE: u32 = 16;
+
 /// The entries, and the places that are promised.
 #[derive(Debug)]
 pub struct Queue {
@@ -75,12 +78,17 @@ pub struct Queue {
     capacity: usize,
     /// Places besides, for arrivals.
     arrivals: usize,
+    /// Somebody got none, and waits until there is one.
+    is_wanted: bool,
+    /// Reads that have found something since progress was made.
+    found: u32,
 }
 
 impl Queue {
     /// With so many places, and some for arrivals.
     pub fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::new(), reserved: 0, capacity, arrivals: capacity.div_ceil(4) }
+        let arrivals = capacity.div_ceil(4);
+        Self { entries: VecDeque::new(), reserved: 0, capacity, arrivals, is_wanted: false, found: 0 }
     }
 
     /// Takes a place for an operation that this side starts.
@@ -104,6 +112,7 @@ impl Queue {
     #[inline(always)]
     fn reserve_of(&mut self, places: usize) -> Outcome<Place> {
         if self.entries.len() + self.reserved >= places {
+            self.is_wanted = true;
             return Err(Errno::AGAIN);
         }
         let all = self.capacity + self.arrivals;
@@ -126,6 +135,19 @@ impl Queue {
     #[inline]
     pub fn release(&mut self, _place: Place) {
         self.reserved -= 1;
+    }
+
+    /// Whether somebody is to hear that there is a place.
+    #[inline]
+    pub fn is_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.is_wanted)
+    }
+
+    /// Whether so many reads in a row have found something that progress is to be made.
+    #[inline]
+    pub fn is_due(&mut self) -> bool {
+        self.found = (self.found + 1) % DUE;
+        self.found == 0
     }
 
     /// Entries that can be read.

@@ -10,7 +10,6 @@ use super::super::guard::{guard, guard_or, size};
 use super::super::object::{self, body, fid_of};
 use super::super::strerror::describe;
 use super::super::sys::{self, CqAttr, CqEntry, CqErrEntry, CqErrEntrySource, OpsCq, fi_ops, fid, fid_cq};
-use super::super::wait::Manner;
 use super::{Completion, Cq, Format};
 
 static OPS: fi_ops = object::ops(close, object::no_bind, control);
@@ -55,9 +54,6 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     guard("fi_control of a cq", || {
         // SAFETY: the contract of `fi_control(3)`.
         let cq = unsafe { body::<Cq>(fid.cast()) }?;
-        if command == sys::FI_GETWAIT && cq.wait.manner() == Manner::Descriptor {
-            cq.domain.watch()?;
-        }
         // SAFETY: the same.
         unsafe { cq.wait.control(command, argument) }
     })

@@ -29,7 +29,8 @@ impl Opened {
             addr_format: sys::FI_ADDR_GNI,
             regions,
             traffic,
-            watcher: OnceLock::new(),
+            automatic: None,
+            helper: OnceLock::new(),
         });
         let mut attr = attr;
         let mut cq = ptr::null_mut();

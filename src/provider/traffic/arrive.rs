@@ -32,6 +32,7 @@ impl Traffic {
         match outcome {
             Ok((0, Left::Nothing)) => 0,
             Ok((count, left)) => {
+                self.moved += count as u64;
                 self.after(slot, peer, left);
                 count
             }

@@ -55,6 +55,10 @@ impl Traffic {
         while let Some(peer) = self.context(slot)?.told.pop() {
             self.pump(slot, peer);
         }
+        if !self.again.is_empty() {
+            // There may be room for what has come now.
+            self.rouse();
+        }
         outcome
     }
 

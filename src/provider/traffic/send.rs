@@ -104,7 +104,14 @@ impl Traffic {
     /// Puts what waits for a peer into its mailbox, as much as there is room for.
     pub(super) fn pump(&mut self, slot: u32, peer: u32) {
         let Ok(context) = self.context(slot) else { return };
-        match context.pump(peer) {
+        let waiting =
+            |context: &Context| context.peers.get(peer as usize).map_or(0, |there| there.queue.len());
+        let before = waiting(context);
+        let pumped = context.pump(peer);
+        if waiting(context) != before {
+            self.moved += 1;
+        }
+        match pumped {
             Ok(true) => {}
             Ok(false) => self.look_again(slot, peer),
             Err(Lost) => self.lose(slot, peer, libc::ECONNRESET),

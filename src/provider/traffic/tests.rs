@@ -43,7 +43,8 @@ impl Side {
             addr_format: sys::FI_ADDR_GNI,
             regions,
             traffic,
-            watcher: OnceLock::new(),
+            automatic: None,
+            helper: OnceLock::new(),
         };
         let domain = Arc::new(domain);
         let attr = CqAttr {
@@ -145,7 +146,7 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.with(|traffic| traffic.close(self.slot));
+        self.domain.end(self.slot);
     }
 }
 

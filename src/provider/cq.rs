@@ -54,12 +54,12 @@ pub struct Failure {
 }
 
 /// An entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// It ended well.
     Done(Completion),
     /// It did not.
-    Failed(Failure),
+    Failed(Box<Failure>),
 }
 
 /// A place that an operation has in a queue until it ends.
@@ -95,7 +95,7 @@ impl Queue {
     ///
     /// # Errors
     /// `FI_EAGAIN`: all are taken, until some entries are read.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&mut self) -> Outcome<Place> {
         self.reserve_of(self.capacity)
     }
@@ -125,7 +125,7 @@ impl Queue {
     }
 
     /// Puts an entry into a place.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, _place: Place, entry: Entry) {
         self.reserved -= 1;
         self.entries.push_back(entry);
@@ -169,6 +169,7 @@ impl Queue {
     ///
     /// # Errors
     /// `FI_EAGAIN`: there is nothing. `FI_EAVAIL`: a failure is the first.
+    #[inline(always)]
     pub fn read(&mut self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
         let mut count = 0;
         while count < most
@@ -191,7 +192,7 @@ impl Queue {
     /// `FI_EAGAIN`: it is none.
     pub fn read_failed(&mut self) -> Outcome<Failure> {
         let Some(Entry::Failed(failure)) = self.entries.front() else { return Err(Errno::AGAIN) };
-        let failure = *failure;
+        let failure = **failure;
         self.entries.pop_front();
         Ok(failure)
     }
@@ -259,8 +260,12 @@ mod tests {
     fn a_failure_stops_a_read_at_its_place() {
         let mut queue = Queue::new(8);
         let failure = Failure { of: done(2), overflow: 5, code: 265 };
-        let entries =
-            [Entry::Done(done(0)), Entry::Done(done(1)), Entry::Failed(failure), Entry::Done(done(3))];
+        let entries = [
+            Entry::Done(done(0)),
+            Entry::Done(done(1)),
+            Entry::Failed(Box::new(failure)),
+            Entry::Done(done(3)),
+        ];
         for entry in entries {
             let place = queue.reserve().expect("a place");
             queue.put(place, entry);

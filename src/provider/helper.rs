@@ -50,6 +50,8 @@ impl Helper {
     /// # Errors
     /// What the system does not give.
     pub fn start(traffic: &Arc<EngineCell<Traffic>>, span: Span) -> Outcome<Self> {
+        // What it sleeps on is there before it is: nobody would hear of it otherwise.
+        traffic.with(Traffic::descriptor)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(Stop { is_over: AtomicBool::new(false), event });
         let (traffic, until) = (Arc::clone(traffic), Arc::clone(&stop));

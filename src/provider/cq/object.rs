@@ -86,7 +86,7 @@ impl Cq {
     }
 
     /// The same, and takes a place for what comes next, if there is any.
-    #[inline]
+    #[inline(always)]
     pub fn put_again(&self, place: Place, entry: Entry) -> Option<Place> {
         let next = self.queue.with(|queue| {
             queue.put(place, entry);
@@ -127,6 +127,7 @@ impl Cq {
     }
 
     /// Reads what there is. Where there is nothing progress is made, if nobody else makes it.
+    #[inline(always)]
     pub(in super::super) fn read(
         &self,
         most: usize,

@@ -59,7 +59,7 @@ impl Traffic {
         if !is_heard {
             self.hear(slot, peer);
         }
-        if vc.is_some_and(|vc| self.closing.contains(&vc)) {
+        if !self.closing.is_empty() && vc.is_some_and(|vc| self.closing.contains(&vc)) {
             self.drain(slot, peer);
         }
     }

@@ -276,7 +276,11 @@ impl Traffic {
             service.release(name.cdm_id);
             return Err(Errno(libc::EADDRINUSE));
         };
-        self.rest_on_socket(name.cdm_id, true)?;
+        if let Err(error) = self.rest_on_socket(name.cdm_id, true) {
+            self.engine.remove(endpoint).map_err(|_| Errno::BUSY)?;
+            self.service.iter_mut().for_each(|service| service.release(name.cdm_id));
+            return Err(error);
+        }
         let key = [crate::link::random(), crate::link::random()].map(|word| word.unwrap_or_default());
         let key = (u128::from(key[0]) | u128::from(key[1]) << 64).to_le_bytes();
         let context = Some(Box::new(Context::new(endpoint, name, key)));

@@ -130,7 +130,8 @@ impl Context {
         let (share, times) = match want.many {
             None => (Share::Own, Times::Once),
             Some(least) => {
-                (Share::Many(Many { id: None, least, used: 0, pending: 0, is_spent: false }), Times::Many)
+                let many = Many { id: None, least, used: 0, pending: 0, is_spent: false };
+                (Share::Many(Box::new(many)), Times::Many)
             }
         };
         let receive =

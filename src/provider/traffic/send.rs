@@ -134,10 +134,9 @@ impl Context {
         let there = self.peers.get_mut(peer as usize)?;
         let mailbox = there.mailbox.as_mut().filter(|_| there.is_connected && there.queue.is_empty())?;
         let ends = self.ends.as_ref()?;
-        let mut head = [0; HEAD];
-        let entry = mailbox::Entry::Eager { label: order.label, send: None };
-        let (kind, length) = entry.emit(&mut head);
-        let mut push = || mailbox.push(kind, [lend(&head[..length]), whole]);
+        let mut head = [[0; 8]; 2];
+        let (kind, length) = mailbox::emit_short(order.label, &mut head);
+        let mut push = || mailbox.push(kind, [lend(&head.as_flattened()[..length]), whole]);
         let pushed = match ends.transmit.as_ref().filter(|_| order.wants) {
             Some(direction) => {
                 let mut outcome = Ok(false);

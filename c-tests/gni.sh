@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The libfabric provider `gni`, loaded by an unmodified libfabric: what fi_getinfo answers, the objects and all that must
-# not be given, structures that end where the oldest do, how processes end, and messages between processes of a node.
+# not be given, structures that end where the oldest do, how processes end, messages between processes of a node, and
+# progress while they compute or sleep.
 #
 #     c-tests/gni.sh debian12|debian13 [WORD …]
 #
@@ -23,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages; do
+for name in info objects bounds messages progress; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -67,6 +68,28 @@ for where in apart together self; do
     for name in lengths calls matching truncation peeks selection multiples; do job "messages $where: $name" messages $name $where; done
 done
 for name in floods death farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
+for name in lengths truncation peeks multiples floods death farewell threads descriptors; do
+    job "messages apart, progress by itself: $name" messages $name apart auto
+done
+for name in computes queued starved idle forked threads; do job "progress by itself: $name" progress $name; done
+for name in manual sleeps wakes room death forked; do job "progress by calls: $name" progress $name manual; done
+for name in wakes death; do
+    job "progress by itself, calls that wait: $name" progress $name
+    job "progress by itself, descriptors: $name" progress $name descriptors
+done
+job "progress by calls, descriptors: wakes" progress wakes manual descriptors
+job "progress of connections by itself: control" progress control connections
+# libfabric's numbers of what threads may do: all, an object each, the domain, a queue each, an endpoint each.
+for threading in 1 2 3 4 5; do
+    job "threads, $threading: one" progress wakes manual $threading
+    case $threading in
+    1) job "threads, $threading: four at one endpoint" progress threads manual $threading ;;
+    3) continue ;;
+    esac
+    for progress in manual ""; do
+        job "threads, $threading: four with an endpoint each${progress:+, progress by calls}" progress endpoints $threading $progress
+    done
+done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
@@ -114,7 +137,7 @@ ends() {
 }
 library=$libraries/libfabric.so.1
 "${there[@]}" cp "$library" "$root/$work/other/libown.so"
-for how in closed open threads; do ends "thirty processes end: $how, libfabric seen by nobody else" "$library" $how; done
+for how in closed open threads helped helper; do ends "thirty processes end: $how, libfabric seen by nobody else" "$library" $how; done
 ends "thirty processes end: open, a libfabric of another name" "$root/$work/other/libown.so" open
 ends "thirty processes end: open, two libfabrics" "$library" open "$root/$work/other/libown.so"
 

@@ -37,7 +37,8 @@ const TRANSPORT: [&str; 10] =
 fn allowed(module: &str) -> &'static [&'static str] {
     match module {
         "config" | "verbs" => &["error"],
-        "shm" | "cuda" => &["link::Lent", "error"],
+        "shm" => &["link::Lent", "sync", "error"],
+        "cuda" => &["link::Lent", "error"],
         "wire" | "sync" => &["config", "error"],
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],

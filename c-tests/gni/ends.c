@@ -1,7 +1,9 @@
 /* How a process ends that has the provider gni: with all closed, or with everything open; and libfabric seen by nobody
  * else (RTLD_LOCAL), under its own name or another, or two of them.
  *
- *     ends LIBRARY closed|open|threads [LIBRARY]
+ *     ends LIBRARY closed|open|threads|helped|helper [LIBRARY]
+ *
+ * With `helped` and `helper` the provider makes progress by itself; all is closed, or everything is open.
  */
 
 #include <dlfcn.h>
@@ -40,6 +42,8 @@ static void use(const char *path, const char *how)
     }
     struct fi_info *hints = ((dupinfo_t) symbol(library, "fi_dupinfo"))(NULL);
     hints->fabric_attr->prov_name = strdup("gni");
+    if (strncmp(how, "help", 4) == 0)
+        hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
     NEED(((getinfo_t) symbol(library, "fi_getinfo"))(API, NULL, NULL, 0, hints, &info));
     HOLDS(strcmp(info->fabric_attr->prov_name, "gni") == 0);
     NEED(((fabric_t) symbol(library, "fi_fabric"))(info->fabric_attr, &fabric, NULL));
@@ -55,7 +59,7 @@ static void use(const char *path, const char *how)
         pthread_t thread;
         NEED(pthread_create(&thread, NULL, sleeper, cq));
     }
-    if (strcmp(how, "closed") == 0) {
+    if (strcmp(how, "closed") == 0 || strcmp(how, "helped") == 0) {
         IS(fi_close(&ep->fid), 0);
         IS(fi_close(&av->fid), 0);
         IS(fi_close(&cq->fid), 0);

@@ -84,8 +84,12 @@ static void attributes(void)
         IS(WITH(API, h->domain_attr->threading = (enum fi_threading) level), 0);
         IS(found->domain_attr->threading, level);
     }
-    IS(WITH(API, h->domain_attr->data_progress = FI_PROGRESS_AUTO), -FI_ENODATA);
-    IS(WITH(API, h->domain_attr->control_progress = FI_PROGRESS_AUTO), -FI_ENODATA);
+    IS(WITH(API, h->domain_attr->data_progress = FI_PROGRESS_AUTO), 0);
+    IS(found->domain_attr->data_progress, FI_PROGRESS_AUTO);
+    IS(found->domain_attr->control_progress, FI_PROGRESS_AUTO);
+    IS(WITH(API, h->domain_attr->control_progress = FI_PROGRESS_AUTO), 0);
+    IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);
+    IS(found->domain_attr->control_progress, FI_PROGRESS_AUTO);
     IS(WITH(API, h->domain_attr->data_progress = h->domain_attr->control_progress = FI_PROGRESS_MANUAL), 0);
     IS(WITH(API, ), 0);
     IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);

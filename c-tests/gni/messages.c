@@ -1,7 +1,9 @@
 /* Messages of the provider gni, one subject a run, between two processes; or within one, between two endpoints and of one to
  * itself. The last five subjects are of two processes.
  *
- *     messages SUBJECT [apart | together | self]
+ *     messages SUBJECT [apart | together | self [auto]]
+ *
+ * With `auto` the provider makes progress by itself, too.
  */
 
 #include <poll.h>
@@ -28,7 +30,7 @@ struct end {
 /* What stands in for a process: this one's end. The other's is there too where both are one process. */
 static struct end ends[2];
 static struct end *const here = &ends[0];
-static int wire[2] = {-1, -1}, is_child, is_together, is_self;
+static int wire[2] = {-1, -1}, is_child, is_together, is_self, is_auto;
 static uint64_t selective;
 static enum fi_wait_obj wait_obj = FI_WAIT_UNSPEC;
 
@@ -107,6 +109,8 @@ static void begin(const char *how)
     struct fi_info *hints = wish();
     hints->caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    if (is_auto)
+        hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
     open_domain(API, hints);
     open_end(here);
     name_of(here, name);
@@ -809,6 +813,7 @@ int main(int argc, char **argv)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "descriptors") == 0)
         wait_obj = FI_WAIT_FD;
+    is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);
     int is_known = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)

@@ -186,7 +186,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     ///
     /// # Errors
     /// [`Full`], if it would have to wait and as many receives are posted as may be. Nothing has happened then.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, wanted: Wanted, times: Times, token: R) -> Result<Posting<M>, Full> {
         let is_full = self.posted.len() >= self.limit;
         if times == Times::Many && is_full {
@@ -209,7 +209,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// A message arrives, or its beginning does.
-    #[inline]
+    #[inline(always)]
     pub fn arrive(&mut self, message: Message<M>) -> Arrival<R> {
         match self.posted.take(message.source, message.tag) {
             Some((token, None)) => Arrival::Taken(token),

@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -70,6 +70,16 @@ impl Service {
     /// Listens for it no more.
     pub fn release(&mut self, cdm_id: u32) {
         self.incoming.retain(|(id, _)| *id != cdm_id);
+    }
+
+    /// What is readable when a datagram has come for an endpoint.
+    pub fn descriptor(&self, cdm_id: u32) -> Option<BorrowedFd<'_>> {
+        self.incoming.iter().find(|(id, _)| *id == cdm_id).map(|(_, fd)| fd.as_fd())
+    }
+
+    /// The same of all endpoints.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.incoming.iter().map(|(_, fd)| fd.as_fd())
     }
 
     /// Sends a datagram to an endpoint.

@@ -5,21 +5,24 @@
 //! where it lies. What a peer has told of its segment is believed only when the kernel has opened it as its process's,
 //! and only processes of this user can be opened.
 //!
-//! Rings that are used much are looked at each time; for the others the bell of the segment is rung.
+//! Rings that are used much are looked at each time; for the others the bell of the segment is rung. Whoever sleeps is
+//! woken by the alarm of his segment.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
 use crate::link::Lent;
 use crate::shm::{
-    Arrival, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, Segment, Sender, Shared, Watch,
-    allow_peers,
+    Alarm, Arrival, Bell, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, Segment, Sender,
+    Shared, Watch, allow_peers,
 };
 use crate::wire::gni::datagram::{Attributes, Segment as Place};
 
 /// The segment of a peer, and how many mailboxes are in it.
 struct Known {
     shared: Shared,
+    bell: Bell,
     place: Place,
     pid: u32,
     uses: usize,
@@ -28,6 +31,7 @@ struct Known {
 /// The interface of a domain.
 pub struct Nic {
     segment: Segment,
+    alarm: Alarm,
     probe: Probe,
     shown: [u8; 16],
     free: Vec<(usize, Sender)>,
@@ -49,6 +53,8 @@ pub struct Mailbox {
 struct Peer {
     receiver: Receiver,
     shared: Shared,
+    /// Wakes it.
+    bell: Bell,
     /// The place of the peer's inbox that is rung for.
     place: usize,
     life: [u8; NONCE],
@@ -74,8 +80,10 @@ impl Nic {
     pub fn make() -> Result<Self> {
         let shown = random_bytes()?;
         allow_peers();
+        let segment = Segment::make(random_bytes()?)?;
         Ok(Self {
-            segment: Segment::make(random_bytes()?)?,
+            alarm: Alarm::of(&segment)?,
+            segment,
             probe: Probe::new(shown),
             shown,
             free: Vec::new(),
@@ -118,15 +126,16 @@ impl Nic {
         if !self.peers.contains_key(&nonce) {
             let identity = Identity { pid, descriptor, device, inode, nonce };
             let shared = Shared::of_peer(&identity).map_err(|_| Error::Unreachable)?;
+            let bell = Bell::of_peer(&shared, pid)?;
             if self.peers.values().all(|known| known.pid != pid) {
                 self.watch.add(pid, pid);
             }
-            self.peers.insert(nonce, Known { shared, place: attributes.segment, pid, uses: 0 });
+            self.peers.insert(nonce, Known { shared, bell, place: attributes.segment, pid, uses: 0 });
         }
         let known = self.peers.get_mut(&nonce).filter(|known| known.place == attributes.segment);
         let Some(known) = known else { return Err(Error::Unreachable) };
         known.uses += 1;
-        let (shared, pid) = (known.shared.clone(), known.pid);
+        let (shared, bell, pid) = (known.shared.clone(), known.bell.clone(), known.pid);
         self.serial += 1;
         let claim = Claim {
             name: u64::from(std::process::id()),
@@ -142,7 +151,7 @@ impl Nic {
         match found {
             Ok((receiver, place)) => {
                 receiver.found();
-                mailbox.peer = Some(Peer { receiver, shared, place, life: nonce, ring, pid });
+                mailbox.peer = Some(Peer { receiver, shared, bell, place, life: nonce, ring, pid });
                 Ok(())
             }
             Err(error) => {
@@ -192,6 +201,35 @@ impl Nic {
         });
     }
 
+    /// What is readable when peers have written something for who [sleeps](Self::sleep).
+    pub fn alarm(&self) -> BorrowedFd<'_> {
+        self.alarm.descriptor()
+    }
+
+    /// What is readable when the process of a peer has ended.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn deaths(&mut self) -> Result<BorrowedFd<'_>> {
+        self.watch.descriptor()
+    }
+
+    /// From now on peers who write something set the alarm off, and those who read, if that is wanted. What has come before
+    /// is to be looked for after this. False where something may come, or somebody end, without it.
+    pub fn sleep(&self, wants_room: bool) -> bool {
+        self.alarm.set(wants_room) && !self.watch.is_blind()
+    }
+
+    /// Whether a process may end without a sign.
+    pub fn is_blind(&self) -> bool {
+        self.watch.is_blind()
+    }
+
+    /// Wakes whoever of this process sleeps.
+    pub fn wake(&self) {
+        self.alarm.ring();
+    }
+
     /// The processes of peers that have ended; each once.
     pub fn ended(&mut self) -> Vec<u32> {
         let ended = self.watch.ended();
@@ -223,6 +261,7 @@ impl Mailbox {
         if !self.sender.is_polled() {
             peer.shared.ring(peer.place);
         }
+        peer.bell.after_entry();
         Ok(true)
     }
 
@@ -239,6 +278,7 @@ impl Mailbox {
         if !self.sender.is_polled() {
             peer.shared.ring(peer.place);
         }
+        peer.bell.after_entry();
         Ok(true)
     }
 
@@ -263,8 +303,10 @@ impl Mailbox {
     /// The entry that was taken is done with.
     #[inline(always)]
     pub fn release(&mut self) {
-        if let Some(peer) = &mut self.peer {
-            peer.receiver.release();
+        if let Some(peer) = &mut self.peer
+            && peer.receiver.release()
+        {
+            peer.bell.after_room();
         }
     }
 

@@ -10,7 +10,7 @@ use super::errno::{Errno, Outcome};
 use super::guard::{guard, guard_or};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
-use super::wait::{Manner, Wait};
+use super::wait::Wait;
 
 /// A counter.
 pub struct Counter {
@@ -32,7 +32,7 @@ impl Counter {
         if attr.events != 0 || attr.flags != 0 {
             return Err(Errno::INVAL);
         }
-        let wait = Wait::new(attr.wait_obj)?;
+        let wait = Wait::new(attr.wait_obj, || domain.descriptor().map(Some))?;
         Ok(Self { domain, well: AtomicU64::new(0), failed: AtomicU64::new(0), wait })
     }
 
@@ -67,21 +67,20 @@ impl Counter {
     /// Waits until so many have ended well.
     fn reach(&self, threshold: u64, timeout: i32) -> Outcome<()> {
         let before = self.failed.load(Ordering::Acquire);
-        let reached = self.wait.until(timeout, || {
+        let look = || {
             self.domain.progress_all();
             if self.well.load(Ordering::Acquire) >= threshold {
                 return Some(Ok(()));
             }
             (self.failed.load(Ordering::Acquire) != before).then_some(Err(Errno::AVAIL))
-        })?;
+        };
+        let reached = self.wait.until(timeout, || self.domain.arm(), look)?;
         reached.unwrap_or(Err(Errno::TIMEDOUT))
     }
 
     /// Whether a program may sleep on the descriptor: a counter has nothing that is left unread.
     pub(super) fn try_wait(&self) -> Outcome<()> {
-        self.domain.watch()?;
-        self.domain.progress_all();
-        self.wait.try_wait(|| false)
+        self.wait.try_wait(|| self.domain.arm(), || false)
     }
 }
 
@@ -128,9 +127,6 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     guard("fi_control of a counter", || {
         // SAFETY: the contract of `fi_control(3)`.
         let counter = unsafe { body::<Counter>(fid.cast()) }?;
-        if command == sys::FI_GETWAIT && counter.wait.manner() == Manner::Descriptor {
-            counter.domain.watch()?;
-        }
         // SAFETY: the same.
         unsafe { counter.wait.control(command, argument) }
     })

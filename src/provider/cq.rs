@@ -54,18 +54,21 @@ pub struct Failure {
 }
 
 /// An entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// It ended well.
     Done(Completion),
     /// It did not.
-    Failed(Failure),
+    Failed(Box<Failure>),
 }
 
 /// A place that an operation has in a queue until it ends.
 #[derive(Debug)]
 #[must_use = "what is reserved is given back by an entry, or by `release`"]
 pub struct Place(());
+
+/// Reads that find something at once, of which one makes progress besides.
+const DUE: u32 = 16;
 
 /// The entries, and the places that are promised.
 #[derive(Debug)]
@@ -75,19 +78,24 @@ pub struct Queue {
     capacity: usize,
     /// Places besides, for arrivals.
     arrivals: usize,
+    /// Somebody got none, and waits until there is one.
+    is_wanted: bool,
+    /// Reads that have found something since progress was made.
+    found: u32,
 }
 
 impl Queue {
     /// With so many places, and some for arrivals.
     pub fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::new(), reserved: 0, capacity, arrivals: capacity.div_ceil(4) }
+        let arrivals = capacity.div_ceil(4);
+        Self { entries: VecDeque::new(), reserved: 0, capacity, arrivals, is_wanted: false, found: 0 }
     }
 
     /// Takes a place for an operation that this side starts.
     ///
     /// # Errors
     /// `FI_EAGAIN`: all are taken, until some entries are read.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&mut self) -> Outcome<Place> {
         self.reserve_of(self.capacity)
     }
@@ -104,6 +112,7 @@ impl Queue {
     #[inline(always)]
     fn reserve_of(&mut self, places: usize) -> Outcome<Place> {
         if self.entries.len() + self.reserved >= places {
+            self.is_wanted = true;
             return Err(Errno::AGAIN);
         }
         let all = self.capacity + self.arrivals;
@@ -116,7 +125,7 @@ impl Queue {
     }
 
     /// Puts an entry into a place.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, _place: Place, entry: Entry) {
         self.reserved -= 1;
         self.entries.push_back(entry);
@@ -126,6 +135,19 @@ impl Queue {
     #[inline]
     pub fn release(&mut self, _place: Place) {
         self.reserved -= 1;
+    }
+
+    /// Whether somebody is to hear that there is a place.
+    #[inline]
+    pub fn is_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.is_wanted)
+    }
+
+    /// Whether so many reads in a row have found something that progress is to be made.
+    #[inline]
+    pub fn is_due(&mut self) -> bool {
+        self.found = (self.found + 1) % DUE;
+        self.found == 0
     }
 
     /// Entries that can be read.
@@ -147,6 +169,7 @@ impl Queue {
     ///
     /// # Errors
     /// `FI_EAGAIN`: there is nothing. `FI_EAVAIL`: a failure is the first.
+    #[inline(always)]
     pub fn read(&mut self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
         let mut count = 0;
         while count < most
@@ -169,7 +192,7 @@ impl Queue {
     /// `FI_EAGAIN`: it is none.
     pub fn read_failed(&mut self) -> Outcome<Failure> {
         let Some(Entry::Failed(failure)) = self.entries.front() else { return Err(Errno::AGAIN) };
-        let failure = *failure;
+        let failure = **failure;
         self.entries.pop_front();
         Ok(failure)
     }
@@ -237,8 +260,12 @@ mod tests {
     fn a_failure_stops_a_read_at_its_place() {
         let mut queue = Queue::new(8);
         let failure = Failure { of: done(2), overflow: 5, code: 265 };
-        let entries =
-            [Entry::Done(done(0)), Entry::Done(done(1)), Entry::Failed(failure), Entry::Done(done(3))];
+        let entries = [
+            Entry::Done(done(0)),
+            Entry::Done(done(1)),
+            Entry::Failed(Box::new(failure)),
+            Entry::Done(done(3)),
+        ];
         for entry in entries {
             let place = queue.reserve().expect("a place");
             queue.put(place, entry);

@@ -1,12 +1,16 @@
 //! The domain, `fi_domain(3)`: what everything that moves data is opened of.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::argument::{Out, copy, text};
 use super::errno::{Errno, Outcome};
 use super::fabric::Fabric;
 use super::guard::guard;
+use super::helper::{Helper, Span};
 use super::object::{self, Object, body, fid_of};
 use super::offer::{self, Registration};
 use super::regions::Regions;
@@ -15,7 +19,7 @@ use super::sys::{
     fid_cq, fid_domain, fid_ep,
 };
 use super::traffic::Traffic;
-use super::watcher::Watcher;
+use super::wait::Beside;
 use super::{av, cntr, cq, endpoint, mr, nosys};
 use crate::sync::EngineCell;
 
@@ -31,15 +35,17 @@ pub struct Domain {
     pub regions: Regions,
     /// What is under way.
     pub(super) traffic: Arc<EngineCell<Traffic>>,
-    /// Who looks for what has come while the program sleeps.
-    pub(super) watcher: OnceLock<Watcher>,
+    /// What makes progress by itself.
+    pub(super) automatic: Option<Span>,
+    /// Who does, once there is something.
+    pub(super) helper: OnceLock<Helper>,
 }
 
 impl Domain {
-    /// Does what there is to be done.
+    /// Does what there is to be done, unless somebody else does.
     #[inline]
     pub(super) fn progress(&self) {
-        self.traffic.with(Traffic::progress);
+        let _ = self.traffic.try_with(Traffic::progress);
     }
 
     /// The same, thoroughly.
@@ -47,14 +53,50 @@ impl Domain {
         self.traffic.with(Traffic::progress_all);
     }
 
-    /// Has progress made while the program sleeps, from now on.
-    pub(super) fn watch(&self) -> Outcome<()> {
-        if self.watcher.get().is_none() {
+    /// What is readable when something is to be done, after [`arm`](Self::arm).
+    pub(super) fn descriptor(&self) -> Outcome<Arc<OwnedFd>> {
+        self.traffic.with(Traffic::descriptor)
+    }
+
+    /// Does what there is to be done, a last time before sleep.
+    pub(super) fn arm(&self) -> Outcome<Beside> {
+        self.traffic.with(Traffic::arm)
+    }
+
+    /// There is room for what had none.
+    #[cold]
+    pub(super) fn rouse(&self) {
+        self.traffic.with(Traffic::rouse);
+    }
+
+    /// Has progress made by itself from now on, if that was agreed on.
+    pub(super) fn help(&self) -> Outcome<()> {
+        if let (Some(span), None) = (self.automatic, self.helper.get()) {
             // Of two that are started at once, one ends again.
-            let _ = self.watcher.set(Watcher::start(&self.traffic)?);
+            let _ = self.helper.set(Helper::start(&self.traffic, span)?);
         }
         Ok(())
     }
+
+    /// Closes an endpoint. What it has sent is found by its peers, if they look for it in time.
+    pub(super) fn end(&self, slot: u32) {
+        let start = self.traffic.with(|traffic| traffic.begin_closing(slot));
+        while let Some(left) = self.traffic.with(|traffic| traffic.farewell(slot, start)) {
+            match self.arm() {
+                Ok(Beside::Set(set, most)) => sleep(&set, most.unwrap_or(left).min(left)),
+                Ok(Beside::Moved | Beside::Nothing) => {}
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        self.traffic.with(|traffic| traffic.end_closing(slot));
+    }
+}
+
+/// Sleeps on a descriptor for so many nanoseconds at most.
+fn sleep(descriptor: &OwnedFd, most: u64) {
+    let most = Timespec { tv_sec: (most / 1_000_000_000) as i64, tv_nsec: (most % 1_000_000_000) as i64 };
+    // A signal is none of ours.
+    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&most));
 }
 
 // SAFETY: `fid_domain` is libfabric's structure of the class, and `open` below opens those.
@@ -103,13 +145,19 @@ pub(super) unsafe fn open(
     if attr.av_type > sys::FI_AV_TABLE || attr.threading > sys::FI_THREAD_ENDPOINT {
         return Err(Errno::INVAL);
     }
+    let automatic = match (attr.data_progress, attr.control_progress) {
+        (sys::FI_PROGRESS_AUTO, _) => Some(Span::All),
+        (_, sys::FI_PROGRESS_AUTO) => Some(Span::Control),
+        _ => None,
+    };
     let domain = Domain {
         fabric: Arc::clone(fabric),
         av_type: attr.av_type,
         addr_format: info.addr_format,
         regions: Regions::new(Registration::of_mode(attr.mr_mode)),
         traffic: Arc::new(EngineCell::new(Traffic::new())),
-        watcher: OnceLock::new(),
+        automatic,
+        helper: OnceLock::new(),
     };
     let head = fid_domain {
         fid: fid_of::<Domain>(context, &OPS),

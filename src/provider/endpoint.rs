@@ -195,7 +195,7 @@ impl Endpoint {
         if (own.device, own.cdm_id) != (name.device, name.cdm_id) {
             let slot = announce(&self.domain, &name)?;
             let before = self.slot.with(|own| std::mem::replace(own, slot));
-            self.domain.traffic.with(|traffic| traffic.close(before));
+            self.domain.end(before);
             self.name.with(|own| *own = name);
         }
         Ok(())
@@ -297,7 +297,8 @@ impl Endpoint {
         };
         let slot = ready.slot;
         self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)?;
-        self.domain.traffic.with(|traffic| traffic.enable(slot, ends))
+        self.domain.traffic.with(|traffic| traffic.enable(slot, ends))?;
+        self.domain.help()
     }
 
     /// The flags of operations that name none, of one direction.
@@ -313,7 +314,7 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let slot = self.slot();
-        self.domain.traffic.with(|traffic| traffic.close(slot));
+        self.domain.end(slot);
     }
 }
 

@@ -11,7 +11,7 @@ use super::guard::{guard, guard_or, size};
 use super::object::{self, Object, body, fid_of};
 use super::strerror::describe;
 use super::sys::{self, EqEntry, fi_eq_attr, fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq};
-use super::wait::Wait;
+use super::wait::{Beside, Wait};
 use crate::sync::EngineCell;
 
 /// Events that a program may write when it says nothing of it.
@@ -60,7 +60,7 @@ impl Eq {
             fabric,
             is_writable: attr.flags & sys::FI_WRITE != 0,
             size: if attr.size == 0 { USUAL } else { attr.size },
-            wait: Wait::new(attr.wait_obj)?,
+            wait: Wait::new(attr.wait_obj, || Ok(None))?,
             events: EngineCell::new(VecDeque::new()),
         })
     }
@@ -129,7 +129,7 @@ impl Eq {
 
     /// Whether a program may sleep on the descriptor.
     pub(super) fn try_wait(&self) -> Outcome<()> {
-        self.wait.try_wait(|| self.events.with(|events| !events.is_empty()))
+        self.wait.try_wait(|| Ok(Beside::Nothing), || self.events.with(|events| !events.is_empty()))
     }
 }
 
@@ -219,7 +219,8 @@ unsafe extern "C" fn sread(
         // SAFETY: the same: NULL, or so many bytes.
         let room = unsafe { Room::new(buffer.cast::<u8>(), length) };
         let is_look = is_look(flags)?;
-        let read = eq.wait.until(timeout, || match eq.read_said(is_look, &room, length) {
+        let nothing = || Ok(Beside::Nothing);
+        let read = eq.wait.until(timeout, nothing, || match eq.read_said(is_look, &room, length) {
             Err(Errno::AGAIN) => None,
             result => Some(result),
         })?;

@@ -65,6 +65,7 @@ extern "C" fn offer(caller: *const c_void) -> *mut fi_provider {
     guard_or("fi_prov_ini", ptr::null_mut(), || {
         let Some(library) = Library::of_caller(caller) else { return ptr::null_mut() };
         library.keep();
+        crate::sync::fork::count_children();
         let provider = Box::new(Provider(UnsafeCell::new(fi_provider {
             version: OWN,
             fi_version: INTERFACE,

@@ -7,7 +7,10 @@
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
 //! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
 //!   [`regions`]: what they are made of.
-//! * [`traffic`]: what moves; [`watcher`]: while the program sleeps.
+//! * [`traffic`]: what moves; [`helper`]: while the program does something else.
+//!
+//! A child of fork(2) has nothing of what its parent has opened: calls of it there answer `-FI_EOPBADSTATE`, and `fi_close`
+//! does nothing.
 //!
 //! libfabric loads it from a folder that `FI_PROVIDER_PATH` names, and never links to it, nor it to libfabric. What an
 //! object stands on is held by it, so that a program that closes in the wrong order is told `-FI_EBUSY`.
@@ -22,6 +25,7 @@ pub mod eq;
 pub mod errno;
 pub mod fabric;
 mod guard;
+pub mod helper;
 mod info;
 mod library;
 pub mod load;
@@ -36,7 +40,6 @@ mod strerror;
 mod sys;
 pub mod traffic;
 pub mod wait;
-pub mod watcher;
 
 pub use argument::Foreign;
 pub use load::fi_prov_ini;

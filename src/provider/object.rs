@@ -1,7 +1,8 @@
 //! What C holds of an object, and what it is.
 //!
 //! libfabric's structure comes first, in memory that does not move until the object is closed; C writes to it. The object
-//! itself is counted: whatever stands on it holds it, and it is not closed before they are gone (`-FI_EBUSY`).
+//! itself is counted: whatever stands on it holds it, and it is not closed before they are gone (`-FI_EBUSY`). In a child of
+//! fork(2) it is of no use (`-FI_EOPBADSTATE`), and closing it does nothing.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use super::errno::{Errno, Outcome};
 use super::sys::{fi_ops, fid};
+use crate::sync::fork;
 
 /// A kind of object.
 ///
@@ -27,11 +29,13 @@ pub(super) unsafe trait Object: Send + Sync + 'static {
 struct Shell<O: Object> {
     head: UnsafeCell<O::Head>,
     body: Arc<O>,
+    /// Which process has opened it.
+    origin: u32,
 }
 
 /// An object that is open from now on, until [`close`].
 pub(super) fn open<O: Object>(head: O::Head, body: Arc<O>) -> *mut O::Head {
-    Box::into_raw(Box::new(Shell { head: UnsafeCell::new(head), body })).cast()
+    Box::into_raw(Box::new(Shell { head: UnsafeCell::new(head), body, origin: fork::generation() })).cast()
 }
 
 /// The `fid` that an object begins with.
@@ -72,14 +76,25 @@ pub(super) unsafe fn class(fid: *const fid) -> Outcome<usize> {
 ///
 /// # Safety
 /// NULL, or an object that is open, of any class; of this one only if it is ours.
+#[inline(always)]
 pub(super) unsafe fn body<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Arc<O>> {
+    // SAFETY: the contract.
+    let shell = unsafe { shell::<O>(head) }?;
+    if shell.origin == fork::generation() { Ok(&shell.body) } else { Err(Errno::OPBADSTATE) }
+}
+
+/// What C has the address of, whichever process has opened it.
+///
+/// # Safety
+/// As [`body`].
+#[inline(always)]
+unsafe fn shell<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Shell<O>> {
     // SAFETY: the contract; a `fid` comes first.
     if unsafe { class(head.cast()) }? != O::CLASS {
         return Err(Errno::INVAL);
     }
     // SAFETY: of this class, hence opened by `open`, and not closed before the call ends. What C writes to is in a cell.
-    let shell = unsafe { &*head.cast::<Shell<O>>() };
-    Ok(&shell.body)
+    Ok(unsafe { &*head.cast::<Shell<O>>() })
 }
 
 /// Closes an object that nothing stands on.
@@ -88,8 +103,12 @@ pub(super) unsafe fn body<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Ar
 /// As [`body`]; whoever else uses it has ended that.
 pub(super) unsafe fn close<O: Object>(fid: *mut fid) -> Outcome<()> {
     // SAFETY: the contract.
-    let body = unsafe { body::<O>(fid.cast()) }?;
-    if Arc::strong_count(body) > 1 {
+    let shell = unsafe { shell::<O>(fid.cast()) }?;
+    if shell.origin != fork::generation() {
+        // Locks, threads and memory that it stands on are its parent's.
+        return Ok(());
+    }
+    if Arc::strong_count(&shell.body) > 1 {
         return Err(Errno::BUSY);
     }
     // SAFETY: of this class, hence made by `open` of a box, and not used any more.

@@ -246,9 +246,8 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
     let Some(wish) = wish else { return Ok(DomainAttr { mr_mode, ..most }) };
     require(&[
         wish.threading <= sys::FI_THREAD_ENDPOINT,
-        // Nothing runs by itself.
-        matches!(wish.control_progress, 0 | sys::FI_PROGRESS_MANUAL | sys::FI_PROGRESS_CONTROL_UNIFIED),
-        matches!(wish.data_progress, 0 | sys::FI_PROGRESS_MANUAL),
+        wish.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
+        wish.data_progress <= sys::FI_PROGRESS_MANUAL,
         wish.resource_mgmt <= sys::FI_RM_ENABLED,
         wish.av_type <= sys::FI_AV_TABLE,
         wish.mr_key_size <= most.mr_key_size,
@@ -272,10 +271,11 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
             wish.mr_cnt <= most.mr_cnt,
         ])?;
     }
+    let data_progress = given(wish.data_progress, most.data_progress);
     Ok(DomainAttr {
         threading: given(wish.threading, most.threading),
-        control_progress: given(wish.control_progress, most.control_progress),
-        data_progress: given(wish.data_progress, most.data_progress),
+        control_progress: given(wish.control_progress, data_progress),
+        data_progress,
         resource_mgmt: given(wish.resource_mgmt, most.resource_mgmt),
         av_type: wish.av_type,
         mr_mode,
@@ -403,15 +403,18 @@ mod tests {
             let offer = with(|wanted| wanted.domain = Some(DomainAttr { threading, ..ANY_DOMAIN }));
             assert_eq!(offer.expect("an offer").domain.threading, threading);
         }
-        for progress in 0..=2 {
-            let own = |attr: DomainAttr| with(|wanted| wanted.domain = Some(attr)).map(|offer| offer.domain);
-            let data = own(DomainAttr { data_progress: progress, ..ANY_DOMAIN });
-            let control = own(DomainAttr { control_progress: progress, ..ANY_DOMAIN });
-            // FI_PROGRESS_AUTO.
-            let is_kept = progress != 1;
-            assert_eq!((data.is_ok(), control.is_ok()), (is_kept, is_kept));
-            assert!(data.is_err() || data.is_ok_and(|attr| attr.data_progress == sys::FI_PROGRESS_MANUAL));
+        let progress = |control_progress, data_progress| {
+            let attr = DomainAttr { control_progress, data_progress, ..ANY_DOMAIN };
+            let offer = with(|wanted| wanted.domain = Some(attr));
+            offer.map(|offer| (offer.domain.control_progress, offer.domain.data_progress))
+        };
+        const AUTO: u32 = sys::FI_PROGRESS_AUTO;
+        const MANUAL: u32 = sys::FI_PROGRESS_MANUAL;
+        assert_eq!((progress(0, 0), progress(0, AUTO)), (Ok((MANUAL, MANUAL)), Ok((AUTO, AUTO))));
+        for both in [(AUTO, AUTO), (AUTO, MANUAL), (MANUAL, AUTO), (MANUAL, MANUAL), (3, AUTO), (3, MANUAL)] {
+            assert_eq!(progress(both.0, both.1), Ok(both));
         }
+        assert!(progress(4, 0).is_err() && progress(0, 3).is_err());
         assert!(with(|wanted| wanted.domain = Some(DomainAttr { threading: 6, ..ANY_DOMAIN })).is_err());
         assert!(with(|wanted| wanted.domain = Some(DomainAttr { max_ep_tx_ctx: 2, ..ANY_DOMAIN })).is_err());
         assert!(with(|wanted| wanted.domain_name = Some(c"gni1".into())).is_err());

@@ -324,6 +324,7 @@ pub(super) const FI_ADDR_STR: u32 = 9;
 pub(super) const FI_PROTO_GNI: u32 = 10;
 pub(super) const FI_THREAD_SAFE: u32 = 1;
 pub(super) const FI_THREAD_ENDPOINT: u32 = 5;
+pub(super) const FI_PROGRESS_AUTO: u32 = 1;
 pub(super) const FI_PROGRESS_MANUAL: u32 = 2;
 pub(super) const FI_PROGRESS_CONTROL_UNIFIED: u32 = 3;
 pub(super) const FI_RM_ENABLED: u32 = 2;

@@ -2,11 +2,11 @@
 //!
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
 //! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
-//! * `connect`: connections.
+//! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
 //! where it lies, or comes in pieces through the mailbox where that is forbidden. One thread at a time is in here: the
-//! domain lends it. Whatever moves, moves in calls of the program (`FI_PROGRESS_MANUAL`).
+//! domain lends it. What moves, moves in calls of the program (`FI_PROGRESS_MANUAL`), or of its helper.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,12 @@ use crate::wire::gni::datagram::Credentials;
 
 mod arrive;
 pub mod buffer;
+mod closing;
 mod connect;
 mod context;
 mod ending;
 mod receive;
+mod rest;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -74,6 +76,11 @@ pub struct Traffic {
     watch_at: u64,
     /// The engine has something to say.
     is_stirred: bool,
+    /// What was read, written or said, in number: whether there was anything.
+    moved: u64,
+    /// Somebody sleeps who is to be roused.
+    is_armed: bool,
+    rest: Option<rest::Rest>,
     counters: Counters,
 }
 
@@ -95,6 +102,9 @@ impl Traffic {
             passes: 0,
             watch_at: 0,
             is_stirred: false,
+            moved: 0,
+            is_armed: false,
+            rest: None,
             counters: Counters::default(),
         }
     }
@@ -110,6 +120,7 @@ impl Traffic {
         let Some(there) = context.peers.get_mut(peer as usize) else { return };
         if !std::mem::replace(&mut there.is_ready, true) {
             self.again.push((slot, peer));
+            self.rouse();
         }
     }
 

@@ -3,13 +3,16 @@
 //! Every process has one [`Segment`], an anonymous file of its own, with a [ring](Sender) for each peer that
 //! it sends to and a [bell](Segment::rung) that its peers ring. [`CrossMemory`] copies to and from the private
 //! memory of other processes, and [`Watch`] says when they have ended. The
-//! [`Door`] of a process leads to the segment of its present life.
+//! [`Door`] of a process leads to the segment of its present life, and the [`Alarm`] of a segment wakes its owner.
 //!
 //! Whatever lies in shared memory is untrusted: another process may write there whatever it likes, at any time,
 //! also while it dies. A word is read once, as an atomic, and checked before it is used; payload is only
 //! ever copied, through raw pointers, never behind a reference. What breaks the rules is [`Corrupt`], and is
 //! never followed.
 
+mod alarm;
+#[cfg(test)]
+mod alarm_model;
 mod cross;
 mod door;
 mod inbox;
@@ -22,6 +25,7 @@ mod segment;
 mod tail;
 mod watch;
 
+pub use alarm::{Alarm, Bell};
 pub use cross::{CrossMemory, Probe, allow_peers, forbids};
 pub use door::{Door, Life, Outside};
 pub use inbox::{Claim, Claimed};

@@ -515,13 +515,15 @@ impl Receiver {
         Ok(Arrival { tag, bytes: unsafe { Lent::new(start, len) }, is_cut })
     }
 
-    /// An entry is done with. They end in any order: the sender hears when none is held.
+    /// An entry is done with. They end in any order: the sender hears when none is held. Whether it has now.
     #[inline(always)]
-    pub fn release(&mut self) {
+    pub fn release(&mut self) -> bool {
         self.held = self.held.saturating_sub(1);
-        if self.held == 0 && self.offset >= self.say_at {
+        let is_said = self.held == 0 && self.offset >= self.say_at;
+        if is_said {
             self.say();
         }
+        is_said
     }
 
     /// Says how far we have come.

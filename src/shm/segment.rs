@@ -6,7 +6,7 @@
 //! The file is sealed against shrinking, or a peer could end us by a signal (SIGBUS).
 //!
 //! ```text
-//! page 0    magic, nonce, whether the owner has ended
+//! page 0    magic, nonce, whether the owner has ended; what it sleeps for, and by what it is woken
 //! page 1    the bell: a summary, and a bit for each place of the inbox
 //! page 2 …  the inbox: for each peer that sends to the owner, its name and life, and which of its rings it writes
 //!           rings: one for each peer that the owner sends to

@@ -24,6 +24,24 @@ enum Watched {
 }
 
 impl Watch {
+    /// What is readable when one has ended that is watched by its descriptor.
+    ///
+    /// # Errors
+    /// Of `epoll_create(2)`.
+    pub fn descriptor(&mut self) -> crate::error::Result<std::os::fd::BorrowedFd<'_>> {
+        let epoll = match self.epoll.take() {
+            Some(epoll) => epoll,
+            None => epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(|error| crate::error::Error::System(error.raw_os_error()))?,
+        };
+        Ok(std::os::fd::AsFd::as_fd(self.epoll.insert(epoll)))
+    }
+
+    /// Whether any is watched by its number, of which no descriptor tells.
+    pub fn is_blind(&self) -> bool {
+        self.watched.values().any(|watched| matches!(watched, Watched::Number(_)))
+    }
+
     /// Watches a process that lives.
     pub fn add(&mut self, number: u32, pid: u32) {
         let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };

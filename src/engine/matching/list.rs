@@ -65,6 +65,12 @@ impl<T, const LANES: usize> Nodes<T, LANES> {
         self.0.remove(index).map(|node| node.value)
     }
 
+    /// Like [`Self::remove`], of what is not looked at any more.
+    #[inline]
+    pub(super) fn discard(&mut self, index: u32) {
+        self.0.discard(index);
+    }
+
     #[inline]
     pub(super) fn get(&self, key: Key) -> Option<&T> {
         self.0.get(key).map(|node| &node.value)

@@ -84,7 +84,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// Enters a receive behind all others.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, wanted: Wanted, token: R, times: Times) -> ReceiveId {
         self.sequence += 1;
         let key = self.nodes.insert(Receive { wanted, sequence: self.sequence, times, class: STRAY, token });
@@ -98,7 +98,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// The token of the oldest receive that fits, which goes unless it is one for many messages.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, source: u64, tag: u64) -> Option<(R, Option<ReceiveId>)> {
         let found =
             if self.hashed { self.look_up(source, tag) } else { self.search(self.order, ORDER, source, tag) };
@@ -188,6 +188,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// From now on receives are hashed.
+    #[cold]
     fn enter_all(&mut self) {
         self.hashed = true;
         let mut index = self.order.first();
@@ -198,6 +199,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// Enters a receive in its group, as the newest.
+    #[inline(never)]
     fn enter(&mut self, index: u32) {
         let Some(receive) = self.nodes.at_mut(index) else { return };
         look();
@@ -220,6 +222,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// Takes a receive out of its group, which is at `place`, if that is known.
+    #[inline(never)]
     fn leave(&mut self, index: u32, place: Option<usize>) {
         let Some(receive) = self.nodes.at(index) else { return };
         let (wanted, own) = (receive.wanted, receive.class);
@@ -237,19 +240,20 @@ impl<R: Copy> Posted<R> {
     }
 
     /// Takes a receive out of everything; `place` as in [`Self::leave`].
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, index: u32, place: Option<usize>) {
         self.nodes.unlink(ORDER, &mut self.order, index);
         if self.hashed {
             self.leave(index, place);
         }
-        self.nodes.remove(index);
+        self.nodes.discard(index);
         if self.hashed && self.nodes.len() <= SHORT {
             self.leave_all();
         }
     }
 
     /// From now on receives are searched.
+    #[cold]
     fn leave_all(&mut self) {
         let mut index = self.order.first();
         while self.nodes.at(index).is_some() {

@@ -10,7 +10,6 @@ use super::super::guard::{guard, guard_or, size};
 use super::super::object::{self, body, fid_of};
 use super::super::strerror::describe;
 use super::super::sys::{self, CqAttr, CqEntry, CqErrEntry, CqErrEntrySource, OpsCq, fi_ops, fid, fid_cq};
-use super::super::wait::Manner;
 use super::{Completion, Cq, Format};
 
 static OPS: fi_ops = object::ops(close, object::no_bind, control);
@@ -55,13 +54,13 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     guard("fi_control of a cq", || {
         // SAFETY: the contract of `fi_control(3)`.
         let cq = unsafe { body::<Cq>(fid.cast()) }?;
-        if command == sys::FI_GETWAIT && cq.wait.manner() == Manner::Descriptor {
-            cq.domain.watch()?;
-        }
         // SAFETY: the same.
         unsafe { cq.wait.control(command, argument) }
     })
 }
+
+/// Bytes of the longest entry.
+const TAGGED: usize = size_of::<CqEntry>();
 
 /// Bytes of an entry.
 fn length_of(format: Format) -> usize {
@@ -69,7 +68,7 @@ fn length_of(format: Format) -> usize {
         Format::Context => 8,
         Format::Message => 24,
         Format::Data => 40,
-        Format::Tagged => size_of::<CqEntry>(),
+        Format::Tagged => TAGGED,
     }
 }
 
@@ -93,6 +92,7 @@ impl Entries<'_> {
         Ok(Self { start: buffer.cast(), length: length_of(cq.format), most: count, sources })
     }
 
+    #[inline(always)]
     fn write(&self, index: usize, completion: &Completion) {
         let entry = CqEntry {
             op_context: completion.context.0,
@@ -104,9 +104,16 @@ impl Entries<'_> {
         };
         debug_assert!(index < self.most, "no more than there is room for is read");
         let place = self.start.wrapping_add(index * self.length);
-        let entry = std::ptr::from_ref(&entry).cast();
         // SAFETY: every format is how this entry begins, and there is room for one at this place, as `new` was promised.
-        unsafe { std::ptr::copy_nonoverlapping(entry, place, self.length) };
+        let put = |length: usize| unsafe {
+            std::ptr::copy_nonoverlapping(std::ptr::from_ref(&entry).cast(), place, length);
+        };
+        // Numbers that are known here need no call.
+        match self.length {
+            TAGGED => put(TAGGED),
+            8 => put(8),
+            length => put(length),
+        }
         self.sources.write(index, completion.source);
     }
 }

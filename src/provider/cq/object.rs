@@ -46,10 +46,10 @@ impl Cq {
             return Err(Errno::INVAL);
         }
         Ok(Self {
+            wait: Wait::new(attr.wait_obj, || domain.descriptor().map(Some))?,
             domain,
             format,
             has_threshold: attr.wait_cond == sys::FI_CQ_COND_THRESHOLD,
-            wait: Wait::new(attr.wait_obj)?,
             is_signalled: AtomicBool::new(false),
             queue: EngineCell::new(Queue::new(attr.size.max(LEAST))),
         })
@@ -86,7 +86,7 @@ impl Cq {
     }
 
     /// The same, and takes a place for what comes next, if there is any.
-    #[inline]
+    #[inline(always)]
     pub fn put_again(&self, place: Place, entry: Entry) -> Option<Place> {
         let next = self.queue.with(|queue| {
             queue.put(place, entry);
@@ -126,13 +126,46 @@ impl Cq {
         }
     }
 
-    pub(in super::super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+    /// Reads what there is. Where there is nothing progress is made, if nobody else makes it.
+    #[inline(always)]
+    pub(in super::super) fn read(
+        &self,
+        most: usize,
+        mut take: impl FnMut(usize, &Completion),
+    ) -> Outcome<usize> {
+        let (outcome, is_due) = self.take(most, &mut take);
+        if !is_due {
+            return outcome;
+        }
         self.domain.progress();
-        self.queue.with(|queue| queue.read(most, take))
+        if outcome != Err(Errno::AGAIN) { outcome } else { self.take(most, &mut take).0 }
+    }
+
+    /// Reads what there is, and says whether progress is to be made.
+    #[inline(always)]
+    fn take(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> (Outcome<usize>, bool) {
+        let (outcome, is_due, is_wanted) = self.queue.with(|queue| {
+            let outcome = queue.read(most, &mut take);
+            match outcome {
+                Ok(_) => (outcome, queue.is_due(), queue.is_wanted()),
+                Err(_) => (outcome, true, false),
+            }
+        });
+        if is_wanted {
+            self.domain.rouse();
+        }
+        (outcome, is_due)
     }
 
     pub(in super::super) fn read_failed(&self) -> Outcome<Failure> {
-        self.queue.with(Queue::read_failed)
+        let (failure, is_wanted) = self.queue.with(|queue| {
+            let failure = queue.read_failed()?;
+            Ok::<_, Errno>((failure, queue.is_wanted()))
+        })?;
+        if is_wanted {
+            self.domain.rouse();
+        }
+        Ok(failure)
     }
 
     /// Entries that can be read, for tests.
@@ -149,7 +182,7 @@ impl Cq {
         timeout: i32,
         mut take: impl FnMut(usize, &Completion),
     ) -> Outcome<usize> {
-        let found = self.wait.until(timeout, || {
+        let look = || {
             self.domain.progress_all();
             if self.is_signalled.swap(false, Ordering::AcqRel) {
                 return Some(Err(Errno::CANCELED));
@@ -157,7 +190,11 @@ impl Cq {
             self.queue.with(|queue| {
                 (queue.len() >= least.max(1) || queue.is_failed()).then(|| queue.read(most, &mut take))
             })
-        })?;
+        };
+        let found = self.wait.until(timeout, || self.domain.arm(), look)?;
+        if self.queue.with(Queue::is_wanted) {
+            self.domain.rouse();
+        }
         // The time is over: what there is, is read.
         found.unwrap_or_else(|| self.queue.with(|queue| queue.read(most, take)))
     }
@@ -175,9 +212,8 @@ impl Cq {
 
     /// Whether a program may sleep on the descriptor.
     pub(in super::super) fn try_wait(&self) -> Outcome<()> {
-        self.domain.watch()?;
-        self.domain.progress_all();
         let is_signalled = || self.is_signalled.load(Ordering::Acquire);
-        self.wait.try_wait(|| is_signalled() || self.queue.with(|queue| !queue.is_empty()))
+        self.wait
+            .try_wait(|| self.domain.arm(), || is_signalled() || self.queue.with(|queue| !queue.is_empty()))
     }
 }

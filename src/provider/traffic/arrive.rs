@@ -32,6 +32,7 @@ impl Traffic {
         match outcome {
             Ok((0, Left::Nothing)) => 0,
             Ok((count, left)) => {
+                self.moved += count as u64;
                 self.after(slot, peer, left);
                 count
             }
@@ -58,7 +59,7 @@ impl Traffic {
         if !is_heard {
             self.hear(slot, peer);
         }
-        if vc.is_some_and(|vc| self.closing.contains(&vc)) {
+        if !self.closing.is_empty() && vc.is_some_and(|vc| self.closing.contains(&vc)) {
             self.drain(slot, peer);
         }
     }

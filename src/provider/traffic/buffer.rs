@@ -12,8 +12,10 @@ enum Memory {
     One(Lent),
     Many(Box<[Lent]>),
     /// What is lent is in the box.
-    Kept(Lent, #[expect(dead_code, reason = "keeps what is lent")] Box<[u8]>),
+    Kept(Box<Kept>),
 }
+
+struct Kept(Lent, #[expect(dead_code, reason = "keeps what is lent")] Box<[u8]>);
 
 impl Buffer {
     /// One piece.
@@ -62,13 +64,14 @@ impl Buffer {
         let mut bytes = bytes.into_boxed_slice();
         // SAFETY: the bytes are on the heap and stay there as long as the box, which is kept with what is lent.
         let lent = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
-        Self(Memory::Kept(lent, bytes))
+        Self(Memory::Kept(Box::new(Kept(lent, bytes))))
     }
 
     /// The pieces.
     pub fn pieces(&self) -> &[Lent] {
         match &self.0 {
-            Memory::One(lent) | Memory::Kept(lent, _) => std::slice::from_ref(lent),
+            Memory::One(lent) => std::slice::from_ref(lent),
+            Memory::Kept(kept) => std::slice::from_ref(&kept.0),
             Memory::Many(pieces) => pieces,
         }
     }
@@ -77,7 +80,8 @@ impl Buffer {
     #[inline(always)]
     pub fn length(&self) -> usize {
         match &self.0 {
-            Memory::One(lent) | Memory::Kept(lent, _) => lent.len(),
+            Memory::One(lent) => lent.len(),
+            Memory::Kept(kept) => kept.0.len(),
             Memory::Many(pieces) => pieces.iter().map(|piece| piece.len()).sum(),
         }
     }
@@ -86,7 +90,8 @@ impl Buffer {
     #[inline(always)]
     pub fn whole(&self) -> Option<Lent> {
         match &self.0 {
-            Memory::One(lent) | Memory::Kept(lent, _) => Some(*lent),
+            Memory::One(lent) => Some(*lent),
+            Memory::Kept(kept) => Some(kept.0),
             Memory::Many(_) => None,
         }
     }

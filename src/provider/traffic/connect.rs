@@ -16,13 +16,9 @@ const TURN: usize = 64;
 const WATCH: u64 = 10_000_000;
 /// Connections that are looked at without their bell.
 const POLLED: usize = 16;
-/// How long a closing endpoint waits for peers to find what it has sent, nanoseconds.
-const PATIENCE: u64 = 1_000_000_000;
-/// And for peers to say farewell, who have found all.
-const COURTESY: u64 = 20_000_000;
 
 impl Traffic {
-    fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> Instant {
         Instant::from_nanos(self.clock.nanos())
     }
 
@@ -42,9 +38,12 @@ impl Traffic {
     #[inline(never)]
     pub(super) fn control(&mut self) {
         let now = self.now();
-        let Self { service, engine, .. } = self;
+        let Self { service, engine, moved, .. } = self;
         if let Some(service) = service {
-            service.receive(TURN, |bytes| engine.handle_datagram(bytes, Route(0), now));
+            service.receive(TURN, |bytes| {
+                *moved += 1;
+                engine.handle_datagram(bytes, Route(0), now);
+            });
         }
         if engine.poll_timeout().is_some_and(|at| at <= now) {
             engine.handle_timeout(now);
@@ -57,10 +56,12 @@ impl Traffic {
             let mut is_over = true;
             while let Some(event) = self.engine.poll_event() {
                 is_over = false;
+                self.moved += 1;
                 self.handle(event, now);
             }
             while let Some(transmit) = self.engine.poll_transmit(now) {
                 is_over = false;
+                self.moved += 1;
                 let NameId { device, cdm_id, incarnation } = transmit.target;
                 let bytes = &transmit.bytes[..transmit.length];
                 let sent =
@@ -76,6 +77,7 @@ impl Traffic {
         }
         let engine = &mut self.engine;
         self.leaving.retain(|endpoint| engine.remove(*endpoint).is_err());
+        self.set_timer();
     }
 
     /// Processes that have ended take their endpoints with them.
@@ -172,7 +174,7 @@ impl Traffic {
         if mailbox.received() >= sent {
             self.closing.retain(|closing| *closing != vc);
             let _ = self.engine.drained(vc, now);
-            self.is_stirred = true;
+            self.stir();
         } else {
             self.look_again(slot, peer);
         }
@@ -186,6 +188,7 @@ impl Traffic {
         there.is_heard = true;
         if let Some(vc) = there.vc {
             let _ = self.engine.heard(vc, now);
+            self.stir();
         }
     }
 
@@ -200,7 +203,7 @@ impl Traffic {
             self.disconnect(slot, peer, false);
         }
         self.fail(slot, peer, code, true);
-        self.is_stirred = true;
+        self.stir();
     }
 
     /// A connection is over.
@@ -224,7 +227,7 @@ impl Traffic {
     }
 
     /// Gives back what a connection had.
-    fn disconnect(&mut self, slot: u32, peer: u32, is_read_no_more: bool) {
+    pub(super) fn disconnect(&mut self, slot: u32, peer: u32, is_read_no_more: bool) {
         let Self { nic: Some(nic), contexts, .. } = self else { return };
         let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         let there = &mut context.peers[peer as usize];
@@ -265,6 +268,7 @@ impl Traffic {
         if self.nic.is_none() {
             self.nic = Some(crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?);
             self.service = Some(crate::gni::Service::new().map_err(|error| system(&error))?);
+            self.rest_on_nic()?;
         }
         let Some(service) = &mut self.service else { return Err(Errno::NOMEM) };
         service.bind(name.device, name.cdm_id).map_err(|error| system(&error))?;
@@ -272,6 +276,11 @@ impl Traffic {
             service.release(name.cdm_id);
             return Err(Errno(libc::EADDRINUSE));
         };
+        if let Err(error) = self.rest_on_socket(name.cdm_id, true) {
+            self.engine.remove(endpoint).map_err(|_| Errno::BUSY)?;
+            self.service.iter_mut().for_each(|service| service.release(name.cdm_id));
+            return Err(error);
+        }
         let key = [crate::link::random(), crate::link::random()].map(|word| word.unwrap_or_default());
         let key = (u128::from(key[0]) | u128::from(key[1]) << 64).to_le_bytes();
         let context = Some(Box::new(Context::new(endpoint, name, key)));
@@ -296,53 +305,6 @@ impl Traffic {
         self.engine.enable(endpoint, now).map_err(|_| Errno::OPBADSTATE)?;
         self.control();
         Ok(())
-    }
-
-    /// Closes an endpoint. What it has sent is found by its peers, if they look for it in time.
-    pub fn close(&mut self, slot: u32) {
-        let start = self.clock.nanos();
-        let Ok(context) = self.context(slot) else { return };
-        let (endpoint, name) = (context.endpoint, context.name);
-        let farewells: Vec<(Vc, u64)> = context
-            .peers
-            .iter()
-            .filter_map(|peer| Some((peer.vc?, peer.mailbox.as_ref().map_or(0, |mailbox| mailbox.sent()))))
-            .collect();
-        let _ = self.engine.shut(endpoint);
-        // A peer may use its ring for somebody else once it knows.
-        self.polled.retain(|of| of.0 != slot);
-        self.bells.retain(|_, of| of.0 != slot);
-        self.again.retain(|of| of.0 != slot);
-        for (vc, sent) in farewells {
-            let _ = self.engine.close(vc, sent, Instant::from_nanos(start));
-        }
-        loop {
-            self.control();
-            self.progress();
-            let Ok(context) = self.context(slot) else { break };
-            let waited_for = context.peers.iter().filter_map(|peer| peer.mailbox.as_ref());
-            let is_found = waited_for.clone().all(|mailbox| mailbox.is_found() || mailbox.pid().is_none());
-            let is_alone = waited_for.count() == 0;
-            let most = if is_found { COURTESY } else { PATIENCE };
-            if is_alone || self.clock.nanos() - start > most {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        let Ok(context) = self.context(slot) else { return };
-        for peer in 0..context.peers.len() as u32 {
-            self.disconnect(slot, peer, false);
-        }
-        if let Some(context) = self.contexts.get_mut(slot as usize) {
-            *context = None;
-        }
-        self.again.retain(|of| of.0 != slot);
-        if let Some(service) = &mut self.service {
-            service.release(name.cdm_id);
-        }
-        if self.engine.remove(endpoint).is_err() {
-            self.leaving.push(endpoint);
-        }
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) enum Share {
     /// Its own.
     Own,
     /// Its own, for as many messages as there is room for.
-    Many(Many),
+    Many(Box<Many>),
     /// A part of that of another receive.
     Of(Key),
 }

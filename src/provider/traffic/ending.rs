@@ -87,7 +87,7 @@ impl Context {
             }
             Entry::Done(completion)
         } else {
-            Entry::Failed(Failure { of: completion, overflow, code })
+            Entry::Failed(Box::new(Failure { of: completion, overflow, code }))
         };
         if !self.owed.is_empty() {
             // Entries are in the order in which messages have come.
@@ -157,11 +157,11 @@ impl Context {
             (0, Some(place)) if outgoing.wants => direction.cq.put(place, Entry::Done(of)),
             (0, place) => direction.cq.release_some(place),
             (code, Some(place)) => {
-                direction.cq.put(place, Entry::Failed(Failure { of, overflow: 0, code }));
+                direction.cq.put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code })));
             }
             (code, None) => {
                 if let Ok(place) = direction.cq.reserve() {
-                    direction.cq.put(place, Entry::Failed(Failure { of, overflow: 0, code }));
+                    direction.cq.put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code })));
                 }
             }
         }

@@ -55,6 +55,10 @@ impl Traffic {
         while let Some(peer) = self.context(slot)?.told.pop() {
             self.pump(slot, peer);
         }
+        if !self.again.is_empty() {
+            // There may be room for what has come now.
+            self.rouse();
+        }
         outcome
     }
 
@@ -126,7 +130,8 @@ impl Context {
         let (share, times) = match want.many {
             None => (Share::Own, Times::Once),
             Some(least) => {
-                (Share::Many(Many { id: None, least, used: 0, pending: 0, is_spent: false }), Times::Many)
+                let many = Many { id: None, least, used: 0, pending: 0, is_spent: false };
+                (Share::Many(Box::new(many)), Times::Many)
             }
         };
         let receive =

@@ -104,7 +104,14 @@ impl Traffic {
     /// Puts what waits for a peer into its mailbox, as much as there is room for.
     pub(super) fn pump(&mut self, slot: u32, peer: u32) {
         let Ok(context) = self.context(slot) else { return };
-        match context.pump(peer) {
+        let waiting =
+            |context: &Context| context.peers.get(peer as usize).map_or(0, |there| there.queue.len());
+        let before = waiting(context);
+        let pumped = context.pump(peer);
+        if waiting(context) != before {
+            self.moved += 1;
+        }
+        match pumped {
             Ok(true) => {}
             Ok(false) => self.look_again(slot, peer),
             Err(Lost) => self.lose(slot, peer, libc::ECONNRESET),
@@ -127,10 +134,9 @@ impl Context {
         let there = self.peers.get_mut(peer as usize)?;
         let mailbox = there.mailbox.as_mut().filter(|_| there.is_connected && there.queue.is_empty())?;
         let ends = self.ends.as_ref()?;
-        let mut head = [0; HEAD];
-        let entry = mailbox::Entry::Eager { label: order.label, send: None };
-        let (kind, length) = entry.emit(&mut head);
-        let mut push = || mailbox.push(kind, [lend(&head[..length]), whole]);
+        let mut head = [[0; 8]; 2];
+        let (kind, length) = mailbox::emit_short(order.label, &mut head);
+        let mut push = || mailbox.push(kind, [lend(&head.as_flattened()[..length]), whole]);
         let pushed = match ends.transmit.as_ref().filter(|_| order.wants) {
             Some(direction) => {
                 let mut outcome = Ok(false);

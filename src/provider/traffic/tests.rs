@@ -1,9 +1,12 @@
 //! Two domains in one process that send to each other, and what only a peer that lies would send.
 
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::argument::Foreign;
 use super::super::av::Av;
@@ -15,6 +18,7 @@ use super::super::fabric::Fabric;
 use super::super::offer::Registration;
 use super::super::regions::Regions;
 use super::super::sys::{self, CqAttr, fi_av_attr};
+use super::super::wait::Beside;
 use super::buffer::Buffer;
 use super::{Ends, Order, Traffic, Want, id_of};
 use crate::sync::EngineCell;
@@ -43,7 +47,8 @@ impl Side {
             addr_format: sys::FI_ADDR_GNI,
             regions,
             traffic,
-            watcher: OnceLock::new(),
+            automatic: None,
+            helper: OnceLock::new(),
         };
         let domain = Arc::new(domain);
         let attr = CqAttr {
@@ -145,7 +150,7 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.with(|traffic| traffic.close(self.slot));
+        self.domain.end(self.slot);
     }
 }
 
@@ -258,6 +263,62 @@ fn a_queue_is_never_overrun_and_nothing_is_lost() {
     }
     assert!(tags.into_iter().eq(0..MANY), "in the order in which they were sent");
     assert!(to == bytes);
+}
+
+/// Nobody waits: what is waited for here never ends.
+#[test]
+fn queues_are_read_while_another_thread_makes_progress() {
+    let [one, two] = pair();
+    let mut to = [0; 1];
+    two.receive(&mut to, 3);
+    one.send(b"c", 1, 3).expect("sent");
+    while two.receive.len() == 0 {
+        stir(&[&one, &two]);
+    }
+    two.with(|_| {
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| [(); 2].map(|()| two.receive.read(1, |_, _| ())));
+            assert_eq!(reads.join().expect("no panic"), [Ok(1), Err(Errno::AGAIN)]);
+        });
+    });
+}
+
+#[test]
+fn who_sleeps_is_woken_by_entries_room_and_what_is_queued() {
+    let [one, two] = pair();
+    let arm = |side: &Side| loop {
+        if let Beside::Set(set, None) = side.with(Traffic::arm).expect("armed") {
+            return set;
+        }
+    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let is_awake = |set: &OwnedFd| poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&now)) == Ok(1);
+    let (here, there) = (arm(&one), arm(&two));
+    assert!(!is_awake(&here) && !is_awake(&there));
+    one.send(b"word", 1, 3).expect("sent");
+    assert!(is_awake(&there) && !is_awake(&here));
+    assert!(!is_awake(&arm(&two)), "it was looked at");
+    // As much as there is room for, and more: that is for who sleeps here to see to.
+    let bytes = some(4000);
+    let mut count = 0;
+    while !is_awake(&here) {
+        one.send(&bytes, 1, 4).expect("sent");
+        count += 1;
+    }
+    let _ = arm(&one);
+    assert!(!is_awake(&here) && is_awake(&there));
+    // Room is told of when some was read.
+    while !is_awake(&here) {
+        let _ = two.with(Traffic::progress);
+    }
+    let mut to = vec![0; 4000];
+    for _ in 0..count {
+        two.receive(&mut to, 4);
+        while two.ended(&two.receive).0.is_empty() {
+            stir(&[&one, &two]);
+        }
+        assert!(to == bytes);
+    }
 }
 
 #[test]

@@ -170,6 +170,15 @@ impl<R: Fn(usize) -> u64> Taken<R> {
     }
 }
 
+/// Writes the header of an [`Entry::Eager`] that nobody is to answer, which is shorter: its kind, and how long it is.
+#[inline(always)]
+pub fn emit_short(label: Label, words: &mut [[u8; 8]; 2]) -> (u8, usize) {
+    let (first, second) = (label.tag.or(label.data).unwrap_or(0), label.data.unwrap_or(0));
+    *words = [first.to_le_bytes(), second.to_le_bytes()];
+    let flags = label.tag.map_or(0, |_| TAGGED) | label.data.map_or(0, |_| DATA);
+    (EAGER | flags, 8 * (usize::from(label.tag.is_some()) + usize::from(label.data.is_some())))
+}
+
 impl Entry {
     /// Writes the header: its kind, and how long it is.
     #[inline(always)]
@@ -323,6 +332,17 @@ mod tests {
             let mut longer = bytes[..length].to_vec();
             longer.extend([9; 5]);
             assert_eq!(parse(kind, &longer), has_payload.then_some((entry, length)));
+        }
+    }
+
+    #[test]
+    fn a_short_header_is_that_of_a_message_without_an_answer() {
+        for (tag, data) in [(None, None), (Some(1), None), (None, Some(2)), (Some(3), Some(4))] {
+            let label = Label { tag, data };
+            let (mut words, mut bytes) = ([[0xFF; 8]; 2], [0; HEAD]);
+            let (kind, length) = emit_short(label, &mut words);
+            assert_eq!((kind, length), Entry::Eager { label, send: None }.emit(&mut bytes));
+            assert_eq!(words.as_flattened()[..length], bytes[..length]);
         }
     }
 

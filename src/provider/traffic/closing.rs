@@ -1,0 +1,67 @@
+//! Endpoints that are closed: peers are told, and have some time to find what was sent.
+
+use super::Traffic;
+use crate::engine::connect::Vc;
+use crate::engine::time::Instant;
+
+/// How long a closing endpoint waits for peers to find what it has sent, nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
+/// And for peers to say farewell, who have found all.
+const COURTESY: u64 = 20_000_000;
+
+impl Traffic {
+    /// An endpoint is going to be closed: nobody may connect to it any more, and its peers are told. When that was.
+    pub fn begin_closing(&mut self, slot: u32) -> u64 {
+        let start = self.clock.nanos();
+        let Ok(context) = self.context(slot) else { return start };
+        let endpoint = context.endpoint;
+        let farewells: Vec<(Vc, u64)> = context
+            .peers
+            .iter()
+            .filter_map(|peer| Some((peer.vc?, peer.mailbox.as_ref().map_or(0, |mailbox| mailbox.sent()))))
+            .collect();
+        let _ = self.engine.shut(endpoint);
+        // A peer may use its ring for somebody else once it knows.
+        self.polled.retain(|of| of.0 != slot);
+        self.bells.retain(|_, of| of.0 != slot);
+        self.again.retain(|of| of.0 != slot);
+        for (vc, sent) in farewells {
+            let _ = self.engine.close(vc, sent, Instant::from_nanos(start));
+        }
+        start
+    }
+
+    /// For how long peers are still waited for, nanoseconds, if at all.
+    pub fn farewell(&mut self, slot: u32, start: u64) -> Option<u64> {
+        self.control();
+        self.progress();
+        let past = self.clock.nanos() - start;
+        let context = self.context(slot).ok()?;
+        let waited_for = context.peers.iter().filter_map(|peer| peer.mailbox.as_ref());
+        let is_found = waited_for.clone().all(|mailbox| mailbox.is_found() || mailbox.pid().is_none());
+        if waited_for.count() == 0 {
+            return None;
+        }
+        (if is_found { COURTESY } else { PATIENCE }).checked_sub(past).filter(|left| *left != 0)
+    }
+
+    /// Gives back what a closed endpoint had. What peers were told is repeated until they have heard it.
+    pub fn end_closing(&mut self, slot: u32) {
+        let Ok(context) = self.context(slot) else { return };
+        let (endpoint, name, peers) = (context.endpoint, context.name, context.peers.len());
+        for peer in 0..peers as u32 {
+            self.disconnect(slot, peer, false);
+        }
+        if let Some(context) = self.contexts.get_mut(slot as usize) {
+            *context = None;
+        }
+        self.again.retain(|of| of.0 != slot);
+        let _ = self.rest_on_socket(name.cdm_id, false);
+        if let Some(service) = &mut self.service {
+            service.release(name.cdm_id);
+        }
+        if self.engine.remove(endpoint).is_err() {
+            self.leaving.push(endpoint);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What is slept on: descriptors that are readable when something is to be done, and the last look before sleep.
+//!
+//! There is a set of all of them (`epoll(7)`): what peers write into memory sets off an alarm, datagrams have sockets,
+//! processes that end have descriptors, and what is due at some time has a timer. Another set has all but the alarm, for
+//! who sees to connections only. Nobody sleeps on them before he has [looked](Traffic::arm): that arms the alarm.
+//!
+//! What waits for something in this process, as for room in a queue, is done when somebody sees that it can be: then
+//! sleepers are [roused](Traffic::rouse).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::super::errno::{Errno, Outcome};
+use super::super::wait::Beside;
+use super::Traffic;
+
+/// The sets, and the timer.
+pub(super) struct Rest {
+    all: Arc<OwnedFd>,
+    control: Arc<OwnedFd>,
+    timer: OwnedFd,
+    due: Option<u64>,
+}
+
+/// Nanoseconds to the next look where something may come without a sign.
+const DOZE: u64 = 10_000_000;
+/// A timer is set for so many nanoseconds at least.
+const SOON: u64 = 100_000;
+const SECOND: u64 = 1_000_000_000;
+
+impl Rest {
+    fn new() -> Outcome<Self> {
+        let set = || epoll::create(epoll::CreateFlags::CLOEXEC);
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let rest = Self { all: Arc::new(set()?), control: Arc::new(set()?), timer, due: None };
+        rest.add(&rest.timer, true)?;
+        Ok(rest)
+    }
+
+    /// From now on a descriptor wakes sleepers, those who see to connections too or not.
+    fn add(&self, descriptor: impl AsFd, is_control: bool) -> Outcome<()> {
+        let nothing = epoll::EventData::new_u64(0);
+        epoll::add(&*self.all, &descriptor, nothing, epoll::EventFlags::IN)?;
+        if is_control {
+            epoll::add(&*self.control, &descriptor, nothing, epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// And no more.
+    fn remove(&self, descriptor: impl AsFd) {
+        for set in [&self.all, &self.control] {
+            let _ = epoll::delete(&**set, &descriptor);
+        }
+    }
+
+    /// Has the timer be readable at a time, or never.
+    fn wake_at(&mut self, due: Option<u64>, now: u64) {
+        if due == self.due && due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = due;
+        // Zero is never.
+        let nanos = due.map_or(0, |due| due.saturating_sub(now).max(SOON));
+        let it_value = Timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let times = Itimerspec { it_interval: never, it_value };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times);
+    }
+}
+
+impl Traffic {
+    /// The sets of descriptors: all, and those of connections.
+    fn rest(&mut self) -> Outcome<&mut Rest> {
+        if self.rest.is_none() {
+            let rest = Rest::new()?;
+            if let Some(nic) = &mut self.nic {
+                rest.add(nic.alarm(), false)?;
+                rest.add(nic.deaths().map_err(|_| Errno::NOMEM)?, true)?;
+            }
+            for socket in self.service.iter().flat_map(|service| service.descriptors()) {
+                rest.add(socket, true)?;
+            }
+            self.rest = Some(rest);
+        }
+        self.rest.as_mut().ok_or(Errno::NOMEM)
+    }
+
+    /// What is readable when something is to be done, if whoever sleeps on it has looked before.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn descriptor(&mut self) -> Outcome<Arc<OwnedFd>> {
+        self.rest().map(|rest| Arc::clone(&rest.all))
+    }
+
+    /// There is an interface, and nobody may know of its descriptors yet.
+    pub(super) fn rest_on_nic(&mut self) -> Outcome<()> {
+        let Self { rest: Some(rest), nic: Some(nic), .. } = self else { return Ok(()) };
+        rest.add(nic.alarm(), false)?;
+        rest.add(nic.deaths().map_err(|_| Errno::NOMEM)?, true)?;
+        self.rouse();
+        Ok(())
+    }
+
+    /// There is a socket of an endpoint, or there is going to be none.
+    pub(super) fn rest_on_socket(&self, cdm_id: u32, is_new: bool) -> Outcome<()> {
+        let socket = self.service.as_ref().and_then(|service| service.descriptor(cdm_id));
+        let (Some(rest), Some(socket)) = (&self.rest, socket) else { return Ok(()) };
+        if is_new {
+            return rest.add(socket, true);
+        }
+        rest.remove(socket);
+        Ok(())
+    }
+
+    /// Looks for what is to be done a last time before sleep. What comes from now on is seen.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn arm(&mut self) -> Outcome<Beside> {
+        let all = self.descriptor()?;
+        let wants_room = !self.again.is_empty();
+        let is_sure = self.nic.as_ref().is_none_or(|nic| nic.sleep(wants_room));
+        let (before, was_armed) = (self.moved, std::mem::replace(&mut self.is_armed, false));
+        self.watch_at = 0;
+        self.progress_all();
+        self.is_armed = true;
+        if self.moved == before && (wants_room || self.again.is_empty()) {
+            return Ok(Beside::Set(all, if is_sure { None } else { Some(DOZE) }));
+        }
+        self.is_armed = was_armed;
+        if !self.again.is_empty() {
+            // Others sleep who do not know.
+            self.rouse();
+        }
+        Ok(Beside::Moved)
+    }
+
+    /// The same for who only sees to connections.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn arm_control(&mut self) -> Outcome<Beside> {
+        let control = Arc::clone(&self.rest()?.control);
+        let before = self.moved;
+        self.watch_at = 0;
+        self.control();
+        let is_sure = self.nic.as_ref().is_none_or(|nic| !nic.is_blind());
+        Ok(if self.moved != before {
+            Beside::Moved
+        } else {
+            Beside::Set(control, if is_sure { None } else { Some(DOZE) })
+        })
+    }
+
+    /// Has sleepers look again, if there are any.
+    pub fn rouse(&mut self) {
+        if std::mem::replace(&mut self.is_armed, false)
+            && let Some(nic) = &self.nic
+        {
+            nic.wake();
+        }
+    }
+
+    /// The engine has something to say, soon.
+    pub(super) fn stir(&mut self) {
+        self.is_stirred = true;
+        self.rouse();
+    }
+
+    /// Has sleepers woken when something is due.
+    pub(super) fn set_timer(&mut self) {
+        let now = self.clock.nanos();
+        if let Some(rest) = &mut self.rest {
+            rest.wake_at(self.engine.poll_timeout().map(|at| at.nanos()), now);
+        }
+    }
+
+    /// How often anybody has looked for what is to be done.
+    pub fn passes(&self) -> u32 {
+        self.passes
+    }
+}

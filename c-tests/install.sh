@@ -24,6 +24,7 @@ LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion 
 check "it runs, and the library states the same version" $?
 check "it asks for the library by its soname" "$(readelf -d "$root/version" | grep -q 'NEEDED.*\[libhawser.so.0\]'; echo $?)"
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
+check "the provider's folder is the one that pkg-config names" "$([ "$(pkg-config --variable=fidir hawser)" = /opt/hawser/lib/hawser/fi ]; echo $?)"
 found=$(FI_PROVIDER_PATH=$root/opt/hawser/lib/hawser/fi IPATH_NO_BACKTRACE=1 fi_info -p gni 2>>"$root.log" | grep -c '^provider: gni$')
 check "libfabric finds the provider in its folder" "$([ "$found" = 1 ]; echo $?)"
 found=$(env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$root/opt/hawser/lib" IPATH_NO_BACKTRACE=1 fi_info 2>>"$root.log" | grep -c 'gni')

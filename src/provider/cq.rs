@@ -138,14 +138,17 @@ impl Queue {
     }
 
     /// Whether somebody is to hear that there is a place.
-    #[inline]
+    #[inline(always)]
     pub fn is_wanted(&mut self) -> bool {
         std::mem::take(&mut self.is_wanted)
     }
 
-    /// Whether so many reads in a row have found something that progress is to be made.
-    #[inline]
+    /// Whether progress is to be made before the next read: there is nothing, or so many reads have found something.
+    #[inline(always)]
     pub fn is_due(&mut self) -> bool {
+        if self.entries.is_empty() {
+            return true;
+        }
         self.found = (self.found + 1) % DUE;
         self.found == 0
     }

@@ -128,33 +128,18 @@ impl Cq {
 
     /// Reads what there is. Where there is nothing progress is made, if nobody else makes it.
     #[inline(always)]
-    pub(in super::super) fn read(
-        &self,
-        most: usize,
-        mut take: impl FnMut(usize, &Completion),
-    ) -> Outcome<usize> {
-        let (outcome, is_due) = self.take(most, &mut take);
-        if !is_due {
-            return outcome;
+    pub(in super::super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        if self.queue.with(|queue| most == 0 || queue.is_due()) {
+            self.domain.progress();
         }
-        self.domain.progress();
-        if outcome != Err(Errno::AGAIN) { outcome } else { self.take(most, &mut take).0 }
-    }
-
-    /// Reads what there is, and says whether progress is to be made.
-    #[inline(always)]
-    fn take(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> (Outcome<usize>, bool) {
-        let (outcome, is_due, is_wanted) = self.queue.with(|queue| {
-            let outcome = queue.read(most, &mut take);
-            match outcome {
-                Ok(_) => (outcome, queue.is_due(), queue.is_wanted()),
-                Err(_) => (outcome, true, false),
-            }
+        let (outcome, is_wanted) = self.queue.with(|queue| {
+            let outcome = queue.read(most, take);
+            (outcome, outcome.is_ok() && queue.is_wanted())
         });
         if is_wanted {
             self.domain.rouse();
         }
-        (outcome, is_due)
+        outcome
     }
 
     pub(in super::super) fn read_failed(&self) -> Outcome<Failure> {

@@ -275,6 +275,8 @@ fn queues_are_read_while_another_thread_makes_progress() {
     while two.receive.len() == 0 {
         stir(&[&one, &two]);
     }
+    // The second thread of all waits for the first to be out.
+    std::thread::scope(|scope| scope.spawn(|| two.with(|_| ())).join()).expect("no panic");
     two.with(|_| {
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| [(); 2].map(|()| two.receive.read(1, |_, _| ())));
@@ -309,7 +311,7 @@ fn who_sleeps_is_woken_by_entries_room_and_what_is_queued() {
     assert!(!is_awake(&here) && is_awake(&there));
     // Room is told of when some was read.
     while !is_awake(&here) {
-        let _ = two.with(Traffic::progress);
+        two.with(Traffic::progress);
     }
     let mut to = vec![0; 4000];
     for _ in 0..count {

@@ -95,6 +95,7 @@ net_each net-reports c-tests/net-reports.sh
 net_each net-perf c-tests/net-perf.sh
 each provider c-tests/provider.sh
 each gni c-tests/gni.sh
+each gni-mpi c-tests/gni-mpi.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
 step capi-debian12 - c-tests/capi.sh debian12

@@ -100,6 +100,9 @@ together offsets
 self addresses
 EOF
 for name in rights death; do job "memory apart, by offsets: $name" rma $name apart offsets; done
+for name in lengths order fences events closing computes; do
+    job "memory apart, progress by itself: $name" rma $name apart offsets auto
+done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.

@@ -31,6 +31,7 @@ static int wire[2] = {-1, -1}, is_child, is_together, is_self;
 static uint64_t selective, childs_caps, caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;
 static int mr_mode;
 static enum fi_wait_obj wait_obj = FI_WAIT_UNSPEC;
+static enum fi_progress progress = FI_PROGRESS_MANUAL;
 
 static struct fid_cntr *a_counter(struct fid_ep *ep, uint64_t of)
 {
@@ -120,6 +121,7 @@ static void begin(const char *how)
     struct fi_info *hints = wish();
     hints->caps = is_child && childs_caps ? childs_caps : caps;
     hints->domain_attr->mr_mode = mr_mode;
+    hints->domain_attr->data_progress = progress;
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
     open_domain(API, hints);
     open_end(here);

@@ -1,7 +1,7 @@
 /* Reading and writing the memory of peers by the provider gni, one subject a run, between two processes; or within one,
  * between two endpoints and of one to itself.
  *
- *     rma SUBJECT apart|together|self offsets|addresses
+ *     rma SUBJECT apart|together|self offsets|addresses [auto]
  */
 
 #include <sys/mman.h>
@@ -476,6 +476,30 @@ static void rights(void)
     meet();
 }
 
+/* A target that calls nothing, whose thread does what it is asked for. */
+static void computes(void)
+{
+    char said;
+    unsigned char *out = some(101000, 9), *in = calloc(1, 100000);
+    if (!is_child) {
+        static const size_t longs[] = {8, 3000, 100000};
+        for (int i = 0; i < 300; i++) {
+            size_t length = longs[i % 3];
+            POST(fi_write(here->ep, out + i, length - i % 8, NULL, here->peer, far.base, far.key, out));
+            POST(fi_read(here->ep, in, length - i % 8, NULL, here->peer, far.base, far.key, out));
+            next(here->tx, NULL);
+            next(here->tx, NULL);
+            HOLDS(memcmp(in, out + i, length - i % 8) == 0);
+        }
+        NEED(write(wire[0], "x", 1) != 1);
+    } else {
+        /* Until it hears that all is done. */
+        NEED(recv(wire[0], &said, 1, MSG_WAITALL) != 1);
+    }
+    free(out);
+    free(in);
+}
+
 /* A peer that is killed: what it has not answered ends in error, and nothing hangs. */
 static void death(void)
 {
@@ -514,12 +538,14 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"refusals", refusals}, {"order", order}, {"fences", fences}, {"events", events},
-               {"closing", closing}, {"everything", everything}, {"selection", selection}, {"rights", rights}, {"death", death}};
+               {"closing", closing}, {"everything", everything}, {"selection", selection}, {"rights", rights}, {"computes", computes}, {"death", death}};
     if (argc < 4)
         return 2;
     setbuf(stdout, NULL);
     caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_RMA | FI_RMA_EVENT | FI_FENCE;
     mr_mode = strcmp(argv[3], "addresses") == 0 ? BY_ADDRESS : 0;
+    if (argc > 4)
+        progress = FI_PROGRESS_AUTO;
     if (strcmp(argv[1], "selection") == 0)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "rights") == 0) {

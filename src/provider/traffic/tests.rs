@@ -321,7 +321,7 @@ fn who_sleeps_is_woken_by_entries_room_and_what_is_queued() {
     assert!(!is_awake(&here) && is_awake(&there));
     // Room is told of when some was read.
     while !is_awake(&here) {
-        let _ = two.with(Traffic::progress);
+        two.with(Traffic::progress);
     }
     let mut to = vec![0; 4000];
     for _ in 0..count {

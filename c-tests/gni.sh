@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress; do
+for name in info objects bounds messages progress rma atomics; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -94,6 +94,19 @@ for threading in 1 2 3 4 5; do
         job "threads, $threading: four with an endpoint each${progress:+, progress by calls}" progress endpoints $threading $progress
     done
 done
+while read -r where keys; do
+    for name in lengths calls refusals order fences events closing everything selection; do job "memory $where, by $keys: $name" rma $name "$where" "$keys"; done
+    for name in questions arithmetic calls refusals sums; do job "atomic operations $where, by $keys: $name" atomics $name "$where" "$keys"; done
+done <<'EOF'
+apart offsets
+apart addresses
+together offsets
+self addresses
+EOF
+for name in rights death; do job "memory apart, by offsets: $name" rma $name apart offsets; done
+for name in lengths order fences events closing computes; do
+    job "memory apart, progress by itself: $name" rma $name apart offsets auto
+done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
@@ -119,10 +132,10 @@ tool "shows no layer on it" 0 '!gni;|;gni'
 tool "of reliable datagrams" 0 '^provider: gni$' -p gni -t FI_EP_RDM
 # What fi_info ends with is no data, 61.
 for type in FI_EP_MSG FI_EP_DGRAM; do tool "of $type has none" 61 '!^provider: gni' -p gni -t $type; done
-for caps in FI_MSG FI_TAGGED "FI_MSG|FI_TAGGED|FI_DIRECTED_RECV|FI_SOURCE"; do
+for caps in FI_MSG FI_TAGGED FI_RMA FI_ATOMIC "FI_RMA|FI_READ" "FI_MSG|FI_TAGGED|FI_DIRECTED_RECV|FI_SOURCE"; do
     tool "with $caps" 0 '^provider: gni$' -p gni -c "$caps"
 done
-for caps in FI_COLLECTIVE FI_RMA FI_ATOMIC; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
+for caps in FI_COLLECTIVE FI_TRIGGER; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
 tool "of a node" 0 'dest_addrlen: 48' -p gni -n 127.0.0.1 -P 9228 -v
 tool "of a node that is none has none" 61 '!^provider: gni' -p gni -n g00n13s -P 9228
 

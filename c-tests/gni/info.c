@@ -58,8 +58,9 @@ static void types(void)
 
 static void capabilities(void)
 {
-    static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
-    static const uint64_t bad[] = {FI_RMA, FI_ATOMIC, FI_FENCE, FI_RMA_EVENT, FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_TRIGGER, FI_SOURCE_ERR};
+    static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_RMA | FI_READ, FI_ATOMIC | FI_REMOTE_WRITE, FI_RMA | FI_RMA_EVENT, FI_FENCE,
+                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
+    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_TRIGGER, FI_SOURCE_ERR};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         IS(WITH(API, h->caps = good[i]), 0);
         HOLDS(found && (found->caps & good[i]) == good[i]);
@@ -70,6 +71,15 @@ static void capabilities(void)
     IS(found->caps & (FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV), 0);
     IS(found->tx_attr->caps & ~(found->caps), 0);
     IS(found->rx_attr->caps & ~(found->caps), 0);
+    const uint64_t ways = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    IS(WITH(API, h->caps = FI_RMA), 0);
+    IS(found->caps & (FI_RMA | FI_ATOMIC | FI_MSG | FI_SEND | FI_RECV | ways), FI_RMA | ways);
+    IS(WITH(API, h->caps = FI_ATOMIC | FI_WRITE), 0);
+    IS(found->caps & (FI_RMA | FI_ATOMIC | ways), FI_ATOMIC | FI_WRITE);
+    IS(found->tx_attr->caps & ~(FI_ATOMIC | FI_WRITE | FI_FENCE), 0);
+    IS(WITH(API, h->caps = FI_RMA; h->tx_attr->rma_iov_limit = 2), 0);
+    IS(found->tx_attr->rma_iov_limit, 2);
+    IS(WITH(API, h->tx_attr->rma_iov_limit = 100), -FI_ENODATA);
     IS(WITH(API, h->caps = FI_TAGGED), 0);
     HOLDS((found->caps & (FI_SEND | FI_RECV)) == (FI_SEND | FI_RECV));
     /* What was found is what may be asked for again. */

@@ -28,7 +28,8 @@ static void fabrics(void)
     IS(fi_scalable_ep(domain, info, &ep, NULL), -FI_ENOSYS);
     IS(fi_srx_context(domain, info->rx_attr, &ep, NULL), -FI_ENOSYS);
     struct fi_atomic_attr atomic;
-    IS(fi_query_atomic(domain, FI_UINT64, FI_SUM, &atomic, 0), -FI_ENOSYS);
+    IS(fi_query_atomic(domain, FI_UINT64, FI_SUM, &atomic, 0), 0);
+    IS(atomic.size, 8);
     IS(fi_domain_bind(domain, &eq->fid, 0), -FI_ENOSYS);
     IS(fabric->ops->domain(fabric, NULL, &more[0], NULL), -FI_EINVAL);
     IS(fabric->ops->domain(fabric, info, NULL, NULL), -FI_EINVAL);
@@ -429,11 +430,11 @@ static void endpoints(void)
     IS(fi_tsenddata(ep, name, 1, NULL, 0, 0, 0, NULL), -FI_EINVAL);
     IS(fi_recv(ep, name, 1, NULL, FI_ADDR_UNSPEC, NULL), 0);
     IS(fi_trecv(ep, name, 1, NULL, FI_ADDR_UNSPEC, 0, 0, NULL), 0);
-    IS(fi_read(ep, name, 1, NULL, 0, 0, 0, NULL), -FI_ENOSYS);
-    IS(fi_inject_writedata(ep, name, 1, 0, 0, 0, 0), -FI_ENOSYS);
-    IS(fi_atomic(ep, name, 1, NULL, 0, 0, 0, FI_UINT8, FI_SUM, NULL), -FI_ENOSYS);
-    IS(fi_compare_atomic(ep, name, 1, NULL, name, NULL, name, NULL, 0, 0, 0, FI_UINT8, FI_CSWAP, NULL), -FI_ENOSYS);
-    IS(fi_atomicvalid(ep, FI_UINT8, FI_SUM, &length), -FI_ENOSYS);
+    IS(fi_read(ep, name, 1, NULL, 0, 0, 0, NULL), -FI_EINVAL);
+    IS(fi_inject_writedata(ep, name, 1, 0, 0, 0, 0), -FI_EINVAL);
+    IS(fi_atomic(ep, name, 1, NULL, 0, 0, 0, FI_UINT8, FI_SUM, NULL), -FI_EINVAL);
+    IS(fi_compare_atomic(ep, name, 1, NULL, name, NULL, name, NULL, 0, 0, 0, FI_UINT8, FI_CSWAP, NULL), -FI_EINVAL);
+    IS(fi_atomicvalid(ep, FI_UINT8, FI_SUM, &length), 0);
     IS(fi_connect(ep, name, NULL, 0), -FI_ENOSYS);
     struct fid_ep *part;
     IS(fi_tx_context(ep, 0, NULL, &part, NULL), -FI_ENOSYS);

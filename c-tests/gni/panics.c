@@ -105,6 +105,8 @@ static void memory(void)
     struct iovec piece = {room, sizeof(room)};
     struct fi_mr_attr attr = {.mr_iov = &piece, .iov_count = 1, .requested_key = 2};
     struct fid_mr *mr = NULL;
+    struct fi_atomic_attr values;
+    CALL("fi_query_atomic", fi_query_atomic(domain, FI_UINT64, FI_SUM, &values, 0));
     if (CALL("fi_mr_regv", fi_mr_regv(domain, &piece, 1, FI_READ, 0, 1, 0, &mr, NULL)) == 0)
         fi_close(&mr->fid);
     if (CALL("fi_mr_regattr", fi_mr_regattr(domain, &attr, 0, &mr)) == 0)
@@ -133,6 +135,11 @@ static void endpoints(void)
     CALL("fi_recvmsg", fi_recvmsg(ep, &message, 0));
     CALL("fi_tsendmsg", fi_tsendmsg(ep, &tagged, 0));
     CALL("fi_trecvmsg", fi_trecvmsg(ep, &tagged, 0));
+    uint64_t word = 0;
+    CALL("fi_rma", fi_read(ep, &word, sizeof(word), NULL, 0, 0, 0, NULL));
+    CALL("fi_atomic", fi_atomic(ep, &word, 1, NULL, 0, 0, 0, FI_UINT64, FI_SUM, NULL));
+    CALL("fi_atomicvalid", fi_atomicvalid(ep, FI_UINT64, FI_SUM, &length));
+    length = sizeof(size_t);
     CALL("fi_getopt", fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, room, &length));
     CALL("fi_setopt", fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, room, length));
     length = sizeof(room);

@@ -164,6 +164,14 @@ static void check_tables(void)
     CHECK_SIZE_IS(struct fi_ops_msg, 80);
     CHECK_SIZE_IS(struct fi_ops_tagged, 80);
     CHECK_SIZE_IS(struct fi_ops_rma, 80);
+    CHECK_SIZE_IS(struct fi_msg_rma, 64);
+    CHECK_OFFSET(struct fi_msg_rma, rma_iov, 32);
+    CHECK_SIZE_IS(struct fi_rma_iov, 24);
+    CHECK_SIZE_IS(struct fi_ioc, 16);
+    CHECK_SIZE_IS(struct fi_rma_ioc, 24);
+    CHECK_SIZE_IS(struct fi_msg_atomic, 72);
+    CHECK_OFFSET(struct fi_msg_atomic, datatype, 48);
+    CHECK_SIZE_IS(struct fi_atomic_attr, 16);
     CHECK_SIZE_IS(struct fi_ops_atomic, 112);
     CHECK_SIZE_IS(struct fi_ops_collective, 96);
     CHECK_SIZE_IS(struct fi_ops_eq, 48);

@@ -7,6 +7,7 @@
 //! Only processes of one node and one user reach each other. Nothing here runs by itself, and nothing of it is left when
 //! a process has ended, however it ends.
 
+pub mod amo;
 pub mod datagram;
 pub mod nic;
 

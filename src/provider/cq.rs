@@ -51,6 +51,8 @@ pub struct Failure {
     pub overflow: usize,
     /// Why, a positive code.
     pub code: i32,
+    /// The same, as whoever found it says it.
+    pub detail: i32,
 }
 
 /// An entry.
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn a_failure_stops_a_read_at_its_place() {
         let mut queue = Queue::new(8);
-        let failure = Failure { of: done(2), overflow: 5, code: 265 };
+        let failure = Failure { of: done(2), overflow: 5, code: 265, detail: 265 };
         let entries = [
             Entry::Done(done(0)),
             Entry::Done(done(1)),

@@ -15,8 +15,8 @@ use super::object::{self, Object, body, fid_of};
 use super::offer::{self, Registration};
 use super::regions::Regions;
 use super::sys::{
-    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_av_attr, fi_info, fi_ops, fid, fid_av, fid_cntr,
-    fid_cq, fid_domain, fid_ep,
+    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fid, fid_av,
+    fid_cntr, fid_cq, fid_domain, fid_ep,
 };
 use super::traffic::Traffic;
 use super::wait::Beside;
@@ -32,7 +32,7 @@ pub struct Domain {
     /// The form of addresses.
     pub(super) addr_format: u32,
     /// The memory that peers may reach.
-    pub regions: Regions,
+    pub regions: Arc<Regions>,
     /// What is under way.
     pub(super) traffic: Arc<EngineCell<Traffic>>,
     /// What makes progress by itself.
@@ -117,7 +117,7 @@ static TABLE: OpsDomain = OpsDomain {
     poll_open: Some(nosys::three),
     stx_ctx: Some(nosys::four),
     srx_ctx: Some(nosys::four),
-    query_atomic: Some(nosys::five),
+    query_atomic: Some(query_atomic),
     query_collective: Some(nosys::four),
     endpoint2: Some(open_endpoint2),
 };
@@ -154,7 +154,7 @@ pub(super) unsafe fn open(
         fabric: Arc::clone(fabric),
         av_type: attr.av_type,
         addr_format: info.addr_format,
-        regions: Regions::new(Registration::of_mode(attr.mr_mode)),
+        regions: Arc::new(Regions::new(Registration::of_mode(attr.mr_mode))),
         traffic: Arc::new(EngineCell::new(Traffic::new())),
         automatic,
         helper: OnceLock::new(),
@@ -226,6 +226,21 @@ unsafe extern "C" fn open_endpoint(
         let domain = unsafe { body(domain) }?;
         // SAFETY: the same.
         unsafe { endpoint::open(domain, info, to, context) }
+    })
+}
+
+unsafe extern "C" fn query_atomic(
+    domain: *mut fid_domain,
+    datatype: u32,
+    operation: u32,
+    to: *mut fi_atomic_attr,
+    flags: u64,
+) -> c_int {
+    guard("fi_query_atomic", || {
+        // SAFETY: the contract of `fi_query_atomic(3)`: a domain.
+        unsafe { body::<Domain>(domain) }?;
+        // SAFETY: the same: NULL, or a variable of the caller's.
+        unsafe { endpoint::query(datatype, operation, to, flags) }
     })
 }
 

@@ -19,10 +19,13 @@ use super::traffic::{Ends, id_of};
 use crate::sync::EngineCell;
 use crate::wire::gni::name::{Kind, Name};
 
+mod atomic;
 mod entry;
 mod refused;
+mod rma;
 mod transfer;
 
+pub(super) use atomic::query;
 pub(super) use entry::open;
 
 /// Bytes that a buffer for several messages must have left for one more, until the program says otherwise.
@@ -292,6 +295,12 @@ impl Endpoint {
             receive: ready.receive.clone(),
             sends: ready.counter(sys::FI_SEND).cloned(),
             receives: ready.counter(sys::FI_RECV).cloned(),
+            reads: ready.counter(sys::FI_READ).cloned(),
+            writes: ready.counter(sys::FI_WRITE).cloned(),
+            remote_reads: ready.counter(sys::FI_REMOTE_READ).cloned(),
+            remote_writes: ready.counter(sys::FI_REMOTE_WRITE).cloned(),
+            regions: Arc::clone(&self.domain.regions),
+            rights: self.caps & (sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE),
             is_directed: self.caps & sys::FI_DIRECTED_RECV != 0,
             tells_source: self.caps & sys::FI_SOURCE != 0,
         };

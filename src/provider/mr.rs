@@ -9,6 +9,7 @@ use super::domain::Domain;
 use super::errno::{Errno, Outcome};
 use super::guard::guard;
 use super::object::{self, Object, body, fid_of};
+use super::regions::Access;
 use super::sys::{self, MrAttr, MrAttrDevice, MrAttrKey, fi_ops, fi_ops_mr, fid, fid_mr, iovec};
 
 /// A registration, until it is closed.
@@ -25,7 +26,8 @@ unsafe impl Object for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.domain.regions.deregister(self.key);
+        // Nobody is at work there once it is closed.
+        self.domain.traffic.with(|_| self.domain.regions.deregister(self.key));
     }
 }
 
@@ -178,6 +180,6 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         if !Arc::ptr_eq(counter.domain(), &region.domain) {
             return Err(Errno::DOMAIN);
         }
-        region.domain.regions.count_by(region.key, counter)
+        region.domain.regions.count_by(region.key, counter, Access(flags))
     })
 }

@@ -10,6 +10,7 @@ use super::errno::{Errno, Outcome};
 use super::load::NAME;
 use super::sys::{self, DomainAttr, EpAttr, fi_rx_attr, fi_tx_attr};
 use crate::wire::gni::name::Name;
+use crate::wire::gni::remote::PLACES;
 
 /// The fabric: all nodes that IP packets reach.
 pub(super) const FABRIC: &CStr = c"gni";
@@ -30,16 +31,28 @@ const ALL_TAG_BITS: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 
 const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
 const MESSAGES: u64 = sys::FI_MSG | sys::FI_TAGGED;
+/// Operations on the memory of peers, those that begin them, and those that are their targets.
+const MEMORY: u64 = sys::FI_RMA | sys::FI_ATOMIC;
+const INITIATES: u64 = sys::FI_READ | sys::FI_WRITE;
+const IS_TARGET: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 /// Only for those who ask for them.
-const ON_REQUEST: u64 = MESSAGES | DIRECTIONS | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+const ON_REQUEST: u64 =
+    MESSAGES | DIRECTIONS | MEMORY | INITIATES | IS_TARGET | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
 /// For everybody.
-const ALWAYS: u64 = sys::FI_MULTI_RECV | REACH;
+const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | REACH;
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
-const TRANSMIT: u64 = MESSAGES | sys::FI_SEND;
+const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE;
 /// What concerns a receive context.
-const RECEIVE: u64 = MESSAGES | sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE | sys::FI_MULTI_RECV;
+const RECEIVE: u64 = MESSAGES
+    | MEMORY
+    | sys::FI_RECV
+    | IS_TARGET
+    | sys::FI_DIRECTED_RECV
+    | sys::FI_SOURCE
+    | sys::FI_MULTI_RECV
+    | sys::FI_RMA_EVENT;
 const ORDER: u64 = sys::FI_ORDER_SAS
     | sys::FI_ORDER_RAR
     | sys::FI_ORDER_RAW
@@ -124,6 +137,9 @@ fn caps(asked: u64) -> u64 {
     if caps & MESSAGES != 0 && caps & DIRECTIONS == 0 {
         caps |= DIRECTIONS;
     }
+    if caps & MEMORY != 0 && caps & (INITIATES | IS_TARGET) == 0 {
+        caps |= INITIATES | IS_TARGET;
+    }
     caps
 }
 
@@ -138,16 +154,16 @@ fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
         wish.inject_size <= INJECT,
         wish.size <= DEPTH,
         wish.iov_limit <= PIECES,
-        wish.rma_iov_limit <= 1,
+        wish.rma_iov_limit <= PLACES,
     ])?;
     Ok(fi_tx_attr {
-        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT),
+        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & sys::FI_FENCE,
         op_flags: wish.op_flags,
         msg_order: ORDER,
         inject_size: given(wish.inject_size, INJECT),
         size: given(wish.size, DEPTH),
         iov_limit: given(wish.iov_limit, PIECES),
-        rma_iov_limit: 1,
+        rma_iov_limit: given(wish.rma_iov_limit, PLACES),
         ..Default::default()
     })
 }
@@ -163,7 +179,7 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         wish.iov_limit <= PIECES,
     ])?;
     Ok(fi_rx_attr {
-        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & sys::FI_MULTI_RECV,
+        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & (sys::FI_MULTI_RECV | sys::FI_RMA_EVENT),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         size: given(wish.size, DEPTH),
@@ -336,6 +352,8 @@ mod tests {
         assert_eq!(of(sys::FI_MSG | sys::FI_SEND), sys::FI_MSG | sys::FI_SEND | ALWAYS);
         assert_eq!(of(sys::FI_TAGGED), sys::FI_TAGGED | DIRECTIONS | ALWAYS);
         assert_eq!(of(sys::FI_SOURCE | sys::FI_TAGGED) & sys::FI_SOURCE, sys::FI_SOURCE);
+        assert_eq!(of(sys::FI_RMA), sys::FI_RMA | INITIATES | IS_TARGET | ALWAYS);
+        assert_eq!(of(sys::FI_ATOMIC | sys::FI_WRITE), sys::FI_ATOMIC | sys::FI_WRITE | ALWAYS);
         for bit in (0..64).map(|bit| 1 << bit) {
             let offer = with(|wanted| wanted.caps = bit);
             assert_eq!(offer.is_ok(), CAPS & bit != 0, "bit {bit:#x}");

@@ -4,7 +4,7 @@
 //! that it is none.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::RwLock;
 
@@ -22,6 +22,8 @@ impl Access {
     pub const REMOTE_READ: Self = Self(sys::FI_REMOTE_READ);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(sys::FI_REMOTE_WRITE);
+    /// Peers may do both.
+    pub const REMOTE_BOTH: Self = Self(sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
     /// All that there is.
     const ALL: u64 = sys::FI_SEND
         | sys::FI_RECV
@@ -32,27 +34,24 @@ impl Access {
 }
 
 /// A piece of memory that was registered.
-#[derive(Clone)]
 struct Region {
     start: usize,
     length: usize,
     access: u64,
-    counter: Arc<OnceLock<Arc<Counter>>>,
+    /// What counts that peers read there, and that they write.
+    counters: [Option<Arc<Counter>>; 2],
 }
 
+/// What those are bound for.
+const COUNTED: [u64; 2] = [sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE];
+
 /// Where a peer reaches.
-#[derive(Clone)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
     /// The first byte, in this process.
     pub address: usize,
-    counter: Arc<OnceLock<Arc<Counter>>>,
-}
-
-impl Reached {
-    /// What counts that peers reach there.
-    pub fn counter(&self) -> Option<&Arc<Counter>> {
-        self.counter.get()
-    }
+    /// Somebody counts it.
+    pub is_counted: bool,
 }
 
 /// The regions of a domain.
@@ -81,7 +80,7 @@ impl Regions {
         if access & !Access::ALL != 0 || (!is_all && start.checked_add(length).is_none()) {
             return Err(Errno::INVAL);
         }
-        let region = Region { start, length, access, counter: Arc::default() };
+        let region = Region { start, length, access, counters: [None, None] };
         let mut by_key = self.by_key.write();
         let key = if self.registration.provider_keys { Self::fresh(&by_key)? } else { wanted };
         if key == sys::FI_KEY_NOTAVAIL || by_key.contains_key(&key) {
@@ -106,14 +105,37 @@ impl Regions {
         self.by_key.write().remove(&key);
     }
 
-    /// What peers do there is counted by this.
+    /// What peers do there of these kinds is counted by this.
     ///
     /// # Errors
-    /// `FI_ENOKEY` for no region, `FI_EINVAL` for one that is counted already.
-    pub fn count_by(&self, key: u64, counter: &Arc<Counter>) -> Outcome<()> {
+    /// `FI_ENOKEY` for no region, `FI_EINVAL` for what is counted already.
+    pub fn count_by(&self, key: u64, counter: &Arc<Counter>, kinds: Access) -> Outcome<()> {
+        let mut by_key = self.by_key.write();
+        let region = by_key.get_mut(&key).ok_or(Errno::NOKEY)?;
+        let mut places: Vec<_> = COUNTED
+            .iter()
+            .zip(&mut region.counters)
+            .filter_map(|(kind, place)| (kinds.0 & kind != 0).then_some(place))
+            .collect();
+        if places.iter().any(|place| place.is_some()) {
+            return Err(Errno::INVAL);
+        }
+        places.iter_mut().for_each(|place| **place = Some(Arc::clone(counter)));
+        Ok(())
+    }
+
+    /// A peer has done something of this kind there.
+    #[cold]
+    pub fn count(&self, key: u64, kind: Access) {
         let by_key = self.by_key.read();
-        let region = by_key.get(&key).ok_or(Errno::NOKEY)?;
-        region.counter.set(Arc::clone(counter)).map_err(|_| Errno::INVAL)
+        let Some(region) = by_key.get(&key) else { return };
+        for (counted, counter) in COUNTED.iter().zip(&region.counters) {
+            if kind.0 & counted != 0
+                && let Some(counter) = counter
+            {
+                counter.add(1);
+            }
+        }
     }
 
     /// Where a peer reaches that names this key, and this place: an address, or how far from the start, as the mode
@@ -134,7 +156,8 @@ impl Regions {
         };
         let is_inside = |offset: &usize| offset.checked_add(length).is_some_and(|end| end <= region.length);
         let offset = offset.filter(is_inside).ok_or(Errno::INVAL)?;
-        Ok(Reached { address: region.start + offset, counter: Arc::clone(&region.counter) })
+        let is_counted = region.counters.iter().any(Option::is_some);
+        Ok(Reached { address: region.start + offset, is_counted })
     }
 }
 

@@ -8,10 +8,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub(super) use libc::iovec;
 pub(super) use libfabric_sys::bindgen::{
-    fi_av_attr, fi_eq_attr, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_mr_attr, fi_msg, fi_msg_tagged,
-    fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg,
-    fi_ops_rma, fi_ops_tagged, fi_provider, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq,
-    fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_wait,
+    fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc, fi_mr_attr,
+    fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective,
+    fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged, fi_provider, fi_rma_ioc,
+    fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq,
+    fid_fabric, fid_mr, fid_pep, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -181,7 +182,7 @@ pub(super) struct OpsDomain {
     pub(super) stx_ctx: OpenIn<fi_tx_attr, c_void>,
     pub(super) srx_ctx: OpenIn<fi_rx_attr, fid_ep>,
     pub(super) query_atomic:
-        Option<unsafe extern "C" fn(*mut fid_domain, u32, u32, *mut c_void, u64) -> c_int>,
+        Option<unsafe extern "C" fn(*mut fid_domain, u32, u32, *mut fi_atomic_attr, u64) -> c_int>,
     pub(super) query_collective:
         Option<unsafe extern "C" fn(*mut fid_domain, u32, *mut c_void, u64) -> c_int>,
     pub(super) endpoint2: Option<
@@ -271,7 +272,9 @@ pub(super) const fn version(major: u32, minor: u32) -> u32 {
 }
 
 pub(super) const FI_MSG: u64 = 1 << 1;
+pub(super) const FI_RMA: u64 = 1 << 2;
 pub(super) const FI_TAGGED: u64 = 1 << 3;
+pub(super) const FI_ATOMIC: u64 = 1 << 4;
 pub(super) const FI_READ: u64 = 1 << 8;
 pub(super) const FI_WRITE: u64 = 1 << 9;
 pub(super) const FI_RECV: u64 = 1 << 10;
@@ -282,6 +285,7 @@ pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;
+pub(super) const FI_FENCE: u64 = 1 << 21;
 pub(super) const FI_COMPLETION: u64 = 1 << 24;
 pub(super) const FI_EVENT: u64 = FI_COMPLETION;
 pub(super) const FI_INJECT: u64 = 1 << 25;
@@ -301,6 +305,9 @@ pub(super) const FI_DISCARD: u64 = 1 << 58;
 pub(super) const FI_CLAIM: u64 = 1 << 59;
 /// Of `fi_av_insert(3)`.
 pub(super) const FI_SYNC_ERR: u64 = 1 << 58;
+/// Of `fi_query_atomic(3)`.
+pub(super) const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub(super) const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 /// Of `fi_ep_bind(3)`.
 pub(super) const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 

@@ -2,6 +2,7 @@
 //!
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
 //! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
+//! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
@@ -17,14 +18,20 @@ use crate::link::Clock;
 use crate::wire::gni::datagram::Credentials;
 
 mod arrive;
+mod atomic;
 pub mod buffer;
 mod closing;
 mod connect;
 mod context;
 mod ending;
+mod fence;
 mod receive;
 mod rest;
+mod rma;
+#[cfg(test)]
+mod rma_tests;
 mod send;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +39,13 @@ use context::Context;
 pub use context::Ends;
 pub(super) use context::id_of;
 pub use receive::{Look, Want};
+pub use rma::{Act, Reach};
 pub use send::Order;
 
 /// Longest message that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;
+/// Bytes of values of one atomic operation, at most.
+pub const MOST_VALUES: usize = EAGER;
 /// Calls without anything new between looks for datagrams; while a connection is being made; and calls with something.
 const IDLE: u32 = 256;
 const HASTE: u32 = 16;

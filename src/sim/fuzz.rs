@@ -6,7 +6,7 @@ use crate::engine::time::Instant;
 use crate::engine::{Access, Engine, Event, Fragment, Identity, Peer, Received, Registration};
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
-use crate::wire::gni::{datagram, mailbox, name as endpoint};
+use crate::wire::gni::{datagram, mailbox, name as endpoint, remote};
 use crate::wire::modex;
 use crate::wire::probe;
 use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
@@ -105,6 +105,13 @@ pub fn datagram(bytes: &[u8]) {
 pub fn mailbox(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let read = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    if remote::Remote::is_one(*kind) {
+        let Some((entry, head)) = remote::Remote::parse(*kind, bytes.len(), read) else { return };
+        let mut written = [0; remote::HEAD];
+        assert_eq!(entry.emit(&mut written), (*kind, head));
+        assert_eq!(written[..head], bytes[..head]);
+        return;
+    }
     let Some((entry, head)) = mailbox::Entry::parse(*kind, bytes.len(), read) else { return };
     let mut written = [0; mailbox::HEAD];
     assert_eq!(entry.emit(&mut written), (*kind, head));

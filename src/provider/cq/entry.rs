@@ -193,7 +193,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, entry: *mut CqErrEntry, flags: u64
             tag: failure.of.tag,
             olen: failure.overflow,
             err: failure.code,
-            prov_errno: failure.code,
+            prov_errno: failure.detail,
             err_data: if keeps_room { before.err_data } else { std::ptr::null_mut() },
             err_data_size: 0,
         });

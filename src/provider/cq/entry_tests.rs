@@ -27,7 +27,7 @@ impl Opened {
             fabric,
             av_type: 0,
             addr_format: sys::FI_ADDR_GNI,
-            regions,
+            regions: Arc::new(regions),
             traffic,
             automatic: None,
             helper: OnceLock::new(),
@@ -110,7 +110,12 @@ fn a_failure_is_as_long_as_its_reader_knows() {
         [(sys::version(1, 4), false), (sys::version(1, 19), false), (sys::version(1, 20), true)]
     {
         let opened = Opened::new(version, attr(4, sys::FI_WAIT_NONE, 0));
-        opened.put(Entry::Failed(Box::new(Failure { of: completion(10), overflow: 7, code: 265 })));
+        opened.put(Entry::Failed(Box::new(Failure {
+            of: completion(10),
+            overflow: 7,
+            code: 265,
+            detail: 265,
+        })));
         let mut more = [0_u8; 4];
         // SAFETY: zero is a value of these numbers and pointers.
         let mut entry = unsafe { MaybeUninit::<CqErrEntrySource>::zeroed().assume_init() };

@@ -12,7 +12,7 @@ use super::super::info::{form, name_at};
 use super::super::nosys;
 use super::super::object::{self, body, fid_of};
 use super::super::sys::{self, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
-use super::{Endpoint, Wish, refused, transfer};
+use super::{Endpoint, Wish, atomic, refused, rma, transfer};
 
 static OPS: fi_ops = object::ops(close, bind, control);
 
@@ -73,14 +73,16 @@ pub(in super::super) unsafe fn open(
         receive_flags: receive.op_flags,
     };
     let endpoint = Endpoint::new(Arc::clone(domain), &wish)?;
+    let memory = if info.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
+    let values = if info.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
     let head = fid_ep {
         fid: fid_of::<Endpoint>(context, &OPS),
         ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
         cm: std::ptr::from_ref(&NAMES).cast_mut(),
         msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
-        rma: std::ptr::from_ref(&refused::MEMORY).cast_mut(),
+        rma: std::ptr::from_ref(memory).cast_mut(),
         tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
-        atomic: std::ptr::from_ref(&refused::ATOMIC).cast_mut(),
+        atomic: std::ptr::from_ref(values).cast_mut(),
         collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
     };
     to.write(object::open(head, Arc::new(endpoint)));

@@ -1,4 +1,4 @@
-//! The tables of data transfers that are not there yet: all their functions are.
+//! The tables of data transfers that an endpoint is not opened for, and of those that there are not: all their functions are.
 
 use super::super::nosys;
 use super::super::nosys::size::{

@@ -42,7 +42,7 @@ pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
 
 /// Where a message lies, as C says it.
 #[derive(Clone, Copy)]
-enum Memory {
+pub(super) enum Memory {
     One(*const c_void, usize),
     Many(*const iovec, usize),
 }
@@ -51,7 +51,7 @@ impl Memory {
     /// # Safety
     /// What is named is there until the operation has ended.
     #[inline(always)]
-    unsafe fn buffer(self) -> Outcome<Buffer> {
+    pub(super) unsafe fn buffer(self) -> Outcome<Buffer> {
         match self {
             Self::One(start, length) => {
                 if start.is_null() && length != 0 {
@@ -75,7 +75,7 @@ impl Memory {
 
 /// What a call says of how an operation ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
+pub(super) enum Manner {
     /// As the endpoint's flags say.
     Usual,
     /// Without an entry, and the memory is free at once.
@@ -91,6 +91,7 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE
     | sys::FI_MORE
+    | sys::FI_FENCE
     | sys::FI_REMOTE_CQ_DATA;
 
 /// What `fi_recvmsg(3)` knows, besides what is done instead of receiving.
@@ -130,6 +131,7 @@ impl Endpoint {
             is_injected,
             is_silent,
             is_answered: flags & sys::FI_DELIVERY_COMPLETE != 0,
+            is_fenced: flags & sys::FI_FENCE != 0,
         };
         self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))?;
         Ok(0)

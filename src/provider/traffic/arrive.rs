@@ -8,6 +8,7 @@ use crate::engine::matching::{Arrival, Message};
 use crate::engine::slab::Key;
 use crate::link::Lent;
 use crate::wire::gni::mailbox::{self, Label};
+use crate::wire::gni::remote::Remote;
 
 /// Entries that are read from a peer before others have their turn.
 const TURN: usize = 64;
@@ -50,10 +51,11 @@ impl Traffic {
         let Ok(context) = self.context(slot) else { return };
         let Some(there) = context.peers.get(peer as usize) else { return };
         let (is_heard, vc) = (there.is_heard, there.vc);
-        if !there.queue.is_empty() {
+        let is_owing = context.owes();
+        if !there.queue.is_empty() || !there.held.is_empty() {
             self.pump(slot, peer);
         }
-        if left == Left::Something {
+        if left == Left::Something || is_owing {
             self.look_again(slot, peer);
         }
         if !is_heard {
@@ -107,6 +109,9 @@ impl Context {
             bytes.read(at, &mut word);
             u64::from_le_bytes(word)
         };
+        if Remote::is_one(kind) {
+            return self.hear_remote(peer, kind, bytes);
+        }
         let (entry, head) = mailbox::Entry::parse(kind, bytes.len(), word)?;
         let payload = bytes.slice(head, bytes.len() - head);
         match entry {

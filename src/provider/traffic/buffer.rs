@@ -28,6 +28,9 @@ impl Buffer {
         Self(Memory::One(unsafe { Lent::new(start.cast_mut(), length) }))
     }
 
+    /// Nothing.
+    pub const NONE: Self = Self(Memory::One(Lent::EMPTY));
+
     /// What is lent already.
     pub fn of(lent: Lent) -> Self {
         Self(Memory::One(lent))
@@ -149,7 +152,7 @@ impl Buffer {
 
 /// Copies all that is lent to the beginning of other memory that is as long at least.
 #[inline(always)]
-fn copy(from: Lent, to: Lent) {
+pub(super) fn copy(from: Lent, to: Lent) {
     assert!(from.len() <= to.len());
     if from.is_empty() {
         return;

@@ -4,6 +4,8 @@ use super::super::errno::{Errno, Outcome};
 use super::Traffic;
 use super::context::{Context, Item, Note};
 use super::ending::Received;
+use super::rma::Step;
+use super::target::Target;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::time::Instant;
 use crate::gni::Sent;
@@ -251,7 +253,8 @@ impl Traffic {
     fn fail(&mut self, slot: u32, peer: u32, code: i32, is_dead: bool) {
         let Ok(context) = self.context(slot) else { return };
         context.fail(peer, code, is_dead);
-        let is_left = !context.peers[peer as usize].queue.is_empty();
+        let there = &context.peers[peer as usize];
+        let is_left = !there.queue.is_empty() || !there.held.is_empty();
         if context.owes() {
             self.look_again(slot, peer);
         }
@@ -315,12 +318,21 @@ fn system(error: &std::io::Error) -> Errno {
 impl Context {
     fn fail(&mut self, peer: u32, code: i32, is_dead: bool) {
         let there = &mut self.peers[peer as usize];
-        there.queue.retain(|item| !is_dead && matches!(item, Item::Send(_)));
+        there.queue.retain(|item| !is_dead && item.is_request());
+        there.held.retain(|_| !is_dead);
+        there.target = Target::default();
         for index in self.sends.indices() {
             let Some((key, outgoing)) = self.sends.entry_mut(index) else { continue };
             let waits = outgoing.stage == super::context::Stage::Queued && !is_dead;
             if outgoing.peer == peer && !waits {
                 self.sent(key, code);
+            }
+        }
+        for index in self.operations.indices() {
+            let Some((key, known)) = self.operations.entry_mut(index) else { continue };
+            let waits = known.step == Step::Queued && !is_dead;
+            if known.peer == peer && !waits {
+                self.reached(key, code);
             }
         }
         for index in self.pulls.indices() {

@@ -11,7 +11,10 @@ use super::super::cq::{Entry, Place};
 use super::super::endpoint::Direction;
 use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
+use super::super::regions::Regions;
 use super::buffer::Buffer;
+use super::rma::{Operation, Waiting};
+use super::target::Target;
 use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
@@ -36,6 +39,18 @@ pub struct Ends {
     pub sends: Option<Arc<Counter>>,
     /// What counts the second.
     pub receives: Option<Arc<Counter>>,
+    /// What counts reading the memory of peers, and writing there.
+    pub reads: Option<Arc<Counter>>,
+    /// The second.
+    pub writes: Option<Arc<Counter>>,
+    /// What counts that peers read memory here, and write.
+    pub remote_reads: Option<Arc<Counter>>,
+    /// The second.
+    pub remote_writes: Option<Arc<Counter>>,
+    /// The memory that peers may reach.
+    pub regions: Arc<Regions>,
+    /// What they may do there by this endpoint (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
+    pub rights: u64,
     /// Receives may name their source.
     pub is_directed: bool,
     /// Completions name it.
@@ -137,6 +152,8 @@ pub(super) enum Item {
     Pieces(Key),
     /// A header without a payload.
     Note(Note),
+    /// What is done to memory.
+    Remote(Waiting),
 }
 
 /// That.
@@ -150,9 +167,13 @@ impl Note {
     pub(super) fn new(entry: &mailbox::Entry) -> Self {
         let mut head = [0; HEAD];
         let (kind, length) = entry.emit(&mut head);
+        Self::of(kind, &head[..length])
+    }
+
+    pub(super) fn of(kind: u8, head: &[u8]) -> Self {
         let mut bytes = [0; 24];
-        bytes[..length].copy_from_slice(&head[..length]);
-        Self { kind, length, bytes }
+        bytes[..head.len()].copy_from_slice(head);
+        Self { kind, length: head.len(), bytes }
     }
 }
 
@@ -173,6 +194,10 @@ pub(super) struct Peer {
     /// Its private memory, where we are let in.
     pub(super) memory: Option<CrossMemory>,
     pub(super) queue: VecDeque<Item>,
+    /// What is behind a fence, and whether each has one.
+    pub(super) held: VecDeque<(Item, bool)>,
+    /// What it wants of memory here.
+    pub(super) target: Target,
     /// Its number in the address vector, as that was in this version.
     number: (u64, u64),
 }
@@ -199,6 +224,7 @@ pub(super) struct Context {
     spare: Vec<Vec<u8>>,
     pub(super) sends: Slab<Outgoing>,
     pub(super) pulls: Slab<Pull>,
+    pub(super) operations: Slab<Operation>,
     pub(super) peers: Vec<Peer>,
     by_name: HashMap<(u32, u32), u32>,
     addresses: Vec<Address>,
@@ -232,6 +258,7 @@ impl Context {
             spare: Vec::new(),
             sends: Slab::new(),
             pulls: Slab::new(),
+            operations: Slab::new(),
             peers: Vec::new(),
             by_name: HashMap::new(),
             addresses: Vec::new(),
@@ -299,6 +326,8 @@ impl Context {
                 closing: None,
                 memory: None,
                 queue: VecDeque::new(),
+                held: VecDeque::new(),
+                target: Target::default(),
                 number: (u64::MAX, NOBODY),
             });
         } else if let Some(known) = self.peers.get_mut(peer as usize)
@@ -381,6 +410,9 @@ impl Drop for Context {
         if let Some(direction) = &ends.transmit {
             for index in self.sends.indices() {
                 direction.cq.release_some(self.sends.remove(index).and_then(|outgoing| outgoing.place));
+            }
+            for index in self.operations.indices() {
+                direction.cq.release_some(self.operations.remove(index).and_then(|known| known.promise));
             }
         }
     }

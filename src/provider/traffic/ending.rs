@@ -79,16 +79,28 @@ impl Context {
         if let Some(counter) = &ends.receives {
             if code == 0 { counter.add(1) } else { counter.add_failed(1) }
         }
-        let Some(direction) = &ends.receive else { return };
+        if code != 0 {
+            return self.enter_failed(Failure { of: completion, overflow, code, detail: code });
+        }
+        if receive.wants || many != 0 {
+            return self.enter(Entry::Done(completion));
+        }
+        if let Some(direction) = &ends.receive {
+            direction.cq.release_some(self.place.take());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_failed(&mut self, failure: Failure) {
+        self.enter(Entry::Failed(Box::new(failure)));
+    }
+
+    /// An entry for what has come.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, entry: Entry) {
+        let Some(direction) = self.ends.as_ref().and_then(|ends| ends.receive.as_ref()) else { return };
         let place = self.place.take();
-        let entry = if code == 0 {
-            if !receive.wants && many == 0 {
-                return direction.cq.release_some(place);
-            }
-            Entry::Done(completion)
-        } else {
-            Entry::Failed(Box::new(Failure { of: completion, overflow, code }))
-        };
         if !self.owed.is_empty() {
             // Entries are in the order in which messages have come.
             direction.cq.release_some(place);
@@ -157,11 +169,15 @@ impl Context {
             (0, Some(place)) if outgoing.wants => direction.cq.put(place, Entry::Done(of)),
             (0, place) => direction.cq.release_some(place),
             (code, Some(place)) => {
-                direction.cq.put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code })));
+                direction
+                    .cq
+                    .put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code, detail: code })));
             }
             (code, None) => {
                 if let Ok(place) = direction.cq.reserve() {
-                    direction.cq.put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code })));
+                    direction
+                        .cq
+                        .put(place, Entry::Failed(Box::new(Failure { of, overflow: 0, code, detail: code })));
                 }
             }
         }

@@ -11,10 +11,10 @@ use crate::engine::slab::Key;
 use crate::link::Lent;
 use crate::wire::gni::mailbox::{self, HEAD, Label};
 
-/// Messages that an endpoint has under way, at most.
-const MOST: usize = 4096;
+/// Messages that an endpoint has under way, at most; and operations on memory.
+pub(super) const MOST: usize = 4096;
 /// Bytes of a piece.
-const PIECE: usize = 16 << 10;
+pub(super) const PIECE: usize = 16 << 10;
 
 /// What somebody wants to send.
 pub struct Order {
@@ -34,10 +34,12 @@ pub struct Order {
     pub is_silent: bool,
     /// It ends when it has been received.
     pub is_answered: bool,
+    /// All before it that concerns the peer has ended when it begins.
+    pub is_fenced: bool,
 }
 
 /// Lends bytes of our own for a call that only reads them.
-fn lend(bytes: &[u8]) -> Lent {
+pub(super) fn lend(bytes: &[u8]) -> Lent {
     // SAFETY: whoever it is passed to reads it before it returns, and keeps nothing.
     unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) }
 }
@@ -53,7 +55,7 @@ impl Traffic {
         let peer = context.peer_of(order.destination)?;
         if let Some(whole) = order.buffer.whole()
             && whole.len() <= EAGER
-            && !order.is_answered
+            && !(order.is_answered | order.is_fenced)
             && let Some(outcome) = context.send_at_once(peer, &order, whole)
         {
             return match outcome {
@@ -91,9 +93,8 @@ impl Traffic {
             is_answered: order.is_answered,
             stage: Stage::Queued,
         });
-        let there = &mut context.peers[peer as usize];
-        there.queue.push_back(Item::Send(key));
-        if there.is_connected {
+        context.ask(peer, Item::Send(key), order.is_fenced);
+        if context.peers[peer as usize].is_connected {
             self.pump(slot, peer);
         } else {
             self.connect(slot, peer);
@@ -132,7 +133,10 @@ impl Context {
     #[inline(always)]
     fn send_at_once(&mut self, peer: u32, order: &Order, whole: Lent) -> Option<Result<bool, Refused>> {
         let there = self.peers.get_mut(peer as usize)?;
-        let mailbox = there.mailbox.as_mut().filter(|_| there.is_connected && there.queue.is_empty())?;
+        let mailbox = there
+            .mailbox
+            .as_mut()
+            .filter(|_| there.is_connected && there.queue.is_empty() && there.held.is_empty())?;
         let ends = self.ends.as_ref()?;
         let mut head = [[0; 8]; 2];
         let (kind, length) = mailbox::emit_short(order.label, &mut head);
@@ -168,7 +172,12 @@ impl Context {
                 return Ok(true);
             };
             let is_done = match there.queue.front() {
-                None => return Ok(true),
+                None => {
+                    if there.held.is_empty() || !self.unfence(peer) {
+                        return Ok(true);
+                    }
+                    continue;
+                }
                 Some(Item::Note(note)) => {
                     mailbox.push_bytes(note.kind, &note.bytes[..note.length]).map_err(|_| Lost)?
                 }
@@ -180,6 +189,7 @@ impl Context {
                     let key = *key;
                     self.send_pieces(peer, key)?
                 }
+                Some(Item::Remote(_)) => self.pump_remote(peer)?,
             };
             if !is_done {
                 return Ok(false);

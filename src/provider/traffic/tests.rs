@@ -26,12 +26,12 @@ use crate::wire::gni::mailbox::{Entry, HEAD, Label};
 use crate::wire::gni::name::Name;
 
 /// A domain with an endpoint.
-struct Side {
-    domain: Arc<Domain>,
+pub(super) struct Side {
+    pub(super) domain: Arc<Domain>,
     av: Arc<Av>,
-    transmit: Arc<Cq>,
-    receive: Arc<Cq>,
-    slot: u32,
+    pub(super) transmit: Arc<Cq>,
+    pub(super) receive: Arc<Cq>,
+    pub(super) slot: u32,
     name: Name,
 }
 
@@ -39,7 +39,7 @@ impl Side {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let fabric = Arc::new(Fabric { version: sys::version(1, 17) });
-        let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
+        let regions = Arc::new(Regions::new(Registration { virtual_addresses: false, provider_keys: false }));
         let traffic = Arc::new(EngineCell::new(Traffic::new()));
         let domain = Domain {
             fabric,
@@ -75,6 +75,12 @@ impl Side {
             receive: direction(&receive),
             sends: None,
             receives: None,
+            reads: None,
+            writes: None,
+            remote_reads: None,
+            remote_writes: None,
+            regions: Arc::clone(&domain.regions),
+            rights: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
             is_directed: true,
             tells_source: true,
         };
@@ -82,7 +88,7 @@ impl Side {
         Self { domain, av, transmit, receive, slot, name }
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Traffic) -> R) -> R {
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Traffic) -> R) -> R {
         self.domain.traffic.with(act)
     }
 
@@ -102,6 +108,7 @@ impl Side {
             is_injected: false,
             is_silent: false,
             is_answered: false,
+            is_fenced: false,
         };
         self.with(|traffic| traffic.send(self.slot, order))
     }
@@ -115,7 +122,7 @@ impl Side {
     }
 
     /// What has ended in a queue.
-    fn ended(&self, cq: &Cq) -> (Vec<Completion>, Vec<Failure>) {
+    pub(super) fn ended(&self, cq: &Cq) -> (Vec<Completion>, Vec<Failure>) {
         let (mut well, mut failed) = (Vec::new(), Vec::new());
         loop {
             match cq.read(64, |_, completion| well.push(*completion)) {
@@ -127,7 +134,7 @@ impl Side {
     }
 
     /// The memory of the peer is closed to us from now on.
-    fn close_memory(&self) {
+    pub(super) fn close_memory(&self) {
         self.with(|traffic| {
             let context = traffic.context(self.slot).expect("open");
             assert!(context.peers[0].memory.take().is_some(), "it was open");
@@ -135,15 +142,20 @@ impl Side {
     }
 
     /// Says something to the peer that is not to be said.
-    fn lie(&self, kind: u8, bytes: &[u8]) {
+    pub(super) fn lie(&self, kind: u8, bytes: &[u8]) {
+        assert_eq!(self.say(kind, bytes), 1);
+    }
+
+    /// Says something to the peer; how often: where there is no room, not at all.
+    pub(super) fn say(&self, kind: u8, bytes: &[u8]) -> usize {
         self.with(|traffic| {
             let context = traffic.context(self.slot).expect("open");
             let mailbox = context.peers[0].mailbox.as_mut().expect("connected");
-            assert_eq!(mailbox.push_bytes(kind, bytes), Ok(true));
-        });
+            usize::from(mailbox.push_bytes(kind, bytes).expect("sound"))
+        })
     }
 
-    fn malformed(&self) -> u64 {
+    pub(super) fn malformed(&self) -> u64 {
         self.with(|traffic| traffic.counters.malformed)
     }
 }
@@ -155,7 +167,7 @@ impl Drop for Side {
 }
 
 /// Two sides that are connected.
-fn pair() -> [Side; 2] {
+pub(super) fn pair() -> [Side; 2] {
     let [one, two] = [Side::new(), Side::new()];
     one.av.add(two.name);
     two.av.add(one.name);
@@ -175,11 +187,11 @@ fn pair() -> [Side; 2] {
     [one, two]
 }
 
-fn stir(sides: &[&Side]) {
+pub(super) fn stir(sides: &[&Side]) {
     sides.iter().for_each(|side| side.with(Traffic::progress_all));
 }
 
-fn some(length: usize) -> Vec<u8> {
+pub(super) fn some(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 

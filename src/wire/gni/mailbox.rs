@@ -14,7 +14,7 @@
 //!
 //! `send` and `receive` are numbers that whoever they were told has to repeat; they mean nothing to it. Long messages
 //! are read where they lie by who receives them, who then says *fin*; where it cannot read there it says *pull*, and
-//! they come in *pieces*.
+//! they come in *pieces*. What is done to the memory of a peer has [kinds of its own](super::remote).
 
 /// Pieces of memory of one message, at most.
 pub const PIECES: usize = 8;
@@ -128,16 +128,34 @@ pub enum Entry {
 }
 
 /// Words one after the other.
-struct Words<'a> {
-    bytes: &'a mut [u8; HEAD],
+pub(super) struct Words<'a, const N: usize> {
+    bytes: &'a mut [u8; N],
     length: usize,
 }
 
-impl Words<'_> {
+impl<'a, const N: usize> Words<'a, N> {
     #[inline(always)]
-    fn put(&mut self, word: u64) {
+    pub(super) fn new(bytes: &'a mut [u8; N]) -> Self {
+        Self { bytes, length: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn put(&mut self, word: u64) {
         self.bytes[self.length..self.length + 8].copy_from_slice(&word.to_le_bytes());
         self.length += 8;
+    }
+
+    /// Bytes of them.
+    #[inline(always)]
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn lies(&mut self, lies: &Lies) {
+        lies.pieces().iter().for_each(|(address, length)| {
+            self.put(*address);
+            self.put(*length);
+        });
     }
 
     #[inline(always)]
@@ -148,7 +166,7 @@ impl Words<'_> {
 }
 
 /// Words that are taken one after the other.
-struct Taken<R> {
+pub(super) struct Taken<R> {
     at: usize,
     length: usize,
     read: R,
@@ -156,10 +174,33 @@ struct Taken<R> {
 
 impl<R: Fn(usize) -> u64> Taken<R> {
     #[inline(always)]
-    fn next(&mut self) -> Option<u64> {
+    pub(super) fn new(length: usize, read: R) -> Self {
+        Self { at: 0, length, read }
+    }
+
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<u64> {
         let here = self.at;
         self.at += 8;
         (self.at <= self.length).then(|| (self.read)(here))
+    }
+
+    /// Bytes of those that were taken.
+    #[inline(always)]
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// So many pieces, and their bytes.
+    pub(super) fn lies(&mut self, count: usize) -> Option<(Lies, u64)> {
+        let mut lies = Lies::NOWHERE;
+        let mut sum = 0_u64;
+        for _ in 0..count {
+            let (address, piece) = (self.next()?, self.next()?);
+            lies.push(address, piece);
+            sum = sum.checked_add(piece)?;
+        }
+        Some((lies, sum))
     }
 
     #[inline(always)]
@@ -183,7 +224,7 @@ impl Entry {
     /// Writes the header: its kind, and how long it is.
     #[inline(always)]
     pub fn emit(&self, bytes: &mut [u8; HEAD]) -> (u8, usize) {
-        let mut words = Words { bytes, length: 0 };
+        let mut words = Words::new(bytes);
         let kind = match *self {
             Self::Hello { address, shown } => {
                 words.put(address);
@@ -199,10 +240,7 @@ impl Entry {
                 let flags = words.label(label);
                 words.put(send);
                 words.put(length);
-                lies.pieces().iter().for_each(|(address, length)| {
-                    words.put(*address);
-                    words.put(*length);
-                });
+                words.lies(lies);
                 START | flags
             }
             Self::Fin { send, code } => {
@@ -233,7 +271,7 @@ impl Entry {
     /// is. `None` where it is none.
     #[inline(always)]
     pub fn parse(kind: u8, length: usize, read: impl Fn(usize) -> u64) -> Option<(Self, usize)> {
-        let mut words = Taken { at: 0, length, read };
+        let mut words = Taken::new(length, read);
         let flags = kind & !0xF;
         let known = match kind & 0xF {
             EAGER => TAGGED | DATA | ANSWER,
@@ -251,13 +289,8 @@ impl Entry {
             START => {
                 let label = words.label(flags)?;
                 let (send, whole) = (words.next()?, words.next()?);
-                let mut lies = Lies::NOWHERE;
-                let mut sum = 0_u64;
-                while words.at < length && lies.count < PIECES {
-                    let (address, piece) = (words.next()?, words.next()?);
-                    lies.push(address, piece);
-                    sum = sum.checked_add(piece)?;
-                }
+                let pieces = length.saturating_sub(words.at()).div_ceil(16).min(PIECES);
+                let (lies, sum) = words.lies(pieces)?;
                 if sum != whole {
                     return None;
                 }

@@ -230,7 +230,7 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     domain: ptr::null_mut(),
     name: ptr::null_mut(),
     threading: sys::FI_THREAD_SAFE,
-    control_progress: sys::FI_PROGRESS_MANUAL,
+    control_progress: sys::FI_PROGRESS_AUTO,
     data_progress: sys::FI_PROGRESS_MANUAL,
     resource_mgmt: sys::FI_RM_ENABLED,
     av_type: 0,
@@ -290,7 +290,7 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
     let data_progress = given(wish.data_progress, most.data_progress);
     Ok(DomainAttr {
         threading: given(wish.threading, most.threading),
-        control_progress: given(wish.control_progress, data_progress),
+        control_progress: given(wish.control_progress, most.control_progress),
         data_progress,
         resource_mgmt: given(wish.resource_mgmt, most.resource_mgmt),
         av_type: wish.av_type,
@@ -428,7 +428,7 @@ mod tests {
         };
         const AUTO: u32 = sys::FI_PROGRESS_AUTO;
         const MANUAL: u32 = sys::FI_PROGRESS_MANUAL;
-        assert_eq!((progress(0, 0), progress(0, AUTO)), (Ok((MANUAL, MANUAL)), Ok((AUTO, AUTO))));
+        assert_eq!((progress(0, 0), progress(0, AUTO)), (Ok((AUTO, MANUAL)), Ok((AUTO, AUTO))));
         for both in [(AUTO, AUTO), (AUTO, MANUAL), (MANUAL, AUTO), (MANUAL, MANUAL), (3, AUTO), (3, MANUAL)] {
             assert_eq!(progress(both.0, both.1), Ok(both));
         }

@@ -124,6 +124,7 @@ impl Traffic {
                 }
                 let (address, shown) = nic.probe();
                 there.is_connected = true;
+                there.failed = None;
                 there.queue.push_front(Item::Note(Note::new(&mailbox::Entry::Hello { address, shown })));
                 self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
                 if self.polled.len() < POLLED {
@@ -253,7 +254,10 @@ impl Traffic {
     fn fail(&mut self, slot: u32, peer: u32, code: i32, is_dead: bool) {
         let Ok(context) = self.context(slot) else { return };
         context.fail(peer, code, is_dead);
-        let there = &context.peers[peer as usize];
+        let there = &mut context.peers[peer as usize];
+        if is_dead {
+            there.failed = Some(code);
+        }
         let is_left = !there.queue.is_empty() || !there.held.is_empty();
         if context.owes() {
             self.look_again(slot, peer);

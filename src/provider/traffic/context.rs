@@ -183,6 +183,8 @@ pub(super) struct Peer {
     pub(super) vc: Option<Vc>,
     pub(super) mailbox: Option<Mailbox>,
     pub(super) is_connected: bool,
+    /// Why the last connection has failed, or was lost, until somebody hears of it or there is another.
+    pub(super) failed: Option<i32>,
     /// The peer knows that; it has been heard.
     pub(super) is_heard: bool,
     /// It is looked at without its bell.
@@ -320,6 +322,7 @@ impl Context {
                 vc: None,
                 mailbox: None,
                 is_connected: false,
+                failed: None,
                 is_heard: false,
                 is_polled: false,
                 is_ready: false,

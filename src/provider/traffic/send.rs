@@ -60,6 +60,7 @@ impl Traffic {
         {
             return match outcome {
                 Ok(is_sent) if is_sent => Ok(()),
+                Ok(_) if order.is_silent => Err(Errno::AGAIN),
                 Ok(_) => self.send_later(slot, peer, order),
                 Err(Refused::Busy) => Err(Errno::AGAIN),
                 Err(Refused::Lost) => {
@@ -68,7 +69,23 @@ impl Traffic {
                 }
             };
         }
+        if order.is_silent {
+            return self.inject_later(slot, peer);
+        }
         self.send_later(slot, peer, order)
+    }
+
+    /// A message of whose end nobody hears is taken only when it can go: what its sender does next may not be a call of
+    /// libfabric's, and if it cannot go at all, this is where that can be said.
+    #[cold]
+    #[inline(never)]
+    fn inject_later(&mut self, slot: u32, peer: u32) -> Outcome<()> {
+        let there = &mut self.context(slot)?.peers[peer as usize];
+        if there.vc.is_none() && there.failed.is_none() {
+            self.connect(slot, peer);
+        }
+        let there = &mut self.context(slot)?.peers[peer as usize];
+        Err(there.failed.take().map_or(Errno::AGAIN, Errno))
     }
 
     #[cold]

@@ -36,10 +36,18 @@ const MEMORY: u64 = sys::FI_RMA | sys::FI_ATOMIC;
 const INITIATES: u64 = sys::FI_READ | sys::FI_WRITE;
 const IS_TARGET: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 /// Only for those who ask for them.
-const ON_REQUEST: u64 =
-    MESSAGES | DIRECTIONS | MEMORY | INITIATES | IS_TARGET | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+const ON_REQUEST: u64 = MESSAGES
+    | DIRECTIONS
+    | MEMORY
+    | INITIATES
+    | IS_TARGET
+    | sys::FI_DIRECTED_RECV
+    | sys::FI_SOURCE
+    | sys::FI_REMOTE_COMM;
 /// For everybody.
-const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | REACH;
+const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_LOCAL_COMM;
+/// Peers of other nodes are not reached yet (`FI_EHOSTUNREACH`), and nobody is told that they are who has not asked. Open
+/// MPI asks for both always, also where all its processes are on one node, and would use nothing that refuses.
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
@@ -131,7 +139,7 @@ pub(super) fn make(version: u32, wanted: Option<&Wanted>) -> Outcome<Offer> {
 /// All capabilities that follow from those that were asked for; from none, all.
 fn caps(asked: u64) -> u64 {
     if asked == 0 {
-        return CAPS & !sys::FI_SOURCE;
+        return CAPS & !(sys::FI_SOURCE | sys::FI_REMOTE_COMM);
     }
     let mut caps = asked & ON_REQUEST | ALWAYS;
     if caps & MESSAGES != 0 && caps & DIRECTIONS == 0 {
@@ -259,7 +267,7 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
 fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainAttr> {
     let most = ANY_DOMAIN;
     let mr_mode = registration(version, wish.map_or(0, |wish| wish.mr_mode), wish.is_some())?;
-    let Some(wish) = wish else { return Ok(DomainAttr { mr_mode, ..most }) };
+    let Some(wish) = wish else { return Ok(DomainAttr { mr_mode, caps: most.caps & caps, ..most }) };
     require(&[
         wish.threading <= sys::FI_THREAD_ENDPOINT,
         wish.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
@@ -281,7 +289,7 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
         require(&[
             wish.cntr_cnt <= most.cntr_cnt,
             wish.mr_iov_limit <= most.mr_iov_limit,
-            wish.caps & !(most.caps & caps) == 0,
+            wish.caps & !most.caps == 0,
             wish.auth_key_size == 0,
             wish.max_err_data == 0,
             wish.mr_cnt <= most.mr_cnt,
@@ -295,6 +303,7 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
         resource_mgmt: given(wish.resource_mgmt, most.resource_mgmt),
         av_type: wish.av_type,
         mr_mode,
+        caps: most.caps & (caps | wish.caps),
         ..most
     })
 }
@@ -347,7 +356,7 @@ mod tests {
     #[test]
     fn capabilities_follow_from_what_is_asked() {
         let of = |caps| with(|wanted| wanted.caps = caps).expect("an offer").caps;
-        assert_eq!(make(NEW, None).expect("an offer").caps, CAPS & !sys::FI_SOURCE);
+        assert_eq!(make(NEW, None).expect("an offer").caps, CAPS & !(sys::FI_SOURCE | sys::FI_REMOTE_COMM));
         assert_eq!(of(sys::FI_MSG), sys::FI_MSG | DIRECTIONS | ALWAYS);
         assert_eq!(of(sys::FI_MSG | sys::FI_SEND), sys::FI_MSG | sys::FI_SEND | ALWAYS);
         assert_eq!(of(sys::FI_TAGGED), sys::FI_TAGGED | DIRECTIONS | ALWAYS);

@@ -72,16 +72,17 @@ for name in lengths truncation peeks multiples floods death farewell threads des
     job "messages apart, progress by itself: $name" messages $name apart auto
 done
 for name in computes queued starved forked threads; do job "progress by itself: $name" progress $name; done
-for name in manual wakes room death forked; do job "progress by calls: $name" progress $name manual; done
-# Valgrind gives no descriptors of processes, without which whoever sleeps has to look now and then.
+for name in manual wakes room forked; do job "progress by calls: $name" progress $name manual; done
+# Valgrind gives no descriptors of processes, without which whoever sleeps has to look now and then, and sees a process that
+# has ended only when it is waited for.
 asleep() { HAWSER_GNI_WAYS=${HAWSER_GNI_WAYS:+${HAWSER_GNI_WAYS//valgrind/}} ways=${ways% valgrind} job "$@"; }
 asleep "progress by itself: idle" progress idle
 asleep "progress by calls: sleeps" progress sleeps manual
+asleep "progress by calls: death" progress death manual
+asleep "progress by itself, calls that wait: death" progress death
 asleep "progress of connections by itself: control" progress control connections
-for name in wakes death; do
-    job "progress by itself, calls that wait: $name" progress $name
-    job "progress by itself, descriptors: $name" progress $name descriptors
-done
+job "progress by itself, calls that wait: wakes" progress wakes
+job "progress by itself, descriptors: wakes" progress wakes descriptors
 job "progress by calls, descriptors: wakes" progress wakes manual descriptors
 # libfabric's numbers of what threads may do: all, an object each, the domain, a queue each, an endpoint each.
 for threading in 1 2 3 4 5; do

@@ -94,7 +94,13 @@ each btl-reports c-tests/btl-reports.sh
 net_each net-reports c-tests/net-reports.sh
 net_each net-perf c-tests/net-perf.sh
 each provider c-tests/provider.sh
-each gni c-tests/gni.sh
+for host in $hosts; do
+    ways="plain asan"
+    [ "$host" = debian12 ] || ways=plain
+    [ -z "$whole" ] || ways="plain asan valgrind"
+    [ -z "$whole" ] || [ "$host" = debian12 ] || ways="plain asan"
+    on "$host" gni env "HAWSER_GNI_WAYS=${HAWSER_GNI_WAYS:-$ways}" c-tests/gni.sh "$host"
+done
 each gni-mpi c-tests/gni-mpi.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh

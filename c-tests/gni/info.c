@@ -101,9 +101,11 @@ static void attributes(void)
     IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);
     IS(found->domain_attr->control_progress, FI_PROGRESS_AUTO);
     IS(WITH(API, h->domain_attr->data_progress = h->domain_attr->control_progress = FI_PROGRESS_MANUAL), 0);
+    IS(found->domain_attr->control_progress, FI_PROGRESS_MANUAL);
+    IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);
     IS(WITH(API, ), 0);
     IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);
-    IS(found->domain_attr->control_progress, FI_PROGRESS_MANUAL);
+    IS(found->domain_attr->control_progress, FI_PROGRESS_AUTO);
     for (int type = 0; type <= 2; type++) {
         IS(WITH(API, h->domain_attr->av_type = (enum fi_av_type) type), 0);
         IS(found->domain_attr->av_type, type);

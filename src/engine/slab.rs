@@ -148,6 +148,11 @@ impl<T> Slab<T> {
         self.entries.len()
     }
 
+    /// Everything kept.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|entry| entry.value.as_ref())
+    }
+
     /// Indices of everything kept.
     pub(crate) fn indices(&self) -> Vec<u32> {
         let kept = |(index, entry): (usize, &Entry<T>)| entry.value.as_ref().map(|_| index as u32);

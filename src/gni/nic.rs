@@ -8,14 +8,14 @@
 //! Rings that are used much are looked at each time; for the others the bell of the segment is rung. Whoever sleeps is
 //! woken by the alarm of his segment.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
 use crate::link::Lent;
 use crate::shm::{
-    Alarm, Arrival, Bell, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, Segment, Sender,
-    Shared, Watch, allow_peers,
+    Alarm, Arrival, Bell, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, SLOTS, Segment,
+    Sender, Shared, Watch, allow_peers,
 };
 use crate::wire::gni::datagram::{Attributes, Segment as Place};
 
@@ -26,6 +26,17 @@ struct Known {
     place: Place,
     pid: u32,
     uses: usize,
+    /// Its process has ended.
+    is_over: bool,
+}
+
+/// A ring whose connection is over, and which its reader may still read.
+struct Left {
+    ring: usize,
+    sender: Sender,
+    /// The segment of the reader, and the ring by which it has written.
+    life: [u8; NONCE],
+    back: usize,
 }
 
 /// The interface of a domain.
@@ -35,6 +46,7 @@ pub struct Nic {
     probe: Probe,
     shown: [u8; 16],
     free: Vec<(usize, Sender)>,
+    left: Vec<Left>,
     peers: HashMap<[u8; NONCE], Known>,
     watch: Watch,
     serial: u64,
@@ -87,6 +99,7 @@ impl Nic {
             probe: Probe::new(shown),
             shown,
             free: Vec::new(),
+            left: Vec::new(),
             peers: HashMap::new(),
             watch: Watch::default(),
             serial: 0,
@@ -100,6 +113,9 @@ impl Nic {
 
     /// A mailbox for a new connection; `None` where there is none left.
     pub fn mailbox(&mut self) -> Option<Mailbox> {
+        if self.free.is_empty() && !self.left.is_empty() {
+            self.renew();
+        }
         let (ring, sender) = self.free.pop().or_else(|| self.segment.sender())?;
         Some(Mailbox { ring, sender, peer: None, sent: 0, received: 0 })
     }
@@ -127,10 +143,11 @@ impl Nic {
             let identity = Identity { pid, descriptor, device, inode, nonce };
             let shared = Shared::of_peer(&identity).map_err(|_| Error::Unreachable)?;
             let bell = Bell::of_peer(&shared, pid)?;
-            if self.peers.values().all(|known| known.pid != pid) {
+            if !self.is_watched(pid) {
                 self.watch.add(pid, pid);
             }
-            self.peers.insert(nonce, Known { shared, bell, place: attributes.segment, pid, uses: 0 });
+            let place = attributes.segment;
+            self.peers.insert(nonce, Known { shared, bell, place, pid, uses: 0, is_over: false });
         }
         let known = self.peers.get_mut(&nonce).filter(|known| known.place == attributes.segment);
         let Some(known) = known else { return Err(Error::Unreachable) };
@@ -168,20 +185,60 @@ impl Nic {
         if known.uses == 0 {
             let pid = known.pid;
             self.peers.remove(life);
-            if self.peers.values().all(|known| known.pid != pid) {
+            if !self.is_watched(pid) {
                 self.watch.remove(pid);
             }
         }
     }
 
-    /// A connection is over. Its ring is used again if nobody reads it any more.
-    pub fn release(&mut self, mut mailbox: Mailbox, is_read_no_more: bool) {
-        if let Some(peer) = mailbox.peer.take() {
-            peer.shared.give_up(peer.place, &self.segment.identity().nonce);
-            self.forget(&peer.life);
+    /// Whether a process that lives is known by a segment.
+    fn is_watched(&self, pid: u32) -> bool {
+        self.peers.values().any(|known| known.pid == pid && !known.is_over)
+    }
+
+    /// A connection is over. Its ring is used again when nobody reads it any more: at once, or when its reader has given
+    /// its claim up here, or has ended.
+    pub fn release(&mut self, mailbox: Mailbox, is_read_no_more: bool) {
+        let Mailbox { ring, sender, peer, .. } = mailbox;
+        let Some(Peer { shared, place, life, ring: back, .. }) = peer else {
+            if is_read_no_more {
+                self.free(ring, sender);
+            }
+            return;
+        };
+        shared.give_up(place, &self.segment.identity().nonce);
+        self.left.push(Left { ring, sender, life, back });
+        if is_read_no_more || self.peers.get(&life).is_some_and(|known| known.is_over) {
+            self.left.pop().into_iter().for_each(|left| self.reuse(left));
         }
-        if is_read_no_more && self.segment.renew(mailbox.ring, &mut mailbox.sender).is_ok() {
-            self.free.push((mailbox.ring, mailbox.sender));
+    }
+
+    fn reuse(&mut self, left: Left) {
+        self.forget(&left.life);
+        self.free(left.ring, left.sender);
+    }
+
+    fn free(&mut self, ring: usize, mut sender: Sender) {
+        if self.segment.renew(ring, &mut sender).is_ok() {
+            self.free.push((ring, sender));
+        }
+    }
+
+    /// Uses rings again whose readers read them no more: who has found a ring has claimed a place here before, and has given
+    /// that up if it is not there.
+    #[cold]
+    fn renew(&mut self) {
+        // Before the claims: who finds a ring after this is not asked for.
+        let found: Vec<bool> = self.left.iter().map(|left| left.sender.is_found()).collect();
+        let claims = (0..SLOTS).filter_map(|place| self.segment.claimant(place).ok());
+        let claims: HashSet<([u8; NONCE], usize)> = claims.map(|claim| (claim.life, claim.ring)).collect();
+        for (left, is_found) in std::mem::take(&mut self.left).into_iter().zip(found) {
+            let is_over = self.peers.get(&left.life).is_none_or(|known| known.is_over);
+            if is_over || is_found && !claims.contains(&(left.life, left.back)) {
+                self.reuse(left);
+            } else {
+                self.left.push(left);
+            }
         }
     }
 
@@ -235,6 +292,9 @@ impl Nic {
         let ended = self.watch.ended();
         if !ended.is_empty() {
             self.segment.sweep();
+            let known = self.peers.values_mut().filter(|known| ended.contains(&known.pid));
+            known.for_each(|known| known.is_over = true);
+            self.renew();
         }
         ended
     }
@@ -286,6 +346,11 @@ impl Mailbox {
     #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.receiver.has_next())
+    }
+
+    /// The kind of the next entry, if there is one.
+    pub fn next_kind(&self) -> Option<u8> {
+        self.peer.as_ref().and_then(|peer| peer.receiver.next_tag())
     }
 
     /// The next entry, to be [released](Self::release) before the next is taken.
@@ -416,6 +481,28 @@ mod tests {
         assert_eq!(take(&mut there), None);
         assert_eq!(here.push_bytes(1, b"anew"), Ok(true));
         assert_eq!(take(&mut there), Some((1, b"anew".to_vec())));
+    }
+
+    #[test]
+    fn a_ring_is_used_again_when_its_reader_has_let_go_of_it_or_has_ended() {
+        let (mut one, here, mut two, there) = pair();
+        let (ring, taken) = (here.ring, |nic: &mut Nic| nic.mailbox().expect("a ring").ring);
+        one.release(here, false);
+        assert!(taken(&mut one) != ring && !one.peers.is_empty(), "it is still read");
+        two.release(there, true);
+        assert!(taken(&mut one) == ring && one.peers.is_empty());
+        let (mut one, here, _two, _there) = pair();
+        let ring = here.ring;
+        // A death that is heard of before the connection is over, or behind.
+        one.peers.values_mut().for_each(|known| known.is_over = true);
+        one.release(here, false);
+        assert!(taken(&mut one) == ring && one.peers.is_empty());
+        let (mut one, here, _two, _there) = pair();
+        let ring = here.ring;
+        one.release(here, false);
+        assert_ne!(taken(&mut one), ring);
+        one.peers.values_mut().for_each(|known| known.is_over = true);
+        assert!(taken(&mut one) == ring && one.peers.is_empty());
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub const MOST_VALUES: usize = EAGER;
 /// Calls without anything new between looks for datagrams; while a connection is being made; and calls with something.
 const IDLE: u32 = 256;
 const HASTE: u32 = 16;
+/// Calls between looks at the clock of a program that calls often.
+const OFTEN: u32 = 16;
+/// Nanoseconds between looks for datagrams, however few calls there are; and where there is always something else.
+const LATE: u64 = 50_000;
+const BUSY: u64 = 1_000_000;
 
 /// Guards datagrams against what is none. That they are of this user's processes the kernel sees to.
 const KEY: [u8; 16] = *b"hawser gni nodes";
@@ -80,9 +85,15 @@ pub struct Traffic {
     again: Vec<(u32, u32)>,
     /// Connections that are ended by the peer.
     closing: Vec<Vc>,
+    /// Connections for which there is no ring, and since when.
+    lacking: HashMap<Vc, u64>,
     /// Endpoints that are closed, and whose connections are not.
     leaving: Vec<EndpointId>,
     passes: u32,
+    /// Calls until the clock is looked at; when it was; when connections were last seen to.
+    until_clock: u32,
+    clock_at: u64,
+    control_at: u64,
     watch_at: u64,
     /// The engine has something to say.
     is_stirred: bool,
@@ -108,8 +119,12 @@ impl Traffic {
             polled: Vec::new(),
             again: Vec::new(),
             closing: Vec::new(),
+            lacking: HashMap::new(),
             leaving: Vec::new(),
             passes: 0,
+            until_clock: 1,
+            clock_at: 0,
+            control_at: 0,
             watch_at: 0,
             is_stirred: false,
             moved: 0,
@@ -148,6 +163,10 @@ impl Traffic {
         if is_rung || !self.again.is_empty() {
             self.visit();
         }
+        self.until_clock -= 1;
+        if self.until_clock == 0 {
+            self.look_at_clock(count != 0);
+        }
         self.passes = self.passes.wrapping_add(1);
         let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
         if self.passes.is_multiple_of(often) && count == 0
@@ -155,6 +174,18 @@ impl Traffic {
             || self.passes.is_multiple_of(64 * IDLE)
         {
             self.is_stirred = false;
+            self.control();
+        }
+    }
+
+    /// Sees to connections when nobody has for long. A program that calls seldom has the clock looked at in each call.
+    #[cold]
+    #[inline(never)]
+    fn look_at_clock(&mut self, is_busy: bool) {
+        let now = self.clock.nanos();
+        let is_rare = now - std::mem::replace(&mut self.clock_at, now) >= LATE;
+        self.until_clock = if is_rare { 1 } else { OFTEN };
+        if now - self.control_at >= if is_busy { BUSY } else { LATE } {
             self.control();
         }
     }

@@ -282,7 +282,8 @@ impl Sender {
 
     /// Whether a reader has found the ring.
     pub fn is_found(&self) -> bool {
-        self.memory.control(POLLED_AT).load(Ordering::Relaxed) != 0
+        // SYNC POINT: found (released in `Receiver::found`)
+        self.memory.control(POLLED_AT).load(Ordering::Acquire) != 0
     }
 
     /// Whether anything was ever written.
@@ -441,7 +442,8 @@ impl Receiver {
     /// Tells the sender that there is a reader.
     pub fn found(&self) {
         let word = self.memory.control(POLLED_AT);
-        let _ = word.compare_exchange(0, FOUND, Ordering::Relaxed, Ordering::Relaxed);
+        // SYNC POINT: found (acquired in `Sender::is_found`): who sees this sees what was claimed before.
+        let _ = word.compare_exchange(0, FOUND, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Where the next entry is, in bytes since the ring was made.
@@ -458,6 +460,19 @@ impl Receiver {
     #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.memory.header(self.offset).load(Ordering::Relaxed) != 0
+    }
+
+    /// The tag of the next entry, which stays to be taken; `None` where there is none, or what no sender writes.
+    pub fn next_tag(&self) -> Option<u8> {
+        let parse = |offset| Header::parse(self.memory.header(offset).load(Ordering::Relaxed));
+        let header = match parse(self.offset).ok()? {
+            Header::Skip => parse(0).ok()?,
+            header => header,
+        };
+        match header {
+            Header::Data { tag, .. } | Header::Cut { tag, .. } => Some(tag),
+            Header::Skip => None,
+        }
     }
 
     /// The next entry, if it is there. It stays where it is until it is released.

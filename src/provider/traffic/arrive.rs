@@ -14,6 +14,10 @@ use crate::wire::gni::remote::Remote;
 const TURN: usize = 64;
 /// Bytes of messages that nobody has asked for, beyond which no more are read.
 const KEPT: usize = 256 << 20;
+/// The same of those behind which the end of an operation of ours may wait: that of who began it may wait for this end.
+const MOST_KEPT: usize = 1 << 30;
+/// What a message is counted as beside its bytes: what is noted of it. Likewise an entry without a place.
+pub(super) const NOTED: usize = 512;
 
 /// How reading has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +80,7 @@ impl Context {
             if !mailbox.is_some_and(|mailbox| mailbox.has_next()) {
                 break;
             }
-            if count == TURN || self.place_is_missing() {
+            if count == TURN || self.place_is_missing() && !self.may_read(peer) {
                 return Ok((count, Left::Something));
             }
             let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut())
@@ -95,10 +99,35 @@ impl Context {
         Ok((count, Left::Nothing))
     }
 
-    /// Whether nothing may be received now.
+    /// Whether no more messages may be received now.
     #[inline(always)]
     fn place_is_missing(&mut self) -> bool {
-        !self.has_place() || self.tagged.kept().bytes + self.untagged.kept().bytes > KEPT
+        !self.has_place() || self.kept() > KEPT
+    }
+
+    /// Bytes of messages that nobody has asked for, and of what is noted of them.
+    #[inline(always)]
+    pub(super) fn kept(&self) -> usize {
+        self.tagged.kept().bytes + self.untagged.kept().bytes
+    }
+
+    /// Whether the next entry of a peer is read nevertheless: it takes no room; or what is behind it may be what an
+    /// operation waits for, for rings are read in order. Messages that are received meanwhile are owed their entries.
+    #[cold]
+    #[inline(never)]
+    fn may_read(&self, peer: u32) -> bool {
+        let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
+        if !mailbox.and_then(|mailbox| mailbox.next_kind()).is_some_and(mailbox::takes_room) {
+            return true;
+        }
+        self.kept() + NOTED * self.owed.len() <= MOST_KEPT && self.is_awaited(peer)
+    }
+
+    /// Whether an operation of ours waits for a peer.
+    fn is_awaited(&self, peer: u32) -> bool {
+        self.sends.iter().any(|outgoing| outgoing.peer == peer)
+            || self.operations.iter().any(|operation| operation.peer == peer)
+            || self.pulls.iter().any(|pull| pull.peer == peer)
     }
 
     /// Does what an entry says. `None`: it says nothing that may be said.
@@ -124,7 +153,8 @@ impl Context {
     #[inline(always)]
     fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
         let token = self.vacant();
-        let message = Message { source: peer.into(), tag: label.tag.unwrap_or(0), bytes, complete, token };
+        let (tag, bytes) = (label.tag.unwrap_or(0), bytes + NOTED);
+        let message = Message { source: peer.into(), tag, bytes, complete, token };
         self.matching(label.tag.is_some()).arrive(message)
     }
 

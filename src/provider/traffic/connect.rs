@@ -16,6 +16,8 @@ use crate::wire::gni::mailbox;
 const TURN: usize = 64;
 /// Between looks for processes that have ended, nanoseconds.
 const WATCH: u64 = 10_000_000;
+/// How long a connection waits for a ring, nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
 /// Connections that are looked at without their bell.
 const POLLED: usize = 16;
 
@@ -40,6 +42,7 @@ impl Traffic {
     #[inline(never)]
     pub(super) fn control(&mut self) {
         let now = self.now();
+        self.control_at = now.nanos();
         let Self { service, engine, moved, .. } = self;
         if let Some(service) = service {
             service.receive(TURN, |bytes| {
@@ -152,10 +155,8 @@ impl Traffic {
 
     fn make_mailbox(&mut self, slot: u32, vc: Vc, peer: NameId, now: Instant) {
         let Self { nic: Some(nic), contexts, .. } = self else { return };
-        let Some(mailbox) = nic.mailbox() else {
-            let _ = self.engine.mailbox_lacking(vc, now);
-            return;
-        };
+        let Some(mailbox) = nic.mailbox() else { return self.lack_mailbox(slot, vc, peer, now) };
+        self.lacking.remove(&vc);
         let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         let index = context.peer_named(peer);
         let attributes = nic.attributes(&mailbox);
@@ -166,6 +167,23 @@ impl Traffic {
         there.vc = Some(vc);
         self.vcs.insert(vc, (slot, index));
         let _ = self.engine.mailbox_ready(vc, attributes, now);
+    }
+
+    /// There is no ring for a connection: none may be given back within [`PATIENCE`], and then the connection fails.
+    fn lack_mailbox(&mut self, slot: u32, vc: Vc, peer: NameId, now: Instant) {
+        let since = *self.lacking.entry(vc).or_insert(now.nanos());
+        let Ok(context) = self.context(slot) else { return };
+        if now.nanos() - since < PATIENCE {
+            let _ = self.engine.mailbox_lacking(vc, now);
+            return;
+        }
+        let index = context.peer_named(peer);
+        let there = &mut context.peers[index as usize];
+        if there.vc.is_none() {
+            there.vc = Some(vc);
+            self.vcs.insert(vc, (slot, index));
+        }
+        let _ = self.engine.mailbox_denied(vc, now);
     }
 
     /// The peer ends a connection: says so when all that it has sent is read.
@@ -211,6 +229,7 @@ impl Traffic {
 
     /// A connection is over.
     fn end(&mut self, vc: Vc, end: End) {
+        self.lacking.remove(&vc);
         self.closing.retain(|closing| *closing != vc);
         let Some((slot, peer)) = self.vcs.get(&vc).copied() else { return };
         let code = match end {

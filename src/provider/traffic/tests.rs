@@ -99,9 +99,13 @@ impl Side {
             .collect();
         // SAFETY: the bytes outlive the message in each test.
         let buffer = unsafe { Buffer::of_pieces(&parts) }?;
+        self.send_to(0, buffer, tag)
+    }
+
+    fn send_to(&self, destination: u64, buffer: Buffer, tag: u64) -> Result<(), Errno> {
         let order = Order {
             context: Foreign(ptr::without_provenance_mut(tag as usize)),
-            destination: 0,
+            destination,
             label: Label { tag: Some(tag), data: None },
             buffer,
             wants: true,
@@ -369,6 +373,122 @@ fn what_may_not_be_said_ends_the_connection_and_no_more() {
             let _ = (one.ended(&one.transmit), two.ended(&two.transmit));
         }
         assert_eq!(to, *b"new");
+    }
+}
+
+/// Fills a side with messages that it has not asked for, until it takes no more.
+fn flood(from: &Side, to: &Side, length: usize) {
+    let bytes = vec![1; length];
+    let mut refused = 0;
+    while refused < 64 {
+        match from.send(&bytes, 1, 5) {
+            Ok(()) => refused = 0,
+            Err(_) => refused += 1,
+        }
+        if refused != 0 {
+            to.with(Traffic::progress);
+            from.with(Traffic::progress);
+            from.ended(&from.transmit);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
+    for length in [0, 4096] {
+        let [one, two] = pair();
+        flood(&one, &two, length);
+        let kept = |side: &Side| side.with(|traffic| traffic.context(side.slot).expect("open").kept());
+        let most = kept(&two);
+        assert!(most < 300 << 20, "{most}");
+        // Who is connected later is answered, and so is what goes to who fills the ring.
+        let three = Side::new();
+        two.av.add(three.name);
+        let long = some(50_000);
+        let mut to = vec![0; long.len()];
+        three.receive(&mut to, 9);
+        let order = |number| {
+            // SAFETY: the bytes outlive the message.
+            let buffer = unsafe { Buffer::new(long.as_ptr(), long.len()) };
+            two.send_to(number, buffer, 9).expect("told of");
+        };
+        order(1);
+        while two.ended(&two.transmit).0.is_empty() {
+            stir(&[&two, &three]);
+        }
+        assert!(to == long);
+        one.receive(&mut to, 9);
+        order(0);
+        while two.ended(&two.transmit).0.is_empty() {
+            stir(&[&one, &two]);
+            one.ended(&one.transmit);
+        }
+        assert!(kept(&two) > most, "it is read past the bound");
+    }
+}
+
+#[test]
+fn who_finds_no_ring_hears_so() {
+    let [one, two] = pair();
+    let three = Side::new();
+    two.av.add(three.name);
+    let all = two.with(|traffic| {
+        let nic = traffic.nic.as_mut().expect("open");
+        std::iter::from_fn(|| nic.mailbox()).count()
+    });
+    assert!(all > 0);
+    two.send_to(1, Buffer::NONE, 9).expect("queued");
+    let mut failed = Vec::new();
+    while failed.is_empty() {
+        stir(&[&one, &two, &three]);
+        failed = two.ended(&two.transmit).1;
+    }
+    assert_eq!((failed.len(), failed[0].code), (1, libc::ENOMEM));
+    two.with(|traffic| assert!(traffic.lacking.is_empty()));
+}
+
+#[test]
+fn who_calls_seldom_is_connected_within_a_few_calls() {
+    let [one, two] = [Side::new(), Side::new()];
+    one.av.add(two.name);
+    let mut to = [0; 1];
+    two.receive(&mut to, 1);
+    one.send(b"a", 1, 1).expect("queued");
+    let (clock, mut calls) = (crate::link::Clock::new(), 0);
+    while two.receive.len() == 0 {
+        let start = clock.nanos();
+        while clock.nanos() - start < super::LATE {}
+        one.with(Traffic::progress);
+        two.with(Traffic::progress);
+        calls += 1;
+    }
+    assert!(calls <= 8, "{calls} calls");
+    assert_eq!(to, *b"a");
+}
+
+#[test]
+fn a_full_queue_stops_no_operation_of_its_own_side() {
+    const MANY: usize = 20_000;
+    let [one, two] = pair();
+    let mut to = vec![[0; 1]; MANY];
+    to.iter_mut().for_each(|to| two.receive(to, 5));
+    flood(&one, &two, 1);
+    let held = two.receive.len();
+    assert!(held < MANY, "{held} entries");
+    let (long, mut there) = (some(50_000), vec![0; 50_000]);
+    one.receive(&mut there, 9);
+    two.send(&long, 1, 9).expect("told of");
+    while two.ended(&two.transmit).0.is_empty() {
+        stir(&[&one, &two]);
+        one.ended(&one.transmit);
+    }
+    assert!(there == long && two.receive.len() == held);
+    let mut count = 0;
+    while count < MANY {
+        let _ = one.send(b"x", 1, 5);
+        stir(&[&one, &two]);
+        one.ended(&one.transmit);
+        count += two.ended(&two.receive).0.len();
     }
 }
 

@@ -127,6 +127,12 @@ pub enum Entry {
     },
 }
 
+/// Whether what is received by an entry of this kind takes room: a message, or data beside what is put. Others answer
+/// what has begun here, or leave nothing behind.
+pub fn takes_room(kind: u8) -> bool {
+    matches!(kind & 0xF, EAGER | START) || super::remote::tells_data(kind)
+}
+
 /// Words one after the other.
 pub(super) struct Words<'a, const N: usize> {
     bytes: &'a mut [u8; N],

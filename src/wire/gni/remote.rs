@@ -158,6 +158,11 @@ fn shape(places: &Places, lies: &Lies) -> u64 {
     places.count as u64 | (lies.pieces().len() as u64) << 8
 }
 
+/// Whether the target is told of data when such an operation is carried out.
+pub(super) fn tells_data(kind: u8) -> bool {
+    matches!(kind & 0xF, PUT | BRING) && kind & DATA != 0
+}
+
 impl Remote {
     /// Whether an entry of this kind is one of these.
     #[inline(always)]

@@ -15,7 +15,7 @@ use super::errno::{Errno, Outcome};
 use crate::engine::connect::{EndpointId, Engine, Settings, Vc};
 use crate::gni::{Nic, Service};
 use crate::link::Clock;
-use crate::wire::gni::datagram::Credentials;
+use crate::wire::gni::datagram::{Credentials, NameId};
 
 mod arrive;
 mod atomic;
@@ -81,7 +81,7 @@ pub struct Traffic {
     /// Connections that are ended by the peer.
     closing: Vec<Vc>,
     /// Endpoints that are closed, and whose connections are not.
-    leaving: Vec<EndpointId>,
+    leaving: Vec<(EndpointId, NameId)>,
     passes: u32,
     watch_at: u64,
     /// The engine has something to say.

@@ -356,6 +356,8 @@ static void endpoints(void)
     IS(fi_getname(&second->fid, other, &length), 0);
     HOLDS(memcmp(name, other, 48) != 0);
     name_of(name, 7, 9);
+    IS(fi_setname(&second->fid, name, 48), -FI_EADDRNOTAVAIL);
+    memcpy(name, other, 4);
     IS(fi_setname(&second->fid, name, 48), 0);
     IS(fi_getname(&second->fid, other, &length), 0);
     HOLDS(memcmp(name, other, 12) == 0);

@@ -103,7 +103,7 @@ static void meet(void)
 
 static pid_t child;
 
-static void begin(const char *how)
+static inline void begin(const char *how)
 {
     char name[48], other[48];
     is_together = how && strcmp(how, "together") == 0;
@@ -140,7 +140,7 @@ static void begin(const char *how)
     }
 }
 
-static int end(void)
+static inline int end(void)
 {
     meet();
     close_end(here);

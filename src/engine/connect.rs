@@ -182,6 +182,26 @@ impl Engine {
         Ok(())
     }
 
+    /// Forgets an endpoint that is [shut](Self::shut) with the connections that it ends, whether or not their peers
+    /// have heard of that.
+    ///
+    /// # Errors
+    /// There is no such endpoint, or it is not shut.
+    pub fn abandon(&mut self, endpoint: EndpointId) -> Result<(), Rejected> {
+        if !self.endpoints.get(&endpoint.0).ok_or(Rejected::NoEndpoint)?.shut {
+            return Err(Rejected::Busy);
+        }
+        let vcs: Vec<u32> = self.connections(endpoint).map(|vc| vc.0).collect();
+        for vc in vcs {
+            self.places.remove(&vc);
+        }
+        for place in self.pairs_of(endpoint) {
+            self.forget(place);
+        }
+        self.endpoints.remove(&endpoint.0);
+        Ok(())
+    }
+
     /// The connections of an endpoint that have not ended.
     pub fn connections(&self, endpoint: EndpointId) -> impl Iterator<Item = Vc> {
         self.range(endpoint).filter(|(_, pair)| pair.vc != 0).map(|(_, pair)| Vc(pair.vc))

@@ -30,7 +30,8 @@ pub enum Sent {
 /// The sockets of a cm_nic.
 pub struct Service {
     outgoing: OwnedFd,
-    incoming: Vec<(u32, OwnedFd)>,
+    /// By device and id there.
+    incoming: Vec<((u32, u32), OwnedFd)>,
     strangers: u64,
 }
 
@@ -63,18 +64,18 @@ impl Service {
         let fd = socket()?;
         sockopt::set_socket_passcred(&fd, true)?;
         rustix::net::bind(&fd, &address(device, cdm_id)?)?;
-        self.incoming.push((cdm_id, fd));
+        self.incoming.push(((device, cdm_id), fd));
         Ok(())
     }
 
     /// Listens for it no more.
-    pub fn release(&mut self, cdm_id: u32) {
-        self.incoming.retain(|(id, _)| *id != cdm_id);
+    pub fn release(&mut self, device: u32, cdm_id: u32) {
+        self.incoming.retain(|(name, _)| *name != (device, cdm_id));
     }
 
     /// What is readable when a datagram has come for an endpoint.
-    pub fn descriptor(&self, cdm_id: u32) -> Option<BorrowedFd<'_>> {
-        self.incoming.iter().find(|(id, _)| *id == cdm_id).map(|(_, fd)| fd.as_fd())
+    pub fn descriptor(&self, device: u32, cdm_id: u32) -> Option<BorrowedFd<'_>> {
+        self.incoming.iter().find(|(name, _)| *name == (device, cdm_id)).map(|(_, fd)| fd.as_fd())
     }
 
     /// The same of all endpoints.
@@ -163,7 +164,10 @@ mod tests {
         assert_eq!(heard(&mut one), [b"to one".to_vec(), b"to oneself".to_vec()]);
         assert_eq!(heard(&mut two), [b"to two".to_vec(), b"to three".to_vec()]);
         assert!(heard(&mut one).is_empty());
-        two.release(2);
+        two.release(device() + 1, 2);
+        two.release(2, device());
+        assert_eq!(one.send(device(), 2, b"still"), Sent::Done, "that was another's name");
+        two.release(device(), 2);
         assert_eq!(one.send(device(), 2, b"late"), Sent::Nobody);
         one.bind(device(), 2).expect("free again");
     }

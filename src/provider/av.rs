@@ -9,7 +9,7 @@ use super::domain::Domain;
 use super::eq::{Eq, Failure};
 use super::errno::{Errno, Outcome};
 use super::guard::{count, guard, guard_or};
-use super::info::{form, name_at};
+use super::info::{UNTOLD, form, name_at};
 use super::names::{NOBODY, Names, Numbers};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, OpsAv, fi_av_attr, fi_ops, fid, fid_av};
@@ -215,7 +215,7 @@ unsafe fn names_at(format: u32, start: *const c_void, count: usize) -> Outcome<F
         // SAFETY: the contract: so many texts.
         let texts = unsafe { array(start.cast::<*const c_char>(), count) }?;
         // SAFETY: the contract: NULL, or a text.
-        let name = |at: &*const c_char| unsafe { name_at(format, at.cast(), 0) };
+        let name = |at: &*const c_char| unsafe { name_at(format, at.cast(), UNTOLD) };
         return Ok(texts.iter().map(|at| name(at)?.ok_or(Errno::INVAL)).collect());
     }
     // SAFETY: the contract: so many names.
@@ -323,8 +323,10 @@ unsafe extern "C" fn straddr(
         let write = || {
             // SAFETY: the contract of `fi_av_straddr(3)`.
             let av = unsafe { body::<Av>(fid) }?;
+            let format = av.domain.addr_format;
+            let told = if format == sys::FI_ADDR_STR { UNTOLD } else { LEN };
             // SAFETY: the same: a name in the form of the domain.
-            let name = unsafe { name_at(av.domain.addr_format, address, LEN) }?.ok_or(Errno::INVAL)?;
+            let name = unsafe { name_at(format, address, told) }?.ok_or(Errno::INVAL)?;
             // SAFETY: the same: a variable of the caller's, with a value.
             let room = unsafe { copy(length) }?;
             // SAFETY: the same.

@@ -105,15 +105,16 @@ unsafe impl Object for Endpoint {
     const CLASS: usize = sys::FI_CLASS_EP;
 }
 
-/// A cdm id of this process's own: above all that are port numbers.
+/// A cdm id that no other process is likely to have: above all that are port numbers. Processes begin far from each other
+/// and may meet.
 fn fresh_cdm_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (FRESH - 1);
-    1 << 31 | (std::process::id() & 0x3F_FFFF) << 9 | number
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    1 << 31 | (std::process::id() << 9).wrapping_add(number)
 }
 
-/// How many of those there are.
-const FRESH: u32 = 1 << 9;
+/// How many of those are tried.
+const FRESH: u32 = 1 << 16;
 
 /// A number that is greater for each endpoint that a node has: nanoseconds since it was started.
 fn incarnation() -> u64 {
@@ -121,6 +122,11 @@ fn incarnation() -> u64 {
     // SAFETY: the callee fills the structure in, which is valid for writes; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Whether this node's endpoints can have the name.
+fn check_own(name: &Name) -> Outcome<()> {
+    if resolve::is_own(name.device)? { Ok(()) } else { Err(Errno(libc::EADDRNOTAVAIL)) }
 }
 
 /// Has an endpoint of this name in the traffic of a domain.
@@ -133,6 +139,7 @@ impl Endpoint {
         let incarnation = incarnation();
         let (name, slot) = match wish.source {
             Some(name) if name.kind == Kind::Bound => {
+                check_own(&name)?;
                 let name = Name { incarnation, ..name };
                 (name, announce(&domain, &name)?)
             }
@@ -195,6 +202,7 @@ impl Endpoint {
         self.check_open()?;
         let name = Name { incarnation: incarnation(), ..name };
         let own = self.name();
+        check_own(&name)?;
         if (own.device, own.cdm_id) != (name.device, name.cdm_id) {
             let slot = announce(&self.domain, &name)?;
             let before = self.slot.with(|own| std::mem::replace(own, slot));

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use super::argument::{optional, text};
+use super::argument::{array, optional, text};
 use super::errno::{Errno, Outcome};
 use super::library::Library;
 use super::sys::{self, DomainAttr, EpAttr, fi_info};
@@ -14,17 +14,27 @@ use crate::wire::gni::name::{self, Kind, Name};
 
 pub(super) use super::offer::Wanted;
 
+/// How long a text is that has a final zero, and whose length the caller has not said.
+pub(super) const UNTOLD: usize = usize::MAX;
+
 /// A name in one of its two forms, as C passes it.
 ///
 /// # Safety
-/// NULL, or so many bytes, or for `FI_ADDR_STR` a text.
+/// NULL, or so many bytes; [`UNTOLD`] with a text of `FI_ADDR_STR` only.
 pub(super) unsafe fn name_at(format: u32, address: *const c_void, length: usize) -> Outcome<Option<Name>> {
     if address.is_null() {
         return Ok(None);
     }
     if format == sys::FI_ADDR_STR {
-        // SAFETY: not null, hence a text, by the contract.
-        let text = unsafe { text(address.cast()) }.and_then(|text| text.to_str().ok());
+        let bytes = if length == UNTOLD {
+            // SAFETY: not null, hence a text, by the contract.
+            unsafe { text(address.cast()) }.map(CStr::to_bytes)
+        } else {
+            // SAFETY: so many bytes are there by the contract, and no more are read.
+            let bytes = unsafe { array(address.cast::<u8>(), length.min(name::TEXT)) }?;
+            bytes.split(|byte| *byte == 0).next()
+        };
+        let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
         return text.and_then(|text| text.parse().ok()).map(Some).ok_or(Errno::INVAL);
     }
     if length != name::LEN {

@@ -31,7 +31,7 @@ fn best(interfaces: &[Interface]) -> Option<Ipv4Addr> {
 }
 
 /// Whether the address is of this node.
-fn is_own(address: Ipv4Addr) -> Outcome<bool> {
+pub(super) fn is_own(address: Ipv4Addr) -> Outcome<bool> {
     let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
     let is_it = |interface: &Interface| address_of(interface) == Some(address);
     Ok(address.is_loopback() || interfaces.iter().any(is_it))

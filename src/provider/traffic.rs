@@ -15,7 +15,7 @@ use super::errno::{Errno, Outcome};
 use crate::engine::connect::{EndpointId, Engine, Settings, Vc};
 use crate::gni::{Nic, Service};
 use crate::link::Clock;
-use crate::wire::gni::datagram::Credentials;
+use crate::wire::gni::datagram::{Credentials, NameId};
 
 mod arrive;
 mod atomic;
@@ -88,7 +88,7 @@ pub struct Traffic {
     /// Connections for which there is no ring, and since when.
     lacking: HashMap<Vc, u64>,
     /// Endpoints that are closed, and whose connections are not.
-    leaving: Vec<EndpointId>,
+    leaving: Vec<(EndpointId, NameId)>,
     passes: u32,
     /// Calls until the clock is looked at; when it was; when connections were last seen to.
     until_clock: u32,

@@ -234,6 +234,30 @@ fn an_endpoint_is_closed_and_opened_again_and_again() {
     assert_eq!(net.ends(0), [End::Closed; 3]);
 }
 
+/// What is shut is given up although its peer says nothing, and the name is free at once.
+#[test]
+fn an_abandoned_endpoint_leaves_nothing_and_its_name_is_used_again() {
+    let mut net = Net::pair();
+    net.connect(0, 1);
+    net.pump();
+    assert_eq!(net.engines[0].abandon(EndpointId(1)), Err(Rejected::Busy), "it is not shut");
+    let vc = net.engines[0].connections(EndpointId(1)).next().expect("it is connected");
+    net.engines[0].shut(EndpointId(1)).expect("it is there");
+    net.engines[0].close(vc, 0, net.now).expect("it is there");
+    assert_eq!(net.sent(0).len(), 1, "which is lost");
+    assert_eq!(net.engines[0].remove(EndpointId(1)), Err(Rejected::Busy));
+    assert_eq!(net.engines[0].open(name(0, 2)), Err(Rejected::Taken));
+    assert_eq!(net.engines[0].abandon(EndpointId(1)), Ok(()));
+    let engine = &net.engines[0];
+    assert!(engine.pairs.is_empty() && engine.places.is_empty() && engine.poll_timeout().is_none());
+    assert_eq!(net.engines[0].abandon(EndpointId(1)), Err(Rejected::NoEndpoint));
+    net.open(0, name(0, 2));
+    net.connect(0, 1);
+    net.pump();
+    assert_eq!([net.state(0, 1), net.state(1, 0)], [State::Connected; 2]);
+    assert_eq!(net.ends(1), [End::Lost(Reason::Renewed)], "the other life is over");
+}
+
 /// As a port of TCP is used again: what is still on its way to or from the one before is not for the one after.
 #[test]
 fn datagrams_of_an_earlier_life_are_not_taken_for_those_of_a_later_one() {

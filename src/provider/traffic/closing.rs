@@ -3,6 +3,7 @@
 use super::Traffic;
 use crate::engine::connect::Vc;
 use crate::engine::time::Instant;
+use crate::wire::gni::datagram::NameId;
 
 /// How long a closing endpoint waits for peers to find what it has sent, nanoseconds.
 const PATIENCE: u64 = 1_000_000_000;
@@ -56,12 +57,20 @@ impl Traffic {
             *context = None;
         }
         self.again.retain(|of| of.0 != slot);
-        let _ = self.rest_on_socket(name.cdm_id, false);
+        let _ = self.rest_on_socket(name, false);
         if let Some(service) = &mut self.service {
-            service.release(name.cdm_id);
+            service.release(name.device, name.cdm_id);
         }
         if self.engine.remove(endpoint).is_err() {
-            self.leaving.push(endpoint);
+            self.leaving.push((endpoint, name));
         }
+    }
+
+    /// The name of a closed endpoint has a new owner: peers are no more told of the one before, nor waited for.
+    pub(super) fn give_up(&mut self, name: NameId) {
+        let Self { leaving, engine, .. } = self;
+        leaving.retain(|(endpoint, left)| {
+            (left.device, left.cdm_id) != (name.device, name.cdm_id) || engine.abandon(*endpoint).is_err()
+        });
     }
 }

@@ -81,7 +81,7 @@ impl Traffic {
             }
         }
         let engine = &mut self.engine;
-        self.leaving.retain(|endpoint| engine.remove(*endpoint).is_err());
+        self.leaving.retain(|(endpoint, _)| engine.remove(*endpoint).is_err());
         self.set_timer();
     }
 
@@ -261,9 +261,11 @@ impl Traffic {
         there.is_polled = false;
         there.closing = None;
         there.memory = None;
+        there.name.incarnation = there.asked;
         if let Some(vc) = there.vc.take() {
             self.vcs.remove(&vc);
         }
+        context.forget_addresses();
         self.polled.retain(|of| *of != (slot, peer));
         self.bells.retain(|_, of| *of != (slot, peer));
     }
@@ -292,21 +294,30 @@ impl Traffic {
     /// `FI_EADDRINUSE`: there is one. What the system does not give.
     pub fn open(&mut self, name: NameId) -> Outcome<u32> {
         if self.nic.is_none() {
-            self.nic = Some(crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?);
+            let nic = crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?;
             self.service = Some(crate::gni::Service::new().map_err(|error| system(&error))?);
-            self.rest_on_nic()?;
+            self.nic = Some(nic);
+            if let Err(error) = self.rest_on_nic() {
+                (self.nic, self.service) = (None, None);
+                return Err(error);
+            }
         }
+        self.control();
         let Some(service) = &mut self.service else { return Err(Errno::NOMEM) };
         service.bind(name.device, name.cdm_id).map_err(|error| system(&error))?;
-        let Ok(endpoint) = self.engine.open(name) else {
-            service.release(name.cdm_id);
-            return Err(Errno(libc::EADDRINUSE));
-        };
-        if let Err(error) = self.rest_on_socket(name.cdm_id, true) {
-            self.engine.remove(endpoint).map_err(|_| Errno::BUSY)?;
-            self.service.iter_mut().for_each(|service| service.release(name.cdm_id));
-            return Err(error);
+        self.give_up(name);
+        let opened = self.engine.open(name).map_err(|_| Errno(libc::EADDRINUSE));
+        let outcome = opened.and_then(|endpoint| match self.rest_on_socket(name, true) {
+            Ok(()) => Ok(endpoint),
+            Err(error) => {
+                self.engine.remove(endpoint).map_err(|_| Errno::BUSY)?;
+                Err(error)
+            }
+        });
+        if outcome.is_err() {
+            self.service.iter_mut().for_each(|service| service.release(name.device, name.cdm_id));
         }
+        let endpoint = outcome?;
         let key = [crate::link::random(), crate::link::random()].map(|word| word.unwrap_or_default());
         let key = (u128::from(key[0]) | u128::from(key[1]) << 64).to_le_bytes();
         let context = Some(Box::new(Context::new(endpoint, name, key)));

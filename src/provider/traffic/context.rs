@@ -179,7 +179,10 @@ impl Note {
 
 /// Another endpoint, and the connection with it, if there is one.
 pub(super) struct Peer {
+    /// The life of it that is connected or wanted.
     pub(super) name: NameId,
+    /// The life that its address names; 0: whichever has the name.
+    pub(super) asked: u64,
     pub(super) vc: Option<Vc>,
     pub(super) mailbox: Option<Mailbox>,
     pub(super) is_connected: bool,
@@ -202,6 +205,26 @@ pub(super) struct Peer {
     pub(super) target: Target,
     /// Its number in the address vector, as that was in this version.
     number: (u64, u64),
+}
+
+impl Peer {
+    /// An address of it names this life, or with 0 any.
+    ///
+    /// # Errors
+    /// `FI_ECONNREFUSED`: that life is over. `FI_EAGAIN`: it is not known to be there yet.
+    fn ask_for(&mut self, incarnation: u64) -> Outcome<()> {
+        let known = self.name.incarnation;
+        if self.vc.is_none() && self.queue.is_empty() && self.held.is_empty() {
+            self.asked = incarnation;
+            self.name.incarnation = incarnation;
+        } else if incarnation != 0 && incarnation != known {
+            let is_past = self.is_connected && incarnation < known;
+            return Err(if is_past { Errno(libc::ECONNREFUSED) } else { Errno::AGAIN });
+        } else if incarnation != 0 {
+            self.asked = incarnation;
+        }
+        Ok(())
+    }
 }
 
 /// A number of the address vector.
@@ -304,12 +327,24 @@ impl Context {
             return Err(Errno(libc::EHOSTUNREACH));
         }
         let peer = self.peer_named(id);
+        self.peers[peer as usize].ask_for(id.incarnation)?;
         let index = number as u32 as usize;
         if self.addresses.len() <= index {
             self.addresses.resize(index + 1, NOT_KNOWN);
         }
         self.addresses[index] = Address { number, peer };
         Ok(peer)
+    }
+
+    /// The peer of this number, whichever life of it that names.
+    pub(super) fn peer_at(&mut self, number: u64) -> Outcome<u32> {
+        let id = id_of(&self.ends()?.av.get(number)?);
+        Ok(self.peer_named(id))
+    }
+
+    /// Numbers are looked up again when they are used next.
+    pub(super) fn forget_addresses(&mut self) {
+        self.addresses.clear();
     }
 
     /// The peer of this name, from now on if there was none.
@@ -319,6 +354,7 @@ impl Context {
         if peer == next {
             self.peers.push(Peer {
                 name,
+                asked: 0,
                 vc: None,
                 mailbox: None,
                 is_connected: false,

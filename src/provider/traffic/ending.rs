@@ -117,7 +117,11 @@ impl Context {
     /// that all of the memory is free again.
     #[inline(always)]
     fn give_back(&mut self, receive: &Receive) -> (Foreign, u64) {
-        let Share::Of(key) = receive.share else { return (Foreign::NULL, 0) };
+        let key = match receive.share {
+            Share::Own => return (Foreign::NULL, 0),
+            Share::Many(_) => return (Foreign::NULL, sys::FI_MULTI_RECV),
+            Share::Of(key) => key,
+        };
         let start = receive.buffer.whole().map_or(std::ptr::null(), Lent::as_ptr);
         let buffer = Foreign(start.cast_mut().cast());
         let Some(Receive { share: Share::Many(many), .. }) = self.receives.get_mut(key) else {

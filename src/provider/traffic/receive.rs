@@ -114,7 +114,11 @@ impl Context {
     #[inline(always)]
     fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<Wanted> {
         let is_directed = source != NOBODY && self.ends()?.is_directed;
-        let source = if is_directed { Some(u64::from(self.peer_of(source)?)) } else { None };
+        let source = if is_directed {
+            Some(u64::from(self.peer_of(source).or_else(|_| self.peer_at(source))?))
+        } else {
+            None
+        };
         let (tag, ignore) = tag.unwrap_or_default();
         Ok(Wanted { source, tag, ignore })
     }

@@ -18,6 +18,7 @@ use rustix::time::{
 use super::super::errno::{Errno, Outcome};
 use super::super::wait::Beside;
 use super::Traffic;
+use crate::wire::gni::datagram::NameId;
 
 /// The sets, and the timer.
 pub(super) struct Rest {
@@ -110,8 +111,8 @@ impl Traffic {
     }
 
     /// There is a socket of an endpoint, or there is going to be none.
-    pub(super) fn rest_on_socket(&self, cdm_id: u32, is_new: bool) -> Outcome<()> {
-        let socket = self.service.as_ref().and_then(|service| service.descriptor(cdm_id));
+    pub(super) fn rest_on_socket(&self, name: NameId, is_new: bool) -> Outcome<()> {
+        let socket = self.service.as_ref().and_then(|service| service.descriptor(name.device, name.cdm_id));
         let (Some(rest), Some(socket)) = (&self.rest, socket) else { return Ok(()) };
         if is_new {
             return rest.add(socket, true);

@@ -251,11 +251,15 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.unexpected.complete(message)
     }
 
-    /// A source has ended: its messages that are incomplete go, claimed ones too, and so do receives that ask for
-    /// no other. Those that are complete can still be received.
+    /// A source will not complete what it has begun: its messages that are incomplete go, claimed ones too. Those that are
+    /// complete can still be received.
+    pub fn forget_incomplete(&mut self, source: u64) -> Vec<Message<M>> {
+        self.unexpected.take_all(Some(source))
+    }
+
+    /// The same, and receives that ask for no other source go, too: it has ended.
     pub fn forget(&mut self, source: u64) -> Leftover<R, M> {
-        let receives = self.posted.take_all(Some(source));
-        Leftover { receives, messages: self.unexpected.take_all(Some(source)) }
+        Leftover { receives: self.posted.take_all(Some(source)), messages: self.forget_incomplete(source) }
     }
 
     /// Takes everything out. No id is good any more.

@@ -257,6 +257,7 @@ impl Context {
             let (label, length) = (pull.label, pull.length);
             let room = pull.receive.buffer.length();
             self.received(&pull.receive, &Received { peer, label, length, room, code: 0 });
+            self.say(peer, &mailbox::Entry::Fin { send: pull.send, code: 0 });
         }
         Some(())
     }

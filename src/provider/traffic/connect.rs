@@ -7,6 +7,7 @@ use super::ending::Received;
 use super::rma::Step;
 use super::target::Target;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
+use crate::engine::matching::Leftover;
 use crate::engine::time::Instant;
 use crate::gni::Sent;
 use crate::wire::gni::datagram::NameId;
@@ -80,6 +81,9 @@ impl Traffic {
                 break;
             }
         }
+        for context in self.contexts.iter_mut().flatten().filter(|context| context.owes()) {
+            context.settle();
+        }
         let engine = &mut self.engine;
         self.leaving.retain(|(endpoint, _)| engine.remove(*endpoint).is_err());
         self.set_timer();
@@ -145,7 +149,10 @@ impl Traffic {
                     return;
                 };
                 let Ok(context) = self.context(slot) else { return };
-                context.peers[index as usize].closing = Some(sent);
+                let there = &mut context.peers[index as usize];
+                there.closing = Some(sent);
+                // It may have its memory back by now.
+                there.memory = None;
                 self.closing.push(vc);
                 self.drain(slot, index);
             }
@@ -242,9 +249,13 @@ impl Traffic {
         let is_dead = matches!(end, End::Lost(_) | End::Failed(_));
         if is_dead {
             // A peer that has ended the connection has been read; what this side has ended is read no more.
+            if let Ok(context) = self.context(slot) {
+                context.peers[peer as usize].memory = None;
+            }
             let _ = self.read_all(slot, peer);
         }
-        self.disconnect(slot, peer, !is_dead);
+        // Of who has died before there was a connection, nothing is left that could read.
+        self.disconnect(slot, peer, !is_dead || end == End::Failed(Reason::Died));
         self.fail(slot, peer, if code == 0 { libc::ECONNRESET } else { code }, is_dead);
     }
 
@@ -378,11 +389,14 @@ impl Context {
                 self.received(&pull.receive, &Received { peer, label, length, room, code });
             }
         }
-        if !is_dead {
-            return;
-        }
+        self.end_messages(peer);
         for is_tagged in [true, false] {
-            let left = self.matching(is_tagged).forget(peer.into());
+            let matching = self.matching(is_tagged);
+            let left = if is_dead {
+                matching.forget(peer.into())
+            } else {
+                Leftover { receives: Vec::new(), messages: matching.forget_incomplete(peer.into()) }
+            };
             for message in left.messages {
                 self.empty(message.token);
             }

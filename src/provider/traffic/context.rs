@@ -138,6 +138,8 @@ pub(super) struct Pull {
     pub(super) receive: Receive,
     pub(super) peer: u32,
     pub(super) label: Label,
+    /// What the sender calls it.
+    pub(super) send: u64,
     /// Bytes of the message, those that are wanted, those that have come.
     pub(super) length: usize,
     pub(super) wanted: usize,
@@ -431,6 +433,15 @@ impl Context {
         if self.spare.len() < SPARE {
             bytes.clear();
             self.spare.push(bytes);
+        }
+    }
+
+    /// Nobody waits any more to hear that a message of this peer has been received.
+    pub(super) fn end_messages(&mut self, peer: u32) {
+        for message in self.messages.iter_mut().filter(|message| message.peer == peer) {
+            if let What::Whole(_, send) = &mut message.what {
+                *send = None;
+            }
         }
     }
 

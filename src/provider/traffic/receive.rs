@@ -195,9 +195,9 @@ impl Context {
         }
     }
 
-    /// Has something to say to a peer, who is returned.
+    /// Has something to say to a peer, who is returned; nothing to one that knows nothing of it any more.
     pub(super) fn say(&mut self, peer: u32, entry: &mailbox::Entry) -> u32 {
-        if let Some(there) = self.peers.get_mut(peer as usize) {
+        if let Some(there) = self.peers.get_mut(peer as usize).filter(|there| there.is_connected) {
             there.queue.push_back(Item::Note(Note::new(entry)));
         }
         peer
@@ -240,7 +240,7 @@ impl Context {
             ended(self, &receive, 0);
             return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
         }
-        let pull = Pull { receive, peer, label, length, wanted, come: 0 };
+        let pull = Pull { receive, peer, label, send, length, wanted, come: 0 };
         let receive = self.pulls.insert(pull).raw();
         Some(self.say(peer, &mailbox::Entry::Pull { send, receive, length: wanted as u64 }))
     }

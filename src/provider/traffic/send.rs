@@ -278,7 +278,10 @@ impl Context {
             }
             gone += length;
         }
-        self.sent(key, 0);
+        // It ends when the receiver says that it is there.
+        if let Some(outgoing) = self.sends.get_mut(key) {
+            outgoing.stage = Stage::Told;
+        }
         Ok(true)
     }
 }

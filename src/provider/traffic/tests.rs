@@ -497,3 +497,112 @@ fn emitted(entry: &Entry) -> (u8, Vec<u8>) {
     let (kind, length) = entry.emit(&mut bytes);
     (kind, bytes[..length].to_vec())
 }
+
+#[test]
+fn what_an_ended_connection_leaves_is_said_to_nobody() {
+    let [one, two] = pair();
+    let (long, mut to, mut short) = (some(50_000), vec![0; 50_000], [0; 4]);
+    one.send(&long, 1, 8).expect("told of");
+    // SAFETY: the bytes outlive the message.
+    let buffer = unsafe { Buffer::new(b"here".as_ptr(), 4) };
+    let label = Label { tag: Some(9), data: None };
+    let (context, destination) = (Foreign::NULL, 0);
+    let (wants, is_answered) = (true, true);
+    let (is_injected, is_silent, is_fenced) = (false, false, false);
+    let order =
+        Order { context, destination, label, buffer, wants, is_injected, is_silent, is_answered, is_fenced };
+    one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
+    (0..10).for_each(|_| stir(&[&one, &two]));
+    drop(one);
+    let peer = |ask: fn(&super::context::Peer) -> bool| {
+        two.with(|traffic| ask(&traffic.context(two.slot).expect("open").peers[0]))
+    };
+    while peer(|peer| peer.vc.is_some()) {
+        stir(&[&two]);
+    }
+    two.receive(&mut short, 9);
+    assert_eq!(two.ended(&two.receive).0.len(), 1);
+    assert_eq!(short, *b"here");
+    assert!(peer(|peer| peer.queue.is_empty()), "its sender does not wait for that any more");
+    two.receive(&mut to, 8);
+    (0..10).for_each(|_| stir(&[&two]));
+    let (well, failed) = two.ended(&two.receive);
+    assert!(well.is_empty() && failed.is_empty(), "there is no such message any more");
+}
+
+#[test]
+fn who_is_not_there_takes_no_rings() {
+    let one = Side::new();
+    let ghost = Name { cdm_id: 1 << 19, ..one.name };
+    one.av.add(ghost);
+    for attempt in 0..1100 {
+        one.send(b"x", 1, 1).expect("tried");
+        let failed = one.ended(&one.transmit).1;
+        assert_eq!(failed.len(), 1, "attempt {attempt}");
+        assert_eq!(failed[0].code, libc::ECONNRESET, "attempt {attempt}");
+    }
+}
+
+#[test]
+fn what_comes_in_pieces_has_been_sent_when_it_is_there() {
+    let [one, two] = pair();
+    two.close_memory();
+    let (bytes, mut to) = (some(20_000), vec![0; 20_000]);
+    two.receive(&mut to, 3);
+    one.send(&bytes, 1, 3).expect("told of");
+    for _ in 0..3 {
+        two.with(Traffic::progress_all);
+        assert!(two.ended(&two.receive).0.is_empty());
+        // All of it goes into the ring at once, and is not read yet.
+        one.with(Traffic::progress_all);
+        if two.with(|traffic| traffic.context(two.slot).expect("open").pulls.len()) != 0 {
+            break;
+        }
+    }
+    assert!(one.ended(&one.transmit).0.is_empty(), "it is on its way");
+    while one.ended(&one.transmit).0.is_empty() {
+        stir(&[&two, &one]);
+    }
+    assert!(to == bytes);
+}
+
+#[test]
+fn what_is_owed_comes_to_who_only_reads() {
+    const MANY: usize = 12_000;
+    let [one, two] = pair();
+    for _ in 0..MANY {
+        // SAFETY: the byte outlives the message.
+        let buffer = unsafe { Buffer::new(b"m".as_ptr(), 1) };
+        let label = Label { tag: None, data: None };
+        let (context, destination) = (Foreign::NULL, 0);
+        let (wants, is_answered) = (false, false);
+        let (is_injected, is_silent, is_fenced) = (false, false, false);
+        let order = Order {
+            context,
+            destination,
+            label,
+            buffer,
+            wants,
+            is_injected,
+            is_silent,
+            is_answered,
+            is_fenced,
+        };
+        one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
+        stir(&[&two]);
+    }
+    let bytes = vec![0_u8; MANY];
+    // SAFETY: the bytes outlive the receive.
+    let buffer = unsafe { Buffer::new(bytes.as_ptr(), MANY) };
+    let (context, source, tag) = (Foreign::NULL, u64::MAX, None);
+    let want = Want { context, source, tag, buffer, wants: true, many: Some(1) };
+    two.with(|traffic| traffic.receive(two.slot, want)).expect("posted");
+    let mut count = 0;
+    for _ in 0..1_000_000 {
+        count += two.ended(&two.receive).0.len();
+        if count == MANY {
+            break;
+        }
+    }
+    assert_eq!(count, MANY);
+}

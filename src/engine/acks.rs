@@ -10,6 +10,7 @@ use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
 use super::delay_bound::leaves_host;
+use super::delayed_acks::DelayedAcks;
 use super::endpoint::{Endpoint, Phase};
 use super::flow::{Asking, LEAST_CREDIT};
 use super::interface::{Channel, Event, Memory, Transmit};
@@ -33,7 +34,8 @@ const ROUND: u64 = 1 << 31;
 impl Endpoint {
     /// What a packet says besides; it settles the pending acknowledgement, as far as it can.
     #[inline]
-    pub(super) fn piggyback(&mut self, credit: u64, now: Instant) -> Piggyback {
+    pub(super) fn piggyback(&mut self, credit: u64, now: Instant, delayed: &mut DelayedAcks) -> Piggyback {
+        delayed.note_settled(&mut self.receive.ack);
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
         let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
         Piggyback { flags, echo, credit: credit as u16, ack: self.receive.window.next() }
@@ -62,7 +64,7 @@ impl Endpoint {
         send.probe.note_heard();
         send.credit.set(u64::from(info.credit), most, info.arrival.at());
         if info.echo != 0 {
-            send.note_echo(info, clock.resumed(), at);
+            send.note_echo(info, Some(segment.sent), clock.resumed(), at);
         }
         send.note_landed(segment.charge);
         let least = send.rtt.min();
@@ -107,8 +109,9 @@ impl Endpoint {
 
 impl SendHalf {
     /// A packet newer than all before says which of ours it answers.
+    /// The oldest segment under way was `sent` then, if it was sent once and is what the packet answers.
     #[inline(always)]
-    fn note_echo(&mut self, info: &AckInfo, resumed: Instant, at: Instant) {
+    fn note_echo(&mut self, info: &AckInfo, sent: Option<Instant>, resumed: Instant, at: Instant) {
         let Some(arrived) = info.arrival.at() else { return };
         let sample = arrived.stamp().wrapping_sub(info.echo);
         let trip = u64::from(sample) * MICRO;
@@ -116,9 +119,7 @@ impl SendHalf {
         if (sample as i32) < 0 || at.since(resumed) < trip {
             return;
         }
-        let oldest = self.window.get(self.window.base()).filter(|oldest| oldest.resends == 0);
-        let answer = oldest.filter(|_| info.ack > self.window.base());
-        if self.rtt.sample(trip, answer.map(|oldest| at.since(oldest.sent)), at) {
+        if self.rtt.sample(trip, sent.map(|sent| at.since(sent)), at) {
             self.congestion.seek_least_round_trip();
         }
         self.congestion.note_round_trip(trip.max(MICRO), info.read_late(at));
@@ -137,22 +138,18 @@ impl<M: Memory> Engine<M> {
     /// What a packet to the endpoint says besides.
     pub(super) fn piggyback(&mut self, index: u32) -> Option<Piggyback> {
         let (credit, now) = (self.grant(index), self.clock.now());
-        Some(self.endpoints.at_mut(index)?.piggyback(credit, now))
+        Some(self.endpoints.at_mut(index)?.piggyback(credit, now, &mut self.delayed_acks))
     }
 
     /// An explicit acknowledgement whose time has come.
     pub(super) fn poll_ack(&mut self) -> Option<Transmit<M>> {
-        while let Some(&(at, index)) = self.delayed_acks.front() {
-            let due = self.endpoints.at(index).is_some_and(|endpoint| endpoint.receive.ack.due == Some(at));
-            if due && at > self.clock.now() {
-                break;
-            }
-            self.delayed_acks.pop_front();
-            if due
-                && let Some(endpoint) = self.endpoints.at_mut(index)
-                && !std::mem::replace(&mut endpoint.receive.ack.immediate, true)
-            {
-                self.immediate_acks.push_back(index);
+        let now = self.clock.now();
+        while let Some((at, key)) = self.delayed_acks.pop(now) {
+            let Some(endpoint) = self.endpoints.get_mut(key) else { continue };
+            match endpoint.receive.ack.note_turn(at, now) {
+                When::Now => self.immediate_acks.push_back(key.index),
+                When::By(due) => self.delayed_acks.stand(due, key),
+                When::Standing | When::Pending => {}
             }
         }
         while let Some(&index) = self.immediate_acks.front() {
@@ -172,9 +169,8 @@ impl<M: Memory> Engine<M> {
                 self.immediate_acks.pop_front();
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
                     endpoint.receive.ack.immediate = false;
-                    if let Some(due) = endpoint.receive.ack.repeat(self.clock.now(), self.limits.ack_delay) {
-                        self.delayed_acks.push_back((due, index));
-                    }
+                    let when = endpoint.receive.ack.repeat(now, self.limits.ack_delay);
+                    self.owe(index, when);
                 }
             }
             self.counters.num_ack_sends.add(1);
@@ -228,7 +224,11 @@ impl<M: Memory> Engine<M> {
     pub(super) fn owe(&mut self, index: u32, when: When) {
         match when {
             When::Now => self.immediate_acks.push_back(index),
-            When::By(due) => self.delayed_acks.push_back((due, index)),
+            When::By(due) => {
+                self.delayed_acks.note_owed();
+                self.delayed_acks.stand(due, self.id(index).0);
+            }
+            When::Standing => self.delayed_acks.note_owed(),
             When::Pending => {}
         }
     }
@@ -313,7 +313,10 @@ impl<M: Memory> Engine<M> {
             return;
         }
         if info.echo != 0 && newer {
-            endpoint.send.note_echo(info, resumed, at);
+            let oldest = endpoint.send.window.get(endpoint.send.window.base());
+            let answered = oldest.filter(|it| it.resends == 0 && info.ack > endpoint.send.window.base());
+            let sent = answered.map(|oldest| oldest.sent);
+            endpoint.send.note_echo(info, sent, resumed, at);
         }
         let acks_retransmission = info.flags.has(Flags::ACKS_RETRANSMISSION);
         let mut news = false;

@@ -3,13 +3,14 @@
 //! Endpoints stand on lists by their place in the table. Each list has a flag in the endpoint, so
 //! that nobody stands on it twice. One that goes is not looked for on them: whoever comes to a place
 //! on a list looks whether there is something to do there, and at the worst there is not. Acknowledgements
-//! that may wait stand in the order of their time, since all wait equally long; other times are on
+//! that may wait have a line of their own, since all wait equally long; other times are on
 //! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
 
 use super::assembler::Pool;
 use super::clock::Clock;
 use super::closed::ClosedConnections;
 use super::counters::{Counters, LiveCounters};
+use super::delayed_acks::DelayedAcks;
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
 use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Peer, PeerFacts};
@@ -62,7 +63,7 @@ pub struct Engine<M> {
     /// Endpoints that have used up their send credits in this pass.
     pub(super) out_of_send_credits: Vec<u32>,
     pub(super) immediate_acks: VecDeque<u32>,
-    pub(super) delayed_acks: VecDeque<(Instant, u32)>,
+    pub(super) delayed_acks: DelayedAcks,
     /// Endpoints with a packet without a sequence number to be sent, one for each of them.
     pub(super) notices: VecDeque<u32>,
     pub(super) timers: Wheel,
@@ -112,7 +113,7 @@ impl<M: Memory> Engine<M> {
             resending: VecDeque::new(),
             out_of_send_credits: Vec::new(),
             immediate_acks: VecDeque::new(),
-            delayed_acks: VecDeque::new(),
+            delayed_acks: DelayedAcks::new(),
             notices: VecDeque::new(),
             timers: Wheel::new(),
             sharers: VecDeque::new(),
@@ -279,7 +280,7 @@ impl<M: Memory> Engine<M> {
     /// Whether peers may be owed an acknowledgement in a short time.
     #[inline]
     pub fn owes(&self) -> bool {
-        !self.delayed_acks.is_empty() || !self.immediate_acks.is_empty()
+        self.delayed_acks.is_owing() || !self.immediate_acks.is_empty()
     }
 
     /// Takes what has happened, one at a time.
@@ -306,12 +307,8 @@ impl<M: Memory> Engine<M> {
             return Some(self.clock.now());
         }
         let timer = self.timers.next();
-        let owed = self.delayed_acks.iter().find_map(|&(at, index)| {
-            self.endpoints
-                .at(index)
-                .is_some_and(|endpoint| endpoint.receive.ack.due == Some(at))
-                .then_some(at)
-        });
+        let due = |key| self.endpoints.get(key)?.receive.ack.due;
+        let owed = self.delayed_acks.standing().filter_map(due).min();
         match (timer, owed) {
             (Some(timer), Some(owed)) => Some(timer.min(owed)),
             (timer, owed) => timer.or(owed),
@@ -439,6 +436,7 @@ impl<M: Memory> Engine<M> {
         endpoint.gets = 0;
         endpoint.getting.take();
         endpoint.receive.assembler.clear(&mut self.pool);
+        self.delayed_acks.note_settled(&mut endpoint.receive.ack);
         endpoint.send.clear();
         (endpoint.ready, endpoint.resending) = (false, false);
         endpoint.timers.stop(Timer::Loss);

@@ -2,6 +2,7 @@
 
 use super::copies::COPIED;
 use super::core::Engine;
+use super::delayed_acks::DelayedAcks;
 use super::endpoint::Endpoint;
 use super::interface::{Channel, EndpointId, Identity, Memory, Piece, Transmit};
 use super::limits::Limits;
@@ -10,7 +11,6 @@ use super::packet::{Outgoing, Piggyback};
 use super::send_window::State;
 use super::time::Instant;
 use crate::wire::usnic::{Body, Flags, Header, Kind, Repr};
-use std::collections::VecDeque;
 
 impl<M: Memory> Engine<M> {
     /// The datagram of a segment that leaves now.
@@ -62,7 +62,7 @@ impl<M: Memory> Engine<M> {
         let channel = segment.channel;
         segment.transmission = endpoint.send.order[channel as usize].push(seq);
         let charge = segment.charge;
-        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.delayed_acks);
+        let piggyback = endpoint.depart(charge, credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
@@ -99,33 +99,20 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn depart(
         &mut self,
-        index: u32,
         charge: u32,
         credit: u64,
         now: Instant,
-        delayed_acks: &mut VecDeque<(Instant, u32)>,
+        delayed: &mut DelayedAcks,
     ) -> Piggyback {
         self.send.note_sent(charge, now);
-        self.board(index, credit, now, delayed_acks)
+        self.board(credit, now, delayed)
     }
 
     /// What rides on a segment that leaves now.
     #[inline(always)]
-    pub(super) fn board(
-        &mut self,
-        index: u32,
-        credit: u64,
-        now: Instant,
-        delayed_acks: &mut VecDeque<(Instant, u32)>,
-    ) -> Piggyback {
+    pub(super) fn board(&mut self, credit: u64, now: Instant, delayed: &mut DelayedAcks) -> Piggyback {
         self.used = true;
-        // What was to wait for this packet waits no more, and is mostly the last that does.
-        if let Some(due) = self.receive.ack.due
-            && delayed_acks.back() == Some(&(due, index))
-        {
-            delayed_acks.pop_back();
-        }
-        self.piggyback(credit, now)
+        self.piggyback(credit, now, delayed)
     }
 
     /// The time at which a timer must be set after a segment has left, when none is that comes in

@@ -118,7 +118,7 @@ impl<M: Memory> Engine<M> {
             count.add(1);
         }
         endpoint.send.note_sent_unpaced(charge, now);
-        let piggyback = endpoint.board(to.0.index, credit, now, &mut self.delayed_acks);
+        let piggyback = endpoint.board(credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, to.0);
         }

@@ -54,6 +54,7 @@ mod reordering;
 mod rtt;
 
 // Flow control, and when what has arrived is acknowledged.
+mod delayed_acks;
 mod flow;
 mod pending_ack;
 

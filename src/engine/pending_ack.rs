@@ -61,9 +61,11 @@ pub(super) struct Arrived {
 pub(super) enum When {
     /// At the end of this pass.
     Now,
-    /// By then, if nothing else goes there before.
+    /// By then, if nothing else goes there before. It is to stand in line for that time.
     By(Instant),
-    /// With one that is pending already.
+    /// The same; it stands in line already, for an earlier time.
+    Standing,
+    /// With one that is pending already, or there is none.
     Pending,
 }
 
@@ -74,6 +76,8 @@ pub(super) struct PendingAck {
     pub(super) immediate: bool,
     /// By then, if nothing else is sent before.
     pub(super) due: Option<Instant>,
+    /// For when it stands in line. One that stands there for another time, of an earlier connection, does not count.
+    standing: Option<Instant>,
     /// Segments that have arrived since the last acknowledgement.
     arrived: u64,
     /// First and last of those that came out of order and have not been reported.
@@ -168,9 +172,30 @@ impl PendingAck {
         if self.due.is_some() || self.immediate {
             return When::Pending;
         }
-        let due = now.plus(delay);
+        self.wait(now.plus(delay))
+    }
+
+    #[inline(always)]
+    fn wait(&mut self, due: Instant) -> When {
         self.due = Some(due);
+        if self.standing.is_some() {
+            return When::Standing;
+        }
+        self.standing = Some(due);
         When::By(due)
+    }
+
+    /// The turn has come of one that stood in line for `at`: what is to be done.
+    pub(super) fn note_turn(&mut self, at: Instant, now: Instant) -> When {
+        if self.standing != Some(at) {
+            return When::Pending;
+        }
+        self.standing = None;
+        match self.due {
+            Some(due) if due > now => self.wait(due),
+            Some(_) if !std::mem::replace(&mut self.immediate, true) => When::Now,
+            _ => When::Pending,
+        }
     }
 
     /// A packet leaves that acknowledges all below a hole, if there is one: what it repeats, 0 for nothing, and
@@ -204,10 +229,8 @@ impl PendingAck {
     }
 
     /// An explicit acknowledgement leaves now: when it is to be said again, if nothing else says it before.
-    pub(super) fn repeat(&mut self, now: Instant, delay: u64) -> Option<Instant> {
-        let repeats = std::mem::take(&mut self.repeats);
-        self.due = repeats.then(|| now.plus(delay));
-        self.due
+    pub(super) fn repeat(&mut self, now: Instant, delay: u64) -> When {
+        if std::mem::take(&mut self.repeats) { self.wait(now.plus(delay)) } else { When::Pending }
     }
 
     /// Whether one bitmap was not enough.
@@ -301,7 +324,8 @@ mod tests {
         assert_eq!(pending.note_segment(&arrival(10), now, 50), When::Pending);
         assert_eq!(pending.take(false, now), (0, false));
         assert!(!pending.immediate && pending.due.is_none());
-        assert_eq!(pending.note_segment(&arrival(11), now, 50), When::By(now.plus(50)));
+        assert_eq!(pending.note_segment(&arrival(11), now, 50), When::Standing);
+        assert_eq!(pending.due, Some(now.plus(50)));
     }
 
     #[test]
@@ -333,10 +357,11 @@ mod tests {
             pending.take(false, now);
             (pending.repeat(now, 50), pending.repeat(now, 50))
         };
-        assert_eq!(after(Arrival::Read(at(9)), at(9)), (None, None));
-        assert_eq!(after(Arrival::Noted(at(9)), at(1_009)), (None, None));
-        assert_eq!(after(Arrival::Noted(at(9)), at(1_010)), (Some(at(1_010).plus(50)), None), "once");
-        assert_eq!(after(Arrival::Unknown, at(9)), (Some(at(9).plus(50)), None));
+        let (by, none) = (When::By, When::Pending);
+        assert_eq!(after(Arrival::Read(at(9)), at(9)), (none, none));
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_009)), (none, none));
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_010)), (by(at(1_010).plus(50)), none), "once");
+        assert_eq!(after(Arrival::Unknown, at(9)), (by(at(9).plus(50)), none));
     }
 
     #[test]

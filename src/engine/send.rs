@@ -88,7 +88,7 @@ impl<M: Memory> Engine<M> {
             && self.resending.is_empty()
             && self.notices.is_empty()
             && self.immediate_acks.is_empty()
-            && self.delayed_acks.front().is_none_or(|(at, _)| *at > self.clock.now());
+            && !self.delayed_acks.is_due(self.clock.now());
         if quiet {
             self.end_pass();
             return None;
@@ -170,7 +170,7 @@ impl<M: Memory> Engine<M> {
         self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
         self.counters.num_frag_sends.add(1);
         self.counters.num_total_sends.add(1);
-        let piggyback = endpoint.depart(index, charge, credit, now, &mut self.delayed_acks);
+        let piggyback = endpoint.depart(charge, credit, now, &mut self.delayed_acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }

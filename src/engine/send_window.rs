@@ -216,32 +216,69 @@ impl SendWindow {
 }
 
 /// The transmissions of one channel in their order, to tell which have been overtaken.
+///
+/// Those of segments whose numbers follow each other are one stretch: mostly there is no other.
 #[derive(Debug, Default)]
 pub(super) struct Order {
+    /// The oldest, and the number that the next one gets.
     first: u64,
-    seqs: VecDeque<u64>,
+    next: u64,
+    /// The newest stretch; without any left, it ends where the next one goes on.
+    newest: Stretch,
+    /// Those before it, the oldest first. None is empty.
+    earlier: VecDeque<Stretch>,
     /// One more than the newest transmission known to have arrived; 0: none.
     arrived: u64,
+}
+
+/// Transmissions of segments whose numbers follow each other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    seq: u64,
+    end: u64,
 }
 
 impl Order {
     /// Notes that `seq` is being sent, and numbers the transmission.
     #[inline]
     pub(super) fn push(&mut self, seq: u64) -> u64 {
-        self.seqs.push_back(seq);
-        self.first + self.seqs.len() as u64 - 1
+        if seq != self.newest.end {
+            self.begin(seq);
+        }
+        self.newest.end += 1;
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Begins another stretch.
+    #[inline(never)]
+    fn begin(&mut self, seq: u64) {
+        if self.newest.seq < self.newest.end {
+            self.earlier.push_back(self.newest);
+        }
+        self.newest = Stretch { seq, end: seq };
     }
 
     /// The oldest transmission, and what was sent in it.
     #[inline]
     pub(super) fn front(&self) -> Option<(u64, u64)> {
-        self.seqs.front().map(|seq| (self.first, *seq))
+        let oldest = self.earlier.front().unwrap_or(&self.newest);
+        (!self.is_empty()).then_some((self.first, oldest.seq))
     }
 
     #[inline]
     pub(super) fn pop(&mut self) {
-        if self.seqs.pop_front().is_some() {
-            self.first += 1;
+        if self.is_empty() {
+            return;
+        }
+        self.first += 1;
+        let Some(oldest) = self.earlier.front_mut() else {
+            self.newest.seq += 1;
+            return;
+        };
+        oldest.seq += 1;
+        if oldest.seq == oldest.end {
+            self.earlier.pop_front();
         }
     }
 
@@ -258,20 +295,24 @@ impl Order {
 
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.seqs.is_empty()
+        self.first == self.next
     }
 
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
-        self.first += self.seqs.len() as u64;
-        self.seqs.clear();
+        self.first = self.next;
+        self.newest.seq = self.newest.end;
+        if !self.earlier.is_empty() {
+            self.earlier.clear();
+        }
     }
 
     pub(super) fn shrink(&mut self) {
-        self.seqs.shrink_to(0);
+        self.earlier.shrink_to(0);
     }
 
     pub(super) fn capacity_bytes(&self) -> usize {
-        self.seqs.capacity() * size_of::<u64>()
+        self.earlier.capacity() * size_of::<Stretch>()
     }
 }
 

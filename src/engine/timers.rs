@@ -1,4 +1,7 @@
-//! The timers of one peer in one table, but for that of probes, which follows from what was last sent.
+//! The timers of one peer in one table, but for that of probes, which follows from what was last sent, and that of
+//! its acknowledgement, which nearly every packet sets and the next one stops: [`DelayedAcks`] keeps those of all peers.
+//!
+//! [`DelayedAcks`]: super::delayed_acks::DelayedAcks
 
 use super::time::Instant;
 

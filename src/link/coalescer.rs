@@ -141,8 +141,13 @@ impl Coalescer {
         !self.is_off
     }
 
-    /// Lets a packet wait for company, `now` being any clock's nanoseconds; `None` when it must go its own way. It goes
-    /// to `to`, whose socket `target` tells, and whose path carries `longest` bytes.
+    /// Its clock.
+    pub(super) fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    /// Lets a packet wait for company, `now` being nanoseconds of the [clock](Self::clock); `None` when it must go its own
+    /// way. It goes to `to`, whose socket `target` tells, and whose path carries `longest` bytes.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -167,7 +172,7 @@ impl Coalescer {
         if waiting.to.is_none() {
             let (udp, address) = target();
             waiting.to = Some(Target { id: to, udp, address });
-            waiting.since = self.shared.clock.nanos();
+            waiting.since = now;
         }
         waiting.bytes.extend_from_slice(packet);
         waiting.packets += 1;

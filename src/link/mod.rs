@@ -247,7 +247,7 @@ pub trait Link {
 
     /// Puts a short packet behind others to the same peer into one datagram of the priority channel of at most
     /// `longest` bytes, which leaves when it is full, with the next [`flush`](Self::flush), or soon by itself. `false`, and nothing is
-    /// done: it does not wait, and must be sent. `now` are nanoseconds of any clock.
+    /// done: it does not wait, and must be sent. `now` are nanoseconds of the link's [`clock`](Self::clock).
     fn coalesce(&mut self, _to: AddressId, _packet: &[u8], _longest: usize, _now: u64) -> bool {
         false
     }
@@ -255,6 +255,11 @@ pub trait Link {
     /// Whether that is ever done.
     fn coalesces(&self) -> bool {
         false
+    }
+
+    /// The clock by which it tells how long packets wait.
+    fn clock(&self) -> Clock {
+        Clock::new()
     }
 
     /// Posts one datagram and flushes: the way of a short one that nothing waits with.

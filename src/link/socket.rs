@@ -12,7 +12,7 @@ use super::peers::Peers;
 use super::receive::Receiver;
 use super::send::{CONNECTIONS, LARGEST, Peer, Sender, Shared, hear};
 use super::udp::{Udp, source_towards};
-use super::{AddressId, Channel, Counters, Depths, Inbox, Landing, Lent, Limits, Link};
+use super::{AddressId, Channel, Clock, Counters, Depths, Inbox, Landing, Lent, Limits, Link};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -320,6 +320,10 @@ impl Link for Socket {
 
     fn coalesces(&self) -> bool {
         self.coalescer.is_on()
+    }
+
+    fn clock(&self) -> Clock {
+        self.coalescer.clock()
     }
 
     #[inline]

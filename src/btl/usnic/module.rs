@@ -116,12 +116,13 @@ impl Module {
             agent: watch.own().cloned(),
         };
         let identity = Identity { name, incarnation, key };
-        let mut engine = Engine::new(config, identity, limits.receive_capacity, Instant::ORIGIN);
+        let clock = link.clock();
+        let now = Instant::from_nanos(clock.nanos());
+        let mut engine = Engine::new(config, identity, limits.receive_capacity, now);
         if !link.coalesces() {
             engine.send_each_alone();
         }
         let counters = engine.live_counters();
-        let clock = Clock::new();
         let state = State {
             engine,
             link,

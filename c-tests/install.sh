@@ -122,6 +122,31 @@ pkgconfig/install.sh uninstall >>"$root.log" 2>&1
 left=$(find "$root/opt" -type f -o -type l)
 check "make uninstall leaves no file${left:+: $left}" "$([ -z "$left" ]; echo $?)"
 
+# The loader's list of libraries: a stand-in for ldconfig(8) that searches one folder, and notes when it makes the list anew.
+mkdir "$root/sbin"
+cat >"$root/sbin/ldconfig" <<'SCRIPT'
+#!/bin/sh
+case "$*" in
+*-v*) echo "$SEARCHED: (from a file:1)" ;;
+*) echo "made" >>"$NOTES" ;;
+esac
+SCRIPT
+chmod +x "$root/sbin/ldconfig"
+# made DESTDIR FOLDER VERB…: how often the list was made, where the loader searches that folder.
+made() {
+    rm -f "$root/notes"
+    for verb in "${@:3}"; do
+        PATH=$root/sbin:$PATH NOTES=$root/notes SEARCHED=$2 PREFIX=$root/own DESTDIR=$1 pkgconfig/install.sh "$verb" >>"$root.log" 2>&1
+    done
+    grep -c made "$root/notes" 2>/dev/null
+}
+if [ "$(id -u)" = 0 ]; then
+    check "programs find what was installed where the loader searches" "$([ "$(COMPONENTDIR=$root/own/mca made "" "$root/own/lib" install)" = 1 ]; echo $?)"
+    check "and its list is made anew when that is removed" "$([ "$(COMPONENTDIR=$root/own/mca made "" "$root/own/lib" uninstall)" = 1 ]; echo $?)"
+    check "it is left alone where the loader does not search" "$([ -z "$(COMPONENTDIR=$root/own/mca made "" /usr/local/lib install uninstall)" ]; echo $?)"
+    check "and where a package is made" "$([ -z "$(COMPONENTDIR=/mca made "$root/package" "$root/own/lib" install uninstall)" ]; echo $?)"
+fi
+
 # The list of components, in a copy of what the scripts read.
 tree=$root/tree
 mkdir -p "$tree/src/host" "$tree/target"

@@ -36,6 +36,15 @@ ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
 # installed PAGE: where a manual page goes.
 installed() { echo "$prefix/share/man/man${1##*.}/${1##*/}"; }
 
+# tell_loader: where the loader has a list of the libraries in its folders, and ours is one of these, it is made anew, so
+# that programs find the library. Who packages it (DESTDIR) leaves that to the package's installer; only root can.
+tell_loader() {
+    local PATH=$PATH:/usr/sbin:/sbin
+    if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
+        if ldconfig -N -X -v 2>/dev/null | grep "^$libdir:" >/dev/null; then ldconfig; fi
+    fi
+}
+
 install_all() {
     local page
     install -d "$destdir$libdir/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/hawser"
@@ -53,6 +62,7 @@ install_all() {
     done
     sed -e "s|@prefix@|$prefix|; s|@libdir@|${libdir/#$prefix\//\${prefix\}/}|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$libdir/pkgconfig/hawser.pc"
     chmod 644 "$destdir$libdir/pkgconfig/hawser.pc"
+    tell_loader
     if [ -z "$components" ]; then
         echo "no Open MPI was found (ompi_info): component links were not made; name a directory with COMPONENTDIR="
         return
@@ -85,6 +95,7 @@ uninstall_all() {
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
     rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
+    tell_loader
 }
 
 case ${1:-} in

@@ -92,6 +92,10 @@ params nothing >"$root/told" 2>&1
 check "and which there are, where there is no such component" "$([ $? = 2 ] && grep -q 'take one of mtl_ofi, ' "$root/told"; echo $?)"
 rm -r "$root/mca" "$root/.openmpi"
 
+for page in "$root"/opt/hawser/share/man/man*/*; do
+    told=$(groff -K utf8 -t -man -Tutf8 -ww -rLL=78n "$page" 2>&1 >/dev/null)
+    check "a manual page fits on a terminal of 80 columns, and nothing is wrong with it: ${page##*/}${told:+: $told}" "$([ -z "$told" ]; echo $?)"
+done
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
 
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh install) >>"$root.log" 2>&1

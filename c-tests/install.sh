@@ -97,6 +97,7 @@ for page in "$root"/opt/hawser/share/man/man*/*; do
     check "a manual page fits on a terminal of 80 columns, and nothing is wrong with it: ${page##*/}${told:+: $told}" "$([ -z "$told" ]; echo $?)"
 done
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
+check "and the licence where papers lie" "$(cmp -s LICENSE "$root/opt/hawser/share/doc/hawser/LICENSE"; echo $?)"
 
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh install) >>"$root.log" 2>&1
 found=$(PKG_CONFIG_PATH=$root/multi$PREFIX/lib/x86_64-linux-gnu/pkgconfig pkg-config --variable=libdir hawser)

@@ -27,6 +27,7 @@ soname=libhawser.so.0
 library=$libdir/libhawser.so
 # The libfabric provider: a folder of its own, where neither libfabric nor the loader looks unless FI_PROVIDER_PATH names it.
 provider=$libdir/hawser/fi/libgni-fi.so
+license=$prefix/share/doc/hawser/LICENSE
 # Asked first: without the list nothing is touched.
 names=$(pkgconfig/components.sh)
 
@@ -57,6 +58,7 @@ install_all() {
     install -m 755 target/release/hawser-info target/release/hawser-perf "$destdir$prefix/bin/"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
     install -m 644 docs/hawser-usnic.lua "$destdir$prefix/share/hawser/hawser-usnic.lua"
+    install -D -m 644 LICENSE "$destdir$license"
     for page in docs/*.[1-8]; do
         install -D -m 644 "$page" "$destdir$(installed "$page")"
     done
@@ -91,10 +93,10 @@ uninstall_all() {
     fi
     rm -f "$destdir$provider" "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
         "$destdir$prefix/bin/hawser-perf" "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
-        "$destdir$prefix/share/hawser/hawser-usnic.lua"
+        "$destdir$prefix/share/hawser/hawser-usnic.lua" "$destdir$license"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
-    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
+    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir${license%/*}" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
     tell_loader
 }
 

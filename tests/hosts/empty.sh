@@ -131,6 +131,8 @@ package() {
     say "2/4 dpkg-buildpackage"
     check "dpkg-buildpackage" on dpkg-buildpackage -b -us -uc
     cp "$copy"/root/*.deb "$shelf/" || true
+    check "it says since when each function is there" eval \
+        'dpkg-deb -I "$(echo "$shelf"/hawser_*.deb)" symbols | tee /dev/stderr | grep "^ hawser_btl_find@Base 0" >/dev/null'
     cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$shelf/"
     rm -rf --one-file-system "$copy"
 

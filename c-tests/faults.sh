@@ -158,7 +158,8 @@ for kind in $kinds; do
     check "libfabric $kind: hawser-info says so" $?
     # Where the host itself is linked with libfabric there is none then.
     if says '^host: Open MPI [45]'; then
-        [ "$status" = 0 ] && [ "$(grep -c ' mpirun ' "$log")" = 1 ] && says ' mpirun .* --mca pml ob1 --mca btl usnic,self PROGRAM$'
+        [ "$status" = 0 ] && [ "$(grep -c ' mpirun ' "$log")" = 2 ] && says ' mpirun .* --mca pml ob1 --mca btl usnic,self PROGRAM$' &&
+            says ' mpirun .* --mca pml ob1 --mca btl smcuda,self PROGRAM$'
     else
         [ "$status" = 1 ] && ! says mpirun && says '^host: no Open MPI'
     fi
@@ -169,7 +170,7 @@ import json, re, sys
 found = json.load(open(sys.argv[1]))
 fabric = found["libfabric"]
 assert fabric["providers"] == [] and re.fullmatch(sys.argv[2], fabric["why_none"]), fabric
-assert [one["component"] for one in found["commands"]] == (["btl usnic"] if found["host"] else []), found["commands"]
+assert [one["component"] for one in found["commands"]] == (["btl usnic", "btl smcuda"] if found["host"] else []), found["commands"]
 PYTHON
     check "libfabric $kind: hawser-info --json says both" $?
     on_host "${info[@]}" "$root/target/release/hawser-info" --doctor

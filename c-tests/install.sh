@@ -92,7 +92,12 @@ params nothing >"$root/told" 2>&1
 check "and which there are, where there is no such component" "$([ $? = 2 ] && grep -q 'take one of mtl_ofi, ' "$root/told"; echo $?)"
 rm -r "$root/mca" "$root/.openmpi"
 
+for page in "$root"/opt/hawser/share/man/man*/*; do
+    told=$(groff -K utf8 -t -man -Tutf8 -ww -rLL=78n "$page" 2>&1 >/dev/null)
+    check "a manual page fits on a terminal of 80 columns, and nothing is wrong with it: ${page##*/}${told:+: $told}" "$([ -z "$told" ]; echo $?)"
+done
 check "the help texts lie where the library looks for them" "$([ -f "$root/opt/hawser/lib/../share/hawser/help-hawser.txt" ]; echo $?)"
+check "and the licence where papers lie" "$(cmp -s LICENSE "$root/opt/hawser/share/doc/hawser/LICENSE"; echo $?)"
 
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh install) >>"$root.log" 2>&1
 found=$(PKG_CONFIG_PATH=$root/multi$PREFIX/lib/x86_64-linux-gnu/pkgconfig pkg-config --variable=libdir hawser)
@@ -121,6 +126,31 @@ rm -f "$root/opt/components/mca_mtl_ofi.so"
 pkgconfig/install.sh uninstall >>"$root.log" 2>&1
 left=$(find "$root/opt" -type f -o -type l)
 check "make uninstall leaves no file${left:+: $left}" "$([ -z "$left" ]; echo $?)"
+
+# The loader's list of libraries: a stand-in for ldconfig(8) that searches one folder, and notes when it makes the list anew.
+mkdir "$root/sbin"
+cat >"$root/sbin/ldconfig" <<'SCRIPT'
+#!/bin/sh
+case "$*" in
+*-v*) echo "$SEARCHED: (from a file:1)" ;;
+*) echo "made" >>"$NOTES" ;;
+esac
+SCRIPT
+chmod +x "$root/sbin/ldconfig"
+# made DESTDIR FOLDER VERB…: how often the list was made, where the loader searches that folder.
+made() {
+    rm -f "$root/notes"
+    for verb in "${@:3}"; do
+        PATH=$root/sbin:$PATH NOTES=$root/notes SEARCHED=$2 PREFIX=$root/own DESTDIR=$1 pkgconfig/install.sh "$verb" >>"$root.log" 2>&1
+    done
+    grep -c made "$root/notes" 2>/dev/null
+}
+if [ "$(id -u)" = 0 ]; then
+    check "programs find what was installed where the loader searches" "$([ "$(COMPONENTDIR=$root/own/mca made "" "$root/own/lib" install)" = 1 ]; echo $?)"
+    check "and its list is made anew when that is removed" "$([ "$(COMPONENTDIR=$root/own/mca made "" "$root/own/lib" uninstall)" = 1 ]; echo $?)"
+    check "it is left alone where the loader does not search" "$([ -z "$(COMPONENTDIR=$root/own/mca made "" /usr/local/lib install uninstall)" ]; echo $?)"
+    check "and where a package is made" "$([ -z "$(COMPONENTDIR=/mca made "$root/package" "$root/own/lib" install uninstall)" ]; echo $?)"
+fi
 
 # The list of components, in a copy of what the scripts read.
 tree=$root/tree

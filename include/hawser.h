@@ -74,7 +74,8 @@
 // A handle of nothing: it has ended, was consumed, is another module's, or never was one.
 #define HAWSER_ERR_STALE (-2)
 
-// The function's turn has not come, or is over: the component is not open, or the module is being finalized.
+// The function's turn has not come, or is over: the component is not open, or the module is being finalized, or this is
+// a child of fork(2) of the process that has opened it.
 #define HAWSER_ERR_STATE (-3)
 
 // Somebody else is at it: another call of the same module is running (a callback ends what it was called from, or

@@ -27,6 +27,7 @@ soname=libhawser.so.0
 library=$libdir/libhawser.so
 # The libfabric provider: a folder of its own, where neither libfabric nor the loader looks unless FI_PROVIDER_PATH names it.
 provider=$libdir/hawser/fi/libgni-fi.so
+license=$prefix/share/doc/hawser/LICENSE
 # Asked first: without the list nothing is touched.
 names=$(pkgconfig/components.sh)
 
@@ -35,6 +36,15 @@ ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
 
 # installed PAGE: where a manual page goes.
 installed() { echo "$prefix/share/man/man${1##*.}/${1##*/}"; }
+
+# tell_loader: where the loader has a list of the libraries in its folders, and ours is one of these, it is made anew, so
+# that programs find the library. Who packages it (DESTDIR) leaves that to the package's installer; only root can.
+tell_loader() {
+    local PATH=$PATH:/usr/sbin:/sbin
+    if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
+        if ldconfig -N -X -v 2>/dev/null | grep "^$libdir:" >/dev/null; then ldconfig; fi
+    fi
+}
 
 install_all() {
     local page
@@ -48,11 +58,13 @@ install_all() {
     install -m 755 target/release/hawser-info target/release/hawser-perf "$destdir$prefix/bin/"
     install -m 644 docs/help-hawser.txt "$destdir$prefix/share/hawser/help-hawser.txt"
     install -m 644 docs/hawser-usnic.lua "$destdir$prefix/share/hawser/hawser-usnic.lua"
+    install -D -m 644 LICENSE "$destdir$license"
     for page in docs/*.[1-8]; do
         install -D -m 644 "$page" "$destdir$(installed "$page")"
     done
     sed -e "s|@prefix@|$prefix|; s|@libdir@|${libdir/#$prefix\//\${prefix\}/}|; s|@componentdir@|$components|; s|@version@|$version|" pkgconfig/hawser.pc.in >"$destdir$libdir/pkgconfig/hawser.pc"
     chmod 644 "$destdir$libdir/pkgconfig/hawser.pc"
+    tell_loader
     if [ -z "$components" ]; then
         echo "no Open MPI was found (ompi_info): component links were not made; name a directory with COMPONENTDIR="
         return
@@ -81,10 +93,11 @@ uninstall_all() {
     fi
     rm -f "$destdir$provider" "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
         "$destdir$prefix/bin/hawser-perf" "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
-        "$destdir$prefix/share/hawser/hawser-usnic.lua"
+        "$destdir$prefix/share/hawser/hawser-usnic.lua" "$destdir$license"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done
     for header in include/hawser*.h; do rm -f "$destdir$prefix/include/hawser/$(basename "$header")"; done
-    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
+    rmdir "$destdir$prefix/include/hawser" "$destdir$prefix/share/hawser" "$destdir${license%/*}" "$destdir$libdir/hawser/fi" "$destdir$libdir/hawser" 2>/dev/null || true
+    tell_loader
 }
 
 case ${1:-} in

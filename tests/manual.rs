@@ -1,7 +1,8 @@
 //! The tables of parameters and counters in the manual pages are what the code registers.
 //!
 //! `make headers` runs this file with `HAWSER_BLESS=1`, which writes them instead: each stands between two comments of its
-//! page, and whatever a person has to add stands outside of these.
+//! page, and whatever a person has to add stands outside of these. What the pages say to do about a message begins with the
+//! part of it that does not change, and the code has to have that.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -124,6 +125,51 @@ fn every_component_has_a_page_and_every_parameter_a_help_text() {
             .map(|found| found.settings.iter().map(|setting| setting.name.clone()).collect::<Vec<_>>())
     };
     assert_eq!(ofi("mtl_ofi"), ofi("mtl_hawser"), "both names have the same parameters");
+}
+
+/// All that is in the code, with texts of several lines in one.
+fn code(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder of the sources") {
+        let path = entry.expect("an entry of it").path();
+        if path.is_dir() {
+            text += &code(&path);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            let mut goes_on = false;
+            for line in fs::read_to_string(&path).expect("a source").lines() {
+                let line = if goes_on { line.trim_start() } else { line };
+                goes_on = line.ends_with('\\');
+                text += line.strip_suffix('\\').unwrap_or(line);
+                text += if goes_on { "" } else { "\n" };
+            }
+        }
+    }
+    text
+}
+
+/// The parts of messages that a page explains.
+fn explained(page: &str) -> Vec<String> {
+    let (_, section) = page.split_once("\n.SH MESSAGES\n").expect("a section about messages");
+    let section = section.split_once("\n.SH ").map_or(section, |(section, _)| section);
+    let heads = section.split("\n.TP\n").skip(1);
+    heads
+        .map(|entry| {
+            let head = entry.lines().next().and_then(|line| line.strip_prefix(".B \"")?.strip_suffix('"'));
+            head.expect("an entry that begins with a message").replace("\\(aq", "'").replace("\\-", "-")
+        })
+        .collect()
+}
+
+#[test]
+fn the_messages_that_the_pages_explain_are_those_of_the_code() {
+    let code = code(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    for (page, _) in PAGES {
+        let explained = explained(&fs::read_to_string(path(page)).expect("the page is readable"));
+        assert!(explained.len() > 4, "docs/{page} explains few messages");
+        for message in explained {
+            assert!(code.contains(&message), "docs/{page}: nothing says {message:?}");
+        }
+    }
 }
 
 #[test]

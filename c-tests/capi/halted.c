@@ -1,4 +1,4 @@
-/* Two processes over the matching transport, one of which is killed or stopped.
+/* Two processes over the matching transport, one of which is killed or stopped, or has a child.
  *
  *     halted PROVIDER CASE
  */
@@ -160,6 +160,58 @@ static void case_paused(void)
     leave();
 }
 
-static const struct one_case cases[] = {{"killed", case_killed}, {"stopped", case_stopped}, {"paused", case_paused}};
+/* A child of fork(2): every function refuses what its parent has opened. */
+static void refuse(void)
+{
+    struct ended ended = {0};
+    hawser_envelope envelope = {.size = sizeof envelope};
+    hawser_message message;
+    hawser_request request;
+    hawser_mtl module;
+    uint64_t name;
+    IS(HAWSER_ERR_STATE, match.mtl->open(&two.host));
+    IS(HAWSER_ERR_STATE, match.mtl->register_parameters());
+    IS(HAWSER_ERR_STATE, match.mtl->init(&module));
+    IS(HAWSER_ERR_STATE, match.mtl->progress());
+    IS(HAWSER_ERR_STATE, match.table->limits(match.module, &match.limits));
+    IS(HAWSER_ERR_STATE, match.table->peer_name(match.module, match.to, &name));
+    IS(HAWSER_ERR_STATE, match.table->send(match.module, match.to, CONTEXT, TAG, mine, 8, 0));
+    IS(HAWSER_ERR_STATE, match.table->isend(match.module, match.to, CONTEXT, TAG, mine, 8, 0, over, &ended, &request));
+    IS(HAWSER_ERR_STATE, match.table->irecv(match.module, anybody, CONTEXT, TAG, room, 8, over, &ended, &request));
+    IS(HAWSER_ERR_STATE, match.table->iprobe(match.module, anybody, CONTEXT, TAG, &envelope));
+    IS(HAWSER_ERR_STATE, match.table->improbe(match.module, anybody, CONTEXT, TAG, &envelope, &message));
+    IS(HAWSER_ERR_STATE, match.table->del_peers(match.module, 1, &match.to));
+    IS(HAWSER_ERR_STATE, match.table->finalize(match.module));
+    IS(HAWSER_ERR_STATE, match.mtl->close());
+}
+
+/* A child ends, and its parent and the peer go on. */
+static void case_forked(void)
+{
+    start();
+    join();
+    for (int round = 0; round < 3; round++) {
+        struct ended sent, received;
+        receive(match.to, CONTEXT, TAG, room, LONGEST, &received);
+        send_to(match.to, CONTEXT, TAG, mine, LONGEST, 0, &sent);
+        RECEIVED(received, 0, TAG, (size_t)LONGEST);
+        SENT(sent);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            refuse();
+            _exit(0);
+        }
+        int status = -1;
+        UNTIL(waitpid(child, &status, WNOHANG) == child);
+        CHECK(status == 0);
+        meet();
+    }
+    leave();
+}
+
+static const struct one_case cases[] = {
+    {"killed", case_killed}, {"stopped", case_stopped}, {"paused", case_paused}, {"forked", case_forked},
+};
 
 MAIN(cases)

@@ -12,7 +12,8 @@ pub const HAWSER_DONE: i32 = 1;
 pub const HAWSER_ERR_ARGUMENT: i32 = -1;
 /// A handle of nothing: it has ended, was consumed, is another module's, or never was one.
 pub const HAWSER_ERR_STALE: i32 = -2;
-/// The function's turn has not come, or is over: the component is not open, or the module is being finalized.
+/// The function's turn has not come, or is over: the component is not open, or the module is being finalized, or this is
+/// a child of fork(2) of the process that has opened it.
 pub const HAWSER_ERR_STATE: i32 = -3;
 /// Somebody else is at it: another call of the same module is running (a callback ends what it was called from, or
 /// too many lie in one another), or Open MPI has the component in this process.

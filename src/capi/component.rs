@@ -54,6 +54,7 @@ impl<T: Listed> Component<T> {
     #[inline]
     pub(super) fn enter(&'static self, module: Btl) -> Outcome<Inside<T>> {
         let (place, generation) = Place::of_module(T::NUMBER, module.id).ok_or(HAWSER_ERR_STALE)?;
+        self.life.is_here()?;
         let inside = self.slots[place.module].enter(Some(generation))?;
         if inside.is_poisoned() { Err(HAWSER_ERR_POISONED) } else { Ok(inside) }
     }
@@ -136,6 +137,7 @@ impl<T: Listed> Component<T> {
     /// Has all modules make progress. Returns how much happened.
     #[inline]
     pub(super) fn progress(&'static self) -> Outcome {
+        self.life.is_here()?;
         let used = self.used.load(Ordering::Acquire);
         if used == 0 {
             self.life.is_ready()?;
@@ -158,6 +160,7 @@ impl<T: Listed> Component<T> {
     /// Ends a module.
     pub(super) fn finalize(&'static self, module: Btl) -> Outcome {
         let (place, generation) = Place::of_module(T::NUMBER, module.id).ok_or(HAWSER_ERR_STALE)?;
+        self.life.is_here()?;
         let found = self.slots[place.module].shut(Some(generation))?;
         Ok(self.end_place(place.module, found))
     }

@@ -1,11 +1,15 @@
-//! How far a component is: from `open` to `close`, in one order.
+//! How far a component is: from `open` to `close`, in one order, and in one process.
+//!
+//! A child of fork(2) has the sockets and the shared memory of its parent, whose peers would take what it sends for its
+//! parent's: no function that takes up what the parent has opened does anything there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::code::{HAWSER_ERR_BUSY, HAWSER_ERR_POISONED, HAWSER_ERR_STATE, Outcome};
 use super::guard::Poison;
 use super::host::Caller;
-use crate::sync::EngineCell;
+use crate::sync::{EngineCell, fork};
 
 /// How far a component is.
 pub(super) enum Phase {
@@ -20,16 +24,28 @@ pub(super) enum Phase {
 }
 
 /// The life of a component.
-pub(super) struct Life(EngineCell<Phase>);
+pub(super) struct Life {
+    phase: EngineCell<Phase>,
+    /// In which it was opened, by the number of [`fork::generation`].
+    process: AtomicU32,
+}
 
 impl Life {
     pub(super) const fn new() -> Self {
-        Self(EngineCell::new(Phase::Closed))
+        Self { phase: EngineCell::new(Phase::Closed), process: AtomicU32::new(0) }
+    }
+
+    /// Whether it was this process that has opened it, and not one of which this is a child. Asked before anything else is
+    /// looked at: what a thread of the parent's has locked stays locked in the child.
+    #[inline]
+    pub(super) fn is_here(&self) -> Outcome<()> {
+        let is_here = self.process.load(Ordering::Relaxed) == fork::generation();
+        if is_here { Ok(()) } else { Err(HAWSER_ERR_STATE) }
     }
 
     /// Takes the phase for the length of a call, if it is one that `wanted` has something of.
     fn begin<R>(&self, wanted: impl FnOnce(&Phase) -> Outcome<R>) -> Outcome<R> {
-        self.0.with(|phase| {
+        self.phase.with(|phase| {
             if matches!(phase, Phase::Busy) {
                 return Err(HAWSER_ERR_BUSY);
             }
@@ -42,19 +58,24 @@ impl Life {
     /// Ends that call.
     pub(super) fn turn(&self, to: Phase) {
         // What was there is dropped outside.
-        drop(self.0.with(|phase| std::mem::replace(phase, to)));
+        drop(self.phase.with(|phase| std::mem::replace(phase, to)));
     }
 
     /// Begins `open`.
     pub(super) fn begin_open(&self) -> Outcome<()> {
+        fork::count_children();
         self.begin(|phase| match phase {
-            Phase::Closed => Ok(()),
+            Phase::Closed => {
+                self.process.store(fork::generation(), Ordering::Relaxed);
+                Ok(())
+            }
             _ => Err(HAWSER_ERR_STATE),
         })
     }
 
     /// Begins `register_parameters`.
     pub(super) fn begin_register(&self) -> Outcome<Arc<Caller>> {
+        self.is_here()?;
         self.begin(|phase| match phase {
             Phase::Open(caller) | Phase::Registered(caller) => Ok(Arc::clone(caller)),
             Phase::Broken => Err(HAWSER_ERR_POISONED),
@@ -64,6 +85,7 @@ impl Life {
 
     /// Begins `init`.
     pub(super) fn begin_init(&self) -> Outcome<Arc<Caller>> {
+        self.is_here()?;
         self.begin(|phase| match phase {
             Phase::Registered(caller) => Ok(Arc::clone(caller)),
             Phase::Broken => Err(HAWSER_ERR_POISONED),
@@ -73,6 +95,7 @@ impl Life {
 
     /// Begins `close`. There is no caller where there was a panic.
     pub(super) fn begin_close(&self) -> Outcome<Option<Arc<Caller>>> {
+        self.is_here()?;
         self.begin(|phase| match phase {
             Phase::Open(caller) | Phase::Registered(caller) | Phase::Ready(caller) => {
                 Ok(Some(Arc::clone(caller)))
@@ -84,7 +107,8 @@ impl Life {
 
     /// Whether modules may be used.
     pub(super) fn is_ready(&self) -> Outcome<()> {
-        self.0.with(|phase| match phase {
+        self.is_here()?;
+        self.phase.with(|phase| match phase {
             Phase::Ready(_) => Ok(()),
             Phase::Broken => Err(HAWSER_ERR_POISONED),
             Phase::Busy => Err(HAWSER_ERR_BUSY),

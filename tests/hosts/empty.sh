@@ -2,7 +2,8 @@
 # A machine with nothing on it: Debian 12 or 13 with make and git. What a newcomer does is done there.
 #
 #     tests/hosts/empty.sh make debian12|debian13      makes the tree, if it is not there or is not whole
-#     tests/hosts/empty.sh demo debian12|debian13      `make demo` in a clone of the last commit
+#     tests/hosts/empty.sh demo debian12|debian13      `make demo` in a clone of the last commit, and then every command of
+#                                                      README.md, as it stands there (readme.sh)
 #     tests/hosts/empty.sh package                     builds the Debian package of the last commit, as Debian does, on a
 #                                                      Debian 12; then on another one and on a Debian 13 installs it with
 #                                                      apt, runs jobs over it, and removes it
@@ -14,6 +15,7 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "$0")/../.." && pwd -P)
 . "$repository/tests/hosts/tree.sh"
+. "$repository/tests/hosts/readme.sh"
 
 base=ca-certificates packages="make git"
 answers="make --version
@@ -81,6 +83,8 @@ demo() {
     clone
     say "make demo"
     check "make demo on an $name" on make demo
+    cp "$repository/target/hosts/log" "$repository/target/hosts/demo-$1.txt"
+    readme "$1"
     finish
 }
 
@@ -127,6 +131,8 @@ package() {
     say "2/4 dpkg-buildpackage"
     check "dpkg-buildpackage" on dpkg-buildpackage -b -us -uc
     cp "$copy"/root/*.deb "$shelf/" || true
+    check "it says since when each function is there" eval \
+        'dpkg-deb -I "$(echo "$shelf"/hawser_*.deb)" symbols | tee /dev/stderr | grep "^ hawser_btl_find@Base 0" >/dev/null'
     cp "$copy/root/hawser/bench/"{ring.c,served_by.h} "$shelf/"
     rm -rf --one-file-system "$copy"
 
@@ -178,7 +184,7 @@ int main(void) { return puts(hawser_version()) < 0; }' >\"\$copy/root/version.c\
 
 case ${1:-} in
 make) release "${2:-}" && tree_make ;;
-demo) release "${2:-}" && demo ;;
+demo) release "${2:-}" && demo "$2" ;;
 package) package ;;
 clean) release "${2:-}" && rm -rf --one-file-system "$tree" "$tree.new" ;;
 *) usage ;;

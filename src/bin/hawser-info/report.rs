@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 use crate::host::Host;
 use crate::{find_library, is_ours, staged};
 
-/// What is used over libfabric, where that has a provider for it. All others do without.
-const OVER_LIBFABRIC: &str = "mtl hawser";
-
 /// What libfabric has.
 struct Fabric {
     version: (u32, u32),
@@ -31,6 +28,14 @@ struct Provider {
     inject: usize,
 }
 
+/// A line that uses a component of hawser's here.
+struct Way {
+    component: &'static str,
+    /// What its messages go over, for people.
+    over: &'static str,
+    line: String,
+}
+
 /// All that was found.
 struct Found {
     library: Option<PathBuf>,
@@ -43,8 +48,8 @@ struct Found {
     folders: Vec<(PathBuf, String)>,
     /// That with hawser's links.
     placed: Option<PathBuf>,
-    /// Lines that use hawser here, each with what it is for.
-    commands: Vec<(&'static str, String)>,
+    /// Those that can be used here.
+    commands: Vec<Way>,
 }
 
 /// Says it, in words or for programs. Fails if hawser cannot be used.
@@ -87,10 +92,17 @@ fn look(directory: Option<&Path>) -> Found {
         if let Some(provider) = provider {
             words += &format!(" --mca mtl_hawser_provider_include '{provider}'");
         }
-        commands.push((OVER_LIBFABRIC, host.command(placed, &words)));
+        let line = host.command(placed, &words);
+        commands.push(Way { component: "mtl hawser", over: "over libfabric", line });
     }
-    if is_ours(&placed.join("mca_btl_usnic.so")) {
-        commands.push(("btl usnic", host.command(placed, "--mca pml ob1 --mca btl usnic,self")));
+    for (name, component, over) in [
+        ("usnic", "btl usnic", "over datagrams on any network"),
+        ("smcuda", "btl smcuda", "between the processes of this machine alone"),
+    ] {
+        if is_ours(&placed.join(format!("mca_btl_{name}.so"))) {
+            let line = host.command(placed, &format!("--mca pml ob1 --mca btl {name},self"));
+            commands.push(Way { component, over, line });
+        }
     }
     found.commands = commands;
     found
@@ -139,11 +151,9 @@ impl Found {
             );
             return;
         }
-        for (at, (what, command)) in self.commands.iter().enumerate() {
-            let way =
-                if *what == OVER_LIBFABRIC { "over libfabric" } else { "over datagrams on any network" };
-            say!("  {}, {way}:", if at == 0 { "run it with" } else { "or" });
-            say!("    {command}");
+        for (at, Way { over, line, .. }) in self.commands.iter().enumerate() {
+            say!("  {}, {over}:", if at == 0 { "run it with" } else { "or" });
+            say!("    {line}");
         }
     }
 
@@ -199,7 +209,7 @@ impl Found {
                 "refusal": refusal,
             })),
             "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder, "holds": what })).collect::<Vec<_>>(),
-            "commands": self.commands.iter().map(|(what, line)| json!({ "component": what, "line": line })).collect::<Vec<_>>(),
+            "commands": self.commands.iter().map(|way| json!({ "component": way.component, "line": way.line })).collect::<Vec<_>>(),
         })
     }
 }

@@ -83,7 +83,9 @@ impl<T: Listed> Component<T> {
     /// The module of a handle, for the length of a call.
     #[inline]
     pub(super) fn enter(&'static self, module: Mtl) -> Outcome<Inside<T>> {
-        let inside = self.slot.enter(Some(Self::generation(module)?))?;
+        let generation = Self::generation(module)?;
+        self.life.is_here()?;
+        let inside = self.slot.enter(Some(generation))?;
         if self.desk.is_poisoned() { Err(HAWSER_ERR_POISONED) } else { Ok(inside) }
     }
 
@@ -194,6 +196,7 @@ impl<T: Listed> Component<T> {
     /// Has the module make progress. Returns how much happened.
     #[inline]
     pub(super) fn progress(&'static self) -> Outcome {
+        self.life.is_here()?;
         let Ok(module) = self.slot.enter(None) else {
             return self.life.is_ready().map(|()| 0);
         };
@@ -207,7 +210,9 @@ impl<T: Listed> Component<T> {
 
     /// Ends the module.
     pub(super) fn finalize(&'static self, module: Mtl) -> Outcome {
-        let ending = self.slot.shut(Some(Self::generation(module)?))?;
+        let generation = Self::generation(module)?;
+        self.life.is_here()?;
+        let ending = self.slot.shut(Some(generation))?;
         Ok(self.end(ending))
     }
 

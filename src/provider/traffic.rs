@@ -1,7 +1,7 @@
 //! [`Traffic`]: all that a domain has under way: its interface, its connections, and what its endpoints send and receive.
 //!
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
-//! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
+//! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes; `shared`: receives of several endpoints.
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //!
@@ -31,6 +31,7 @@ mod rma;
 #[cfg(test)]
 mod rma_tests;
 mod send;
+mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub(super) use context::id_of;
 pub use receive::{Look, Want};
 pub use rma::{Act, Reach};
 pub use send::Order;
+pub use shared::{Queue, SharedWant};
 
 /// Longest message that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;

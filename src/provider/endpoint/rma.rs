@@ -80,7 +80,7 @@ impl Endpoint {
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let reach = Reach {
             context: Foreign(given.context),
-            destination: given.destination,
+            destination: self.destination(given.destination)?,
             act,
             places: given.places,
             buffer,

@@ -42,7 +42,7 @@ pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
 
 /// Where a message lies, as C says it.
 #[derive(Clone, Copy)]
-pub(super) enum Memory {
+pub(in super::super) enum Memory {
     One(*const c_void, usize),
     Many(*const iovec, usize),
 }
@@ -51,7 +51,7 @@ impl Memory {
     /// # Safety
     /// What is named is there until the operation has ended.
     #[inline(always)]
-    pub(super) unsafe fn buffer(self) -> Outcome<Buffer> {
+    pub(in super::super) unsafe fn buffer(self) -> Outcome<Buffer> {
         match self {
             Self::One(start, length) => {
                 if start.is_null() && length != 0 {
@@ -95,7 +95,8 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
     | sys::FI_REMOTE_CQ_DATA;
 
 /// What `fi_recvmsg(3)` knows, besides what is done instead of receiving.
-const OF_RECEIVES: u64 = sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
+pub(in super::super) const OF_RECEIVES: u64 =
+    sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
 
 impl Endpoint {
     #[inline(always)]
@@ -122,6 +123,7 @@ impl Endpoint {
         }
         let is_wanted = |is_selective: bool| !is_selective || flags & sys::FI_COMPLETION != 0;
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
+        let destination = self.destination(destination)?;
         let order = Order {
             context: Foreign(context),
             destination,
@@ -147,6 +149,10 @@ impl Endpoint {
         flags: u64,
     ) -> Outcome<(u32, Want)> {
         let ready = self.ready()?;
+        if self.shares_receives {
+            // They are posted where they are shared.
+            return Err(Errno::OPBADSTATE);
+        }
         let is_selective = ready.receive.as_ref().is_some_and(|direction| direction.is_selective);
         let wants = !is_selective || flags & sys::FI_COMPLETION != 0;
         let many = match flags & sys::FI_MULTI_RECV {

@@ -31,6 +31,7 @@ mod entry;
 mod refused;
 mod rma;
 mod transfer;
+mod trigger;
 
 pub(super) use atomic::query;
 pub(super) use entry::open;
@@ -68,6 +69,7 @@ const COUNTED: [u64; 6] =
     [sys::FI_SEND, sys::FI_RECV, sys::FI_READ, sys::FI_WRITE, sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE];
 
 /// What an enabled endpoint has.
+#[derive(Clone)]
 pub struct Ready {
     /// Its peers.
     pub av: Arc<Av>,
@@ -103,6 +105,8 @@ struct Wish {
 
 /// An endpoint.
 pub struct Endpoint {
+    /// What it is another view of.
+    original: Option<Arc<Endpoint>>,
     domain: Arc<Domain>,
     caps: u64,
     addr_format: u32,
@@ -171,6 +175,7 @@ impl Endpoint {
             _ => Self::fresh(&domain, incarnation)?,
         };
         Ok(Self {
+            original: None,
             domain,
             caps: wish.caps,
             addr_format: wish.addr_format,
@@ -385,6 +390,9 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if self.original.is_some() {
+            return;
+        }
         let slot = self.slot();
         self.domain.end(slot);
         if let Some(session) = &self.session

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use super::argument::{Foreign, array, optional, text};
 use super::errno::{Errno, Outcome};
 use super::library::Library;
+use super::load::{NAME, OWN};
 use super::sys::{self, DomainAttr, EpAttr, fi_info, fid};
 use super::{offer, resolve};
 use crate::wire::gni::name::{self, Kind, Name};
@@ -240,7 +241,13 @@ pub(super) fn of_request(
     // SAFETY: fresh, and ours alone.
     unsafe { write(made.1, &offer, Some(&Ends { source, target: Some(target) })) }?;
     // SAFETY: the same.
-    unsafe { (*made.1).handle = handle };
+    let info = unsafe { &mut *made.1 };
+    info.handle = handle;
+    // SAFETY: `write` has seen that it is there. What libfabric writes into what is asked of it, nobody does here.
+    let fabric = unsafe { &mut *info.fabric_attr };
+    fabric.prov_name = duplicate(NAME)?;
+    fabric.prov_version = OWN;
+    fabric.api_version = version;
     Ok(made)
 }
 

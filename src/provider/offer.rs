@@ -46,13 +46,14 @@ const ON_REQUEST: u64 = MESSAGES
     | sys::FI_SOURCE
     | sys::FI_REMOTE_COMM;
 /// For everybody.
-const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_LOCAL_COMM;
+const ALWAYS: u64 =
+    sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_TRIGGER | sys::FI_LOCAL_COMM;
 /// Peers of other nodes are not reached yet (`FI_EHOSTUNREACH`), and nobody is told that they are who has not asked. Open
 /// MPI asks for both always, also where all its processes are on one node, and would use nothing that refuses.
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
-const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE;
+const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE | sys::FI_TRIGGER;
 /// What concerns a receive context.
 const RECEIVE: u64 = MESSAGES
     | MEMORY
@@ -61,7 +62,8 @@ const RECEIVE: u64 = MESSAGES
     | sys::FI_DIRECTED_RECV
     | sys::FI_SOURCE
     | sys::FI_MULTI_RECV
-    | sys::FI_RMA_EVENT;
+    | sys::FI_RMA_EVENT
+    | sys::FI_TRIGGER;
 const ORDER: u64 = sys::FI_ORDER_SAS
     | sys::FI_ORDER_RAR
     | sys::FI_ORDER_RAW
@@ -191,7 +193,7 @@ fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
         wish.rma_iov_limit <= PLACES,
     ])?;
     Ok(fi_tx_attr {
-        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & sys::FI_FENCE,
+        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & (sys::FI_FENCE | sys::FI_TRIGGER),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         inject_size: given(wish.inject_size, INJECT),
@@ -213,7 +215,8 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         wish.iov_limit <= PIECES,
     ])?;
     Ok(fi_rx_attr {
-        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & (sys::FI_MULTI_RECV | sys::FI_RMA_EVENT),
+        caps: given(wish.caps & RECEIVE, caps & RECEIVE)
+            | caps & (sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_TRIGGER),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         size: given(wish.size, DEPTH),

@@ -223,7 +223,7 @@ unsafe fn receive_to(
         // SAFETY: the contract: a shared receive context.
         let srx = unsafe { body::<Srx>(ep) }?;
         // SAFETY: the contract: it is writable until the operation has ended.
-        let buffer = unsafe { memory.buffer() }?;
+        let buffer = unsafe { memory.room() }?;
         let want = Want { context: Foreign(context), source: NOBODY, tag, buffer, wants: true, many: None };
         srx.receive(want, flags)
     })

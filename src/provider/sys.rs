@@ -119,6 +119,23 @@ pub(super) struct MrAttrDevice {
     pub(super) iface: u32,
 }
 
+/// `struct fi_triggered_context`, as it is of `FI_TRIGGER_THRESHOLD`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct TriggeredContext {
+    pub(super) event_type: u32,
+    pub(super) counter: *mut fid_cntr,
+    pub(super) threshold: usize,
+}
+
+/// `struct fi_alias`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Alias {
+    pub(super) fid: *mut *mut fid,
+    pub(super) flags: u64,
+}
+
 /// `struct fi_cq_err_entry`, up to `err_data_size`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -285,6 +302,7 @@ pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;
+pub(super) const FI_TRIGGER: u64 = 1 << 20;
 pub(super) const FI_FENCE: u64 = 1 << 21;
 pub(super) const FI_COMPLETION: u64 = 1 << 24;
 pub(super) const FI_EVENT: u64 = FI_COMPLETION;
@@ -359,8 +377,10 @@ pub(super) const FI_CLASS_CONNREQ: usize = 18;
 
 pub(super) const FI_GETOPSFLAG: c_int = 2;
 pub(super) const FI_SETOPSFLAG: c_int = 3;
+pub(super) const FI_ALIAS: c_int = 4;
 pub(super) const FI_GETWAIT: c_int = 5;
 pub(super) const FI_ENABLE: c_int = 6;
+pub(super) const FI_TRIGGER_THRESHOLD: u32 = 0;
 pub(super) const FI_GETWAITOBJ: c_int = 16;
 
 pub(super) const FI_WAIT_NONE: u32 = 0;

@@ -12,7 +12,7 @@ use super::super::info::name_at;
 use super::super::nosys;
 use super::super::object::{self, body, fid_of};
 use super::super::pep::{data_size, write_name};
-use super::super::sys::{self, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
+use super::super::sys::{self, Alias, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
 use super::{Endpoint, Wish, atomic, connected, refused, rma, transfer};
 use crate::wire::gni::name::Name;
 
@@ -95,18 +95,7 @@ pub(in super::super) unsafe fn open(
         receive_flags: receive.op_flags,
     };
     let endpoint = Arc::new(Endpoint::new(Arc::clone(domain), wish)?);
-    let memory = if info.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
-    let values = if info.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
-    let head = fid_ep {
-        fid: fid_of::<Endpoint>(context, &OPS),
-        ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
-        cm: std::ptr::from_ref(if is_connected { &CONNECTED } else { &NAMES }).cast_mut(),
-        msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
-        rma: std::ptr::from_ref(memory).cast_mut(),
-        tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
-        atomic: std::ptr::from_ref(values).cast_mut(),
-        collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
-    };
+    let head = head(&endpoint, context);
     let session = endpoint.session.clone();
     let raw = object::open(head, endpoint);
     if let Some(session) = session {
@@ -115,6 +104,23 @@ pub(in super::super) unsafe fn open(
     }
     to.write(raw);
     Ok(())
+}
+
+/// What C has of an endpoint.
+fn head(endpoint: &Endpoint, context: *mut c_void) -> fid_ep {
+    let is_connected = endpoint.session.is_some();
+    let memory = if endpoint.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
+    let values = if endpoint.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
+    fid_ep {
+        fid: fid_of::<Endpoint>(context, &OPS),
+        ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
+        cm: std::ptr::from_ref(if is_connected { &CONNECTED } else { &NAMES }).cast_mut(),
+        msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
+        rma: std::ptr::from_ref(memory).cast_mut(),
+        tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
+        atomic: std::ptr::from_ref(values).cast_mut(),
+        collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
+    }
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
@@ -165,6 +171,16 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
                 let wanted = unsafe { copy(flags) }?;
                 let value = wanted & !(sys::FI_SEND | sys::FI_RECV);
                 endpoint.flags(wanted)?.store(value, Ordering::Relaxed);
+                Ok(())
+            }
+            sys::FI_ALIAS => {
+                // SAFETY: the contract of `fi_endpoint(3)` for this command: a `struct fi_alias`.
+                let wanted = unsafe { copy(argument.cast::<Alias>()) }?;
+                // SAFETY: the same: NULL, or a variable of the caller's.
+                let to = unsafe { Out::new(wanted.fid) }?;
+                let alias = Arc::new(Endpoint::alias(endpoint, wanted.flags)?);
+                let head = head(&alias, std::ptr::null_mut());
+                to.write(object::open(head, alias).cast());
                 Ok(())
             }
             _ => Err(Errno::NOSYS),

@@ -10,7 +10,7 @@ use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
 use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use super::super::traffic::buffer::Buffer;
-use super::super::traffic::{Look, Order, Want};
+use super::super::traffic::{Look, Order, Want, Work};
 use super::Endpoint;
 use crate::wire::gni::mailbox::Label;
 
@@ -73,6 +73,21 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// The same of what is received into: where there is none, however long, is room for messages without bytes.
+    ///
+    /// # Safety
+    /// As [`buffer`](Self::buffer).
+    #[inline(always)]
+    pub(in super::super) unsafe fn room(self) -> Outcome<Buffer> {
+        match self {
+            Self::One(start, _) if start.is_null() => Ok(Buffer::NONE),
+            // SAFETY: the contract.
+            memory => unsafe { memory.buffer() },
+        }
+    }
+}
+
 /// What a call says of how an operation ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
@@ -92,6 +107,7 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
     | sys::FI_DELIVERY_COMPLETE
     | sys::FI_MORE
     | sys::FI_FENCE
+    | sys::FI_TRIGGER
     | sys::FI_REMOTE_CQ_DATA;
 
 /// What `fi_recvmsg(3)` knows, besides what is done instead of receiving.
@@ -135,6 +151,9 @@ impl Endpoint {
             is_answered: flags & sys::FI_DELIVERY_COMPLETE != 0,
             is_fenced: flags & sys::FI_FENCE != 0,
         };
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(ready.slot, context, Work::Send(order));
+        }
         self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))?;
         Ok(0)
     }
@@ -176,6 +195,9 @@ impl Endpoint {
         let flags = self.receive_flags.load(Ordering::Relaxed);
         let flags = if tag.is_some() { flags & !sys::FI_MULTI_RECV } else { flags };
         let (slot, want) = self.want(buffer, source, tag, context, flags)?;
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(slot, context, Work::Receive(want));
+        }
         self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
         Ok(0)
     }
@@ -195,8 +217,12 @@ impl Endpoint {
         const PEEK_AND_DISCARD: u64 = sys::FI_PEEK | sys::FI_DISCARD;
         const CLAIM: u64 = sys::FI_CLAIM;
         const CLAIM_AND_DISCARD: u64 = sys::FI_CLAIM | sys::FI_DISCARD;
-        if flags & !(what | OF_RECEIVES) != 0 || what != 0 && want.many.is_some() {
+        let known = if what == 0 { OF_RECEIVES | sys::FI_TRIGGER } else { what | OF_RECEIVES };
+        if flags & !known != 0 || what != 0 && want.many.is_some() {
             return Err(Errno::BADFLAGS);
+        }
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(slot, context, Work::Receive(want));
         }
         self.domain.traffic.with(|traffic| match what {
             0 => traffic.receive(slot, want),
@@ -259,7 +285,7 @@ unsafe fn receive_to(
         // SAFETY: the contract: an endpoint.
         let endpoint = unsafe { body::<Endpoint>(ep) }?;
         // SAFETY: the contract: it is writable until the operation has ended.
-        let buffer = unsafe { memory.buffer() }?;
+        let buffer = unsafe { memory.room() }?;
         endpoint.receive(buffer, source, tag, context)
     })
 }

@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress rma atomics names; do
+for name in info objects bounds messages progress rma atomics names connected shared; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -109,6 +109,12 @@ for name in lengths order fences events closing computes; do
     job "memory apart, progress by itself: $name" rma $name apart offsets auto
 done
 for name in reopened taken foreign descriptors many cancelled texts; do job "names: $name" names $name; done
+for where in apart together; do
+    for name in messages memory; do job "connected endpoints $where: $name" connected $name $where; done
+done
+for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
+asleep "connected endpoints: death" connected death apart
+for name in receives selections datagrams triggers; do job "shared contexts, datagrams, triggers: $name" shared $name; done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
@@ -133,11 +139,11 @@ tool "shows it among the others" 0 '^ *provider: gni$|^provider: gni$'
 tool "shows no layer on it" 0 '!gni;|;gni'
 tool "of reliable datagrams" 0 '^provider: gni$' -p gni -t FI_EP_RDM
 # What fi_info ends with is no data, 61.
-for type in FI_EP_MSG FI_EP_DGRAM; do tool "of $type has none" 61 '!^provider: gni' -p gni -t $type; done
+for type in FI_EP_MSG FI_EP_DGRAM; do tool "of $type" 0 '^provider: gni$' -p gni -t $type; done
 for caps in FI_MSG FI_TAGGED FI_RMA FI_ATOMIC "FI_RMA|FI_READ" "FI_MSG|FI_TAGGED|FI_DIRECTED_RECV|FI_SOURCE"; do
     tool "with $caps" 0 '^provider: gni$' -p gni -c "$caps"
 done
-for caps in FI_COLLECTIVE FI_TRIGGER; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
+for caps in FI_COLLECTIVE FI_NAMED_RX_CTX; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
 tool "of a node" 0 'dest_addrlen: 48' -p gni -n 127.0.0.1 -P 9228 -v
 tool "of a node that is none has none" 61 '!^provider: gni' -p gni -n g00n13s -P 9228
 

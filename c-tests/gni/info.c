@@ -25,7 +25,13 @@ static int ask(uint32_t api, const char *node, const char *service, uint64_t fla
 static void names(void)
 {
     IS(WITH(API, ), 0);
-    HOLDS(!found->next && strcmp(found->fabric_attr->prov_name, "gni") == 0);
+    static const enum fi_ep_type types[] = {FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM};
+    size_t count = 0;
+    for (struct fi_info *each = found; each; each = each->next, count++) {
+        HOLDS(count < 3 && strcmp(each->fabric_attr->prov_name, "gni") == 0);
+        IS(each->ep_attr->type, types[count % 3]);
+    }
+    IS(count, 3);
     HOLDS(strcmp(found->fabric_attr->name, "gni") == 0 && strcmp(found->domain_attr->name, "gni0") == 0);
     IS(found->ep_attr->type, FI_EP_RDM);
     IS(found->ep_attr->protocol, FI_PROTO_GNI);
@@ -46,8 +52,12 @@ static void names(void)
 static void types(void)
 {
     IS(WITH(API, h->ep_attr->type = FI_EP_RDM), 0);
-    IS(WITH(API, h->ep_attr->type = FI_EP_MSG), -FI_ENODATA);
-    IS(WITH(API, h->ep_attr->type = FI_EP_DGRAM), -FI_ENODATA);
+    for (int type = FI_EP_MSG; type <= FI_EP_RDM; type++) {
+        IS(WITH(API, h->ep_attr->type = (enum fi_ep_type) type), 0);
+        HOLDS(found->ep_attr->type == (enum fi_ep_type) type && !found->next);
+    }
+    IS(WITH(API, h->ep_attr->type = FI_EP_RDM; h->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT; h->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT), 0);
+    HOLDS(found->ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT && found->ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT);
     IS(WITH(API, h->ep_attr->protocol = FI_PROTO_RXM), -FI_ENODATA);
     IS(WITH(API, h->ep_attr->max_msg_size = UINT32_MAX), 0);
     IS(WITH(API, h->ep_attr->max_msg_size = 1ull << 33), -FI_ENODATA);
@@ -59,8 +69,8 @@ static void types(void)
 static void capabilities(void)
 {
     static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_RMA | FI_READ, FI_ATOMIC | FI_REMOTE_WRITE, FI_RMA | FI_RMA_EVENT, FI_FENCE,
-                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
-    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_TRIGGER, FI_SOURCE_ERR};
+                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_TRIGGER, FI_LOCAL_COMM, FI_REMOTE_COMM};
+    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_SOURCE_ERR};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         IS(WITH(API, h->caps = good[i]), 0);
         HOLDS(found && (found->caps & good[i]) == good[i]);
@@ -76,7 +86,7 @@ static void capabilities(void)
     IS(found->caps & (FI_RMA | FI_ATOMIC | FI_MSG | FI_SEND | FI_RECV | ways), FI_RMA | ways);
     IS(WITH(API, h->caps = FI_ATOMIC | FI_WRITE), 0);
     IS(found->caps & (FI_RMA | FI_ATOMIC | ways), FI_ATOMIC | FI_WRITE);
-    IS(found->tx_attr->caps & ~(FI_ATOMIC | FI_WRITE | FI_FENCE), 0);
+    IS(found->tx_attr->caps & ~(FI_ATOMIC | FI_WRITE | FI_FENCE | FI_TRIGGER), 0);
     IS(WITH(API, h->caps = FI_RMA; h->tx_attr->rma_iov_limit = 2), 0);
     IS(found->tx_attr->rma_iov_limit, 2);
     IS(WITH(API, h->tx_attr->rma_iov_limit = 100), -FI_ENODATA);
@@ -114,7 +124,8 @@ static void attributes(void)
     IS(WITH(API, h->domain_attr->cq_data_size = 8), 0);
     IS(WITH(API, h->domain_attr->cq_data_size = 9), -FI_ENODATA);
     IS(WITH(API, h->domain_attr->max_ep_tx_ctx = 2), -FI_ENODATA);
-    IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1), -FI_ENODATA);
+    IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1), 0);
+    IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1 << 20), -FI_ENODATA);
     IS(WITH(API, h->domain_attr->caps = FI_LOCAL_COMM | FI_REMOTE_COMM), 0);
     IS(WITH(API, h->domain_attr->caps = FI_SHARED_AV), -FI_ENODATA);
     IS(WITH(API, h->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAW), 0);
@@ -199,7 +210,8 @@ static void layers(void)
         HOLDS(!strstr(each->fabric_attr->prov_name, "gni;") && !strstr(each->fabric_attr->prov_name, ";gni"));
         seen += strcmp(each->fabric_attr->prov_name, "gni") == 0;
     }
-    IS(seen, 1);
+    /* One of each type of endpoint. */
+    IS(seen, 3);
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         struct fi_info *h = wish();
         free(h->fabric_attr->prov_name);
@@ -214,7 +226,7 @@ static void layers(void)
         h->mode = ~0ull;
         if (ask(API, NULL, NULL, 0, h) == 0)
             for (struct fi_info *each = found; each; each = each->next)
-                HOLDS(!strstr(each->fabric_attr->prov_name, "gni;") && (type == FI_EP_RDM || strcmp(each->fabric_attr->prov_name, "gni")));
+                HOLDS(!strstr(each->fabric_attr->prov_name, "gni;"));
         fi_freeinfo(h);
     }
 }

@@ -23,10 +23,11 @@ static void fabrics(void)
     IS(fi_close(&av->fid), 0);
 
     struct fid_pep *pep;
-    IS(fi_passive_ep(fabric, info, &pep, NULL), -FI_ENOSYS);
+    /* The info is of reliable datagrams. */
+    IS(fi_passive_ep(fabric, info, &pep, NULL), -FI_EINVAL);
+    IS(fabric->ops->passive_ep(fabric, NULL, &pep, NULL), -FI_EINVAL);
     struct fid_ep *ep;
     IS(fi_scalable_ep(domain, info, &ep, NULL), -FI_ENOSYS);
-    IS(fi_srx_context(domain, info->rx_attr, &ep, NULL), -FI_ENOSYS);
     struct fi_atomic_attr atomic;
     IS(fi_query_atomic(domain, FI_UINT64, FI_SUM, &atomic, 0), 0);
     IS(atomic.size, 8);

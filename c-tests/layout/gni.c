@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
+#include <rdma/fi_trigger.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/providers/fi_prov.h>
 
@@ -144,6 +145,19 @@ static void check_objects(void)
     CHECK_SIZE_IS(struct fid_fabric, 40);
     CHECK_OFFSET(struct fid_fabric, api_version, 32);
     CHECK_SIZE_IS(struct fid_domain, 40);
+    CHECK_SIZE_IS(struct fi_eq_cm_entry, 16);
+    CHECK_OFFSET(struct fi_eq_cm_entry, info, 8);
+    CHECK_OFFSET(struct fi_eq_cm_entry, data, 16);
+    CHECK_OFFSET(struct fi_triggered_context, event_type, 0);
+    CHECK_OFFSET(struct fi_triggered_context, trigger.threshold.cntr, 8);
+    CHECK_OFFSET(struct fi_triggered_context, trigger.threshold.threshold, 16);
+    CHECK_SIZE_IS(struct fi_triggered_context, 32);
+    CHECK_OFFSET(struct fi_alias, flags, 8);
+    CHECK_SIZE_IS(struct fi_alias, 16);
+    CHECK_OFFSET(struct fid_stx, ops, 24);
+    CHECK_SIZE_IS(struct fid_stx, 32);
+    CHECK_OFFSET(struct fid_pep, cm, 32);
+    CHECK_SIZE_IS(struct fid_pep, 40);
     CHECK_SIZE_IS(struct fid_ep, 80);
     CHECK_SIZE_IS(struct fid_av, 32);
     CHECK_SIZE_IS(struct fid_cq, 32);
@@ -281,6 +295,19 @@ static void check_numbers(void)
     CHECK_CONSTANT(FI_CLASS_FABRIC, 1);
     CHECK_CONSTANT(FI_CLASS_DOMAIN, 2);
     CHECK_CONSTANT(FI_CLASS_EP, 3);
+    CHECK_CONSTANT(FI_CLASS_SRX_CTX, 6);
+    CHECK_CONSTANT(FI_CLASS_STX_CTX, 8);
+    CHECK_CONSTANT(FI_CLASS_PEP, 9);
+    CHECK_CONSTANT(FI_CLASS_CONNREQ, 18);
+    CHECK_CONSTANT(FI_CONNREQ, 1);
+    CHECK_CONSTANT(FI_CONNECTED, 2);
+    CHECK_CONSTANT(FI_SHUTDOWN, 3);
+    CHECK_CONSTANT(FI_EP_MSG, 1);
+    CHECK_CONSTANT(FI_EP_DGRAM, 2);
+    CHECK_CONSTANT(FI_OPT_CM_DATA_SIZE, 1);
+    CHECK_CONSTANT(FI_ALIAS, 4);
+    CHECK_CONSTANT(FI_TRIGGER, 1 << 20);
+    CHECK_CONSTANT(FI_TRIGGER_THRESHOLD, 0);
     CHECK_CONSTANT(FI_CLASS_AV, 11);
     CHECK_CONSTANT(FI_CLASS_MR, 12);
     CHECK_CONSTANT(FI_CLASS_EQ, 13);

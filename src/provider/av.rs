@@ -74,11 +74,20 @@ impl Av {
         self.names.with(|names| names.get(number).copied())
     }
 
-    /// Adds a peer, for tests.
-    #[cfg(test)]
-    pub(super) fn add(&self, name: Name) -> u64 {
+    /// One that no program sees, for the other side of a connection.
+    pub(super) fn of_one(domain: Arc<Domain>) -> Self {
+        let names = EngineCell::new(Names::new(Numbers::Table));
+        Self { domain, is_asynchronous: false, events: OnceLock::new(), names, version: AtomicU64::new(1) }
+    }
+
+    /// Adds a peer.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM`: there are too many.
+    pub(super) fn add(&self, name: Name) -> Outcome<u64> {
+        let number = self.names.with(|names| names.insert(name))?;
         self.version.fetch_add(1, Ordering::Release);
-        self.names.with(|names| names.insert(name)).expect("a number")
+        Ok(number)
     }
 
     /// Another number each time that it has changed.
@@ -112,6 +121,7 @@ impl Av {
                             context: told.context,
                             data: index as u64,
                             code,
+                            said: Vec::new(),
                         });
                     }
                 }

@@ -41,6 +41,12 @@ impl Counter {
         &self.domain
     }
 
+    /// How many operations have ended well.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        self.well.load(Ordering::Acquire)
+    }
+
     /// So many operations have ended well.
     #[inline]
     pub fn add(&self, count: u64) {
@@ -156,7 +162,10 @@ unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
 unsafe fn change(entry: &str, counter: *mut fid_cntr, what: impl FnOnce(&Counter)) -> c_int {
     guard(entry, || {
         // SAFETY: the contract of `fi_cntr(3)`: a counter.
-        what(unsafe { body::<Counter>(counter) }?);
+        let counter = unsafe { body::<Counter>(counter) }?;
+        what(counter);
+        // Something may have waited for that.
+        counter.domain.progress();
         Ok(())
     })
 }

@@ -15,12 +15,12 @@ use super::object::{self, Object, body, fid_of};
 use super::offer::{self, Registration};
 use super::regions::Regions;
 use super::sys::{
-    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fid, fid_av,
-    fid_cntr, fid_cq, fid_domain, fid_ep,
+    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fi_rx_attr,
+    fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_stx,
 };
 use super::traffic::Traffic;
 use super::wait::Beside;
-use super::{av, cntr, cq, endpoint, mr, nosys};
+use super::{av, cntr, cq, endpoint, mr, nosys, shared};
 use crate::sync::EngineCell;
 
 /// A domain.
@@ -115,8 +115,8 @@ static TABLE: OpsDomain = OpsDomain {
     scalable_ep: Some(nosys::four),
     cntr_open: Some(open_counter),
     poll_open: Some(nosys::three),
-    stx_ctx: Some(nosys::four),
-    srx_ctx: Some(nosys::four),
+    stx_ctx: Some(open_stx),
+    srx_ctx: Some(open_srx),
     query_atomic: Some(query_atomic),
     query_collective: Some(nosys::four),
     endpoint2: Some(open_endpoint2),
@@ -226,6 +226,34 @@ unsafe extern "C" fn open_endpoint(
         let domain = unsafe { body(domain) }?;
         // SAFETY: the same.
         unsafe { endpoint::open(domain, info, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_stx(
+    domain: *mut fid_domain,
+    _: *mut fi_tx_attr,
+    to: *mut *mut fid_stx,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_stx_context", || {
+        // SAFETY: the contract of `fi_stx_context(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { shared::open_stx(domain, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_srx(
+    domain: *mut fid_domain,
+    _: *mut fi_rx_attr,
+    to: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_srx_context", || {
+        // SAFETY: the contract of `fi_srx_context(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { shared::open_srx(domain, to, context) }
     })
 }
 

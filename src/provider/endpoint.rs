@@ -1,12 +1,16 @@
-//! The endpoint, `fi_endpoint(3)`: reliable datagrams (`FI_EP_RDM`).
+//! The endpoint, `fi_endpoint(3)`: reliable datagrams (`FI_EP_RDM`), datagrams (`FI_EP_DGRAM`), which are the same here, and
+//! connected ones (`FI_EP_MSG`), which are the same with one peer.
 //!
-//! Once it is enabled, what it needs is there: an address vector, and for each direction that its capabilities name a
-//! completion queue or counter. Nothing can be bound any more then.
+//! Once it is enabled, what it needs is there: an address vector, unless it is connected, and for each direction that its
+//! capabilities name a completion queue or counter; and the contexts that it shares with others. Nothing can be bound any
+//! more then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::argument::Foreign;
 use super::av::Av;
+use super::cm::{Request, Session};
 use super::cntr::Counter;
 use super::cq::Cq;
 use super::domain::Domain;
@@ -14,19 +18,25 @@ use super::eq::Eq;
 use super::errno::{Errno, Outcome};
 use super::object::Object;
 use super::resolve;
+use super::shared::{Srx, Stx};
 use super::sys::{self, fid_ep};
 use super::traffic::{Ends, id_of};
+use super::watch::Owner;
 use crate::sync::EngineCell;
 use crate::wire::gni::name::{Kind, Name};
 
 mod atomic;
+mod connected;
 mod entry;
 mod refused;
 mod rma;
 mod transfer;
+mod trigger;
 
 pub(super) use atomic::query;
 pub(super) use entry::open;
+pub(super) use refused::{ATOMIC as NO_ATOMIC, COLLECTIVE as NO_COLLECTIVE, MEMORY as NO_MEMORY};
+pub(super) use transfer::{Memory, OF_RECEIVES};
 
 /// Bytes that a buffer for several messages must have left for one more, until the program says otherwise.
 const USUAL_LEAST: usize = 64;
@@ -36,6 +46,9 @@ const USUAL_LEAST: usize = 64;
 struct Bound {
     av: Option<Arc<Av>>,
     eq: Option<Arc<Eq>>,
+    /// Whose sends and receives it shares.
+    stx: Option<Arc<Stx>>,
+    srx: Option<Arc<Srx>>,
     transmit: Option<Direction>,
     receive: Option<Direction>,
     /// By the operation that they count: sends, receives, reads, writes, and those of peers.
@@ -56,6 +69,7 @@ const COUNTED: [u64; 6] =
     [sys::FI_SEND, sys::FI_RECV, sys::FI_READ, sys::FI_WRITE, sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE];
 
 /// What an enabled endpoint has.
+#[derive(Clone)]
 pub struct Ready {
     /// Its peers.
     pub av: Arc<Av>,
@@ -77,7 +91,12 @@ impl Ready {
 
 /// What an endpoint is opened with.
 struct Wish {
+    kind: u32,
     caps: u64,
+    /// The connection that it is for.
+    request: Option<Request>,
+    shares_sends: bool,
+    shares_receives: bool,
     addr_format: u32,
     source: Option<Name>,
     transmit_flags: u64,
@@ -86,9 +105,15 @@ struct Wish {
 
 /// An endpoint.
 pub struct Endpoint {
+    /// What it is another view of.
+    original: Option<Arc<Endpoint>>,
     domain: Arc<Domain>,
     caps: u64,
     addr_format: u32,
+    /// Its connection, if it is of those that have one.
+    session: Option<Arc<Session>>,
+    shares_sends: bool,
+    shares_receives: bool,
     name: EngineCell<Name>,
     transmit_flags: AtomicU64,
     receive_flags: AtomicU64,
@@ -107,14 +132,14 @@ unsafe impl Object for Endpoint {
 
 /// A cdm id that no other process is likely to have: above all that are port numbers. Processes begin far from each other
 /// and may meet.
-fn fresh_cdm_id() -> u32 {
+pub(super) fn fresh_cdm_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     1 << 31 | (std::process::id() << 9).wrapping_add(number)
 }
 
 /// How many of those are tried.
-const FRESH: u32 = 1 << 16;
+pub(super) const FRESH: u32 = 1 << 16;
 
 /// A number that is greater for each endpoint that a node has: nanoseconds since it was started.
 fn incarnation() -> u64 {
@@ -125,7 +150,7 @@ fn incarnation() -> u64 {
 }
 
 /// Whether this node's endpoints can have the name.
-fn check_own(name: &Name) -> Outcome<()> {
+pub(super) fn check_own(name: &Name) -> Outcome<()> {
     if resolve::is_own(name.device)? { Ok(()) } else { Err(Errno(libc::EADDRNOTAVAIL)) }
 }
 
@@ -135,8 +160,12 @@ fn announce(domain: &Domain, name: &Name) -> Outcome<u32> {
 }
 
 impl Endpoint {
-    fn new(domain: Arc<Domain>, wish: &Wish) -> Outcome<Self> {
+    fn new(domain: Arc<Domain>, wish: Wish) -> Outcome<Self> {
         let incarnation = incarnation();
+        let session = match wish.kind {
+            sys::FI_EP_MSG => Some(Arc::new(Session::new(&domain, wish.request)?)),
+            _ => None,
+        };
         let (name, slot) = match wish.source {
             Some(name) if name.kind == Kind::Bound => {
                 check_own(&name)?;
@@ -146,9 +175,13 @@ impl Endpoint {
             _ => Self::fresh(&domain, incarnation)?,
         };
         Ok(Self {
+            original: None,
             domain,
             caps: wish.caps,
             addr_format: wish.addr_format,
+            session,
+            shares_sends: wish.shares_sends,
+            shares_receives: wish.shares_receives,
             name: EngineCell::new(name),
             transmit_flags: AtomicU64::new(wish.transmit_flags),
             receive_flags: AtomicU64::new(wish.receive_flags),
@@ -220,6 +253,9 @@ impl Endpoint {
 
     fn bind_av(&self, av: &Arc<Av>, flags: u64) -> Outcome<()> {
         self.check_bind(av.domain(), flags == 0)?;
+        if self.session.is_some() {
+            return Err(Errno::INVAL);
+        }
         self.bound.with(|bound| set(&mut bound.av, Arc::clone(av)))
     }
 
@@ -229,6 +265,22 @@ impl Endpoint {
             return Err(Errno::BADFLAGS);
         }
         self.bound.with(|bound| set(&mut bound.eq, Arc::clone(eq)))
+    }
+
+    fn bind_stx(&self, stx: &Arc<Stx>, flags: u64) -> Outcome<()> {
+        self.check_bind(stx.domain(), flags == 0)?;
+        if !self.shares_sends {
+            return Err(Errno::INVAL);
+        }
+        self.bound.with(|bound| set(&mut bound.stx, Arc::clone(stx)))
+    }
+
+    fn bind_srx(&self, srx: &Arc<Srx>, flags: u64) -> Outcome<()> {
+        self.check_bind(srx.domain(), flags == 0)?;
+        if !self.shares_receives {
+            return Err(Errno::INVAL);
+        }
+        self.bound.with(|bound| set(&mut bound.srx, Arc::clone(srx)))
     }
 
     fn bind_cq(&self, cq: &Arc<Cq>, flags: u64) -> Outcome<()> {
@@ -280,8 +332,14 @@ impl Endpoint {
         self.check_open()?;
         let starts = self.caps & (sys::FI_SEND | sys::FI_READ | sys::FI_WRITE);
         let receives = self.caps & sys::FI_RECV;
-        let ready = self.bound.with(|bound| {
-            let av = bound.av.clone().ok_or(Errno::NOAV)?;
+        let (ready, srx) = self.bound.with(|bound| {
+            let av = match &self.session {
+                Some(session) => Arc::clone(session.peer()),
+                None => bound.av.clone().ok_or(Errno::NOAV)?,
+            };
+            if self.shares_sends && bound.stx.is_none() || self.shares_receives && bound.srx.is_none() {
+                return Err(Errno::OPBADSTATE);
+            }
             let counts = |what: u64| {
                 COUNTED
                     .iter()
@@ -295,7 +353,8 @@ impl Endpoint {
             }
             let (transmit, receive) = (bound.transmit.clone(), bound.receive.clone());
             let slot = self.slot.with(|slot| *slot);
-            Ok(Ready { av, transmit, receive, counters: bound.counters.clone(), slot })
+            let ready = Ready { av, transmit, receive, counters: bound.counters.clone(), slot };
+            Ok((ready, bound.srx.clone()))
         })?;
         let ends = Ends {
             av: Arc::clone(&ready.av),
@@ -309,8 +368,9 @@ impl Endpoint {
             remote_writes: ready.counter(sys::FI_REMOTE_WRITE).cloned(),
             regions: Arc::clone(&self.domain.regions),
             rights: self.caps & (sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE),
-            is_directed: self.caps & sys::FI_DIRECTED_RECV != 0,
+            is_directed: self.caps & sys::FI_DIRECTED_RECV != 0 && self.session.is_none(),
             tells_source: self.caps & sys::FI_SOURCE != 0,
+            queue: srx.map(|srx| Arc::clone(srx.queue())),
         };
         let slot = ready.slot;
         self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)?;
@@ -330,8 +390,17 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if self.original.is_some() {
+            return;
+        }
         let slot = self.slot();
         self.domain.end(slot);
+        if let Some(session) = &self.session
+            && let Some(eq) = self.bound.with(|bound| bound.eq.take())
+        {
+            let fid = session.fid.get().copied().unwrap_or(Foreign::NULL);
+            eq.leave(&Owner::Session(Arc::clone(session)), fid);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
 use super::argument::{Out, array, copy, text};
+use super::cm::Requests;
 use super::errno::{Errno, Outcome};
 use super::guard::guard;
 use super::object::{self, Object, body, fid_of};
@@ -12,13 +13,21 @@ use super::sys::{
     self, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric,
     fid_pep,
 };
-use super::{cntr, cq, domain, eq};
+use super::{cntr, cq, domain, eq, pep};
+use crate::sync::EngineCell;
 
 /// A fabric.
-#[derive(Debug)]
 pub struct Fabric {
     /// The interface version that the program asked for.
     pub(super) version: u32,
+    /// Who wants to be connected, and is to be answered.
+    pub(super) requests: EngineCell<Requests>,
+}
+
+impl Fabric {
+    pub(super) fn new(version: u32) -> Self {
+        Self { version, requests: EngineCell::new(Requests::default()) }
+    }
 }
 
 // SAFETY: `fid_fabric` is libfabric's structure of the class, and `open` below opens those.
@@ -62,7 +71,7 @@ pub(super) unsafe fn open(
         ops: std::ptr::from_ref(&TABLE).cast_mut(),
         api_version: attr.api_version,
     };
-    to.write(object::open(head, Arc::new(Fabric { version: attr.api_version })));
+    to.write(object::open(head, Arc::new(Fabric::new(attr.api_version))));
     Ok(())
 }
 
@@ -119,12 +128,17 @@ unsafe extern "C" fn open_eq(
 }
 
 unsafe extern "C" fn passive_ep(
-    _: *mut fid_fabric,
-    _: *mut fi_info,
-    _: *mut *mut fid_pep,
-    _: *mut c_void,
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    to: *mut *mut fid_pep,
+    context: *mut c_void,
 ) -> c_int {
-    -libc::ENOSYS
+    guard("fi_passive_ep", || {
+        // SAFETY: the contract of `fi_passive_ep(3)`.
+        let fabric = unsafe { body(fabric) }?;
+        // SAFETY: the same.
+        unsafe { pep::open(fabric, info, to, context) }
+    })
 }
 
 unsafe extern "C" fn try_wait(fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {

@@ -5,10 +5,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use super::argument::{array, optional, text};
+use super::argument::{Foreign, array, optional, text};
 use super::errno::{Errno, Outcome};
 use super::library::Library;
-use super::sys::{self, DomainAttr, EpAttr, fi_info};
+use super::load::{NAME, OWN};
+use super::sys::{self, DomainAttr, EpAttr, fi_info, fid};
 use super::{offer, resolve};
 use crate::wire::gni::name::{self, Kind, Name};
 
@@ -85,6 +86,7 @@ impl Wanted {
         Ok(Some(Self {
             caps: info.caps,
             addr_format: info.addr_format,
+            handle: Foreign(info.handle.cast()),
             source,
             target,
             tx,
@@ -135,7 +137,29 @@ fn ends(node: Option<&CStr>, service: Option<&CStr>, flags: u64, wanted: Option<
 }
 
 /// An info of libfabric's that is freed unless it is given away.
-struct Made(Library, *mut fi_info);
+pub(super) struct Made(Library, *mut fi_info);
+
+// SAFETY: it is ours alone until it is given away, and no thread has anything of it.
+unsafe impl Send for Made {}
+
+impl Made {
+    /// A fresh one.
+    fn new(library: Library) -> Outcome<Self> {
+        // SAFETY: null asks for a fresh, zeroed structure with all its parts.
+        let raw = unsafe { (library.dupinfo)(std::ptr::null()) };
+        if raw.is_null() { Err(Errno::NOMEM) } else { Ok(Self(library, raw)) }
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> *mut fi_info {
+        self.1
+    }
+
+    /// It is somebody else's from now on.
+    pub(super) fn give(self) -> *mut fi_info {
+        std::mem::ManuallyDrop::new(self).1
+    }
+}
 
 impl Drop for Made {
     fn drop(&mut self) {
@@ -163,7 +187,19 @@ fn heap(bytes: &[u8]) -> Outcome<*mut c_void> {
     Ok(room)
 }
 
-/// The info for somebody who wants that.
+/// The types of endpoints that are answered, in this order.
+fn kinds(flags: u64, wanted: Option<&Wanted>) -> &'static [u32] {
+    match wanted.and_then(|wanted| wanted.ep).map_or(0, |ep| ep.kind) {
+        // No other provider stands on those of which one might make reliable datagrams again.
+        sys::FI_EP_MSG | sys::FI_EP_DGRAM if flags & sys::CORE_ONLY != 0 => &[],
+        sys::FI_EP_MSG => &[sys::FI_EP_MSG],
+        sys::FI_EP_DGRAM => &[sys::FI_EP_DGRAM],
+        0 if flags & sys::CORE_ONLY == 0 => &[sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM],
+        _ => &[sys::FI_EP_RDM],
+    }
+}
+
+/// The infos for somebody who wants that, one after the other.
 pub(super) fn answer(
     library: Library,
     version: u32,
@@ -172,19 +208,47 @@ pub(super) fn answer(
     flags: u64,
     wanted: Option<&Wanted>,
 ) -> Outcome<*mut fi_info> {
-    let offer = offer::make(version, wanted)?;
     let ends =
         if flags & sys::FI_PROV_ATTR_ONLY != 0 { None } else { Some(ends(node, service, flags, wanted)?) };
-    // SAFETY: null asks for a fresh, zeroed structure with all its parts.
-    let raw = unsafe { (library.dupinfo)(std::ptr::null()) };
-    if raw.is_null() {
-        return Err(Errno::NOMEM);
+    let mut all = Err(Errno::NODATA);
+    for kind in kinds(flags, wanted).iter().rev() {
+        let Ok(offer) = offer::make(version, *kind, wanted) else { continue };
+        let made = Made::new(library)?;
+        // SAFETY: fresh, and ours alone.
+        unsafe { write(made.1, &offer, ends.as_ref()) }?;
+        if let Some(wanted) = wanted {
+            // SAFETY: the same.
+            unsafe { (*made.1).handle = wanted.handle.0.cast() };
+        }
+        // SAFETY: the same; what follows is made here, too, and is freed with it.
+        unsafe { (*made.1).next = all.map_or(std::ptr::null_mut(), Made::give) };
+        all = Ok(made);
     }
-    let made = Made(library, raw);
+    all.map(Made::give)
+}
+
+/// The info of a connection that somebody wants with who offers that.
+pub(super) fn of_request(
+    library: Library,
+    version: u32,
+    wanted: &Wanted,
+    source: Name,
+    target: Name,
+    handle: *mut fid,
+) -> Outcome<Made> {
+    let offer = offer::make(version, sys::FI_EP_MSG, Some(wanted))?;
+    let made = Made::new(library)?;
     // SAFETY: fresh, and ours alone.
-    unsafe { write(raw, &offer, ends.as_ref()) }?;
-    std::mem::forget(made);
-    Ok(raw)
+    unsafe { write(made.1, &offer, Some(&Ends { source, target: Some(target) })) }?;
+    // SAFETY: the same.
+    let info = unsafe { &mut *made.1 };
+    info.handle = handle;
+    // SAFETY: `write` has seen that it is there. What libfabric writes into what is asked of it, nobody does here.
+    let fabric = unsafe { &mut *info.fabric_attr };
+    fabric.prov_name = duplicate(NAME)?;
+    fabric.prov_version = OWN;
+    fabric.api_version = version;
+    Ok(made)
 }
 
 /// # Safety

@@ -21,7 +21,7 @@ pub(super) const NAME: &std::ffi::CStr = c"gni";
 const INTERFACE: u32 = sys::version(2, 6);
 
 /// Our own version, which tells two providers of one name apart.
-const OWN: u32 = sys::version(0, 1);
+pub(super) const OWN: u32 = sys::version(0, 1);
 
 /// What libfabric keeps of us, and writes to.
 struct Provider(UnsafeCell<fi_provider>);

@@ -5,8 +5,9 @@
 //!   `object`: what C holds of an object, and what it is.
 //! * [`load`], `library`: `fi_prov_ini`, and the libfabric that called it.
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
-//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`]: the classes; [`wait`], [`names`] and
-//!   [`regions`]: what they are made of.
+//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`], `pep`, `shared`: the classes; [`wait`],
+//!   [`names`] and [`regions`]: what they are made of.
+//! * `cm`, `watch`: connections of connected endpoints, and the sockets that an event queue looks at for them.
 //! * [`traffic`]: what moves; [`helper`]: while the program does something else.
 //!
 //! A child of fork(2) has nothing of what its parent has opened: calls of it there answer `-FI_EOPBADSTATE`, and `fi_close`
@@ -17,6 +18,7 @@
 
 mod argument;
 pub mod av;
+mod cm;
 pub mod cntr;
 pub mod cq;
 pub mod domain;
@@ -34,12 +36,15 @@ pub mod names;
 mod nosys;
 mod object;
 pub mod offer;
+mod pep;
 pub mod regions;
 mod resolve;
+mod shared;
 mod strerror;
 mod sys;
 pub mod traffic;
 pub mod wait;
+mod watch;
 
 pub use argument::Foreign;
 pub use load::fi_prov_ini;

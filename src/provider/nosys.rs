@@ -29,8 +29,10 @@ pub(super) mod size {
     }
     refuse! {
         one(A);
+        two(A, B);
         three(A, B, C);
         four(A, B, C, D);
+        five(A, B, C, D, E);
         six(A, B, C, D, E, F);
         seven(A, B, C, D, E, F, G);
         eight(A, B, C, D, E, F, G, H);

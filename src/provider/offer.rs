@@ -6,6 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::ptr;
 
+use super::argument::Foreign;
 use super::errno::{Errno, Outcome};
 use super::load::NAME;
 use super::sys::{self, DomainAttr, EpAttr, fi_rx_attr, fi_tx_attr};
@@ -45,13 +46,14 @@ const ON_REQUEST: u64 = MESSAGES
     | sys::FI_SOURCE
     | sys::FI_REMOTE_COMM;
 /// For everybody.
-const ALWAYS: u64 = sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_LOCAL_COMM;
+const ALWAYS: u64 =
+    sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_TRIGGER | sys::FI_LOCAL_COMM;
 /// Peers of other nodes are not reached yet (`FI_EHOSTUNREACH`), and nobody is told that they are who has not asked. Open
 /// MPI asks for both always, also where all its processes are on one node, and would use nothing that refuses.
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
-const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE;
+const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE | sys::FI_TRIGGER;
 /// What concerns a receive context.
 const RECEIVE: u64 = MESSAGES
     | MEMORY
@@ -60,7 +62,8 @@ const RECEIVE: u64 = MESSAGES
     | sys::FI_DIRECTED_RECV
     | sys::FI_SOURCE
     | sys::FI_MULTI_RECV
-    | sys::FI_RMA_EVENT;
+    | sys::FI_RMA_EVENT
+    | sys::FI_TRIGGER;
 const ORDER: u64 = sys::FI_ORDER_SAS
     | sys::FI_ORDER_RAR
     | sys::FI_ORDER_RAW
@@ -77,10 +80,11 @@ const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
 const EITHER_WAY: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 
 /// What somebody wants, as far as it was said.
-#[derive(Default)]
 pub(super) struct Wanted {
     pub(super) caps: u64,
     pub(super) addr_format: u32,
+    /// What it is an endpoint of: a connection that somebody wants, or a passive end.
+    pub(super) handle: Foreign,
     pub(super) source: Option<Name>,
     pub(super) target: Option<Name>,
     pub(super) tx: Option<fi_tx_attr>,
@@ -91,6 +95,30 @@ pub(super) struct Wanted {
     pub(super) fabric_name: Option<CString>,
     pub(super) provider_name: Option<CString>,
 }
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            caps: 0,
+            addr_format: 0,
+            handle: Foreign::NULL,
+            source: None,
+            target: None,
+            tx: None,
+            rx: None,
+            ep: None,
+            domain: None,
+            domain_name: None,
+            fabric_name: None,
+            provider_name: None,
+        }
+    }
+}
+
+// SAFETY: addresses in the attributes are never followed.
+unsafe impl Send for Wanted {}
+// SAFETY: the same.
+unsafe impl Sync for Wanted {}
 
 /// What is offered. Pointers in the structures are null.
 pub(super) struct Offer {
@@ -112,8 +140,8 @@ fn require(conditions: &[bool]) -> Outcome<()> {
     if conditions.iter().all(|holds| *holds) { Ok(()) } else { Err(Errno::NODATA) }
 }
 
-/// The offer for a program of this interface version that wants that.
-pub(super) fn make(version: u32, wanted: Option<&Wanted>) -> Outcome<Offer> {
+/// The offer of endpoints of this type for a program of this interface version that wants that.
+pub(super) fn make(version: u32, kind: u32, wanted: Option<&Wanted>) -> Outcome<Offer> {
     let nothing = Wanted::default();
     let wanted = wanted.unwrap_or(&nothing);
     let name_is = |name: &Option<CString>, own: &CStr| name.as_deref().is_none_or(|name| name == own);
@@ -131,7 +159,7 @@ pub(super) fn make(version: u32, wanted: Option<&Wanted>) -> Outcome<Offer> {
         addr_format: given(wanted.addr_format, sys::FI_ADDR_GNI),
         tx: transmit(caps, wanted.tx.as_ref())?,
         rx: receive(caps, wanted.rx.as_ref())?,
-        ep: endpoint(version, wanted.ep.as_ref())?,
+        ep: endpoint(version, kind, wanted.ep.as_ref())?,
         domain: domain(version, caps, wanted.domain.as_ref())?,
     })
 }
@@ -165,7 +193,7 @@ fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
         wish.rma_iov_limit <= PLACES,
     ])?;
     Ok(fi_tx_attr {
-        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & sys::FI_FENCE,
+        caps: given(wish.caps & TRANSMIT, caps & TRANSMIT) | caps & (sys::FI_FENCE | sys::FI_TRIGGER),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         inject_size: given(wish.inject_size, INJECT),
@@ -187,7 +215,8 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         wish.iov_limit <= PIECES,
     ])?;
     Ok(fi_rx_attr {
-        caps: given(wish.caps & RECEIVE, caps & RECEIVE) | caps & (sys::FI_MULTI_RECV | sys::FI_RMA_EVENT),
+        caps: given(wish.caps & RECEIVE, caps & RECEIVE)
+            | caps & (sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_TRIGGER),
         op_flags: wish.op_flags,
         msg_order: ORDER,
         size: given(wish.size, DEPTH),
@@ -196,9 +225,9 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
     })
 }
 
-fn endpoint(version: u32, wish: Option<&EpAttr>) -> Outcome<EpAttr> {
+fn endpoint(version: u32, kind: u32, wish: Option<&EpAttr>) -> Outcome<EpAttr> {
     let most = EpAttr {
-        kind: sys::FI_EP_RDM,
+        kind,
         protocol: sys::FI_PROTO_GNI,
         protocol_version: 1,
         max_msg_size: MAX_MESSAGE,
@@ -214,21 +243,23 @@ fn endpoint(version: u32, wish: Option<&EpAttr>) -> Outcome<EpAttr> {
     };
     let Some(wish) = wish else { return Ok(most) };
     require(&[
-        matches!(wish.kind, 0 | sys::FI_EP_RDM),
+        matches!(wish.kind, 0) || wish.kind == kind,
         matches!(wish.protocol, 0 | sys::FI_PROTO_GNI),
         wish.protocol_version <= most.protocol_version,
         wish.max_msg_size <= most.max_msg_size,
         wish.max_order_raw_size <= most.max_order_raw_size,
         wish.max_order_war_size <= most.max_order_war_size,
         wish.max_order_waw_size <= most.max_order_waw_size,
-        wish.tx_ctx_cnt <= 1,
-        wish.rx_ctx_cnt <= 1,
+        matches!(wish.tx_ctx_cnt, 0 | 1 | sys::FI_SHARED_CONTEXT),
+        matches!(wish.rx_ctx_cnt, 0 | 1 | sys::FI_SHARED_CONTEXT),
         version < sys::version(1, 5) || wish.auth_key_size == 0,
     ])?;
     Ok(EpAttr {
         max_order_raw_size: given(wish.max_order_raw_size, most.max_order_raw_size),
         max_order_war_size: given(wish.max_order_war_size, most.max_order_war_size),
         max_order_waw_size: given(wish.max_order_waw_size, most.max_order_waw_size),
+        tx_ctx_cnt: given(wish.tx_ctx_cnt, most.tx_ctx_cnt),
+        rx_ctx_cnt: given(wish.rx_ctx_cnt, most.rx_ctx_cnt),
         ..most
     })
 }
@@ -251,8 +282,8 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     rx_ctx_cnt: 1024,
     max_ep_tx_ctx: 1,
     max_ep_rx_ctx: 1,
-    max_ep_stx_ctx: 0,
-    max_ep_srx_ctx: 0,
+    max_ep_stx_ctx: 1024,
+    max_ep_srx_ctx: 1024,
     cntr_cnt: 1024,
     mr_iov_limit: 1,
     caps: REACH,
@@ -282,8 +313,8 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
         wish.rx_ctx_cnt <= most.rx_ctx_cnt,
         wish.max_ep_tx_ctx <= most.max_ep_tx_ctx,
         wish.max_ep_rx_ctx <= most.max_ep_rx_ctx,
-        wish.max_ep_stx_ctx == 0,
-        wish.max_ep_srx_ctx == 0,
+        wish.max_ep_stx_ctx <= most.max_ep_stx_ctx,
+        wish.max_ep_srx_ctx <= most.max_ep_srx_ctx,
     ])?;
     if version >= sys::version(1, 5) {
         require(&[
@@ -350,13 +381,16 @@ mod tests {
     fn with(change: impl FnOnce(&mut Wanted)) -> Outcome<Offer> {
         let mut wanted = Wanted::default();
         change(&mut wanted);
-        make(NEW, Some(&wanted))
+        make(NEW, sys::FI_EP_RDM, Some(&wanted))
     }
 
     #[test]
     fn capabilities_follow_from_what_is_asked() {
         let of = |caps| with(|wanted| wanted.caps = caps).expect("an offer").caps;
-        assert_eq!(make(NEW, None).expect("an offer").caps, CAPS & !(sys::FI_SOURCE | sys::FI_REMOTE_COMM));
+        assert_eq!(
+            make(NEW, sys::FI_EP_RDM, None).expect("an offer").caps,
+            CAPS & !(sys::FI_SOURCE | sys::FI_REMOTE_COMM)
+        );
         assert_eq!(of(sys::FI_MSG), sys::FI_MSG | DIRECTIONS | ALWAYS);
         assert_eq!(of(sys::FI_MSG | sys::FI_SEND), sys::FI_MSG | sys::FI_SEND | ALWAYS);
         assert_eq!(of(sys::FI_TAGGED), sys::FI_TAGGED | DIRECTIONS | ALWAYS);
@@ -374,17 +408,23 @@ mod tests {
     }
 
     #[test]
-    fn only_reliable_datagrams_are_offered() {
+    fn the_type_that_is_asked_for_is_offered() {
         for kind in 0..8 {
-            let offer = with(|wanted| wanted.ep = Some(EpAttr { kind, ..nothing_of_an_endpoint() }));
-            assert_eq!(offer.is_ok(), kind == 0 || kind == sys::FI_EP_RDM, "type {kind}");
+            let of_kind = |wanted: &mut Wanted| wanted.ep = Some(EpAttr { kind, ..nothing_of_an_endpoint() });
+            assert_eq!(with(of_kind).is_ok(), kind == 0 || kind == sys::FI_EP_RDM, "type {kind}");
         }
+        let kind = make(NEW, sys::FI_EP_MSG, None).expect("an offer").ep.kind;
+        assert_eq!(kind, sys::FI_EP_MSG);
+        let shared = EpAttr { rx_ctx_cnt: sys::FI_SHARED_CONTEXT, ..nothing_of_an_endpoint() };
+        let offer = with(|wanted| wanted.ep = Some(shared)).expect("an offer");
+        assert_eq!((offer.ep.tx_ctx_cnt, offer.ep.rx_ctx_cnt), (1, sys::FI_SHARED_CONTEXT));
+        assert!(with(|wanted| wanted.ep = Some(EpAttr { tx_ctx_cnt: 2, ..shared })).is_err());
         let long = EpAttr { max_msg_size: MAX_MESSAGE + 1, ..nothing_of_an_endpoint() };
         assert!(with(|wanted| wanted.ep = Some(long)).is_err());
         let keyed =
             Wanted { ep: Some(EpAttr { auth_key_size: 8, ..nothing_of_an_endpoint() }), ..Wanted::default() };
-        assert!(make(NEW, Some(&keyed)).is_err());
-        assert!(make(sys::version(1, 4), Some(&keyed)).is_ok(), "not there in that version");
+        assert!(make(NEW, sys::FI_EP_RDM, Some(&keyed)).is_err());
+        assert!(make(sys::version(1, 4), sys::FI_EP_RDM, Some(&keyed)).is_ok(), "not there in that version");
     }
 
     fn nothing_of_an_endpoint() -> EpAttr {

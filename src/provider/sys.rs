@@ -8,11 +8,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub(super) use libc::iovec;
 pub(super) use libfabric_sys::bindgen::{
-    fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc, fi_mr_attr,
-    fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective,
-    fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged, fi_provider, fi_rma_ioc,
-    fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq,
-    fid_fabric, fid_mr, fid_pep, fid_wait,
+    fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_cm_entry, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc,
+    fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm,
+    fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
+    fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain,
+    fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_stx, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -119,6 +119,23 @@ pub(super) struct MrAttrDevice {
     pub(super) iface: u32,
 }
 
+/// `struct fi_triggered_context`, as it is of `FI_TRIGGER_THRESHOLD`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct TriggeredContext {
+    pub(super) event_type: u32,
+    pub(super) counter: *mut fid_cntr,
+    pub(super) threshold: usize,
+}
+
+/// `struct fi_alias`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Alias {
+    pub(super) fid: *mut *mut fid,
+    pub(super) flags: u64,
+}
+
 /// `struct fi_cq_err_entry`, up to `err_data_size`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -179,7 +196,7 @@ pub(super) struct OpsDomain {
     pub(super) cntr_open: OpenIn<CntrAttr, fid_cntr>,
     pub(super) poll_open:
         Option<unsafe extern "C" fn(*mut fid_domain, *mut c_void, *mut *mut c_void) -> c_int>,
-    pub(super) stx_ctx: OpenIn<fi_tx_attr, c_void>,
+    pub(super) stx_ctx: OpenIn<fi_tx_attr, fid_stx>,
     pub(super) srx_ctx: OpenIn<fi_rx_attr, fid_ep>,
     pub(super) query_atomic:
         Option<unsafe extern "C" fn(*mut fid_domain, u32, u32, *mut fi_atomic_attr, u64) -> c_int>,
@@ -285,6 +302,7 @@ pub(super) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(super) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(super) const FI_MORE: u64 = 1 << 18;
 pub(super) const FI_PEEK: u64 = 1 << 19;
+pub(super) const FI_TRIGGER: u64 = 1 << 20;
 pub(super) const FI_FENCE: u64 = 1 << 21;
 pub(super) const FI_COMPLETION: u64 = 1 << 24;
 pub(super) const FI_EVENT: u64 = FI_COMPLETION;
@@ -293,6 +311,8 @@ pub(super) const FI_INJECT_COMPLETE: u64 = 1 << 26;
 pub(super) const FI_TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub(super) const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(super) const FI_AFFINITY: u64 = 1 << 29;
+/// Of a provider of libfabric's that looks for one to stand on; `OFI_CORE_PROV_ONLY` there.
+pub(super) const CORE_ONLY: u64 = 1 << 59;
 pub(super) const FI_LOCAL_COMM: u64 = 1 << 51;
 pub(super) const FI_REMOTE_COMM: u64 = 1 << 52;
 pub(super) const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
@@ -325,7 +345,11 @@ pub(super) const FI_MR_VIRT_ADDR: c_int = 1 << 4;
 pub(super) const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub(super) const FI_MR_PROV_KEY: c_int = 1 << 6;
 
+pub(super) const FI_EP_MSG: u32 = 1;
+pub(super) const FI_EP_DGRAM: u32 = 2;
 pub(super) const FI_EP_RDM: u32 = 3;
+/// In place of a number of contexts: that of others.
+pub(super) const FI_SHARED_CONTEXT: usize = usize::MAX;
 pub(super) const FI_ADDR_GNI: u32 = 6;
 pub(super) const FI_ADDR_STR: u32 = 9;
 pub(super) const FI_PROTO_GNI: u32 = 10;
@@ -341,16 +365,22 @@ pub(super) const FI_AV_TABLE: u32 = 2;
 pub(super) const FI_CLASS_FABRIC: usize = 1;
 pub(super) const FI_CLASS_DOMAIN: usize = 2;
 pub(super) const FI_CLASS_EP: usize = 3;
+pub(super) const FI_CLASS_SRX_CTX: usize = 6;
+pub(super) const FI_CLASS_STX_CTX: usize = 8;
+pub(super) const FI_CLASS_PEP: usize = 9;
 pub(super) const FI_CLASS_AV: usize = 11;
 pub(super) const FI_CLASS_MR: usize = 12;
 pub(super) const FI_CLASS_EQ: usize = 13;
 pub(super) const FI_CLASS_CQ: usize = 14;
 pub(super) const FI_CLASS_CNTR: usize = 15;
+pub(super) const FI_CLASS_CONNREQ: usize = 18;
 
 pub(super) const FI_GETOPSFLAG: c_int = 2;
 pub(super) const FI_SETOPSFLAG: c_int = 3;
+pub(super) const FI_ALIAS: c_int = 4;
 pub(super) const FI_GETWAIT: c_int = 5;
 pub(super) const FI_ENABLE: c_int = 6;
+pub(super) const FI_TRIGGER_THRESHOLD: u32 = 0;
 pub(super) const FI_GETWAITOBJ: c_int = 16;
 
 pub(super) const FI_WAIT_NONE: u32 = 0;
@@ -358,8 +388,12 @@ pub(super) const FI_WAIT_UNSPEC: u32 = 1;
 pub(super) const FI_WAIT_FD: u32 = 3;
 
 pub(super) const FI_CQ_COND_THRESHOLD: u32 = 1;
+pub(super) const FI_CONNREQ: u32 = 1;
+pub(super) const FI_CONNECTED: u32 = 2;
+pub(super) const FI_SHUTDOWN: u32 = 3;
 pub(super) const FI_AV_COMPLETE: u32 = 5;
 pub(super) const FI_OPT_ENDPOINT: c_int = 0;
 pub(super) const FI_OPT_MIN_MULTI_RECV: c_int = 0;
+pub(super) const FI_OPT_CM_DATA_SIZE: c_int = 1;
 pub(super) const FI_ADDR_NOTAVAIL: u64 = u64::MAX;
 pub(super) const FI_KEY_NOTAVAIL: u64 = u64::MAX;

@@ -1,8 +1,9 @@
 //! [`Traffic`]: all that a domain has under way: its interface, its connections, and what its endpoints send and receive.
 //!
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
-//! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes.
+//! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes; `shared`: receives of several endpoints.
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
+//! * `triggered`: what begins when a counter has come so far.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
@@ -31,9 +32,11 @@ mod rma;
 #[cfg(test)]
 mod rma_tests;
 mod send;
+mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
+mod triggered;
 
 use context::Context;
 pub use context::Ends;
@@ -41,6 +44,8 @@ pub(super) use context::id_of;
 pub use receive::{Look, Want};
 pub use rma::{Act, Reach};
 pub use send::Order;
+pub use shared::{Queue, SharedWant};
+pub use triggered::{Trigger, Work};
 
 /// Longest message that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;
@@ -89,6 +94,8 @@ pub struct Traffic {
     lacking: HashMap<Vc, u64>,
     /// Endpoints that are closed, and whose connections are not.
     leaving: Vec<(EndpointId, NameId)>,
+    /// What begins later.
+    deferred: Vec<triggered::Deferred>,
     passes: u32,
     /// Calls until the clock is looked at; when it was; when connections were last seen to.
     until_clock: u32,
@@ -121,6 +128,7 @@ impl Traffic {
             closing: Vec::new(),
             lacking: HashMap::new(),
             leaving: Vec::new(),
+            deferred: Vec::new(),
             passes: 0,
             until_clock: 1,
             clock_at: 0,
@@ -162,6 +170,9 @@ impl Traffic {
         }
         if is_rung || !self.again.is_empty() {
             self.visit();
+        }
+        if !self.deferred.is_empty() {
+            self.fire();
         }
         self.until_clock -= 1;
         if self.until_clock == 0 {

@@ -20,7 +20,7 @@ struct Opened(*mut fid_cq);
 
 impl Opened {
     fn new(version: u32, attr: CqAttr) -> Self {
-        let fabric = Arc::new(Fabric { version });
+        let fabric = Arc::new(Fabric::new(version));
         let regions = Regions::new(Registration { virtual_addresses: false, provider_keys: false });
         let traffic = Arc::new(crate::sync::EngineCell::new(crate::provider::traffic::Traffic::new()));
         let domain = Arc::new(Domain {

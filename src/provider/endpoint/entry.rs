@@ -4,15 +4,17 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::argument::{Foreign, Out, Room, copy, optional};
+use super::super::argument::{Foreign, Out, copy, optional};
 use super::super::domain::Domain;
 use super::super::errno::{Errno, Outcome};
 use super::super::guard::{guard, size};
-use super::super::info::{form, name_at};
+use super::super::info::name_at;
 use super::super::nosys;
 use super::super::object::{self, body, fid_of};
-use super::super::sys::{self, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
-use super::{Endpoint, Wish, atomic, refused, rma, transfer};
+use super::super::pep::{data_size, write_name};
+use super::super::sys::{self, Alias, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
+use super::{Endpoint, Wish, atomic, connected, refused, rma, transfer};
+use crate::wire::gni::name::Name;
 
 static OPS: fi_ops = object::ops(close, bind, control);
 
@@ -27,18 +29,25 @@ static ENDPOINT: OpsEp = OpsEp {
     tx_size_left: Some(nosys::size::one),
 };
 
-static NAMES: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname: Some(setname),
-    getname: Some(getname),
-    getpeer: Some(nosys::three),
-    connect: Some(nosys::four),
-    listen: Some(nosys::one),
-    accept: Some(nosys::three),
-    reject: Some(nosys::four),
-    shutdown: Some(nosys::two),
-    join: Some(nosys::five),
-};
+/// Of those that are connected, with more.
+const fn names(is_connected: bool) -> fi_ops_cm {
+    fi_ops_cm {
+        size: size_of::<fi_ops_cm>(),
+        setname: Some(setname),
+        getname: Some(getname),
+        getpeer: Some(if is_connected { connected::getpeer } else { nosys::three }),
+        connect: Some(if is_connected { connected::connect } else { nosys::four }),
+        listen: Some(nosys::one),
+        accept: Some(if is_connected { connected::accept } else { nosys::three }),
+        reject: Some(nosys::four),
+        shutdown: Some(if is_connected { connected::shutdown } else { nosys::two }),
+        join: Some(nosys::five),
+    }
+}
+
+static NAMES: fi_ops_cm = names(false);
+
+static CONNECTED: fi_ops_cm = names(true);
 
 /// Opens an endpoint.
 ///
@@ -55,38 +64,63 @@ pub(in super::super) unsafe fn open(
     // SAFETY: the contract: NULL, or a variable of the caller's.
     let to = unsafe { Out::new(to) }?;
     // SAFETY: the contract: NULL, or that part of the info; so are the next two.
-    let kind = unsafe { copy(info.ep_attr.cast::<EpAttr>()) }?.kind;
+    let attr = unsafe { copy(info.ep_attr.cast::<EpAttr>()) }?;
     // SAFETY: the same.
     let transmit = unsafe { optional(info.tx_attr) }.unwrap_or_default();
     // SAFETY: the same.
     let receive = unsafe { optional(info.rx_attr) }.unwrap_or_default();
-    if kind != sys::FI_EP_RDM {
+    if !matches!(attr.kind, sys::FI_EP_RDM | sys::FI_EP_DGRAM | sys::FI_EP_MSG) {
         return Err(Errno::INVAL);
     }
     // SAFETY: the contract: NULL, or so many bytes in the form that the info names.
     let source = unsafe { name_at(info.addr_format, info.src_addr, info.src_addrlen) }?;
+    let is_connected = attr.kind == sys::FI_EP_MSG;
+    let request = if is_connected && !info.handle.is_null() {
+        let taken = domain.fabric.requests.with(|requests| requests.take(info.handle));
+        Some(taken.ok_or(Errno::INVAL)?)
+    } else {
+        None
+    };
+    // The name of a request is that at which it was asked for.
+    let source: Option<Name> = source.filter(|_| request.is_none());
     let wish = Wish {
+        kind: attr.kind,
         caps: info.caps,
+        request,
+        shares_sends: attr.tx_ctx_cnt == sys::FI_SHARED_CONTEXT,
+        shares_receives: attr.rx_ctx_cnt == sys::FI_SHARED_CONTEXT,
         addr_format: info.addr_format,
         source,
         transmit_flags: transmit.op_flags,
         receive_flags: receive.op_flags,
     };
-    let endpoint = Endpoint::new(Arc::clone(domain), &wish)?;
-    let memory = if info.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
-    let values = if info.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
-    let head = fid_ep {
+    let endpoint = Arc::new(Endpoint::new(Arc::clone(domain), wish)?);
+    let head = head(&endpoint, context);
+    let session = endpoint.session.clone();
+    let raw = object::open(head, endpoint);
+    if let Some(session) = session {
+        // It is the first.
+        let _ = session.fid.set(Foreign(raw.cast()));
+    }
+    to.write(raw);
+    Ok(())
+}
+
+/// What C has of an endpoint.
+fn head(endpoint: &Endpoint, context: *mut c_void) -> fid_ep {
+    let is_connected = endpoint.session.is_some();
+    let memory = if endpoint.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
+    let values = if endpoint.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
+    fid_ep {
         fid: fid_of::<Endpoint>(context, &OPS),
         ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
-        cm: std::ptr::from_ref(&NAMES).cast_mut(),
+        cm: std::ptr::from_ref(if is_connected { &CONNECTED } else { &NAMES }).cast_mut(),
         msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
         rma: std::ptr::from_ref(memory).cast_mut(),
         tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
         atomic: std::ptr::from_ref(values).cast_mut(),
         collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
-    };
-    to.write(object::open(head, Arc::new(endpoint)));
-    Ok(())
+    }
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
@@ -108,6 +142,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             sys::FI_CLASS_CQ => endpoint.bind_cq(unsafe { body(other.cast()) }?, flags),
             // SAFETY: the same.
             sys::FI_CLASS_CNTR => endpoint.bind_counter(unsafe { body(other.cast()) }?, flags),
+            // SAFETY: the same.
+            sys::FI_CLASS_STX_CTX => endpoint.bind_stx(unsafe { body(other.cast()) }?, flags),
+            // SAFETY: the same.
+            sys::FI_CLASS_SRX_CTX => endpoint.bind_srx(unsafe { body(other.cast()) }?, flags),
             _ => Err(Errno::NOSYS),
         }
     })
@@ -135,6 +173,16 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
                 endpoint.flags(wanted)?.store(value, Ordering::Relaxed);
                 Ok(())
             }
+            sys::FI_ALIAS => {
+                // SAFETY: the contract of `fi_endpoint(3)` for this command: a `struct fi_alias`.
+                let wanted = unsafe { copy(argument.cast::<Alias>()) }?;
+                // SAFETY: the same: NULL, or a variable of the caller's.
+                let to = unsafe { Out::new(wanted.fid) }?;
+                let alias = Arc::new(Endpoint::alias(endpoint, wanted.flags)?);
+                let head = head(&alias, std::ptr::null_mut());
+                to.write(object::open(head, alias).cast());
+                Ok(())
+            }
             _ => Err(Errno::NOSYS),
         }
     })
@@ -160,6 +208,10 @@ unsafe extern "C" fn getopt(
     guard("fi_getopt", || {
         // SAFETY: the contract of `fi_getopt(3)`.
         let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
+        if (level, option) == (sys::FI_OPT_ENDPOINT, sys::FI_OPT_CM_DATA_SIZE) && endpoint.session.is_some() {
+            // SAFETY: the same.
+            return unsafe { data_size(to, length) };
+        }
         if (level, option) != (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV) {
             return Err(Errno::NOPROTOOPT);
         }
@@ -204,16 +256,8 @@ unsafe extern "C" fn getname(fid: *mut fid, to: *mut c_void, length: *mut usize)
     guard("fi_getname", || {
         // SAFETY: the contract of `fi_getname(3)`.
         let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
-        // SAFETY: the same: a variable of the caller's, with a value.
-        let room = unsafe { copy(length) }?;
         // SAFETY: the same.
-        let length = unsafe { Out::new(length) }?;
-        let bytes = form(endpoint.addr_format, &endpoint.name());
-        length.write(bytes.len());
-        // SAFETY: the same: NULL, or so many bytes.
-        let to = unsafe { Room::new(to.cast::<u8>(), room) };
-        to.fill(&bytes);
-        if room < bytes.len() || !to.is_there() { Err(Errno::TOOSMALL) } else { Ok(()) }
+        unsafe { write_name(endpoint.addr_format, &endpoint.name(), to, length) }
     })
 }
 

@@ -6,7 +6,7 @@ use super::super::nosys::size::{
 };
 use super::super::sys::{fi_ops_atomic, fi_ops_collective, fi_ops_rma};
 
-pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
+pub(in super::super) static MEMORY: fi_ops_rma = fi_ops_rma {
     size: size_of::<fi_ops_rma>(),
     read: Some(eight),
     readv: Some(eight),
@@ -19,7 +19,7 @@ pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
     injectdata: Some(seven),
 };
 
-pub(super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+pub(in super::super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
     size: size_of::<fi_ops_atomic>(),
     write: Some(ten),
     writev: Some(ten),
@@ -36,7 +36,7 @@ pub(super) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
     compwritevalid: Some(nosys::four),
 };
 
-pub(super) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+pub(in super::super) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
     size: size_of::<fi_ops_collective>(),
     barrier: Some(three),
     broadcast: Some(nine),

@@ -10,7 +10,7 @@ use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
 use super::super::sys::{self, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep, iovec};
 use super::super::traffic::buffer::Buffer;
-use super::super::traffic::{Act, Reach};
+use super::super::traffic::{Act, Reach, Work};
 use super::Endpoint;
 use super::transfer::{Manner, Memory};
 use crate::wire::gni::remote::{Place, Places};
@@ -35,6 +35,7 @@ pub(super) const OF_ALL: u64 = sys::FI_COMPLETION
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE
     | sys::FI_MORE
+    | sys::FI_TRIGGER
     | sys::FI_FENCE;
 
 /// What an operation is given besides what it does.
@@ -80,7 +81,7 @@ impl Endpoint {
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let reach = Reach {
             context: Foreign(given.context),
-            destination: given.destination,
+            destination: self.destination(given.destination)?,
             act,
             places: given.places,
             buffer,
@@ -91,6 +92,9 @@ impl Endpoint {
             is_silent,
             is_fenced: flags & sys::FI_FENCE != 0,
         };
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(ready.slot, given.context, Work::Reach(reach));
+        }
         self.domain.traffic.with(|traffic| traffic.reach(ready.slot, reach))?;
         Ok(0)
     }

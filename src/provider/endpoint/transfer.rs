@@ -10,7 +10,7 @@ use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
 use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use super::super::traffic::buffer::Buffer;
-use super::super::traffic::{Look, Order, Want};
+use super::super::traffic::{Look, Order, Want, Work};
 use super::Endpoint;
 use crate::wire::gni::mailbox::Label;
 
@@ -42,7 +42,7 @@ pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
 
 /// Where a message lies, as C says it.
 #[derive(Clone, Copy)]
-pub(super) enum Memory {
+pub(in super::super) enum Memory {
     One(*const c_void, usize),
     Many(*const iovec, usize),
 }
@@ -51,7 +51,7 @@ impl Memory {
     /// # Safety
     /// What is named is there until the operation has ended.
     #[inline(always)]
-    pub(super) unsafe fn buffer(self) -> Outcome<Buffer> {
+    pub(in super::super) unsafe fn buffer(self) -> Outcome<Buffer> {
         match self {
             Self::One(start, length) => {
                 if start.is_null() && length != 0 {
@@ -69,6 +69,21 @@ impl Memory {
                 // SAFETY: the contract.
                 unsafe { Buffer::of_pieces(pieces) }
             }
+        }
+    }
+}
+
+impl Memory {
+    /// The same of what is received into: where there is none, however long, is room for messages without bytes.
+    ///
+    /// # Safety
+    /// As [`buffer`](Self::buffer).
+    #[inline(always)]
+    pub(in super::super) unsafe fn room(self) -> Outcome<Buffer> {
+        match self {
+            Self::One(start, _) if start.is_null() => Ok(Buffer::NONE),
+            // SAFETY: the contract.
+            memory => unsafe { memory.buffer() },
         }
     }
 }
@@ -92,10 +107,12 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
     | sys::FI_DELIVERY_COMPLETE
     | sys::FI_MORE
     | sys::FI_FENCE
+    | sys::FI_TRIGGER
     | sys::FI_REMOTE_CQ_DATA;
 
 /// What `fi_recvmsg(3)` knows, besides what is done instead of receiving.
-const OF_RECEIVES: u64 = sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
+pub(in super::super) const OF_RECEIVES: u64 =
+    sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
 
 impl Endpoint {
     #[inline(always)]
@@ -122,6 +139,7 @@ impl Endpoint {
         }
         let is_wanted = |is_selective: bool| !is_selective || flags & sys::FI_COMPLETION != 0;
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
+        let destination = self.destination(destination)?;
         let order = Order {
             context: Foreign(context),
             destination,
@@ -133,6 +151,9 @@ impl Endpoint {
             is_answered: flags & sys::FI_DELIVERY_COMPLETE != 0,
             is_fenced: flags & sys::FI_FENCE != 0,
         };
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(ready.slot, context, Work::Send(order));
+        }
         self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))?;
         Ok(0)
     }
@@ -147,6 +168,10 @@ impl Endpoint {
         flags: u64,
     ) -> Outcome<(u32, Want)> {
         let ready = self.ready()?;
+        if self.shares_receives {
+            // They are posted where they are shared.
+            return Err(Errno::OPBADSTATE);
+        }
         let is_selective = ready.receive.as_ref().is_some_and(|direction| direction.is_selective);
         let wants = !is_selective || flags & sys::FI_COMPLETION != 0;
         let many = match flags & sys::FI_MULTI_RECV {
@@ -170,6 +195,9 @@ impl Endpoint {
         let flags = self.receive_flags.load(Ordering::Relaxed);
         let flags = if tag.is_some() { flags & !sys::FI_MULTI_RECV } else { flags };
         let (slot, want) = self.want(buffer, source, tag, context, flags)?;
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(slot, context, Work::Receive(want));
+        }
         self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
         Ok(0)
     }
@@ -189,8 +217,12 @@ impl Endpoint {
         const PEEK_AND_DISCARD: u64 = sys::FI_PEEK | sys::FI_DISCARD;
         const CLAIM: u64 = sys::FI_CLAIM;
         const CLAIM_AND_DISCARD: u64 = sys::FI_CLAIM | sys::FI_DISCARD;
-        if flags & !(what | OF_RECEIVES) != 0 || what != 0 && want.many.is_some() {
+        let known = if what == 0 { OF_RECEIVES | sys::FI_TRIGGER } else { what | OF_RECEIVES };
+        if flags & !known != 0 || what != 0 && want.many.is_some() {
             return Err(Errno::BADFLAGS);
+        }
+        if flags & sys::FI_TRIGGER != 0 {
+            return self.defer(slot, context, Work::Receive(want));
         }
         self.domain.traffic.with(|traffic| match what {
             0 => traffic.receive(slot, want),
@@ -253,7 +285,7 @@ unsafe fn receive_to(
         // SAFETY: the contract: an endpoint.
         let endpoint = unsafe { body::<Endpoint>(ep) }?;
         // SAFETY: the contract: it is writable until the operation has ended.
-        let buffer = unsafe { memory.buffer() }?;
+        let buffer = unsafe { memory.room() }?;
         endpoint.receive(buffer, source, tag, context)
     })
 }

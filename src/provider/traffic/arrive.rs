@@ -152,6 +152,11 @@ impl Context {
 
     #[inline(always)]
     fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
+        if self.is_sharing
+            && let Some(key) = self.take_shared(label.tag)
+        {
+            return Arrival::Taken(key);
+        }
         let token = self.vacant();
         let (tag, bytes) = (label.tag.unwrap_or(0), bytes + NOTED);
         let message = Message { source: peer.into(), tag, bytes, complete, token };

@@ -17,6 +17,17 @@ enum Memory {
 
 struct Kept(Lent, #[expect(dead_code, reason = "keeps what is lent")] Box<[u8]>);
 
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        match &self.0 {
+            Memory::One(lent) => Self(Memory::One(*lent)),
+            Memory::Many(pieces) => Self(Memory::Many(pieces.clone())),
+            // What is kept is kept once more.
+            Memory::Kept(_) => self.keep(),
+        }
+    }
+}
+
 impl Buffer {
     /// One piece.
     ///

@@ -48,6 +48,8 @@ impl Traffic {
 
     /// Gives back what a closed endpoint had. What peers were told is repeated until they have heard it.
     pub fn end_closing(&mut self, slot: u32) {
+        self.part(slot);
+        self.forget_deferred(slot);
         let Ok(context) = self.context(slot) else { return };
         let (endpoint, name, peers) = (context.endpoint, context.name, context.peers.len());
         for peer in 0..peers as u32 {

@@ -347,7 +347,11 @@ impl Traffic {
     /// There is none.
     pub fn enable(&mut self, slot: u32, ends: super::Ends) -> Outcome<()> {
         let now = self.now();
+        if let Some(queue) = &ends.queue {
+            self.join(slot, queue);
+        }
         let context = self.context(slot)?;
+        context.is_sharing = ends.queue.is_some();
         context.ends = Some(ends);
         let endpoint = context.endpoint;
         self.engine.enable(endpoint, now).map_err(|_| Errno::OPBADSTATE)?;

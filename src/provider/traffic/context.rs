@@ -14,12 +14,14 @@ use super::super::names::NOBODY;
 use super::super::regions::Regions;
 use super::buffer::Buffer;
 use super::rma::{Operation, Waiting};
+use super::shared::Queue;
 use super::target::Target;
 use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
 use crate::gni::Mailbox;
 use crate::shm::CrossMemory;
+use crate::sync::EngineCell;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox::{self, HEAD, Label, Lies};
 use crate::wire::gni::name::Name;
@@ -55,6 +57,8 @@ pub struct Ends {
     pub is_directed: bool,
     /// Completions name it.
     pub tells_source: bool,
+    /// The receives that it shares with others.
+    pub queue: Option<Arc<EngineCell<Queue>>>,
 }
 
 /// A posted receive.
@@ -243,6 +247,8 @@ pub(super) struct Context {
     pub(super) endpoint: EndpointId,
     pub(super) name: NameId,
     pub(super) ends: Option<Ends>,
+    /// It has receives that it shares.
+    pub(super) is_sharing: bool,
     pub(super) tagged: Matching<Key, u32>,
     pub(super) untagged: Matching<Key, u32>,
     pub(super) receives: Slab<Receive>,
@@ -277,6 +283,7 @@ impl Context {
             endpoint,
             name,
             ends: None,
+            is_sharing: false,
             tagged: Matching::new(POSTED, key),
             untagged: Matching::new(POSTED, key),
             receives: Slab::new(),

@@ -14,6 +14,7 @@ use crate::shm::CrossMemory;
 use crate::wire::gni::mailbox::{self, Label, Lies};
 
 /// What somebody wants to receive.
+#[derive(Clone)]
 pub struct Want {
     /// Handed back when it has ended.
     pub context: Foreign,

@@ -47,6 +47,7 @@ impl Act {
 }
 
 /// What somebody wants done to the memory of a peer.
+#[derive(Clone)]
 pub struct Reach {
     /// Handed back when it has ended.
     pub context: Foreign,

@@ -17,6 +17,7 @@ pub(super) const MOST: usize = 4096;
 pub(super) const PIECE: usize = 16 << 10;
 
 /// What somebody wants to send.
+#[derive(Clone)]
 pub struct Order {
     /// Handed back when it has ended.
     pub context: Foreign,

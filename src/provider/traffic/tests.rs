@@ -38,7 +38,7 @@ pub(super) struct Side {
 impl Side {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let fabric = Arc::new(Fabric { version: sys::version(1, 17) });
+        let fabric = Arc::new(Fabric::new(sys::version(1, 17)));
         let regions = Arc::new(Regions::new(Registration { virtual_addresses: false, provider_keys: false }));
         let traffic = Arc::new(EngineCell::new(Traffic::new()));
         let domain = Domain {
@@ -83,6 +83,7 @@ impl Side {
             rights: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
             is_directed: true,
             tells_source: true,
+            queue: None,
         };
         domain.traffic.with(|traffic| traffic.enable(slot, ends)).expect("enabled");
         Self { domain, av, transmit, receive, slot, name }
@@ -173,8 +174,8 @@ impl Drop for Side {
 /// Two sides that are connected.
 pub(super) fn pair() -> [Side; 2] {
     let [one, two] = [Side::new(), Side::new()];
-    one.av.add(two.name);
-    two.av.add(one.name);
+    one.av.add(two.name).expect("a number");
+    two.av.add(one.name).expect("a number");
     let (mut here, mut there) = ([0; 1], [0; 1]);
     one.receive(&mut here, 1);
     two.receive(&mut there, 1);
@@ -403,7 +404,7 @@ fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
         assert!(most < 300 << 20, "{most}");
         // Who is connected later is answered, and so is what goes to who fills the ring.
         let three = Side::new();
-        two.av.add(three.name);
+        two.av.add(three.name).expect("a number");
         let long = some(50_000);
         let mut to = vec![0; long.len()];
         three.receive(&mut to, 9);
@@ -431,7 +432,7 @@ fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
 fn who_finds_no_ring_hears_so() {
     let [one, two] = pair();
     let three = Side::new();
-    two.av.add(three.name);
+    two.av.add(three.name).expect("a number");
     let all = two.with(|traffic| {
         let nic = traffic.nic.as_mut().expect("open");
         std::iter::from_fn(|| nic.mailbox()).count()
@@ -450,7 +451,7 @@ fn who_finds_no_ring_hears_so() {
 #[test]
 fn who_calls_seldom_is_connected_within_a_few_calls() {
     let [one, two] = [Side::new(), Side::new()];
-    one.av.add(two.name);
+    one.av.add(two.name).expect("a number");
     let mut to = [0; 1];
     two.receive(&mut to, 1);
     one.send(b"a", 1, 1).expect("queued");
@@ -534,7 +535,7 @@ fn what_an_ended_connection_leaves_is_said_to_nobody() {
 fn who_is_not_there_takes_no_rings() {
     let one = Side::new();
     let ghost = Name { cdm_id: 1 << 19, ..one.name };
-    one.av.add(ghost);
+    one.av.add(ghost).expect("a number");
     for attempt in 0..1100 {
         one.send(b"x", 1, 1).expect("tried");
         let failed = one.ended(&one.transmit).1;

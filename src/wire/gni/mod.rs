@@ -1,6 +1,7 @@
 //! What the GNI provider says: names, and what travels between its endpoints.
 
 pub mod amo;
+pub mod cm;
 pub mod datagram;
 pub mod mailbox;
 pub mod name;

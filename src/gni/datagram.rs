@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn datagrams_reach_who_has_the_name_and_nobody_else() {
-        let (mut one, mut two) = (Service::new([0; 16]).expect("sockets"), Service::new([0; 16]).expect("sockets"));
+        let (mut one, mut two) =
+            (Service::new([0; 16]).expect("sockets"), Service::new([0; 16]).expect("sockets"));
         assert_eq!(one.send(device(), 1, b"early"), Sent::Nobody);
         one.bind(device(), 1).expect("free");
         two.bind(device(), 2).expect("free");

@@ -131,10 +131,10 @@ impl Mailbox {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn push_bytes(&mut self, kind: u8, bytes: &mut [u8]) -> Result<bool, Corrupt> {
+    pub fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
         let is_pushed = match &mut self.side {
             Side::Near(near) => near.push_bytes(kind, bytes)?,
-            Side::Far(far) => push_far(far, kind, [stream::lend(bytes), Lent::EMPTY]),
+            Side::Far(far) => push_far(far, kind, [stream::lend(&mut bytes.to_vec()), Lent::EMPTY]),
         };
         self.sent += u64::from(is_pushed);
         Ok(is_pushed)
@@ -298,7 +298,7 @@ impl Mailbox {
     /// [follow](Self::go_on). `None` where entries go whole; false when there is no room yet.
     pub fn begin(&mut self, kind: u8, head: &[u8], length: usize) -> Option<bool> {
         let Side::Far(far) = &mut self.side else { return None };
-        if length < super::stream::WHOLE {
+        if head.len() + length <= super::stream::WHOLE {
             return None;
         }
         let is_begun = far.open().is_some_and(|stream| stream.begin(kind, head, length));

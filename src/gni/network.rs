@@ -170,10 +170,8 @@ impl Network {
     }
 
     fn add(&self, number: u32, socket: &OwnedFd) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN
-            | epoll::EventFlags::OUT
-            | epoll::EventFlags::RDHUP
-            | epoll::EventFlags::ET;
+        let flags =
+            epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         Ok(epoll::add(&self.streams, socket, epoll::EventData::new_u64(number.into()), flags)?)
     }
 

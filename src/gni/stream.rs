@@ -111,7 +111,7 @@ impl Stream {
 
     /// Something may be there that was not looked for.
     pub fn may_read(&self) -> bool {
-        self.may_read && !self.is_over
+        self.may_read && !self.is_dry && !self.is_over
     }
 
     /// Nothing comes any more.
@@ -232,7 +232,7 @@ impl Stream {
     /// Reads into pieces of memory, and then into the buffer, so many bytes at most; how many have come into the pieces.
     /// `None`: there is nothing now.
     fn fill(&mut self, pieces: &[Lent], most: usize) -> Option<usize> {
-        if !self.may_read || self.is_over || self.is_dry {
+        if !self.may_read() {
             return None;
         }
         self.inbox.resize(INBOX, 0);
@@ -454,8 +454,7 @@ mod tests {
         assert_eq!((two.has_next(), two.is_over()), (Ok(true), true));
         assert_eq!(two.take().map(|_| ()), Err(Corrupt::Read));
         let mut more = *b"to nobody";
-        let pushed: Vec<bool> =
-            (0..3).map(|_| two.push(1, [lend(&mut more), Lent::EMPTY])).collect();
+        let pushed: Vec<bool> = (0..3).map(|_| two.push(1, [lend(&mut more), Lent::EMPTY])).collect();
         assert_eq!(pushed[2], false);
     }
 
@@ -469,8 +468,13 @@ mod tests {
             assert_eq!(one.owed(), length - gone);
             two.wake();
             assert_eq!(two.has_next(), Ok(false));
-            let Some(Long { kind, head, length: whole, landed }) = two.long().expect("sound") else { continue };
-            assert_eq!((kind, head, whole), (3, [u64::from_le_bytes([1; 8]), u64::from_le_bytes([2; 8])], length));
+            let Some(Long { kind, head, length: whole, landed }) = two.long().expect("sound") else {
+                continue;
+            };
+            assert_eq!(
+                (kind, head, whole),
+                (3, [u64::from_le_bytes([1; 8]), u64::from_le_bytes([2; 8])], length)
+            );
             let (mut skip, mut parts) = (landed, Vec::new());
             for piece in room.iter_mut() {
                 let from = skip.min(piece.len());
@@ -522,7 +526,10 @@ mod tests {
             let (one, two) = UnixStream::pair().expect("sockets");
             let mut stream = Stream::new(two.into(), &[]);
             let mut bytes = bytes;
-            assert_eq!(crate::link::stream::send(&one, &[], [lend(&mut bytes), Lent::EMPTY]).ok(), Some(HEADER));
+            assert_eq!(
+                crate::link::stream::send(&one, &[], [lend(&mut bytes), Lent::EMPTY]).ok(),
+                Some(HEADER)
+            );
             assert!(stream.has_next().is_err() && stream.take().is_err() && stream.long().is_err());
         }
     }

@@ -7,6 +7,7 @@
 use std::net::Ipv4Addr;
 
 use super::datagram::{Key, LEN, NameId, is_genuine, sign};
+use crate::wire::siphash::SipHash;
 
 /// The device of every endpoint of this node, within it.
 pub const HOME: u32 = u32::from_be_bytes(Ipv4Addr::LOCALHOST.octets());
@@ -14,6 +15,17 @@ pub const HOME: u32 = u32::from_be_bytes(Ipv4Addr::LOCALHOST.octets());
 /// Where the device and the id of the receiver and of the sender stand.
 const TARGET: usize = 16;
 const SOURCE: usize = 32;
+
+/// A text that users have agreed on, as a key.
+pub fn key_of(text: &[u8]) -> Key {
+    let half = |seed: u8| {
+        let word =
+            |part: &[u8]| u64::from_le_bytes(std::array::from_fn(|at| part.get(at).copied().unwrap_or(0)));
+        let words = text.chunks(8).map(word);
+        words.fold(SipHash::new(&[seed; 16]), SipHash::absorb).finish((text.len() as u64) << 56)
+    };
+    (u128::from(half(1)) | u128::from(half(2)) << 64).to_le_bytes()
+}
 
 /// A datagram that goes between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +119,15 @@ mod tests {
         let heard = Envelope::new(sent.bytes()).expect("a datagram").to(HOME, &HERE);
         let expected = Datagram { target: name(HOME, 21), source: name(10, 11), ..datagram };
         assert_eq!(Datagram::parse(heard.bytes(), &HERE), Ok(expected));
+    }
+
+    #[test]
+    fn texts_are_different_keys() {
+        let texts =
+            ["a", "b", "ab", "a\0", "a longer one with several words", "a longer one with several wordt"];
+        for (at, text) in texts.iter().enumerate() {
+            assert!(texts[..at].iter().all(|other| key_of(other.as_bytes()) != key_of(text.as_bytes())));
+        }
     }
 
     #[test]

@@ -177,10 +177,14 @@ impl FromStr for Name {
         let cookie = next(Some(0), u32::MAX.into())?;
         let contexts = next(Some(0), u8::MAX.into())?;
         let incarnation = next(Some(0), u64::MAX)?;
-        let service = if kind == Kind::Bound.number().into() { u16::try_from(cdm_id).unwrap_or(0) } else { 0 };
+        let service =
+            if kind == Kind::Bound.number().into() { u16::try_from(cdm_id).unwrap_or(0) } else { 0 };
         let port = next(Some(service.into()), u16::MAX.into())?;
         let key = fields.next().map_or(Some(0), |field| {
-            field.strip_prefix("0x").filter(|digits| !digits.starts_with(['+', '-'])).and_then(|digits| u128::from_str_radix(digits, 16).ok())
+            field
+                .strip_prefix("0x")
+                .filter(|digits| !digits.starts_with(['+', '-']))
+                .and_then(|digits| u128::from_str_radix(digits, 16).ok())
         });
         let name = Self {
             device,

@@ -116,6 +116,11 @@ impl Nic {
         self.network.as_mut().map_or(Ok(0), |network| network.listen(address)).map(|_| ())
     }
 
+    /// No mailbox is reached from other nodes.
+    pub fn close_network(&mut self) {
+        self.network = None;
+    }
+
     /// The streams to other nodes, where there may be any.
     pub fn network(&mut self) -> Option<&mut Network> {
         self.network.as_mut()

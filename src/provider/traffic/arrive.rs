@@ -85,6 +85,9 @@ impl Context {
                     break;
                 }
                 count += 1;
+                if count == TURN {
+                    return Ok((count, Left::Something));
+                }
                 continue;
             }
             if count == TURN || self.place_is_missing() && !self.may_read(peer) {

@@ -3,6 +3,8 @@
 //! Of what happens a set of descriptors tells once. A stream by which much comes is looked at without that; and the set, as
 //! long as there is one, only now and then.
 
+use std::io::ErrorKind;
+
 use super::super::errno::Outcome;
 use super::Traffic;
 use super::connect::system;
@@ -23,20 +25,30 @@ pub(super) struct Hot {
 }
 
 impl Traffic {
-    /// Other nodes reach an endpoint from now on. Where only they do not, it is one of this node.
+    /// Other nodes reach an endpoint from now on; or do not, where this process may not use the network.
+    ///
+    /// # Errors
+    /// `FI_EADDRINUSE`: somebody has the port. What the system does not give.
     pub(super) fn bind_far(&mut self, name: NameId, place: Option<Place>) -> Outcome<Option<Place>> {
         let (Some(place), Some(nic), Some(service)) = (place, &mut self.nic, &mut self.service) else {
             return Ok(None);
         };
         let is_new = nic.streams().is_none();
         let bound = nic.listen(place.address).and_then(|()| service.bind_far(name.cdm_id, place));
-        if is_new && nic.streams().is_some() {
-            self.rest_on_streams()?;
-        }
-        match bound {
-            Ok(port) => Ok(Some(Place { port, ..place })),
-            Err(error) if place.port != 0 => Err(system(&error)),
-            Err(_) => Ok(None),
+        let rested = if is_new { self.rest_on_streams() } else { Ok(()) };
+        match (bound, rested) {
+            (Ok(port), Ok(())) => Ok(Some(Place { port, ..place })),
+            (bound, rested) => {
+                if is_new && let Some(nic) = &mut self.nic {
+                    nic.close_network();
+                }
+                rested?;
+                match bound {
+                    // A process may be forbidden to use the network.
+                    Err(error) if error.kind() != ErrorKind::PermissionDenied => Err(system(&error)),
+                    _ => Ok(None),
+                }
+            }
         }
     }
 

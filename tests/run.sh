@@ -102,6 +102,7 @@ for host in $hosts; do
     on "$host" gni env "HAWSER_GNI_WAYS=${HAWSER_GNI_WAYS:-$ways}" c-tests/gni.sh "$host"
 done
 each gni-mpi c-tests/gni-mpi.sh
+net_each gni-net c-tests/gni-net.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
 step capi-debian12 - c-tests/capi.sh debian12

@@ -103,8 +103,10 @@ static void begin(const char *how)
         is_child = child == 0;
         NEED(close(wire[!is_child]));
         wire[0] = wire[is_child];
-        if (is_child)
+        if (is_child) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            go_away();
+        }
     }
     struct fi_info *hints = wish();
     hints->caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;

@@ -115,8 +115,10 @@ static inline void begin(const char *how)
         is_child = child == 0;
         NEED(close(wire[!is_child]));
         wire[0] = wire[is_child];
-        if (is_child)
+        if (is_child) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            go_away();
+        }
     }
     struct fi_info *hints = wish();
     hints->caps = is_child && childs_caps ? childs_caps : caps;

@@ -62,8 +62,10 @@ static void begin(void)
     NEED(child < 0);
     is_child = child == 0;
     NEED(close(wire[!is_child]));
-    if (is_child)
+    if (is_child) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        go_away();
+    }
     struct fi_info *hints = wish();
     hints->caps = FI_MSG | FI_TAGGED;
     hints->domain_attr->data_progress = data_progress;

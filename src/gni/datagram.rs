@@ -2,10 +2,12 @@
 //!
 //! An endpoint listens under its device and its id there, in the abstract namespace: nothing is left of a name when its
 //! process has ended. The kernel says whose process has sent a datagram; those of other users are dropped. Datagrams
-//! may be lost: where nobody reads for long, there is no room for more.
+//! may be lost: where nobody reads for long, there is no room for more. Those of other nodes come and go by a
+//! [courier](super::courier) of the endpoint.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -14,7 +16,9 @@ use rustix::net::{
     SocketFlags, SocketType, sockopt,
 };
 
-use crate::wire::gni::datagram::LEN;
+use super::courier::{Come, Contacts, Courier, Place};
+use crate::wire::gni::datagram::{Key, LEN, NameId};
+use crate::wire::gni::envelope::Envelope;
 
 /// What has become of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +36,20 @@ pub struct Service {
     outgoing: OwnedFd,
     /// By device and id there.
     incoming: Vec<((u32, u32), OwnedFd)>,
+    /// Those of the same that other nodes reach, by id.
+    couriers: Vec<(u32, Courier)>,
+    contacts: Contacts,
+    /// What datagrams are signed with within a node.
+    key: Key,
     strangers: u64,
+}
+
+/// What the service hears.
+pub enum Heard<'a> {
+    /// A datagram.
+    Datagram(&'a [u8]),
+    /// Nobody answers for these devices and ids any more, unless somebody has changed the way there.
+    Nobody(&'a [(u32, u32)]),
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -52,8 +69,35 @@ impl Service {
     ///
     /// # Errors
     /// Of `socket(2)`.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { outgoing: socket()?, incoming: Vec::new(), strangers: 0 })
+    pub fn new(key: Key) -> io::Result<Self> {
+        let (incoming, couriers, contacts) = (Vec::new(), Vec::new(), Contacts::default());
+        Ok(Self { outgoing: socket()?, incoming, couriers, contacts, key, strangers: 0 })
+    }
+
+    /// Other nodes reach an endpoint from now on; at which port.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody else has it; what the system does not give.
+    pub fn bind_far(&mut self, cdm_id: u32, place: Place) -> io::Result<u16> {
+        let courier = Courier::new(place)?;
+        let port = courier.place().port;
+        self.couriers.push((cdm_id, courier));
+        Ok(port)
+    }
+
+    /// Where other nodes reach an endpoint, if they do.
+    pub fn place(&self, cdm_id: u32) -> Option<&Place> {
+        self.couriers.iter().find(|(known, _)| *known == cdm_id).map(|(_, courier)| courier.place())
+    }
+
+    /// A peer is on another node, there.
+    pub fn introduce(&mut self, peer: NameId, at: SocketAddrV4, key: Key) {
+        self.contacts.add(peer, at, key);
+    }
+
+    /// Whether a peer is of another node.
+    pub fn is_far(&self, peer: NameId) -> bool {
+        self.contacts.is_known(peer.device, peer.cdm_id)
     }
 
     /// Listens for an endpoint.
@@ -70,21 +114,31 @@ impl Service {
 
     /// Listens for it no more.
     pub fn release(&mut self, device: u32, cdm_id: u32) {
+        let before = self.incoming.len();
         self.incoming.retain(|(name, _)| *name != (device, cdm_id));
+        if self.incoming.len() != before {
+            self.couriers.retain(|(known, _)| *known != cdm_id);
+        }
     }
 
     /// What is readable when a datagram has come for an endpoint.
-    pub fn descriptor(&self, device: u32, cdm_id: u32) -> Option<BorrowedFd<'_>> {
-        self.incoming.iter().find(|(name, _)| *name == (device, cdm_id)).map(|(_, fd)| fd.as_fd())
+    pub fn descriptors_of(&self, device: u32, cdm_id: u32) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let near = self.incoming.iter().find(|(name, _)| *name == (device, cdm_id));
+        let far = self.couriers.iter().find(|(known, _)| *known == cdm_id);
+        near.map(|(_, fd)| fd.as_fd()).into_iter().chain(far.map(|(_, courier)| courier.as_fd()))
     }
 
     /// The same of all endpoints.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.incoming.iter().map(|(_, fd)| fd.as_fd())
+        let near = self.incoming.iter().map(|(_, fd)| fd.as_fd());
+        near.chain(self.couriers.iter().map(|(_, courier)| courier.as_fd()))
     }
 
     /// Sends a datagram to an endpoint.
     pub fn send(&self, device: u32, cdm_id: u32, bytes: &[u8]) -> Sent {
+        if self.contacts.is_known(device, cdm_id) {
+            return self.send_far(device, cdm_id, bytes);
+        }
         let Ok(to) = address(device, cdm_id) else { return Sent::Lost };
         loop {
             match rustix::net::sendto(&self.outgoing, bytes, SendFlags::NOSIGNAL, &to) {
@@ -96,13 +150,30 @@ impl Service {
         }
     }
 
-    /// Hands every datagram that has come to `hear`; at most so many for each endpoint.
-    pub fn receive(&mut self, most: usize, mut hear: impl FnMut(&[u8])) {
+    fn send_far(&self, device: u32, cdm_id: u32, bytes: &[u8]) -> Sent {
+        let from = Envelope::new(bytes).map(|envelope| envelope.source().cdm_id);
+        let courier = self.couriers.iter().find(|(known, _)| Some(*known) == from);
+        let is_sent = courier.is_some_and(|(_, courier)| courier.send(&self.contacts, device, cdm_id, bytes));
+        if is_sent { Sent::Done } else { Sent::Lost }
+    }
+
+    /// Hands all that has come to `hear`; at most so much for each endpoint.
+    pub fn receive(&mut self, most: usize, mut hear: impl FnMut(Heard<'_>)) {
+        for (_, courier) in &self.couriers {
+            for _ in 0..most {
+                match courier.receive(&mut self.contacts, &self.key) {
+                    Some(Come::Datagram(envelope)) => hear(Heard::Datagram(envelope.bytes())),
+                    Some(Come::Nobody(who)) => hear(Heard::Nobody(&who)),
+                    Some(Come::Stranger) => self.strangers += 1,
+                    None => break,
+                }
+            }
+        }
         for (_, fd) in &self.incoming {
             for _ in 0..most {
                 let mut bytes = [0; LEN + 1];
                 match receive(fd, &mut bytes) {
-                    Some(Ok(length)) => hear(&bytes[..length]),
+                    Some(Ok(length)) => hear(Heard::Datagram(&bytes[..length])),
                     Some(Err(())) => self.strangers += 1,
                     None => break,
                 }
@@ -110,7 +181,7 @@ impl Service {
         }
     }
 
-    /// Datagrams of other users.
+    /// Datagrams of other users, and what has come from other nodes and is of no use.
     pub fn strangers(&self) -> u64 {
         self.strangers
     }
@@ -143,15 +214,23 @@ mod tests {
         std::process::id()
     }
 
+    fn bytes(heard: &Heard<'_>) -> Option<Vec<u8>> {
+        match heard {
+            Heard::Datagram(bytes) => Some(bytes.to_vec()),
+            Heard::Nobody(_) => None,
+        }
+    }
+
     fn heard(service: &mut Service) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        service.receive(9, |bytes| all.push(bytes.to_vec()));
+        service.receive(9, |heard| all.extend(bytes(&heard)));
         all
     }
 
     #[test]
     fn datagrams_reach_who_has_the_name_and_nobody_else() {
-        let (mut one, mut two) = (Service::new().expect("sockets"), Service::new().expect("sockets"));
+        let (mut one, mut two) =
+            (Service::new([0; 16]).expect("sockets"), Service::new([0; 16]).expect("sockets"));
         assert_eq!(one.send(device(), 1, b"early"), Sent::Nobody);
         one.bind(device(), 1).expect("free");
         two.bind(device(), 2).expect("free");
@@ -174,13 +253,13 @@ mod tests {
 
     #[test]
     fn who_does_not_read_loses_datagrams_and_keeps_the_first() {
-        let mut service = Service::new().expect("sockets");
+        let mut service = Service::new([0; 16]).expect("sockets");
         service.bind(device(), 10).expect("free");
         let sent = (0..10_000_u32).take_while(|n| service.send(device(), 10, &n.to_le_bytes()) == Sent::Done);
         let sent = sent.count();
         assert!((1..10_000).contains(&sent), "{sent}");
         let mut all = Vec::new();
-        service.receive(usize::MAX, |bytes| all.push(bytes.to_vec()));
+        service.receive(usize::MAX, |heard| all.extend(bytes(&heard)));
         assert_eq!(all.len(), sent);
         assert_eq!(all[0], 0_u32.to_le_bytes());
         assert_eq!(service.strangers(), 0);

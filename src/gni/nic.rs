@@ -7,17 +7,22 @@
 //!
 //! Rings that are used much are looked at each time; for the others the bell of the segment is rung. Whoever sleeps is
 //! woken by the alarm of his segment.
+//!
+//! A mailbox between nodes is a [stream](super::stream) of the domain's [network](super::network).
 
 use std::collections::{HashMap, HashSet};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
+use super::mailbox::{Far, Mailbox, Near, Peer, Side};
+use super::network::Network;
+use super::stream::Stream;
 use crate::error::{Error, Result};
-use crate::link::Lent;
 use crate::shm::{
-    Alarm, Arrival, Bell, Claim, Corrupt, CrossMemory, Identity, NONCE, Probe, Receiver, SLOTS, Segment,
-    Sender, Shared, Watch, allow_peers,
+    Alarm, Bell, Claim, Identity, NONCE, Probe, SLOTS, Segment, Sender, Shared, Watch, allow_peers,
 };
 use crate::wire::gni::datagram::{Attributes, Segment as Place};
+use crate::wire::gni::stream::Greeting;
 
 /// The segment of a peer, and how many mailboxes are in it.
 struct Known {
@@ -50,28 +55,7 @@ pub struct Nic {
     peers: HashMap<[u8; NONCE], Known>,
     watch: Watch,
     serial: u64,
-}
-
-/// One side of a connection: a ring to the peer, and, once it is known, the ring from it.
-pub struct Mailbox {
-    ring: usize,
-    sender: Sender,
-    peer: Option<Peer>,
-    sent: u64,
-    received: u64,
-}
-
-/// What is known of the other side.
-struct Peer {
-    receiver: Receiver,
-    shared: Shared,
-    /// Wakes it.
-    bell: Bell,
-    /// The place of the peer's inbox that is rung for.
-    place: usize,
-    life: [u8; NONCE],
-    ring: usize,
-    pid: u32,
+    network: Option<Network>,
 }
 
 fn random_bytes() -> Result<[u8; 16]> {
@@ -103,6 +87,7 @@ impl Nic {
             peers: HashMap::new(),
             watch: Watch::default(),
             serial: 0,
+            network: None,
         })
     }
 
@@ -117,15 +102,93 @@ impl Nic {
             self.renew();
         }
         let (ring, sender) = self.free.pop().or_else(|| self.segment.sender())?;
-        Some(Mailbox { ring, sender, peer: None, sent: 0, received: 0 })
+        Some(Mailbox::of(Side::Near(Near { ring, sender, peer: None })))
+    }
+
+    /// Other nodes reach mailboxes at an address of this one from now on.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn listen(&mut self, address: Ipv4Addr) -> std::io::Result<()> {
+        if self.network.is_none() {
+            self.network = Some(Network::new()?);
+        }
+        self.network.as_mut().map_or(Ok(0), |network| network.listen(address)).map(|_| ())
+    }
+
+    /// No mailbox is reached from other nodes.
+    pub fn close_network(&mut self) {
+        self.network = None;
+    }
+
+    /// The streams to other nodes, where there may be any.
+    pub fn network(&mut self) -> Option<&mut Network> {
+        self.network.as_mut()
+    }
+
+    /// The same, to look at.
+    pub fn streams(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// A mailbox for a connection with another node, which reaches it at this address; `None` where there is none.
+    pub fn far_mailbox(&mut self, address: Ipv4Addr) -> Option<Mailbox> {
+        let token = random_bytes().ok()?;
+        let network = self.network.as_mut()?;
+        let port = network.listen(address).ok()?;
+        let number = network.expect(token);
+        let at = SocketAddrV4::new(address, port);
+        Some(Mailbox::of(Side::Far(Far { number, token, at, is_attached: false, stream: None })))
+    }
+
+    /// Connects a mailbox to one of another node, whose address has been proved: of the two sides one does, and the other
+    /// waits.
+    ///
+    /// # Errors
+    /// What the system does not give, or the peer has told of no such mailbox.
+    pub fn attach_far(
+        &mut self,
+        mailbox: &mut Mailbox,
+        (attributes, device): (&Attributes, u32),
+        now: u64,
+    ) -> Result<()> {
+        let (Side::Far(far), Some(network)) = (&mut mailbox.side, &mut self.network) else {
+            return Err(Error::BadParameter);
+        };
+        let address = attributes.address.to_ipv4_mapped().filter(|address| address.to_bits() == device);
+        let address = address.filter(|_| attributes.port != 0).ok_or(Error::Unreachable)?;
+        let greeting = Greeting { number: attributes.ring, token: attributes.segment.nonce };
+        far.is_attached = true;
+        if far.token >= greeting.token {
+            network.wait_for(far.number, now);
+            return Ok(());
+        }
+        let to = SocketAddrV4::new(address, attributes.port);
+        let socket = network.connect(far.number, *far.at.ip(), to);
+        let socket = socket.map_err(|error| Error::System(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        far.stream = Some(Box::new(Stream::new(socket, &greeting.emit())));
+        Ok(())
     }
 
     /// What the peer is to be told of a mailbox.
     pub fn attributes(&self, mailbox: &Mailbox) -> Attributes {
+        let ring = match &mailbox.side {
+            Side::Near(near) => near.ring as u32,
+            Side::Far(far) => {
+                return Attributes {
+                    segment: Place { nonce: far.token, ..Place::default() },
+                    ring: far.number,
+                    address: far.at.ip().to_ipv6_mapped(),
+                    port: far.at.port(),
+                    depth: 0,
+                    capabilities: 0,
+                };
+            }
+        };
         let Identity { pid, descriptor, device, inode, nonce } = *self.segment.identity();
         Attributes {
             segment: Place { pid, descriptor, device, inode, nonce },
-            ring: mailbox.ring as u32,
+            ring,
             address: std::net::Ipv6Addr::UNSPECIFIED,
             port: 0,
             depth: 0,
@@ -138,6 +201,7 @@ impl Nic {
     /// # Errors
     /// Why it is not what was told, or [`Error::OutOfResource`] where the peer has no place left.
     pub fn attach(&mut self, mailbox: &mut Mailbox, attributes: &Attributes) -> Result<()> {
+        let Side::Near(near) = &mut mailbox.side else { return Err(Error::BadParameter) };
         let Place { pid, descriptor, device, inode, nonce } = attributes.segment;
         if !self.peers.contains_key(&nonce) {
             let identity = Identity { pid, descriptor, device, inode, nonce };
@@ -159,7 +223,7 @@ impl Nic {
             life: self.segment.identity().nonce,
             serial: self.serial,
             pid: std::process::id(),
-            ring: mailbox.ring,
+            ring: near.ring,
         };
         let ring = attributes.ring as usize;
         let found = shared.receiver(ring).ok_or(Error::BadParameter);
@@ -168,7 +232,7 @@ impl Nic {
         match found {
             Ok((receiver, place)) => {
                 receiver.found();
-                mailbox.peer = Some(Peer { receiver, shared, bell, place, life: nonce, ring, pid });
+                near.peer = Some(Peer { receiver, shared, bell, place, life: nonce, ring, pid });
                 Ok(())
             }
             Err(error) => {
@@ -199,7 +263,15 @@ impl Nic {
     /// A connection is over. Its ring is used again when nobody reads it any more: at once, or when its reader has given
     /// its claim up here, or has ended.
     pub fn release(&mut self, mailbox: Mailbox, is_read_no_more: bool) {
-        let Mailbox { ring, sender, peer, .. } = mailbox;
+        let Near { ring, sender, peer } = match mailbox.side {
+            Side::Near(near) => near,
+            Side::Far(far) => {
+                if let Some(network) = &mut self.network {
+                    network.forget(far.number);
+                }
+                return far.stream.into_iter().for_each(|stream| stream.end());
+            }
+        };
         let Some(Peer { shared, place, life, ring: back, .. }) = peer else {
             if is_read_no_more {
                 self.free(ring, sender);
@@ -306,113 +378,6 @@ impl Drop for Nic {
     }
 }
 
-impl Mailbox {
-    /// Puts an entry into the mailbox of the peer; false when there is no room yet, or no peer.
-    ///
-    /// # Errors
-    /// When the peer breaks the rules of the ring: it is of no use any more.
-    #[inline(always)]
-    pub fn push(&mut self, kind: u8, pieces: [Lent; 2]) -> std::result::Result<bool, Corrupt> {
-        let Some(peer) = &self.peer else { return Ok(false) };
-        if !self.sender.push(kind, pieces)? {
-            return Ok(false);
-        }
-        self.sent += 1;
-        if !self.sender.is_polled() {
-            peer.shared.ring(peer.place);
-        }
-        peer.bell.after_entry();
-        Ok(true)
-    }
-
-    /// The same of bytes of our own.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
-    pub fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> std::result::Result<bool, Corrupt> {
-        let Some(peer) = &self.peer else { return Ok(false) };
-        if !self.sender.push_bytes(kind, bytes)? {
-            return Ok(false);
-        }
-        self.sent += 1;
-        if !self.sender.is_polled() {
-            peer.shared.ring(peer.place);
-        }
-        peer.bell.after_entry();
-        Ok(true)
-    }
-
-    /// Whether something has come.
-    #[inline(always)]
-    pub fn has_next(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.receiver.has_next())
-    }
-
-    /// The kind of the next entry, if there is one.
-    pub fn next_kind(&self) -> Option<u8> {
-        self.peer.as_ref().and_then(|peer| peer.receiver.next_tag())
-    }
-
-    /// The next entry, to be [released](Self::release) before the next is taken.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
-    #[inline(always)]
-    pub fn take(&mut self) -> std::result::Result<Option<Arrival>, Corrupt> {
-        let Some(peer) = &mut self.peer else { return Ok(None) };
-        let arrival = peer.receiver.take()?;
-        self.received += u64::from(arrival.is_some());
-        Ok(arrival)
-    }
-
-    /// The entry that was taken is done with.
-    #[inline(always)]
-    pub fn release(&mut self) {
-        if let Some(peer) = &mut self.peer
-            && peer.receiver.release()
-        {
-            peer.bell.after_room();
-        }
-    }
-
-    /// Tells the peer that this ring is looked at without its bell.
-    pub fn poll_from_now_on(&mut self) {
-        if let Some(peer) = &mut self.peer {
-            peer.receiver.poll_from_now_on();
-        }
-    }
-
-    /// Entries that were put into the peer's.
-    pub fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Entries that have come.
-    pub fn received(&self) -> u64 {
-        self.received
-    }
-
-    /// Whether the peer has found what is written to it, so that it can be read after our end.
-    pub fn is_found(&self) -> bool {
-        self.sent == 0 || self.sender.is_found()
-    }
-
-    /// The process at the other end.
-    pub fn pid(&self) -> Option<u32> {
-        self.peer.as_ref().map(|peer| peer.pid)
-    }
-
-    /// Whether the peer writes by this ring of this life.
-    pub fn is_of(&self, life: &[u8; NONCE], ring: usize) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.life == *life && peer.ring == ring)
-    }
-
-    /// The private memory of the peer, which has told what it shows where.
-    pub fn memory(&self, address: u64, shown: &[u8; 16]) -> Option<CrossMemory> {
-        CrossMemory::open(self.pid()?, address, shown).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -423,6 +388,13 @@ mod tests {
         one.attach(&mut here, &two.attributes(&there)).expect("found");
         two.attach(&mut there, &one.attributes(&here)).expect("found");
         (one, here, two, there)
+    }
+
+    impl Mailbox {
+        fn ring(&self) -> usize {
+            let Side::Near(near) = &self.side else { panic!("of this node") };
+            near.ring
+        }
     }
 
     fn take(mailbox: &mut Mailbox) -> Option<(u8, Vec<u8>)> {
@@ -436,7 +408,7 @@ mod tests {
     #[test]
     fn entries_go_both_ways_in_order_and_the_bell_says_whose() {
         let (one, mut here, two, mut there) = pair();
-        assert!(!here.has_next() && here.is_found());
+        assert!(here.has_next() == Ok(false) && here.is_found());
         assert_eq!(here.push_bytes(1, b"first"), Ok(true));
         assert_eq!(here.push_bytes(2, b"second"), Ok(true));
         assert_eq!(there.push_bytes(3, b"third"), Ok(true));
@@ -469,13 +441,13 @@ mod tests {
     #[test]
     fn a_ring_is_empty_when_it_is_used_again() {
         let (mut one, mut here, mut two, there) = pair();
-        let ring = here.ring;
+        let ring = here.ring();
         while here.push_bytes(1, &[7; 4000]).expect("sound") {}
         one.release(here, true);
         two.release(there, true);
         assert!(one.peers.is_empty() && two.peers.is_empty());
         let (mut here, mut there) = (one.mailbox().expect("a ring"), two.mailbox().expect("a ring"));
-        assert_eq!(here.ring, ring);
+        assert_eq!(here.ring(), ring);
         one.attach(&mut here, &two.attributes(&there)).expect("found");
         two.attach(&mut there, &one.attributes(&here)).expect("found");
         assert_eq!(take(&mut there), None);
@@ -486,19 +458,19 @@ mod tests {
     #[test]
     fn a_ring_is_used_again_when_its_reader_has_let_go_of_it_or_has_ended() {
         let (mut one, here, mut two, there) = pair();
-        let (ring, taken) = (here.ring, |nic: &mut Nic| nic.mailbox().expect("a ring").ring);
+        let (ring, taken) = (here.ring(), |nic: &mut Nic| nic.mailbox().expect("a ring").ring());
         one.release(here, false);
         assert!(taken(&mut one) != ring && !one.peers.is_empty(), "it is still read");
         two.release(there, true);
         assert!(taken(&mut one) == ring && one.peers.is_empty());
         let (mut one, here, _two, _there) = pair();
-        let ring = here.ring;
+        let ring = here.ring();
         // A death that is heard of before the connection is over, or behind.
         one.peers.values_mut().for_each(|known| known.is_over = true);
         one.release(here, false);
         assert!(taken(&mut one) == ring && one.peers.is_empty());
         let (mut one, here, _two, _there) = pair();
-        let ring = here.ring;
+        let ring = here.ring();
         one.release(here, false);
         assert_ne!(taken(&mut one), ring);
         one.peers.values_mut().for_each(|known| known.is_over = true);

@@ -6,6 +6,7 @@
 //! a third.
 //!
 //! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes;
+//! `stream`, bytes of a connection;
 //! `folder`, where the processes of a node find each other and see who lives; `local`, records between
 //! them; `wait` for all of them.
 //!
@@ -34,6 +35,7 @@ mod random;
 mod receive;
 mod send;
 mod socket;
+pub mod stream;
 mod udp;
 mod wait;
 

@@ -10,11 +10,12 @@ use super::eq::{Eq, Failure};
 use super::errno::{Errno, Outcome};
 use super::guard::{count, guard, guard_or};
 use super::info::{UNTOLD, form, name_at};
-use super::names::{NOBODY, Names, Numbers};
+use super::names::{Known, NOBODY, Names, Numbers};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, OpsAv, fi_av_attr, fi_ops, fid, fid_av};
 use super::{nosys, resolve};
 use crate::sync::EngineCell;
+use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::{LEN, Name};
 
 /// An address vector.
@@ -70,7 +71,7 @@ impl Av {
     /// # Errors
     /// `FI_EINVAL`: nobody.
     #[inline]
-    pub fn get(&self, number: u64) -> Outcome<Name> {
+    pub fn get(&self, number: u64) -> Outcome<Known> {
         self.names.with(|names| names.get(number).copied())
     }
 
@@ -84,8 +85,8 @@ impl Av {
     ///
     /// # Errors
     /// `FI_ENOMEM`: there are too many.
-    pub(super) fn add(&self, name: Name) -> Outcome<u64> {
-        let number = self.names.with(|names| names.insert(name))?;
+    pub(super) fn add(&self, peer: Known) -> Outcome<u64> {
+        let number = self.names.with(|names| names.insert(peer))?;
         self.version.fetch_add(1, Ordering::Release);
         Ok(number)
     }
@@ -97,8 +98,8 @@ impl Av {
     }
 
     /// The number of a peer.
-    pub fn find(&self, name: &Name) -> Option<u64> {
-        self.names.with(|names| names.find(name))
+    pub fn find(&self, peer: &NameId) -> Option<u64> {
+        self.names.with(|names| names.find(peer))
     }
 
     /// Adds what was found, and says so as the caller wants it; answers what the call answers.
@@ -109,8 +110,10 @@ impl Av {
             (true, None) => return Err(Errno::NOEQ),
         };
         let mut inserted = 0;
+        let own = resolve::own()?;
         for (index, outcome) in found.into_iter().enumerate() {
-            let number = outcome.and_then(|name| self.names.with(|names| names.insert(name)));
+            let peer = outcome.map(|name| resolve::known(name, &own));
+            let number = peer.and_then(|peer| self.names.with(|names| names.insert(peer)));
             told.numbers.write(index, number.unwrap_or(NOBODY));
             match number {
                 Ok(_) => inserted += 1,
@@ -315,7 +318,7 @@ unsafe extern "C" fn lookup(fid: *mut fid_av, number: u64, to: *mut c_void, leng
         let room = unsafe { copy(length) }?;
         // SAFETY: the same.
         let length = unsafe { Out::new(length) }?;
-        let bytes = form(av.domain.addr_format, &av.get(number)?);
+        let bytes = form(av.domain.addr_format, &av.get(number)?.name);
         // SAFETY: the same: NULL, or so many bytes.
         unsafe { Room::new(to.cast::<u8>(), room) }.fill(&bytes);
         length.write(bytes.len());

@@ -18,6 +18,7 @@ use super::errno::{Errno, Outcome};
 use super::fabric::Fabric;
 use super::info::{Made, Wanted, of_request};
 use super::library::Library;
+use super::resolve;
 use super::sys::{self, fid};
 use crate::gni::session::{Heard, Link, Listener};
 use crate::sync::EngineCell;
@@ -261,7 +262,7 @@ impl Session {
     }
 
     fn establish(&self, name: Name) -> Outcome<()> {
-        self.peer.add(name)?;
+        self.peer.add(resolve::known(name, &resolve::own()?))?;
         self.name.with(|own| *own = Some(name));
         self.is_connected.store(true, Ordering::Release);
         Ok(())

@@ -5,6 +5,7 @@
 //! capabilities name a completion queue or counter; and the contexts that it shares with others. Nothing can be bound any
 //! more then.
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +21,7 @@ use super::object::Object;
 use super::resolve;
 use super::shared::{Srx, Stx};
 use super::sys::{self, fid_ep};
-use super::traffic::{Ends, id_of};
+use super::traffic::Ends;
 use super::watch::Owner;
 use crate::sync::EngineCell;
 use crate::wire::gni::name::{Kind, Name};
@@ -154,9 +155,15 @@ pub(super) fn check_own(name: &Name) -> Outcome<()> {
     if resolve::is_own(name.device)? { Ok(()) } else { Err(Errno(libc::EADDRNOTAVAIL)) }
 }
 
-/// Has an endpoint of this name in the traffic of a domain.
-fn announce(domain: &Domain, name: &Name) -> Outcome<u32> {
-    domain.traffic.with(|traffic| traffic.open(id_of(name)))
+/// Has an endpoint of this name in the traffic of a domain, and in the name where other nodes reach it.
+fn announce(domain: &Domain, name: &mut Name) -> Outcome<u32> {
+    let place = resolve::place(name)?;
+    let (slot, place) = domain.traffic.with(|traffic| {
+        let slot = traffic.open(resolve::at_home(name), place)?;
+        Ok::<_, Errno>((slot, traffic.place(slot)))
+    })?;
+    (name.port, name.key) = place.map_or((0, [0; 16]), |place| (place.port, place.key));
+    Ok(slot)
 }
 
 impl Endpoint {
@@ -169,10 +176,15 @@ impl Endpoint {
         let (name, slot) = match wish.source {
             Some(name) if name.kind == Kind::Bound => {
                 check_own(&name)?;
-                let name = Name { incarnation, ..name };
-                (name, announce(&domain, &name)?)
+                let mut name = Name { incarnation, ..name };
+                let slot = announce(&domain, &mut name)?;
+                (name, slot)
             }
-            _ => Self::fresh(&domain, incarnation)?,
+            source => {
+                let device = source.map(|name| name.device);
+                device.map_or(Ok(()), |device| check_own(&Name::bound(device, 1)))?;
+                Self::fresh(&domain, device, incarnation)?
+            }
         };
         Ok(Self {
             original: None,
@@ -193,14 +205,14 @@ impl Endpoint {
     }
 
     /// A name that nobody has.
-    fn fresh(domain: &Domain, incarnation: u64) -> Outcome<(Name, u32)> {
-        let device = resolve::device()?;
+    fn fresh(domain: &Domain, device: Option<Ipv4Addr>, incarnation: u64) -> Outcome<(Name, u32)> {
+        let device = device.map_or_else(resolve::device, Ok)?;
         for _ in 0..FRESH {
             let cdm_id = fresh_cdm_id();
             let bound = Name::bound(device, 0);
-            let name =
+            let mut name =
                 Name { cdm_id, cm_nic: cdm_id & 0x00FF_FFFF, kind: Kind::Unbound, incarnation, ..bound };
-            match announce(domain, &name) {
+            match announce(domain, &mut name) {
                 Err(Errno(libc::EADDRINUSE)) => {}
                 outcome => return Ok((name, outcome?)),
             }
@@ -233,11 +245,11 @@ impl Endpoint {
 
     fn rename(&self, name: Name) -> Outcome<()> {
         self.check_open()?;
-        let name = Name { incarnation: incarnation(), ..name };
+        let mut name = Name { incarnation: incarnation(), ..name };
         let own = self.name();
         check_own(&name)?;
         if (own.device, own.cdm_id) != (name.device, name.cdm_id) {
-            let slot = announce(&self.domain, &name)?;
+            let slot = announce(&self.domain, &mut name)?;
             let before = self.slot.with(|own| std::mem::replace(own, slot));
             self.domain.end(before);
             self.name.with(|own| *own = name);

@@ -4,6 +4,7 @@
 //! that asked (`fi_dupinfo(NULL)`), which knows how long its structures are; texts in it are of the C library's heap.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::net::Ipv4Addr;
 
 use super::argument::{Foreign, array, optional, text};
 use super::errno::{Errno, Outcome};
@@ -107,8 +108,8 @@ struct Ends {
 }
 
 /// A name without a cdm id of its own, for an endpoint that is given one when it is opened.
-fn fresh() -> Outcome<Name> {
-    let device = resolve::device()?;
+fn fresh(device: Option<Ipv4Addr>) -> Outcome<Name> {
+    let device = device.map_or_else(resolve::device, Ok)?;
     Ok(Name { kind: Kind::Unbound, ..Name::bound(device, 1) })
 }
 
@@ -119,21 +120,21 @@ fn ends(node: Option<&CStr>, service: Option<&CStr>, flags: u64, wanted: Option<
         Some(wanted) => (wanted.source, wanted.target),
         None => (None, None),
     };
+    let mut device = None;
     if flags & sys::FI_SOURCE != 0 {
-        if let Some(node) = node
-            && !resolve::node(node, is_numeric)?.1
-        {
-            return Err(Errno::NODATA);
+        if let Some(node) = node {
+            let (address, is_own) = resolve::node(node, is_numeric)?;
+            device = if is_own { Some(address) } else { return Err(Errno::NODATA) };
         }
         if let Some(service) = service {
-            source = Some(resolve::name(None, service, is_numeric)?);
+            source = Some(resolve::name(node, service, is_numeric)?);
         }
     } else if let Some(service) = service {
         target = Some(resolve::name(node, service, is_numeric)?);
     } else if let Some(node) = node {
         resolve::node(node, is_numeric)?;
     }
-    Ok(Ends { source: source.map_or_else(fresh, Ok)?, target })
+    Ok(Ends { source: source.map_or_else(|| fresh(device), Ok)?, target })
 }
 
 /// An info of libfabric's that is freed unless it is given away.

@@ -5,6 +5,7 @@
 
 use super::errno::{Errno, Outcome};
 use super::sys;
+use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::Name;
 
 /// Which numbers there are.
@@ -16,9 +17,20 @@ pub enum Numbers {
     Map,
 }
 
+/// A peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// As it is called.
+    pub name: Name,
+    /// Who that is from here.
+    pub id: NameId,
+    /// It is of another node.
+    pub is_far: bool,
+}
+
 struct Place {
     generation: u32,
-    name: Option<Name>,
+    peer: Option<Known>,
 }
 
 /// The peers.
@@ -38,17 +50,17 @@ impl Names {
     ///
     /// # Errors
     /// `FI_ENOMEM` beyond 2^31 places.
-    pub fn insert(&mut self, name: Name) -> Outcome<u64> {
+    pub fn insert(&mut self, peer: Known) -> Outcome<u64> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.places.len()).ok().filter(|index| *index < 1 << 31);
-                self.places.push(Place { generation: 0, name: None });
+                self.places.push(Place { generation: 0, peer: None });
                 index.ok_or(Errno::NOMEM)?
             }
         };
         let place = &mut self.places[index as usize];
-        place.name = Some(name);
+        place.peer = Some(peer);
         Ok(Self::number(self.numbers, index, place.generation))
     }
 
@@ -62,7 +74,7 @@ impl Names {
     fn index(&self, number: u64) -> Outcome<usize> {
         let index = number as u32;
         let place = self.places.get(index as usize).ok_or(Errno::INVAL)?;
-        let is_it = place.name.is_some() && Self::number(self.numbers, index, place.generation) == number;
+        let is_it = place.peer.is_some() && Self::number(self.numbers, index, place.generation) == number;
         if is_it { Ok(index as usize) } else { Err(Errno::INVAL) }
     }
 
@@ -71,29 +83,29 @@ impl Names {
     /// # Errors
     /// `FI_EINVAL`: nobody.
     #[inline]
-    pub fn get(&self, number: u64) -> Outcome<&Name> {
+    pub fn get(&self, number: u64) -> Outcome<&Known> {
         let index = self.index(number)?;
-        self.places[index].name.as_ref().ok_or(Errno::INVAL)
+        self.places[index].peer.as_ref().ok_or(Errno::INVAL)
     }
 
     /// Removes a peer.
     ///
     /// # Errors
     /// `FI_EINVAL`: nobody.
-    pub fn remove(&mut self, number: u64) -> Outcome<Name> {
+    pub fn remove(&mut self, number: u64) -> Outcome<Known> {
         let index = self.index(number)?;
         let place = &mut self.places[index];
-        let name = place.name.take().ok_or(Errno::INVAL)?;
+        let peer = place.peer.take().ok_or(Errno::INVAL)?;
         // Never that of `FI_ADDR_NOTAVAIL`.
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         self.free.push(index as u32);
-        Ok(name)
+        Ok(peer)
     }
 
-    /// The number of a peer, the lowest if there are several.
-    pub fn find(&self, name: &Name) -> Option<u64> {
+    /// The number of a peer, in whichever life, the lowest if there are several.
+    pub fn find(&self, peer: &NameId) -> Option<u64> {
         let is_it = |place: &Place| {
-            place.name.is_some_and(|known| (known.device, known.cdm_id) == (name.device, name.cdm_id))
+            place.peer.is_some_and(|known| (known.id.device, known.id.cdm_id) == (peer.device, peer.cdm_id))
         };
         let index = self.places.iter().position(is_it)?;
         Some(Self::number(self.numbers, index as u32, self.places[index].generation))
@@ -108,8 +120,9 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn name(service: u16) -> Name {
-        Name::bound(Ipv4Addr::LOCALHOST, service)
+    fn name(service: u16) -> Known {
+        let name = Name::bound(Ipv4Addr::LOCALHOST, service);
+        Known { name, id: NameId { device: 1, cdm_id: service.into(), incarnation: 0 }, is_far: false }
     }
 
     #[test]
@@ -121,8 +134,8 @@ mod tests {
         assert_eq!(names.get(1), Err(Errno::INVAL));
         assert_eq!(names.remove(1), Err(Errno::INVAL));
         assert_eq!(names.insert(name(4)), Ok(1));
-        assert_eq!(names.find(&name(4)), Some(1));
-        assert_eq!(names.find(&name(2)), None);
+        assert_eq!(names.find(&name(4).id), Some(1));
+        assert_eq!(names.find(&name(2).id), None);
     }
 
     #[test]
@@ -134,7 +147,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(names.get(first), Err(Errno::INVAL));
         assert_eq!(names.get(second), Ok(&name(2)));
-        assert_eq!(names.find(&name(2)), Some(second));
+        assert_eq!(names.find(&name(2).id), Some(second));
         assert_eq!(names.get(NOBODY), Err(Errno::INVAL));
     }
 }

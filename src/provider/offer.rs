@@ -48,8 +48,7 @@ const ON_REQUEST: u64 = MESSAGES
 /// For everybody.
 const ALWAYS: u64 =
     sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_TRIGGER | sys::FI_LOCAL_COMM;
-/// Peers of other nodes are not reached yet (`FI_EHOSTUNREACH`), and nobody is told that they are who has not asked. Open
-/// MPI asks for both always, also where all its processes are on one node, and would use nothing that refuses.
+/// Peers of this node are reached, and of others.
 const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.

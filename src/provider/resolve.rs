@@ -1,14 +1,24 @@
 //! Node and service to the name of an endpoint.
 //!
-//! A service is a port number; a node is an IPv4 address, or what the system resolves to one. An address of this node
-//! stands for the node, whichever it is: both ends make the same name of it.
+//! A service is a port number; a node is an IPv4 address, or what the system resolves to one. One that only leads back to
+//! this node stands for the address that other nodes know it by: that of the interface which `FI_GNI_IFACE` names, or of the
+//! first that leads elsewhere.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 
 use super::errno::{Errno, Outcome};
+use super::names::Known;
+use crate::gni::Place;
 use crate::link::Interface;
-use crate::wire::gni::name::Name;
+use crate::wire::gni::datagram::{Key, NameId};
+use crate::wire::gni::envelope::{HOME, key_of};
+use crate::wire::gni::name::{Kind, Name};
+
+/// Says by which interface other nodes reach endpoints: its name, or its address.
+const INTERFACE: &str = "FI_GNI_IFACE";
+/// What only those have who may connect between nodes to who has told them no more than node and service.
+const SECRET: &str = "FI_GNI_KEY";
 
 /// An IPv4 address of an interface.
 fn address_of(interface: &Interface) -> Option<Ipv4Addr> {
@@ -20,9 +30,24 @@ fn address_of(interface: &Interface) -> Option<Ipv4Addr> {
 
 /// The address that stands for this node: of the first interface with a device behind it, or else of the first that leads
 /// elsewhere, or else the loopback's.
+///
+/// # Errors
+/// `FI_ENODATA`: there is no such interface as is wanted.
 pub(super) fn device() -> Outcome<Ipv4Addr> {
     let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
-    Ok(best(&interfaces).unwrap_or(Ipv4Addr::LOCALHOST))
+    let wish = std::env::var(INTERFACE).unwrap_or_default();
+    if wish.is_empty() {
+        return Ok(best(&interfaces).unwrap_or(Ipv4Addr::LOCALHOST));
+    }
+    wanted(&interfaces, &wish).ok_or(Errno::NODATA)
+}
+
+/// The address of an interface by its name, or by itself.
+fn wanted(interfaces: &[Interface], wish: &str) -> Option<Ipv4Addr> {
+    let is_it = |interface: &&Interface| {
+        interface.name == wish || address_of(interface).is_some_and(|address| address.to_string() == wish)
+    };
+    interfaces.iter().filter(is_it).find_map(address_of)
 }
 
 fn best(interfaces: &[Interface]) -> Option<Ipv4Addr> {
@@ -32,9 +57,50 @@ fn best(interfaces: &[Interface]) -> Option<Ipv4Addr> {
 
 /// Whether the address is of this node.
 pub(super) fn is_own(address: Ipv4Addr) -> Outcome<bool> {
+    Ok(address.is_loopback() || own()?.contains(&address))
+}
+
+/// The addresses of this node.
+pub(super) fn own() -> Outcome<Vec<Ipv4Addr>> {
     let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
-    let is_it = |interface: &Interface| address_of(interface) == Some(address);
-    Ok(address.is_loopback() || interfaces.iter().any(is_it))
+    Ok(interfaces.iter().filter_map(address_of).collect())
+}
+
+/// A peer of that name, where this node has these addresses.
+pub(super) fn known(name: Name, own: &[Ipv4Addr]) -> Known {
+    let is_far = !name.device.is_loopback() && !own.contains(&name.device);
+    let id = if is_far { NameId { device: name.device.to_bits(), ..at_home(&name) } } else { at_home(&name) };
+    Known { name, id, is_far }
+}
+
+/// An endpoint of this node, within it.
+pub(super) fn at_home(name: &Name) -> NameId {
+    NameId { device: HOME, cdm_id: name.cdm_id, incarnation: name.incarnation }
+}
+
+/// Where other nodes are to reach an endpoint of this one, unless it is at an address that leads nowhere. A service has
+/// its port only where others may know no more than that.
+///
+/// # Errors
+/// What the system does not give.
+pub(super) fn place(name: &Name) -> Outcome<Option<Place>> {
+    if name.device.is_loopback() {
+        return Ok(None);
+    }
+    let shared = secret();
+    let port = match name.kind {
+        Kind::Bound if shared.is_some() => u16::try_from(name.cdm_id).unwrap_or(0),
+        _ => 0,
+    };
+    let word = || crate::link::random().map_err(|_| Errno::NOMEM);
+    let key = (u128::from(word()?) | u128::from(word()?) << 64).to_le_bytes();
+    Ok(Some(Place { address: name.device, port, key, shared }))
+}
+
+/// The key that users of several nodes share.
+fn secret() -> Option<Key> {
+    let text = std::env::var(SECRET).ok().filter(|text| !text.is_empty())?;
+    Some(key_of(text.as_bytes()))
 }
 
 /// The number of a service.
@@ -43,7 +109,7 @@ pub(super) fn port(service: &CStr) -> Outcome<u16> {
     text.parse().ok().filter(|port| *port != 0).ok_or(Errno::NODATA)
 }
 
-/// The device that a node is, as [`device`] says it for this one.
+/// The device that a node is, as [`device`] says it where no other node knows the address; and whether it is this one.
 pub(super) fn node(node: &CStr, is_numeric: bool) -> Outcome<(Ipv4Addr, bool)> {
     let text = node.to_str().map_err(|_| Errno::NODATA)?;
     let address = match text.parse::<Ipv4Addr>() {
@@ -54,7 +120,12 @@ pub(super) fn node(node: &CStr, is_numeric: bool) -> Outcome<(Ipv4Addr, bool)> {
     if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
         return Err(Errno::NODATA);
     }
-    if is_own(address)? { Ok((device()?, true)) } else { Ok((address, false)) }
+    Ok((seen(address)?, is_own(address)?))
+}
+
+/// The address as others see it.
+fn seen(address: Ipv4Addr) -> Outcome<Ipv4Addr> {
+    if address.is_loopback() { device() } else { Ok(address) }
 }
 
 fn resolve(text: &str) -> Outcome<Ipv4Addr> {
@@ -90,7 +161,7 @@ pub(super) fn symmetric(
         let device = first.and_then(|first| {
             let step = u32::try_from(index).map_err(|_| Errno::INVAL)?;
             let next = first.to_bits().checked_add(step).map(Ipv4Addr::from_bits).ok_or(Errno::INVAL)?;
-            if nodes > 1 && is_own(next)? { device() } else { Ok(next) }
+            seen(next)
         });
         names.extend((port..port.saturating_add(services)).map(|port| {
             let port = u16::try_from(port).map_err(|_| Errno::INVAL)?;
@@ -136,6 +207,36 @@ mod tests {
         assert_eq!(of(4).as_deref(), Some("172.17.0.1"));
         assert_eq!(of(3).as_deref(), Some("127.0.0.1"));
         assert_eq!(of(0), None);
+    }
+
+    #[test]
+    fn an_interface_is_wanted_by_its_name_or_its_address() {
+        let interfaces = Interface::all().expect("interfaces");
+        for wish in ["lo", "127.0.0.1"] {
+            assert_eq!(wanted(&interfaces, wish), Some(Ipv4Addr::LOCALHOST));
+        }
+        assert_eq!(wanted(&interfaces, "no such"), None);
+        assert_eq!(wanted(&interfaces, "192.0.2.1"), None);
+    }
+
+    #[test]
+    fn a_peer_is_near_at_every_address_of_this_node() {
+        let own = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 9)];
+        for (last, is_far) in [(1, false), (2, true), (9, false)] {
+            let name = Name::bound(Ipv4Addr::new(192, 0, 2, last), 7);
+            let peer = known(name, &own);
+            assert_eq!((peer.name, peer.is_far), (name, is_far));
+            assert_eq!(peer.id.device, if is_far { name.device.to_bits() } else { HOME });
+        }
+        assert!(!known(Name::bound(Ipv4Addr::new(127, 9, 9, 9), 7), &own).is_far);
+    }
+
+    #[test]
+    fn a_place_has_a_key_of_its_own_and_none_is_on_the_loopback() {
+        let bound = Name::bound(Ipv4Addr::new(192, 0, 2, 1), 7);
+        let keys = [(); 2].map(|()| place(&bound).expect("random").expect("a place").key);
+        assert!(keys[0] != keys[1] && keys[0] != [0; 16]);
+        assert!(place(&Name::bound(Ipv4Addr::LOCALHOST, 7)).expect("random").is_none());
     }
 
     #[test]

@@ -5,16 +5,17 @@
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
 //! * `triggered`: what begins when a counter has come so far.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
+//! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
-//! where it lies, or comes in pieces through the mailbox where that is forbidden. One thread at a time is in here: the
+//! where it lies, or comes in pieces through the mailbox where that is forbidden, or the peer is on another node. One thread at a time is in here: the
 //! domain lends it. What moves, moves in calls of the program (`FI_PROGRESS_MANUAL`), or of its helper.
 
 use std::collections::HashMap;
 
 use super::errno::{Errno, Outcome};
 use crate::engine::connect::{EndpointId, Engine, Settings, Vc};
-use crate::gni::{Nic, Service};
+use crate::gni::{Nic, Place, Service};
 use crate::link::Clock;
 use crate::wire::gni::datagram::{Credentials, NameId};
 
@@ -25,7 +26,11 @@ mod closing;
 mod connect;
 mod context;
 mod ending;
+mod far;
+#[cfg(test)]
+mod far_tests;
 mod fence;
+mod landing;
 mod receive;
 mod rest;
 mod rma;
@@ -40,7 +45,6 @@ mod triggered;
 
 use context::Context;
 pub use context::Ends;
-pub(super) use context::id_of;
 pub use receive::{Look, Want};
 pub use rma::{Act, Reach};
 pub use send::Order;
@@ -84,6 +88,12 @@ pub struct Traffic {
     vcs: HashMap<Vc, (u32, u32)>,
     /// Peers by the rings by which they write.
     bells: HashMap<([u8; 16], u32), (u32, u32)>,
+    /// The same of other nodes, by the numbers of their mailboxes here.
+    streams: HashMap<u32, (u32, u32)>,
+    /// Those of them that are looked at each time.
+    hot: Vec<far::Hot>,
+    /// What has happened to streams.
+    happened: Vec<u32>,
     /// Peers that are looked at each time.
     polled: Vec<(u32, u32)>,
     /// Peers that are to be looked at, or written to, next time.
@@ -123,6 +133,9 @@ impl Traffic {
             contexts: Vec::new(),
             vcs: HashMap::new(),
             bells: HashMap::new(),
+            streams: HashMap::new(),
+            hot: Vec::new(),
+            happened: Vec::new(),
             polled: Vec::new(),
             again: Vec::new(),
             closing: Vec::new(),
@@ -140,6 +153,11 @@ impl Traffic {
             rest: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Where other nodes reach an endpoint, if they do.
+    pub fn place(&self, slot: u32) -> Option<Place> {
+        self.contexts.get(slot as usize)?.as_ref()?.far
     }
 
     #[inline(always)]
@@ -167,6 +185,9 @@ impl Traffic {
             // Reading may end a connection.
             let Some((slot, peer)) = self.polled.get(index).copied() else { break };
             count += self.read(slot, peer);
+        }
+        if !self.streams.is_empty() {
+            count += self.look_far(count != 0);
         }
         if is_rung || !self.again.is_empty() {
             self.visit();
@@ -206,6 +227,7 @@ impl Traffic {
         self.progress();
         if self.nic.is_some() {
             self.control();
+            self.hear_far();
             for slot in 0..self.contexts.len() as u32 {
                 if let Ok(context) = self.context(slot)
                     && context.owes()

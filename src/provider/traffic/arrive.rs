@@ -1,7 +1,7 @@
 //! What has come: entries of mailboxes.
 
 use super::super::errno::Outcome;
-use super::context::{Context, Item, Receive, Stage, Unexpected, What};
+use super::context::{Context, Item, Pull, Receive, Stage, Unexpected, What};
 use super::ending::Received;
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
@@ -42,7 +42,9 @@ impl Traffic {
                 count
             }
             Err(Lost) => {
-                self.counters.malformed += 1;
+                let there = self.context(slot).ok().and_then(|context| context.peers.get(peer as usize));
+                let mailbox = there.and_then(|there| there.mailbox.as_ref());
+                self.counters.malformed += u64::from(!mailbox.is_some_and(|mailbox| mailbox.is_over()));
                 self.lose(slot, peer, libc::ECONNRESET);
                 0
             }
@@ -76,9 +78,17 @@ impl Context {
     fn read(&mut self, peer: u32) -> Result<(usize, Left), Lost> {
         let mut count = 0;
         loop {
-            let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
-            if !mailbox.is_some_and(|mailbox| mailbox.has_next()) {
-                break;
+            let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
+            let Some(mailbox) = mailbox else { break };
+            if !mailbox.has_next().map_err(|_| Lost)? {
+                if mailbox.number().is_none() || !self.land(peer)? {
+                    break;
+                }
+                count += 1;
+                if count == TURN {
+                    return Ok((count, Left::Something));
+                }
+                continue;
             }
             if count == TURN || self.place_is_missing() && !self.may_read(peer) {
                 return Ok((count, Left::Something));
@@ -249,14 +259,29 @@ impl Context {
     }
 
     fn hear_piece(&mut self, peer: u32, receive: u64, offset: u64, payload: Lent) -> Option<()> {
+        let pull = self.expected(peer, receive, offset, payload.len())?;
+        pull.receive.buffer.write(pull.come, payload);
+        self.piece_has_come(peer, receive, payload.len())
+    }
+
+    /// What such a piece is for.
+    pub(super) fn expected(
+        &mut self,
+        peer: u32,
+        receive: u64,
+        offset: u64,
+        length: usize,
+    ) -> Option<&mut Pull> {
+        let pull = self.pulls.get_mut(Key::from_raw(receive))?;
+        let is_next = pull.peer == peer && pull.come as u64 == offset && length != 0;
+        (is_next && length <= pull.wanted - pull.come).then_some(pull)
+    }
+
+    /// It is where it belongs.
+    pub(super) fn piece_has_come(&mut self, peer: u32, receive: u64, length: usize) -> Option<()> {
         let key = Key::from_raw(receive);
         let pull = self.pulls.get_mut(key)?;
-        let is_next = pull.peer == peer && pull.come as u64 == offset && !payload.is_empty();
-        if !is_next || payload.len() > pull.wanted - pull.come {
-            return None;
-        }
-        pull.receive.buffer.write(pull.come, payload);
-        pull.come += payload.len();
+        pull.come += length;
         if pull.come == pull.wanted {
             let pull = self.pulls.remove(key.index)?;
             let (label, length) = (pull.label, pull.length);

@@ -25,6 +25,8 @@ impl Traffic {
         // A peer may use its ring for somebody else once it knows.
         self.polled.retain(|of| of.0 != slot);
         self.bells.retain(|_, of| of.0 != slot);
+        self.streams.retain(|_, of| of.0 != slot);
+        self.hot.retain(|hot| hot.of.0 != slot);
         self.again.retain(|of| of.0 != slot);
         for (vc, sent) in farewells {
             let _ = self.engine.close(vc, sent, Instant::from_nanos(start));
@@ -38,8 +40,9 @@ impl Traffic {
         self.progress();
         let past = self.clock.nanos() - start;
         let context = self.context(slot).ok()?;
+        context.peers.iter_mut().filter_map(|peer| peer.mailbox.as_mut()).for_each(|mailbox| mailbox.part());
         let waited_for = context.peers.iter().filter_map(|peer| peer.mailbox.as_ref());
-        let is_found = waited_for.clone().all(|mailbox| mailbox.is_found() || mailbox.pid().is_none());
+        let is_found = waited_for.clone().all(|mailbox| mailbox.is_found());
         if waited_for.count() == 0 {
             return None;
         }

@@ -9,7 +9,8 @@ use super::target::Target;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::matching::Leftover;
 use crate::engine::time::Instant;
-use crate::gni::Sent;
+use crate::gni::datagram::Heard;
+use crate::gni::{Place, Sent};
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox;
 
@@ -31,7 +32,11 @@ impl Traffic {
     pub(super) fn connect(&mut self, slot: u32, peer: u32) {
         let now = self.now();
         let Ok(context) = self.context(slot) else { return };
-        let (endpoint, name) = (context.endpoint, context.peers[peer as usize].name);
+        let there = &context.peers[peer as usize];
+        let (endpoint, name, far) = (context.endpoint, there.name, there.far);
+        if let (Some((at, key)), Some(service)) = (far, &mut self.service) {
+            service.introduce(name, at, key);
+        }
         if self.engine.insert(endpoint, name).is_err() || self.engine.connect(endpoint, name, now).is_err() {
             return self.fail(slot, peer, libc::ECONNRESET, true);
         }
@@ -45,18 +50,27 @@ impl Traffic {
         let now = self.now();
         self.control_at = now.nanos();
         let Self { service, engine, moved, .. } = self;
+        let mut nobody = Vec::new();
         if let Some(service) = service {
-            service.receive(TURN, |bytes| {
-                *moved += 1;
-                engine.handle_datagram(bytes, Route(0), now);
+            service.receive(TURN, |heard| match heard {
+                Heard::Datagram(bytes) => {
+                    *moved += 1;
+                    engine.handle_datagram(bytes, Route(0), now);
+                }
+                Heard::Nobody(names) => nobody.extend_from_slice(names),
             });
         }
-        if engine.poll_timeout().is_some_and(|at| at <= now) {
-            engine.handle_timeout(now);
+        for (device, cdm_id) in nobody {
+            self.refused(device, cdm_id, now);
+        }
+        self.take_streams();
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle_timeout(now);
         }
         if now.nanos() >= self.watch_at {
             self.watch_at = now.nanos() + WATCH;
             self.bury(now);
+            self.give_up_streams(now);
         }
         loop {
             let mut is_over = true;
@@ -126,15 +140,24 @@ impl Traffic {
                 let there = &mut context.peers[index as usize];
                 there.name = peer;
                 let Some(mailbox) = &mut there.mailbox else { return };
-                if nic.attach(mailbox, &attributes).is_err() {
+                let is_far = mailbox.number().is_some();
+                let attached = if is_far {
+                    nic.attach_far(mailbox, (&attributes, peer.device), now.nanos())
+                } else {
+                    nic.attach(mailbox, &attributes)
+                };
+                if attached.is_err() {
                     return self.lose(slot, index, libc::EHOSTUNREACH);
                 }
-                let (address, shown) = nic.probe();
+                // Another node cannot look there.
+                let (address, shown) = if is_far { (0, [0; 16]) } else { nic.probe() };
                 there.is_connected = true;
                 there.failed = None;
                 there.queue.push_front(Item::Note(Note::new(&mailbox::Entry::Hello { address, shown })));
-                self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
-                if self.polled.len() < POLLED {
+                if !is_far {
+                    self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
+                }
+                if !is_far && self.polled.len() < POLLED {
                     mailbox.poll_from_now_on();
                     there.is_polled = true;
                     self.polled.push((slot, index));
@@ -161,9 +184,16 @@ impl Traffic {
     }
 
     fn make_mailbox(&mut self, slot: u32, vc: Vc, peer: NameId, now: Instant) {
-        let Self { nic: Some(nic), contexts, .. } = self else { return };
-        let Some(mailbox) = nic.mailbox() else { return self.lack_mailbox(slot, vc, peer, now) };
+        let Self { nic: Some(nic), contexts, service, .. } = self else { return };
+        let is_far = service.as_ref().is_some_and(|service| service.is_far(peer));
+        let place = contexts.get(slot as usize).and_then(Option::as_ref).and_then(|context| context.far);
+        let made = match place.filter(|_| is_far) {
+            Some(place) => nic.far_mailbox(place.address),
+            None => nic.mailbox(),
+        };
+        let Some(mailbox) = made else { return self.lack_mailbox(slot, vc, peer, now) };
         self.lacking.remove(&vc);
+        let number = mailbox.number();
         let Some(context) = contexts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         let index = context.peer_named(peer);
         let attributes = nic.attributes(&mailbox);
@@ -173,6 +203,7 @@ impl Traffic {
         }
         there.vc = Some(vc);
         self.vcs.insert(vc, (slot, index));
+        self.streams.extend(number.map(|number| (number, (slot, index))));
         let _ = self.engine.mailbox_ready(vc, attributes, now);
     }
 
@@ -199,7 +230,7 @@ impl Traffic {
         let Ok(context) = self.context(slot) else { return };
         let there = &context.peers[peer as usize];
         let (Some(vc), Some(sent), Some(mailbox)) = (there.vc, there.closing, &there.mailbox) else { return };
-        if mailbox.received() >= sent {
+        if mailbox.received() >= sent || mailbox.is_over() {
             self.closing.retain(|closing| *closing != vc);
             let _ = self.engine.drained(vc, now);
             self.stir();
@@ -279,6 +310,8 @@ impl Traffic {
         context.forget_addresses();
         self.polled.retain(|of| *of != (slot, peer));
         self.bells.retain(|_, of| *of != (slot, peer));
+        self.streams.retain(|_, of| *of != (slot, peer));
+        self.hot.retain(|hot| hot.of != (slot, peer));
     }
 
     /// Messages that a peer was to take, or to bring, end in error. Those that it has not been told of yet stay, where a
@@ -299,14 +332,14 @@ impl Traffic {
         }
     }
 
-    /// Opens an endpoint of this name.
+    /// Opens an endpoint of this name, which other nodes reach there.
     ///
     /// # Errors
-    /// `FI_EADDRINUSE`: there is one. What the system does not give.
-    pub fn open(&mut self, name: NameId) -> Outcome<u32> {
+    /// `FI_EADDRINUSE`: there is one, or somebody has the port. What the system does not give.
+    pub fn open(&mut self, name: NameId, far: Option<Place>) -> Outcome<u32> {
         if self.nic.is_none() {
             let nic = crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?;
-            self.service = Some(crate::gni::Service::new().map_err(|error| system(&error))?);
+            self.service = Some(crate::gni::Service::new(super::KEY).map_err(|error| system(&error))?);
             self.nic = Some(nic);
             if let Err(error) = self.rest_on_nic() {
                 (self.nic, self.service) = (None, None);
@@ -316,6 +349,13 @@ impl Traffic {
         self.control();
         let Some(service) = &mut self.service else { return Err(Errno::NOMEM) };
         service.bind(name.device, name.cdm_id).map_err(|error| system(&error))?;
+        let far = match self.bind_far(name, far) {
+            Ok(far) => far,
+            Err(error) => {
+                self.service.iter_mut().for_each(|service| service.release(name.device, name.cdm_id));
+                return Err(error);
+            }
+        };
         self.give_up(name);
         let opened = self.engine.open(name).map_err(|_| Errno(libc::EADDRINUSE));
         let outcome = opened.and_then(|endpoint| match self.rest_on_socket(name, true) {
@@ -331,7 +371,7 @@ impl Traffic {
         let endpoint = outcome?;
         let key = [crate::link::random(), crate::link::random()].map(|word| word.unwrap_or_default());
         let key = (u128::from(key[0]) | u128::from(key[1]) << 64).to_le_bytes();
-        let context = Some(Box::new(Context::new(endpoint, name, key)));
+        let context = Some(Box::new(Context::new(endpoint, name, far, key)));
         let free = self.contexts.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.contexts.len());
         match free {
@@ -360,7 +400,7 @@ impl Traffic {
     }
 }
 
-fn system(error: &std::io::Error) -> Errno {
+pub(super) fn system(error: &std::io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 

@@ -1,7 +1,7 @@
 //! [`Context`]: what an endpoint has under way, and with whom.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use super::super::argument::Foreign;
@@ -10,7 +10,7 @@ use super::super::cntr::Counter;
 use super::super::cq::{Entry, Place};
 use super::super::endpoint::Direction;
 use super::super::errno::{Errno, Outcome};
-use super::super::names::NOBODY;
+use super::super::names::{Known, NOBODY};
 use super::super::regions::Regions;
 use super::buffer::Buffer;
 use super::rma::{Operation, Waiting};
@@ -19,12 +19,11 @@ use super::target::Target;
 use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
-use crate::gni::Mailbox;
+use crate::gni::{Mailbox, Place as Far};
 use crate::shm::CrossMemory;
 use crate::sync::EngineCell;
-use crate::wire::gni::datagram::NameId;
+use crate::wire::gni::datagram::{Key as Secret, NameId};
 use crate::wire::gni::mailbox::{self, HEAD, Label, Lies};
-use crate::wire::gni::name::Name;
 
 /// Receives that may be posted at a time, on each side of tagged and not.
 const POSTED: usize = 1 << 20;
@@ -189,6 +188,8 @@ pub(super) struct Peer {
     pub(super) name: NameId,
     /// The life that its address names; 0: whichever has the name.
     pub(super) asked: u64,
+    /// Where it is on another node, and what it is told by.
+    pub(super) far: Option<(SocketAddrV4, Secret)>,
     pub(super) vc: Option<Vc>,
     pub(super) mailbox: Option<Mailbox>,
     pub(super) is_connected: bool,
@@ -246,6 +247,8 @@ const NOT_KNOWN: Address = Address { number: NOBODY, peer: 0 };
 pub(super) struct Context {
     pub(super) endpoint: EndpointId,
     pub(super) name: NameId,
+    /// Where other nodes reach it.
+    pub(super) far: Option<Far>,
     pub(super) ends: Option<Ends>,
     /// It has receives that it shares.
     pub(super) is_sharing: bool,
@@ -278,10 +281,11 @@ pub(super) struct Context {
 const SPARE: usize = 64;
 
 impl Context {
-    pub(super) fn new(endpoint: EndpointId, name: NameId, key: [u8; 16]) -> Self {
+    pub(super) fn new(endpoint: EndpointId, name: NameId, far: Option<Far>, key: [u8; 16]) -> Self {
         Self {
             endpoint,
             name,
+            far,
             ends: None,
             is_sharing: false,
             tagged: Matching::new(POSTED, key),
@@ -329,14 +333,12 @@ impl Context {
             self.addresses.clear();
             self.version = version;
         }
-        let name = self.ends()?.av.get(number)?;
-        let id = id_of(&name);
-        if id.device != self.name.device {
-            // There is no way to another node yet.
-            return Err(Errno(libc::EHOSTUNREACH));
-        }
-        let peer = self.peer_named(id);
-        self.peers[peer as usize].ask_for(id.incarnation)?;
+        let known = self.ends()?.av.get(number)?;
+        let far = if known.is_far { Some(self.way_to(&known)?) } else { None };
+        let peer = self.peer_named(known.id);
+        let there = &mut self.peers[peer as usize];
+        there.far = far;
+        there.ask_for(known.id.incarnation)?;
         let index = number as u32 as usize;
         if self.addresses.len() <= index {
             self.addresses.resize(index + 1, NOT_KNOWN);
@@ -345,9 +347,19 @@ impl Context {
         Ok(peer)
     }
 
+    /// Where a peer of another node is, and what it is told by.
+    fn way_to(&self, peer: &Known) -> Outcome<(SocketAddrV4, Secret)> {
+        let Some(far) = self.far.filter(|_| peer.name.port != 0) else {
+            return Err(Errno(libc::EHOSTUNREACH));
+        };
+        let told = Some(peer.name.key).filter(|key| *key != [0; 16]);
+        let key = told.or(far.shared).ok_or(Errno::NOKEY)?;
+        Ok((SocketAddrV4::new(peer.name.device, peer.name.port), key))
+    }
+
     /// The peer of this number, whichever life of it that names.
     pub(super) fn peer_at(&mut self, number: u64) -> Outcome<u32> {
-        let id = id_of(&self.ends()?.av.get(number)?);
+        let id = self.ends()?.av.get(number)?.id;
         Ok(self.peer_named(id))
     }
 
@@ -364,6 +376,7 @@ impl Context {
             self.peers.push(Peer {
                 name,
                 asked: 0,
+                far: None,
                 vc: None,
                 mailbox: None,
                 is_connected: false,
@@ -393,9 +406,7 @@ impl Context {
         let version = ends.av.version();
         let Some(known) = self.peers.get_mut(peer as usize) else { return NOBODY };
         if known.number.0 != version {
-            let device = Ipv4Addr::from_bits(known.name.device);
-            let name = Name { cdm_id: known.name.cdm_id, ..Name::bound(device, 0) };
-            known.number = (version, ends.av.find(&name).unwrap_or(NOBODY));
+            known.number = (version, ends.av.find(&known.name).unwrap_or(NOBODY));
         }
         known.number.1
     }
@@ -473,9 +484,4 @@ impl Drop for Context {
             }
         }
     }
-}
-
-/// The endpoint of a name.
-pub(in super::super) fn id_of(name: &Name) -> NameId {
-    NameId { device: name.device.to_bits(), cdm_id: name.cdm_id, incarnation: name.incarnation }
 }

@@ -85,6 +85,10 @@ impl Traffic {
                 rest.add(nic.alarm(), false)?;
                 rest.add(nic.deaths().map_err(|_| Errno::NOMEM)?, true)?;
             }
+            if let Some(network) = self.nic.as_ref().and_then(|nic| nic.streams()) {
+                rest.add(network.begins(), true)?;
+                rest.add(network.streams(), false)?;
+            }
             for socket in self.service.iter().flat_map(|service| service.descriptors()) {
                 rest.add(socket, true)?;
             }
@@ -110,14 +114,24 @@ impl Traffic {
         Ok(())
     }
 
+    /// There are streams to other nodes.
+    pub(super) fn rest_on_streams(&self) -> Outcome<()> {
+        let network = self.nic.as_ref().and_then(|nic| nic.streams());
+        let (Some(rest), Some(network)) = (&self.rest, network) else { return Ok(()) };
+        rest.add(network.begins(), true)?;
+        rest.add(network.streams(), false)
+    }
+
     /// There is a socket of an endpoint, or there is going to be none.
     pub(super) fn rest_on_socket(&self, name: NameId, is_new: bool) -> Outcome<()> {
-        let socket = self.service.as_ref().and_then(|service| service.descriptor(name.device, name.cdm_id));
-        let (Some(rest), Some(socket)) = (&self.rest, socket) else { return Ok(()) };
-        if is_new {
-            return rest.add(socket, true);
+        let (Some(rest), Some(service)) = (&self.rest, &self.service) else { return Ok(()) };
+        for socket in service.descriptors_of(name.device, name.cdm_id) {
+            if is_new {
+                rest.add(socket, true)?;
+            } else {
+                rest.remove(socket);
+            }
         }
-        rest.remove(socket);
         Ok(())
     }
 

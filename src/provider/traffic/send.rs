@@ -260,7 +260,29 @@ impl Context {
         let Some(mailbox) = mailbox else { return Ok(false) };
         let Stage::Pieces(receive, wanted, mut gone) = outgoing.stage else { return Ok(true) };
         while gone < wanted {
-            let length = PIECE.min(wanted - gone);
+            let owed = mailbox.owed();
+            if owed != 0 {
+                let part = outgoing.buffer.parts(gone, owed).next().unwrap_or(Lent::EMPTY);
+                let sent = mailbox.go_on(part);
+                gone += sent;
+                if sent == 0 {
+                    outgoing.stage = Stage::Pieces(receive, wanted, gone);
+                    return Ok(false);
+                }
+                continue;
+            }
+            let length = mailbox.piece().min(wanted - gone);
+            let mut head = [0; HEAD];
+            let entry = mailbox::Entry::Piece { receive, offset: gone as u64 };
+            let (kind, head_length) = entry.emit(&mut head);
+            match mailbox.begin(kind, &head[..head_length], length) {
+                Some(true) => continue,
+                Some(false) => {
+                    outgoing.stage = Stage::Pieces(receive, wanted, gone);
+                    return Ok(false);
+                }
+                None => {}
+            }
             let mut parts = outgoing.buffer.parts(gone, length);
             let payload = match (parts.next(), parts.next()) {
                 (Some(part), None) => part,
@@ -270,9 +292,6 @@ impl Context {
                     lend(&self.scratch)
                 }
             };
-            let mut head = [0; HEAD];
-            let entry = mailbox::Entry::Piece { receive, offset: gone as u64 };
-            let (kind, head_length) = entry.emit(&mut head);
             if !mailbox.push(kind, [lend(&head[..head_length]), payload]).map_err(|_| Lost)? {
                 outgoing.stage = Stage::Pieces(receive, wanted, gone);
                 return Ok(false);

@@ -15,13 +15,16 @@ use super::super::domain::Domain;
 use super::super::endpoint::Direction;
 use super::super::errno::Errno;
 use super::super::fabric::Fabric;
+use super::super::names::Known;
 use super::super::offer::Registration;
 use super::super::regions::Regions;
 use super::super::sys::{self, CqAttr, fi_av_attr};
 use super::super::wait::Beside;
 use super::buffer::Buffer;
-use super::{Ends, Order, Traffic, Want, id_of};
+use super::{Ends, Order, Traffic, Want};
+use crate::gni::Place;
 use crate::sync::EngineCell;
+use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox::{Entry, HEAD, Label};
 use crate::wire::gni::name::Name;
 
@@ -32,11 +35,16 @@ pub(super) struct Side {
     pub(super) transmit: Arc<Cq>,
     pub(super) receive: Arc<Cq>,
     pub(super) slot: u32,
-    name: Name,
+    peer: Known,
 }
 
 impl Side {
     fn new() -> Self {
+        Self::at(None)
+    }
+
+    /// One that is reached as if it were of another node, or is of this one.
+    pub(super) fn at(far: Option<Place>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let fabric = Arc::new(Fabric::new(sys::version(1, 17)));
         let regions = Arc::new(Regions::new(Registration { virtual_addresses: false, provider_keys: false }));
@@ -67,7 +75,17 @@ impl Side {
         // A device of this process alone.
         let bound = Name::bound(Ipv4Addr::from_bits(std::process::id()), 0);
         let name = Name { cdm_id: NEXT.fetch_add(1, Ordering::Relaxed) + (1 << 20), incarnation: 7, ..bound };
-        let slot = domain.traffic.with(|traffic| traffic.open(id_of(&name))).expect("free");
+        let id = NameId { device: name.device.to_bits(), cdm_id: name.cdm_id, incarnation: 7 };
+        let slot = domain.traffic.with(|traffic| traffic.open(id, far)).expect("free");
+        let place = domain.traffic.with(|traffic| traffic.place(slot));
+        let peer = match place {
+            None => Known { name, id, is_far: false },
+            Some(Place { address, port, key, .. }) => Known {
+                name: Name { device: address, port, key, ..name },
+                id: NameId { device: address.to_bits(), ..id },
+                is_far: true,
+            },
+        };
         let direction = |cq: &Arc<Cq>| Some(Direction { cq: Arc::clone(cq), is_selective: false });
         let ends = Ends {
             av: Arc::clone(&av),
@@ -86,14 +104,19 @@ impl Side {
             queue: None,
         };
         domain.traffic.with(|traffic| traffic.enable(slot, ends)).expect("enabled");
-        Self { domain, av, transmit, receive, slot, name }
+        Self { domain, av, transmit, receive, slot, peer }
+    }
+
+    /// The other is the first of its peers, or one more.
+    pub(super) fn knows(&self, other: &Self) {
+        self.av.add(other.peer).expect("a number");
     }
 
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Traffic) -> R) -> R {
         self.domain.traffic.with(act)
     }
 
-    fn send(&self, bytes: &[u8], pieces: usize, tag: u64) -> Result<(), Errno> {
+    pub(super) fn send(&self, bytes: &[u8], pieces: usize, tag: u64) -> Result<(), Errno> {
         let parts = bytes.chunks(bytes.len().div_ceil(pieces).max(1));
         let parts: Vec<sys::iovec> = parts
             .map(|part| sys::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
@@ -118,7 +141,7 @@ impl Side {
         self.with(|traffic| traffic.send(self.slot, order))
     }
 
-    fn receive(&self, bytes: &mut [u8], tag: u64) {
+    pub(super) fn receive(&self, bytes: &mut [u8], tag: u64) {
         // SAFETY: the bytes outlive the receive in each test.
         let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
         let context = Foreign(ptr::without_provenance_mut(tag as usize));
@@ -173,9 +196,13 @@ impl Drop for Side {
 
 /// Two sides that are connected.
 pub(super) fn pair() -> [Side; 2] {
-    let [one, two] = [Side::new(), Side::new()];
-    one.av.add(two.name).expect("a number");
-    two.av.add(one.name).expect("a number");
+    connected([Side::new(), Side::new()])
+}
+
+/// The same of these.
+pub(super) fn connected([one, two]: [Side; 2]) -> [Side; 2] {
+    one.knows(&two);
+    two.knows(&one);
     let (mut here, mut there) = ([0; 1], [0; 1]);
     one.receive(&mut here, 1);
     two.receive(&mut there, 1);
@@ -404,7 +431,7 @@ fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
         assert!(most < 300 << 20, "{most}");
         // Who is connected later is answered, and so is what goes to who fills the ring.
         let three = Side::new();
-        two.av.add(three.name).expect("a number");
+        two.knows(&three);
         let long = some(50_000);
         let mut to = vec![0; long.len()];
         three.receive(&mut to, 9);
@@ -432,7 +459,7 @@ fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
 fn who_finds_no_ring_hears_so() {
     let [one, two] = pair();
     let three = Side::new();
-    two.av.add(three.name).expect("a number");
+    two.knows(&three);
     let all = two.with(|traffic| {
         let nic = traffic.nic.as_mut().expect("open");
         std::iter::from_fn(|| nic.mailbox()).count()
@@ -451,7 +478,7 @@ fn who_finds_no_ring_hears_so() {
 #[test]
 fn who_calls_seldom_is_connected_within_a_few_calls() {
     let [one, two] = [Side::new(), Side::new()];
-    one.av.add(two.name).expect("a number");
+    one.knows(&two);
     let mut to = [0; 1];
     two.receive(&mut to, 1);
     one.send(b"a", 1, 1).expect("queued");
@@ -534,7 +561,8 @@ fn what_an_ended_connection_leaves_is_said_to_nobody() {
 #[test]
 fn who_is_not_there_takes_no_rings() {
     let one = Side::new();
-    let ghost = Name { cdm_id: 1 << 19, ..one.name };
+    let mut ghost = one.peer;
+    ghost.id.cdm_id = 1 << 19;
     one.av.add(ghost).expect("a number");
     for attempt in 0..1100 {
         one.send(b"x", 1, 1).expect("tried");

@@ -242,7 +242,7 @@ impl Datagram {
         let mut bytes = [0; LEN];
         bytes[..datagram.len()].copy_from_slice(datagram);
         let bytes = &bytes;
-        if u64::from_le_bytes(take(bytes, 8 * TAG)) != tag(key, datagram) {
+        if !is_genuine(key, datagram) {
             return Err(Malformed::Forged);
         }
         let name = |at| NameId {
@@ -338,6 +338,11 @@ fn take<const N: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
 
 fn word(bytes: &[u8; LEN], at: usize) -> u32 {
     u32::from_le_bytes(take(bytes, at))
+}
+
+/// Whether bytes as long as a datagram have the tag that is right for them.
+pub(super) fn is_genuine(key: &Key, bytes: &[u8]) -> bool {
+    bytes.as_chunks().0.get(TAG).is_some_and(|word| u64::from_le_bytes(*word) == tag(key, bytes))
 }
 
 /// Gives bytes the tag that is right for them; false where they are not as long as a datagram may be.

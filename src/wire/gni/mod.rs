@@ -3,6 +3,8 @@
 pub mod amo;
 pub mod cm;
 pub mod datagram;
+pub mod envelope;
 pub mod mailbox;
 pub mod name;
 pub mod remote;
+pub mod stream;

@@ -11,7 +11,9 @@
 //! | 9..12 | cdm id of the cm_nic that answers for it |
 //! | 12..16 | cookie of the job |
 //! | 16 | receive contexts |
+//! | 18..20 | UDP port at which it is reached from other nodes; 0: it is not |
 //! | 24..32 | incarnation; 0 in a name that was made of node and service |
+//! | 32..48 | key by which those are known who may reach it from there; 0 in a name that was made of node and service |
 //!
 //! All others are zero.
 
@@ -51,6 +53,10 @@ pub struct Name {
     pub contexts: u8,
     /// Differs for each endpoint that ever has this name; 0 where it is not known.
     pub incarnation: u64,
+    /// Where datagrams of other nodes reach it.
+    pub port: u16,
+    /// What they are signed with.
+    pub key: [u8; 16],
 }
 
 /// The most that 24 bits hold.
@@ -60,7 +66,17 @@ impl Name {
     /// The endpoint of a service on a node.
     pub fn bound(device: Ipv4Addr, service: u16) -> Self {
         let cdm_id = u32::from(service);
-        Self { device, cdm_id, kind: Kind::Bound, cm_nic: cdm_id, cookie: 0, contexts: 0, incarnation: 0 }
+        Self {
+            device,
+            cdm_id,
+            kind: Kind::Bound,
+            cm_nic: cdm_id,
+            cookie: 0,
+            contexts: 0,
+            incarnation: 0,
+            port: service,
+            key: [0; 16],
+        }
     }
 
     /// The bytes.
@@ -72,7 +88,9 @@ impl Name {
         bytes[9..12].copy_from_slice(&self.cm_nic.to_le_bytes()[..3]);
         bytes[12..16].copy_from_slice(&self.cookie.to_le_bytes());
         bytes[16] = self.contexts;
+        bytes[18..20].copy_from_slice(&self.port.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.key);
         bytes
     }
 
@@ -87,8 +105,10 @@ impl Name {
             cookie: word(12),
             contexts: bytes[16],
             incarnation: u64::from_le_bytes(std::array::from_fn(|i| bytes[24 + i])),
+            port: u16::from_le_bytes([bytes[18], bytes[19]]),
+            key: std::array::from_fn(|i| bytes[32 + i]),
         };
-        let is_rest_zero = bytes[17..24].iter().chain(&bytes[32..]).all(|byte| *byte == 0);
+        let is_rest_zero = bytes[17] == 0 && bytes[20..24].iter().all(|byte| *byte == 0);
         (name.is_sound() && is_rest_zero).then_some(name)
     }
 
@@ -114,19 +134,21 @@ impl Kind {
     }
 }
 
-/// `gni;node;cdm id;kind;cm_nic;cookie;contexts;incarnation`.
+/// `gni;node;cdm id;kind;cm_nic;cookie;contexts;incarnation;port;key`.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "gni;{};{:#010x};{};{:#08x};{:#010x};{};{:#018x}",
+            "gni;{};{:#010x};{};{:#08x};{:#010x};{};{:#018x};{};{:#034x}",
             self.device,
             self.cdm_id,
             self.kind.number(),
             self.cm_nic,
             self.cookie,
             self.contexts,
-            self.incarnation
+            self.incarnation,
+            self.port,
+            u128::from_be_bytes(self.key)
         )
     }
 }
@@ -155,6 +177,15 @@ impl FromStr for Name {
         let cookie = next(Some(0), u32::MAX.into())?;
         let contexts = next(Some(0), u8::MAX.into())?;
         let incarnation = next(Some(0), u64::MAX)?;
+        let service =
+            if kind == u64::from(Kind::Bound.number()) { u16::try_from(cdm_id).unwrap_or(0) } else { 0 };
+        let port = next(Some(service.into()), u16::MAX.into())?;
+        let key = fields.next().map_or(Some(0), |field| {
+            field
+                .strip_prefix("0x")
+                .filter(|digits| !digits.starts_with(['+', '-']))
+                .and_then(|digits| u128::from_str_radix(digits, 16).ok())
+        });
         let name = Self {
             device,
             cdm_id: cdm_id as u32,
@@ -163,6 +194,8 @@ impl FromStr for Name {
             cookie: cookie as u32,
             contexts: contexts as u8,
             incarnation,
+            port: port as u16,
+            key: key.ok_or(NoName)?.to_be_bytes(),
         };
         if name.is_sound() && fields.next().is_none() { Ok(name) } else { Err(NoName) }
     }
@@ -190,6 +223,8 @@ mod tests {
             cookie: 0xDEAD_BEEF,
             contexts: 7,
             incarnation: u64::MAX,
+            port: u16::MAX,
+            key: std::array::from_fn(|at| 0xF0 + at as u8),
         }
     }
 
@@ -209,8 +244,9 @@ mod tests {
         let bytes = name().emit();
         assert_eq!(bytes[..8], [2, 1, 168, 192, 0x21, 0x43, 0x65, 0x87]);
         assert_eq!(bytes[8..16], [1, 0xEF, 0xCD, 0xAB, 0xEF, 0xBE, 0xAD, 0xDE]);
-        assert_eq!(bytes[16..24], [7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[24..], [[0xFF; 8], [0; 8], [0; 8]].concat());
+        assert_eq!(bytes[16..24], [7, 0, 0xFF, 0xFF, 0, 0, 0, 0]);
+        assert_eq!(bytes[24..32], [0xFF; 8]);
+        assert_eq!(bytes[32..], name().key);
     }
 
     #[test]
@@ -218,7 +254,7 @@ mod tests {
         assert_eq!(Name::parse(&[0; LEN]), None);
         assert_eq!(Name::parse(&[0xFF; LEN]), None);
         let mut bytes = name().emit();
-        for at in (17..24).chain(32..LEN) {
+        for at in [17, 20, 21, 22, 23] {
             bytes[at] = 1;
             assert_eq!(Name::parse(&bytes), None, "byte {at}");
             bytes[at] = 0;
@@ -241,6 +277,10 @@ mod tests {
             "gni;127.0.0.1;-1",
             "gni;127.0.0.1;1;2;0x1000000",
             "gni;127.0.0.1;1;2;0;0;0;0;",
+            "gni;127.0.0.1;1;2;0;0;0;0;0x10000",
+            "gni;127.0.0.1;1;2;0;0;0;0;7;12",
+            "gni;127.0.0.1;1;2;0;0;0;0;7;0x100000000000000000000000000000000",
+            "gni;127.0.0.1;1;2;0;0;0;0;7;0x1;",
         ];
         for text in texts {
             assert_eq!(text.parse::<Name>(), Err(NoName), "{text}");

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# The libfabric provider `gni` between two nodes: the programs of c-tests/gni whose two processes are on one node in
+# c-tests/gni.sh, and Open MPI across both.
+#
+#     c-tests/gni-net.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps; the nodes are network namespaces of
+# c-tests/net/bed.sh. Needs target/mca and target/fi (`make stage`). With words, only the runs whose line holds all of them.
+# A program must say `PASS`, and the network must have seen packets. Logs lie in target/c-tests/HOST/gni-net; that of a failed
+# run is shown. The last line is `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+. c-tests/net/bed.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+bed_able || give_up "there can be a network here"
+bed_enter "$@"
+words=("${@:2}") system=$host
+work=target/c-tests/$host/gni-net
+log=$work/log
+mkdir -p "$work/logs" || exit 2
+[ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
+
+flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
+for name in messages rma atomics progress; do
+    "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
+done
+mpi_compile p2p datatypes coll tags probe cancel bigmsg mixed || { sum; exit 1; }
+bed_make "$system" 2 || give_up "the network is there"
+exec {other}<"/proc/${bed_pids[2]}/ns/net"
+
+# What both need: the provider and nothing else, by the network that is seen.
+provider=("FI_PROVIDER_PATH=$bed_root/target/fi" FI_GNI_IFACE=e0 IPATH_NO_BACKTRACE=1)
+
+# job LINE PROGRAM ARGUMENT…: one process on the first node, and the one that it makes on the second.
+job() {
+    local line="between nodes, $1" program=$2 begin=$SECONDS
+    shift 2
+    wanted "$line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    bed_rules
+    bed_on 1 "$bed_root/c-tests/patience.sh" 120 env "${provider[@]}" FI_PROVIDER=gni "HAWSER_GNI_OTHER=$other" \
+        "$bed_root/$work/$program" "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ] && ! says '^PASS$'; then status=silent; fi
+    if [ "$status" = 0 ] && [ "$(bed_count seen)" -lt 10 ]; then status="$(bed_count seen) packets"; fi
+    check "$line ($((SECONDS - begin)) s)" "$status"
+}
+
+for name in lengths calls matching truncation peeks selection multiples floods death farewell threads descriptors; do
+    job "messages: $name" messages $name apart
+done
+for name in lengths floods death farewell threads descriptors; do
+    job "messages, progress by itself: $name" messages $name apart auto
+done
+for keys in offsets addresses; do
+    for name in lengths calls refusals order fences events closing everything selection; do
+        job "memory, by $keys: $name" rma $name apart $keys
+    done
+    for name in questions arithmetic calls refusals sums; do
+        job "atomic operations, by $keys: $name" atomics $name apart $keys
+    done
+done
+for name in computes queued threads; do job "progress by itself: $name" progress $name; done
+for name in sleeps wakes room death; do job "progress by calls: $name" progress $name manual; done
+job "progress of connections by itself: control" progress control connections
+for name in rights death; do job "memory: $name" rma $name apart offsets; done
+for name in lengths order events computes; do job "memory, progress by itself: $name" rma $name apart offsets auto; done
+
+# mpi LINE "PROGRAM ARGUMENT…" WORD…: two ranks, a node each.
+mpi() {
+    local line="between nodes, $1: $2" begin=$SECONDS
+    local -a command
+    read -ra command <<<"$2"
+    shift 2
+    wanted "$line" || return 0
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    bed_rules
+    bed_on 1 "$bed_root/c-tests/patience.sh" 180 mpirun --host node1,node2 -n 2 -x FI_GNI_IFACE=e0 \
+        -x "FI_PROVIDER_PATH=$bed_root/target/fi" --mca pml cm "$@" "$bed_root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" = 0 ] && ! says "^PASS ${command[0]}\$"; then status=silent; fi
+    if [ "$status" = 0 ] && [ "$(bed_count seen)" -lt 100 ]; then status="$(bed_count seen) packets"; fi
+    check "$line ($((SECONDS - begin)) s)" "$status"
+}
+
+for command in p2p datatypes coll tags probe cancel bigmsg mixed; do
+    mpi "hawser's MTL" "$command" --mca mca_base_component_path "$bed_root/target/mca:$stock" "${quiet[@]}" \
+        --mca mtl hawser --mca mtl_hawser_provider_include gni
+done
+# The host's own leaves part of a status of point-to-point messages unset.
+mpi "the host's own MTL" coll --mca mtl ofi --mca mtl_ofi_provider_include gni
+
+sum

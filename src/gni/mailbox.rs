@@ -1,0 +1,360 @@
+//! [`Mailbox`]: one side of a connection, whichever way its entries go (SMSG): by rings of shared memory within a node, by
+//! a stream between nodes.
+
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+
+use super::stream::{Long, Stream};
+use crate::link::{Lent, stream};
+use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, NONCE, Receiver, Sender, Shared};
+use crate::wire::gni::stream::TOKEN;
+
+/// Bytes of a piece of a long message, where it goes by rings, and by a stream.
+const PIECE: usize = 16 << 10;
+const FAR_PIECE: usize = 256 << 10;
+
+/// One side of a connection.
+pub struct Mailbox {
+    pub(super) side: Side,
+    sent: u64,
+    received: u64,
+}
+
+/// Where the other one is.
+pub(super) enum Side {
+    /// On this node.
+    Near(Near),
+    /// On another.
+    Far(Far),
+}
+
+/// A ring to the peer, and, once it is known, the ring from it.
+pub(super) struct Near {
+    pub(super) ring: usize,
+    pub(super) sender: Sender,
+    pub(super) peer: Option<Peer>,
+}
+
+/// What is known of the other side.
+pub(super) struct Peer {
+    pub(super) receiver: Receiver,
+    pub(super) shared: Shared,
+    /// Wakes it.
+    pub(super) bell: Bell,
+    /// The place of the peer's inbox that is rung for.
+    pub(super) place: usize,
+    pub(super) life: [u8; NONCE],
+    pub(super) ring: usize,
+    pub(super) pid: u32,
+}
+
+/// A stream, once there is one.
+pub(super) struct Far {
+    pub(super) number: u32,
+    pub(super) token: [u8; TOKEN],
+    /// Where streams to it are taken.
+    pub(super) at: SocketAddrV4,
+    /// The peer is known.
+    pub(super) is_attached: bool,
+    pub(super) stream: Option<Box<Stream>>,
+}
+
+impl Far {
+    /// The stream, once both sides are known.
+    fn open(&mut self) -> Option<&mut Stream> {
+        self.stream.as_deref_mut().filter(|_| self.is_attached)
+    }
+}
+
+impl Near {
+    #[inline(always)]
+    fn push(&mut self, kind: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        let Some(peer) = &self.peer else { return Ok(false) };
+        if !self.sender.push(kind, pieces)? {
+            return Ok(false);
+        }
+        if !self.sender.is_polled() {
+            peer.shared.ring(peer.place);
+        }
+        peer.bell.after_entry();
+        Ok(true)
+    }
+
+    fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
+        let Some(peer) = &self.peer else { return Ok(false) };
+        if !self.sender.push_bytes(kind, bytes)? {
+            return Ok(false);
+        }
+        if !self.sender.is_polled() {
+            peer.shared.ring(peer.place);
+        }
+        peer.bell.after_entry();
+        Ok(true)
+    }
+}
+
+impl Mailbox {
+    pub(super) fn of(side: Side) -> Self {
+        Self { side, sent: 0, received: 0 }
+    }
+
+    fn near(&self) -> Option<&Peer> {
+        match &self.side {
+            Side::Near(near) => near.peer.as_ref(),
+            Side::Far(_) => None,
+        }
+    }
+
+    /// The stream, if it is one that is open.
+    fn far(&mut self) -> Option<&mut Stream> {
+        match &mut self.side {
+            Side::Near(_) => None,
+            Side::Far(far) => far.open(),
+        }
+    }
+
+    /// Puts an entry into the mailbox of the peer; false when there is no room yet, or no peer.
+    ///
+    /// # Errors
+    /// When the peer breaks the rules of the ring: it is of no use any more.
+    #[inline(always)]
+    pub fn push(&mut self, kind: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        let is_pushed = match &mut self.side {
+            Side::Near(near) => near.push(kind, pieces)?,
+            Side::Far(far) => push_far(far, kind, pieces),
+        };
+        self.sent += u64::from(is_pushed);
+        Ok(is_pushed)
+    }
+
+    /// The same of bytes of our own.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
+        let is_pushed = match &mut self.side {
+            Side::Near(near) => near.push_bytes(kind, bytes)?,
+            Side::Far(far) => push_far(far, kind, [stream::lend(&mut bytes.to_vec()), Lent::EMPTY]),
+        };
+        self.sent += u64::from(is_pushed);
+        Ok(is_pushed)
+    }
+
+    /// Whether something has come, or its end.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub fn has_next(&mut self) -> Result<bool, Corrupt> {
+        match &mut self.side {
+            Side::Near(near) => Ok(near.peer.as_ref().is_some_and(|peer| peer.receiver.has_next())),
+            Side::Far(far) => has_next_far(far),
+        }
+    }
+
+    /// The kind of the next entry, if there is one.
+    pub fn next_kind(&self) -> Option<u8> {
+        match &self.side {
+            Side::Near(near) => near.peer.as_ref().and_then(|peer| peer.receiver.next_tag()),
+            Side::Far(far) => far.stream.as_ref().and_then(|stream| stream.next_kind()),
+        }
+    }
+
+    /// The next entry, to be [released](Self::release) before the next is taken.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push); or the peer has ended.
+    #[inline(always)]
+    pub fn take(&mut self) -> Result<Option<Arrival>, Corrupt> {
+        let arrival = match &mut self.side {
+            Side::Near(near) => match &mut near.peer {
+                Some(peer) => peer.receiver.take()?,
+                None => None,
+            },
+            Side::Far(far) => take_far(far)?,
+        };
+        self.received += u64::from(arrival.is_some());
+        Ok(arrival)
+    }
+
+    /// The entry that was taken is done with.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        match &mut self.side {
+            Side::Near(near) => {
+                if let Some(peer) = &mut near.peer
+                    && peer.receiver.release()
+                {
+                    peer.bell.after_room();
+                }
+            }
+            Side::Far(far) => release_far(far),
+        }
+    }
+
+    /// Tells the peer that this ring is looked at without its bell.
+    pub fn poll_from_now_on(&mut self) {
+        if let Side::Near(Near { peer: Some(peer), .. }) = &mut self.side {
+            peer.receiver.poll_from_now_on();
+        }
+    }
+
+    /// Entries that were put into the peer's.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Entries that have come.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether the peer has found what is written to it, so that it can be read after our end. A stream says nothing of
+    /// that.
+    pub fn is_found(&self) -> bool {
+        match &self.side {
+            Side::Near(near) => near.peer.is_none() || self.sent == 0 || near.sender.is_found(),
+            Side::Far(_) => self.sent == 0 || self.is_over(),
+        }
+    }
+
+    /// The process at the other end, on this node.
+    pub fn pid(&self) -> Option<u32> {
+        self.near().map(|peer| peer.pid)
+    }
+
+    /// Whether the peer writes by this ring of this life.
+    pub fn is_of(&self, life: &[u8; NONCE], ring: usize) -> bool {
+        self.near().is_some_and(|peer| peer.life == *life && peer.ring == ring)
+    }
+
+    /// The private memory of the peer, which has told what it shows where.
+    pub fn memory(&self, address: u64, shown: &[u8; 16]) -> Option<CrossMemory> {
+        CrossMemory::open(self.pid()?, address, shown).ok()
+    }
+
+    /// The number by which the network knows it, where it is one between nodes.
+    pub fn number(&self) -> Option<u32> {
+        match &self.side {
+            Side::Near(_) => None,
+            Side::Far(far) => Some(far.number),
+        }
+    }
+
+    /// The peer has connected.
+    pub fn adopt(&mut self, socket: OwnedFd) {
+        if let Side::Far(far) = &mut self.side {
+            far.stream = Some(Box::new(Stream::new(socket, &[])));
+        }
+    }
+
+    /// Something has happened to the stream.
+    pub fn wake(&mut self) {
+        if let Some(stream) = self.far() {
+            stream.wake();
+        }
+    }
+
+    /// The stream is woken each time from now on, or only when something has happened.
+    pub fn heat(&mut self, is_hot: bool) {
+        if let Some(stream) = self.far() {
+            stream.heat(is_hot);
+        }
+    }
+
+    /// Whether there may be something in the stream that was not looked for.
+    pub fn may_read(&mut self) -> bool {
+        self.far().is_some_and(|stream| stream.may_read())
+    }
+
+    /// Sends what the stream has kept.
+    pub fn flush(&mut self) {
+        if let Some(stream) = self.far() {
+            stream.flush();
+        }
+    }
+
+    /// Nothing comes any more: the peer has ended, or the way to it is lost.
+    pub fn is_over(&self) -> bool {
+        match &self.side {
+            Side::Near(_) => false,
+            Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.is_over()),
+        }
+    }
+
+    /// Nobody listens here any more: what comes is lost, and what was kept goes.
+    pub fn part(&mut self) {
+        if let Some(stream) = self.far() {
+            stream.part();
+        }
+    }
+
+    /// Bytes of a piece of a long message.
+    pub fn piece(&self) -> usize {
+        if matches!(self.side, Side::Far(_)) { FAR_PIECE } else { PIECE }
+    }
+
+    /// Puts an entry into the mailbox of the peer that goes as it can: a head, and so many bytes behind it, which
+    /// [follow](Self::go_on). `None` where entries go whole; false when there is no room yet.
+    pub fn begin(&mut self, kind: u8, head: &[u8], length: usize) -> Option<bool> {
+        let Side::Far(far) = &mut self.side else { return None };
+        if head.len() + length <= super::stream::WHOLE {
+            return None;
+        }
+        let is_begun = far.open().is_some_and(|stream| stream.begin(kind, head, length));
+        self.sent += u64::from(is_begun);
+        Some(is_begun)
+    }
+
+    /// Bytes that are to follow.
+    pub fn owed(&mut self) -> usize {
+        self.far().map_or(0, |stream| stream.owed())
+    }
+
+    /// Sends what follows; how many bytes of it have gone.
+    pub fn go_on(&mut self, piece: Lent) -> usize {
+        self.far().map_or(0, |stream| stream.go_on(piece))
+    }
+
+    /// The long entry that is next, if one is.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn long(&mut self) -> Result<Option<Long>, Corrupt> {
+        self.far().map_or(Ok(None), |stream| stream.long())
+    }
+
+    /// Reads more of it to where it belongs: `length` bytes are still to come. Whether all are here.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn land(&mut self, pieces: &[Lent], length: usize) -> Result<bool, Corrupt> {
+        let is_here = self.far().map_or(Ok(false), |stream| stream.land(pieces, length))?;
+        self.received += u64::from(is_here);
+        Ok(is_here)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn push_far(far: &mut Far, kind: u8, pieces: [Lent; 2]) -> bool {
+    far.open().is_some_and(|stream| stream.push(kind, pieces))
+}
+
+#[cold]
+#[inline(never)]
+fn has_next_far(far: &mut Far) -> Result<bool, Corrupt> {
+    far.open().map_or(Ok(false), |stream| stream.has_next())
+}
+
+#[cold]
+#[inline(never)]
+fn take_far(far: &mut Far) -> Result<Option<Arrival>, Corrupt> {
+    far.open().map_or(Ok(None), |stream| stream.take())
+}
+
+#[cold]
+#[inline(never)]
+fn release_far(far: &mut Far) {
+    far.open().into_iter().for_each(|stream| stream.release());
+}

@@ -51,6 +51,17 @@ mod link;
 mod request;
 mod transition;
 
+#[cfg(test)]
+mod devices;
+#[cfg(test)]
+mod exploration;
+#[cfg(test)]
+mod mains;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::time::Instant;

@@ -379,6 +379,21 @@ pub enum Order {
     Finalize,
 }
 
+impl Order {
+    /// Whom it is about; `None` where it is all.
+    pub const fn endpoint(&self) -> Option<EndpointId> {
+        match *self {
+            Self::Add { endpoint, .. }
+            | Self::Connect { endpoint }
+            | Self::Settled { endpoint, .. }
+            | Self::Break { endpoint, .. }
+            | Self::Release { endpoint, .. }
+            | Self::Close { endpoint } => Some(endpoint),
+            Self::Finalize => None,
+        }
+    }
+}
+
 /// What the connection thread tells the main thread. Pass it on after the actions have been done that are there by then.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
@@ -421,6 +436,19 @@ pub enum Notice {
     },
     /// Everything has ended: the thread may, too.
     Finished,
+}
+
+impl Notice {
+    /// Whom it is about; `None` where it is no endpoint.
+    pub const fn endpoint(&self) -> Option<EndpointId> {
+        match *self {
+            Self::Up { endpoint, .. }
+            | Self::Down { endpoint, .. }
+            | Self::Failed { endpoint, .. }
+            | Self::Closed { endpoint } => Some(endpoint),
+            Self::Unknown { .. } | Self::Finished => None,
+        }
+    }
 }
 
 /// What the main thread is to do.

@@ -149,7 +149,7 @@ impl Endpoint {
                 Stage::Closing => {}
                 _ => self.stray(),
             },
-            Notice::Closed { .. } if self.stage == Stage::Closing => {
+            Notice::Closed { .. } if self.stage != Stage::Closed => {
                 self.stage = Stage::Closed;
                 self.steps.push_back(Step::Closed);
             }

@@ -397,7 +397,8 @@ impl Order {
 /// What the connection thread tells the main thread. Pass it on after the actions have been done that are there by then.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// All queues are connected, and the queue pairs are the main thread's until it [releases](Order::Release) them.
+    /// All queues are connected, and the queue pairs are the main thread's until it [releases](Order::Release) them. Pass
+    /// on with it whatever the main thread needs of them.
     Up {
         /// The endpoint.
         endpoint: EndpointId,
@@ -429,7 +430,8 @@ pub enum Notice {
         /// The endpoint.
         endpoint: EndpointId,
     },
-    /// A process asks that has not been [added](Order::Add). It has been told to ask again. Said once of each.
+    /// A process asks that has not been [added](Order::Add), at least not in this life. It has been told to ask again;
+    /// when it is added, it is connected without waiting for that. Said once of each of its listeners.
     Unknown {
         /// Its name.
         process: u64,

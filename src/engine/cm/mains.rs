@@ -57,6 +57,7 @@ impl World {
         match notice {
             Notice::Finished => {
                 let side = &mut self.sides[at];
+                assert!(side.listens, "it is told once");
                 assert!(side.conns.is_empty() && side.manager.links.is_empty(), "nothing is left");
                 side.listens = false;
             }

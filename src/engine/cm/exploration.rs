@@ -33,10 +33,6 @@ fn explore(first: World) -> Explored {
             let kind = if has(State::Connected) { 0 } else { 1 + usize::from(!has(State::Failed)) };
             rests[kind] += 1;
         }
-        if seen.len() > 600_000 && std::env::var("CMX").is_ok() {
-            eprintln!("CAP");
-            break;
-        }
         for turn in reactions.into_iter().chain(world.whims()) {
             let next = world.after(turn);
             if seen.insert(next.fingerprint()) {
@@ -79,18 +75,7 @@ fn settle(world: &World, at_rest: &mut HashSet<u128>) {
 }
 
 fn assert_explored(first: World, states: usize, rests: [usize; 3]) {
-    let t = std::time::Instant::now();
     let explored = explore(first);
-    eprintln!(
-        "DBG {:?} {} {:?} {:?}",
-        std::thread::current().name(),
-        explored.states,
-        explored.rests,
-        t.elapsed()
-    );
-    if std::env::var("CMX").is_ok() {
-        return;
-    }
     assert_eq!((explored.states, explored.rests), (states, rests), "states explored, and those at rest");
 }
 
@@ -102,103 +87,109 @@ fn pair(wire: Wire, queues: u8, budget: Budget) -> World {
 #[test]
 fn either_or_both_sides_start_in_every_order_before_and_after_add_procs() {
     let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
-    assert_explored(World::new(2, Wire::InfiniBand, 2, budget), 0, [0; 3]);
+    assert_explored(World::new(2, Wire::InfiniBand, 2, budget), 4_905, [18, 0, 1]);
 }
 
 #[test]
 fn over_iwarp_either_or_both_sides_start_in_every_order() {
     let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
-    assert_explored(World::new(2, Wire::Iwarp, 2, budget), 0, [0; 3]);
+    assert_explored(World::new(2, Wire::Iwarp, 2, budget), 4_624, [18, 0, 1]);
 }
 
 #[test]
 fn events_are_lost_and_timers_hurry() {
     let budget = Budget { wants: [1, 1, 0], losses: 2, hurries: 1, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 65_151, [345, 307, 1]);
 }
 
 #[test]
 fn events_of_several_queues_are_lost() {
     let budget = Budget { wants: [1, 1, 0], losses: 1, ..Budget::default() };
-    assert_explored(pair(Wire::Iwarp, 2, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::Iwarp, 2, budget), 4_047, [22, 0, 1]);
 }
 
 #[test]
 fn events_are_doubled_and_late() {
     let budget = Budget { wants: [1, 1, 0], doubles: 1, lates: 1, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 72_552, [213, 379, 1]);
 }
 
 #[test]
 fn addresses_routes_and_requests_fail() {
     let budget = Budget { wants: [1, 1, 0], errors: 2, losses: 1, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 16_592, [162, 215, 1]);
 }
 
 #[test]
 fn calls_fail_at_once() {
     let budget = Budget { wants: [1, 1, 0], faults: 2, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 17_691, [263, 33, 16]);
 }
 
 #[test]
 fn timers_hurry() {
     let budget = Budget { wants: [1, 1, 0], hurries: 2, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 47_246, [122, 89, 1]);
 }
 
 #[test]
 fn over_iwarp_timers_hurry_on_several_queues() {
     let budget = Budget { wants: [1, 1, 0], hurries: 1, ..Budget::default() };
-    assert_explored(pair(Wire::Iwarp, 2, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::Iwarp, 2, budget), 8_843, [44, 0, 1]);
 }
 
 #[test]
 fn connections_break() {
     let budget = Budget { wants: [1, 1, 0], breaks: 1, probes: 1, ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 34_724, [45, 53, 1]);
 }
 
 #[test]
 fn over_iwarp_connections_break() {
     let budget = Budget { wants: [1, 1, 0], breaks: 1, losses: 1, ..Budget::default() };
-    assert_explored(pair(Wire::Iwarp, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::Iwarp, 1, budget), 23_860, [101, 111, 1]);
 }
 
 #[test]
-fn sides_close_in_every_state() {
-    let budget = Budget { wants: [1, 1, 0], closes: [1, 1, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+fn an_initiator_closes_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], closes: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_843, [4, 22, 4]);
+}
+
+#[test]
+fn an_acceptor_closes_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], closes: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_666, [4, 22, 4]);
 }
 
 #[test]
 fn an_initiator_ends_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], finalizes: [0, 1, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 28_215, [4, 24, 4]);
 }
 
 #[test]
 fn an_acceptor_ends_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], finalizes: [1, 0, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 29_311, [4, 27, 4]);
 }
 
 #[test]
 fn devices_are_removed_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], removals: [1, 1, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_357, [4, 296, 1]);
 }
 
 #[test]
 fn an_initiator_lives_again_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], deaths: [0, 1, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 82_457, [21, 33, 11]);
 }
 
 #[test]
 fn an_acceptor_lives_again_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], deaths: [1, 0, 0], ..Budget::default() };
-    assert_explored(pair(Wire::InfiniBand, 1, budget), 0, [0; 3]);
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 95_166, [22, 56, 12]);
 }
 
 #[test]
@@ -206,17 +197,17 @@ fn sides_with_different_queues_both_fail() {
     let budget = Budget { wants: [1, 1, 0], losses: 1, ..Budget::default() };
     let mut first = pair(Wire::InfiniBand, 1, budget);
     first.sides[1].manager.desk.settings.queues.hash += 1;
-    assert_explored(first, 0, [0; 3]);
+    assert_explored(first, 295, [0, 12, 1]);
 }
 
 #[test]
 fn three_sides_start_in_every_order() {
     let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
-    assert_explored(World::new(3, Wire::InfiniBand, 1, budget).added(), 0, [0; 3]);
+    assert_explored(World::new(3, Wire::InfiniBand, 1, budget).added(), 7_856, [11, 0, 1]);
 }
 
 #[test]
-fn of_three_sides_two_start_and_an_event_is_lost() {
-    let budget = Budget { wants: [0, 1, 1], losses: 1, ..Budget::default() };
-    assert_explored(World::new(3, Wire::InfiniBand, 1, budget).added(), 0, [0; 3]);
+fn of_three_sides_two_ask_the_third() {
+    let budget = Budget { wants: [0, 1, 1], ..Budget::default() };
+    assert_explored(World::new(3, Wire::Iwarp, 1, budget).added(), 4_266, [10, 0, 1]);
 }

@@ -460,3 +460,62 @@ fn data_before_the_cts_is_delivered_and_before_the_receives_dropped() {
     assert_eq!(endpoint.handle_arrival(FIRST, 2), Arrival::Drop, "there is no such queue");
     assert!(!endpoint.may_send(1));
 }
+
+/// Brings an attempt of the initiator up.
+fn up_at_the_initiator() -> Manager {
+    let mut manager = manager(INITIATOR);
+    for (queue, id) in asking(&mut manager).into_iter().enumerate() {
+        let reply = said(ACCEPTOR, Body::Reply { queue: queue as u8 }, 1).emit();
+        manager.handle_event(id, Event::Established { private: &reply }, NOW);
+    }
+    assert!(matches!(notices(&mut manager)[..], [Notice::Up { .. }]));
+    manager
+}
+
+#[test]
+fn a_kick_ends_what_is_up_only_if_its_sender_has_given_that_up() {
+    let mut manager = up_at_the_initiator();
+    let crossed = said(ACCEPTOR, Body::Kick, 0).emit();
+    assert_eq!(answered(&mut manager, &crossed), Some(Refusal::WrongDirection));
+    assert_eq!(notices(&mut manager), []);
+    let given_up = said(ACCEPTOR, Body::Kick, 1).emit();
+    assert_eq!(answered(&mut manager, &given_up), Some(Refusal::Later));
+    let endpoint = called(ACCEPTOR, 1);
+    let down = Notice::Down { endpoint, attempt: FIRST, reason: Reason::Abandoned };
+    assert_eq!(notices(&mut manager), [down]);
+    let again = Order::Release { endpoint, attempt: FIRST, verdict: Verdict::Again };
+    manager.handle_order(again, NOW);
+    assert_eq!(answered(&mut manager, &given_up), Some(Refusal::WrongDirection));
+    assert_eq!(manager.counters().attempts, 2, "at once");
+}
+
+/// What was asked over iWARP has nothing outstanding by which it would notice.
+#[test]
+fn an_acceptor_asks_whether_what_is_up_is_still_known_until_it_is_connected() {
+    let endpoint = called(INITIATOR, 1);
+    for is_settled in [false, true] {
+        let mut manager = manager(ACCEPTOR);
+        for queue in 0..2 {
+            let request = said(INITIATOR, Body::Request { queue }, 1).emit();
+            manager.handle_request(0, Id::Peers(u32::from(queue)), &request, NOW);
+            let established = Event::Established { private: &[] };
+            manager.handle_event(Id::Peers(u32::from(queue)), established, NOW);
+        }
+        actions(&mut manager);
+        assert!(matches!(notices(&mut manager)[..], [Notice::Up { .. }]));
+        if is_settled {
+            manager.handle_order(Order::Settled { endpoint, attempt: FIRST }, NOW);
+            assert_eq!(manager.next_timeout(), None, "then it is the main thread's alone");
+            continue;
+        }
+        manager.handle_timeout(manager.next_timeout().expect("a timer"));
+        let [Action::Resolve { id, .. }] = actions(&mut manager)[..] else { panic!("a kick") };
+        let failed = said(INITIATOR, Body::Rejection(Refusal::Failed), 0).emit();
+        manager.handle_event(id, Event::Rejected { private: &failed }, NOW);
+        let reason = Reason::Refused(Refusal::Failed);
+        assert_eq!(notices(&mut manager), [Notice::Down { endpoint, attempt: FIRST, reason }]);
+        let again = Order::Release { endpoint, attempt: FIRST, verdict: Verdict::Again };
+        manager.handle_order(again, NOW);
+        assert_eq!(notices(&mut manager), [Notice::Failed { endpoint, reason }], "both have failed");
+    }
+}

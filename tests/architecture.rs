@@ -123,6 +123,7 @@ const ENGINE: [&str; 54] = [
     "sealed",
     "extents",
     // Engines of their own.
+    "cm",
     "connect",
     "ipc",
     "matching",

@@ -1,0 +1,3 @@
+//! What processes say to each other over verbs.
+
+pub mod private;

@@ -202,6 +202,9 @@ void id_told(struct id *id, struct rdma_cm_event *event)
     case RDMA_CM_EVENT_ROUTE_ERROR:
         if (id->state == ID_ROUTE_QUERY) id->state = ID_ADDRESS;
         break;
+    case RDMA_CM_EVENT_REJECTED: /* the library does this */
+        if (id->public.qp != NULL) qp_error((struct qp *)id->public.qp);
+        break;
     default: break;
     }
 }

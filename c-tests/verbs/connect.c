@@ -57,7 +57,7 @@ static void unreachable(void *object)
 {
     struct id *id = object;
     if (id->state != ID_CONNECTING) return;
-    id->state = ID_ROUTE;
+    id->state = ID_ENDED;
     if (id->wire != NULL) wire_end(id->wire);
     event_post(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
 }
@@ -109,6 +109,7 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     if (error != 0 && error != EINPROGRESS) {
         close(fd);
         if (id->device->iwarp || error != ECONNREFUSED) return error;
+        id->state = ID_ENDED;
         rejected(id, REASON_NOBODY, NULL, 0);
         return 0;
     }
@@ -142,7 +143,7 @@ void cm_connected(struct wire *wire, int error)
     } else if (error == 0) {
         send_request(id);
     } else {
-        id->state = ID_ROUTE;
+        id->state = ID_ENDED;
         wire_end(wire);
         timer_drop(id);
         if (error == ECONNREFUSED) rejected(id, REASON_NOBODY, NULL, 0);
@@ -385,7 +386,7 @@ void cm_packet(struct wire *wire, const struct packet *packet, const char *paylo
         break;
     case PACKET_REJECT:
         if (id->state != ID_CONNECTING) break;
-        id->state = ID_ROUTE;
+        id->state = ID_ENDED;
         timer_drop(id);
         wire_close(wire);
         rejected(id, id->device->iwarp ? -ECONNRESET : REASON_CONSUMER, payload, packet->length);
@@ -413,7 +414,7 @@ void cm_lost(struct wire *wire)
     bool iwarp = id->device->iwarp;
     switch (id->state) {
     case ID_CONNECTING:
-        id->state = ID_ROUTE;
+        id->state = ID_ENDED;
         timer_drop(id);
         rejected(id, iwarp ? -ECONNRESET : REASON_CONSUMER, NULL, 0);
         break;

@@ -66,7 +66,10 @@ void *refuse_null(int error)
 /* --- calls */
 
 /* `fork` leaves the child without the thread, and perhaps with a lock that nobody gives back. */
-static void in_child(void) { atomic_store(&forked, true); }
+static void in_child(void)
+{
+    if (progress_started()) atomic_store(&forked, true);
+}
 
 __attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, in_child); }
 

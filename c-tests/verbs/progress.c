@@ -17,6 +17,8 @@ static size_t timer_count, timer_room;
 
 int progress_poll(void) { return epoll; }
 
+bool progress_started(void) { return started; }
+
 bool progress_inside(void) { return started && pthread_equal(pthread_self(), thread); }
 
 void progress_wake(void)

@@ -305,6 +305,7 @@ void terminate(struct qp *qp); /* iWARP: an error that ends the connection for b
 /* --- progress.c */
 
 void progress_start(void);
+bool progress_started(void);
 void progress_wake(void);
 bool progress_inside(void);
 int progress_poll(void); /* its epoll descriptor */

@@ -295,6 +295,7 @@ void cm_answered(struct id *id, struct rdma_cm_event *event)
         id->public.qp->state = IBV_QPS_RTS;
         wire_put(id->wire, &(struct packet){.kind = PACKET_READY}, NULL);
         wire_release(id->wire);
+        wire_pump(id->wire); /* a program that is stopped now has said it */
         event->event = RDMA_CM_EVENT_ESTABLISHED;
     } else if (id->state == ID_CONNECTED) {
         event->event = RDMA_CM_EVENT_ESTABLISHED;

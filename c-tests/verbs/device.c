@@ -203,9 +203,9 @@ PUBLIC int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 static void fill_port(const struct device *device, struct ibv_port_attr *attr)
 {
     *attr = (struct ibv_port_attr){
-        .state = device->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_1024, .gid_tbl_len = device->iwarp ? 1 : 1024,
+        .state = device->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_1024, .gid_tbl_len = device->iwarp ? 1 : 1024,
         .port_cap_flags = IBV_PORT_CM_SUP, .max_msg_sz = device->limits->message, .pkey_tbl_len = 1, .max_vl_num = 1, .active_width = 1, .active_speed = 1,
-        .phys_state = device->down ? 3 : 5, .link_layer = IBV_LINK_LAYER_ETHERNET,
+        .phys_state = device->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_ETHERNET,
     };
 }
 
@@ -317,29 +317,41 @@ static bool ordered(const char *what, const struct device *device)
     return stat(path, &unused) == 0;
 }
 
+/* Nothing goes in or out of a device that is down or gone. */
+static void set_down(struct device *device, bool down)
+{
+    if (down == device->down) return;
+    device->down = down;
+    for (struct wire *wire = wires; wire != NULL; wire = wire->next)
+        if (wire->device == device) wire_watch(wire);
+}
+
+static void tell_all(const struct device *device, enum ibv_event_type type)
+{
+    for (struct context *context = contexts; context != NULL; context = context->next)
+        if (context->device == device) async_post(context, type, NULL);
+}
+
+static void control_device(struct device *device)
+{
+    bool port_down = ordered("port-down", device);
+    set_down(device, device->removed || port_down || ordered("link-down", device));
+    if (device->removed) return;
+    if (port_down != device->port_down) {
+        device->port_down = port_down;
+        tell_all(device, port_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+    }
+    if (ordered("removed", device)) {
+        device->removed = true;
+        set_down(device, true);
+        tell_all(device, IBV_EVENT_DEVICE_FATAL);
+        cm_removed(device);
+        for (struct qp *qp = qps; qp != NULL; qp = qp->following)
+            if (qp->device == device) qp_error(qp);
+    }
+}
+
 void control_tick(void)
 {
-    for (struct device *device = devices; device < devices + device_count; device++) {
-        static bool port_down[16];
-        bool port = ordered("port-down", device), down = port || ordered("link-down", device);
-        bool *was = &port_down[device - devices];
-        if (down != device->down) {
-            device->down = down;
-            for (struct wire *wire = wires; wire != NULL; wire = wire->next)
-                if (wire->device == device) wire_watch(wire);
-        }
-        if (port != *was) {
-            *was = port;
-            for (struct context *context = contexts; context != NULL; context = context->next)
-                if (context->device == device) async_post(context, port ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE, NULL);
-        }
-        if (!device->removed && ordered("removed", device)) {
-            device->removed = true;
-            for (struct context *context = contexts; context != NULL; context = context->next)
-                if (context->device == device) async_post(context, IBV_EVENT_DEVICE_FATAL, NULL);
-            cm_removed(device);
-            for (struct qp *qp = qps; qp != NULL; qp = qp->following)
-                if (qp->device == device) qp_error(qp);
-        }
-    }
+    for (struct device *device = devices; device < devices + device_count; device++) control_device(device);
 }

@@ -170,13 +170,14 @@ void requester_packet(struct qp *qp, const struct packet *packet, const char *pa
 
 /* --- no answers */
 
-/* Whether packets get no further than this machine, as the kernel knows it: a peer that is only stopped acknowledges. */
+/* Whether packets get no further than this machine, as the kernel knows it: for a peer that is only stopped its kernel
+ * acknowledges, though perhaps late. */
 static bool unreachable(const struct wire *wire, uint64_t patience)
 {
     struct tcp_info info;
     socklen_t size = sizeof info;
     if (getsockopt(wire->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-    return info.tcpi_unacked != 0 && info.tcpi_last_ack_recv * MILLISECOND > patience;
+    return info.tcpi_unacked != 0 && info.tcpi_retransmits != 0 && info.tcpi_last_ack_recv * MILLISECOND > patience;
 }
 
 void requester_tick(struct qp *qp, uint64_t time)

@@ -101,7 +101,8 @@ struct limits {
 struct device {
     struct ibv_device public;
     struct in_addr address;
-    bool iwarp, removed, down;
+    bool iwarp, removed, port_down;
+    bool down; /* nothing goes in or out */
     uint8_t mac[6];
     const struct limits *limits;
     struct context *of_cm; /* which the connection manager opened */

@@ -15,7 +15,8 @@ struct id *id_make(struct channel *channel, void *context)
     struct id *id = make(sizeof *id);
     id->tag = (struct tag){.kind = KIND_ID, .alive = true};
     id->fd = -1;
-    id->public = (struct rdma_cm_id){.channel = &channel->public, .context = context, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
+    id->public =
+        (struct rdma_cm_id){.channel = &channel->public, .context = context, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
     id->next = ids;
     ids = id;
     channel->ids++;
@@ -42,7 +43,8 @@ void id_names(struct id *id, int fd, bool with_peer)
     if (with_peer) getpeername(fd, &addr->dst_addr, &size);
 }
 
-PUBLIC int standin_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space)
+PUBLIC int standin_rdma_create_id(
+    struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space)
 {
     ENTER_MINUS;
     if (channel == NULL) violation("rdma_create_id: ids without a channel are not in the stand-in");
@@ -134,7 +136,8 @@ static int source_for(const struct sockaddr_in *peer, struct sockaddr_in *source
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
     if (fd < 0) return errno;
     if (to.sin_port == 0) to.sin_port = htons(9);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 || getsockname(fd, (struct sockaddr *)source, &size) != 0) error = errno;
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 || getsockname(fd, (struct sockaddr *)source, &size) != 0)
+        error = errno;
     close(fd);
     source->sin_port = 0;
     return error;
@@ -264,7 +267,8 @@ void cm_removed(const struct device *device)
 
 /* --- what rdma-core's own examples need beside */
 
-PUBLIC int standin_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer)
+PUBLIC int standin_rdma_getaddrinfo(
+    const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer)
 {
     struct addrinfo wish = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
     bool passive = hints != NULL && (hints->ai_flags & RAI_PASSIVE) != 0;
@@ -274,7 +278,10 @@ PUBLIC int standin_rdma_getaddrinfo(const char *node, const char *service, const
     struct rdma_addrinfo *made = make(sizeof *made);
     struct sockaddr *address = make(sizeof(struct sockaddr_storage));
     memcpy(address, found->ai_addr, found->ai_addrlen);
-    *made = (struct rdma_addrinfo){.ai_flags = hints != NULL ? hints->ai_flags : 0, .ai_family = AF_INET, .ai_qp_type = IBV_QPT_RC, .ai_port_space = RDMA_PS_TCP};
+    *made = (struct rdma_addrinfo){.ai_flags = hints != NULL ? hints->ai_flags : 0,
+        .ai_family = AF_INET,
+        .ai_qp_type = IBV_QPT_RC,
+        .ai_port_space = RDMA_PS_TCP};
     if (passive) {
         made->ai_src_addr = address;
         made->ai_src_len = found->ai_addrlen;

@@ -76,7 +76,17 @@ void ledger_write(void);
 
 /* --- objects: each has a tag, by which one is known that has ended */
 
-enum kind { KIND_PD = 0x70640001, KIND_MR, KIND_CQ, KIND_SRQ, KIND_QP, KIND_COMPLETION_CHANNEL, KIND_EVENT_CHANNEL, KIND_ID, KIND_EVENT };
+enum kind {
+    KIND_PD = 0x70640001,
+    KIND_MR,
+    KIND_CQ,
+    KIND_SRQ,
+    KIND_QP,
+    KIND_COMPLETION_CHANNEL,
+    KIND_EVENT_CHANNEL,
+    KIND_ID,
+    KIND_EVENT
+};
 struct tag { uint32_t kind; bool alive; struct tag *next; };
 /* Ends the process if it is not such an object, or one that has ended. */
 void must_live(const struct tag *tag, enum kind kind, const char *call, const char *what);

@@ -136,7 +136,8 @@ static void lost(struct wire *wire)
 static bool send_out(struct wire *wire)
 {
     while (wire->out_sent < wire->out_size) {
-        ssize_t size = send(wire->fd, wire->out + wire->out_sent, wire->out_size - wire->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t size =
+            send(wire->fd, wire->out + wire->out_sent, wire->out_size - wire->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0 && errno == EAGAIN) return false;
         if (size < 0) {

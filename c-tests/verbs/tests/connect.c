@@ -159,7 +159,8 @@ static void not_now(void)
 {
     struct end end = {.channel = rdma_create_event_channel()};
     struct rdma_conn_param param = {0};
-    struct sockaddr_in far = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000201)}, other = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000063)};
+    struct sockaddr_in far = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000201)},
+                       other = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000063)};
     struct ibv_qp_init_attr init = {0};
     OK(rdma_create_id(end.channel, &end.id, NULL, RDMA_PS_TCP));
     IS(end.id->verbs == NULL, true);

@@ -94,7 +94,8 @@ static void queues(void)
     struct end end = alone();
     struct ibv_context *context = end.id->verbs;
     struct ibv_pd *pd = ibv_alloc_pd(context);
-    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}}, too_many = {.attr = {.max_wr = 4, .max_sge = 33}};
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}},
+                             too_many = {.attr = {.max_wr = 4, .max_sge = 33}};
     NONE(ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL);
     NONE(ibv_create_srq(pd, &too_many), EINVAL);
     struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
@@ -125,7 +126,9 @@ static void queues(void)
     OK(ibv_query_srq(srq, &attr));
     IS(attr.srq_limit, 3);
     IS(attr.max_wr, 4);
-    struct ibv_recv_wr wr[3] = {{.wr_id = 1, .next = &wr[1], .num_sge = 1}, {.wr_id = 2, .next = &wr[2], .num_sge = 2}, {.wr_id = 3}}, *bad = NULL;
+    struct ibv_recv_wr wr[3] = {{.wr_id = 1, .next = &wr[1], .num_sge = 1}, {.wr_id = 2, .next = &wr[2], .num_sge = 2},
+        {.wr_id = 3}},
+                       *bad = NULL;
     struct ibv_sge sge[2] = {{0, 0, 0}, {0, 0, 0}};
     wr[0].sg_list = wr[1].sg_list = sge;
     IS(ibv_post_srq_recv(srq, wr, &bad), code(EINVAL)); /* the first is there, the others are not */

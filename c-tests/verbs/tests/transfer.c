@@ -78,7 +78,8 @@ static void sends_inline(void)
     struct end end = connects(options);
     unsigned char bytes[1024];
     struct ibv_sge sge = {(uintptr_t)bytes, options.inlined, 0};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
     fill(bytes, sizeof bytes, 5);
     OK(posts(&end, &wr));
     memset(bytes, 0, sizeof bytes);
@@ -105,8 +106,10 @@ static void inline_data(void)
 static void gathers(void)
 {
     struct end end = connects(usual);
-    struct ibv_sge sge[2] = {{(uintptr_t)end.memory + SIZE / 2, 70000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 4, 50000, end.mr->lkey}};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_sge sge[2] = {
+        {(uintptr_t)end.memory + SIZE / 2, 70000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 4, 50000, end.mr->lkey}};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     unsigned char *whole = malloc(120000);
     fill(whole, 120000, 9);
     memcpy(end.memory + SIZE / 2, whole, 70000);
@@ -123,7 +126,8 @@ static void elements_are_gathered_and_scattered(void)
     struct options options = usual;
     options.posted = 0;
     struct end end = accepts(child, options);
-    struct ibv_sge sge[2] = {{(uintptr_t)end.memory, 30000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 2, 100000, end.mr->lkey}};
+    struct ibv_sge sge[2] = {
+        {(uintptr_t)end.memory, 30000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 2, 100000, end.mr->lkey}};
     struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = sge, .num_sge = 2}, *bad;
     OK(ibv_post_recv(end.id->qp, &wr, &bad));
     tell(child.to);
@@ -379,7 +383,10 @@ static void completion_events(void)
     builds(&end, usual);
     struct ibv_comp_channel *channel = ibv_create_comp_channel(end.id->verbs);
     struct ibv_cq *cq = ibv_create_cq(end.id->verbs, 8, &end, channel, 0), *which;
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = end.sends, .recv_cq = cq, .cap = {.max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+        .send_cq = end.sends,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
     void *context;
     IS(ibv_destroy_comp_channel(channel), EBUSY);
     rdma_destroy_qp(end.id);

@@ -178,12 +178,10 @@ PUBLIC struct ibv_context *ibv_open_device(struct ibv_device *device)
 PUBLIC int ibv_close_device(struct ibv_context *public)
 {
     ENTER_CODE;
-    struct context *context = context_of(public), **link = &contexts;
-    while (*link != NULL && *link != context) link = &(*link)->next;
-    if (*link == NULL) violation("ibv_close_device: this context has ended");
+    struct context *context = context_of(public);
     if (context->of_cm) violation("ibv_close_device: this context is the connection manager's");
     if (context->users != 0) violation("ibv_close_device: %u objects of it are left", context->users);
-    *link = context->next;
+    context->closed = true;
     async_forget(context, NULL);
     close(context->async.fd);
     ledger_remove(CONTEXTS);
@@ -342,6 +340,8 @@ PUBLIC int ibv_read_sysfs_file(const char *folder, const char *file, char *text,
     return refuse(ENOENT);
 }
 
+PUBLIC enum ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
+
 PUBLIC int ibv_fork_init(void) { ENTER_CODE; return 0; }
 
 /* --- what happens to devices while they are used: files in HAWSER_VERBS_CONTROL, by name of the device.
@@ -367,7 +367,7 @@ static void set_down(struct device *device, bool down)
 static void tell_all(const struct device *device, enum ibv_event_type type)
 {
     for (struct context *context = contexts; context != NULL; context = context->next)
-        if (context->device == device) async_post(context, type, NULL);
+        if (context->device == device && !context->closed) async_post(context, type, NULL);
 }
 
 static void control_device(struct device *device)

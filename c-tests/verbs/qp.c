@@ -321,6 +321,7 @@ static int destroy(struct qp *qp)
         if (qp->device->iwarp) wire_close(wire);
     }
     if (qp->id != NULL) {
+        if (wire != NULL && qp->device->iwarp) id_disconnected(qp->id);
         if (qp->id->public.qp == public) qp->id->public.qp = NULL;
         qp->id = NULL;
     }

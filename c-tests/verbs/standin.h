@@ -126,7 +126,7 @@ struct context *device_open(struct device *device);
 
 struct context {
     struct device *device;
-    bool of_cm;
+    bool of_cm, closed;
     unsigned users;
     struct bell async;
     struct async_event *events, *last;
@@ -136,7 +136,9 @@ struct context {
 extern struct context *contexts;
 static inline struct context *context_of(struct ibv_context *context)
 {
-    return (struct context *)((char *)context - offsetof(struct context, public.context));
+    struct context *found = (struct context *)((char *)context - offsetof(struct context, public.context));
+    if (found->closed) violation("a device's context is used after its end");
+    return found;
 }
 /* A code of a post call, with the sign that the device gives it. */
 int post_error(const struct device *device, int error);

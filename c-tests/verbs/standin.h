@@ -52,6 +52,8 @@ uint64_t now(void);
 void *make(size_t size); /* zeroed, or the process ends */
 /* Ends the process: the program has broken a rule whose breach the real libraries do not survive. */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* Whether the process ends too where the real libraries clean up after it. HAWSER_VERBS_STRICT=0: it does not. */
+bool strict(void);
 /* Waits for `changed`, without the lock; says what it waits for when that takes long. */
 void wait_for_change(uint64_t *since, const char *what);
 int refuse(int error); /* -1, and errno */
@@ -375,6 +377,7 @@ struct id *id_make(struct channel *channel, void *context);
 void id_use(struct id *id, struct device *device);
 void id_names(struct id *id, int fd, bool with_peer);
 void id_disconnected(struct id *id);
+void id_abandon(struct id *id);
 void id_told(struct id *id, struct rdma_cm_event *event); /* the program gets this event now */
 void cm_packet(struct wire *wire, const struct packet *packet, const char *payload);
 void cm_connected(struct wire *wire, int error); /* the wire is there, or not */

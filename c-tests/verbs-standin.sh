@@ -89,6 +89,8 @@ for program in connect transfer limits failure; do
         limits-a-* | limits-places-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
+        connect-several-devices) case_of "$program" "$name" 2 \
+            HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1 ;;
         connect-a-killed-peer | failure-stale-memory) case_of "$program" "$name" 1 ;;
         transfer-data-move-late) case_of "$program" "$name" 2 HAWSER_VERBS_DELAY=200000 ;;
         failure-a-link-* | failure-a-device-*) case_of "$program" "$name" 2 HAWSER_VERBS_CONTROL="$root/$work/control" ;;

@@ -1,7 +1,6 @@
 /* Event channels. An event's private data are there until it is acknowledged, and then they are rubbish. */
 #include "standin.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static struct event *delayed; /* not in their channels yet */

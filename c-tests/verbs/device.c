@@ -69,15 +69,6 @@ struct device *device_at(struct in_addr address)
     return NULL;
 }
 
-bool device_here(const struct device *device)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = device->address};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool here = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    if (fd >= 0) close(fd);
-    return here;
-}
-
 /* The number of the interface that has its address, or 0. */
 static unsigned device_interface(const struct device *device)
 {

@@ -123,7 +123,6 @@ extern struct device *devices;
 extern size_t device_count;
 void devices_read(void);
 struct device *device_at(struct in_addr address);
-bool device_here(const struct device *device); /* whether its interface is in this network namespace */
 struct context *device_open(struct device *device);
 
 struct context {
@@ -172,7 +171,6 @@ struct cq {
     bool broken;
     unsigned users;
     struct counts completion, async;
-    unsigned announced; /* in the channel */
 };
 struct completion { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number; bool send, solicited; };
 void cq_push(struct cq *cq, const struct completion *completion);
@@ -198,9 +196,9 @@ bool srq_take(struct srq *srq, struct receive *receive);
 /* --- qp.c */
 
 enum packet_kind {
-    PACKET_REQUEST = 1, PACKET_REPLY, PACKET_REJECT, PACKET_READY, PACKET_DISCONNECT, PACKET_JOIN, /* connections */
-    PACKET_SEND, PACKET_WRITE, PACKET_READ, PACKET_ATOMIC,                                         /* requests */
-    PACKET_ACK, PACKET_NAK, PACKET_RNR, PACKET_DATA, PACKET_VALUE, PACKET_SILENT                   /* answers */
+    PACKET_REQUEST = 1, PACKET_REPLY, PACKET_REJECT, PACKET_READY, PACKET_DISCONNECT, /* connections */
+    PACKET_SEND, PACKET_WRITE, PACKET_READ, PACKET_ATOMIC,                            /* requests */
+    PACKET_ACK, PACKET_NAK, PACKET_RNR, PACKET_DATA, PACKET_VALUE, PACKET_SILENT      /* answers */
 };
 enum { PACKET_IMMEDIATE = 1, PACKET_SOLICITED = 2, PACKET_LAST = 4, PACKET_SWAP = 8, PACKET_IWARP = 16 };
 enum { CHUNK = 32768 };
@@ -261,7 +259,7 @@ struct qp {
     /* receives */
     struct receive_queue receives;
     struct receive receive; /* the one that is being filled */
-    bool receiving, refusing, has_heard;
+    bool receiving, has_heard;
     uint32_t expected;
     uint64_t received;
     struct response *responses, *last_response;
@@ -271,7 +269,6 @@ struct qp {
 extern struct qp *qps;
 void qp_error(struct qp *qp);
 void qp_reset_numbers(struct qp *qp);
-struct qp *qp_of_number(uint32_t number);
 void qp_complete_send(struct qp *qp, enum ibv_wc_status status);
 void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited);
 void qp_retire(struct qp *qp);
@@ -363,13 +360,11 @@ struct id {
     struct device *device;
     struct wire *wire;
     int fd; /* bound, and not connected yet */
-    int backlog;
     struct counts events;
     uint8_t ack_timeout;
     bool has_ack_timeout, disconnecting, told; /* told: its DISCONNECTED has been posted */
     struct rdma_conn_param param; /* own, or the peer's request */
     uint8_t data[256];
-    uint8_t peer_rnr, peer_resources, peer_depth;
     struct id *next;
 };
 extern struct id *ids;

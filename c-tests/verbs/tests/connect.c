@@ -371,10 +371,12 @@ static void established_when_the_event_is_taken(void)
 
 static struct sockaddr *at(const char *address, uint16_t port)
 {
-    static struct sockaddr_in in;
-    in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
-    inet_pton(AF_INET, address, &in.sin_addr);
-    return (struct sockaddr *)&in;
+    static struct sockaddr_in two[2]; /* a call takes two */
+    static unsigned turn;
+    struct sockaddr_in *in = &two[turn++ % 2];
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+    inet_pton(AF_INET, address, &in->sin_addr);
+    return (struct sockaddr *)in;
 }
 
 static void asks_the_other_device(void)

@@ -1,5 +1,7 @@
 //! What both processes have: a device, memory, and a connection of it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use hawser::link::Lent;
 use hawser::verbs::{
     Access, AsyncEvents, Completion, Connect, Context, Cq, Depths, Event, EventChannel, EventKind, Id,
-    Library, Limits, Mr, Pd, Qp, Queues, Srq, Transport,
+    Library, Limits, Mr, Pd, Queues, Srq, Transport,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -116,6 +118,8 @@ pub(crate) struct Side {
     pub(crate) pd: Arc<Pd>,
     pub(crate) cq: Arc<Cq>,
     pub(crate) events: AsyncEvents,
+    /// Requests that came before the last connection had ended.
+    requests: RefCell<VecDeque<Event>>,
 }
 
 impl Side {
@@ -129,7 +133,7 @@ impl Side {
         let pd = Pd::new(&context)?;
         let cq = Cq::new(&context, 256, 1)?;
         let events = AsyncEvents::new(&context)?;
-        Ok(Self { channel, context, limits, pd, cq, events })
+        Ok(Self { channel, context, limits, pd, cq, events, requests: RefCell::default() })
     }
 
     pub(crate) fn is_iwarp(&self) -> bool {
@@ -166,7 +170,7 @@ impl Side {
     }
 
     /// The next event. Whoever starts the program gives up on it.
-    pub(crate) fn event(&self) -> Outcome<Event> {
+    fn event(&self) -> Outcome<Event> {
         loop {
             if let Some(event) = self.channel.next()? {
                 println!("# event {:?} of {}, status {}", event.kind, event.token, event.status);
@@ -176,10 +180,23 @@ impl Side {
         }
     }
 
-    /// The next event, which is of this kind.
+    /// The next event, which is of this kind. Requests may come before another connection has ended: they wait.
     pub(crate) fn expect(&self, kind: EventKind) -> Outcome<Event> {
-        let event = self.event()?;
-        if event.kind == kind { Ok(event) } else { Err(format!("{event:?} instead of {kind:?}").into()) }
+        if kind == EventKind::ConnectRequest
+            && let Some(request) = self.requests.borrow_mut().pop_front()
+        {
+            return Ok(request);
+        }
+        loop {
+            let event = self.event()?;
+            if event.kind == kind {
+                return Ok(event);
+            }
+            if event.kind != EventKind::ConnectRequest {
+                return Err(format!("{event:?} instead of {kind:?}").into());
+            }
+            self.requests.borrow_mut().push_back(event);
+        }
     }
 
     /// The next completion.
@@ -189,6 +206,36 @@ impl Side {
             std::thread::yield_now();
         }
         Ok(completions[0])
+    }
+
+    /// The next completion of a connection that the peer ends in the meantime: its answer is ours, and only that flushes
+    /// InfiniBand's queue pair.
+    pub(crate) fn completion_until(&self, id: &Id, ended: &mut bool) -> Outcome<Completion> {
+        let mut completions = [Completion::default()];
+        loop {
+            if self.cq.poll(&mut completions)? > 0 {
+                return Ok(completions[0]);
+            }
+            if let Some(event) = self.channel.next()? {
+                println!("# event {:?} of {}, status {}", event.kind, event.token, event.status);
+                match event.kind {
+                    EventKind::Disconnected => {
+                        *ended = true;
+                        println!("# answered: {:?}", id.disconnect());
+                    }
+                    EventKind::ConnectRequest => self.requests.borrow_mut().push_back(event),
+                    _ => return Err(format!("{event:?}").into()),
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until the peer has ended a connection, and answers.
+    pub(crate) fn ended(&self, id: &Id) -> Outcome<()> {
+        self.expect(EventKind::Disconnected)?;
+        println!("# answered: {:?}", id.disconnect());
+        Ok(())
     }
 
     /// Waits for the completion of work that must go well.
@@ -202,10 +249,8 @@ impl Side {
     }
 
     /// Takes a request.
-    pub(crate) fn accept(&self, id: &Id, pair: &Qp, private: &[u8]) -> Outcome<()> {
+    pub(crate) fn accept(&self, id: &Id, private: &[u8]) -> Outcome<()> {
         id.accept(&self.connect(private))?;
-        self.expect(EventKind::Established)?;
-        pair.set_receiver_not_ready_delay(12)?;
-        Ok(())
+        self.expect(EventKind::Established).map(drop)
     }
 }

@@ -300,7 +300,8 @@ impl Id {
     }
 
     /// Ends the connection (`rdma_disconnect(3)`): work that is under way ends as flushed, and both sides get
-    /// [`EventKind::Disconnected`](super::EventKind::Disconnected).
+    /// [`EventKind::Disconnected`](super::EventKind::Disconnected). Whoever gets that first calls this too: over
+    /// InfiniBand his own work is not flushed before, and the peer waits for the answer.
     pub fn disconnect(&self) -> Result<()> {
         let disconnect = self.0.channel.library().id_disconnect;
         // SAFETY: an id in turn.

@@ -327,6 +327,9 @@ static void answers_late(void)
     IS(poll(&poll_on, 1, -1), 1);
     IS(end.id->qp->state, iwarp() ? IBV_QPS_RTS : IBV_QPS_INIT);
     await(from_parent);
+    struct ibv_wc wc;
+    usleep(100000);
+    IS(ibv_poll_cq(end.receives, 1, &wc), 0);
     IS(event_kind(end.channel), RDMA_CM_EVENT_ESTABLISHED);
     IS(end.id->qp->state, IBV_QPS_RTS);
     tell(to_parent);

@@ -221,6 +221,7 @@ static void reads_many(void)
     take(from_parent, &remote, sizeof remote);
     for (uint64_t i = 0; i < 15; i++) {
         struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_READ, 40000);
+        if (i < 14) sge.addr = (uintptr_t)end.memory + SIZE / 4; /* what is sent is what the last one reads */
         wr.wr_id = i;
         wr.wr.rdma.remote_addr = remote.address;
         wr.wr.rdma.rkey = (uint32_t)remote.key;

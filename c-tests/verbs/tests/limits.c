@@ -159,6 +159,8 @@ static void states(void)
     IS(post(&end, 0, SLOT), code(ENOMEM));
     attr.qp_state = IBV_QPS_ERR;
     OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    struct pollfd poll_on = {.fd = end.channel->fd, .events = POLLIN};
+    IS(poll(&poll_on, 1, 0), 0); /* nothing has been connected */
     for (uint64_t i = 0; i < 16; i++) {
         struct ibv_wc wc = completion(end.receives);
         IS(wc.status, IBV_WC_WR_FLUSH_ERR);

@@ -110,10 +110,8 @@ impl Id {
     /// What events about it name.
     pub fn set_token(&self, token: usize) {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended, in turn.
-        let place = unsafe { &raw mut (*self.0.as_ptr()).context };
-        // SAFETY: as above; the field is the user's.
-        unsafe { place.write(ptr::without_provenance_mut(token)) };
+        // SAFETY: an id that has not ended, in turn; the field is the user's.
+        unsafe { (*self.0.as_ptr()).context = ptr::without_provenance_mut(token) };
     }
 
     /// Calls librdmacm in turn, with an id that has not ended.
@@ -238,19 +236,15 @@ impl Id {
 
     /// Its queue pair; to be called in turn.
     fn queue_pair(&self) -> Option<NonNull<sys::ibv_qp>> {
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).qp };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        NonNull::new(unsafe { place.read() })
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        NonNull::new(unsafe { (*self.0.as_ptr()).qp })
     }
 
     /// The device, as librdmacm has it open; null while none is known.
     fn verbs(&self) -> *mut sys::ibv_context {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).verbs };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).verbs }
     }
 
     /// Whether its device is this one.
@@ -261,10 +255,8 @@ impl Id {
     /// The number of the port of its device; 0 while none is known.
     pub fn port(&self) -> u8 {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).port_num };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).port_num }
     }
 
     /// Whether a queue pair is this id's.

@@ -165,10 +165,10 @@ impl Id {
     }
 
     /// How long the device waits for an acknowledgement before it sends again: 4.096 µs times 2 to the power of `code`, of
-    /// 5 bits. To be said before connecting. librdmacm's own is 2 s.
+    /// 5 bits. To be said before connecting. librdmacm's own is 2 s. iWARP takes it too, and has no use for it.
     ///
     /// # Errors
-    /// The kernel has no such option, or the transport no such time, as iWARP.
+    /// The kernel has no such option (before Linux 5.1).
     pub fn set_acknowledgement_timeout(&self, code: u8) -> Result<()> {
         if code > 31 {
             return Err(Error::BadParameter);

@@ -14,6 +14,7 @@ cd "$(dirname "$0")/.." || exit 2
 
 . c-tests/host.sh
 . c-tests/verbs/build.sh
+. c-tests/verbs/probe.sh
 
 host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
 shift
@@ -89,6 +90,8 @@ for program in connect transfer limits failure; do
         limits-a-* | limits-places-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
+        connect-several-devices) case_of "$program" "$name" 2 \
+            HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1 ;;
         connect-a-killed-peer | failure-stale-memory) case_of "$program" "$name" 1 ;;
         transfer-data-move-late) case_of "$program" "$name" 2 HAWSER_VERBS_DELAY=200000 ;;
         failure-a-link-* | failure-a-device-*) case_of "$program" "$name" 2 HAWSER_VERBS_CONTROL="$root/$work/control" ;;
@@ -139,34 +142,6 @@ fi
 
 # --- the probe
 
-# probe_facts FILE: what it has said, without what is of one run only: names, times but for whether a receiver's timer of
-# 655 ms was waited for, what a refused call left in memory, and when events came beside.
-probe_facts() {
-    awk '
-    /connect time/ || /async event/ { next }
-    { sub(/(rxe|siw)[0-9]+ /, substr($0, match($0, /(rxe|siw)[0-9]+ /), 3) " "); sub(/, [0-9.]+ ms$/, ""); sub(/refused, old value.*/, "refused") }
-    /Work Request Flushed/ { sub(/opcode -?[0-9]+, /, ""); sub(/Error, flags.*/, "Error") }
-    match($0, / after [0-9.]+ ms$/) {
-        time = substr($0, RSTART + 7) + 0
-        $0 = substr($0, 1, RSTART - 1)
-        if (/timer code -1|rnr_retry 7/ && time >= 655) $0 = $0 " after 655 ms or more"
-    }
-    { gsub(/  +/, "  "); print }' "$1"
-}
-
-# probe_agrees SIDE: what it has said is what devices say: each line one, in which `*` stands for what was not looked at.
-probe_agrees() {
-    local expected=c-tests/verbs/expected/$device-$1 said=$work/probe-$device-$1 wanted_line got status=0
-    probe_facts "$said.log" >"$said"
-    while IFS= read -r wanted_line <&3 || [ -n "$wanted_line" ]; do
-        IFS= read -r got <&4 || got=nothing
-        # shellcheck disable=SC2053 # a pattern
-        [[ $got == $wanted_line ]] || { echo "$1 says '$got', not '$wanted_line'"; status=1; }
-    done 3<"$expected" 4<"$said"
-    [ "$(wc -l <"$said")" = "$(wc -l <"$expected")" ] || { echo "$1 says $(wc -l <"$said") lines, not $(wc -l <"$expected")"; status=1; }
-    return $status
-}
-
 # on_device VARIABLE=VALUE… COMMAND…: over the stand-in as `device`.
 on_device() {
     c-tests/patience.sh 120 "${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" HAWSER_VERBS_PERSONALITY="$device" "$@" </dev/null
@@ -191,16 +166,14 @@ for device in roce iwarp; do
     line="the probe says what $device devices say"
     wanted "$line" || continue
     log=$work/probe-$device.log
-    "${there[@]}" gcc -std=gnu11 -O1 -Wall -Wextra -Wpedantic -Werror c-tests/verbs/probe.c -o "$work/probe" -libverbs -lrdmacm -lpthread >"$log" 2>&1 ||
-        { not_ok "the probe compiles" "$log"; continue; }
+    probe_compile "$work/probe" >"$log" 2>&1 || { not_ok "the probe compiles" "$log"; continue; }
     free_port
     on_device HAWSER_VERBS_CM_TIMEOUT=20000 "$root/$work/probe" server 127.0.0.1 "$port" >"$work/probe-$device-server.log" 2>&1 &
     server=$!
     on_device "$root/$work/probe" client 127.0.0.1 "$port" >"$work/probe-$device-client.log" 2>&1
     status=$?
     wait "$server" || status=$?
-    probe_agrees client >>"$log" || status=differs
-    probe_agrees server >>"$log" || status=differs
+    probe_agrees "$device" "$work/probe-$device" >>"$log" || status=differs
     check "$line" "$status"
 done
 

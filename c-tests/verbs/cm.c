@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,6 +53,17 @@ PUBLIC int standin_rdma_create_id(
     return 0;
 }
 
+/* Ends what an id does; it is there until it is destroyed. */
+void id_abandon(struct id *id)
+{
+    listener_drop(id);
+    connection_drop(id);
+    event_forget(id);
+    timer_drop(id);
+    if (id->fd >= 0) close(id->fd);
+    id->fd = -1;
+}
+
 /* Waits until all events of it that were got are acknowledged, as the real one does. */
 PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
 {
@@ -61,12 +71,7 @@ PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
     struct id *id = (struct id *)public;
     uint64_t since = 0;
     LIVE(id, KIND_ID, "id");
-    listener_drop(id);
-    connection_drop(id);
-    event_forget(id);
-    timer_drop(id);
-    if (id->fd >= 0) close(id->fd);
-    id->fd = -1;
+    id_abandon(id);
     if (public->qp != NULL) ((struct qp *)public->qp)->id = NULL;
     while (id->events.reported != id->events.acknowledged) wait_for_change(&since, "the acknowledgement of an id's events");
     for (struct id **link = &ids; *link != NULL; link = &(*link)->next)

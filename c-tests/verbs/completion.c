@@ -2,7 +2,6 @@
  * pairs on it recover. */
 #include "standin.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 struct completion_channel {

@@ -3,7 +3,6 @@
 #include "standin.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 #include "standin.h"
 
 #include <linux/mempolicy.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

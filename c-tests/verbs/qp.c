@@ -84,7 +84,7 @@ void qp_reset_numbers(struct qp *qp)
     qp->received = 0;
     qp->offset = 0;
     qp->reads = qp->reads_asked = 0;
-    qp->stopped = qp->silent = qp->refusing = qp->has_heard = false;
+    qp->stopped = qp->silent = qp->has_heard = false;
     qp->rnr_until = 0;
 }
 
@@ -144,7 +144,7 @@ static void to_reset(struct qp *qp)
 
 /* --- calls */
 
-struct qp *qp_of_number(uint32_t number)
+static struct qp *qp_of_number(uint32_t number)
 {
     for (struct qp *qp = qps; qp != NULL; qp = qp->following)
         if (qp->public.qp_num == number) return qp;
@@ -321,6 +321,7 @@ static int destroy(struct qp *qp)
         if (qp->device->iwarp) wire_close(wire);
     }
     if (qp->id != NULL) {
+        if (wire != NULL && qp->device->iwarp) id_disconnected(qp->id);
         if (qp->id->public.qp == public) qp->id->public.qp = NULL;
         qp->id = NULL;
     }

@@ -225,9 +225,9 @@ void responder_packet(struct qp *qp, const struct packet *packet, const char *pa
 void terminate(struct qp *qp)
 {
     struct wire *wire = qp->wire;
-    struct id *id = qp->id;
-    ledger_tally(TERMINATED);
     qp_error(qp);
-    if (wire != NULL) wire_close(wire);
-    if (id != NULL) id_disconnected(id);
+    if (wire == NULL) return; /* it has ended already, or has not begun */
+    ledger_tally(TERMINATED);
+    wire_close(wire);
+    if (qp->id != NULL) id_disconnected(qp->id);
 }

@@ -174,7 +174,7 @@ static bool handle(struct wire *wire, const struct packet *packet, const char *p
 {
     struct qp *qp = wire->qp;
     if (wire->closing) return true;
-    if (packet->kind <= PACKET_JOIN) {
+    if (packet->kind <= PACKET_DISCONNECT) {
         cm_packet(wire, packet, payload);
     } else if (packet->kind <= PACKET_ATOMIC) {
         if (qp != NULL && qp->public.state == IBV_QPS_INIT) return false;

@@ -182,7 +182,7 @@ static inline struct ibv_wc completion(struct ibv_cq *cq)
 static inline int status_of(struct ibv_cq *cq) { return (int)completion(cq).status; }
 
 /* Keys of memory that the other end may use. */
-struct remote { uint64_t address; uint32_t key; };
+struct remote { uint64_t address; uint64_t key; };
 static inline struct remote shows(struct end *end, int to)
 {
     struct remote remote = {(uintptr_t)end->memory, end->mr->rkey};

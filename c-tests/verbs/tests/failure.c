@@ -91,7 +91,7 @@ static void does_mischief(void)
     take(from_parent, &remote, sizeof remote);
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, 64);
     wr.wr.rdma.remote_addr = remote.address;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     if (mischief == WRONG_KEY) wr.wr.rdma.rkey ^= 0x55;
     if (mischief == TOO_FAR) wr.wr.rdma.remote_addr += SIZE - 63;
     if (mischief == TOO_LONG) {

@@ -159,6 +159,8 @@ static void states(void)
     IS(post(&end, 0, SLOT), code(ENOMEM));
     attr.qp_state = IBV_QPS_ERR;
     OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    struct pollfd poll_on = {.fd = end.channel->fd, .events = POLLIN};
+    IS(poll(&poll_on, 1, 0), 0); /* nothing has been connected */
     for (uint64_t i = 0; i < 16; i++) {
         struct ibv_wc wc = completion(end.receives);
         IS(wc.status, IBV_WC_WR_FLUSH_ERR);
@@ -329,6 +331,13 @@ static void closes_a_used_device(void)
     struct ibv_context *context = ibv_open_device(list[0]);
     if (ibv_alloc_pd(context) != NULL) ibv_close_device(context);
 }
+static void uses_a_closed_device(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    OK(ibv_close_device(context));
+    ibv_alloc_pd(context);
+}
 static void polls_after_the_end(void)
 {
     struct end end = alone();
@@ -356,6 +365,7 @@ static void use_after_the_end(void)
     IS(signal_of(ends_a_channel_under_an_id), SIGABRT);
     IS(signal_of(deregisters_twice), SIGABRT);
     IS(signal_of(closes_a_used_device), SIGABRT);
+    IS(signal_of(uses_a_closed_device), SIGABRT);
     IS(signal_of(polls_after_the_end), SIGABRT);
     IS(signal_of(forks), SIGABRT);
 }

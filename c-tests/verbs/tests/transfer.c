@@ -183,7 +183,7 @@ static void writes_and_reads(void)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, lengths[i]);
         wr.wr.rdma.remote_addr = remote.address + 3;
-        wr.wr.rdma.rkey = remote.key;
+        wr.wr.rdma.rkey = (uint32_t)remote.key;
         fill(end.memory + SIZE / 2, lengths[i], (unsigned)i);
         OK(posts(&end, &wr));
         struct ibv_wc wc = completion(end.sends);
@@ -221,9 +221,10 @@ static void reads_many(void)
     take(from_parent, &remote, sizeof remote);
     for (uint64_t i = 0; i < 15; i++) {
         struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_READ, 40000);
+        if (i < 14) sge.addr = (uintptr_t)end.memory + SIZE / 4; /* what is sent is what the last one reads */
         wr.wr_id = i;
         wr.wr.rdma.remote_addr = remote.address;
-        wr.wr.rdma.rkey = remote.key;
+        wr.wr.rdma.rkey = (uint32_t)remote.key;
         OK(posts(&end, &wr));
     }
     OK(sends(&end, 40000, IBV_SEND_SIGNALED | IBV_SEND_FENCE));
@@ -270,7 +271,7 @@ static void sends_and_writes_with_immediate(void)
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.wr.rdma.remote_addr = remote.address + SIZE / 2;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     for (int i = 0; i < 2 && !iwarp(); i++) IS(status_of(end.sends), IBV_WC_SUCCESS);
     parted(&end);
@@ -300,7 +301,7 @@ static void adds_and_swaps(void)
     take(from_parent, &remote, sizeof remote);
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
     wr.wr.atomic.remote_addr = remote.address;
-    wr.wr.atomic.rkey = remote.key;
+    wr.wr.atomic.rkey = (uint32_t)remote.key;
     wr.wr.atomic.compare_add = 5;
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     if (!iwarp()) {
@@ -349,7 +350,7 @@ static void writes_to_a_sleeper(void)
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, 1);
     end.memory[SIZE / 2] = 42;
     wr.wr.rdma.remote_addr = remote.address;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     OK(posts(&end, &wr));
     IS(status_of(end.sends), IBV_WC_SUCCESS);
     parted(&end);

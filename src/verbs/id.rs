@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use nix::sys::socket::{SockaddrLike, SockaddrStorage};
+use parking_lot::Mutex;
 
 use super::channel::EventChannel;
 use super::context::Context;
@@ -18,14 +19,20 @@ use crate::error::{Error, Result};
 pub(super) struct Handle {
     raw: NonNull<sys::rdma_cm_id>,
     channel: Arc<EventChannel>,
+    /// Held while it connects, so that its queue pair is neither made nor ends meanwhile. Taken before the turn.
+    connecting: Mutex<()>,
 }
 
-// SAFETY: whatever uses the id has the turn of its channel.
+// SAFETY: whatever uses the id has the turn of its channel, but for `connect`, which says why it need not.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    fn new(raw: NonNull<sys::rdma_cm_id>, channel: &Arc<EventChannel>) -> Arc<Self> {
+        Arc::new(Self { raw, channel: Arc::clone(channel), connecting: Mutex::new(()) })
+    }
+
     fn as_ptr(&self) -> *mut sys::rdma_cm_id {
         self.raw.as_ptr()
     }
@@ -33,8 +40,9 @@ impl Handle {
     /// # Safety
     /// The id has a queue pair, which nobody uses any more.
     pub(super) unsafe fn destroy_qp(&self) {
+        let _connected = self.connecting.lock();
         let _turn = self.channel.turn();
-        // SAFETY: by the promise of the caller, and in turn.
+        // SAFETY: by the promise of the caller, in turn, and not while it connects.
         unsafe { (self.channel.library().id_destroy_qp)(self.as_ptr()) };
     }
 }
@@ -75,7 +83,7 @@ pub struct Connect<'a> {
 
 /// One end of a connection, or who listens for them.
 ///
-/// All its calls return at once; what they begin ends with an event of its channel, which names its token. None comes
+/// All its calls but [`Id::connect`] return at once; what they begin ends with an event of its channel, which names its token. None comes
 /// for an id that is dropped; one that was read before may still be in somebody's hands.
 ///
 /// When it and its [`Qp`] are dropped, a connection that is there is ended, and the peer told.
@@ -98,22 +106,20 @@ impl Id {
             unsafe { (channel.library().id_create)(channel.as_ptr(), &raw mut raw, token, sys::RDMA_PS_TCP) };
         done(code)?;
         let raw = NonNull::new(raw).ok_or(Error::OutOfResource)?;
-        Ok(Self(Arc::new(Handle { raw, channel: Arc::clone(channel) })))
+        Ok(Self(Handle::new(raw, channel)))
     }
 
     /// # Safety
     /// `raw` is an id of this channel that nobody else ends.
     pub(super) unsafe fn own(channel: &Arc<EventChannel>, raw: NonNull<sys::rdma_cm_id>) -> Self {
-        Self(Arc::new(Handle { raw, channel: Arc::clone(channel) }))
+        Self(Handle::new(raw, channel))
     }
 
     /// What events about it name.
     pub fn set_token(&self, token: usize) {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended, in turn.
-        let place = unsafe { &raw mut (*self.0.as_ptr()).context };
-        // SAFETY: as above; the field is the user's.
-        unsafe { place.write(ptr::without_provenance_mut(token)) };
+        // SAFETY: an id that has not ended, in turn; the field is the user's.
+        unsafe { (*self.0.as_ptr()).context = ptr::without_provenance_mut(token) };
     }
 
     /// Calls librdmacm in turn, with an id that has not ended.
@@ -167,10 +173,10 @@ impl Id {
     }
 
     /// How long the device waits for an acknowledgement before it sends again: 4.096 µs times 2 to the power of `code`, of
-    /// 5 bits. To be said before connecting. librdmacm's own is 2 s.
+    /// 5 bits. To be said before connecting. librdmacm's own is 2 s. iWARP takes it too, and has no use for it.
     ///
     /// # Errors
-    /// The kernel has no such option, or the transport no such time, as iWARP.
+    /// The kernel has no such option (before Linux 5.1).
     pub fn set_acknowledgement_timeout(&self, code: u8) -> Result<()> {
         if code > 31 {
             return Err(Error::BadParameter);
@@ -204,6 +210,7 @@ impl Id {
         if !devices.iter().all(|context| self.is_of(context)) {
             return Err(Error::BadParameter);
         }
+        let _connecting = self.0.connecting.lock();
         let _turn = self.0.channel.turn();
         if self.queue_pair().is_some() {
             return Err(Error::BadParameter);
@@ -238,19 +245,15 @@ impl Id {
 
     /// Its queue pair; to be called in turn.
     fn queue_pair(&self) -> Option<NonNull<sys::ibv_qp>> {
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).qp };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        NonNull::new(unsafe { place.read() })
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        NonNull::new(unsafe { (*self.0.as_ptr()).qp })
     }
 
     /// The device, as librdmacm has it open; null while none is known.
     fn verbs(&self) -> *mut sys::ibv_context {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).verbs };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).verbs }
     }
 
     /// Whether its device is this one.
@@ -261,10 +264,8 @@ impl Id {
     /// The number of the port of its device; 0 while none is known.
     pub fn port(&self) -> u8 {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).port_num };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).port_num }
     }
 
     /// Whether a queue pair is this id's.
@@ -274,13 +275,18 @@ impl Id {
 
     /// Begins to connect (`rdma_connect(3)`). It has a queue pair and a route.
     ///
+    /// Over iWARP it may not return before TCP has connected, or given up, as siw's. Other ids of the channel, and reading
+    /// it, do not wait for that; the end of its own queue pair does.
+    ///
     /// # Errors
     /// Over iWARP, [`Error::System`] with `ECONNREFUSED`, where nobody listens: no event follows then.
     pub fn connect(&self, wanted: &Connect<'_>) -> Result<()> {
         let mut raw = parameters(wanted)?;
         let connect = self.0.channel.library().id_connect;
-        // SAFETY: an id in turn; the structure and the private data are read.
-        self.call(|id| unsafe { connect(id, &raw mut raw) })
+        let _connecting = self.0.connecting.lock();
+        // SAFETY: an id that has not ended, whose queue pair does not end meanwhile; the structure and the private data are
+        // read. Not in turn: librdmacm writes to the id before it asks the kernel, and events of connecting come after.
+        done(unsafe { connect(self.0.as_ptr(), &raw mut raw) })
     }
 
     /// Takes the connection that was asked for (`rdma_accept(3)`). It has a queue pair.

@@ -15,3 +15,4 @@ mod siphash;
 pub mod tag;
 mod tagging;
 pub mod usnic;
+pub mod verbs;

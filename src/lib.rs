@@ -9,6 +9,7 @@
 //! * [`engine`]: the usnic protocol as a state machine. No unsafe code, no clock, no socket.
 //! * [`link`]: datagram links: kernel UDP, libfabric; the sockets of agents.
 //! * [`shm`]: memory that processes of a node share, and what they write to each other there.
+//! * [`verbs`]: owned Rust objects over libibverbs and librdmacm, found at run time.
 //! * [`gni`]: the software Aries of a node: mailboxes and datagrams of the provider. No unsafe code.
 //! * [`btl`]: byte transports: what one is, the usnic BTL with the agent of a node, the smcuda BTL. No unsafe
 //!   code.
@@ -20,8 +21,7 @@
 //! * [`capi`]: the library's own C functions: the transports for programs without Open MPI.
 //! * [`provider`]: hawser as the provider `gni` of libfabric.
 //!
-//! Not there yet, but with a place in the law: `verbs` (owned objects over that library). Imports run downward only;
-//! `tests/architecture.rs` holds the table.
+//! Imports run downward only; `tests/architecture.rs` holds the table.
 //!
 //! # The way of a message
 //!
@@ -63,4 +63,5 @@ pub mod shm;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod sync;
+pub mod verbs;
 pub mod wire;

@@ -90,6 +90,7 @@ mod send;
 mod withdraw;
 
 // Engines of their own.
+pub mod cm;
 pub mod connect;
 pub mod ipc;
 pub mod matching;

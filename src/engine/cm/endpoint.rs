@@ -1,0 +1,322 @@
+//! One peer, as the main thread sees it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::interface::{
+    Arrival, Attempt, EndpointId, Id, Notice, Order, Peer, Queues, Reason, Role, State, Step, Verdict, Wire,
+};
+
+/// The own CTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Cts {
+    /// It is not time yet.
+    Unsent,
+    /// It is being posted.
+    Sending,
+    /// It is posted.
+    Sent,
+}
+
+/// What follows when queue pairs have been let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Next {
+    Again,
+    Failed,
+    Closing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// Nothing has been wanted.
+    Idle,
+    /// The connection thread connects.
+    Wanted,
+    /// All queues are up: the real receives are being posted.
+    Posting(Attempt),
+    /// They are posted: the CTS of both sides are waited for.
+    Clearing(Attempt, Cts),
+    /// It can be sent to.
+    Connected(Attempt),
+    /// What is outstanding on the queue pairs is waited for.
+    LettingGo(Attempt, Next),
+    /// It is for good.
+    Failed,
+    /// The connection thread is asked to end it.
+    Closing,
+    /// It has ended.
+    Closed,
+}
+
+/// A peer. It is connected when its own receives are posted, the peer's CTS is there, and the own one is posted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    id: EndpointId,
+    role: Role,
+    wire: Wire,
+    queues: Queues,
+    stage: Stage,
+    /// The attempt whose CTS has come last; perhaps before the connection thread's notice.
+    heard: Option<Attempt>,
+    /// The attempt that the own CTS is of: data on its queue pairs is good.
+    spoken: Option<Attempt>,
+    /// The queues on which something has been heard, in this attempt.
+    open: u32,
+    steps: VecDeque<Step>,
+    strays: u32,
+}
+
+impl Endpoint {
+    /// A peer, as `add_procs` tells of it. `own` is the address and port of this process's listener of that number.
+    pub fn new(
+        id: EndpointId,
+        listener: u8,
+        own: SocketAddr,
+        peer: Peer,
+        wire: Wire,
+        queues: Queues,
+    ) -> Self {
+        // Where both are the same, the manager says that this is no pair.
+        let role = Role::of(own, peer.address).unwrap_or(Role::Acceptor);
+        let add = Step::Order(Order::Add { endpoint: id, listener, peer });
+        Self {
+            id,
+            role,
+            wire,
+            queues,
+            stage: Stage::Idle,
+            heard: None,
+            spoken: None,
+            open: 0,
+            steps: VecDeque::from([add]),
+            strays: 0,
+        }
+    }
+
+    /// How far it has come.
+    pub const fn state(&self) -> State {
+        match self.stage {
+            Stage::Idle => State::Closed,
+            Stage::Wanted | Stage::Posting(_) | Stage::Clearing(..) | Stage::LettingGo(_, Next::Again) => {
+                State::Connecting
+            }
+            Stage::Connected(_) => State::Connected,
+            Stage::LettingGo(_, Next::Failed) | Stage::Failed => State::Failed,
+            Stage::LettingGo(_, Next::Closing) | Stage::Closing | Stage::Closed => State::Ending,
+        }
+    }
+
+    /// Which side of the pair it is.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether data may be sent on a queue now.
+    #[inline]
+    pub const fn may_send(&self, queue: u8) -> bool {
+        matches!(self.stage, Stage::Connected(_)) && (self.speaks_first() || self.is_open(queue))
+    }
+
+    /// What did not fit: late completions, and a caller's mistakes.
+    pub const fn strays(&self) -> u32 {
+        self.strays
+    }
+
+    /// What is to be done next.
+    pub fn poll_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    /// Something is to be sent: what it waits for is [`Step::Connected`] or [`Step::Failed`].
+    pub fn want(&mut self) -> State {
+        if self.stage == Stage::Idle {
+            self.stage = Stage::Wanted;
+            self.order(Order::Connect { endpoint: self.id });
+        }
+        self.state()
+    }
+
+    /// The connection thread says something of this endpoint.
+    pub fn handle_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Up { attempt, token, ids, .. } => self.handle_up(attempt, token, ids),
+            Notice::Down { attempt, reason, .. } => self.handle_down(attempt, reason),
+            Notice::Failed { reason, .. } => match self.stage {
+                Stage::Idle | Stage::Wanted => {
+                    self.stage = Stage::Failed;
+                    self.steps.push_back(Step::Failed(reason));
+                }
+                Stage::Closing => {}
+                _ => self.stray(),
+            },
+            Notice::Closed { .. } if self.stage == Stage::Closing => {
+                self.stage = Stage::Closed;
+                self.steps.push_back(Step::Closed);
+            }
+            _ => self.stray(),
+        }
+    }
+
+    /// The peer's CTS has come on a queue pair of this attempt: what the one receive of the connection thread holds.
+    pub fn handle_cts(&mut self, attempt: Attempt) {
+        if self.heard.is_some_and(|heard| heard >= attempt) {
+            self.stray();
+            return;
+        }
+        self.heard = Some(attempt);
+        self.clear();
+    }
+
+    /// The [receives](Step::PostReceives) are posted.
+    pub fn handle_receives_posted(&mut self, attempt: Attempt) {
+        if self.stage == Stage::Posting(attempt) {
+            self.stage = Stage::Clearing(attempt, Cts::Unsent);
+            self.clear();
+        }
+    }
+
+    /// The [CTS](Step::SendCts) is posted.
+    pub fn handle_cts_posted(&mut self, attempt: Attempt) {
+        if self.stage == Stage::Clearing(attempt, Cts::Sending) {
+            self.stage = Stage::Clearing(attempt, Cts::Sent);
+            self.clear();
+        }
+    }
+
+    /// Something other than a CTS has arrived on this queue, in this attempt.
+    #[inline]
+    pub fn handle_arrival(&mut self, attempt: Attempt, queue: u8) -> Arrival {
+        if self.spoken != Some(attempt) || queue >= self.queues.count {
+            self.stray();
+            return Arrival::Drop;
+        }
+        if !self.is_open(queue) {
+            self.open(queue);
+        }
+        Arrival::Deliver
+    }
+
+    /// A queue pair of this attempt does not work any more: a completion, a call or a probe says so.
+    pub fn handle_broken(&mut self, attempt: Attempt) {
+        if self.present() == Some(attempt) {
+            self.order(Order::Break { endpoint: self.id, attempt });
+            self.handle_down(attempt, Reason::Broken);
+        }
+    }
+
+    /// Nothing is outstanding on the queue pairs that were to be [let go of](Step::LetGo).
+    pub fn handle_let_go(&mut self, attempt: Attempt) {
+        let Stage::LettingGo(present, next) = self.stage else { return };
+        if present != attempt {
+            return;
+        }
+        let verdict = if next == Next::Again { Verdict::Again } else { Verdict::Fail };
+        self.order(Order::Release { endpoint: self.id, attempt, verdict });
+        self.spoken = None;
+        self.stage = match next {
+            Next::Again => Stage::Wanted,
+            Next::Failed => Stage::Failed,
+            Next::Closing => Stage::Closing,
+        };
+    }
+
+    /// The endpoint ends, in whatever state; [`Step::Closed`] tells when it has.
+    pub fn close(&mut self) {
+        let next = match self.stage {
+            Stage::LettingGo(_, Next::Closing) | Stage::Closing | Stage::Closed => return,
+            Stage::LettingGo(attempt, _) => Stage::LettingGo(attempt, Next::Closing),
+            _ => self.present().map_or(Stage::Closing, |attempt| {
+                self.steps.push_back(Step::LetGo { attempt });
+                Stage::LettingGo(attempt, Next::Closing)
+            }),
+        };
+        self.stage = next;
+        self.order(Order::Close { endpoint: self.id });
+    }
+
+    fn handle_up(&mut self, attempt: Attempt, token: u32, ids: Box<[Id]>) {
+        match self.stage {
+            Stage::Idle | Stage::Wanted => {
+                self.stage = Stage::Posting(attempt);
+                self.open = 0;
+                self.steps.push_back(Step::PostReceives { attempt, token, ids });
+            }
+            // They crossed.
+            Stage::Closing => {
+                let verdict = Verdict::Fail;
+                self.order(Order::Release { endpoint: self.id, attempt, verdict });
+            }
+            _ => self.stray(),
+        }
+    }
+
+    fn handle_down(&mut self, attempt: Attempt, reason: Reason) {
+        if self.present() != Some(attempt) {
+            return;
+        }
+        let next = if matches!(self.stage, Stage::Connected(_)) {
+            self.steps.push_back(Step::Failed(reason));
+            Next::Failed
+        } else {
+            Next::Again
+        };
+        self.steps.push_back(Step::LetGo { attempt });
+        self.stage = Stage::LettingGo(attempt, next);
+    }
+
+    /// Goes on if that is possible: sends the own CTS, and is connected when there are both.
+    fn clear(&mut self) {
+        let Stage::Clearing(attempt, cts) = self.stage else { return };
+        let is_heard = self.heard == Some(attempt);
+        if is_heard && !self.is_open(self.queues.credits) {
+            self.open(self.queues.credits);
+        }
+        match cts {
+            Cts::Unsent if is_heard || self.speaks_first() => {
+                self.stage = Stage::Clearing(attempt, Cts::Sending);
+                self.spoken = Some(attempt);
+                self.steps.push_back(Step::SendCts { attempt });
+            }
+            Cts::Sent if is_heard => {
+                self.stage = Stage::Connected(attempt);
+                self.order(Order::Settled { endpoint: self.id, attempt });
+                let open = self.wire == Wire::Iwarp && self.role == Role::Initiator;
+                self.steps.push_back(Step::Connected { attempt, open });
+            }
+            _ => {}
+        }
+    }
+
+    const fn speaks_first(&self) -> bool {
+        matches!((self.wire, self.role), (Wire::InfiniBand, _) | (_, Role::Initiator))
+    }
+
+    const fn is_open(&self, queue: u8) -> bool {
+        self.open & 1_u32.unbounded_shl(queue as u32) != 0
+    }
+
+    fn open(&mut self, queue: u8) {
+        self.open |= 1_u32.unbounded_shl(u32::from(queue));
+        if matches!(self.stage, Stage::Connected(_)) && !self.speaks_first() {
+            self.steps.push_back(Step::Opened { queue });
+        }
+    }
+
+    /// The attempt whose queue pairs are in use.
+    const fn present(&self) -> Option<Attempt> {
+        match self.stage {
+            Stage::Posting(attempt) | Stage::Clearing(attempt, _) | Stage::Connected(attempt) => {
+                Some(attempt)
+            }
+            _ => None,
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        self.steps.push_back(Step::Order(order));
+    }
+
+    const fn stray(&mut self) {
+        self.strays = self.strays.saturating_add(1);
+    }
+}

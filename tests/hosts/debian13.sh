@@ -15,7 +15,7 @@ repository=$(cd "$(dirname "$0")/../.." && pwd -P)
 . "$repository/tests/hosts/tree.sh"
 
 name="second host" suite=trixie base=ca-certificates
-packages="openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin gcc libc6-dev make python3 python3-dev python3-venv procps valgrind"
+packages="openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin gcc libc6-dev make python3 python3-dev python3-venv procps valgrind libibverbs-dev librdmacm-dev ibverbs-utils rdmacm-utils"
 answers="ompi_info --version
 fi_info --version
 mpicc --version

@@ -1,0 +1,357 @@
+/* Devices. HAWSER_VERBS_DEVICES is a list of NAME=ADDRESS[/roce|/iwarp], separated by commas; where nothing else is
+ * said, HAWSER_VERBS_PERSONALITY (roce or iwarp) is what they are. As it is there is one, `rxe1` or `siw1`, at 127.0.0.1.
+ * Limits are those of rxe and siw of Linux 6.1. */
+#define _GNU_SOURCE
+#include "standin.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <ifaddrs.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct device *devices;
+size_t device_count;
+struct context *contexts;
+
+static const struct limits rxe = {1048560, 1048576, 32, 1048576, 32767, 524287, 917503, 1048576, 128, 512, 8 << 20};
+static const struct limits siw = {102400, 32768, 6, 102400, 131072, 1024000, 102400, 327680, 128, 64, UINT32_MAX};
+
+int post_error(const struct device *device, int error) { return device->iwarp ? -error : error; }
+
+static void device_add(const char *name, const char *address, bool iwarp)
+{
+    struct device *device = &devices[device_count];
+    *device = (struct device){.iwarp = iwarp, .limits = iwarp ? &siw : &rxe};
+    if (inet_pton(AF_INET, address, &device->address) != 1) violation("HAWSER_VERBS_DEVICES: `%s` is not an address", address);
+    device->public.node_type = iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
+    device->public.transport_type = iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+    snprintf(device->public.name, sizeof device->public.name, "%s", name);
+    snprintf(device->public.dev_name, sizeof device->public.dev_name, "uverbs%zu", device_count);
+    snprintf(device->public.dev_path, sizeof device->public.dev_path, "/sys/class/infiniband_verbs/uverbs%zu", device_count);
+    snprintf(device->public.ibdev_path, sizeof device->public.ibdev_path, "/sys/class/infiniband/%.40s", name);
+    device->mac[0] = 2;
+    device->mac[1] = (uint8_t)iwarp;
+    memcpy(device->mac + 2, &device->address, 4);
+    device_count++;
+}
+
+void devices_read(void)
+{
+    const char *list = getenv("HAWSER_VERBS_DEVICES"), *personality = getenv("HAWSER_VERBS_PERSONALITY");
+    bool iwarp = personality != NULL && strcmp(personality, "iwarp") == 0;
+    if (personality != NULL && *personality != 0 && !iwarp && strcmp(personality, "roce") != 0) violation("HAWSER_VERBS_PERSONALITY: roce or iwarp, not `%s`", personality);
+    devices = make(16 * sizeof *devices);
+    if (list == NULL) {
+        device_add(iwarp ? "siw1" : "rxe1", "127.0.0.1", iwarp);
+        return;
+    }
+    char *copy = strdup(list), *rest = copy;
+    for (char *word; copy != NULL && (word = strsep(&rest, ",")) != NULL;) {
+        char name[32], address[32], kind[16] = "";
+        if (*word == 0) continue;
+        int parts = sscanf(word, "%31[^=]=%31[^/]/%15s", name, address, kind);
+        if (parts < 2 || device_count == 16 || (parts == 3 && strcmp(kind, "roce") != 0 && strcmp(kind, "iwarp") != 0))
+            violation("HAWSER_VERBS_DEVICES: `%s` is not NAME=ADDRESS[/roce|/iwarp]", word);
+        device_add(name, address, parts == 3 ? strcmp(kind, "iwarp") == 0 : iwarp);
+    }
+    free(copy);
+}
+
+struct device *device_at(struct in_addr address)
+{
+    for (size_t i = 0; i < device_count; i++)
+        if (devices[i].address.s_addr == address.s_addr && !devices[i].removed) return &devices[i];
+    return NULL;
+}
+
+bool device_here(const struct device *device)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = device->address};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool here = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0) close(fd);
+    return here;
+}
+
+/* The number of the interface that has its address, or 0. */
+static unsigned device_interface(const struct device *device)
+{
+    struct ifaddrs *list, *item;
+    unsigned found = 0;
+    if (getifaddrs(&list) != 0) return 0;
+    for (item = list; item != NULL && found == 0; item = item->ifa_next)
+        if (item->ifa_addr != NULL && item->ifa_addr->sa_family == AF_INET && ((struct sockaddr_in *)item->ifa_addr)->sin_addr.s_addr == device->address.s_addr)
+            found = if_nametoindex(item->ifa_name);
+    freeifaddrs(list);
+    return found;
+}
+
+/* --- the list */
+
+PUBLIC struct ibv_device **ibv_get_device_list(int *count)
+{
+    ENTER_NULL;
+    struct ibv_device **list = make((device_count + 1) * sizeof *list);
+    size_t there = 0;
+    for (size_t i = 0; i < device_count; i++)
+        if (!devices[i].removed) list[there++] = &devices[i].public;
+    if (count != NULL) *count = (int)there;
+    ledger_add(DEVICE_LISTS);
+    return list;
+}
+
+PUBLIC void ibv_free_device_list(struct ibv_device **list)
+{
+    ENTER_PLAIN;
+    free(list);
+    ledger_remove(DEVICE_LISTS);
+}
+
+PUBLIC const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
+
+static __be64 device_guid(const struct device *device)
+{
+    uint8_t guid[8] = {device->mac[0] ^ 2, device->mac[1], device->mac[2], 0xff, 0xfe, device->mac[3], device->mac[4], device->mac[5]};
+    __be64 value;
+    memcpy(&value, guid, 8);
+    return value;
+}
+
+PUBLIC __be64 ibv_get_device_guid(struct ibv_device *device) { return device_guid((struct device *)device); }
+PUBLIC int ibv_get_device_index(struct ibv_device *device) { return (int)((struct device *)device - devices); }
+
+/* --- contexts */
+
+static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+
+int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+int req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+struct context *device_open(struct device *device)
+{
+    struct context *context = make(sizeof *context);
+    if (bell_make(&context->async) != 0) {
+        free(context);
+        return refuse_null(EMFILE);
+    }
+    context->device = device;
+    context->public.sz = sizeof context->public;
+    context->public.query_port = query_port;
+    context->public.context = (struct ibv_context){
+        .device = &device->public,
+        .cmd_fd = -1,
+        .async_fd = context->async.fd,
+        .num_comp_vectors = 1,
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+        .abi_compat = __VERBS_ABI_IS_EXTENDED,
+        .ops = {.poll_cq = poll_cq, .req_notify_cq = req_notify_cq, .post_srq_recv = post_srq_recv, .post_send = post_send, .post_recv = post_recv},
+    };
+    context->next = contexts;
+    contexts = context;
+    return context;
+}
+
+PUBLIC struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+    ENTER_NULL;
+    if (((struct device *)device)->removed) return refuse_null(ENODEV);
+    struct context *context = device_open((struct device *)device);
+    if (context == NULL) return NULL;
+    ledger_add(CONTEXTS);
+    return &context->public.context;
+}
+
+PUBLIC int ibv_close_device(struct ibv_context *public)
+{
+    ENTER_CODE;
+    struct context *context = context_of(public), **link = &contexts;
+    while (*link != NULL && *link != context) link = &(*link)->next;
+    if (*link == NULL) violation("ibv_close_device: this context has ended");
+    if (context->of_cm) violation("ibv_close_device: this context is the connection manager's");
+    if (context->users != 0) violation("ibv_close_device: %u objects of it are left", context->users);
+    *link = context->next;
+    async_forget(context, NULL);
+    close(context->async.fd);
+    ledger_remove(CONTEXTS);
+    return 0;
+}
+
+/* --- questions */
+
+PUBLIC int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    ENTER_CODE;
+    const struct device *device = context_of(context)->device;
+    const struct limits *limits = device->limits;
+    *attr = (struct ibv_device_attr){
+        .fw_ver = "0", .node_guid = device_guid(device), .sys_image_guid = device_guid(device), .max_mr_size = UINT64_MAX, .page_size_cap = 0xfffff000,
+        .max_qp = limits->max_qp, .max_qp_wr = limits->max_qp_wr, .max_sge = limits->max_sge, .max_sge_rd = limits->max_sge, .max_cq = limits->max_cq, .max_cqe = limits->max_cqe,
+        .max_mr = limits->max_mr, .max_pd = limits->max_mr, .max_qp_rd_atom = limits->rd_atom, .max_res_rd_atom = limits->rd_atom * 1000, .max_qp_init_rd_atom = limits->rd_atom,
+        .atomic_cap = device->iwarp ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA, .max_srq = limits->max_srq, .max_srq_wr = limits->max_srq_wr, .max_srq_sge = limits->max_sge - !device->iwarp,
+        .max_ah = 32767, .max_pkeys = 1, .phys_port_cnt = 1,
+    };
+    return 0;
+}
+
+/* The oldest form of the structure ends before `link_layer` is of use; the symbol fills what it had and the pad. */
+static void fill_port(const struct device *device, struct ibv_port_attr *attr)
+{
+    *attr = (struct ibv_port_attr){
+        .state = device->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_1024, .gid_tbl_len = device->iwarp ? 1 : 1024,
+        .port_cap_flags = IBV_PORT_CM_SUP, .max_msg_sz = device->limits->message, .pkey_tbl_len = 1, .max_vl_num = 1, .active_width = 1, .active_speed = 1,
+        .phys_state = device->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_ETHERNET,
+    };
+}
+
+static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+    static struct call call_ = {.name = "ibv_query_port"};
+    struct ibv_port_attr whole;
+    int fault = enter(&call_);
+    if (fault == 0 && port != 1) fault = EINVAL;
+    if (fault == 0) {
+        fill_port(context_of(context)->device, &whole);
+        memset(attr, 0, size);
+        memcpy(attr, &whole, size < sizeof whole ? size : sizeof whole);
+    }
+    leave(NULL);
+    return fault;
+}
+
+#undef ibv_query_port
+PUBLIC int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+    return query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+}
+
+/* iWARP has its hardware address for a GID; RoCE a local one, and that of its address. */
+static int gid_of(const struct device *device, uint32_t index, union ibv_gid *gid)
+{
+    memset(gid, 0, sizeof *gid);
+    if (device->iwarp && index == 0) {
+        memcpy(gid->raw, device->mac, 6);
+    } else if (!device->iwarp && index == 0) {
+        gid->raw[0] = 0xfe, gid->raw[1] = 0x80;
+        __be64 guid = device_guid(device);
+        memcpy(gid->raw + 8, &guid, 8);
+        gid->raw[8] ^= 2;
+    } else if (!device->iwarp && index == 1) {
+        gid->raw[10] = gid->raw[11] = 0xff;
+        memcpy(gid->raw + 12, &device->address, 4);
+    } else {
+        return ENODATA;
+    }
+    return 0;
+}
+
+PUBLIC int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+    ENTER_MINUS;
+    const struct device *device = context_of(context)->device;
+    if (port != 1 || index < 0 || index >= (device->iwarp ? 1 : 1024)) return refuse(EINVAL);
+    gid_of(device, (uint32_t)index, gid); /* a place without one has zeros */
+    return 0;
+}
+
+PUBLIC int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+{
+    ENTER_CODE;
+    const struct device *device = context_of(context)->device;
+    struct ibv_gid_entry whole = {.gid_index = index, .port_num = port, .gid_type = device->iwarp ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2};
+    if (port != 1 || flags != 0 || size < sizeof whole) return EINVAL;
+    int error = gid_of(device, index, &whole.gid);
+    if (error != 0) return error;
+    whole.ndev_ifindex = device_interface(device);
+    *entry = whole;
+    return 0;
+}
+
+PUBLIC ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t most, uint32_t flags, size_t size)
+{
+    ssize_t count = 0;
+    for (uint32_t index = 0; index < 2 && (size_t)count < most; index++)
+        if (_ibv_query_gid_ex(context, 1, index, &entries[count], flags, size) == 0) count++;
+    return count;
+}
+
+/* What ibv_devinfo asks for beside. */
+PUBLIC int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, unsigned *type)
+{
+    union ibv_gid gid;
+    ENTER_MINUS;
+    if (port != 1 || gid_of(context_of(context)->device, index, &gid) != 0) return refuse(EINVAL);
+    *type = 1;
+    return 0;
+}
+
+PUBLIC int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+    ENTER_MINUS;
+    if (port != 1 || index != 0 || context_of(context)->device->removed) return refuse(EINVAL);
+    *pkey = htons(0xffff);
+    return 0;
+}
+
+PUBLIC int ibv_read_sysfs_file(const char *folder, const char *file, char *text, size_t size)
+{
+    (void)folder, (void)file, (void)text, (void)size;
+    return refuse(ENOENT);
+}
+
+PUBLIC int ibv_fork_init(void) { ENTER_CODE; return 0; }
+
+/* --- what happens to devices while they are used: files in HAWSER_VERBS_CONTROL, by name of the device.
+ * link-down.NAME: nothing goes in or out. port-down.NAME: its port is down as well, and says so. removed.NAME: it goes. */
+
+static bool ordered(const char *what, const struct device *device)
+{
+    char path[4096];
+    struct stat unused;
+    snprintf(path, sizeof path, "%s/%s.%s", getenv("HAWSER_VERBS_CONTROL"), what, device->public.name);
+    return stat(path, &unused) == 0;
+}
+
+/* Nothing goes in or out of a device that is down or gone. */
+static void set_down(struct device *device, bool down)
+{
+    if (down == device->down) return;
+    device->down = down;
+    for (struct wire *wire = wires; wire != NULL; wire = wire->next)
+        if (wire->device == device) wire_watch(wire);
+}
+
+static void tell_all(const struct device *device, enum ibv_event_type type)
+{
+    for (struct context *context = contexts; context != NULL; context = context->next)
+        if (context->device == device) async_post(context, type, NULL);
+}
+
+static void control_device(struct device *device)
+{
+    bool port_down = ordered("port-down", device);
+    set_down(device, device->removed || port_down || ordered("link-down", device));
+    if (device->removed) return;
+    if (port_down != device->port_down) {
+        device->port_down = port_down;
+        tell_all(device, port_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+    }
+    if (ordered("removed", device)) {
+        device->removed = true;
+        set_down(device, true);
+        tell_all(device, IBV_EVENT_DEVICE_FATAL);
+        cm_removed(device);
+        for (struct qp *qp = qps; qp != NULL; qp = qp->following)
+            if (qp->device == device) qp_error(qp);
+    }
+}
+
+void control_tick(void)
+{
+    for (struct device *device = devices; device < devices + device_count; device++) control_device(device);
+}

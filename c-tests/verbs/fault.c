@@ -1,0 +1,46 @@
+/* Faults by order: HAWSER_VERBS_FAULTS is a list of NAME:WHICH:WHAT[@RANK], separated by commas. NAME is an entry
+ * point (`ibv_reg_mr`), an event of the connection manager (`ADDR_RESOLVED`), or `send-completion` or
+ * `receive-completion`; WHICH a number from 1 on, one with a `+` for that time and all later ones, or `*`; WHAT for an
+ * entry point the errno, for an event `lost`, `twice`, `late` (by half a second) or the errno of what comes in its place, for a
+ * completion its status; with @RANK only in that rank of a job of Open MPI. */
+#define _GNU_SOURCE
+#include "standin.h"
+
+#include <stdio.h>
+
+struct rule {
+    char name[64], what[16];
+    unsigned long from, to;
+};
+static struct rule rules[32];
+static size_t rule_count;
+static bool rules_read;
+
+static void read_rules(void)
+{
+    rules_read = true;
+    const char *list = getenv("HAWSER_VERBS_FAULTS");
+    if (list == NULL) return;
+    char *copy = strdup(list), *rest = copy;
+    for (char *word; copy != NULL && (word = strsep(&rest, ",")) != NULL;) {
+        struct rule rule = {0};
+        char which[32];
+        int rank = -1;
+        if (*word == 0) continue;
+        if (sscanf(word, "%63[^:]:%31[^:]:%15[^@]@%d", rule.name, which, rule.what, &rank) < 3 || rule_count == 32)
+            violation("HAWSER_VERBS_FAULTS: `%s` is not NAME:WHICH:WHAT[@RANK]", word);
+        if (rank >= 0 && rank != (int)setting("OMPI_COMM_WORLD_RANK", 0)) continue;
+        rule.from = which[0] == '*' ? 1 : strtoul(which, NULL, 10);
+        rule.to = which[0] == '*' || strchr(which, '+') != NULL ? ~0UL : rule.from;
+        rules[rule_count++] = rule;
+    }
+    free(copy);
+}
+
+const char *fault_for(struct call *call)
+{
+    if (!rules_read) read_rules();
+    for (size_t i = 0; i < rule_count; i++)
+        if (call->count >= rules[i].from && call->count <= rules[i].to && strcmp(call->name, rules[i].name) == 0) return rules[i].what;
+    return NULL;
+}

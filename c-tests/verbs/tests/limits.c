@@ -1,0 +1,373 @@
+/* What is refused: more than there is room for, what is another's, what has ended. One process, but where data have to move. */
+#define _GNU_SOURCE
+#include "ends.h"
+
+static struct end alone(void)
+{
+    struct end end = {.channel = rdma_create_event_channel()};
+    OK(rdma_create_id(end.channel, &end.id, NULL, RDMA_PS_TCP));
+    OK(rdma_bind_addr(end.id, address_of(0)));
+    return end;
+}
+
+static void devices(void)
+{
+    int count = -1;
+    struct ibv_device **list = ibv_get_device_list(&count);
+    IS(count, 1);
+    IS(strcmp(ibv_get_device_name(list[0]), iwarp() ? "siw1" : "rxe1"), 0);
+    IS(list[0]->transport_type, iwarp() ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB);
+    IS(list[1] == NULL, true);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    struct ibv_device_attr attr;
+    struct ibv_port_attr port;
+    union ibv_gid gid;
+    struct ibv_gid_entry entry;
+    uint16_t key;
+    OK(ibv_query_device(context, &attr));
+    IS(attr.max_sge, iwarp() ? 6 : 32);
+    IS(attr.max_qp_rd_atom, 128);
+    IS(attr.atomic_cap, iwarp() ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA);
+    OK(ibv_query_port(context, 1, &port));
+    IS(port.state, IBV_PORT_ACTIVE);
+    IS(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+    IS(ibv_query_port(context, 2, &port), EINVAL);
+    OK((ibv_query_port)(context, 1, (struct _compat_ibv_port_attr *)&port));
+    IS(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+    OK(ibv_query_pkey(context, 1, 0, &key));
+    IS(key, 0xffff);
+    if (iwarp()) {
+        OK(ibv_query_gid(context, 1, 0, &gid));
+        FAILS(ibv_query_gid(context, 1, 1, &gid), EINVAL);
+    } else {
+        OK(ibv_query_gid(context, 1, 1, &gid));
+        IS(memcmp(gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1", 16), 0);
+        OK(ibv_query_gid_ex(context, 1, 1, &entry, 0));
+        IS(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
+        IS(entry.ndev_ifindex, 1);
+        IS(ibv_query_gid_ex(context, 1, 2, &entry, 0), ENODATA);
+    }
+    OK(ibv_close_device(context));
+    /* The manager's own is another, and its objects do not go together with those. */
+    list = ibv_get_device_list(NULL);
+    context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    struct end end = alone();
+    IS(end.id->verbs != context, true);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = {.max_send_wr = 1}};
+    FAILS(rdma_create_qp(end.id, pd, &init), EINVAL);
+    OK(ibv_destroy_cq(cq));
+    OK(ibv_dealloc_pd(pd));
+    OK(ibv_close_device(context));
+    OK(rdma_destroy_id(end.id));
+    rdma_destroy_event_channel(end.channel);
+}
+
+static void memory(void)
+{
+    struct end end = alone();
+    struct ibv_pd *pd = ibv_alloc_pd(end.id->verbs);
+    static char bytes[8192];
+    IS(ibv_reg_mr(pd, NULL, 4096, 0) == NULL && errno == EFAULT, true);
+    IS(ibv_reg_mr(pd, bytes, 0, 0) == NULL && errno == EINVAL, true);
+    IS(ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL, true);
+    struct ibv_mr *first = ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_LOCAL_WRITE), *second = ibv_reg_mr(pd, bytes, 8192, 0);
+    IS(first->lkey != second->lkey && first->rkey != second->rkey && first->lkey != first->rkey, true);
+    IS(first->addr == bytes && first->length == 8192 && first->pd == pd, true);
+    IS(ibv_dealloc_pd(pd), EBUSY);
+    uint32_t key = first->lkey;
+    OK(ibv_dereg_mr(first));
+    first = ibv_reg_mr(pd, bytes, 8192, 0);
+    IS(first->lkey != key, true);
+    OK(ibv_dereg_mr(first));
+    OK(ibv_dereg_mr(second));
+    OK(ibv_dealloc_pd(pd));
+    OK(rdma_destroy_id(end.id));
+    rdma_destroy_event_channel(end.channel);
+}
+
+static void queues(void)
+{
+    struct end end = alone();
+    struct ibv_context *context = end.id->verbs;
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}}, too_many = {.attr = {.max_wr = 4, .max_sge = 33}};
+    NONE(ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL);
+    NONE(ibv_create_srq(pd, &too_many), EINVAL);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+    struct ibv_qp_cap cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = cap};
+    init.cap.max_inline_data = iwarp() ? 65 : 513;
+    NONE(ibv_create_qp(pd, &init), EINVAL);
+    init.cap = cap;
+    init.cap.max_send_sge = iwarp() ? 7 : 33;
+    NONE(ibv_create_qp(pd, &init), EINVAL);
+    init.cap = cap;
+    init.qp_type = IBV_QPT_UD;
+    NONE(ibv_create_qp(pd, &init), EOPNOTSUPP);
+    init.qp_type = IBV_QPT_RC;
+    init.srq = srq;
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    IS(init.cap.max_recv_wr, 0);
+    IS(qp->state, IBV_QPS_RESET);
+    IS(ibv_destroy_cq(cq), EBUSY);
+    IS(ibv_destroy_srq(srq), EBUSY);
+    IS(ibv_dealloc_pd(pd), EBUSY);
+    OK(ibv_destroy_qp(qp));
+    struct ibv_srq_attr attr = {.srq_limit = 5};
+    IS(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), EINVAL);
+    attr.srq_limit = 3;
+    OK(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+    OK(ibv_query_srq(srq, &attr));
+    IS(attr.srq_limit, 3);
+    IS(attr.max_wr, 4);
+    struct ibv_recv_wr wr[3] = {{.wr_id = 1, .next = &wr[1], .num_sge = 1}, {.wr_id = 2, .next = &wr[2], .num_sge = 2}, {.wr_id = 3}}, *bad = NULL;
+    struct ibv_sge sge[2] = {{0, 0, 0}, {0, 0, 0}};
+    wr[0].sg_list = wr[1].sg_list = sge;
+    IS(ibv_post_srq_recv(srq, wr, &bad), code(EINVAL)); /* the first is there, the others are not */
+    IS(bad == &wr[1], true);
+    wr[0].next = NULL;
+    for (int i = 0; i < 3; i++) OK(ibv_post_srq_recv(srq, wr, &bad));
+    IS(ibv_post_srq_recv(srq, wr, &bad), code(ENOMEM));
+    OK(ibv_destroy_srq(srq));
+    OK(ibv_destroy_cq(cq));
+    OK(ibv_dealloc_pd(pd));
+    OK(rdma_destroy_id(end.id));
+    rdma_destroy_event_channel(end.channel);
+}
+
+static void states(void)
+{
+    struct end end = alone();
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+    struct ibv_send_wr send = {.opcode = IBV_WR_SEND}, *bad_send;
+    builds(&end, usual);
+    struct ibv_qp *qp = end.id->qp;
+    IS(qp->state, IBV_QPS_INIT);
+    IS(ibv_post_send(qp, &send, &bad_send), code(EINVAL));
+    IS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+    attr.qp_state = IBV_QPS_RTS;
+    IS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+    for (uint64_t i = 4; i < 16; i++) OK(post(&end, i, SLOT));
+    IS(post(&end, 0, SLOT), code(ENOMEM));
+    attr.qp_state = IBV_QPS_ERR;
+    OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    for (uint64_t i = 0; i < 16; i++) {
+        struct ibv_wc wc = completion(end.receives);
+        IS(wc.status, IBV_WC_WR_FLUSH_ERR);
+        IS(wc.wr_id, i);
+    }
+    OK(ibv_post_send(qp, &send, &bad_send));
+    IS(status_of(end.sends), IBV_WC_WR_FLUSH_ERR); /* though it is not signalled */
+    OK(post(&end, 3, SLOT));
+    IS(status_of(end.receives), IBV_WC_WR_FLUSH_ERR);
+    attr.qp_state = IBV_QPS_RESET;
+    OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    IS(post(&end, 3, SLOT), code(EINVAL));
+    leaves(&end);
+}
+
+/* --- places in queues */
+
+static void fills_the_send_queue(void)
+{
+    struct options options = usual;
+    options.sends = 4;
+    struct end end = connects(options);
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+    await(from_parent);
+    for (int i = 0; i < 3; i++) OK(ibv_post_send(end.id->qp, &wr, &bad));
+    wr.send_flags = IBV_SEND_SIGNALED;
+    OK(ibv_post_send(end.id->qp, &wr, &bad));
+    IS(ibv_post_send(end.id->qp, &wr, &bad), code(ENOMEM));
+    await(from_parent); /* all have arrived: places are free when the completion is taken, and not before */
+    IS(ibv_post_send(end.id->qp, &wr, &bad), code(ENOMEM));
+    IS(status_of(end.sends), IBV_WC_SUCCESS);
+    for (int i = 0; i < 4; i++) OK(ibv_post_send(end.id->qp, &wr, &bad));
+    IS(ibv_post_send(end.id->qp, &wr, &bad), code(ENOMEM));
+    for (int i = 0; i < 4; i++) IS(status_of(end.sends), IBV_WC_SUCCESS);
+    tell(to_parent);
+    await(from_parent);
+    parts_first(&end);
+}
+static void places_in_the_send_queue(void)
+{
+    struct child child = family(fills_the_send_queue);
+    struct options options = usual;
+    options.posted = 8;
+    struct end end = accepts(child, options);
+    tell(child.to);
+    for (int i = 0; i < 4; i++) IS(status_of(end.receives), IBV_WC_SUCCESS);
+    for (uint64_t i = 8; i < 12; i++) OK(post(&end, i, SLOT));
+    tell(child.to);
+    await(child.from);
+    tell(child.to);
+    parts_then(&end);
+    join(child);
+}
+
+static void sends_ten(void)
+{
+    struct end end = connects(usual);
+    for (int i = 0; i < 10; i++) {
+        OK(sends(&end, 8, IBV_SEND_SIGNALED));
+        completion(end.sends);
+    }
+    tell(to_parent);
+    await(from_parent);
+    parts_first(&end);
+}
+static void a_completion_queue_runs_over(void)
+{
+    struct child child = family(sends_ten);
+    struct options options = usual;
+    options.entries = 8;
+    options.posted = 16;
+    struct end end = accepts(child, options);
+    struct ibv_async_event async;
+    OK(ibv_get_async_event(end.id->verbs, &async));
+    IS(async.event_type, IBV_EVENT_CQ_ERR);
+    IS(async.element.cq == end.receives, true);
+    ibv_ack_async_event(&async);
+    OK(ibv_get_async_event(end.id->verbs, &async));
+    IS(async.event_type, IBV_EVENT_QP_FATAL);
+    ibv_ack_async_event(&async);
+    await(child.from);
+    tell(child.to);
+    expect_disconnected(&end);
+    leaves(&end);
+    join(child);
+}
+
+static void sends_eight(void)
+{
+    struct end end = connects(usual);
+    await(from_parent);
+    for (int i = 0; i < 8; i++) {
+        OK(sends(&end, 8, IBV_SEND_SIGNALED));
+        IS(status_of(end.sends), IBV_WC_SUCCESS);
+    }
+    await(from_parent);
+    parts_first(&end);
+}
+static void a_shared_queue_says_that_it_runs_low(void)
+{
+    struct child child = family(sends_eight);
+    struct options options = usual;
+    options.shared = 1;
+    options.posted = 8;
+    struct end end = accepts(child, options);
+    struct ibv_srq_attr attr = {.srq_limit = 4};
+    struct ibv_async_event async;
+    struct pollfd poll_on = {.fd = end.id->verbs->async_fd, .events = POLLIN};
+    OK(ibv_modify_srq(end.srq, &attr, IBV_SRQ_LIMIT));
+    IS(post(&end, 0, SLOT), 0);
+    tell(child.to);
+    OK(ibv_get_async_event(end.id->verbs, &async));
+    IS(async.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    IS(async.element.srq == end.srq, true);
+    ibv_ack_async_event(&async);
+    for (int i = 0; i < 8; i++) IS(status_of(end.receives), IBV_WC_SUCCESS);
+    IS(poll(&poll_on, 1, 0), 0); /* once */
+    OK(ibv_query_srq(end.srq, &attr));
+    IS(attr.srq_limit, 0);
+    tell(child.to);
+    parts_then(&end);
+    join(child);
+}
+
+/* --- what the real libraries do not survive ends the process */
+
+static void posts_after_the_end(void)
+{
+    struct end end = alone();
+    builds(&end, usual);
+    struct ibv_qp *qp = end.id->qp;
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+    rdma_destroy_qp(end.id);
+    ibv_post_send(qp, &wr, &bad);
+}
+static void uses_an_id_after_the_end(void)
+{
+    struct end end = alone();
+    OK(rdma_destroy_id(end.id));
+    rdma_listen(end.id, 1);
+}
+static void acknowledges_twice(void)
+{
+    struct end end = alone();
+    struct rdma_cm_id *id;
+    struct rdma_cm_event *got;
+    OK(rdma_create_id(end.channel, &id, NULL, RDMA_PS_TCP));
+    OK(rdma_resolve_addr(id, NULL, address_of(htons(1)), 1000));
+    OK(rdma_get_cm_event(end.channel, &got));
+    OK(rdma_ack_cm_event(got));
+    rdma_ack_cm_event(got);
+}
+static void ends_a_channel_under_an_id(void)
+{
+    struct end end = alone();
+    rdma_destroy_event_channel(end.channel);
+}
+static void deregisters_twice(void)
+{
+    struct end end = alone();
+    builds(&end, usual);
+    OK(ibv_dereg_mr(end.mr));
+    ibv_dereg_mr(end.mr);
+}
+static void closes_a_used_device(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    if (ibv_alloc_pd(context) != NULL) ibv_close_device(context);
+}
+static void polls_after_the_end(void)
+{
+    struct end end = alone();
+    struct ibv_cq *cq = ibv_create_cq(end.id->verbs, 4, NULL, NULL, 0);
+    struct ibv_wc wc;
+    OK(ibv_destroy_cq(cq));
+    ibv_poll_cq(cq, 1, &wc);
+}
+static void forks(void)
+{
+    struct end end = alone();
+    int status;
+    if (fork() == 0) {
+        rdma_destroy_id(end.id);
+        _exit(0);
+    }
+    wait(&status);
+    if (WIFSIGNALED(status)) raise(WTERMSIG(status));
+}
+static void use_after_the_end(void)
+{
+    IS(signal_of(posts_after_the_end), SIGABRT);
+    IS(signal_of(uses_an_id_after_the_end), SIGABRT);
+    IS(signal_of(acknowledges_twice), SIGABRT);
+    IS(signal_of(ends_a_channel_under_an_id), SIGABRT);
+    IS(signal_of(deregisters_twice), SIGABRT);
+    IS(signal_of(closes_a_used_device), SIGABRT);
+    IS(signal_of(polls_after_the_end), SIGABRT);
+    IS(signal_of(forks), SIGABRT);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test tests[] = {
+        {"devices", devices},
+        {"memory", memory},
+        {"queues", queues},
+        {"states", states},
+        {"places-in-the-send-queue", places_in_the_send_queue},
+        {"a-completion-queue-runs-over", a_completion_queue_runs_over},
+        {"a-shared-queue-says-that-it-runs-low", a_shared_queue_says_that_it_runs_low},
+        {"use-after-the-end", use_after_the_end},
+    };
+    RUN(tests);
+}

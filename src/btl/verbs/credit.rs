@@ -130,6 +130,12 @@ impl Window {
         if self.limit == self.told { None } else { Some(self.limit) }
     }
 
+    /// The limit, known or not.
+    #[inline]
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// The same, if it is worth a word of its own: much is owed, or the peer knows of nothing.
     #[inline]
     pub(super) const fn urgent_news(&self) -> Option<u32> {

@@ -61,15 +61,21 @@ pub(super) struct Lender {
     waiting: VecDeque<usize>,
     /// Where the search for idle ones goes on.
     hand: usize,
+    /// Most buffers that there can be, whoever has a right to one.
+    most: u32,
+    /// Who was lent something out of turn.
+    fresh: Vec<usize>,
 }
 
 /// The first share of a peer.
 const FIRST: u32 = 4;
 
 impl Lender {
-    /// Of a queue that has no buffers yet.
-    pub(super) const fn new(depth: u32) -> Self {
+    /// Of a queue that has no buffers yet, and may have `most` if there are more peers than it is deep.
+    pub(super) const fn new(depth: u32, most: u32) -> Self {
         Self {
+            most,
+            fresh: Vec::new(),
             depth,
             capacity: 0,
             posted: 0,
@@ -104,7 +110,14 @@ impl Lender {
         {
             self.accounts[account].is_waiting = false;
             self.make_up(account);
+            self.fresh.push(account);
         }
+    }
+
+    /// Somebody who has been lent something and may not have been told.
+    #[inline]
+    pub(super) fn next_fresh(&mut self) -> Option<usize> {
+        self.fresh.pop()
     }
 
     /// A new peer has an account, at a place of its own.
@@ -149,6 +162,11 @@ impl Lender {
         Ok(())
     }
 
+    /// A buffer was taken by nobody who has an account, or beyond it.
+    pub(super) fn lose(&mut self) {
+        self.posted = self.posted.saturating_sub(1);
+    }
+
     /// A peer wants to send more than it can.
     pub(super) fn ask(&mut self, account: usize) {
         let most = if self.open > 1 { (self.depth / 2).max(1) } else { self.depth };
@@ -163,7 +181,7 @@ impl Lender {
     pub(super) fn make_up(&mut self, account: usize) {
         let Some(to) = self.accounts.get_mut(account).filter(|to| to.is_open) else { return };
         let lacks = to.share.saturating_sub(to.out());
-        let given = lacks.min(self.posted - self.lent);
+        let given = lacks.min(self.posted.saturating_sub(self.lent));
         to.limit = to.limit.wrapping_add(given);
         self.lent += given;
         if given < lacks && !to.is_waiting {
@@ -199,7 +217,7 @@ impl Lender {
         if self.waiting.is_empty() {
             return 0;
         }
-        let most = if self.is_short() { self.depth.max(self.open) } else { self.depth };
+        let most = if self.is_short() { self.depth.max(self.open).min(self.most) } else { self.depth };
         self.capacity.max(1).min(most.saturating_sub(self.capacity))
     }
 
@@ -273,7 +291,7 @@ mod tests {
         }
 
         fn with(depth: u32, buffers: u32) -> Self {
-            let mut lender = Self::new(depth);
+            let mut lender = Self::new(depth, u32::MAX);
             lender.enlarge(buffers);
             lender.post(buffers);
             lender

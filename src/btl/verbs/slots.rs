@@ -5,6 +5,9 @@
 
 use std::collections::VecDeque;
 
+/// Requests are numbered with so many bits: more than a queue has places.
+const NUMBERS: u32 = 0xF_FFFF;
+
 /// What is under way in one send queue.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
@@ -34,10 +37,15 @@ impl<T> Slots<T> {
         self.entries.len()
     }
 
+    /// What was posted last, and is under way.
+    pub(super) fn last(&self) -> Option<&T> {
+        self.entries.back()
+    }
+
     /// The number that the next request has, and whether it must ask for a completion even if nobody waits for one.
     #[inline]
     pub(super) fn next(&self) -> (u32, bool) {
-        let number = self.first.wrapping_add(self.entries.len() as u32);
+        let number = self.first.wrapping_add(self.entries.len() as u32) & NUMBERS;
         (number, self.silent + 1 >= (self.depth / 4).max(1))
     }
 
@@ -52,18 +60,18 @@ impl<T> Slots<T> {
     /// The request of this number has completed, and all before it; false when there is none of this number.
     #[inline]
     pub(super) fn complete(&mut self, number: u32, mut each: impl FnMut(T)) -> bool {
-        let count = number.wrapping_sub(self.first) as usize + 1;
+        let count = (number.wrapping_sub(self.first) & NUMBERS) as usize + 1;
         if count > self.entries.len() {
             return false;
         }
-        self.first = number.wrapping_add(1);
+        self.first = number.wrapping_add(1) & NUMBERS;
         self.entries.drain(..count).for_each(&mut each);
         true
     }
 
     /// Everything under way ends, for nothing of the queue will complete any more.
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = T> {
-        self.first = self.first.wrapping_add(self.entries.len() as u32);
+        self.first = self.first.wrapping_add(self.entries.len() as u32) & NUMBERS;
         self.silent = 0;
         std::mem::take(&mut self.entries).into_iter()
     }
@@ -92,7 +100,7 @@ mod tests {
     fn a_full_queue_always_has_something_that_completes() {
         for depth in 1..70 {
             let mut slots = Slots::new(depth);
-            slots.first = u32::MAX - 5;
+            slots.first = NUMBERS - 5;
             let mut asked = VecDeque::new();
             for entry in 0..1_000 {
                 if !slots.has_room() {

@@ -59,7 +59,7 @@ impl Header {
     }
 }
 
-/// A message of our own, which goes by the private queue that is for control.
+/// A message of our own. But for [`Open`](Self::Open), it goes by the private queue that is for control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// The first one of a connection: where the peer may write words, one for each queue.
@@ -92,6 +92,8 @@ pub enum Control {
     },
     /// Nothing follows, and the connection ends.
     Bye,
+    /// The first thing on a queue, where nothing else is to be sent: who was connected to over iWARP may answer there.
+    Open,
 }
 
 /// Bytes of the longest one.
@@ -115,6 +117,7 @@ impl Control {
             Self::Recall { queue, keep } => (3, queue, keep),
             Self::Return { queue, count } => (4, queue, count),
             Self::Bye => (5, 0, 0),
+            Self::Open => (6, 0, 0),
         };
         (bytes[0], bytes[1]) = (kind, queue);
         bytes[4..8].copy_from_slice(&number.to_le_bytes());
@@ -143,6 +146,7 @@ impl Control {
             (3, queue, keep) => Some(Self::Recall { queue, keep }),
             (4, queue, count) => Some(Self::Return { queue, count }),
             (5, 0, 0) => Some(Self::Bye),
+            (6, 0, 0) => Some(Self::Open),
             _ => None,
         }
     }
@@ -197,6 +201,7 @@ mod tests {
             Control::Recall { queue: 3, keep: 1 << 31 },
             Control::Return { queue: 1, count: 7 },
             Control::Bye,
+            Control::Open,
         ] {
             let (bytes, len) = message.to_bytes();
             assert_eq!(Control::parse(&bytes[..len]), Some(message));

@@ -129,7 +129,6 @@ impl State {
     #[inline]
     fn received_shared(&mut self, number: Number, line: u32, len: usize) -> Option<Step> {
         let queue = usize::from(number.queue);
-        let buffer = Delivered::Shared { queue: number.queue, at: number.at };
         let known = self.lines.get(&line).copied().filter(|(_, _, of)| *of == number.queue);
         let shared = self.desk.shared.get_mut(queue)?.as_mut()?;
         let Some((place, attempt, _)) = known else {
@@ -139,6 +138,7 @@ impl State {
             self.desk.counters.num_dropped.add(1);
             return None;
         };
+        let buffer = Delivered::Shared { place, queue: number.queue, at: number.at };
         let bytes = shared.lent(number.at, len);
         let wants = bytes.and_then(header).is_some_and(|header| header.wants);
         let is_within = shared.lender.arrive(place as usize, wants).is_ok();

@@ -54,6 +54,8 @@ impl From<Beyond> for Broken {
 /// What something waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
+    /// Others are before it.
+    Turn,
     Connection,
     Credit,
     Slot,
@@ -143,6 +145,8 @@ impl Connection {
                 Kind::Shared { .. } => {
                     if let Some(shared) = &mut desk.shared[index] {
                         shared.begin(&desk.port)?;
+                        // What an earlier attempt had is of the past.
+                        shared.lender.close(place as usize);
                         shared.lender.open(place as usize);
                     }
                 }
@@ -204,13 +208,12 @@ impl Connection {
 
     /// What the peer may know of our buffers: the queue, and the lower half of its limit.
     #[inline]
-    fn news(&mut self, desk: &mut Desk, credits: usize) -> (u8, u16) {
+    fn news(&mut self, desk: &Desk, credits: usize) -> (u8, u16) {
         let count = self.sides.len();
         for step in 0..count {
             let queue = (self.hand + step) % count;
             if let Some(limit) = self.limit(queue, desk, false) {
                 self.hand = (queue + 1) % count;
-                self.told(queue, desk);
                 return (queue as u8, limit as u16);
             }
         }
@@ -233,7 +236,10 @@ impl Connection {
     fn told(&mut self, queue: usize, desk: &mut Desk) {
         match (&mut self.sides[queue].window, &mut desk.shared[queue]) {
             (Some(window), _) => window.tell(),
-            (None, Some(shared)) => shared.lender.tell(self.place as usize),
+            (None, Some(shared)) => {
+                let lent = shared.lender.tell(self.place as usize);
+                desk.counters.num_credits_lent.add(u64::from(lent));
+            }
             (None, None) => {}
         }
     }
@@ -241,8 +247,8 @@ impl Connection {
     /// The limits of shared queues, for the first message.
     pub(super) fn limits(&mut self, desk: &mut Desk) -> [u32; crate::wire::verbs::QUEUES] {
         let mut limits = [0; crate::wire::verbs::QUEUES];
-        for queue in 0..self.sides.len() {
-            limits[queue] = match &self.sides[queue].window {
+        for (queue, place) in limits.iter_mut().enumerate().take(self.sides.len()) {
+            *place = match &self.sides[queue].window {
                 Some(window) => window.limit(),
                 None => self.limit(queue, desk, false).unwrap_or(0),
             };
@@ -313,6 +319,8 @@ impl Connection {
             Ok(Some(asks)) => {
                 side.credit.take();
                 side.has_asked |= wants;
+                self.told(usize::from(of), desk);
+                let side = &mut self.sides[queue];
                 let entry = if is_inline {
                     desk.pools[queue].give(at);
                     Entry::Copied(waits)
@@ -332,7 +340,8 @@ impl Connection {
             }
             other => {
                 desk.pools[queue].give(at);
-                other.map(|_| Err(Stall::Slot))
+                // The device has no place, whatever we have counted: it is tried again.
+                other.map(|_| Err(Stall::Buffer))
             }
         }
     }

@@ -148,16 +148,15 @@ impl Body {
     }
 
     fn run(mut self) {
-        while !self.turn() {
-            self.wait();
-        }
+        // Where the program has closed what is waited with, nothing can be heard any more.
+        while !self.turn() && self.wait() {}
         let office = Arc::clone(&self.office);
         drop(self);
         office.is_over.store(true, Ordering::Release);
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
+    /// Sleeps until there is something to do; false when nothing can be waited for.
+    fn wait(&mut self) -> bool {
         let timeout = self.manager.next_timeout().map(|at| {
             let left = at - self.now();
             // Rounded up: what is due is due then.
@@ -176,7 +175,9 @@ impl Body {
         let devices = self.devices.iter().flatten();
         polled.extend(devices.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
         let _ = poll(&mut polled, timeout.as_ref());
+        let is_lost = polled[..2].iter().any(|it| it.revents().intersects(PollFlags::NVAL | PollFlags::ERR));
         self.office.hush();
+        !is_lost
     }
 
     /// Everything that there is to do; whether that was the last.

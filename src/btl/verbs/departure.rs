@@ -82,8 +82,11 @@ impl State {
         for (at, room) in rooms {
             self.desk.port.give_back(at, room);
         }
-        for shared in self.desk.shared.iter_mut().flatten() {
-            shared.lender.close(place as usize);
+        // A later attempt has an account of its own.
+        if self.at(place).is_none_or(|peer| peer.connection.is_none()) {
+            for shared in self.desk.shared.iter_mut().flatten() {
+                shared.lender.close(place as usize);
+            }
         }
         let mut peer = self.peers.get_mut(place as usize).and_then(Option::as_mut);
         let was_over = peer.as_ref().is_none_or(|peer| peer.has_said_bye || peer.says_bye);

@@ -87,11 +87,6 @@ impl Lender {
         }
     }
 
-    /// Credits that are out.
-    pub(super) fn lent(&self) -> u32 {
-        self.lent
-    }
-
     /// Buffers that there are.
     pub(super) fn capacity(&self) -> u32 {
         self.capacity
@@ -268,12 +263,11 @@ impl Lender {
         (owed > 0 && (knows <= 0 || owed >= to.share.div_ceil(2))).then_some(to.limit)
     }
 
-    /// The peer is told the limit.
+    /// The peer is told the limit; how many credits it had not known of.
     #[inline]
-    pub(super) fn tell(&mut self, account: usize) {
-        if let Some(to) = self.accounts.get_mut(account) {
-            to.told = to.limit;
-        }
+    pub(super) fn tell(&mut self, account: usize) -> u32 {
+        let Some(to) = self.accounts.get_mut(account) else { return 0 };
+        to.limit.wrapping_sub(std::mem::replace(&mut to.told, to.limit))
     }
 }
 
@@ -308,7 +302,7 @@ mod tests {
         lender.enlarge(2);
         lender.post(2);
         lender.check();
-        assert_eq!(lender.lent(), 4);
+        assert_eq!(lender.lent, 4);
         assert_eq!((lender.arrive(0, false), lender.arrive(2, false)), (Ok(()), Err(Beyond)));
         lender.check();
     }
@@ -342,7 +336,7 @@ mod tests {
     fn idle_peers_are_asked_first_and_everybody_has_a_right_to_one_buffer() {
         let mut lender = Lender::with(4, 4);
         lender.open(0);
-        assert_eq!(lender.lent(), 4);
+        assert_eq!(lender.lent, 4);
         lender.tell(0);
         lender.open(1);
         lender.ask(1);

@@ -7,8 +7,8 @@
 //!
 //! `choice` says which ports are used, `open` opens them, `line` is what a device gives: a port and queue pairs. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
-//! thread. `connection` is what is posted on the queue pairs of a peer, `peer` what waits for it, `state` all peers
-//! and what is to be done next, `arrival` what completions say, `departure` how connections end, `memory` what is registered,
+//! thread. `connection` is what is posted on the queue pairs of a peer, `peer` what waits for it, `state` all peers,
+//! `pass` what is to be done next, `arrival` what completions say, `departure` how connections end, `memory` what is registered,
 //! `component` what the host sees of it, under both of its names.
 //!
 //! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has; what it says to its peers is its own.
@@ -30,6 +30,7 @@ mod memory;
 mod office;
 mod open;
 mod parameters;
+mod pass;
 mod peer;
 mod queues;
 mod slots;

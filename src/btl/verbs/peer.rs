@@ -58,17 +58,6 @@ pub(super) struct Peer {
     pub(super) is_draining: bool,
 }
 
-/// How far a peer has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// Nothing waits.
-    Idle,
-    /// Something waits for a word of the peer's, or for a buffer.
-    Stalled,
-    /// Something waits for a completion.
-    Waiting,
-}
-
 impl Peer {
     pub(super) fn new(
         id: EndpointId,
@@ -133,17 +122,14 @@ impl Peer {
         }
     }
 
-    /// Sends what waits, as far as it can go. `sent` hears of what the host needs no more.
-    pub(super) fn flush(
-        &mut self,
-        desk: &mut Desk,
-        mut sent: impl FnMut(Cookie),
-    ) -> Result<Progress, Broken> {
+    /// Sends what waits, as far as it can go. `sent` hears of what the host needs no more. Whether something waits for what
+    /// no completion tells: a word of the peer's, or a buffer.
+    pub(super) fn flush(&mut self, desk: &mut Desk, mut sent: impl FnMut(Cookie)) -> Result<bool, Broken> {
         if self.connected().is_none() {
-            return Ok(Progress::Idle);
+            return Ok(false);
         }
         let credits = desk.port.queues.credits();
-        let mut progress = Progress::Idle;
+        let mut is_stalled = false;
         for step in 0..self.pending.len() {
             // What is for control goes first.
             let queue = (credits + step) % self.pending.len();
@@ -165,13 +151,7 @@ impl Peer {
                     (Err(stall), item) => {
                         self.pending[queue].push_front(item);
                         self.ask(queue, stall, desk);
-                        progress = match stall {
-                            Stall::Credit | Stall::Buffer => Progress::Stalled,
-                            Stall::Slot | Stall::Connection if progress == Progress::Idle => {
-                                Progress::Waiting
-                            }
-                            Stall::Slot | Stall::Connection => progress,
-                        };
+                        is_stalled |= matches!(stall, Stall::Credit | Stall::Buffer);
                         break;
                     }
                 }
@@ -179,7 +159,7 @@ impl Peer {
         }
         // What has been asked meanwhile goes with the next look.
         if !self.pending[credits].is_empty() {
-            progress = Progress::Stalled;
+            is_stalled = true;
         }
         while let Some(mut transfer) = self.transfers.pop_front() {
             if self.transfer(&mut transfer, desk)? {
@@ -188,14 +168,14 @@ impl Peer {
             self.transfers.push_front(transfer);
             break;
         }
-        let Some(connection) = self.connected() else { return Ok(progress) };
+        let Some(connection) = self.connected() else { return Ok(is_stalled) };
         if !connection.write_words(desk)? {
-            progress = Progress::Stalled;
+            is_stalled = true;
         }
         if self.is_draining && self.is_idle() {
             self.drain(desk)?;
         }
-        Ok(progress)
+        Ok(is_stalled)
     }
 
     /// Something waits for a credit of a shared queue, and the peer may not know.
@@ -280,6 +260,7 @@ impl Peer {
 pub(super) fn count(stall: Stall, counters: &Counters) {
     counters.num_queued.add(1);
     match stall {
+        Stall::Turn => {}
         Stall::Connection => counters.num_stalls_connection.add(1),
         Stall::Credit => counters.num_stalls_credit.add(1),
         Stall::Slot => counters.num_stalls_slot.add(1),

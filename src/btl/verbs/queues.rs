@@ -25,7 +25,8 @@ const LONGEST: u32 = 1 << 24;
 pub(super) enum Kind {
     /// One peer.
     Private {
-        /// Buffers beyond those that there is credit for.
+        /// Work that may be under way besides as many messages as there are buffers. Limits are written to the peer's
+        /// memory, which takes no buffer there.
         reserve: u32,
         /// Credits that are told by themselves, when no message takes them along.
         window: u32,
@@ -55,14 +56,6 @@ impl Queue {
     /// Whether its buffers are one peer's.
     pub(super) fn is_private(&self) -> bool {
         matches!(self.kind, Kind::Private { .. })
-    }
-
-    /// Buffers that are posted for one peer, or for all.
-    pub(super) fn posted(&self) -> u32 {
-        match self.kind {
-            Kind::Private { reserve, .. } => self.depth + reserve,
-            Kind::Shared { .. } => self.depth,
-        }
     }
 
     /// Work requests that may be under way in its send queue.

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::buffers::{Pool, Shared};
 use super::connection::{Body, Connection, Desk, Stall};
@@ -13,7 +12,7 @@ use super::departure::Departing;
 use super::line::{ATTEMPT, Line, Port};
 use super::office::Office;
 use super::parameters::{BATCH, Config};
-use super::peer::{Item, Peer, Progress, Transfer, count};
+use super::peer::{Item, Peer, Transfer, count};
 use super::queues::Kind;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
 use crate::engine::cm::{self, Attempt, Notice, Reason};
@@ -25,16 +24,10 @@ use crate::wire::verbs::Control;
 /// Fragments that nobody waits for, that may wait for one peer.
 const MOST_QUEUED: usize = 1024;
 
-/// After so many nanoseconds it is looked at what is seldom due.
-const TICK: u64 = 5_000_000;
-
-/// Passes between looks at the clock.
-const TURNS: u32 = 32;
-
 /// What is delivered: its buffer comes back when the host has read it.
 pub(super) enum Delivered {
     Private { place: u32, attempt: Attempt, queue: u8, at: u32, _keep: Arc<Slab> },
-    Shared { queue: u8, at: u32 },
+    Shared { place: u32, queue: u8, at: u32 },
 }
 
 /// What is to be done outside.
@@ -67,30 +60,30 @@ pub(super) struct State {
     /// Whose a queue pair is, by its number: the place, the attempt and the queue.
     pub(super) lines: HashMap<u32, (u32, Attempt, u8)>,
     pub(super) news: VecDeque<Step>,
-    module: usize,
-    office: Arc<Office>,
+    pub(super) module: usize,
+    pub(super) office: Arc<Office>,
     pub(super) clock: Clock,
-    completions: Vec<Arc<Cq>>,
-    batch: Box<[Completion; BATCH]>,
-    wanted: usize,
+    pub(super) completions: Vec<Arc<Cq>>,
+    pub(super) batch: Box<[Completion; BATCH]>,
+    pub(super) wanted: usize,
     /// Completions of the batch: the next one, and how many there are.
-    next: usize,
-    came: usize,
+    pub(super) next: usize,
+    pub(super) came: usize,
     /// The completion queue that is looked at next in this pass.
-    cursor: usize,
+    pub(super) cursor: usize,
     /// Something has come in this pass.
-    is_busy: bool,
-    touched: Vec<u32>,
-    stalled: Vec<u32>,
+    pub(super) is_busy: bool,
+    pub(super) touched: Vec<u32>,
+    pub(super) stalled: Vec<u32>,
     /// Peers whose queue pairs are to be let go of.
     pub(super) leaving: Vec<(u32, Attempt)>,
     pub(super) departing: Vec<Departing>,
     /// The queue pairs of a letter that is being read.
-    at_hand: Vec<Arc<Line>>,
-    turns: u32,
-    ticked: u64,
-    patience: Option<u64>,
-    settings: (cm::Queues, cm::Wire),
+    pub(super) at_hand: Vec<Arc<Line>>,
+    pub(super) turns: u32,
+    pub(super) ticked: u64,
+    pub(super) patience: Option<u64>,
+    pub(super) settings: (cm::Queues, cm::Wire),
 }
 
 impl State {
@@ -285,11 +278,8 @@ impl State {
         let hello = Control::Hello { address: remote.address, key: remote.key, limits };
         peer.pending[credits].push_front(Item::Control(hello));
         if open {
-            for (queue, pending) in peer.pending.iter_mut().enumerate().filter(|(queue, _)| *queue != credits)
-            {
-                let _ = queue;
-                pending.push_front(Item::Control(Control::Open));
-            }
+            let others = peer.pending.iter_mut().enumerate().filter(|(queue, _)| *queue != credits);
+            others.for_each(|(_, pending)| pending.push_front(Item::Control(Control::Open)));
         }
         self.touch(place);
     }
@@ -313,7 +303,7 @@ impl State {
 
     /// Reads what the connection thread says.
     #[cold]
-    fn read_mail(&mut self) {
+    pub(super) fn read_mail(&mut self) {
         let office = Arc::clone(&self.office);
         while let Some(letter) = office.mails[self.module].take() {
             let waited = self.clock.nanos().saturating_sub(letter.at) / 1000;
@@ -376,7 +366,7 @@ impl State {
         let pushed = if peer.pending[queue].is_empty() {
             peer.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)
         } else {
-            Ok(Err(Stall::Credit))
+            Ok(Err(Stall::Turn))
         };
         match pushed {
             Ok(Ok(())) if fragment.awaited => Ok(Sending::UnderWay),
@@ -484,184 +474,23 @@ impl State {
     #[inline]
     pub(super) fn release(&mut self, delivered: Delivered) {
         match delivered {
-            Delivered::Shared { queue, at } => {
+            Delivered::Shared { place, queue, at } => {
                 if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
                     shared.release(at);
                 }
+                // It may have been looked after while the host still read.
+                self.touch(place);
             }
             Delivered::Private { place, attempt, queue, at, .. } => {
                 let size = self.desk.port.queues.all()[usize::from(queue)].size;
                 let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
                 let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
-                if let Err(broken) = connection.release(usize::from(queue), at, size) {
-                    self.break_off(place, broken);
+                match connection.release(usize::from(queue), at, size) {
+                    Ok(()) => self.touch(place),
+                    Err(broken) => self.break_off(place, broken),
                 }
             }
         }
-    }
-
-    /// A pass begins.
-    #[inline]
-    pub(super) fn begin_pass(&mut self) {
-        self.cursor = 0;
-        self.is_busy = false;
-    }
-
-    /// What is to be done next; what was delivered last is read. `None`: the pass is over.
-    #[inline]
-    pub(super) fn next(&mut self, delivered: Option<Delivered>) -> Option<Step> {
-        if let Some(delivered) = delivered {
-            self.release(delivered);
-        }
-        loop {
-            if let Some(news) = self.news.pop_front() {
-                return Some(news);
-            }
-            if self.office.mails[self.module].is_there() {
-                self.read_mail();
-                continue;
-            }
-            if self.next < self.came {
-                let completion = self.batch[self.next];
-                self.next += 1;
-                if let Some(step) = self.complete(&completion) {
-                    return Some(step);
-                }
-                continue;
-            }
-            if self.poll() {
-                continue;
-            }
-            self.end_pass();
-            if self.news.is_empty() {
-                return None;
-            }
-        }
-    }
-
-    /// Reads the next completion queue; false when all have been read.
-    #[inline]
-    fn poll(&mut self) -> bool {
-        // SYNC POINT: completion-queues (released in `Port::reserve`)
-        if self.completions.len() != self.desk.port.count.load(Ordering::Acquire) {
-            self.look_for_queues();
-        }
-        let Some(queue) = self.completions.get(self.cursor) else { return false };
-        self.cursor += 1;
-        // A queue that is broken brings nothing; its device tells the connection thread.
-        self.came = queue.poll(&mut self.batch[..self.wanted]).unwrap_or(0);
-        self.next = 0;
-        self.is_busy |= self.came > 0;
-        true
-    }
-
-    #[cold]
-    fn look_for_queues(&mut self) {
-        while let Some(queue) = self.desk.port.completions(self.completions.len()) {
-            self.completions.push(queue);
-        }
-    }
-
-    /// Everything that has come is handled.
-    #[inline]
-    fn end_pass(&mut self) {
-        for queue in 0..self.desk.shared.len() {
-            let Some(shared) = &mut self.desk.shared[queue] else { continue };
-            shared.post();
-            shared.keep_up(&self.desk.port);
-            while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
-                self.touch(place as u32);
-            }
-        }
-        while let Some(place) = self.touched.pop() {
-            self.look_after(place);
-        }
-        if !self.stalled.is_empty() {
-            self.look_for_words();
-        }
-        if !self.is_busy && !(self.leaving.is_empty() && self.departing.is_empty()) {
-            self.let_go();
-        }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(TURNS) {
-            self.tick();
-        }
-    }
-
-    /// Sends what waits for a peer, and tells it what it may send.
-    fn look_after(&mut self, place: u32) {
-        let Self { desk, peers, news, stalled, .. } = self;
-        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
-        peer.is_touched = false;
-        for shared in desk.shared.iter_mut().flatten() {
-            shared.lender.make_up(place as usize);
-        }
-        match peer.flush(desk, |cookie| news.push_back(Step::Done(cookie, Ok(())))) {
-            Ok(Progress::Stalled) => {
-                if !std::mem::replace(&mut peer.is_stalled, true) {
-                    stalled.push(place);
-                }
-            }
-            Ok(_) => {}
-            Err(broken) => self.break_off(place, broken),
-        }
-    }
-
-    /// Peers may have written what others wait for.
-    #[cold]
-    fn look_for_words(&mut self) {
-        for place in std::mem::take(&mut self.stalled) {
-            if let Some(peer) = self.at(place) {
-                peer.is_stalled = false;
-                self.look_after(place);
-            }
-        }
-    }
-
-    /// Now and then.
-    #[cold]
-    fn tick(&mut self) {
-        let now = self.clock.nanos();
-        if now - self.ticked < TICK {
-            return;
-        }
-        self.ticked = now;
-        for queue in 0..self.desk.shared.len() {
-            let recall = self.desk.shared[queue].as_mut().and_then(|shared| shared.lender.recall());
-            let Some(recall) = recall else { continue };
-            let credits = self.desk.port.queues.credits();
-            self.desk.counters.num_recalls.add(1);
-            if let Some(peer) = self.at(recall.account as u32) {
-                let control = Control::Recall { queue: queue as u8, keep: recall.keep };
-                peer.pending[credits].push_back(Item::Control(control));
-            }
-            self.touch(recall.account as u32);
-        }
-        if let Some(patience) = self.patience {
-            self.look_for_signs(now, patience);
-        }
-    }
-
-    /// Asks the devices of peers that nothing has been heard of whether they are there, and gives up those that do not
-    /// answer.
-    fn look_for_signs(&mut self, now: u64, patience: u64) {
-        let mut lost = Vec::new();
-        let Self { desk, peers, .. } = self;
-        let credits = desk.port.queues.credits();
-        for (place, peer) in peers.iter_mut().enumerate() {
-            let Some(connection) = peer.as_mut().and_then(|peer| peer.connected()) else { continue };
-            let outcome = match connection.probed {
-                Some(since) if now - since > patience => Err(super::connection::Broken::Post),
-                None if now - connection.heard > patience / 4 => connection.probe(credits, desk),
-                _ => continue,
-            };
-            match outcome {
-                Ok(true) => connection.probed = Some(now),
-                Ok(false) => {}
-                Err(broken) => lost.push((place as u32, broken)),
-            }
-        }
-        lost.into_iter().for_each(|(place, broken)| self.break_off(place, broken));
     }
 
     /// When something was last looked at, by the clock.

@@ -54,14 +54,14 @@ verbs_libraries "$work/lib" || give_up "the stand-in compiles"
 
 # The two kinds differ in who may speak first, in what a completion says, and in what is done with a message that finds no
 # buffer. The programs in full over one of them; over the other, what goes other ways there.
-for program in p2p datatypes ibsend "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 2000" "threads 100" spawn; do
+for program in p2p datatypes ibsend "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 500" "threads 100" spawn; do
     run roce 2 "$program"
 done
 for program in p2p bigmsg "rma allocate" "threads 100"; do run iwarp 2 "$program"; done
 for kind in roce iwarp; do
     for program in coll "p2p small"; do run $kind 4 "$program"; done
     # Few credits, of one buffer at a time in the end: a receiver that computes lets its senders wait, and no message is lost.
-    run $kind 4 "flood 500" --mca btl_verbs_receive_queues P,128,2:S,65536,4,1,2,1
+    run $kind 4 "flood 20" --mca btl_verbs_receive_queues P,128,2:S,65536,4,1,2,1
     run $kind 2 "p2p small" --mca btl_verbs_receive_queues P,65536,8,4
     # Everything in fragments.
     run $kind 2 p2p --mca btl_verbs_flags send

@@ -398,7 +398,9 @@ impl Connection {
     ) -> std::result::Result<bool, Broken> {
         let is_inline = memory.is_none() && !is_read;
         let work = if is_read { Work::Read(remote) } else { Work::Write(remote) };
-        let Some(asks) = self.post(queue, work, &[piece], (cookie.is_some(), is_inline))? else {
+        // Of reads there may only be so many: each has to be heard of.
+        let asks = is_read || cookie.is_some();
+        let Some(asks) = self.post(queue, work, &[piece], (asks, is_inline))? else {
             return Ok(false);
         };
         self.reads += usize::from(is_read);

@@ -248,6 +248,10 @@ impl State {
                 true
             }
             Control::Recall { queue, keep } if is_shared(queue) => {
+                // What has been written here since it last had something to send.
+                if connection.read_word(usize::from(queue), desk.most(usize::from(queue))).is_err() {
+                    return false;
+                }
                 let side = &mut connection.sides[usize::from(queue)];
                 let given = side.credit.give_back(keep);
                 side.has_asked = false;

@@ -94,7 +94,8 @@ impl State {
         if !self.stalled.is_empty() {
             self.look_for_words();
         }
-        if !self.is_busy && !(self.leaving.is_empty() && self.departing.is_empty()) {
+        let is_anyone_leaving = !self.leaving.is_empty() || !self.departing.is_empty();
+        if is_anyone_leaving && !self.is_busy {
             self.let_go();
         }
         self.turns = self.turns.wrapping_add(1);

@@ -66,5 +66,7 @@ check "$abi" "$host_headers"
 [ "$abi" != v5_0 ] || check v5_0_cuda "$host_headers"
 check libfabric ""
 check gni ""
+check verbs ""
+check rdmacm ""
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -111,6 +111,8 @@ step perf-debian12 - c-tests/perf.sh debian12
 case $hosts in *debian13*) step perf-debian13 second-host c-tests/perf.sh debian13 ;; esac
 step cuda-debian12 - c-tests/cuda.sh debian12
 case $hosts in *debian13*) step cuda-debian13 second-host c-tests/cuda.sh debian13 ;; esac
+step verbs-standin-debian12 - c-tests/verbs-standin.sh debian12
+case $hosts in *debian13*) step verbs-standin-debian13 second-host c-tests/verbs-standin.sh debian13 ;; esac
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step report - python3 tests/report/pages.py

@@ -12,8 +12,8 @@
 set -euo pipefail
 
 rust=1.92
-build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev ca-certificates"
-test="g++ libibverbs-dev librdmacm-dev ibverbs-utils rdmacm-utils openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
+build="gcc libc6-dev make pkg-config clang libclang-dev libfabric-dev libibverbs-dev ca-certificates"
+test="g++ librdmacm-dev ibverbs-utils rdmacm-utils openmpi-bin libopenmpi-dev libfabric-bin debootstrap valgrind python3 python3-venv python3-dev iproute2 nftables procps"
 bench="gnuplot-nox"
 # Chromium brings no fonts.
 whole="tshark chromium fonts-dejavu-core"

@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +14,8 @@ struct id *id_make(struct channel *channel, void *context)
     struct id *id = make(sizeof *id);
     id->tag = (struct tag){.kind = KIND_ID, .alive = true};
     id->fd = -1;
-    id->public = (struct rdma_cm_id){.channel = &channel->public, .context = context, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
+    id->public =
+        (struct rdma_cm_id){.channel = &channel->public, .context = context, .ps = RDMA_PS_TCP, .qp_type = IBV_QPT_RC};
     id->next = ids;
     ids = id;
     channel->ids++;
@@ -42,7 +42,8 @@ void id_names(struct id *id, int fd, bool with_peer)
     if (with_peer) getpeername(fd, &addr->dst_addr, &size);
 }
 
-PUBLIC int standin_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space)
+PUBLIC int standin_rdma_create_id(
+    struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space)
 {
     ENTER_MINUS;
     if (channel == NULL) violation("rdma_create_id: ids without a channel are not in the stand-in");
@@ -52,6 +53,17 @@ PUBLIC int standin_rdma_create_id(struct rdma_event_channel *channel, struct rdm
     return 0;
 }
 
+/* Ends what an id does; it is there until it is destroyed. */
+void id_abandon(struct id *id)
+{
+    listener_drop(id);
+    connection_drop(id);
+    event_forget(id);
+    timer_drop(id);
+    if (id->fd >= 0) close(id->fd);
+    id->fd = -1;
+}
+
 /* Waits until all events of it that were got are acknowledged, as the real one does. */
 PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
 {
@@ -59,12 +71,7 @@ PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
     struct id *id = (struct id *)public;
     uint64_t since = 0;
     LIVE(id, KIND_ID, "id");
-    listener_drop(id);
-    connection_drop(id);
-    event_forget(id);
-    timer_drop(id);
-    if (id->fd >= 0) close(id->fd);
-    id->fd = -1;
+    id_abandon(id);
     if (public->qp != NULL) ((struct qp *)public->qp)->id = NULL;
     while (id->events.reported != id->events.acknowledged) wait_for_change(&since, "the acknowledgement of an id's events");
     for (struct id **link = &ids; *link != NULL; link = &(*link)->next)
@@ -134,7 +141,8 @@ static int source_for(const struct sockaddr_in *peer, struct sockaddr_in *source
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
     if (fd < 0) return errno;
     if (to.sin_port == 0) to.sin_port = htons(9);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 || getsockname(fd, (struct sockaddr *)source, &size) != 0) error = errno;
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 || getsockname(fd, (struct sockaddr *)source, &size) != 0)
+        error = errno;
     close(fd);
     source->sin_port = 0;
     return error;
@@ -264,7 +272,8 @@ void cm_removed(const struct device *device)
 
 /* --- what rdma-core's own examples need beside */
 
-PUBLIC int standin_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer)
+PUBLIC int standin_rdma_getaddrinfo(
+    const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer)
 {
     struct addrinfo wish = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
     bool passive = hints != NULL && (hints->ai_flags & RAI_PASSIVE) != 0;
@@ -274,7 +283,10 @@ PUBLIC int standin_rdma_getaddrinfo(const char *node, const char *service, const
     struct rdma_addrinfo *made = make(sizeof *made);
     struct sockaddr *address = make(sizeof(struct sockaddr_storage));
     memcpy(address, found->ai_addr, found->ai_addrlen);
-    *made = (struct rdma_addrinfo){.ai_flags = hints != NULL ? hints->ai_flags : 0, .ai_family = AF_INET, .ai_qp_type = IBV_QPT_RC, .ai_port_space = RDMA_PS_TCP};
+    *made = (struct rdma_addrinfo){.ai_flags = hints != NULL ? hints->ai_flags : 0,
+        .ai_family = AF_INET,
+        .ai_qp_type = IBV_QPT_RC,
+        .ai_port_space = RDMA_PS_TCP};
     if (passive) {
         made->ai_src_addr = address;
         made->ai_src_len = found->ai_addrlen;

@@ -2,7 +2,6 @@
  * pairs on it recover. */
 #include "standin.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 struct completion_channel {
@@ -104,7 +103,8 @@ PUBLIC void ibv_ack_cq_events(struct ibv_cq *public, unsigned count)
 
 /* --- queues */
 
-PUBLIC struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+PUBLIC struct ibv_cq *ibv_create_cq(
+    struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
 {
     ENTER_NULL;
     const struct device *device = context_of(context)->device;
@@ -242,10 +242,11 @@ int req_notify_cq(struct ibv_cq *public, int solicited_only)
 
 PUBLIC const char *ibv_wc_status_str(enum ibv_wc_status status)
 {
-    static const char *const texts[] = {"success", "local length error", "local QP operation error", "local EE context operation error",
-        "local protection error", "Work Request Flushed Error", "memory management operation error", "bad response error", "local access error",
-        "remote invalid request error", "remote access error", "remote operation error", "transport retry counter exceeded",
-        "RNR retry counter exceeded", "local RDD violation error", "remote invalid RD request", "aborted error", "invalid EE context number",
+    static const char *const texts[] = {"success", "local length error", "local QP operation error",
+        "local EE context operation error", "local protection error", "Work Request Flushed Error",
+        "memory management operation error", "bad response error", "local access error", "remote invalid request error",
+        "remote access error", "remote operation error", "transport retry counter exceeded", "RNR retry counter exceeded",
+        "local RDD violation error", "remote invalid RD request", "aborted error", "invalid EE context number",
         "invalid EE context state", "fatal error", "response timeout error", "general error"};
     return (size_t)status < sizeof texts / sizeof *texts ? texts[status] : "unknown";
 }

@@ -3,7 +3,6 @@
 #include "standin.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,15 +13,23 @@ enum { REASON_NOBODY = 8, REASON_CONSUMER = 28 };
 /* What a side asks for travels in one packet. */
 static struct packet packet_of(uint8_t kind, const struct id *id, const struct rdma_conn_param *param)
 {
-    return (struct packet){.kind = kind, .flags = id->device->iwarp ? PACKET_IWARP : 0, .length = param->private_data_len, .code = (uint16_t)(param->rnr_retry_count | param->retry_count << 8),
-        .rkey = (uint32_t)param->responder_resources << 8 | param->initiator_depth, .immediate = id->public.qp->qp_num};
+    return (struct packet){.kind = kind,
+        .flags = id->device->iwarp ? PACKET_IWARP : 0,
+        .length = param->private_data_len,
+        .code = (uint16_t)(param->rnr_retry_count | param->retry_count << 8),
+        .rkey = (uint32_t)param->responder_resources << 8 | param->initiator_depth,
+        .immediate = id->public.qp->qp_num};
 }
 
 static struct rdma_conn_param param_of(const struct packet *packet)
 {
     /* What the one may ask for, the other has to answer: seen from here they are the other way round. */
-    return (struct rdma_conn_param){.responder_resources = (uint8_t)packet->rkey, .initiator_depth = (uint8_t)(packet->rkey >> 8), .flow_control = 1, .retry_count = (uint8_t)(packet->code >> 8),
-        .rnr_retry_count = (uint8_t)packet->code, .qp_num = packet->immediate};
+    return (struct rdma_conn_param){.responder_resources = (uint8_t)packet->rkey,
+        .initiator_depth = (uint8_t)(packet->rkey >> 8),
+        .flow_control = 1,
+        .retry_count = (uint8_t)(packet->code >> 8),
+        .rnr_retry_count = (uint8_t)packet->code,
+        .qp_num = packet->immediate};
 }
 
 static uint8_t at_most(uint8_t value, uint8_t most) { return value < most ? value : most; }
@@ -30,7 +37,8 @@ static uint8_t at_most(uint8_t value, uint8_t most) { return value < most ? valu
 static bool resources_fit(const struct id *id, const struct rdma_conn_param *param)
 {
     int most = id->device->limits->rd_atom;
-    return (param->responder_resources == RDMA_MAX_RESP_RES || param->responder_resources <= most) && (param->initiator_depth == RDMA_MAX_INIT_DEPTH || param->initiator_depth <= most);
+    return (param->responder_resources == RDMA_MAX_RESP_RES || param->responder_resources <= most) &&
+        (param->initiator_depth == RDMA_MAX_INIT_DEPTH || param->initiator_depth <= most);
 }
 
 /* The queue pair as the manager sets it: `reads` may be asked of the peer, and `answers` by it. */
@@ -44,7 +52,8 @@ static void set_up(struct id *id, uint8_t reads, uint8_t answers, uint8_t rnr_re
     qp->attr.retry_cnt = at_most(retry, 7);
     qp->attr.timeout = id->has_ack_timeout ? id->ack_timeout : DEFAULT_TIMEOUT;
     qp->attr.path_mtu = IBV_MTU_1024;
-    qp->attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (answers != 0 ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
+    qp->attr.qp_access_flags =
+        IBV_ACCESS_REMOTE_WRITE | (answers != 0 ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
     qp->wire = id->wire;
     id->wire->qp = qp;
 }
@@ -101,7 +110,8 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     id->fd = -1;
     if (fd < 0) return errno;
     id->param = *param;
-    if (param->responder_resources == RDMA_MAX_RESP_RES) id->param.responder_resources = (uint8_t)id->device->limits->rd_atom;
+    if (param->responder_resources == RDMA_MAX_RESP_RES)
+        id->param.responder_resources = (uint8_t)id->device->limits->rd_atom;
     if (param->initiator_depth == RDMA_MAX_INIT_DEPTH) id->param.initiator_depth = (uint8_t)id->device->limits->rd_atom;
     if (param->private_data_len != 0) memcpy(id->data, param->private_data, param->private_data_len);
     int error = connect(fd, &id->public.route.addr.dst_addr, sizeof(struct sockaddr_in)) == 0 ? 0 : errno;
@@ -129,7 +139,10 @@ PUBLIC int standin_rdma_connect(struct rdma_cm_id *public, struct rdma_conn_para
 {
     ENTER_MINUS;
     struct id *id = (struct id *)public;
-    struct rdma_conn_param none = {.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_conn_param none = {.responder_resources = RDMA_MAX_RESP_RES,
+        .initiator_depth = RDMA_MAX_INIT_DEPTH,
+        .retry_count = 7,
+        .rnr_retry_count = 7};
     LIVE(id, KIND_ID, "id");
     int error = start_connect(id, param != NULL ? param : &none);
     return error != 0 ? refuse(error) : 0;
@@ -198,7 +211,8 @@ static void request(struct wire *wire, const struct packet *packet, const char *
 {
     struct id *listener = wire->listener;
     wire->listener = NULL;
-    if (listener == NULL || packet->length > sizeof listener->data || ((packet->flags & PACKET_IWARP) != 0) != wire->device->iwarp) {
+    if (listener == NULL || packet->length > sizeof listener->data ||
+        ((packet->flags & PACKET_IWARP) != 0) != wire->device->iwarp) {
         wire_end(wire);
         return;
     }
@@ -209,7 +223,11 @@ static void request(struct wire *wire, const struct packet *packet, const char *
     id->state = ID_REQUESTED;
     id_names(id, wire->fd, true);
     id->param = param_of(packet);
-    struct event_data with = {.data = data, .length = packet->length, .filled = wire->device->iwarp ? 0 : REQUEST_DATA, .param = id->param, .request = id};
+    struct event_data with = {.data = data,
+        .length = packet->length,
+        .filled = wire->device->iwarp ? 0 : REQUEST_DATA,
+        .param = id->param,
+        .request = id};
     event_post(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &with);
 }
 
@@ -239,7 +257,8 @@ PUBLIC int standin_rdma_accept(struct rdma_cm_id *public, struct rdma_conn_param
 {
     ENTER_MINUS;
     struct id *id = (struct id *)public;
-    struct rdma_conn_param none = {.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH, .rnr_retry_count = 7};
+    struct rdma_conn_param none = {
+        .responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH, .rnr_retry_count = 7};
     LIVE(id, KIND_ID, "id");
     int error = start_accept(id, param != NULL ? param : &none);
     return error != 0 ? refuse(error) : 0;
@@ -270,7 +289,8 @@ PUBLIC int standin_rdma_establish(struct rdma_cm_id *id)
 static void reply(struct id *id, const struct packet *packet, const char *data)
 {
     struct rdma_conn_param param = param_of(packet);
-    struct event_data with = {.data = data, .length = packet->length, .filled = id->device->iwarp ? 0 : REPLY_DATA, .param = param};
+    struct event_data with = {
+        .data = data, .length = packet->length, .filled = id->device->iwarp ? 0 : REPLY_DATA, .param = param};
     timer_drop(id);
     if (!qp_ready(id)) { /* the program has ended it meanwhile */
         connection_drop(id);
@@ -325,7 +345,10 @@ void id_disconnected(struct id *id)
 
 static void no_answer(void *id) { id_disconnected(id); }
 
-static bool has_connection(const struct id *id) { return id->state == ID_CONNECTED || id->state == ID_ACCEPTED || id->state == ID_ANSWERED || id->state == ID_DISCONNECTED; }
+static bool has_connection(const struct id *id)
+{
+    return id->state == ID_CONNECTED || id->state == ID_ACCEPTED || id->state == ID_ANSWERED || id->state == ID_DISCONNECTED;
+}
 
 PUBLIC int standin_rdma_disconnect(struct rdma_cm_id *public)
 {

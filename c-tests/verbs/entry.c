@@ -51,6 +51,8 @@ void violation(const char *format, ...)
     abort();
 }
 
+bool strict(void) { return setting("HAWSER_VERBS_STRICT", 1) != 0; }
+
 int refuse(int error)
 {
     errno = error;

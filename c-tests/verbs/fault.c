@@ -41,6 +41,7 @@ const char *fault_for(struct call *call)
 {
     if (!rules_read) read_rules();
     for (size_t i = 0; i < rule_count; i++)
-        if (call->count >= rules[i].from && call->count <= rules[i].to && strcmp(call->name, rules[i].name) == 0) return rules[i].what;
+        if (call->count >= rules[i].from && call->count <= rules[i].to && strcmp(call->name, rules[i].name) == 0)
+            return rules[i].what;
     return NULL;
 }

@@ -7,7 +7,6 @@
 #include "standin.h"
 
 #include <linux/mempolicy.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,7 +46,8 @@ PUBLIC int ibv_dealloc_pd(struct ibv_pd *public)
 static void mark(uintptr_t from, uintptr_t to, int mode)
 {
     unsigned long node = 1;
-    if (from < to) syscall(SYS_mbind, from, to - from, mode, mode == MPOL_DEFAULT ? NULL : &node, mode == MPOL_DEFAULT ? 0 : 64, 0);
+    if (from < to)
+        syscall(SYS_mbind, from, to - from, mode, mode == MPOL_DEFAULT ? NULL : &node, mode == MPOL_DEFAULT ? 0 : 64, 0);
 }
 
 static bool marked(uintptr_t address)
@@ -65,7 +65,9 @@ static uintptr_t last_page(const struct mr *mr) { return ((uintptr_t)mr->public.
 static void unmark(const struct mr *ended)
 {
     for (uint32_t i = 0; i < region_count; i++)
-        if (regions[i] != NULL && regions[i]->marked && first_page(regions[i]) < last_page(ended) && first_page(ended) < last_page(regions[i])) return;
+        if (regions[i] != NULL && regions[i]->marked && first_page(regions[i]) < last_page(ended) &&
+            first_page(ended) < last_page(regions[i]))
+            return;
     mark(first_page(ended), last_page(ended), MPOL_DEFAULT);
 }
 
@@ -87,10 +89,12 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
 {
     struct pd *pd = (struct pd *)public;
     struct context *context = context_of(public->context);
-    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
+    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
     if (context->device->removed) return refuse_null(EIO);
     if ((access & ~known) != 0) return refuse_null(EOPNOTSUPP);
-    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return refuse_null(EINVAL);
+    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)
+        return refuse_null(EINVAL);
     if (length == 0) return refuse_null(EINVAL);
     if (!mapped(address, length)) return refuse_null(EFAULT);
     uint32_t place = next_place;
@@ -112,7 +116,13 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
     variant += 3;
     uint32_t key = (place + 1) << 8 | variant;
     mr->access = (int)access;
-    mr->public = (struct ibv_mr){.context = public->context, .pd = public, .addr = address, .length = length, .handle = place, .lkey = key, .rkey = key ^ 0x80};
+    mr->public = (struct ibv_mr){.context = public->context,
+        .pd = public,
+        .addr = address,
+        .length = length,
+        .handle = place,
+        .lkey = key,
+        .rkey = key ^ 0x80};
     regions[place] = mr;
     if (setting("HAWSER_VERBS_MARK", 1) != 0) {
         mark(first_page(mr), last_page(mr), MPOL_PREFERRED);
@@ -161,8 +171,10 @@ static char *reach(const struct mr *mr, const struct pd *pd, uint64_t address, u
     if (address < base || length > mr->public.length || address - base > mr->public.length - length) return NULL;
     if (mr->marked && length != 0) {
         uintptr_t from = address & ~(PAGE - 1), to = (address + length - 1) & ~(PAGE - 1);
-        if ((from >= first_page(mr) && from < last_page(mr) && !marked(from)) || (to >= first_page(mr) && to < last_page(mr) && !marked(to)))
-            violation("memory region %#x (%p, %zu bytes) is used, and its memory was unmapped meanwhile", mr->public.lkey, mr->public.addr, mr->public.length);
+        if ((from >= first_page(mr) && from < last_page(mr) && !marked(from)) ||
+            (to >= first_page(mr) && to < last_page(mr) && !marked(to)))
+            violation("memory region %#x (%p, %zu bytes) is used, and its memory was unmapped meanwhile", mr->public.lkey,
+                mr->public.addr, mr->public.length);
     }
     return (char *)(uintptr_t)address;
 }

@@ -1,7 +1,10 @@
 /* Posts: what is refused at once, and what is written down for the thread to do. */
 #include "standin.h"
 
-static bool is_atomic(enum ibv_wr_opcode opcode) { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+static bool is_atomic(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
 
 static bool known(const struct device *device, enum ibv_wr_opcode opcode)
 {
@@ -25,7 +28,9 @@ static int check(const struct qp *qp, const struct ibv_send_wr *wr, uint64_t len
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge) return EINVAL;
     if (!known(qp->device, wr->opcode) || (wr->send_flags & ~flags) != 0) return EINVAL;
     if (wr->send_flags & IBV_SEND_INLINE && (from_peer || length > qp->cap.max_inline_data)) return EINVAL;
-    if (is_atomic(wr->opcode) && (length != 8 || wr->num_sge != 1 || wr->sg_list->addr % 8 != 0 || wr->wr.atomic.remote_addr % 8 != 0)) return EINVAL;
+    if (is_atomic(wr->opcode) &&
+        (length != 8 || wr->num_sge != 1 || wr->sg_list->addr % 8 != 0 || wr->wr.atomic.remote_addr % 8 != 0))
+        return EINVAL;
     if (qp->device->iwarp && wr->opcode == IBV_WR_RDMA_READ && wr->num_sge > 1) return EINVAL;
     /* Without any room for it at the peer it would wait for ever. */
     if (from_peer && qp->public.state == IBV_QPS_RTS && qp->attr.max_rd_atomic == 0) return EINVAL;
@@ -40,7 +45,13 @@ static int post_one(struct qp *qp, const struct ibv_send_wr *wr, uint64_t due)
     int error = check(qp, wr, length);
     if (error != 0) return error;
     struct send *send = &qp->sends[qp->posted % qp->cap.max_send_wr];
-    *send = (struct send){.wr_id = wr->wr_id, .opcode = wr->opcode, .flags = wr->send_flags, .immediate = wr->imm_data, .length = length, .due = due, .sges = wr->num_sge};
+    *send = (struct send){.wr_id = wr->wr_id,
+        .opcode = wr->opcode,
+        .flags = wr->send_flags,
+        .immediate = wr->imm_data,
+        .length = length,
+        .due = due,
+        .sges = wr->num_sge};
     if (is_atomic(wr->opcode)) {
         send->address = wr->wr.atomic.remote_addr;
         send->rkey = wr->wr.atomic.rkey;
@@ -55,7 +66,8 @@ static int post_one(struct qp *qp, const struct ibv_send_wr *wr, uint64_t due)
         /* Its keys are not looked at. */
         size_t at = 0;
         send->inlined = make(length + 1);
-        for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length) memcpy(send->inlined + at, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+        for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length)
+            memcpy(send->inlined + at, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
     }
     if (qp->oldest == qp->posted) qp->heard = now();
     qp->posted++;
@@ -72,7 +84,9 @@ int post_send(struct ibv_qp *public, struct ibv_send_wr *wr, struct ibv_send_wr 
     struct qp *qp = (struct qp *)public;
     int error = enter(&call_);
     must_live(&qp->tag, KIND_QP, "ibv_post_send", "queue pair");
-    uint64_t delay = setting("HAWSER_VERBS_DELAY", 0), due = delay == 0 ? 0 : now() + delay * 1000;
+    static uint64_t delay = UINT64_MAX;
+    if (delay == UINT64_MAX) delay = setting("HAWSER_VERBS_DELAY", 0) * 1000;
+    uint64_t due = delay == 0 ? 0 : now() + delay;
     for (; wr != NULL; wr = wr->next) {
         if (error == 0) error = post_one(qp, wr, due);
         if (error != 0) {
@@ -81,7 +95,8 @@ int post_send(struct ibv_qp *public, struct ibv_send_wr *wr, struct ibv_send_wr 
         }
     }
     /* An iWARP responder that sends before it has heard from the initiator breaks the connection. */
-    if (qp->device->iwarp && public->state == IBV_QPS_RTS && qp->wire != NULL && qp->wire->passive && !qp->has_heard && qp->posted != qp->oldest) {
+    if (qp->device->iwarp && public->state == IBV_QPS_RTS && qp->wire != NULL && qp->wire->passive && !qp->has_heard &&
+        qp->posted != qp->oldest) {
         ledger_tally(SPOKE_FIRST);
         qp_error(qp);
         terminate(qp);

@@ -15,7 +15,10 @@ void qp_complete_send(struct qp *qp, enum ibv_wc_status status)
     send->inlined = NULL;
     if (status == IBV_WC_WR_FLUSH_ERR) ledger_tally(FLUSHED);
     if (status == IBV_WC_SUCCESS && (send->flags & IBV_SEND_SIGNALED) == 0 && !qp->signal_all) return;
-    struct completion completion = {.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->public.qp_num}, .qp = qp, .number = number, .send = true};
+    struct completion completion = {.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->public.qp_num},
+        .qp = qp,
+        .number = number,
+        .send = true};
     if (status == IBV_WC_SUCCESS) {
         switch (send->opcode) {
         case IBV_WR_RDMA_WRITE:
@@ -81,7 +84,7 @@ void qp_reset_numbers(struct qp *qp)
     qp->received = 0;
     qp->offset = 0;
     qp->reads = qp->reads_asked = 0;
-    qp->stopped = qp->silent = qp->refusing = qp->has_heard = false;
+    qp->stopped = qp->silent = qp->has_heard = false;
     qp->rnr_until = 0;
 }
 
@@ -118,7 +121,8 @@ void qp_error(struct qp *qp)
         wc.wr_id = receive.wr_id;
         qp_complete_receive(qp, &wc, false);
     }
-    if (qp->public.srq != NULL && !qp->device->iwarp) async_post(context_of(qp->public.context), IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+    if (qp->public.srq != NULL && !qp->device->iwarp)
+        async_post(context_of(qp->public.context), IBV_EVENT_QP_LAST_WQE_REACHED, qp);
     if (qp->wire != NULL) wire_release(qp->wire);
 }
 
@@ -140,7 +144,7 @@ static void to_reset(struct qp *qp)
 
 /* --- calls */
 
-struct qp *qp_of_number(uint32_t number)
+static struct qp *qp_of_number(uint32_t number)
 {
     for (struct qp *qp = qps; qp != NULL; qp = qp->following)
         if (qp->public.qp_num == number) return qp;
@@ -163,7 +167,8 @@ static struct ibv_qp *create(struct ibv_pd *public, struct ibv_qp_init_attr *ini
     if (init->srq != NULL) LIVE((struct srq *)init->srq, KIND_SRQ, "shared receive queue");
     struct ibv_qp_cap *cap = &init->cap;
     uint32_t most = (uint32_t)limits->max_qp_wr, sges = (uint32_t)limits->max_sge;
-    if (cap->max_send_wr < 1 || cap->max_send_wr > most || cap->max_recv_wr > most || cap->max_send_sge > sges || cap->max_recv_sge > sges || cap->max_inline_data > limits->inline_data)
+    if (cap->max_send_wr < 1 || cap->max_send_wr > most || cap->max_recv_wr > most || cap->max_send_sge > sges ||
+        cap->max_recv_sge > sges || cap->max_inline_data > limits->inline_data)
         return refuse_null(EINVAL);
     struct qp *qp = make(sizeof *qp);
     qp->tag = (struct tag){.kind = KIND_QP, .alive = true};
@@ -173,8 +178,15 @@ static struct ibv_qp *create(struct ibv_pd *public, struct ibv_qp_init_attr *ini
     qp->signal_all = init->sq_sig_all != 0;
     qp->sends = make(cap->max_send_wr * sizeof *qp->sends);
     receive_queue_make(&qp->receives, cap->max_recv_wr, cap->max_recv_sge);
-    qp->public = (struct ibv_qp){.context = public->context, .qp_context = init->qp_context, .pd = public, .send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq,
-        .qp_num = 17 + (next_number++ & 0xffff), .state = IBV_QPS_RESET, .qp_type = IBV_QPT_RC};
+    qp->public = (struct ibv_qp){.context = public->context,
+        .qp_context = init->qp_context,
+        .pd = public,
+        .send_cq = init->send_cq,
+        .recv_cq = init->recv_cq,
+        .srq = init->srq,
+        .qp_num = 17 + (next_number++ & 0xffff),
+        .state = IBV_QPS_RESET,
+        .qp_type = IBV_QPT_RC};
     while (qp_of_number(qp->public.qp_num) != NULL) qp->public.qp_num = 17 + (next_number++ & 0xffff);
     pd->users++;
     ((struct cq *)init->send_cq)->users++;
@@ -193,14 +205,18 @@ PUBLIC struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 }
 
 /* The steps of a reliable connection, with what each must and may set. */
-static const struct step { enum ibv_qp_state from, to; int must, may; } steps[] = {
+static const struct step { enum ibv_qp_state from, to; int must, may;
+} steps[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
-    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+        IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
         IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH},
-    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+        IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
         IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0,
+        IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
 };
 
 static bool allowed(const struct device *device, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
@@ -209,7 +225,8 @@ static bool allowed(const struct device *device, enum ibv_qp_state from, enum ib
     if (to == IBV_QPS_ERR || to == IBV_QPS_RESET) return mask == 0;
     if (device->iwarp && from == to) return true; /* it takes what it does not know */
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (steps[i].from == from && steps[i].to == to) return (mask & steps[i].must) == steps[i].must && (mask & ~(steps[i].must | steps[i].may)) == 0;
+        if (steps[i].from == from && steps[i].to == to)
+            return (mask & steps[i].must) == steps[i].must && (mask & ~(steps[i].must | steps[i].may)) == 0;
     return false;
 }
 
@@ -280,7 +297,12 @@ PUBLIC int ibv_query_qp(struct ibv_qp *public, struct ibv_qp_attr *attr, int mas
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = public->state;
     attr->cap = qp->cap;
-    *init = (struct ibv_qp_init_attr){.qp_context = public->qp_context, .send_cq = public->send_cq, .recv_cq = public->recv_cq, .srq = public->srq, .cap = qp->cap, .qp_type = public->qp_type,
+    *init = (struct ibv_qp_init_attr){.qp_context = public->qp_context,
+        .send_cq = public->send_cq,
+        .recv_cq = public->recv_cq,
+        .srq = public->srq,
+        .cap = qp->cap,
+        .qp_type = public->qp_type,
         .sq_sig_all = qp->signal_all};
     return 0;
 }
@@ -299,12 +321,14 @@ static int destroy(struct qp *qp)
         if (qp->device->iwarp) wire_close(wire);
     }
     if (qp->id != NULL) {
+        if (wire != NULL && qp->device->iwarp) id_disconnected(qp->id);
         if (qp->id->public.qp == public) qp->id->public.qp = NULL;
         qp->id = NULL;
     }
     to_reset(qp);
     async_forget(context_of(public->context), qp);
-    while (qp->async.reported != qp->async.acknowledged) wait_for_change(&since, "the acknowledgement of a queue pair's events");
+    while (qp->async.reported != qp->async.acknowledged)
+        wait_for_change(&since, "the acknowledgement of a queue pair's events");
     for (struct qp **link = &qps; *link != NULL; link = &(*link)->following)
         if (*link == qp) {
             *link = qp->following;

@@ -14,10 +14,13 @@
 
 FORWARD(struct rdma_event_channel *, rdma_create_event_channel, (void), ())
 FORWARD_PLAIN(rdma_destroy_event_channel, (struct rdma_event_channel *channel), (channel))
-FORWARD(int, rdma_create_id, (struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space), (channel, id, context, space))
+FORWARD(int, rdma_create_id,
+    (struct rdma_event_channel * channel, struct rdma_cm_id **id, void *context, enum rdma_port_space space),
+    (channel, id, context, space))
 FORWARD(int, rdma_destroy_id, (struct rdma_cm_id *id), (id))
 FORWARD(int, rdma_bind_addr, (struct rdma_cm_id *id, struct sockaddr *address), (id, address))
-FORWARD(int, rdma_resolve_addr, (struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to, int timeout), (id, from, to, timeout))
+FORWARD(int, rdma_resolve_addr, (struct rdma_cm_id * id, struct sockaddr *from, struct sockaddr *to, int timeout),
+    (id, from, to, timeout))
 FORWARD(int, rdma_resolve_route, (struct rdma_cm_id *id, int timeout), (id, timeout))
 FORWARD(int, rdma_create_qp, (struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *init), (id, pd, init))
 FORWARD_PLAIN(rdma_destroy_qp, (struct rdma_cm_id *id), (id))
@@ -34,9 +37,12 @@ FORWARD(__be16, rdma_get_dst_port, (struct rdma_cm_id *id), (id))
 FORWARD(struct ibv_context **, rdma_get_devices, (int *count), (count))
 FORWARD_PLAIN(rdma_free_devices, (struct ibv_context **list), (list))
 FORWARD(const char *, rdma_event_str, (enum rdma_cm_event_type event), (event))
-FORWARD(int, rdma_set_option, (struct rdma_cm_id *id, int level, int name, void *value, size_t size), (id, level, name, value, size))
+FORWARD(int, rdma_set_option, (struct rdma_cm_id * id, int level, int name, void *value, size_t size),
+    (id, level, name, value, size))
 FORWARD(int, rdma_migrate_id, (struct rdma_cm_id *id, struct rdma_event_channel *channel), (id, channel))
-FORWARD(int, rdma_getaddrinfo, (const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer), (node, service, hints, answer))
+FORWARD(int, rdma_getaddrinfo,
+    (const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **answer),
+    (node, service, hints, answer))
 FORWARD_PLAIN(rdma_freeaddrinfo, (struct rdma_addrinfo *info), (info))
 
 /* What the examples name and do not call here. */

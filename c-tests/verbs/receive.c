@@ -39,7 +39,8 @@ PUBLIC struct ibv_srq *ibv_create_srq(struct ibv_pd *public, struct ibv_srq_init
     LIVE(pd, KIND_PD, "protection domain");
     const struct device *device = context_of(public->context)->device;
     if (device->removed) return refuse_null(EIO);
-    if (init->attr.max_wr < 1 || init->attr.max_wr > (uint32_t)device->limits->max_srq_wr || init->attr.max_sge > (uint32_t)device->limits->max_sge || init->attr.srq_limit > init->attr.max_wr)
+    if (init->attr.max_wr < 1 || init->attr.max_wr > (uint32_t)device->limits->max_srq_wr ||
+        init->attr.max_sge > (uint32_t)device->limits->max_sge || init->attr.srq_limit > init->attr.max_wr)
         return refuse_null(EINVAL);
     struct srq *srq = make(sizeof *srq);
     srq->tag = (struct tag){.kind = KIND_SRQ, .alive = true};
@@ -79,7 +80,8 @@ PUBLIC int ibv_destroy_srq(struct ibv_srq *public)
     LIVE(srq, KIND_SRQ, "shared receive queue");
     if (srq->users != 0) return EBUSY;
     async_forget(context_of(public->context), srq);
-    while (srq->async.reported != srq->async.acknowledged) wait_for_change(&since, "the acknowledgement of a shared receive queue's events");
+    while (srq->async.reported != srq->async.acknowledged)
+        wait_for_change(&since, "the acknowledgement of a shared receive queue's events");
     bury(&srq->tag);
     ((struct pd *)public->pd)->users--;
     ledger_remove(SRQS);

@@ -8,13 +8,15 @@
 
 static bool is_read(const struct send *send)
 {
-    return send->opcode == IBV_WR_RDMA_READ || send->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || send->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    return send->opcode == IBV_WR_RDMA_READ || send->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+        send->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 static struct send *send_of(const struct qp *qp, uint32_t number) { return &qp->sends[number % qp->cap.max_send_wr]; }
 
 /* Copies between `bytes` and a part of what the elements name; false if a key says no. */
-static bool across(const struct qp *qp, const struct send *send, uint64_t offset, uint64_t length, char *bytes, bool into_elements)
+static bool across(
+    const struct qp *qp, const struct send *send, uint64_t offset, uint64_t length, char *bytes, bool into_elements)
 {
     const struct pd *pd = (struct pd *)qp->public.pd;
     for (int i = 0; i < send->sges && length != 0; i++) {
@@ -53,7 +55,8 @@ bool requester_produce(struct qp *qp)
     struct send *send = send_of(qp, qp->next);
     uint64_t time = now();
     if (time < qp->rnr_until || time < send->due) return false;
-    struct packet packet = {.number = qp->next, .total = send->length, .offset = qp->offset, .address = send->address, .rkey = send->rkey};
+    struct packet packet = {
+        .number = qp->next, .total = send->length, .offset = qp->offset, .address = send->address, .rkey = send->rkey};
     if (qp->offset == 0 && (send->flags & IBV_SEND_FENCE) != 0 && qp->reads != 0) return false;
     if (is_read(send)) {
         if (qp->reads >= qp->attr.max_rd_atomic) return false;
@@ -104,7 +107,8 @@ void requester_written(struct qp *qp)
 
 uint64_t rnr_delay(unsigned code)
 {
-    static const unsigned hundredths[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+    static const unsigned hundredths[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
+        768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
     return (uint64_t)hundredths[code & 31] * 10000;
 }
 
@@ -185,5 +189,6 @@ void requester_tick(struct qp *qp, uint64_t time)
     if (!qp_outstanding(qp) || qp->device->iwarp || qp->attr.timeout == 0) return;
     uint64_t patience = ((uint64_t)4096 << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
     if (time < qp->heard + patience) return;
-    if (qp->silent || qp->wire == NULL || qp->device->down || unreachable(qp->wire, patience)) fail(qp, qp->oldest, IBV_WC_RETRY_EXC_ERR);
+    if (qp->silent || qp->wire == NULL || qp->device->down || unreachable(qp->wire, patience))
+        fail(qp, qp->oldest, IBV_WC_RETRY_EXC_ERR);
 }

@@ -19,7 +19,8 @@ bool responder_produce(struct qp *qp)
 {
     struct response *response = qp->responses;
     if (response == NULL || qp->wire == NULL || !answers(qp)) return false;
-    struct packet packet = {.kind = response->kind, .code = response->code, .number = response->number, .flags = PACKET_LAST};
+    struct packet packet = {
+        .kind = response->kind, .code = response->code, .number = response->number, .flags = PACKET_LAST};
     const void *payload = NULL;
     if (response->kind == PACKET_VALUE) {
         packet.length = 8;
@@ -30,13 +31,15 @@ bool responder_produce(struct qp *qp)
         packet.length = (uint32_t)(left < CHUNK ? left : CHUNK);
         if (left > CHUNK) packet.flags = 0;
         /* The region may have ended since it was asked for. */
-        payload = memory_remote((struct pd *)qp->public.pd, response->rkey, response->address + response->offset, packet.length, IBV_ACCESS_REMOTE_READ);
+        payload = memory_remote((struct pd *)qp->public.pd, response->rkey, response->address + response->offset,
+            packet.length, IBV_ACCESS_REMOTE_READ);
         if (payload == NULL && packet.length != 0) {
             if (qp->device->iwarp) {
                 terminate(qp);
                 return false;
             }
-            packet = (struct packet){.kind = PACKET_NAK, .code = IBV_WC_REM_ACCESS_ERR, .number = response->number, .flags = PACKET_LAST};
+            packet = (struct packet){
+                .kind = PACKET_NAK, .code = IBV_WC_REM_ACCESS_ERR, .number = response->number, .flags = PACKET_LAST};
         }
         response->offset += packet.length;
     }
@@ -74,7 +77,8 @@ static void fail_receive(struct qp *qp, const struct packet *packet, enum ibv_wc
 static bool take_receive(struct qp *qp, const struct packet *packet)
 {
     if (qp->receiving) return true;
-    qp->receiving = qp->public.srq != NULL ? srq_take((struct srq *)qp->public.srq, &qp->receive) : receive_queue_take(&qp->receives, &qp->receive);
+    qp->receiving = qp->public.srq != NULL ? srq_take((struct srq *)qp->public.srq, &qp->receive)
+                                           : receive_queue_take(&qp->receives, &qp->receive);
     if (qp->receiving) return true;
     if (qp->device->iwarp) {
         terminate(qp);
@@ -96,7 +100,8 @@ static void finish(struct qp *qp, const struct packet *packet)
 
 static void receive_is_full(struct qp *qp, const struct packet *packet, enum ibv_wc_opcode opcode)
 {
-    struct ibv_wc wc = {.wr_id = qp->receive.wr_id, .status = IBV_WC_SUCCESS, .opcode = opcode, .byte_len = (uint32_t)packet->total};
+    struct ibv_wc wc = {
+        .wr_id = qp->receive.wr_id, .status = IBV_WC_SUCCESS, .opcode = opcode, .byte_len = (uint32_t)packet->total};
     static struct call faults = {.name = "receive-completion"};
     if (packet->flags & PACKET_IMMEDIATE) {
         wc.wc_flags = IBV_WC_WITH_IMM;
@@ -131,7 +136,8 @@ static void receive_send(struct qp *qp, const struct packet *packet, const char 
             continue;
         }
         uint64_t part = sge->length - offset < length ? sge->length - offset : length;
-        char *memory = memory_local((struct pd *)(qp->public.srq != NULL ? qp->public.srq->pd : qp->public.pd), sge->lkey, sge->addr + offset, part, IBV_ACCESS_LOCAL_WRITE);
+        char *memory = memory_local((struct pd *)(qp->public.srq != NULL ? qp->public.srq->pd : qp->public.pd), sge->lkey,
+            sge->addr + offset, part, IBV_ACCESS_LOCAL_WRITE);
         if (memory == NULL) {
             fail_receive(qp, packet, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
             return;
@@ -149,7 +155,8 @@ static void receive_write(struct qp *qp, const struct packet *packet, const char
 {
     const struct pd *pd = (struct pd *)qp->public.pd;
     if (packet->total != 0) {
-        bool may = (qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0 && packet->offset <= packet->total && packet->length <= packet->total - packet->offset;
+        bool may = (qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0 && packet->offset <= packet->total &&
+            packet->length <= packet->total - packet->offset;
         char *whole = may ? memory_remote(pd, packet->rkey, packet->address, packet->total, IBV_ACCESS_REMOTE_WRITE) : NULL;
         if (whole == NULL) {
             refuse_request(qp, packet, IBV_WC_REM_ACCESS_ERR);
@@ -175,15 +182,22 @@ static void receive_read(struct qp *qp, const struct packet *packet)
         refuse_request(qp, packet, IBV_WC_REM_INV_REQ_ERR);
         return;
     }
-    char *memory = (qp->attr.qp_access_flags & (unsigned)right) != 0 ? memory_remote(pd, packet->rkey, packet->address, atomic ? 8 : packet->total, right) : NULL;
+    char *memory = (qp->attr.qp_access_flags & (unsigned)right) != 0
+        ? memory_remote(pd, packet->rkey, packet->address, atomic ? 8 : packet->total, right)
+        : NULL;
     if (memory == NULL && packet->total != 0) {
         refuse_request(qp, packet, IBV_WC_REM_ACCESS_ERR);
         return;
     }
-    struct response response = {.kind = atomic ? PACKET_VALUE : PACKET_DATA, .number = packet->number, .rkey = packet->rkey, .address = packet->address, .total = packet->total};
+    struct response response = {.kind = atomic ? PACKET_VALUE : PACKET_DATA,
+        .number = packet->number,
+        .rkey = packet->rkey,
+        .address = packet->address,
+        .total = packet->total};
     if (atomic && swap) {
         response.value = packet->first;
-        __atomic_compare_exchange_n((uint64_t *)(void *)memory, &response.value, packet->second, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        __atomic_compare_exchange_n(
+            (uint64_t *)(void *)memory, &response.value, packet->second, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     } else if (atomic) {
         response.value = __atomic_fetch_add((uint64_t *)(void *)memory, packet->first, __ATOMIC_SEQ_CST);
     }
@@ -211,9 +225,9 @@ void responder_packet(struct qp *qp, const struct packet *packet, const char *pa
 void terminate(struct qp *qp)
 {
     struct wire *wire = qp->wire;
-    struct id *id = qp->id;
-    ledger_tally(TERMINATED);
     qp_error(qp);
-    if (wire != NULL) wire_close(wire);
-    if (id != NULL) id_disconnected(id);
+    if (wire == NULL) return; /* it has ended already, or has not begun */
+    ledger_tally(TERMINATED);
+    wire_close(wire);
+    if (qp->id != NULL) id_disconnected(qp->id);
 }

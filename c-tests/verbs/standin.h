@@ -52,6 +52,8 @@ uint64_t now(void);
 void *make(size_t size); /* zeroed, or the process ends */
 /* Ends the process: the program has broken a rule whose breach the real libraries do not survive. */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* Whether the process ends too where the real libraries clean up after it. HAWSER_VERBS_STRICT=0: it does not. */
+bool strict(void);
 /* Waits for `changed`, without the lock; says what it waits for when that takes long. */
 void wait_for_change(uint64_t *since, const char *what);
 int refuse(int error); /* -1, and errno */
@@ -76,7 +78,17 @@ void ledger_write(void);
 
 /* --- objects: each has a tag, by which one is known that has ended */
 
-enum kind { KIND_PD = 0x70640001, KIND_MR, KIND_CQ, KIND_SRQ, KIND_QP, KIND_COMPLETION_CHANNEL, KIND_EVENT_CHANNEL, KIND_ID, KIND_EVENT };
+enum kind {
+    KIND_PD = 0x70640001,
+    KIND_MR,
+    KIND_CQ,
+    KIND_SRQ,
+    KIND_QP,
+    KIND_COMPLETION_CHANNEL,
+    KIND_EVENT_CHANNEL,
+    KIND_ID,
+    KIND_EVENT
+};
 struct tag { uint32_t kind; bool alive; struct tag *next; };
 /* Ends the process if it is not such an object, or one that has ended. */
 void must_live(const struct tag *tag, enum kind kind, const char *call, const char *what);
@@ -111,12 +123,11 @@ extern struct device *devices;
 extern size_t device_count;
 void devices_read(void);
 struct device *device_at(struct in_addr address);
-bool device_here(const struct device *device); /* whether its interface is in this network namespace */
 struct context *device_open(struct device *device);
 
 struct context {
     struct device *device;
-    bool of_cm;
+    bool of_cm, closed;
     unsigned users;
     struct bell async;
     struct async_event *events, *last;
@@ -126,7 +137,9 @@ struct context {
 extern struct context *contexts;
 static inline struct context *context_of(struct ibv_context *context)
 {
-    return (struct context *)((char *)context - offsetof(struct context, public.context));
+    struct context *found = (struct context *)((char *)context - offsetof(struct context, public.context));
+    if (found->closed) violation("a device's context is used after its end");
+    return found;
 }
 /* A code of a post call, with the sign that the device gives it. */
 int post_error(const struct device *device, int error);
@@ -158,7 +171,6 @@ struct cq {
     bool broken;
     unsigned users;
     struct counts completion, async;
-    unsigned announced; /* in the channel */
 };
 struct completion { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number; bool send, solicited; };
 void cq_push(struct cq *cq, const struct completion *completion);
@@ -184,9 +196,9 @@ bool srq_take(struct srq *srq, struct receive *receive);
 /* --- qp.c */
 
 enum packet_kind {
-    PACKET_REQUEST = 1, PACKET_REPLY, PACKET_REJECT, PACKET_READY, PACKET_DISCONNECT, PACKET_JOIN, /* connections */
-    PACKET_SEND, PACKET_WRITE, PACKET_READ, PACKET_ATOMIC,                                         /* requests */
-    PACKET_ACK, PACKET_NAK, PACKET_RNR, PACKET_DATA, PACKET_VALUE, PACKET_SILENT                   /* answers */
+    PACKET_REQUEST = 1, PACKET_REPLY, PACKET_REJECT, PACKET_READY, PACKET_DISCONNECT, /* connections */
+    PACKET_SEND, PACKET_WRITE, PACKET_READ, PACKET_ATOMIC,                            /* requests */
+    PACKET_ACK, PACKET_NAK, PACKET_RNR, PACKET_DATA, PACKET_VALUE, PACKET_SILENT      /* answers */
 };
 enum { PACKET_IMMEDIATE = 1, PACKET_SOLICITED = 2, PACKET_LAST = 4, PACKET_SWAP = 8, PACKET_IWARP = 16 };
 enum { CHUNK = 32768 };
@@ -247,7 +259,7 @@ struct qp {
     /* receives */
     struct receive_queue receives;
     struct receive receive; /* the one that is being filled */
-    bool receiving, refusing, has_heard;
+    bool receiving, has_heard;
     uint32_t expected;
     uint64_t received;
     struct response *responses, *last_response;
@@ -257,7 +269,6 @@ struct qp {
 extern struct qp *qps;
 void qp_error(struct qp *qp);
 void qp_reset_numbers(struct qp *qp);
-struct qp *qp_of_number(uint32_t number);
 void qp_complete_send(struct qp *qp, enum ibv_wc_status status);
 void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited);
 void qp_retire(struct qp *qp);
@@ -349,13 +360,11 @@ struct id {
     struct device *device;
     struct wire *wire;
     int fd; /* bound, and not connected yet */
-    int backlog;
     struct counts events;
     uint8_t ack_timeout;
     bool has_ack_timeout, disconnecting, told; /* told: its DISCONNECTED has been posted */
     struct rdma_conn_param param; /* own, or the peer's request */
     uint8_t data[256];
-    uint8_t peer_rnr, peer_resources, peer_depth;
     struct id *next;
 };
 extern struct id *ids;
@@ -363,6 +372,7 @@ struct id *id_make(struct channel *channel, void *context);
 void id_use(struct id *id, struct device *device);
 void id_names(struct id *id, int fd, bool with_peer);
 void id_disconnected(struct id *id);
+void id_abandon(struct id *id);
 void id_told(struct id *id, struct rdma_cm_event *event); /* the program gets this event now */
 void cm_packet(struct wire *wire, const struct packet *packet, const char *payload);
 void cm_connected(struct wire *wire, int error); /* the wire is there, or not */

@@ -136,7 +136,8 @@ static void lost(struct wire *wire)
 static bool send_out(struct wire *wire)
 {
     while (wire->out_sent < wire->out_size) {
-        ssize_t size = send(wire->fd, wire->out + wire->out_sent, wire->out_size - wire->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t size =
+            send(wire->fd, wire->out + wire->out_sent, wire->out_size - wire->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0 && errno == EAGAIN) return false;
         if (size < 0) {
@@ -173,7 +174,7 @@ static bool handle(struct wire *wire, const struct packet *packet, const char *p
 {
     struct qp *qp = wire->qp;
     if (wire->closing) return true;
-    if (packet->kind <= PACKET_JOIN) {
+    if (packet->kind <= PACKET_DISCONNECT) {
         cm_packet(wire, packet, payload);
     } else if (packet->kind <= PACKET_ATOMIC) {
         if (qp != NULL && qp->public.state == IBV_QPS_INIT) return false;

@@ -54,7 +54,7 @@ impl AsyncEvents {
 
     fn descriptor(&self) -> i32 {
         // SAFETY: an open context; the field is written before it is handed out.
-        unsafe { (&raw const (*self.context.as_ptr()).async_fd).read() }
+        unsafe { (*self.context.as_ptr()).async_fd }
     }
 
     /// The next event, if there is one; it is acknowledged at once, so that no object's end waits for it.
@@ -99,22 +99,16 @@ unsafe fn copied(raw: &sys::ibv_async_event) -> AsyncEvent {
     // SAFETY: whichever it is, the union is one machine word that was written.
     let element = unsafe { raw.element.cq };
     let qp = || {
-        // SAFETY: events of queue pairs name one, which is kept.
-        let number = unsafe { &raw const (*element.cast::<sys::ibv_qp>()).qp_num };
-        // SAFETY: as above; the number is written when it is made.
-        unsafe { number.read() }
+        // SAFETY: events of queue pairs name one, which is kept; the number is written when it is made.
+        unsafe { (*element.cast::<sys::ibv_qp>()).qp_num }
     };
     let cq = || {
-        // SAFETY: events of completion queues name one, which is kept.
-        let token = unsafe { &raw const (*element).cq_context };
-        // SAFETY: as above; the token is written when it is made.
-        unsafe { token.read() }.addr()
+        // SAFETY: events of completion queues name one, which is kept; the token is written when it is made.
+        unsafe { (*element).cq_context }.addr()
     };
     let srq = || {
-        // SAFETY: events of shared queues name one, which is kept.
-        let token = unsafe { &raw const (*element.cast::<sys::ibv_srq>()).srq_context };
-        // SAFETY: as above; the token is written when it is made.
-        unsafe { token.read() }.addr()
+        // SAFETY: events of shared queues name one, which is kept; the token is written when it is made.
+        unsafe { (*element.cast::<sys::ibv_srq>()).srq_context }.addr()
     };
     let port = || {
         // SAFETY: events of ports have a number.

@@ -90,10 +90,8 @@ impl EventChannel {
             _ => (raw.id, None),
         };
         let token = NonNull::new(known).map_or(0, |id| {
-            // SAFETY: an id of this channel that has not ended, or it would have no event.
-            let token = unsafe { &raw const (*id.as_ptr()).context };
-            // SAFETY: as above; it is written in turn.
-            unsafe { token.read() }.addr()
+            // SAFETY: an id of this channel that has not ended, or it would have no event; the field is written in turn.
+            unsafe { (*id.as_ptr()).context }.addr()
         });
         let bytes = NonNull::new(raw.conn.private_data.cast_mut().cast::<u8>());
         // SAFETY: the event has so many bytes, until it is acknowledged.
@@ -120,7 +118,7 @@ impl AsFd for EventChannel {
 impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> i32 {
         // SAFETY: an open channel; the field is written when it is made.
-        unsafe { (&raw const (*self.raw.as_ptr()).fd).read() }
+        unsafe { (*self.raw.as_ptr()).fd }
     }
 }
 

@@ -70,16 +70,15 @@ impl Context {
 
     fn device(&self) -> Result<NonNull<sys::ibv_device>> {
         // SAFETY: an open context; the field is written once, before it is handed out.
-        let device = unsafe { (&raw const (*self.raw.as_ptr()).device).read() };
+        let device = unsafe { (*self.raw.as_ptr()).device };
         NonNull::new(device).ok_or(Error::NotFound)
     }
 
     /// The driver's calls.
     pub(super) fn hot(&self) -> Result<Hot> {
-        // SAFETY: an open context; the driver has filled the table before the context is handed out.
-        let table = unsafe { &raw const (*self.raw.as_ptr()).ops };
-        // SAFETY: aligned and initialised; copied, so that no reference to it stays.
-        let table = unsafe { table.read() };
+        // SAFETY: an open context; the driver has filled the table before the context is handed out. It is copied, so that
+        // no reference to it stays.
+        let table = unsafe { (*self.raw.as_ptr()).ops };
         Ok(Hot {
             poll_cq: table.poll_cq.ok_or(Error::Unsupported)?,
             post_send: table.post_send.ok_or(Error::Unsupported)?,

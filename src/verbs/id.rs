@@ -110,10 +110,8 @@ impl Id {
     /// What events about it name.
     pub fn set_token(&self, token: usize) {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended, in turn.
-        let place = unsafe { &raw mut (*self.0.as_ptr()).context };
-        // SAFETY: as above; the field is the user's.
-        unsafe { place.write(ptr::without_provenance_mut(token)) };
+        // SAFETY: an id that has not ended, in turn; the field is the user's.
+        unsafe { (*self.0.as_ptr()).context = ptr::without_provenance_mut(token) };
     }
 
     /// Calls librdmacm in turn, with an id that has not ended.
@@ -167,10 +165,10 @@ impl Id {
     }
 
     /// How long the device waits for an acknowledgement before it sends again: 4.096 µs times 2 to the power of `code`, of
-    /// 5 bits. To be said before connecting. librdmacm's own is 2 s.
+    /// 5 bits. To be said before connecting. librdmacm's own is 2 s. iWARP takes it too, and has no use for it.
     ///
     /// # Errors
-    /// The kernel has no such option, or the transport no such time, as iWARP.
+    /// The kernel has no such option (before Linux 5.1).
     pub fn set_acknowledgement_timeout(&self, code: u8) -> Result<()> {
         if code > 31 {
             return Err(Error::BadParameter);
@@ -238,19 +236,15 @@ impl Id {
 
     /// Its queue pair; to be called in turn.
     fn queue_pair(&self) -> Option<NonNull<sys::ibv_qp>> {
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).qp };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        NonNull::new(unsafe { place.read() })
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        NonNull::new(unsafe { (*self.0.as_ptr()).qp })
     }
 
     /// The device, as librdmacm has it open; null while none is known.
     fn verbs(&self) -> *mut sys::ibv_context {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).verbs };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).verbs }
     }
 
     /// Whether its device is this one.
@@ -261,10 +255,8 @@ impl Id {
     /// The number of the port of its device; 0 while none is known.
     pub fn port(&self) -> u8 {
         let _turn = self.0.channel.turn();
-        // SAFETY: an id that has not ended.
-        let place = unsafe { &raw const (*self.0.as_ptr()).port_num };
-        // SAFETY: as above; librdmacm changes it in our turn only.
-        unsafe { place.read() }
+        // SAFETY: an id that has not ended; librdmacm changes the field in our turn only.
+        unsafe { (*self.0.as_ptr()).port_num }
     }
 
     /// Whether a queue pair is this id's.
@@ -300,7 +292,8 @@ impl Id {
     }
 
     /// Ends the connection (`rdma_disconnect(3)`): work that is under way ends as flushed, and both sides get
-    /// [`EventKind::Disconnected`](super::EventKind::Disconnected).
+    /// [`EventKind::Disconnected`](super::EventKind::Disconnected). Whoever gets that first calls this too: over
+    /// InfiniBand his own work is not flushed before, and the peer waits for the answer.
     pub fn disconnect(&self) -> Result<()> {
         let disconnect = self.0.channel.library().id_disconnect;
         // SAFETY: an id in turn.

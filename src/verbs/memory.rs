@@ -125,9 +125,9 @@ impl Mr {
         };
         let raw = NonNull::new(raw).ok_or_else(last_error)?;
         // SAFETY: just registered; the field is written by then, and stays.
-        let local = unsafe { (&raw const (*raw.as_ptr()).lkey).read() };
+        let local = unsafe { (*raw.as_ptr()).lkey };
         // SAFETY: as above.
-        let remote = unsafe { (&raw const (*raw.as_ptr()).rkey).read() };
+        let remote = unsafe { (*raw.as_ptr()).rkey };
         Ok(Self { raw, memory, local, remote, pd: Arc::clone(pd) })
     }
 

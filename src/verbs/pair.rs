@@ -93,7 +93,7 @@ impl Qp {
         queues: Queues,
     ) -> Self {
         // SAFETY: just made; the number is written by then, and stays.
-        let number = unsafe { (&raw const (*raw.as_ptr()).qp_num).read() };
+        let number = unsafe { (*raw.as_ptr()).qp_num };
         Self { raw, number, hot, granted, id, queues }
     }
 

@@ -130,6 +130,7 @@ const _: () = {
     assert!(size_of::<ibv_wc>() == 48);
     assert!(size_of::<ibv_qp_init_attr>() == 64);
     assert!(size_of::<ibv_qp_attr>() == 144);
+    assert!(offset_of!(ibv_qp_attr, min_rnr_timer) == 128);
     assert!(size_of::<ibv_device_attr>() == 232);
     assert!(size_of::<ibv_gid_entry>() == 32);
     assert!(size_of::<ibv_srq_init_attr>() == 24);

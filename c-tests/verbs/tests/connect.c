@@ -159,7 +159,8 @@ static void not_now(void)
 {
     struct end end = {.channel = rdma_create_event_channel()};
     struct rdma_conn_param param = {0};
-    struct sockaddr_in far = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000201)}, other = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000063)};
+    struct sockaddr_in far = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000201)},
+                       other = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000063)};
     struct ibv_qp_init_attr init = {0};
     OK(rdma_create_id(end.channel, &end.id, NULL, RDMA_PS_TCP));
     IS(end.id->verbs == NULL, true);
@@ -326,6 +327,9 @@ static void answers_late(void)
     IS(poll(&poll_on, 1, -1), 1);
     IS(end.id->qp->state, iwarp() ? IBV_QPS_RTS : IBV_QPS_INIT);
     await(from_parent);
+    struct ibv_wc wc;
+    usleep(100000);
+    IS(ibv_poll_cq(end.receives, 1, &wc), 0);
     IS(event_kind(end.channel), RDMA_CM_EVENT_ESTABLISHED);
     IS(end.id->qp->state, IBV_QPS_RTS);
     tell(to_parent);
@@ -366,6 +370,65 @@ static void established_when_the_event_is_taken(void)
     join(child);
 }
 
+/* --- several devices: two on this machine, of which one is of the other kind, and one that is elsewhere */
+
+static struct sockaddr *at(const char *address, uint16_t port)
+{
+    static struct sockaddr_in two[2]; /* a call takes two */
+    static unsigned turn;
+    struct sockaddr_in *in = &two[turn++ % 2];
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+    inet_pton(AF_INET, address, &in->sin_addr);
+    return (struct sockaddr *)in;
+}
+
+static void asks_the_other_device(void)
+{
+    struct end end = {.channel = rdma_create_event_channel()};
+    uint16_t port;
+    take(from_parent, &port, sizeof port);
+    OK(rdma_create_id(end.channel, &end.id, NULL, RDMA_PS_TCP));
+    OK(rdma_resolve_addr(end.id, at("127.0.0.2", 0), at("127.0.0.2", port), 1000));
+    IS(event_kind(end.channel), RDMA_CM_EVENT_ADDR_RESOLVED);
+    IS(strcmp(end.id->verbs->device->name, "second"), 0);
+    OK(rdma_resolve_route(end.id, 1000));
+    IS(event_kind(end.channel), RDMA_CM_EVENT_ROUTE_RESOLVED);
+    builds(&end, usual);
+    OK(rdma_connect(end.id, &end.param));
+    IS(event_kind(end.channel), RDMA_CM_EVENT_ESTABLISHED);
+    await(from_parent);
+    parts_first(&end);
+}
+static void several_devices(void)
+{
+    struct child child = family(asks_the_other_device);
+    struct end end = {.channel = rdma_create_event_channel()};
+    struct rdma_cm_id *far;
+    int count;
+    struct ibv_context **all = rdma_get_devices(&count);
+    IS(count, 3);
+    IS(all[0]->device->transport_type == all[1]->device->transport_type, false);
+    OK(rdma_create_id(end.channel, &far, NULL, RDMA_PS_TCP));
+    FAILS(rdma_bind_addr(far, at("192.0.2.1", 0)), EADDRNOTAVAIL);
+    OK(rdma_destroy_id(far));
+    /* A listener on every address has no device; what comes in has that of its address. */
+    OK(rdma_create_id(end.channel, &end.listener, NULL, RDMA_PS_TCP));
+    OK(rdma_bind_addr(end.listener, at("0.0.0.0", 0)));
+    IS(end.listener->verbs == NULL, true);
+    OK(rdma_listen(end.listener, 8));
+    uint16_t port = rdma_get_src_port(end.listener);
+    put(child.to, &port, sizeof port);
+    end.id = event(end.channel).id;
+    IS(end.id->verbs == all[1], true);
+    rdma_free_devices(all);
+    builds(&end, usual);
+    OK(rdma_accept(end.id, &end.param));
+    IS(event_kind(end.channel), RDMA_CM_EVENT_ESTABLISHED);
+    tell(child.to);
+    parts_then(&end);
+    join(child);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -382,6 +445,7 @@ int main(int argc, char **argv)
         {"an-id-that-ends-disconnects", an_id_that_ends_disconnects},
         {"disconnects-cross", disconnects_cross},
         {"established-when-the-event-is-taken", established_when_the_event_is_taken},
+        {"several-devices", several_devices},
     };
     RUN(tests);
 }

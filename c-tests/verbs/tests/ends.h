@@ -12,7 +12,8 @@ struct options {
     uint8_t rnr, depth, timeout, retry;
     bool few; /* rights: local ones only */
 };
-static const struct options usual = {.sends = 16, .receives = 16, .entries = 64, .posted = 4, .depth = 4, .rnr = 7, .retry = 7};
+static const struct options usual = {
+    .sends = 16, .receives = 16, .entries = 64, .posted = 4, .depth = 4, .rnr = 7, .retry = 7};
 
 struct end {
     struct rdma_event_channel *channel;
@@ -38,7 +39,8 @@ static inline struct rdma_cm_event event_with(struct rdma_event_channel *channel
     struct rdma_cm_event *event, copy;
     if (rdma_get_cm_event(channel, &event) != 0) abort();
     copy = *event;
-    if (data != NULL && event->param.conn.private_data_len != 0) memcpy(data, event->param.conn.private_data, event->param.conn.private_data_len);
+    if (data != NULL && event->param.conn.private_data_len != 0)
+        memcpy(data, event->param.conn.private_data, event->param.conn.private_data_len);
     rdma_ack_cm_event(event);
     return copy;
 }
@@ -91,11 +93,21 @@ static inline void builds(struct end *end, struct options options)
     end->receives = ibv_create_cq(end->id->verbs, options.entries, NULL, NULL, 0);
     if (options.shared) end->srq = ibv_create_srq(end->pd, &shared);
     end->mr = ibv_reg_mr(end->pd, end->memory, SIZE, rights(options));
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = end->sends, .recv_cq = end->receives, .srq = end->srq,
-        .cap = {.max_send_wr = (uint32_t)options.sends, .max_recv_wr = (uint32_t)options.receives, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = options.inlined}};
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+        .send_cq = end->sends,
+        .recv_cq = end->receives,
+        .srq = end->srq,
+        .cap = {.max_send_wr = (uint32_t)options.sends,
+            .max_recv_wr = (uint32_t)options.receives,
+            .max_send_sge = 2,
+            .max_recv_sge = 2,
+            .max_inline_data = options.inlined}};
     OK(rdma_create_qp(end->id, end->pd, &init));
     for (int i = 0; i < options.posted; i++) OK(post(end, (uint64_t)i, SLOT));
-    end->param = (struct rdma_conn_param){.responder_resources = options.depth, .initiator_depth = options.depth, .retry_count = options.retry, .rnr_retry_count = options.rnr};
+    end->param = (struct rdma_conn_param){.responder_resources = options.depth,
+        .initiator_depth = options.depth,
+        .retry_count = options.retry,
+        .rnr_retry_count = options.rnr};
     if (options.timeout != 0) OK(rdma_set_option(end->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &options.timeout, 1));
 }
 
@@ -170,7 +182,7 @@ static inline struct ibv_wc completion(struct ibv_cq *cq)
 static inline int status_of(struct ibv_cq *cq) { return (int)completion(cq).status; }
 
 /* Keys of memory that the other end may use. */
-struct remote { uint64_t address; uint32_t key; };
+struct remote { uint64_t address; uint64_t key; };
 static inline struct remote shows(struct end *end, int to)
 {
     struct remote remote = {(uintptr_t)end->memory, end->mr->rkey};

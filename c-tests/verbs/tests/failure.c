@@ -91,7 +91,7 @@ static void does_mischief(void)
     take(from_parent, &remote, sizeof remote);
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, 64);
     wr.wr.rdma.remote_addr = remote.address;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     if (mischief == WRONG_KEY) wr.wr.rdma.rkey ^= 0x55;
     if (mischief == TOO_FAR) wr.wr.rdma.remote_addr += SIZE - 63;
     if (mischief == TOO_LONG) {
@@ -115,7 +115,8 @@ static void a_request_may_not(int what)
     struct end end = accepts(child, options);
     struct remote remote = {(uintptr_t)end.memory, end.mr->rkey};
     struct ibv_pd *pd = ibv_alloc_pd(end.id->verbs);
-    struct ibv_mr *gone = ibv_reg_mr(end.pd, end.memory, SLOT, rights(usual)), *other = ibv_reg_mr(pd, end.memory, SLOT, rights(usual));
+    struct ibv_mr *gone = ibv_reg_mr(end.pd, end.memory, SLOT, rights(usual)),
+                  *other = ibv_reg_mr(pd, end.memory, SLOT, rights(usual));
     if (what == GONE) remote.key = gone->rkey;
     if (what == OTHER_DOMAIN) remote.key = other->rkey;
     OK(ibv_dereg_mr(gone));
@@ -173,7 +174,9 @@ static void sends_from_new_memory(void)
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     OK(posts(&end, &wr));
     IS(status_of(end.sends), IBV_WC_SUCCESS);
-    if (munmap(bytes, SIZE) != 0 || mmap(bytes, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != bytes) abort();
+    if (munmap(bytes, SIZE) != 0 ||
+        mmap(bytes, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != bytes)
+        abort();
     /* A new region there is one again, and does not hide the old one's end. */
     struct ibv_mr *again = ibv_reg_mr(end.pd, bytes + SIZE / 2, SIZE / 2, IBV_ACCESS_LOCAL_WRITE);
     struct ibv_sge fresh = {(uintptr_t)bytes + SIZE / 2, 64, again->lkey};

@@ -94,7 +94,8 @@ static void queues(void)
     struct end end = alone();
     struct ibv_context *context = end.id->verbs;
     struct ibv_pd *pd = ibv_alloc_pd(context);
-    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}}, too_many = {.attr = {.max_wr = 4, .max_sge = 33}};
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}},
+                             too_many = {.attr = {.max_wr = 4, .max_sge = 33}};
     NONE(ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL);
     NONE(ibv_create_srq(pd, &too_many), EINVAL);
     struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
@@ -125,7 +126,9 @@ static void queues(void)
     OK(ibv_query_srq(srq, &attr));
     IS(attr.srq_limit, 3);
     IS(attr.max_wr, 4);
-    struct ibv_recv_wr wr[3] = {{.wr_id = 1, .next = &wr[1], .num_sge = 1}, {.wr_id = 2, .next = &wr[2], .num_sge = 2}, {.wr_id = 3}}, *bad = NULL;
+    struct ibv_recv_wr wr[3] = {{.wr_id = 1, .next = &wr[1], .num_sge = 1}, {.wr_id = 2, .next = &wr[2], .num_sge = 2},
+        {.wr_id = 3}},
+                       *bad = NULL;
     struct ibv_sge sge[2] = {{0, 0, 0}, {0, 0, 0}};
     wr[0].sg_list = wr[1].sg_list = sge;
     IS(ibv_post_srq_recv(srq, wr, &bad), code(EINVAL)); /* the first is there, the others are not */
@@ -156,6 +159,8 @@ static void states(void)
     IS(post(&end, 0, SLOT), code(ENOMEM));
     attr.qp_state = IBV_QPS_ERR;
     OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    struct pollfd poll_on = {.fd = end.channel->fd, .events = POLLIN};
+    IS(poll(&poll_on, 1, 0), 0); /* nothing has been connected */
     for (uint64_t i = 0; i < 16; i++) {
         struct ibv_wc wc = completion(end.receives);
         IS(wc.status, IBV_WC_WR_FLUSH_ERR);
@@ -326,6 +331,13 @@ static void closes_a_used_device(void)
     struct ibv_context *context = ibv_open_device(list[0]);
     if (ibv_alloc_pd(context) != NULL) ibv_close_device(context);
 }
+static void uses_a_closed_device(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    OK(ibv_close_device(context));
+    ibv_alloc_pd(context);
+}
 static void polls_after_the_end(void)
 {
     struct end end = alone();
@@ -353,6 +365,7 @@ static void use_after_the_end(void)
     IS(signal_of(ends_a_channel_under_an_id), SIGABRT);
     IS(signal_of(deregisters_twice), SIGABRT);
     IS(signal_of(closes_a_used_device), SIGABRT);
+    IS(signal_of(uses_a_closed_device), SIGABRT);
     IS(signal_of(polls_after_the_end), SIGABRT);
     IS(signal_of(forks), SIGABRT);
 }

@@ -78,7 +78,8 @@ static void sends_inline(void)
     struct end end = connects(options);
     unsigned char bytes[1024];
     struct ibv_sge sge = {(uintptr_t)bytes, options.inlined, 0};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
     fill(bytes, sizeof bytes, 5);
     OK(posts(&end, &wr));
     memset(bytes, 0, sizeof bytes);
@@ -105,8 +106,10 @@ static void inline_data(void)
 static void gathers(void)
 {
     struct end end = connects(usual);
-    struct ibv_sge sge[2] = {{(uintptr_t)end.memory + SIZE / 2, 70000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 4, 50000, end.mr->lkey}};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_sge sge[2] = {
+        {(uintptr_t)end.memory + SIZE / 2, 70000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 4, 50000, end.mr->lkey}};
+    struct ibv_send_wr wr = {
+        .wr_id = 1, .sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     unsigned char *whole = malloc(120000);
     fill(whole, 120000, 9);
     memcpy(end.memory + SIZE / 2, whole, 70000);
@@ -123,7 +126,8 @@ static void elements_are_gathered_and_scattered(void)
     struct options options = usual;
     options.posted = 0;
     struct end end = accepts(child, options);
-    struct ibv_sge sge[2] = {{(uintptr_t)end.memory, 30000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 2, 100000, end.mr->lkey}};
+    struct ibv_sge sge[2] = {
+        {(uintptr_t)end.memory, 30000, end.mr->lkey}, {(uintptr_t)end.memory + SIZE / 2, 100000, end.mr->lkey}};
     struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = sge, .num_sge = 2}, *bad;
     OK(ibv_post_recv(end.id->qp, &wr, &bad));
     tell(child.to);
@@ -179,7 +183,7 @@ static void writes_and_reads(void)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, lengths[i]);
         wr.wr.rdma.remote_addr = remote.address + 3;
-        wr.wr.rdma.rkey = remote.key;
+        wr.wr.rdma.rkey = (uint32_t)remote.key;
         fill(end.memory + SIZE / 2, lengths[i], (unsigned)i);
         OK(posts(&end, &wr));
         struct ibv_wc wc = completion(end.sends);
@@ -217,9 +221,10 @@ static void reads_many(void)
     take(from_parent, &remote, sizeof remote);
     for (uint64_t i = 0; i < 15; i++) {
         struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_READ, 40000);
+        if (i < 14) sge.addr = (uintptr_t)end.memory + SIZE / 4; /* what is sent is what the last one reads */
         wr.wr_id = i;
         wr.wr.rdma.remote_addr = remote.address;
-        wr.wr.rdma.rkey = remote.key;
+        wr.wr.rdma.rkey = (uint32_t)remote.key;
         OK(posts(&end, &wr));
     }
     OK(sends(&end, 40000, IBV_SEND_SIGNALED | IBV_SEND_FENCE));
@@ -266,7 +271,7 @@ static void sends_and_writes_with_immediate(void)
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.wr.rdma.remote_addr = remote.address + SIZE / 2;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     for (int i = 0; i < 2 && !iwarp(); i++) IS(status_of(end.sends), IBV_WC_SUCCESS);
     parted(&end);
@@ -296,7 +301,7 @@ static void adds_and_swaps(void)
     take(from_parent, &remote, sizeof remote);
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
     wr.wr.atomic.remote_addr = remote.address;
-    wr.wr.atomic.rkey = remote.key;
+    wr.wr.atomic.rkey = (uint32_t)remote.key;
     wr.wr.atomic.compare_add = 5;
     IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
     if (!iwarp()) {
@@ -345,7 +350,7 @@ static void writes_to_a_sleeper(void)
     struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, 1);
     end.memory[SIZE / 2] = 42;
     wr.wr.rdma.remote_addr = remote.address;
-    wr.wr.rdma.rkey = remote.key;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
     OK(posts(&end, &wr));
     IS(status_of(end.sends), IBV_WC_SUCCESS);
     parted(&end);
@@ -379,7 +384,10 @@ static void completion_events(void)
     builds(&end, usual);
     struct ibv_comp_channel *channel = ibv_create_comp_channel(end.id->verbs);
     struct ibv_cq *cq = ibv_create_cq(end.id->verbs, 8, &end, channel, 0), *which;
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = end.sends, .recv_cq = cq, .cap = {.max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+        .send_cq = end.sends,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
     void *context;
     IS(ibv_destroy_comp_channel(channel), EBUSY);
     rdma_destroy_qp(end.id);

@@ -51,6 +51,21 @@ mod link;
 mod request;
 mod transition;
 
+#[cfg(test)]
+mod devices;
+#[cfg(test)]
+mod exploration;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod mains;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::time::Instant;
@@ -72,9 +87,10 @@ pub struct Manager {
     links: BTreeMap<EndpointId, Link>,
     keys: BTreeMap<Key, EndpointId>,
     timers: BTreeSet<(Instant, EndpointId)>,
-    /// Processes that have asked and are not known, as far as the main thread has been told.
-    strangers: BTreeSet<u64>,
+    /// Who has asked and is not known, and in which life: the main thread has been told.
+    strangers: BTreeSet<(Key, u64)>,
     finishing: bool,
+    finished: bool,
     desk: Desk,
 }
 
@@ -87,6 +103,7 @@ impl Manager {
             timers: BTreeSet::new(),
             strangers: BTreeSet::new(),
             finishing: false,
+            finished: false,
             desk: Desk {
                 settings,
                 ids: BTreeMap::new(),
@@ -125,7 +142,7 @@ impl Manager {
     /// The main thread wants something.
     pub fn handle_order(&mut self, order: Order, now: Instant) {
         match order {
-            Order::Add { endpoint, listener, peer } => self.add(endpoint, listener, peer),
+            Order::Add { endpoint, listener, peer } => self.add(endpoint, listener, peer, now),
             Order::Connect { endpoint } => self.change(endpoint, |link, desk| {
                 if link.phase == Phase::Idle {
                     link.begin(desk, now);
@@ -193,7 +210,7 @@ impl Manager {
         &self.desk.counters
     }
 
-    fn add(&mut self, endpoint: EndpointId, listener: u8, peer: Peer) {
+    fn add(&mut self, endpoint: EndpointId, listener: u8, peer: Peer, now: Instant) {
         if self.links.contains_key(&endpoint) || self.finishing {
             self.desk.counters.stray += 1;
             return;
@@ -201,14 +218,17 @@ impl Manager {
         let own = self.desk.settings.listeners.get(usize::from(listener));
         let role = own.and_then(|own| Role::of(*own, peer.address));
         self.links.insert(endpoint, Link::new(endpoint, listener, peer, role.unwrap_or(Role::Acceptor)));
-        self.strangers.remove(&peer.process);
         if role.is_none() {
             self.change(endpoint, |link, desk| link.fail(Reason::NoPair, desk));
             return;
         }
-        let former = self.keys.insert((listener, peer.process, peer.listener), endpoint);
-        if let Some(former) = former {
+        let key = (listener, peer.process, peer.listener);
+        if let Some(former) = self.keys.insert(key, endpoint) {
             self.change(former, |link, desk| link.fail(Reason::Replaced, desk));
+        }
+        // It has been told to ask again, and need not wait for that.
+        if self.strangers.remove(&(key, peer.nonce)) {
+            self.change(endpoint, |link, desk| link.begin(desk, now));
         }
     }
 
@@ -240,7 +260,8 @@ impl Manager {
     }
 
     fn finish(&mut self) {
-        if self.finishing && self.links.is_empty() {
+        if self.finishing && self.links.is_empty() && !self.finished {
+            self.finished = true;
             self.desk.notices.push_back(Notice::Finished);
         }
     }

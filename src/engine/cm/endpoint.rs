@@ -63,7 +63,7 @@ pub struct Endpoint {
     /// The queues on which something has been heard, in this attempt.
     open: u32,
     steps: VecDeque<Step>,
-    strays: u32,
+    pub(super) strays: u32,
 }
 
 impl Endpoint {
@@ -149,7 +149,7 @@ impl Endpoint {
                 Stage::Closing => {}
                 _ => self.stray(),
             },
-            Notice::Closed { .. } if self.stage == Stage::Closing => {
+            Notice::Closed { .. } if self.stage != Stage::Closed => {
                 self.stage = Stage::Closed;
                 self.steps.push_back(Step::Closed);
             }
@@ -303,7 +303,7 @@ impl Endpoint {
     }
 
     /// The attempt whose queue pairs are in use.
-    const fn present(&self) -> Option<Attempt> {
+    pub(super) const fn present(&self) -> Option<Attempt> {
         match self.stage {
             Stage::Posting(attempt) | Stage::Clearing(attempt, _) | Stage::Connected(attempt) => {
                 Some(attempt)

@@ -379,10 +379,26 @@ pub enum Order {
     Finalize,
 }
 
+impl Order {
+    /// Whom it is about; `None` where it is all.
+    pub const fn endpoint(&self) -> Option<EndpointId> {
+        match *self {
+            Self::Add { endpoint, .. }
+            | Self::Connect { endpoint }
+            | Self::Settled { endpoint, .. }
+            | Self::Break { endpoint, .. }
+            | Self::Release { endpoint, .. }
+            | Self::Close { endpoint } => Some(endpoint),
+            Self::Finalize => None,
+        }
+    }
+}
+
 /// What the connection thread tells the main thread. Pass it on after the actions have been done that are there by then.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// All queues are connected, and the queue pairs are the main thread's until it [releases](Order::Release) them.
+    /// All queues are connected, and the queue pairs are the main thread's until it [releases](Order::Release) them. Pass
+    /// on with it whatever the main thread needs of them.
     Up {
         /// The endpoint.
         endpoint: EndpointId,
@@ -414,13 +430,27 @@ pub enum Notice {
         /// The endpoint.
         endpoint: EndpointId,
     },
-    /// A process asks that has not been [added](Order::Add). It has been told to ask again. Said once of each.
+    /// A process asks that has not been [added](Order::Add), at least not in this life. It has been told to ask again;
+    /// when it is added, it is connected without waiting for that. Said once of each of its listeners.
     Unknown {
         /// Its name.
         process: u64,
     },
     /// Everything has ended: the thread may, too.
     Finished,
+}
+
+impl Notice {
+    /// Whom it is about; `None` where it is no endpoint.
+    pub const fn endpoint(&self) -> Option<EndpointId> {
+        match *self {
+            Self::Up { endpoint, .. }
+            | Self::Down { endpoint, .. }
+            | Self::Failed { endpoint, .. }
+            | Self::Closed { endpoint } => Some(endpoint),
+            Self::Unknown { .. } | Self::Finished => None,
+        }
+    }
 }
 
 /// What the main thread is to do.

@@ -7,7 +7,7 @@ use super::link::{Leg, Link, Phase, Stage};
 use crate::engine::time::Instant;
 use crate::wire::verbs::private::{Body, Malformed, Private, Refusal};
 
-/// Unknown processes that the main thread is told of, at most.
+/// Listeners of unknown processes that the main thread is told of, at most.
 const STRANGERS: usize = 1024;
 
 impl Manager {
@@ -43,7 +43,8 @@ impl Manager {
     fn handle_stranger(&mut self, listener: u8, id: Id, asked: &Private) {
         self.desk.counters.unknown += 1;
         let is_meant = asked.target == self.desk.settings.nonce;
-        if is_meant && self.strangers.len() < STRANGERS && self.strangers.insert(asked.process) {
+        let who = ((listener, asked.process, asked.listener), asked.nonce);
+        if is_meant && self.strangers.len() < STRANGERS && self.strangers.insert(who) {
             self.desk.notices.push_back(Notice::Unknown { process: asked.process });
         }
         let why = if is_meant { Refusal::Later } else { Refusal::Incarnation };

@@ -199,3 +199,140 @@ fn put<const N: usize>(bytes: &mut [u8; LEN], at: usize, field: [u8; N]) {
 fn take<const N: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes[at + index])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Private> {
+        let mut bodies = vec![
+            Body::Request { queue: 0 },
+            Body::Request { queue: 0xFF },
+            Body::Kick,
+            Body::Reply { queue: 31 },
+        ];
+        bodies.extend(Refusal::ALL.map(Body::Rejection));
+        let private = |body| Private {
+            body,
+            nonce: 0x0102_0304_0506_0708,
+            target: 0x1112_1314_1516_1718,
+            process: 0x2122_2324_2526_2728,
+            token: 0x3132_3334,
+            attempt: 0x4142_4344,
+            specification: 0x5152_5354_5556_5758,
+            listener: 0x61,
+            queues: 0x71,
+        };
+        bodies.into_iter().map(private).collect()
+    }
+
+    /// Numbers of a fixed sequence (splitmix64).
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed ^ (mixed >> 27)
+        }
+
+        fn below(&mut self, bound: usize) -> usize {
+            (self.next() % bound as u64) as usize
+        }
+    }
+
+    #[test]
+    fn private_data_fits_and_survives_the_journey_with_padding_or_without() {
+        for private in all() {
+            let bytes = private.emit();
+            assert!(bytes.len() <= 56, "what a request may have");
+            for padding in [0, 1, 56 - LEN, 148 - LEN, 255] {
+                for filler in [0, 0xFF] {
+                    let mut padded = bytes.to_vec();
+                    padded.resize(LEN + padding, filler);
+                    assert_eq!(Private::parse(&padded), Ok(private));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_one_that_is_described() {
+        let bytes = all()[1].emit();
+        assert_eq!(bytes[..8], [b'h', b'w', b'v', b'b', 1, 52, 1, 0xFF]);
+        assert_eq!((bytes[8], bytes[15]), (8, 1));
+        assert_eq!((bytes[16], bytes[24], bytes[32], bytes[36], bytes[40]), (0x18, 0x28, 0x34, 0x44, 0x58));
+        assert_eq!(bytes[48..], [0x61, 0x71, 0, 0]);
+        assert_eq!(all().last().map(|last| last.emit()[6..8].to_vec()), Some(vec![4, 8]));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_refused() {
+        for private in all() {
+            let bytes = private.emit();
+            for length in 0..LEN {
+                let expected = if length < HEADER { Malformed::Foreign } else { Malformed::Length };
+                assert_eq!(Private::parse(&bytes[..length]), Err(expected), "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for private in all() {
+            let altered = |at: usize, byte: u8| {
+                let mut bytes = private.emit();
+                bytes[at] = byte;
+                Private::parse(&bytes)
+            };
+            for at in 0..4 {
+                assert_eq!(altered(at, 0), Err(Malformed::Foreign));
+            }
+            assert_eq!(altered(4, 2), Err(Malformed::Version));
+            for length in [0, 51, 53, 255] {
+                assert_eq!(altered(5, length), Err(Malformed::Length));
+            }
+            for kind in [0, 5, 0xFF] {
+                assert_eq!(altered(6, kind), Err(Malformed::Kind));
+            }
+            for at in [50, 51] {
+                assert_eq!(altered(at, 1), Err(Malformed::Kind));
+            }
+            let names_queue = matches!(private.body, Body::Request { .. } | Body::Reply { .. });
+            assert_eq!(altered(7, 9).is_ok(), names_queue);
+            assert_eq!(altered(7, 0).is_ok(), !matches!(private.body, Body::Rejection(_)));
+        }
+    }
+
+    /// What is read of any bytes is what those bytes say: written again, they are the same.
+    #[test]
+    fn random_and_mutated_bytes_are_parsed_or_dropped() {
+        let mut numbers = Numbers(1);
+        let (mut parsed, mut dropped) = (0, 0);
+        for round in 0..60_000 {
+            let mut bytes: Vec<u8> = if round % 4 == 0 {
+                (0..numbers.below(3 * LEN)).map(|_| numbers.next() as u8).collect()
+            } else {
+                all()[numbers.below(all().len())].emit().to_vec()
+            };
+            for _ in 0..numbers.below(4) {
+                if !bytes.is_empty() {
+                    let at = numbers.below(bytes.len());
+                    bytes[at] = [0, 1, 0xFF, numbers.next() as u8][numbers.below(4)];
+                }
+            }
+            bytes.resize(bytes.len() + numbers.below(96), 0);
+            if numbers.below(8) == 0 {
+                bytes.truncate(numbers.below(LEN));
+            }
+            match Private::parse(&bytes) {
+                Ok(private) => {
+                    assert_eq!(private.emit(), bytes[..LEN]);
+                    parsed += 1;
+                }
+                Err(_) => dropped += 1,
+            }
+        }
+        assert!(parsed > 10_000 && dropped > 10_000, "{parsed} parsed, {dropped} dropped");
+    }
+}

@@ -1,0 +1,213 @@
+//! Every order of what can happen to two processes, and to three, within bounds.
+//!
+//! Of each state that can come to be, what holds at any time is checked, and that it comes to rest as it should when
+//! nobody wishes for more. The numbers of states are asserted so that a change of the protocol does not go unseen.
+
+use std::collections::HashSet;
+
+use super::world::{Budget, Turn, World};
+use super::*;
+
+/// What an exploration has seen.
+struct Explored {
+    states: usize,
+    /// States at rest in which some sides are connected, in which some have failed, and others.
+    rests: [usize; 3],
+}
+
+/// Goes through all states that can come to be.
+fn explore(first: World) -> Explored {
+    let mut seen = HashSet::from([first.fingerprint()]);
+    let mut at_rest: HashSet<u128> = HashSet::new();
+    let mut left = vec![first];
+    let mut rests = [0; 3];
+    while let Some(world) = left.pop() {
+        world.check();
+        settle(&world, &mut at_rest);
+        let reactions = world.reactions();
+        if reactions.is_empty() {
+            let has = |state| {
+                let mut held = world.sides.iter().flat_map(|side| side.held.values());
+                held.any(|held| held.endpoint.state() == state)
+            };
+            let kind = if has(State::Connected) { 0 } else { 1 + usize::from(!has(State::Failed)) };
+            rests[kind] += 1;
+        }
+        for turn in reactions.into_iter().chain(world.whims()) {
+            let next = world.after(turn);
+            if seen.insert(next.fingerprint()) {
+                left.push(next);
+            }
+        }
+    }
+    Explored { states: seen.len(), rests }
+}
+
+/// From here on, without losses and wishes, everything comes to rest, and the sides agree.
+fn settle(world: &World, at_rest: &mut HashSet<u128>) {
+    let mut world = world.clone();
+    world.budget = Budget::default();
+    for at in 0..world.sides.len() {
+        world.sides[at].armed = None;
+        world.perform(at);
+    }
+    let mut way = Vec::new();
+    loop {
+        let fingerprint = world.fingerprint();
+        if at_rest.contains(&fingerprint) {
+            break;
+        }
+        assert!(way.len() < 500 && !way.contains(&fingerprint), "they talk for ever");
+        way.push(fingerprint);
+        let reactions = world.reactions();
+        let Some(first) = reactions.first() else {
+            world.check_rest();
+            break;
+        };
+        // Time passes on all sides.
+        let is_time = matches!(first, Turn::Expire(_));
+        for turn in reactions.iter().take(if is_time { reactions.len() } else { 1 }) {
+            world.take(*turn);
+            world.check();
+        }
+    }
+    at_rest.extend(way);
+}
+
+fn assert_explored(first: World, states: usize, rests: [usize; 3]) {
+    let explored = explore(first);
+    assert_eq!((explored.states, explored.rests), (states, rests), "states explored, and those at rest");
+}
+
+/// Two processes that have added each other.
+fn pair(wire: Wire, queues: u8, budget: Budget) -> World {
+    World::new(2, wire, queues, budget).added()
+}
+
+#[test]
+fn either_or_both_sides_start_in_every_order_before_and_after_add_procs() {
+    let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
+    assert_explored(World::new(2, Wire::InfiniBand, 2, budget), 4_905, [18, 0, 1]);
+}
+
+#[test]
+fn over_iwarp_either_or_both_sides_start_in_every_order() {
+    let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
+    assert_explored(World::new(2, Wire::Iwarp, 2, budget), 4_624, [18, 0, 1]);
+}
+
+#[test]
+fn events_are_lost_and_timers_hurry() {
+    let budget = Budget { wants: [1, 1, 0], losses: 2, hurries: 1, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 65_151, [345, 307, 1]);
+}
+
+#[test]
+fn events_of_several_queues_are_lost() {
+    let budget = Budget { wants: [1, 1, 0], losses: 1, ..Budget::default() };
+    assert_explored(pair(Wire::Iwarp, 2, budget), 4_047, [22, 0, 1]);
+}
+
+#[test]
+fn events_are_doubled_and_late() {
+    let budget = Budget { wants: [1, 1, 0], doubles: 1, lates: 1, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 72_552, [213, 379, 1]);
+}
+
+#[test]
+fn addresses_routes_and_requests_fail() {
+    let budget = Budget { wants: [1, 1, 0], errors: 2, losses: 1, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 16_592, [162, 215, 1]);
+}
+
+#[test]
+fn calls_fail_at_once() {
+    let budget = Budget { wants: [1, 1, 0], faults: 2, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 17_691, [263, 33, 16]);
+}
+
+#[test]
+fn timers_hurry() {
+    let budget = Budget { wants: [1, 1, 0], hurries: 2, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 47_246, [122, 89, 1]);
+}
+
+#[test]
+fn over_iwarp_timers_hurry_on_several_queues() {
+    let budget = Budget { wants: [1, 1, 0], hurries: 1, ..Budget::default() };
+    assert_explored(pair(Wire::Iwarp, 2, budget), 8_843, [44, 0, 1]);
+}
+
+#[test]
+fn connections_break() {
+    let budget = Budget { wants: [1, 1, 0], breaks: 1, probes: 1, ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 34_724, [45, 53, 1]);
+}
+
+#[test]
+fn over_iwarp_connections_break() {
+    let budget = Budget { wants: [1, 1, 0], breaks: 1, losses: 1, ..Budget::default() };
+    assert_explored(pair(Wire::Iwarp, 1, budget), 23_860, [101, 111, 1]);
+}
+
+#[test]
+fn an_initiator_closes_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], closes: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_843, [4, 22, 4]);
+}
+
+#[test]
+fn an_acceptor_closes_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], closes: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_666, [4, 22, 4]);
+}
+
+#[test]
+fn an_initiator_ends_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], finalizes: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 28_215, [4, 24, 4]);
+}
+
+#[test]
+fn an_acceptor_ends_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], finalizes: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 29_311, [4, 27, 4]);
+}
+
+#[test]
+fn devices_are_removed_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], removals: [1, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 15_357, [4, 296, 1]);
+}
+
+#[test]
+fn an_initiator_lives_again_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], deaths: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 82_457, [21, 33, 11]);
+}
+
+#[test]
+fn an_acceptor_lives_again_in_every_state() {
+    let budget = Budget { wants: [1, 1, 0], deaths: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 95_166, [22, 56, 12]);
+}
+
+#[test]
+fn sides_with_different_queues_both_fail() {
+    let budget = Budget { wants: [1, 1, 0], losses: 1, ..Budget::default() };
+    let mut first = pair(Wire::InfiniBand, 1, budget);
+    first.sides[1].manager.desk.settings.queues.hash += 1;
+    assert_explored(first, 295, [0, 12, 1]);
+}
+
+#[test]
+fn three_sides_start_in_every_order() {
+    let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
+    assert_explored(World::new(3, Wire::InfiniBand, 1, budget).added(), 7_856, [11, 0, 1]);
+}
+
+#[test]
+fn of_three_sides_two_ask_the_third() {
+    let budget = Budget { wants: [0, 1, 1], ..Budget::default() };
+    assert_explored(World::new(3, Wire::Iwarp, 1, budget).added(), 4_266, [10, 0, 1]);
+}

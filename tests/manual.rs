@@ -11,10 +11,11 @@ use hawser::host::components;
 use hawser::host::listing::{Component, Counter, Setting};
 
 /// The pages, each with its components; of the names of one, the first is listed.
-const PAGES: [(&str, &[&str]); 4] = [
+const PAGES: [(&str, &[&str]); 5] = [
     ("hawser-ofi.7", &["mtl_ofi"]),
     ("hawser-usnic.7", &["btl_usnic"]),
     ("hawser-smcuda.7", &["btl_smcuda"]),
+    ("hawser-verbs.7", &["btl_verbs"]),
     ("hawser-accelerator.7", &["accelerator_cuda", "op_hawser"]),
 ];
 
@@ -111,8 +112,8 @@ fn every_component_has_a_page_and_every_parameter_a_help_text() {
     for component in &all {
         let name = component.whole_name();
         // The same component under its other name.
-        let is_listed =
-            name == "mtl_hawser" || PAGES.iter().any(|(_, wanted)| wanted.contains(&name.as_str()));
+        let is_listed = ["mtl_hawser", "btl_openib"].contains(&name.as_str())
+            || PAGES.iter().any(|(_, wanted)| wanted.contains(&name.as_str()));
         assert!(is_listed, "{name} has no page in docs/");
         for setting in &component.settings {
             assert!(!setting.help.is_empty() && (1..=9).contains(&setting.level), "{name}_{}", setting.name);

@@ -88,6 +88,7 @@ each mpi4py c-tests/mpi4py.sh
 each btl c-tests/btl.sh
 each smcuda c-tests/smcuda.sh
 each smcuda-device c-tests/smcuda-device.sh
+each verbs c-tests/verbs.sh
 each selection c-tests/selection.sh
 each faults c-tests/faults.sh
 each btl-reports c-tests/btl-reports.sh

@@ -15,6 +15,7 @@ mod parameters;
 pub mod smcuda;
 pub mod user;
 pub mod usnic;
+pub mod verbs;
 
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;

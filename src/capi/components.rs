@@ -67,6 +67,8 @@ const _: () = assert!(NAMES.len() <= MATCHING);
 byte_transports! {
     crate::btl::usnic::Usnic => "usnic",
     crate::btl::smcuda::Smcuda => "smcuda",
+    crate::btl::verbs::Verbs => "verbs",
+    crate::btl::verbs::Openib => "openib",
     #[cfg(feature = "loop")]
     crate::btl::looped::Loop => "loop",
 }

@@ -33,6 +33,8 @@ pub struct Registration {
     pub length: u64,
     /// What was allowed.
     pub access: Access,
+    /// What a device calls it, where one moves the bytes; else 0.
+    pub(crate) key: u32,
 }
 
 impl Registration {
@@ -43,6 +45,7 @@ impl Registration {
         bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16] = self.access.0;
+        bytes[20..24].copy_from_slice(&self.key.to_le_bytes());
         bytes
     }
 
@@ -52,8 +55,14 @@ impl Registration {
         let bytes: &[u8; REGISTRATION_LEN] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let length = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
-        let known = bytes[16] & !3 == 0 && bytes[17..].iter().all(|byte| *byte == 0);
-        known.then_some(Self { id: word(0), generation: word(4), length, access: Access(bytes[16]) })
+        let known = bytes[16] & !3 == 0 && bytes[17..20].iter().chain(&bytes[24..]).all(|byte| *byte == 0);
+        known.then_some(Self {
+            id: word(0),
+            generation: word(4),
+            length,
+            access: Access(bytes[16]),
+            key: word(20),
+        })
     }
 }
 
@@ -78,7 +87,7 @@ impl<M: Memory> Registry<M> {
     pub(super) fn insert(&mut self, memory: M, access: Access) -> Registration {
         let length = memory.len() as u64;
         let key = self.table.insert(Registered { memory, access, served: Roster::default() });
-        Registration { id: key.index, generation: key.generation, length, access }
+        Registration { id: key.index, generation: key.generation, length, access, key: 0 }
     }
 
     /// Takes it out, if it is there.
@@ -145,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_registration_travels_as_bytes() {
-        let it = Registration { id: 1, generation: 2, length: 3 << 33, access: Access::BOTH };
+        let it = Registration { id: 1, generation: 2, length: 3 << 33, access: Access::BOTH, key: 4 << 24 };
         assert_eq!(Registration::from_bytes(&it.to_bytes()), Some(it));
         assert_eq!(Registration::from_bytes(&[0; 31]), None);
         assert_eq!(Registration::from_bytes(&[0xFF; 32]), None);

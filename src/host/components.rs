@@ -116,6 +116,8 @@ matching_transports! {
 byte_transports! {
     crate::btl::usnic::Usnic => mca_btl_usnic_component,
     crate::btl::smcuda::Smcuda => mca_btl_smcuda_component,
+    crate::btl::verbs::Verbs => mca_btl_verbs_component,
+    crate::btl::verbs::Openib => mca_btl_openib_component,
     #[cfg(feature = "loop")]
     crate::btl::looped::Loop => mca_btl_loop_component,
 }

@@ -144,6 +144,20 @@ impl Lent {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 
+    /// Copies the bytes of other lent memory into it.
+    ///
+    /// # Panics
+    /// If there is no room for them at the offset.
+    #[inline]
+    pub fn copy(self, offset: usize, from: Self) {
+        if from.len == 0 {
+            return;
+        }
+        let to = self.slice(offset, from.len).start;
+        // SAFETY: inside, as just checked; readable and writable by the promises of `new`. Either may be a part of the other.
+        unsafe { ptr::copy(from.start, to, from.len) }
+    }
+
     #[inline]
     fn check(self, offset: usize, len: usize) {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);

@@ -306,7 +306,7 @@ fn a_hostile_peer_with_the_key_spoils_only_its_own() {
 }
 
 fn registration_of(memory: &Block) -> Registration {
-    Registration { id: 0, generation: 1, length: memory.len() as u64, access: Access::BOTH }
+    Registration { id: 0, generation: 1, length: memory.len() as u64, access: Access::BOTH, key: 0 }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod library;
 mod memory;
 mod pair;
 mod shared;
+mod slab;
 mod sys;
 mod work;
 
@@ -43,6 +44,7 @@ pub use library::{Forks, Library, MissingLibrary};
 pub use memory::{Access, Mr, Pd};
 pub use pair::{Depths, Qp, Queues};
 pub use shared::Srq;
+pub use slab::Slab;
 pub use work::{Flags, Piece, PostError, Remote, Work};
 
 /// The code of the calling thread's last failed call (`errno(3)`).

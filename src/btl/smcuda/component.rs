@@ -544,6 +544,7 @@ impl Transport for Smcuda {
             generation: (address >> 32) as u32,
             length: memory.len() as u64,
             access,
+            key: 0,
         })
     }
 

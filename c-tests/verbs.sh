@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# The MPI programs of c-tests/mpi over the verbs BTL, in a real mpirun, with `--mca btl verbs,self`, over the software
+# stand-in for libibverbs and librdmacm (c-tests/verbs), as RoCE and as iWARP; and what happens when ranks die, when the
+# credits of a receiver that computes are used up, and when there is nothing to use.
+#
+#     c-tests/verbs.sh debian12|debian13 [WORD …]
+#
+# debian12 is this machine, debian13 the chroot that tests/hosts/debian13.sh keeps. Needs target/mca (`make stage`). With
+# words, only the runs whose line holds all of them. Each program checks itself, has a watchdog, and must say `PASS`;
+# afterwards nothing may be left in the ledgers of the stand-in. The last line is `N passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+. c-tests/host.sh
+. c-tests/verbs/build.sh
+
+host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
+shift
+words=("$@")
+work=target/c-tests/$host/verbs
+log=$work/log
+rm -rf "$work/ledgers"
+mkdir -p "$work/logs" "$work/lib" "$work/ledgers" || exit 2
+unset "${!HAWSER_VERBS_@}"
+
+# A device at an address of the loopback interface is used where that is named.
+loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
+
+# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device.
+over() {
+    jobs=$((${jobs-0} + 1))
+    ledger=$work/ledgers/$jobs
+    device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$1_0=127.0.0.1/$1" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
+}
+
+# run ROCE_OR_IWARP RANKS "PROGRAM ARGUMENT…" [OPTION …]
+run() {
+    local kind=$1 ranks=$2 command=$3 line
+    shift 3
+    line="verbs over $kind, $ranks ranks: $command $*"
+    wanted "$line" || return 0
+    over "$kind"
+    mpi_job "$line" "$ranks" "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" "$@"
+    # Who was spawned has a ledger too.
+    ranks=$(find "$work/ledgers" -name "$jobs.*" | wc -l)
+    verbs_ledger "$ledger" "$ranks" >"$work/left"
+    [ -s "$work/left" ] || [ "$ranks" = 0 ] || return 0
+    not_ok "$line: the stand-in has ledgers, and nothing is left in them" "$work/left"
+}
+
+[ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
+mpi_compile $(mpi_programs)
+verbs_libraries "$work/lib" || give_up "the stand-in compiles"
+
+# The two kinds differ in who may speak first, in what a completion says, and in what is done with a message that finds no
+# buffer. The programs in full over one of them; over the other, what goes other ways there.
+for program in p2p datatypes ibsend "truncate eager" cancel tags comms "rma allocate" bigmsg "flood 500" "threads 100" spawn; do
+    run roce 2 "$program"
+done
+for program in p2p bigmsg "rma allocate" "threads 100"; do run iwarp 2 "$program"; done
+for kind in roce iwarp; do
+    for program in coll "p2p small"; do run $kind 4 "$program"; done
+    # Few credits, of one buffer at a time in the end: a receiver that computes lets its senders wait, and no message is lost.
+    run $kind 4 "flood 20" --mca btl_verbs_receive_queues P,128,2:S,65536,4,1,2,1
+    run $kind 2 "p2p small" --mca btl_verbs_receive_queues P,65536,8,4
+    # Everything in fragments.
+    run $kind 2 p2p --mca btl_verbs_flags send
+done
+# RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
+run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
+run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0
+# Shared queues only: a private one is added.
+run roce 2 p2p --mca btl_verbs_receive_queues S,256,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,128,100,64
+# Its other name.
+line="under the name openib, 2 ranks: p2p"
+if wanted "verbs over roce, $line"; then
+    over roce
+    mpi_job "verbs over roce, $line" 2 p2p "${device[@]}" --mca pml ob1 --mca btl openib,self --mca btl_openib_ipaddr_include 127.0.0.0/8
+fi
+
+# --- ranks that die
+
+mpi_compile killed
+
+# launch KIND RANKS "PROGRAM ARGUMENT…" WORD…: a job that need not end well; fills `log`, `status`, and `remaining`, the
+# processes that are left of it.
+launch() {
+    local ranks=$2 pid
+    local -a command
+    read -ra command <<<"$3"
+    over "$1"
+    shift 3
+    log=$work/logs/launched
+    retold launched "$ranks" "$@"
+    remaining=
+    for pid in $(sed -nE 's/^rank [0-9]+ pid ([0-9]+)$/\1/p' "$log"); do
+        c-tests/patience.sh 20 tail -f /dev/null --pid="$pid"
+        case $(readlink "/proc/$pid/exe" 2>/dev/null) in */"${command[0]}") remaining="$remaining $pid" ;; esac
+    done
+}
+launched() {
+    local ranks=$1
+    shift
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n "$ranks" --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" "$@" "$root/$work/${command[0]}" \
+        "${command[@]:1}" >"$log.raw" 2>&1 </dev/null
+    status=$?
+    tr -d '\0' <"$log.raw" >"$log"
+}
+
+for kind in roce iwarp; do
+    for when in start idle transfer collective finalize; do
+        line="verbs over $kind, a rank killed ($when): the job ends, and nothing of it stays"
+        wanted "$line" || continue
+        launch $kind 3 "killed $when"
+        [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] &&
+            [ "$(grep -cE '^rank [0-2] pid [0-9]+$' "$log")" = 3 ] && ! says 'goes on with|watchdog|Segmentation|panicked'
+        check "$line${remaining:+: $remaining}" $?
+    done
+    # An mpirun that lets the survivor live: it is hawser that has to notice.
+    for when in receive send; do
+        line="verbs over $kind, a rank killed ($when), and the launcher says nothing: the other one hears of it"
+        wanted "$line" || continue
+        launch $kind 2 "killed $when" --enable-recovery
+        [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|has sent everything' &&
+            says 'btl_verbs: rank 1 of job [0-9]+ is lost: |rank 0 has (an error|nothing|a message that is right)$'
+        check "$line${remaining:+: $remaining}" $?
+    done
+done
+
+# --- nothing to use
+
+# missing LINE TEXT WORD…: the job works by other means, and says this.
+missing() {
+    local line=$1 text=$2
+    shift 2
+    wanted "verbs, $line" || return 0
+    log=$work/logs/missing
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" --mca pml ob1 "$@" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" = 0 ] && says '^PASS p2p$' && if [ -n "$text" ]; then says "$text"; else ! says '\] hawser: |btl_verbs'; fi
+    check "verbs, $line" $?
+}
+over roce
+missing "without devices it declines, and says nothing" ""
+missing "who asked for it hears why there is none" 'btl_verbs: .*RDMA' --mca btl verbs,tcp,self
+missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,256: XRC queues \(X\) are not supported' \
+    "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues X,128,256
+missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
+    "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
+
+sum

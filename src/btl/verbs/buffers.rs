@@ -1,0 +1,164 @@
+//! Registered buffers: those that messages are sent from, and those of shared receive queues. They are made as they are
+//! needed, and stay until the port goes.
+
+use std::sync::Arc;
+
+use super::lender::Lender;
+use super::line::{AT, Number, Port, Work};
+use super::parameters::Buffers;
+use crate::btl::Lent;
+use crate::error::Result;
+use crate::verbs::{Piece, Slab, Srq};
+use crate::wire::verbs::HEADER;
+
+/// Bytes from one buffer to the next: the header, the message, and what makes each begin at a line of the cache.
+pub(super) const fn stride(size: u32) -> usize {
+    (size as usize + HEADER).next_multiple_of(64)
+}
+
+/// Buffers of one size.
+pub(super) struct Pool {
+    size: u32,
+    places: Vec<(Arc<Slab>, usize)>,
+    free: Vec<u32>,
+    limits: Buffers,
+}
+
+impl Pool {
+    /// Of messages of up to so many bytes; there is no buffer yet.
+    pub(super) const fn new(size: u32, limits: Buffers) -> Self {
+        Self { size, places: Vec::new(), free: Vec::new(), limits }
+    }
+
+    /// A free buffer; `None` where there is none, and no more memory for one.
+    #[inline]
+    pub(super) fn take(&mut self, port: &Port) -> Option<u32> {
+        if let Some(at) = self.free.pop() {
+            return Some(at);
+        }
+        let wanted = if self.places.is_empty() { self.limits.first } else { self.limits.more };
+        let room = self.limits.most.min(AT as usize).saturating_sub(self.places.len());
+        self.enlarge(wanted.min(room), port).ok()?;
+        self.free.pop()
+    }
+
+    /// Makes so many buffers more.
+    #[cold]
+    fn enlarge(&mut self, count: usize, port: &Port) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let stride = stride(self.size);
+        let slab = port.keep(count * stride)?;
+        for index in 0..count {
+            self.free.push(self.places.len() as u32);
+            self.places.push((Arc::clone(&slab), index * stride));
+        }
+        Ok(())
+    }
+
+    /// A buffer is free again.
+    #[inline]
+    pub(super) fn give(&mut self, at: u32) {
+        self.free.push(at);
+    }
+
+    /// The bytes of a buffer.
+    #[inline]
+    pub(super) fn lent(&self, at: u32, len: usize) -> Lent {
+        let (slab, offset) = &self.places[at as usize];
+        slab.lent(*offset, len)
+    }
+
+    /// The same, for work.
+    #[inline]
+    pub(super) fn piece(&self, at: u32, len: usize) -> Piece {
+        let (slab, offset) = &self.places[at as usize];
+        slab.piece(*offset, len)
+    }
+}
+
+/// A shared receive queue with its buffers.
+pub(super) struct Shared {
+    queue: Arc<Srq>,
+    /// Which queue of the specification it is.
+    index: u8,
+    pub(super) lender: Lender,
+    pool: Pool,
+    /// Those that are read and not posted again.
+    free: Vec<u32>,
+    initial: u32,
+}
+
+impl Shared {
+    /// One of which no buffer is posted yet.
+    pub(super) fn new(queue: &Arc<Srq>, index: usize, size: u32, depth: u32, initial: u32) -> Self {
+        let limits = Buffers { first: 0, more: 0, most: usize::MAX };
+        Self {
+            lender: Lender::new(depth, queue.depth() as u32),
+            queue: Arc::clone(queue),
+            index: index as u8,
+            pool: Pool::new(size, limits),
+            free: Vec::new(),
+            initial,
+        }
+    }
+
+    /// The first buffers, once there is a peer.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(super) fn begin(&mut self, port: &Port) -> Result<()> {
+        if self.lender.capacity() == 0 { self.grow(self.initial, port) } else { Ok(()) }
+    }
+
+    fn grow(&mut self, count: u32, port: &Port) -> Result<()> {
+        self.pool.enlarge(count as usize, port)?;
+        self.lender.enlarge(count);
+        self.free.append(&mut self.pool.free);
+        self.post();
+        Ok(())
+    }
+
+    /// A buffer is not needed any more.
+    #[inline]
+    pub(super) fn release(&mut self, at: u32) {
+        self.free.push(at);
+    }
+
+    /// Posts what is free.
+    #[inline]
+    pub(super) fn post(&mut self) {
+        let mut count = 0;
+        while let Some(&at) = self.free.last() {
+            let number = Number { peer: 0, attempt: 0, work: Work::Shared, queue: self.index, at };
+            let piece = self.pool.piece(at, self.pool.size as usize + HEADER);
+            // A queue that takes no more takes it later: completions make room.
+            if self.queue.post_receive(number.raw(), &[piece]).is_err() {
+                break;
+            }
+            self.free.pop();
+            count += 1;
+        }
+        if count > 0 {
+            self.lender.post(count);
+        }
+    }
+
+    /// Makes more buffers where they do not suffice.
+    #[inline]
+    pub(super) fn keep_up(&mut self, port: &Port) {
+        let count = self.lender.growth();
+        if count > 0 {
+            // Without memory the others go around.
+            let _ = self.grow(count, port);
+        }
+    }
+
+    /// The bytes of a buffer.
+    #[inline]
+    pub(super) fn lent(&self, at: u32, len: usize) -> Option<Lent> {
+        ((at as usize) < self.pool.places.len() && len <= stride(self.pool.size))
+            .then(|| self.pool.lent(at, len))
+    }
+}

@@ -1,0 +1,215 @@
+//! Which ports of which devices are used, and which port of a peer each of them talks to.
+
+use std::net::IpAddr;
+
+use crate::link::{Filter, Interface};
+use crate::wire::verbs::{Network, Port};
+
+/// A port that could be used: a device at an address of this process's network.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// What the kernel calls the device, as `mlx5_0`.
+    pub(super) device: String,
+    /// Its number, from 1.
+    pub(super) port: u8,
+    pub(super) interface: Interface,
+    pub(super) network: Network,
+    /// Whether the port carries data.
+    pub(super) is_active: bool,
+}
+
+/// Lists of devices and of networks, as users write them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lists {
+    pub(super) devices: [Option<String>; 2],
+    networks: [Option<Filter>; 2],
+}
+
+/// Words of a list.
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Whether a word of a list of devices means a port.
+fn means(word: &str, device: &str, port: u8) -> bool {
+    match word.rsplit_once(':') {
+        Some((name, number)) => name == device && number.parse() == Ok(port),
+        None => word == device,
+    }
+}
+
+impl Lists {
+    /// Reads them: each pair is what is to be used, and what is not.
+    ///
+    /// # Errors
+    /// What is wrong with a list of networks.
+    pub(super) fn parse(
+        devices: &[Option<String>; 2],
+        networks: &[Option<String>; 2],
+    ) -> Result<Self, String> {
+        let filter = |text: &Option<String>| {
+            text.as_deref().map(|text| Filter::parse(text).map_err(|why| why.to_string())).transpose()
+        };
+        Ok(Self { devices: devices.clone(), networks: [filter(&networks[0])?, filter(&networks[1])?] })
+    }
+
+    /// Whether the user has named the network of an interface. Only then is the loopback interface looked at: to
+    /// librdmacm its addresses are any device's.
+    pub(super) fn names(&self, interface: &Interface) -> bool {
+        self.networks[0].as_ref().is_some_and(|filter| filter.matches(interface))
+    }
+
+    /// Why a port is not used; `None` if it is.
+    pub(super) fn refuse(&self, it: &Candidate, allow_infiniband: bool) -> Option<String> {
+        let listed = |list: &Option<String>| {
+            list.as_deref().map(|list| words(list).any(|word| means(word, &it.device, it.port)))
+        };
+        let matched = |filter: &Option<Filter>| filter.as_ref().map(|filter| filter.matches(&it.interface));
+        if listed(&self.devices[0]) == Some(false) {
+            return Some("it is not in if_include".to_owned());
+        }
+        if listed(&self.devices[1]) == Some(true) {
+            return Some("it is in if_exclude".to_owned());
+        }
+        if matched(&self.networks[0]) == Some(false) {
+            return Some(format!("{} is not in ipaddr_include", it.interface));
+        }
+        if matched(&self.networks[1]) == Some(true) {
+            return Some(format!("{} is in ipaddr_exclude", it.interface));
+        }
+        if it.network == Network::InfiniBand && !allow_infiniband {
+            return Some("it is InfiniBand (allow_ib is 0)".to_owned());
+        }
+        if !it.is_active || !it.interface.is_up {
+            return Some("it is down".to_owned());
+        }
+        None
+    }
+
+    /// Words of the lists of devices that mean none of these.
+    pub(super) fn unknown(&self, devices: &[String]) -> Vec<String> {
+        let all = self.devices.iter().flatten().flat_map(|list| words(list));
+        let is_known = |word: &&str| {
+            let name = word.rsplit_once(':').map_or(*word, |(name, _)| name);
+            devices.iter().any(|device| device == name || device == word)
+        };
+        all.filter(|word| !is_known(word)).map(str::to_owned).collect()
+    }
+}
+
+/// The leading bits of an address.
+fn subnet(address: IpAddr, prefix: u8) -> (bool, u128) {
+    match address {
+        IpAddr::V4(four) => {
+            let bits = u64::from(four.to_bits()) << 32 >> 32;
+            (true, u128::from(bits >> (32 - u32::from(prefix.min(32)))))
+        }
+        IpAddr::V6(six) => (false, six.to_bits().checked_shr(128 - u32::from(prefix.min(128))).unwrap_or(0)),
+    }
+}
+
+/// Whether two ports are of one kind and one subnet.
+fn is_next_to(one: &Port, other: &Port) -> bool {
+    one.network == other.network
+        && one.prefix == other.prefix
+        && subnet(one.at.ip(), one.prefix) == subnet(other.at.ip(), other.prefix)
+}
+
+/// The port of `theirs` that the port `own` of `ours` talks to. Both sides come to the same pairs: the first of a subnet
+/// here with the first of it there, and so on; and where no two are of one subnet, the first of a kind with the first
+/// of that kind, for networks with routers.
+pub(super) fn pair(ours: &[Port], theirs: &[Port], own: usize) -> Option<usize> {
+    let mine = ours.get(own)?;
+    let beside = ours[..own].iter().filter(|other| is_next_to(other, mine)).count();
+    let near = theirs.iter().enumerate().filter(|(_, port)| is_next_to(port, mine));
+    if let Some((found, _)) = near.clone().nth(beside) {
+        return Some(found);
+    }
+    let any_near = ours.iter().any(|one| theirs.iter().any(|other| is_next_to(one, other)));
+    let is_first = ours.iter().position(|port| port.network == mine.network) == Some(own);
+    if any_near || !is_first {
+        return None;
+    }
+    theirs.iter().position(|port| port.network == mine.network && port.at.is_ipv4() == mine.at.is_ipv4())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(device: &str, address: &str, network: Network) -> Candidate {
+        let interface = Interface {
+            name: "eth0".to_owned(),
+            index: 2,
+            address: address.parse().expect("an address"),
+            prefix: 24,
+            mtu: 1500,
+            is_up: true,
+            is_loopback: false,
+            is_device: true,
+            speed_mbps: 25_000,
+            numa_node: None,
+        };
+        Candidate { device: device.to_owned(), port: 1, interface, network, is_active: true }
+    }
+
+    fn lists(devices: [&str; 2], networks: [&str; 2]) -> Lists {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Lists::parse(&devices.map(some), &networks.map(some)).expect("lists")
+    }
+
+    #[test]
+    fn a_port_is_used_unless_something_speaks_against_it() {
+        let roce = candidate("rxe1", "10.8.0.1", Network::Roce);
+        let used = |lists: Lists| lists.refuse(&roce, false).is_none();
+        assert!(used(Lists::default()));
+        assert!(used(lists(["mlx5_0, rxe1", ""], ["", ""])) && used(lists(["rxe1:1", ""], ["", ""])));
+        assert!(!used(lists(["rxe1:2", ""], ["", ""])) && !used(lists(["rxe", ""], ["", ""])));
+        assert!(!used(lists(["", "rxe1"], ["", ""])) && used(lists(["", "rxe1:2"], ["", ""])));
+        assert!(used(lists(["", ""], ["10.8.0.0/16", ""])) && !used(lists(["", ""], ["10.9.0.0/16", ""])));
+        assert!(!used(lists(["", ""], ["", "eth0"])));
+        let infiniband = candidate("mlx5_0", "10.8.0.1", Network::InfiniBand);
+        let is_used = |allow| Lists::default().refuse(&infiniband, allow).is_none();
+        assert!(!is_used(false) && is_used(true));
+        let down = Candidate { is_active: false, ..roce };
+        assert_eq!(Lists::default().refuse(&down, true).as_deref(), Some("it is down"));
+        assert_eq!(lists(["rxe1,mlx5_7", ""], ["", ""]).unknown(&["rxe1".to_owned()]), ["mlx5_7"]);
+        assert!(Lists::parse(&[None, None], &[Some("10.0.0.0/99".to_owned()), None]).is_err());
+    }
+
+    #[test]
+    fn both_sides_pair_their_ports_alike() {
+        let port = |at: &str, network| Port {
+            at: at.parse().expect("an address"),
+            prefix: 24,
+            network,
+            reads: 4,
+            speed: 1,
+        };
+        let (roce, iwarp) = (Network::Roce, Network::Iwarp);
+        let sides = [
+            vec![port("10.8.0.1:1", roce), port("10.9.0.1:1", iwarp)],
+            vec![port("10.9.0.2:2", iwarp), port("10.8.0.2:2", roce)],
+            vec![port("10.8.0.3:3", roce), port("10.8.0.3:4", roce), port("10.8.0.3:5", iwarp)],
+            vec![port("10.8.1.4:3", roce), port("10.8.2.4:4", iwarp)],
+            vec![],
+        ];
+        for ours in &sides {
+            for theirs in &sides {
+                let there: Vec<_> = (0..ours.len()).map(|own| pair(ours, theirs, own)).collect();
+                for (own, found) in there.iter().enumerate() {
+                    if let Some(found) = found {
+                        assert_eq!(pair(theirs, ours, *found), Some(own), "{ours:?} {theirs:?}");
+                    }
+                }
+            }
+        }
+        let found = |one: usize, other: usize| {
+            (0..sides[one].len()).map(|own| pair(&sides[one], &sides[other], own)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0, 1), [Some(1), Some(0)]);
+        assert_eq!(found(2, 0), [Some(0), None, None], "two against one");
+        assert_eq!(found(2, 3), [Some(0), None, Some(1)], "by way of routers");
+        assert_eq!(pair(&sides[0], &sides[1], 7), None);
+    }
+}

@@ -1,0 +1,351 @@
+//! The component as the host knows it, under both of its names.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::choice::pair;
+use super::connector::Connector;
+use super::counters::{COUNTERS, Counters};
+use super::line::Port;
+use super::memory::Registrations;
+use super::open::{self, Opened};
+use super::parameters;
+use super::state::{Delivered, State, Step};
+use crate::btl::{
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
+    Sending, Transport, Upcalls,
+};
+use crate::engine::cm;
+use crate::error::{Error, Result};
+use crate::link::Clock;
+use crate::sync::EngineCell;
+use crate::verbs::Remote;
+use crate::wire::verbs::Record;
+
+/// The key of the modex record.
+pub(super) const KEY: &CStr = c"hawser.btl.verbs";
+
+/// Things that one pass does outside.
+const MOST: usize = 64;
+
+/// How long closing waits for what is still to be sent and to arrive, in nanoseconds.
+const PATIENCE: u64 = 30_000_000_000;
+
+/// How long the end waits for the connection thread, in nanoseconds.
+const END: u64 = 5_000_000_000;
+
+/// A process has the component under one of its names.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// One port with its peers.
+pub(super) struct Rail {
+    pub(super) state: EngineCell<State>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) limits: Limits,
+    pub(super) port: Arc<Port>,
+}
+
+/// What the modules of a process share.
+struct Common {
+    record: Record,
+    connector: Arc<Connector>,
+    /// Modules that have not ended.
+    left: AtomicUsize,
+}
+
+impl Drop for Common {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+/// A module: one for each port. `SECOND`: under the name of the component that it answers to, openib.
+pub struct Module<const SECOND: bool> {
+    rail: Rail,
+    registrations: Registrations,
+    /// Which of those that were opened together it is.
+    place: usize,
+    common: Arc<Common>,
+}
+
+/// The component.
+pub type Verbs = Module<false>;
+
+/// The same under its second name.
+pub type Openib = Module<true>;
+
+/// What users call a process: its rank, and the number of its job in the job's family.
+pub(super) fn title(name: u64) -> String {
+    format!("rank {} of job {}", name >> 32, name & 0xFFFF)
+}
+
+/// Gives the name back where nothing comes of it.
+struct Taken;
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+impl<const SECOND: bool> Module<SECOND> {
+    /// Makes a process known that has published this.
+    ///
+    /// # Errors
+    /// Why it is not reached.
+    fn meet(&self, name: u64, bytes: &[u8]) -> std::result::Result<EndpointId, String> {
+        let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
+        let own = &self.common.record;
+        if record.queues != own.queues {
+            return Err(format!(
+                "it has other receive queues ({} there, {} here); all processes of a job must agree",
+                record.queues, own.queues
+            ));
+        }
+        let listener =
+            pair(&own.ports, &record.ports, self.place).ok_or("none of its ports is in our networks")?;
+        let port = record.ports[listener];
+        let peer =
+            cm::Peer { process: name, nonce: record.nonce, listener: listener as u8, address: port.at };
+        self.rail.state.with(|state| state.add(name, peer, port.reads)).map_err(|error| error.to_string())
+    }
+
+    /// Does one thing that is due outside.
+    #[inline]
+    fn run(&self, step: Step, up: &impl Upcalls) -> Option<Delivered> {
+        match step {
+            Step::Deliver { from, tag, bytes, buffer } => {
+                up.deliver_shared(from, tag, bytes);
+                return Some(buffer);
+            }
+            Step::Done(cookie, outcome) => up.done(cookie, outcome),
+            Step::Lost { id, name, why, cookies } => {
+                up.doomed(id, name, || tell(name, &why.to_string(), &up.host()));
+                cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+                up.lost(id, name);
+            }
+            Step::Stranger(name) => {
+                // Whose record is not to be had asks again.
+                if let Ok(bytes) = up.host().published(KEY, name) {
+                    let _ = self.meet(name, &bytes);
+                }
+            }
+        }
+        None
+    }
+
+    /// Begins an RDMA operation.
+    fn transfer(
+        &self,
+        to: EndpointId,
+        (is_read, local): (bool, Lent),
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        let (registration, offset) = remote;
+        let wanted = if is_read { Access::READ } else { Access::WRITE };
+        let end = offset.checked_add(local.len() as u64);
+        if !registration.access.allows(wanted) || end.is_none_or(|end| end > registration.length) {
+            return Err(Error::BadParameter);
+        }
+        let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
+        let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
+        let memory = self.registrations.of(local, is_read, &self.rail, &self.rail.counters)?;
+        let remote = Remote { address, key: registration.key };
+        self.rail.state.with(|state| state.transfer(to, (is_read, local), Some(memory), remote, cookie))
+    }
+}
+
+/// A peer is lost.
+fn tell(name: u64, why: &str, host: &impl Host) {
+    host.notice("peer lost", &format!("btl_verbs: {} is lost: {why}", title(name)));
+}
+
+impl<const SECOND: bool> Transport for Module<SECOND> {
+    const COMPONENT: &'static str = if SECOND { "btl_openib" } else { "btl_verbs" };
+    const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
+    const HAS_TRANSFERS: bool = true;
+    const HAS_SEND_NOW: bool = true;
+
+    fn parameters() -> &'static Parameters {
+        parameters::of(SECOND)
+    }
+
+    fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
+        let asked_for = host.is_asked_for();
+        if SECOND && !asked_for {
+            return Err(Declined::Silently(
+                "it is offered under this name only to who asks for it".to_owned(),
+            ));
+        }
+        if IS_TAKEN.swap(true, Ordering::AcqRel) {
+            return Err(Declined::Silently("this process has it under its other name".to_owned()));
+        }
+        let taken = Taken;
+        let config = parameters::config(SECOND, host).map_err(|why| {
+            host.notice("verbs not used", &why);
+            Declined::Told
+        })?;
+        let Opened { rails, record, connector } = open::open(&config, asked_for, host)?;
+        std::mem::forget(taken);
+        let common = Arc::new(Common { record, connector, left: AtomicUsize::new(rails.len()) });
+        let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
+            rail,
+            registrations: Registrations::default(),
+            place,
+            common: Arc::clone(&common),
+        });
+        Ok(modules.collect())
+    }
+
+    fn device(&self) -> &str {
+        &self.rail.port.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.rail.limits
+    }
+
+    fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
+        let (module, name) = (all.get(own)?, peer.name());
+        if name == host.name() {
+            return None;
+        }
+        // A process that has published nothing does not run this component.
+        let bytes = host.published(KEY, name).ok()?;
+        match module.meet(name, &bytes) {
+            Ok(id) => {
+                module.rail.state.with(|state| {
+                    if let Some(peer) = state.peer(id) {
+                        peer.is_open = true;
+                    }
+                });
+                Some(id)
+            }
+            Err(why) => {
+                let line = format!("btl_verbs: {} is not reached: {why}", title(name));
+                if host.is_verbose() {
+                    host.say(&line);
+                } else if host.is_asked_for() && module.place == 0 {
+                    host.notice("verbs peer not reached", &line);
+                }
+                None
+            }
+        }
+    }
+
+    fn peer(&self, endpoint: EndpointId) -> Option<u64> {
+        self.rail.state.with(|state| state.peer(endpoint).map(|peer| peer.name))
+    }
+
+    fn tell_loss(&self, name: u64, host: &impl Host) {
+        tell(name, "its process has ended, or its network", host);
+    }
+
+    fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
+        self.rail.state.with(|state| endpoints.iter().for_each(|id| state.begin_close(*id)));
+        let clock = Clock::new();
+        while !self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)))
+            && clock.nanos() < PATIENCE
+        {
+            if self.progress(up) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        for id in endpoints {
+            let left = self.rail.state.with(|state| state.end_close(*id));
+            left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+        }
+    }
+
+    fn end_module(&self) {
+        let is_last = self.common.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        let office = &self.common.connector.office;
+        if is_last {
+            office.order(cm::Order::Finalize);
+        }
+        let clock = Clock::new();
+        let is_over = || {
+            self.rail.state.with(|state| state.is_empty())
+                && (!is_last || office.is_over.load(Ordering::Acquire))
+        };
+        while !is_over() && clock.nanos() < END {
+            self.rail.state.with(State::pass_silently);
+            std::thread::yield_now();
+        }
+        if office.is_over.load(Ordering::Acquire) {
+            self.common.connector.join();
+        }
+    }
+
+    #[inline]
+    fn send(&self, endpoint: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
+        self.rail.state.with(|state| state.send(endpoint, fragment))
+    }
+
+    #[inline]
+    fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
+        self.rail.state.with(|state| state.send_now(endpoint, tag, pieces))
+    }
+
+    fn put(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        self.transfer(endpoint, (false, local), remote, cookie)
+    }
+
+    fn get(
+        &self,
+        endpoint: EndpointId,
+        local: Lent,
+        remote: (Registration, u64),
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        self.transfer(endpoint, (true, local), remote, cookie)
+    }
+
+    fn register(&self, memory: Lent, access: Access) -> Option<Registration> {
+        self.registrations.register(memory, access, &self.rail)
+    }
+
+    fn deregister(&self, registration: Registration) {
+        self.registrations.deregister(registration);
+    }
+
+    #[inline]
+    fn progress(&self, up: &impl Upcalls) -> usize {
+        let state = &self.rail.state;
+        let mut next = state.with(|state| {
+            state.begin_pass();
+            state.next(None)
+        });
+        let mut count = 0;
+        while let Some(step) = next {
+            count += 1;
+            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+            let delivered = self.run(step, up);
+            if count == MOST {
+                state.with(|state| delivered.into_iter().for_each(|delivered| state.release(delivered)));
+                break;
+            }
+            next = state.with(|state| state.next(delivered));
+        }
+        count
+    }
+
+    fn counter(&self, index: usize) -> u64 {
+        self.rail.counters.value(index)
+    }
+
+    fn describe(&self, endpoint: Option<EndpointId>) -> Vec<String> {
+        match endpoint {
+            None => vec![self.rail.counters.describe()],
+            Some(id) => self.rail.state.with(|state| state.describe(id)).into_iter().collect(),
+        }
+    }
+}

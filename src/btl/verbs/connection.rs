@@ -1,0 +1,471 @@
+//! The queue pairs of a peer while they are ours: what is posted on them, and what may be.
+
+use std::sync::Arc;
+
+use super::buffers::{Pool, Shared, stride};
+use super::counters::Counters;
+use super::credit::{Allowance, Beyond, Window};
+use super::line::{ATTEMPT, Line, Number, Port, Work as Which};
+use super::queues::Kind;
+use super::slots::Slots;
+use crate::btl::{Cookie, Lent};
+use crate::engine::cm::Attempt;
+use crate::error::Result;
+use crate::verbs::{Access, Flags, Mr, Piece, PostError, Remote, Slab, Work};
+use crate::wire::verbs::{HEADER, Header, Word};
+
+/// What all peers of a module use.
+pub(super) struct Desk {
+    pub(super) port: Arc<Port>,
+    /// Send buffers, by queue.
+    pub(super) pools: Vec<Pool>,
+    /// Shared receive queues, by queue.
+    pub(super) shared: Vec<Option<Shared>>,
+    pub(super) counters: Arc<Counters>,
+    /// Bytes of one RDMA operation at most.
+    pub(super) longest: usize,
+}
+
+/// What is under way in a send queue.
+pub(super) enum Entry {
+    /// A message, from a send buffer of this queue.
+    Buffer { at: u32, cookie: Option<Cookie> },
+    /// A message or word that was copied when it was posted, or has no bytes.
+    Copied(Option<Cookie>),
+    /// A part of a transfer; the last has the cookie.
+    Part { cookie: Option<Cookie>, is_read: bool, _memory: Option<Arc<Mr>> },
+    /// A question to the peer's device.
+    Probe { is_read: bool },
+}
+
+/// A queue pair does not work any more, or the peer does what no peer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    Post,
+    Corrupt,
+}
+
+impl From<Beyond> for Broken {
+    fn from(_: Beyond) -> Self {
+        Self::Corrupt
+    }
+}
+
+/// What something waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    /// Others are before it.
+    Turn,
+    Connection,
+    Credit,
+    Slot,
+    Buffer,
+}
+
+/// One queue pair.
+pub(super) struct Side {
+    pub(super) line: Arc<Line>,
+    pub(super) slots: Slots<Entry>,
+    pub(super) credit: Allowance,
+    /// Of a private queue, what is posted for the peer.
+    pub(super) window: Option<Window>,
+    buffers: Option<Arc<Slab>>,
+    /// Those that are read and not posted again.
+    free: Vec<u32>,
+    /// The peer has been told that credit is wanted, since there was last some.
+    pub(super) has_asked: bool,
+}
+
+/// All queue pairs of one attempt.
+pub(super) struct Connection {
+    pub(super) attempt: Attempt,
+    pub(super) sides: Vec<Side>,
+    /// What the peer writes, by queue; what is written to it; and where answers to probes go.
+    pub(super) words: Arc<Slab>,
+    /// Where the peer has the first.
+    pub(super) remote: Option<Remote>,
+    /// Data may be sent.
+    pub(super) is_connected: bool,
+    /// Nothing is posted any more.
+    pub(super) is_ending: bool,
+    /// Reads under way.
+    pub(super) reads: usize,
+    /// When a probe was sent that is not answered.
+    pub(super) probed: Option<u64>,
+    /// When something was last heard.
+    pub(super) heard: u64,
+    place: u32,
+    /// Where the search for news goes on.
+    hand: usize,
+}
+
+/// What a message is made of.
+#[derive(Clone, Copy)]
+pub(super) enum Body<'a> {
+    Pieces([Lent; 2]),
+    Bytes(&'a [u8]),
+}
+
+impl Connection {
+    /// Posts all receives of a peer.
+    ///
+    /// # Errors
+    /// When there is no memory, or nothing can be posted.
+    pub(super) fn begin(
+        place: u32,
+        attempt: Attempt,
+        lines: Vec<Arc<Line>>,
+        desk: &mut Desk,
+        now: u64,
+    ) -> Result<Self> {
+        let queues = desk.port.queues.clone();
+        let words = desk.words(queues.len())?;
+        let mut sides = Vec::new();
+        for (index, (line, queue)) in lines.into_iter().zip(queues.all()).enumerate() {
+            let mut side = Side {
+                slots: Slots::new(desk.port.sends(index) as usize),
+                credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
+                window: None,
+                buffers: None,
+                free: Vec::new(),
+                has_asked: false,
+                line,
+            };
+            side.line.keep(&words);
+            match queue.kind {
+                Kind::Private { window, .. } => {
+                    side.window = Some(Window::new(queue.depth, queue.low, window));
+                    let bytes = stride(queue.size) * queue.depth as usize;
+                    let slab = Arc::new(Slab::new(&desk.port.pd, bytes, Access::LOCAL_WRITE)?);
+                    side.line.keep(&slab);
+                    side.buffers = Some(slab);
+                    side.free.extend((0..queue.depth).rev());
+                    side.post_receives(place, attempt, index, queue.size)?;
+                }
+                Kind::Shared { .. } => {
+                    if let Some(shared) = &mut desk.shared[index] {
+                        shared.begin(&desk.port)?;
+                        // What an earlier attempt had is of the past.
+                        shared.lender.close(place as usize);
+                        shared.lender.open(place as usize);
+                    }
+                }
+            }
+            sides.push(side);
+        }
+        Ok(Self {
+            attempt,
+            sides,
+            words,
+            remote: None,
+            is_connected: false,
+            is_ending: false,
+            reads: 0,
+            probed: None,
+            heard: now,
+            place,
+            hand: 0,
+        })
+    }
+
+    fn number(&self, work: Which, queue: usize, at: u32) -> u64 {
+        let attempt = (self.attempt.0 & ATTEMPT) as u16;
+        Number { peer: self.place, attempt, work, queue: queue as u8, at }.raw()
+    }
+
+    /// Posts something, if there is a place; `None`: there is none.
+    #[inline]
+    fn post(
+        &mut self,
+        queue: usize,
+        work: Work,
+        pieces: &[Piece],
+        (asks, is_inline): (bool, bool),
+    ) -> std::result::Result<Option<bool>, Broken> {
+        let side = &self.sides[queue];
+        if !side.slots.has_room() {
+            return Ok(None);
+        }
+        let (number, must) = side.slots.next();
+        let asks = asks || must;
+        let mut flags = if asks { Flags::SIGNALLED } else { Flags::NONE };
+        if is_inline {
+            flags = flags | Flags::INLINE;
+        }
+        match side.line.pair.post_send(self.number(Which::Send, queue, number), work, pieces, flags) {
+            Ok(()) => Ok(Some(asks)),
+            Err(PostError::Full) => Ok(None),
+            Err(PostError::Refused(_)) => Err(Broken::Post),
+        }
+    }
+
+    /// Sends the CTS, which has no bytes and takes no credit.
+    pub(super) fn send_cts(&mut self, queue: usize) -> std::result::Result<(), Broken> {
+        let asks = self.post(queue, Work::Send, &[], (false, false))?.ok_or(Broken::Post)?;
+        self.sides[queue].slots.push(Entry::Copied(None), asks);
+        Ok(())
+    }
+
+    /// What the peer may know of our buffers: the queue, and the lower half of its limit.
+    #[inline]
+    fn news(&mut self, desk: &Desk, credits: usize) -> (u8, u16) {
+        let count = self.sides.len();
+        for step in 0..count {
+            let queue = (self.hand + step) % count;
+            if let Some(limit) = self.limit(queue, desk, false) {
+                self.hand = (queue + 1) % count;
+                return (queue as u8, limit as u16);
+            }
+        }
+        let limit = self.sides[credits].window.as_ref().map_or(0, Window::limit);
+        (credits as u8, limit as u16)
+    }
+
+    #[inline]
+    fn limit(&self, queue: usize, desk: &Desk, urgent: bool) -> Option<u32> {
+        match (&self.sides[queue].window, &desk.shared[queue]) {
+            (Some(window), _) if urgent => window.urgent_news(),
+            (Some(window), _) => window.news(),
+            (None, Some(shared)) if urgent => shared.lender.urgent_news(self.place as usize),
+            (None, Some(shared)) => shared.lender.news(self.place as usize),
+            (None, None) => None,
+        }
+    }
+
+    #[inline]
+    fn told(&mut self, queue: usize, desk: &mut Desk) {
+        match (&mut self.sides[queue].window, &mut desk.shared[queue]) {
+            (Some(window), _) => window.tell(),
+            (None, Some(shared)) => {
+                let lent = shared.lender.tell(self.place as usize);
+                desk.counters.num_credits_lent.add(u64::from(lent));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The limits of shared queues, for the first message.
+    pub(super) fn limits(&mut self, desk: &mut Desk) -> [u32; crate::wire::verbs::QUEUES] {
+        let mut limits = [0; crate::wire::verbs::QUEUES];
+        for (queue, place) in limits.iter_mut().enumerate().take(self.sides.len()) {
+            *place = match &self.sides[queue].window {
+                Some(window) => window.limit(),
+                None => self.limit(queue, desk, false).unwrap_or(0),
+            };
+            self.told(queue, desk);
+        }
+        limits
+    }
+
+    /// Looks at what the peer has written.
+    #[inline]
+    pub(super) fn read_word(&mut self, queue: usize, most: u32) -> std::result::Result<bool, Broken> {
+        let Some(limit) = Word(self.words.load(queue)).limit() else { return Ok(false) };
+        self.raise(queue, limit, most)
+    }
+
+    /// The peer has told a limit.
+    #[inline]
+    pub(super) fn raise(&mut self, queue: usize, limit: u32, most: u32) -> std::result::Result<bool, Broken> {
+        let side = &mut self.sides[queue];
+        let is_new = side.credit.raise(limit, most)?;
+        side.has_asked &= !is_new;
+        Ok(is_new)
+    }
+
+    /// Sends a message, if it can go: with a credit, a place and a buffer.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        queue: usize,
+        tag: u8,
+        body: Body<'_>,
+        waits: Option<Cookie>,
+        desk: &mut Desk,
+    ) -> std::result::Result<std::result::Result<(), Stall>, Broken> {
+        if self.sides[queue].credit.left() == 0 {
+            self.read_word(queue, desk.most(queue))?;
+            if self.sides[queue].credit.left() == 0 {
+                return Ok(Err(Stall::Credit));
+            }
+        }
+        if !self.sides[queue].slots.has_room() {
+            return Ok(Err(Stall::Slot));
+        }
+        let port = Arc::clone(&desk.port);
+        let Some(at) = desk.pools[queue].take(&port) else { return Ok(Err(Stall::Buffer)) };
+        let length = match body {
+            Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
+            Body::Bytes(bytes) => bytes.len(),
+        };
+        let wants = self.sides[queue].credit.left() == 1;
+        let (of, limit) = self.news(desk, port.queues.credits());
+        let header = Header { tag, queue: of, limit, wants, length: length as u32 };
+        let total = HEADER + length;
+        let buffer = desk.pools[queue].lent(at, total);
+        buffer.write(0, &header.to_bytes());
+        match body {
+            Body::Pieces([first, second]) => {
+                buffer.copy(HEADER, first);
+                buffer.copy(HEADER + first.len(), second);
+            }
+            Body::Bytes(bytes) => buffer.write(HEADER, bytes),
+        }
+        let is_inline = total <= self.sides[queue].line.inline;
+        let piece = desk.pools[queue].piece(at, total);
+        let posted = self.post(queue, Work::Send, &[piece], (waits.is_some(), is_inline));
+        let side = &mut self.sides[queue];
+        match posted {
+            Ok(Some(asks)) => {
+                side.credit.take();
+                side.has_asked |= wants;
+                self.told(usize::from(of), desk);
+                let side = &mut self.sides[queue];
+                let entry = if is_inline {
+                    desk.pools[queue].give(at);
+                    Entry::Copied(waits)
+                } else {
+                    Entry::Buffer { at, cookie: waits }
+                };
+                side.slots.push(entry, asks);
+                let counters = &desk.counters;
+                counters.num_inline_sends.add(u64::from(is_inline));
+                if tag == 0 {
+                    counters.num_controls.add(1);
+                } else {
+                    counters.num_sends.add(1);
+                    counters.send_bytes.add(length as u64);
+                }
+                Ok(Ok(()))
+            }
+            other => {
+                desk.pools[queue].give(at);
+                // The device has no place, whatever we have counted: it is tried again.
+                other.map(|_| Err(Stall::Buffer))
+            }
+        }
+    }
+
+    /// Writes to the peer's memory what it should know now; whether there was a place for all of it.
+    pub(super) fn write_words(&mut self, desk: &mut Desk) -> std::result::Result<bool, Broken> {
+        let Some(remote) = self.remote else { return Ok(true) };
+        let (count, credits) = (self.sides.len(), desk.port.queues.credits());
+        for queue in 0..count {
+            let Some(limit) = self.limit(queue, desk, true) else { continue };
+            let own = count + queue;
+            self.words.store(own, Word::new(limit).0);
+            let at = Remote { address: remote.address.wrapping_add(queue as u64 * 8), key: remote.key };
+            let is_inline = self.sides[credits].line.inline >= 8;
+            let piece = self.words.piece(own * 8, 8);
+            let Some(asks) = self.post(credits, Work::Write(at), &[piece], (false, is_inline))? else {
+                return Ok(false);
+            };
+            self.sides[credits].slots.push(Entry::Copied(None), asks);
+            self.told(queue, desk);
+            desk.counters.num_credit_words.add(1);
+        }
+        Ok(true)
+    }
+
+    /// Asks the peer's device whether it is there, on one queue; false if that cannot be asked now.
+    pub(super) fn probe(&mut self, queue: usize, desk: &Desk) -> std::result::Result<bool, Broken> {
+        let Some(remote) = self.remote else { return Ok(false) };
+        // Of iWARP, nothing but an answer says that anything has arrived.
+        let is_read = desk.port.is_iwarp();
+        let scratch = 2 * self.sides.len();
+        let piece = self.words.piece(scratch * 8, if is_read { 8 } else { 0 });
+        let posted = if is_read {
+            self.post(queue, Work::Read(remote), &[piece], (true, false))?
+        } else {
+            self.post(queue, Work::Write(remote), &[], (true, false))?
+        };
+        if posted.is_none() {
+            return Ok(false);
+        }
+        self.reads += usize::from(is_read);
+        self.sides[queue].slots.push(Entry::Probe { is_read }, true);
+        desk.counters.num_probes.add(1);
+        Ok(true)
+    }
+
+    /// Posts a part of a transfer; `None`: there is no place.
+    pub(super) fn post_part(
+        &mut self,
+        (is_read, piece): (bool, Piece),
+        remote: Remote,
+        (cookie, memory): (Option<Cookie>, Option<Arc<Mr>>),
+        queue: usize,
+    ) -> std::result::Result<bool, Broken> {
+        let is_inline = memory.is_none() && !is_read;
+        let work = if is_read { Work::Read(remote) } else { Work::Write(remote) };
+        // Of reads there may only be so many: each has to be heard of.
+        let asks = is_read || cookie.is_some();
+        let Some(asks) = self.post(queue, work, &[piece], (asks, is_inline))? else {
+            return Ok(false);
+        };
+        self.reads += usize::from(is_read);
+        self.sides[queue].slots.push(Entry::Part { cookie, is_read, _memory: memory }, asks);
+        Ok(true)
+    }
+
+    /// Where a read that only asks puts its answer, and what it reads.
+    pub(super) fn fence(&self) -> Option<(Piece, Remote)> {
+        let scratch = 2 * self.sides.len();
+        Some((self.words.piece(scratch * 8, 8), self.remote?))
+    }
+
+    /// The bytes of a private buffer.
+    #[inline]
+    pub(super) fn received(&self, queue: usize, at: u32, len: usize, size: u32) -> Option<(Lent, Arc<Slab>)> {
+        let slab = self.sides.get(queue)?.buffers.as_ref()?;
+        let offset = stride(size) * at as usize;
+        (len <= stride(size) && offset + len <= slab.len())
+            .then(|| (slab.lent(offset, len), Arc::clone(slab)))
+    }
+
+    /// A private buffer is not needed any more.
+    #[inline]
+    pub(super) fn release(&mut self, queue: usize, at: u32, size: u32) -> std::result::Result<(), Broken> {
+        let (place, attempt) = (self.place, self.attempt);
+        let is_ending = self.is_ending;
+        let side = &mut self.sides[queue];
+        side.free.push(at);
+        let Some(window) = &mut side.window else { return Ok(()) };
+        let count = window.release();
+        if count > 0 && !is_ending {
+            side.post_receives(place, attempt, queue, size).map_err(|_| Broken::Post)?;
+            if let Some(window) = &mut side.window {
+                window.post(count);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    /// Posts all that are free.
+    fn post_receives(&mut self, peer: u32, attempt: Attempt, queue: usize, size: u32) -> Result<()> {
+        let Some(slab) = &self.buffers else { return Ok(()) };
+        for at in self.free.drain(..) {
+            let attempt = (attempt.0 & ATTEMPT) as u16;
+            let number = Number { peer, attempt, work: Which::Receive, queue: queue as u8, at }.raw();
+            let piece = slab.piece(stride(size) * at as usize, size as usize + HEADER);
+            self.line.pair.post_receive(number, &[piece])?;
+        }
+        Ok(())
+    }
+}
+
+impl Desk {
+    /// Most messages of a queue that a peer may allow.
+    #[inline]
+    pub(super) fn most(&self, queue: usize) -> u32 {
+        self.port.queues.all()[queue].depth
+    }
+
+    /// Words for a peer: those that it writes, those that are written to it, and one for answers.
+    fn words(&self, queues: usize) -> Result<Arc<Slab>> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        Ok(Arc::new(Slab::new(&self.port.pd, (2 * queues + 1) * 8, access)?))
+    }
+}

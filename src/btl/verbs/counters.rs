@@ -1,0 +1,96 @@
+//! What is counted. Who has the state counts; the connection thread has counters of its own. Anybody may read at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    /// One thread at a time does this.
+    #[inline]
+    pub(super) fn add(&self, more: u64) {
+        // No exchange: whoever writes holds the state, or is the connection thread, which has others.
+        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    /// Counts one, whoever else does.
+    pub(super) fn raise_by_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A greatest value.
+    pub(super) fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// The same of a count that is kept elsewhere.
+    pub(super) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident: $help:literal,)*) => {
+        /// All of a module.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters {
+            $(pub(super) $name: Count,)*
+        }
+
+        /// Name and meaning of each.
+        pub(super) const COUNTERS: &[(&str, &str)] = &[$((stringify!($name), $help),)*];
+
+        impl Counters {
+            /// The value of one, by its place in [`COUNTERS`].
+            pub(super) fn value(&self, index: usize) -> u64 {
+                [$(&self.$name,)*].get(index).map_or(0, |count| count.0.load(Ordering::Relaxed))
+            }
+
+            /// Those that are not 0, in one line.
+            pub(super) fn describe(&self) -> String {
+                let all = COUNTERS.iter().enumerate().map(|(index, (name, _))| (name, self.value(index)));
+                let all = all.filter(|(_, value)| *value != 0).map(|(name, value)| format!("{name} {value}"));
+                all.collect::<Vec<_>>().join(", ")
+            }
+        }
+    };
+}
+
+counters! {
+    num_sends: "Messages sent",
+    send_bytes: "Bytes of these",
+    num_inline_sends: "Of these, copied to the device when they were posted",
+    num_sends_at_once: "Of these, sent from where the program has them, without a descriptor",
+    num_recvs: "Messages received",
+    recv_bytes: "Bytes of these",
+    num_puts: "RDMA writes",
+    put_bytes: "Bytes of these",
+    num_gets: "RDMA reads",
+    get_bytes: "Bytes of these",
+    num_registrations: "Times that memory was registered for peers",
+    num_transfer_registrations: "Times that memory was registered for one transfer only",
+    num_controls: "Messages of the component's own that were sent",
+    num_credit_words: "Limits that were written to a peer's memory",
+    num_credits_lent: "Credits of shared queues that were lent",
+    num_recalls: "Times that a peer was asked to give credits back",
+    num_queued: "Messages that waited",
+    num_stalls_connection: "Of these, for a connection",
+    num_stalls_credit: "Of these, for a credit of the peer's",
+    num_stalls_slot: "Of these, for a place in a send queue",
+    num_stalls_buffer: "Of these, for a send buffer",
+    num_connected: "Times that a peer was connected",
+    num_initiated: "Of these, by this side",
+    num_attempts: "Attempts to connect that were begun or answered",
+    num_kicks: "Times that a peer was asked to connect",
+    num_rejects: "Requests of peers that were rejected",
+    num_rejected: "Own requests that peers have rejected",
+    num_cts_sent: "CTS sent",
+    num_cts_received: "CTS received",
+    max_handover_us: "Longest time from the last queue being up to the main thread knowing, in microseconds",
+    num_probes: "Times that a peer with nothing under way was asked whether its device answers",
+    num_rnr: "Messages that ended because the peer had no buffer",
+    num_corrupt: "Messages and words of peers that were none, or beyond their credit",
+    num_dropped: "Messages that came on queue pairs of the past",
+    num_failed: "Connections that ended in error",
+}

@@ -1,0 +1,174 @@
+//! How a connection ends: nothing more is posted, what has arrived is delivered, the queue pairs go, and only then is what
+//! their device may have used anybody else's: buffers, credits, and the host's memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::connection::{Connection, Entry};
+use super::peer::Item;
+use super::state::{State, Step};
+use crate::btl::{Cookie, EndpointId};
+use crate::engine::cm::Attempt;
+use crate::error::Error;
+use crate::wire::verbs::Control;
+
+/// Queue pairs that are on their way out.
+pub(super) struct Departing {
+    place: u32,
+    gone: Vec<Arc<AtomicBool>>,
+    /// Completion queues, and how much of them is free then.
+    rooms: Vec<(usize, usize)>,
+    /// What was under way, by queue.
+    entries: Vec<(usize, Entry)>,
+    /// They were seen to have gone, when the completion queues were last empty.
+    is_over: bool,
+}
+
+impl Departing {
+    fn of(place: u32, connection: Connection) -> Self {
+        let mut it = Self { place, gone: Vec::new(), rooms: Vec::new(), entries: Vec::new(), is_over: false };
+        for (queue, mut side) in connection.sides.into_iter().enumerate() {
+            it.gone.push(side.line.gone());
+            it.rooms.push((side.line.place, side.line.room));
+            it.entries.extend(side.slots.abandon().map(|entry| (queue, entry)));
+        }
+        it
+    }
+
+    fn has_gone(&self) -> bool {
+        // SYNC POINT: line-gone (released in `Gone::drop`)
+        self.gone.iter().all(|gone| gone.load(Ordering::Acquire))
+    }
+}
+
+impl State {
+    /// The completion queues are empty: lets go of what is to go, and of what has gone.
+    #[cold]
+    pub(super) fn let_go(&mut self) {
+        for (place, attempt) in std::mem::take(&mut self.leaving) {
+            self.detach(place, attempt);
+        }
+        for mut departing in std::mem::take(&mut self.departing) {
+            if departing.is_over {
+                // Since then, the completion queues have been empty once more.
+                self.finish(departing);
+                continue;
+            }
+            departing.is_over = departing.has_gone();
+            self.departing.push(departing);
+        }
+    }
+
+    /// Gives the queue pairs of an attempt back to the connection thread.
+    fn detach(&mut self, place: u32, attempt: Attempt) {
+        let Some(peer) = self.at(place) else { return };
+        let connection = peer.connection.take_if(|connection| connection.attempt == attempt);
+        peer.departing += usize::from(connection.is_some());
+        if let Some(connection) = connection {
+            for side in &connection.sides {
+                self.lines.remove(&side.line.pair.number());
+            }
+            self.departing.push(Departing::of(place, connection));
+        }
+        if let Some(peer) = self.at(place) {
+            peer.machine.handle_let_go(attempt);
+        }
+        self.drive(place);
+    }
+
+    /// Queue pairs have gone, and nothing of them comes any more.
+    fn finish(&mut self, departing: Departing) {
+        let Departing { place, rooms, entries, .. } = departing;
+        for (at, room) in rooms {
+            self.desk.port.give_back(at, room);
+        }
+        // A later attempt has an account of its own.
+        if self.at(place).is_none_or(|peer| peer.connection.is_none()) {
+            for shared in self.desk.shared.iter_mut().flatten() {
+                shared.lender.close(place as usize);
+            }
+        }
+        let mut peer = self.peers.get_mut(place as usize).and_then(Option::as_mut);
+        let was_over = peer.as_ref().is_none_or(|peer| peer.has_said_bye || peer.says_bye);
+        for (queue, entry) in entries {
+            let (cookie, is_message) = match entry {
+                Entry::Buffer { at, cookie } => {
+                    self.desk.pools[queue].give(at);
+                    (cookie, true)
+                }
+                Entry::Copied(cookie) => (cookie, true),
+                Entry::Part { cookie, .. } => (cookie, false),
+                Entry::Probe { .. } => (None, false),
+            };
+            match (cookie, &mut peer) {
+                (None, _) => {}
+                (Some(cookie), _) if was_over && is_message => {
+                    self.news.push_back(Step::Done(cookie, Ok(())))
+                }
+                (Some(cookie), Some(peer)) => peer.dead.push(cookie),
+                (Some(cookie), None) => self.news.push_back(Step::Done(cookie, Err(Error::Unreachable))),
+            }
+        }
+        if let Some(peer) = peer {
+            peer.departing -= 1;
+            if peer.departing == 0 && peer.connection.is_none() {
+                self.give_up(place);
+            }
+        }
+    }
+
+    /// The host closes an endpoint: what waits is still sent, and then a last word.
+    pub(super) fn begin_close(&mut self, id: EndpointId) {
+        let credits = self.desk.port.queues.credits();
+        let Some(peer) = self.peer(id) else { return };
+        if peer.says_bye {
+            return;
+        }
+        peer.says_bye = true;
+        peer.is_draining = true;
+        if peer.connected().is_some() {
+            peer.pending[credits].push_back(Item::Control(Control::Bye));
+        }
+        self.touch(id.index() as u32);
+    }
+
+    /// Whether what waited has been sent and has arrived, or never will.
+    pub(super) fn is_drained(&mut self, id: EndpointId) -> bool {
+        let Some(peer) = self.peer(id) else { return true };
+        if peer.failure.is_some() {
+            return peer.departing == 0;
+        }
+        // Between two attempts what waits is not lost.
+        let is_quiet = peer.is_quiet();
+        if !is_quiet {
+            self.touch(id.index() as u32);
+        }
+        is_quiet
+    }
+
+    /// The endpoint is nobody's any more. What has not been sent is not: cookies.
+    pub(super) fn end_close(&mut self, id: EndpointId) -> Vec<Cookie> {
+        let Some(peer) = self.peer(id) else { return Vec::new() };
+        peer.is_open = false;
+        let cookies = peer.drop_pending();
+        peer.machine.close();
+        self.drive(id.index() as u32);
+        cookies
+    }
+
+    /// Does what there is to do when no host listens any more.
+    pub(super) fn pass_silently(&mut self) {
+        self.begin_pass();
+        let mut delivered = None;
+        while let Some(step) = self.next(delivered.take()) {
+            if let Step::Deliver { buffer, .. } = step {
+                delivered = Some(buffer);
+            }
+        }
+    }
+
+    /// Whether nothing is left of any peer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.departing.is_empty() && self.leaving.is_empty() && self.peers.iter().all(Option::is_none)
+    }
+}

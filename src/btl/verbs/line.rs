@@ -1,0 +1,331 @@
+//! What a device gives: a port with its queues, and lines, each of which is one queue pair to one peer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::parameters::Config;
+use super::queues::{Kind, Queues};
+use crate::error::{Error, Result};
+use crate::verbs::{Access, Context, Cq, Depths, Id, Pd, Qp, Slab, Srq};
+use crate::wire::verbs::Network;
+
+/// Places of a send queue for what is no message: credits, probes, reads.
+const BESIDE: u32 = 16;
+
+/// Receives of a shared queue that there may be at least: a peer has a right to one.
+const PEERS: usize = 1024;
+
+/// A completion queue, and how much it can still hold.
+struct Share {
+    queue: Arc<Cq>,
+    left: usize,
+}
+
+/// A port of a device that is open.
+pub(super) struct Port {
+    pub(super) context: Arc<Context>,
+    pub(super) pd: Arc<Pd>,
+    pub(super) network: Network,
+    /// The device's name and the port's number.
+    pub(super) name: String,
+    /// Where this process listens.
+    pub(super) at: SocketAddr,
+    pub(super) prefix: u8,
+    pub(super) speed: u32,
+    /// Reads of a peer's that are served at once, and own ones that are under way.
+    pub(super) reads: [u8; 2],
+    /// Bytes of the longest message.
+    pub(super) longest: usize,
+    pub(super) queues: Queues,
+    /// The shared receive queue of each queue that has one.
+    pub(super) shared: Vec<Option<Arc<Srq>>>,
+    completions: Mutex<Vec<Share>>,
+    /// How many completion queues there are.
+    pub(super) count: AtomicUsize,
+    depth: usize,
+    inline: u32,
+    /// How long a peer waits that found no buffer, by its code.
+    pub(super) receiver_not_ready: u8,
+    /// Buffers that queue pairs may use: they stay until all of those have gone.
+    kept: Mutex<Vec<Arc<Slab>>>,
+}
+
+/// What it takes to make a port.
+pub(super) struct Found {
+    pub(super) context: Arc<Context>,
+    pub(super) number: u8,
+    pub(super) network: Network,
+    pub(super) at: SocketAddr,
+    pub(super) prefix: u8,
+    pub(super) speed: u32,
+}
+
+impl Port {
+    /// Makes what all queue pairs of a port share.
+    ///
+    /// # Errors
+    /// What cannot be made, and why, in words.
+    pub(super) fn open(found: Found, config: &Config) -> std::result::Result<Self, String> {
+        let Found { context, number, network, at, prefix, speed } = found;
+        let name = format!("{}:{number}", context.name());
+        let failed = |what: &str, error: Error| {
+            let hint = match error {
+                Error::OutOfResource => "; the limit of locked memory may be too low (`ulimit -l`)",
+                _ => "",
+            };
+            format!("{name}: {what}: {error}{hint}")
+        };
+        let limits = context.limits().map_err(|error| failed("its limits cannot be read", error))?;
+        let port = context.port(number).map_err(|error| failed("the port cannot be read", error))?;
+        let pd = Pd::new(&context).map_err(|error| failed("no protection domain", error))?;
+        let mut shared = Vec::new();
+        for (index, queue) in config.queues.all().iter().enumerate() {
+            let depth = (queue.depth as usize).max(PEERS).min(limits.shared_depth);
+            let made = match queue.kind {
+                Kind::Private { .. } => None,
+                Kind::Shared { .. } if (queue.depth as usize) > depth => {
+                    return Err(format!(
+                        "{name}: a shared queue of its has {depth} buffers at most, and `{queue}` asks for more"
+                    ));
+                }
+                Kind::Shared { .. } => Some(
+                    Srq::new(&pd, depth, 1, index)
+                        .map_err(|error| failed("no shared receive queue", error))?,
+                ),
+            };
+            shared.push(made);
+        }
+        Ok(Self {
+            pd,
+            network,
+            at,
+            prefix,
+            speed: if port.bandwidth == 0 { speed } else { port.bandwidth },
+            reads: [
+                limits.served_reads.min(config.served_reads).max(1),
+                limits.started_reads.min(config.started_reads).max(1),
+            ],
+            longest: (port.message_size as usize).clamp(1 << 20, 1 << 30),
+            queues: config.queues.clone(),
+            shared,
+            completions: Mutex::new(Vec::new()),
+            count: AtomicUsize::new(0),
+            depth: config.completions.min(limits.completion_depth),
+            inline: config.inline,
+            receiver_not_ready: config.receiver_not_ready,
+            kept: Mutex::new(Vec::new()),
+            name,
+            context,
+        })
+    }
+
+    /// Whether only an answer of the peer's says that something has arrived.
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.network == Network::Iwarp
+    }
+
+    /// Work that is under way in a send queue at most.
+    pub(super) fn sends(&self, queue: usize) -> u32 {
+        self.queues.all()[queue].sends() + BESIDE
+    }
+
+    /// Receives of a queue pair's own.
+    fn receives(&self, queue: usize) -> u32 {
+        match self.queues.all()[queue] {
+            // The CTS has one of its own.
+            it if it.is_private() => it.depth + 1,
+            _ => 0,
+        }
+    }
+
+    /// The completion queue of this place.
+    pub(super) fn completions(&self, place: usize) -> Option<Arc<Cq>> {
+        self.completions.lock().get(place).map(|share| Arc::clone(&share.queue))
+    }
+
+    /// A completion queue with room for so many completions more.
+    fn reserve(&self, room: usize) -> Result<(usize, Arc<Cq>)> {
+        let mut all = self.completions.lock();
+        if let Some((place, share)) = all.iter_mut().enumerate().find(|(_, share)| share.left >= room) {
+            share.left -= room;
+            return Ok((place, Arc::clone(&share.queue)));
+        }
+        // Receives of shared queues complete in whichever.
+        let shared: usize = self.shared.iter().flatten().map(|shared| shared.depth()).sum();
+        let depth = self.depth.max(shared + room);
+        let queue = Cq::new(&self.context, depth, all.len())?;
+        all.push(Share { queue: Arc::clone(&queue), left: depth - shared - room });
+        // SYNC POINT: completion-queues (acquired in `State::look_for_queues`)
+        self.count.store(all.len(), Ordering::Release);
+        Ok((all.len() - 1, queue))
+    }
+
+    /// A completion queue, whichever, for what never completes.
+    pub(super) fn any_completions(&self) -> Result<Arc<Cq>> {
+        self.reserve(0).map(|(_, queue)| queue)
+    }
+
+    /// Room is free again, and nothing is in the queue that it was for.
+    pub(super) fn give_back(&self, place: usize, room: usize) {
+        if let Some(share) = self.completions.lock().get_mut(place) {
+            share.left += room;
+        }
+    }
+
+    /// Buffers that stay until all queue pairs have gone.
+    pub(super) fn keep(&self, len: usize) -> Result<Arc<Slab>> {
+        let slab = Arc::new(Slab::new(&self.pd, len, Access::LOCAL_WRITE)?);
+        self.kept.lock().push(Arc::clone(&slab));
+        Ok(slab)
+    }
+
+    /// Makes the queue pair of an id.
+    pub(super) fn line(self: &Arc<Self>, id: &Id, queue: usize) -> Result<Line> {
+        let (sends, receives) = (self.sends(queue), self.receives(queue));
+        let room = (sends + receives) as usize;
+        let (place, completions) = self.reserve(room)?;
+        let wanted = Depths { sends, receives, send_pieces: 1, receive_pieces: 1, inline: self.inline };
+        let queues = crate::verbs::Queues {
+            pd: Arc::clone(&self.pd),
+            send: Arc::clone(&completions),
+            receive: completions,
+            shared: self.shared[queue].clone(),
+        };
+        match id.create_qp(&queues, wanted) {
+            Ok(pair) => Ok(Line {
+                inline: pair.granted().inline.min(self.inline) as usize,
+                pair,
+                place,
+                room,
+                kept: Mutex::new(Vec::new()),
+                _port: Arc::clone(self),
+                gone: Gone(Arc::new(AtomicBool::new(false))),
+            }),
+            Err(error) => {
+                self.give_back(place, room);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Says, last of all, that a line has gone.
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // SYNC POINT: line-gone (acquired in `Departing::is_over`)
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A queue pair to a peer, with all that its device may use. The connection thread and the main thread have it together;
+/// it goes with the last of them, the queue pair first.
+pub(super) struct Line {
+    pub(super) pair: Qp,
+    /// Bytes that are copied when they are posted.
+    pub(super) inline: usize,
+    /// Which completion queue it has, and how much of it.
+    pub(super) place: usize,
+    pub(super) room: usize,
+    kept: Mutex<Vec<Arc<Slab>>>,
+    _port: Arc<Port>,
+    gone: Gone,
+}
+
+impl Line {
+    /// Memory stays until the queue pair has gone.
+    pub(super) fn keep(&self, slab: &Arc<Slab>) {
+        self.kept.lock().push(Arc::clone(slab));
+    }
+
+    /// What says that it has gone.
+    pub(super) fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone.0)
+    }
+}
+
+/// What work is numbered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Of a send queue.
+    Send,
+    /// A receive of a queue pair's own.
+    Receive,
+    /// One of a shared queue: it has no peer.
+    Shared,
+    /// The receive for a CTS.
+    Cts,
+}
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    /// The peer, by its place, below 2^24.
+    pub(super) peer: u32,
+    /// Which of the attempts to connect, its lower bits.
+    pub(super) attempt: u16,
+    pub(super) work: Work,
+    pub(super) queue: u8,
+    /// The place in the send queue, or the buffer; 20 bits.
+    pub(super) at: u32,
+}
+
+/// Bits of a place.
+pub(super) const AT: u32 = 0xF_FFFF;
+
+/// Bits of an attempt that are told.
+pub(super) const ATTEMPT: u32 = 0x3FFF;
+
+impl Number {
+    /// As one number.
+    #[inline]
+    pub(super) const fn raw(self) -> u64 {
+        let work = match self.work {
+            Work::Send => 0,
+            Work::Receive => 1,
+            Work::Shared => 2,
+            Work::Cts => 3,
+        };
+        (self.peer as u64) << 40
+            | (self.attempt as u64) << 26
+            | work << 24
+            | (self.queue as u64) << 20
+            | (self.at & AT) as u64
+    }
+
+    /// From one number.
+    #[inline]
+    pub(super) const fn from_raw(raw: u64) -> Self {
+        Self {
+            peer: (raw >> 40) as u32,
+            attempt: (raw >> 26 & ATTEMPT as u64) as u16,
+            work: match raw >> 24 & 3 {
+                0 => Work::Send,
+                1 => Work::Receive,
+                2 => Work::Shared,
+                _ => Work::Cts,
+            },
+            queue: (raw >> 20 & 15) as u8,
+            at: raw as u32 & AT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_says_what_it_was_made_of() {
+        for work in [Work::Send, Work::Receive, Work::Shared, Work::Cts] {
+            for (peer, attempt, queue, at) in [(0, 0, 0, 0), (0xFF_FFFF, 0x3FFF, 15, AT), (1, 2, 3, 4)] {
+                let number = Number { peer, attempt, work, queue, at };
+                assert_eq!(Number::from_raw(number.raw()), number);
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The verbs BTL: RoCE, iWARP and, where it is allowed, InfiniBand, over connections that a thread of their own makes.
+//!
+//! A message goes by one of several queues, by its length, each a queue pair of its own: *private* ones have buffers at the
+//! peer for this process alone, *shared* ones for whomever has been lent a credit. Nobody sends without a credit: no message
+//! ever finds no buffer. `queues` is what users say of all that, `credit` and `lender` the counting, `slots` that of send
+//! queues; none of them does anything but count.
+//!
+//! `choice` says which ports are used, `open` opens them, `line` is what a device gives: a port and queue pairs. The
+//! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
+//! thread. `connection` is what is posted on the queue pairs of a peer, `peer` what waits for it, `state` all peers,
+//! `pass` what is to be done next, `arrival` what completions say, `departure` how connections end, `memory` what is registered,
+//! `component` what the host sees of it, under both of its names.
+//!
+//! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has; what it says to its peers is its own.
+
+#![forbid(unsafe_code)]
+
+mod arrival;
+mod buffers;
+mod choice;
+mod component;
+mod connection;
+mod connector;
+mod counters;
+mod credit;
+mod departure;
+mod lender;
+mod line;
+mod memory;
+mod office;
+mod open;
+mod parameters;
+mod pass;
+mod peer;
+mod queues;
+mod slots;
+mod state;
+
+pub use component::{Openib, Verbs};

@@ -1,0 +1,245 @@
+//! How the modules of a process are opened: which devices there are, which ports of them are used, and the connection
+//! thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::choice::{Candidate, Lists};
+use super::component::{KEY, Rail};
+use super::connector::{Connector, MODULES, listener_token};
+use super::counters::Counters;
+use super::line::{Found, Port};
+use super::office::Office;
+use super::parameters::Config;
+use super::state::State;
+use crate::btl::{Declined, Host};
+use crate::engine::cm;
+use crate::error::Error;
+use crate::link::{Clock, Interface};
+use crate::sync::EngineCell;
+use crate::verbs::{Context, Devices, EventChannel, Id, Library, LinkLayer, Transport};
+use crate::wire::verbs::{self, Network, Record};
+
+/// Requests that wait to be read, at a listener.
+const BACKLOG: usize = 1024;
+
+/// A port that can be used, with its device.
+struct Usable {
+    candidate: Candidate,
+    context: Arc<Context>,
+}
+
+/// Everything that there is.
+pub(super) struct Opened {
+    pub(super) rails: Vec<Rail>,
+    pub(super) record: Record,
+    pub(super) connector: Arc<Connector>,
+}
+
+/// What a device speaks at a port.
+fn network(context: &Context, port: u8) -> Option<(Network, bool)> {
+    let found = context.port(port).ok()?;
+    let network = match (context.transport(), found.link_layer) {
+        (Transport::Iwarp, _) => Network::Iwarp,
+        (Transport::Infiniband, LinkLayer::Ethernet) => Network::Roce,
+        (Transport::Infiniband, _) => Network::InfiniBand,
+        (Transport::Other, _) => return None,
+    };
+    Some((network, found.active))
+}
+
+/// All ports of devices that have an address in this process's network. Devices whose interfaces lie elsewhere are not
+/// met at all.
+fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
+    let interfaces = Interface::all().unwrap_or_default();
+    let mut found: Vec<Usable> = Vec::new();
+    for interface in interfaces {
+        // HOST: librdmacm takes a loopback address for any device there is (`cma_bind_loopback` of the kernel).
+        if interface.is_loopback && !lists.names(&interface) {
+            continue;
+        }
+        let at = SocketAddr::new(interface.address, 0);
+        let Ok((context, port)) = Context::at(channel, at, 0) else { continue };
+        let Some((network, is_active)) = network(&context, port) else { continue };
+        let candidate = Candidate { device: context.name(), port, interface, network, is_active };
+        // One address for each port; IPv4 comes first where it is the kernel's first.
+        let is_there = |other: &Usable| {
+            other.candidate.device == candidate.device && other.candidate.port == candidate.port
+        };
+        if !found.iter().any(is_there) {
+            found.push(Usable { candidate, context });
+        }
+    }
+    found
+}
+
+/// Opens what can be used.
+pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result<Opened, Declined> {
+    let silently = |why: String| Declined::Silently(why);
+    // Who asked for it hears why there is none.
+    let missing = |why: String| {
+        if asked_for {
+            host.notice("verbs not used", &format!("btl_verbs: {why}"));
+            Declined::Told
+        } else {
+            Declined::Silently(why)
+        }
+    };
+    let library = Library::load().map_err(|missing_library| missing(missing_library.to_string()))?;
+    let devices =
+        Devices::list(library).map(|list| list.iter().map(|device| device.name()).collect::<Vec<_>>());
+    let devices = devices.unwrap_or_default();
+    if devices.is_empty() {
+        return Err(missing("there is no RDMA device on this machine (`ibv_devices` lists them)".to_owned()));
+    }
+    let lists = Lists::parse(&config.devices, &config.networks)
+        .map_err(|why| missing(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
+    let unknown = lists.unknown(&devices);
+    if !unknown.is_empty() && config.warns {
+        let line =
+            format!("btl_verbs: there is no device {} ({} are)", unknown.join(", "), devices.join(", "));
+        host.notice("verbs device not found", &line);
+    }
+    let channel = EventChannel::new(library).map_err(|error| {
+        missing(format!("there is no connection manager for RDMA ({error}; the kernel's module rdma_ucm)"))
+    })?;
+    let mut wanted = Vec::new();
+    for usable in look(&channel, &lists) {
+        match lists.refuse(&usable.candidate, config.allow_infiniband) {
+            None => wanted.push(usable),
+            Some(why) if config.is_verbose => {
+                let it = &usable.candidate;
+                host.say(&format!("btl:verbs: {}:{} is not used: {why}", it.device, it.port));
+            }
+            Some(_) => {}
+        }
+    }
+    wanted.truncate(config.most_ports.min(MODULES));
+    if wanted.is_empty() {
+        return Err(missing(format!(
+            "no port of {} can be used: none is up with an address in this process's network, or none is wanted",
+            devices.join(", ")
+        )));
+    }
+    // What is registered is to stay this process's when it forks.
+    if let Err(error) = library.prepare_forks()
+        && config.is_verbose
+    {
+        host.say(&format!(
+            "btl:verbs: children that the program forks may take registered pages away ({error})"
+        ));
+    }
+    let told = |why: String| {
+        host.notice("verbs not used", &format!("btl_verbs: {why}"));
+        Declined::Told
+    };
+    let (mut ports, mut listeners) = (Vec::new(), Vec::new());
+    for usable in wanted {
+        match listen(&channel, usable, listeners.len(), config) {
+            Ok((port, id)) => {
+                ports.push(Arc::new(port));
+                listeners.push(id);
+            }
+            Err(why) => host.notice("verbs not used", &format!("btl_verbs: {why}")),
+        }
+    }
+    if ports.is_empty() {
+        return Err(Declined::Told);
+    }
+    let nonce = crate::link::random().map_err(|error| silently(format!("no random numbers ({error})")))?;
+    let record = Record {
+        nonce,
+        queues: config.queues.to_string(),
+        ports: ports.iter().map(|port| published(port)).collect(),
+    };
+    let queues = cm::Queues {
+        count: config.queues.len() as u8,
+        credits: config.queues.credits() as u8,
+        hash: hash(&record.queues),
+    };
+    let office = Arc::new(Office::new(ports.len()).map_err(|error| told(format!("no eventfd ({error})")))?);
+    let addresses = ports.iter().map(|port| port.at).collect();
+    let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
+    settings.attempt = config.connect;
+    settings.answer = config.connect * 2;
+    let clock = Clock::new();
+    let connector =
+        Connector::start(Arc::clone(&office), channel, listeners, ports.clone(), settings, config, clock)
+            .map_err(|error| {
+                told(format!("the thread that makes connections cannot be started ({error})"))
+            })?;
+    host.publish(KEY, &record.to_bytes()).map_err(|error| {
+        connector.office.order(cm::Order::Finalize);
+        connector.join();
+        silently(format!("its address cannot be published to the job ({error})"))
+    })?;
+    let rails = ports.iter().enumerate().map(|(module, port)| {
+        let counters = Arc::new(Counters::default());
+        let wire = if port.is_iwarp() { cm::Wire::Iwarp } else { cm::Wire::InfiniBand };
+        let state = State::new(module, port, &office, &counters, (config, clock), (queues, wire));
+        let mut limits = config.limits;
+        if limits.bandwidth == 0 {
+            limits.bandwidth = port.speed;
+        }
+        Rail { state: EngineCell::new(state), counters, limits, port: Arc::clone(port) }
+    });
+    Ok(Opened { rails: rails.collect(), record, connector: Arc::new(connector) })
+}
+
+/// Listens at a port.
+fn listen(
+    channel: &Arc<EventChannel>,
+    usable: Usable,
+    module: usize,
+    config: &Config,
+) -> Result<(Port, Id), String> {
+    let Usable { candidate, context } = usable;
+    let it = &candidate.interface;
+    let failed = |error: Error| {
+        format!("{}:{} cannot be listened at ({it}): {error}", candidate.device, candidate.port)
+    };
+    let id = Id::new(channel, listener_token(module)).map_err(failed)?;
+    id.bind(SocketAddr::new(it.address, 0)).map_err(failed)?;
+    let at = id.address().ok_or(Error::NotFound).map_err(failed)?;
+    let found = Found {
+        context,
+        number: candidate.port,
+        network: candidate.network,
+        at,
+        prefix: it.prefix,
+        speed: it.speed_mbps,
+    };
+    let port = Port::open(found, config)?;
+    id.listen(BACKLOG).map_err(failed)?;
+    Ok((port, id))
+}
+
+/// What is published of a port.
+fn published(port: &Port) -> verbs::Port {
+    verbs::Port {
+        at: port.at,
+        prefix: port.prefix,
+        network: port.network,
+        reads: port.reads[0],
+        speed: port.speed,
+    }
+}
+
+/// FNV-1a: the same on every machine.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hash;
+
+    /// Of the specification of the function, by its authors.
+    #[test]
+    fn other_queues_have_another_hash() {
+        assert_eq!((hash(""), hash("a")), (0xCBF2_9CE4_8422_2325, 0xAF63_DC4C_8601_EC8C));
+        assert_ne!(hash("P,128,256"), hash("P,256,128"));
+    }
+}

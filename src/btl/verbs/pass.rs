@@ -1,0 +1,182 @@
+//! One pass: what has come is read, one thing after the other, and then it is looked after who has something to send or
+//! is to be told something.
+
+use std::sync::atomic::Ordering;
+
+use super::connection::Broken;
+use super::peer::Item;
+use super::state::{Delivered, State, Step};
+use crate::wire::verbs::Control;
+
+/// After so many nanoseconds it is looked at what is seldom due.
+const TICK: u64 = 5_000_000;
+
+/// Passes between looks at the clock.
+const TURNS: u32 = 32;
+
+impl State {
+    /// A pass begins.
+    #[inline]
+    pub(super) fn begin_pass(&mut self) {
+        self.cursor = 0;
+        self.is_busy = false;
+    }
+
+    /// What is to be done next; what was delivered last is read. `None`: the pass is over.
+    #[inline]
+    pub(super) fn next(&mut self, delivered: Option<Delivered>) -> Option<Step> {
+        if let Some(delivered) = delivered {
+            self.release(delivered);
+        }
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                return Some(news);
+            }
+            if self.office.mails[self.module].is_there() {
+                self.read_mail();
+                continue;
+            }
+            if self.next < self.came {
+                let completion = self.batch[self.next];
+                self.next += 1;
+                if let Some(step) = self.complete(&completion) {
+                    return Some(step);
+                }
+                continue;
+            }
+            if self.poll() {
+                continue;
+            }
+            self.end_pass();
+            if self.news.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads the next completion queue; false when all have been read.
+    #[inline]
+    fn poll(&mut self) -> bool {
+        // SYNC POINT: completion-queues (released in `Port::reserve`)
+        if self.completions.len() != self.desk.port.count.load(Ordering::Acquire) {
+            self.look_for_queues();
+        }
+        let Some(queue) = self.completions.get(self.cursor) else { return false };
+        self.cursor += 1;
+        // A queue that is broken brings nothing; its device tells the connection thread.
+        self.came = queue.poll(&mut self.batch[..self.wanted]).unwrap_or(0);
+        self.next = 0;
+        self.is_busy |= self.came > 0;
+        true
+    }
+
+    #[cold]
+    fn look_for_queues(&mut self) {
+        while let Some(queue) = self.desk.port.completions(self.completions.len()) {
+            self.completions.push(queue);
+        }
+    }
+
+    /// Everything that has come is handled.
+    #[inline]
+    fn end_pass(&mut self) {
+        for queue in 0..self.desk.shared.len() {
+            let Some(shared) = &mut self.desk.shared[queue] else { continue };
+            shared.post();
+            shared.keep_up(&self.desk.port);
+            while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
+                self.touch(place as u32);
+            }
+        }
+        while let Some(place) = self.touched.pop() {
+            self.look_after(place);
+        }
+        if !self.stalled.is_empty() {
+            self.look_for_words();
+        }
+        let is_anyone_leaving = !self.leaving.is_empty() || !self.departing.is_empty();
+        if is_anyone_leaving && !self.is_busy {
+            self.let_go();
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS) {
+            self.tick();
+        }
+    }
+
+    /// Sends what waits for a peer, and tells it what it may send.
+    fn look_after(&mut self, place: u32) {
+        let Self { desk, peers, news, stalled, .. } = self;
+        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        peer.is_touched = false;
+        for shared in desk.shared.iter_mut().flatten() {
+            shared.lender.make_up(place as usize);
+        }
+        match peer.flush(desk, |cookie| news.push_back(Step::Done(cookie, Ok(())))) {
+            Ok(true) => {
+                if !std::mem::replace(&mut peer.is_stalled, true) {
+                    stalled.push(place);
+                }
+            }
+            Ok(false) => {}
+            Err(broken) => self.break_off(place, broken),
+        }
+    }
+
+    /// Peers may have written what others wait for.
+    #[cold]
+    fn look_for_words(&mut self) {
+        for place in std::mem::take(&mut self.stalled) {
+            if let Some(peer) = self.at(place) {
+                peer.is_stalled = false;
+                self.look_after(place);
+            }
+        }
+    }
+
+    /// Now and then.
+    #[cold]
+    fn tick(&mut self) {
+        let now = self.clock.nanos();
+        if now - self.ticked < TICK {
+            return;
+        }
+        self.ticked = now;
+        for queue in 0..self.desk.shared.len() {
+            let recall = self.desk.shared[queue].as_mut().and_then(|shared| shared.lender.recall());
+            let Some(recall) = recall else { continue };
+            let credits = self.desk.port.queues.credits();
+            self.desk.counters.num_recalls.add(1);
+            if let Some(peer) = self.at(recall.account as u32) {
+                let control = Control::Recall { queue: queue as u8, keep: recall.keep };
+                peer.pending[credits].push_back(Item::Control(control));
+            }
+            self.touch(recall.account as u32);
+        }
+        if let Some(patience) = self.patience {
+            self.look_for_signs(now, patience);
+        }
+    }
+
+    /// Asks the devices of peers that nothing has been heard of whether they are there, and gives up those that do not
+    /// answer.
+    fn look_for_signs(&mut self, now: u64, patience: u64) {
+        let mut lost = Vec::new();
+        let Self { desk, peers, .. } = self;
+        let credits = desk.port.queues.credits();
+        for (place, peer) in peers.iter_mut().enumerate() {
+            let Some(connection) = peer.as_mut().and_then(|peer| peer.connected()) else { continue };
+            let outcome = match connection.probed {
+                Some(since) if now - since > patience => Err(Broken::Post),
+                None if now - connection.heard > patience / 4 => connection.probe(credits, desk),
+                _ => continue,
+            };
+            match outcome {
+                Ok(true) => connection.probed = Some(now),
+                Ok(false) => {}
+                Err(broken) => lost.push((place as u32, broken)),
+            }
+        }
+        lost.into_iter().for_each(|(place, broken)| self.break_off(place, broken));
+    }
+}

@@ -1,0 +1,269 @@
+//! One peer: its connection, if there is one, and what waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
+use super::counters::Counters;
+use crate::btl::{Cookie, EndpointId, Fragment, Lent};
+use crate::engine::cm::{self, Reason};
+use crate::verbs::{Mr, Piece, Remote};
+use crate::wire::verbs::Control;
+
+/// What waits to be sent by a queue.
+pub(super) enum Item {
+    Fragment(Fragment<Lent>),
+    Control(Control),
+}
+
+/// An RDMA read or write.
+pub(super) struct Transfer {
+    pub(super) is_read: bool,
+    pub(super) local: Lent,
+    /// The registration of the local memory; none of a write that is copied when it is posted.
+    pub(super) memory: Option<Arc<Mr>>,
+    pub(super) remote: Remote,
+    pub(super) cookie: Cookie,
+    /// Bytes that are posted.
+    pub(super) posted: usize,
+}
+
+/// A peer.
+pub(super) struct Peer {
+    pub(super) id: EndpointId,
+    pub(super) name: u64,
+    pub(super) machine: cm::Endpoint,
+    /// The host may send to it.
+    pub(super) is_open: bool,
+    pub(super) connection: Option<Connection>,
+    /// What waits, by queue.
+    pub(super) pending: Vec<VecDeque<Item>>,
+    pub(super) transfers: VecDeque<Transfer>,
+    /// RDMA reads that it serves at once.
+    pub(super) served: usize,
+    /// Why there is no connection, and will be none.
+    pub(super) failure: Option<Reason>,
+    /// What was under way on queue pairs that did not work any more.
+    pub(super) dead: Vec<Cookie>,
+    /// Queue pairs of it have not gone yet.
+    pub(super) departing: usize,
+    /// The peer has said that nothing follows, or we have.
+    pub(super) has_said_bye: bool,
+    pub(super) says_bye: bool,
+    /// It is in the list of those to be looked at.
+    pub(super) is_touched: bool,
+    /// It is in the list of those that wait for a word.
+    pub(super) is_stalled: bool,
+    /// Only probes are sent, to hear that all has arrived.
+    pub(super) is_draining: bool,
+}
+
+impl Peer {
+    pub(super) fn new(
+        id: EndpointId,
+        name: u64,
+        machine: cm::Endpoint,
+        queues: usize,
+        served: usize,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            machine,
+            is_open: false,
+            connection: None,
+            pending: (0..queues).map(|_| VecDeque::new()).collect(),
+            transfers: VecDeque::new(),
+            served,
+            failure: None,
+            dead: Vec::new(),
+            departing: 0,
+            has_said_bye: false,
+            says_bye: false,
+            is_touched: false,
+            is_stalled: false,
+            is_draining: false,
+        }
+    }
+
+    /// The connection, if data may be sent.
+    #[inline]
+    pub(super) fn connected(&mut self) -> Option<&mut Connection> {
+        self.connection.as_mut().filter(|connection| connection.is_connected && !connection.is_ending)
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.transfers.is_empty() && self.pending.iter().all(VecDeque::is_empty)
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_over = |connection: &Connection| connection.sides.iter().all(|side| side.slots.len() == 0);
+        self.is_idle() && self.connection.as_ref().is_none_or(is_over)
+    }
+
+    /// Sends a fragment at once, if it can go.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        queue: usize,
+        tag: u8,
+        body: Body<'_>,
+        waits: Option<Cookie>,
+        desk: &mut Desk,
+    ) -> Result<Result<(), Stall>, Broken> {
+        if !self.machine.may_send(queue as u8) {
+            return Ok(Err(Stall::Connection));
+        }
+        match self.connected() {
+            Some(connection) => connection.push(queue, tag, body, waits, desk),
+            None => Ok(Err(Stall::Connection)),
+        }
+    }
+
+    /// Sends what waits, as far as it can go. `sent` hears of what the host needs no more. Whether something waits for what
+    /// no completion tells: a word of the peer's, or a buffer.
+    pub(super) fn flush(&mut self, desk: &mut Desk, mut sent: impl FnMut(Cookie)) -> Result<bool, Broken> {
+        if self.connected().is_none() {
+            return Ok(false);
+        }
+        let credits = desk.port.queues.credits();
+        let mut is_stalled = false;
+        for step in 0..self.pending.len() {
+            // What is for control goes first.
+            let queue = (credits + step) % self.pending.len();
+            while let Some(item) = self.pending[queue].pop_front() {
+                let outcome = match &item {
+                    Item::Fragment(fragment) => {
+                        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
+                        let waits = fragment.awaited.then_some(fragment.cookie);
+                        self.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)?
+                    }
+                    Item::Control(control) => {
+                        let (bytes, len) = control.to_bytes();
+                        self.push(queue, 0, Body::Bytes(&bytes[..len]), None, desk)?
+                    }
+                };
+                match (outcome, item) {
+                    (Ok(()), Item::Fragment(fragment)) if !fragment.awaited => sent(fragment.cookie),
+                    (Ok(()), _) => {}
+                    (Err(stall), item) => {
+                        self.pending[queue].push_front(item);
+                        self.ask(queue, stall, desk);
+                        is_stalled |= matches!(stall, Stall::Credit | Stall::Buffer);
+                        break;
+                    }
+                }
+            }
+        }
+        // What has been asked meanwhile goes with the next look.
+        if !self.pending[credits].is_empty() {
+            is_stalled = true;
+        }
+        while let Some(mut transfer) = self.transfers.pop_front() {
+            if self.transfer(&mut transfer, desk)? {
+                continue;
+            }
+            self.transfers.push_front(transfer);
+            break;
+        }
+        let Some(connection) = self.connected() else { return Ok(is_stalled) };
+        if !connection.write_words(desk)? {
+            is_stalled = true;
+        }
+        if self.is_draining && self.is_idle() {
+            self.drain(desk)?;
+        }
+        Ok(is_stalled)
+    }
+
+    /// Something waits for a credit of a shared queue, and the peer may not know.
+    fn ask(&mut self, queue: usize, stall: Stall, desk: &Desk) {
+        let is_shared = !desk.port.queues.all()[queue].is_private();
+        let credits = desk.port.queues.credits();
+        let Some(connection) = self.connection.as_mut().filter(|it| it.remote.is_some()) else { return };
+        let side = &mut connection.sides[queue];
+        if stall == Stall::Credit && is_shared && !std::mem::replace(&mut side.has_asked, true) {
+            self.pending[credits].push_back(Item::Control(Control::Ask { queue: queue as u8 }));
+        }
+    }
+
+    /// Has each queue tell that all before has arrived.
+    fn drain(&mut self, desk: &Desk) -> Result<(), Broken> {
+        let Some(connection) = self.connected() else { return Ok(()) };
+        for queue in 0..connection.sides.len() {
+            let slots = &connection.sides[queue].slots;
+            if slots.len() > 0 && !matches!(slots.last(), Some(Entry::Probe { .. })) {
+                connection.probe(queue, desk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts what is left of a transfer; whether that is all.
+    pub(super) fn transfer(&mut self, transfer: &mut Transfer, desk: &Desk) -> Result<bool, Broken> {
+        let queue = desk.port.queues.len() - 1;
+        let (served, is_iwarp) = (self.served, desk.port.is_iwarp());
+        if !self.machine.may_send(queue as u8) {
+            return Ok(false);
+        }
+        let Some(connection) = self.connected() else { return Ok(false) };
+        let length = transfer.local.len();
+        // Where a write that has completed may not have arrived, a read behind it has its end.
+        let is_fenced = is_iwarp && !transfer.is_read;
+        while transfer.posted < length {
+            if transfer.is_read && connection.reads >= served {
+                return Ok(false);
+            }
+            let part = desk.longest.min(length - transfer.posted);
+            let local = transfer.local.slice(transfer.posted, part);
+            let is_last = transfer.posted + part == length && !is_fenced;
+            let key = transfer.memory.as_ref().map_or(0, |memory| memory.local_key());
+            let address = transfer.remote.address.wrapping_add(transfer.posted as u64);
+            let remote = Remote { address, key: transfer.remote.key };
+            let cookie = is_last.then_some(transfer.cookie);
+            let what = (transfer.is_read, Piece::new(local, key));
+            if !connection.post_part(what, remote, (cookie, transfer.memory.clone()), queue)? {
+                return Ok(false);
+            }
+            transfer.posted += part;
+        }
+        if is_fenced {
+            let Some((piece, remote)) = connection.fence().filter(|_| connection.reads < served) else {
+                return Ok(false);
+            };
+            return connection.post_part((true, piece), remote, (Some(transfer.cookie), None), queue);
+        }
+        Ok(true)
+    }
+
+    /// What waits, all of it, in error or not: cookies.
+    pub(super) fn drop_pending(&mut self) -> Vec<Cookie> {
+        let items = self.pending.iter_mut().flat_map(|queue| queue.drain(..));
+        let fragments = items.filter_map(|item| match item {
+            Item::Fragment(fragment) => Some(fragment.cookie),
+            Item::Control(_) => None,
+        });
+        let mut cookies: Vec<Cookie> = fragments.collect();
+        cookies.extend(self.transfers.drain(..).map(|transfer| transfer.cookie));
+        cookies
+    }
+
+    /// How much waits.
+    pub(super) fn queued(&self) -> usize {
+        self.transfers.len() + self.pending.iter().map(VecDeque::len).sum::<usize>()
+    }
+}
+
+/// Counts what something waits for.
+pub(super) fn count(stall: Stall, counters: &Counters) {
+    counters.num_queued.add(1);
+    match stall {
+        Stall::Turn => {}
+        Stall::Connection => counters.num_stalls_connection.add(1),
+        Stall::Credit => counters.num_stalls_credit.add(1),
+        Stall::Slot => counters.num_stalls_slot.add(1),
+        Stall::Buffer => counters.num_stalls_buffer.add(1),
+    }
+}

@@ -1,0 +1,518 @@
+//! All peers of a module, and what is to be done next. Nothing here calls the host: what it is to be told comes out as
+//! [`Step`]s, one at a time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::buffers::{Pool, Shared};
+use super::connection::{Body, Connection, Desk, Stall};
+use super::connector::{number, place};
+use super::counters::Counters;
+use super::departure::Departing;
+use super::line::{ATTEMPT, Line, Port};
+use super::office::Office;
+use super::parameters::{BATCH, Config};
+use super::peer::{Item, Peer, Transfer, count};
+use super::queues::Kind;
+use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
+use crate::engine::cm::{self, Attempt, Notice, Reason};
+use crate::error::{Error, Result};
+use crate::link::Clock;
+use crate::verbs::{Completion, Cq, Mr, Remote, Slab};
+use crate::wire::verbs::Control;
+
+/// Fragments that nobody waits for, that may wait for one peer.
+const MOST_QUEUED: usize = 1024;
+
+/// What is delivered: its buffer comes back when the host has read it.
+pub(super) enum Delivered {
+    Private { place: u32, attempt: Attempt, queue: u8, at: u32, _keep: Arc<Slab> },
+    Shared { place: u32, queue: u8, at: u32 },
+}
+
+/// What is to be done outside.
+pub(super) enum Step {
+    /// The host is to read this, and then to say that it has.
+    Deliver {
+        from: EndpointId,
+        tag: u8,
+        bytes: Lent,
+        buffer: Delivered,
+    },
+    Done(Cookie, Result<()>),
+    /// A peer is lost, with all that was for it.
+    Lost {
+        id: EndpointId,
+        name: u64,
+        why: Reason,
+        cookies: Vec<Cookie>,
+    },
+    /// A process that is not known here wants to connect.
+    Stranger(u64),
+}
+
+/// Everything that a module has of its peers.
+pub(super) struct State {
+    pub(super) desk: Desk,
+    /// By their places, of which none is used again.
+    pub(super) peers: Vec<Option<Box<Peer>>>,
+    pub(super) names: HashMap<u64, u32>,
+    /// Whose a queue pair is, by its number: the place, the attempt and the queue.
+    pub(super) lines: HashMap<u32, (u32, Attempt, u8)>,
+    pub(super) news: VecDeque<Step>,
+    pub(super) module: usize,
+    pub(super) office: Arc<Office>,
+    pub(super) clock: Clock,
+    pub(super) completions: Vec<Arc<Cq>>,
+    pub(super) batch: Box<[Completion; BATCH]>,
+    pub(super) wanted: usize,
+    /// Completions of the batch: the next one, and how many there are.
+    pub(super) next: usize,
+    pub(super) came: usize,
+    /// The completion queue that is looked at next in this pass.
+    pub(super) cursor: usize,
+    /// Something has come in this pass.
+    pub(super) is_busy: bool,
+    pub(super) touched: Vec<u32>,
+    pub(super) stalled: Vec<u32>,
+    /// Peers whose queue pairs are to be let go of.
+    pub(super) leaving: Vec<(u32, Attempt)>,
+    pub(super) departing: Vec<Departing>,
+    /// The queue pairs of a letter that is being read.
+    pub(super) at_hand: Vec<Arc<Line>>,
+    pub(super) turns: u32,
+    pub(super) ticked: u64,
+    pub(super) patience: Option<u64>,
+    pub(super) settings: (cm::Queues, cm::Wire),
+}
+
+impl State {
+    pub(super) fn new(
+        module: usize,
+        port: &Arc<Port>,
+        office: &Arc<Office>,
+        counters: &Arc<Counters>,
+        (config, clock): (&Config, Clock),
+        settings: (cm::Queues, cm::Wire),
+    ) -> Self {
+        let queues = port.queues.all().iter();
+        let pools = queues.clone().map(|queue| Pool::new(queue.size, config.buffers)).collect();
+        let shared = queues.zip(&port.shared).enumerate().map(|(index, (queue, shared))| match queue.kind {
+            Kind::Private { .. } => None,
+            Kind::Shared { initial, .. } => {
+                shared.as_ref().map(|shared| Shared::new(shared, index, queue.size, queue.depth, initial))
+            }
+        });
+        let desk = Desk {
+            port: Arc::clone(port),
+            pools,
+            shared: shared.collect(),
+            counters: Arc::clone(counters),
+            longest: port.longest,
+        };
+        Self {
+            desk,
+            peers: Vec::new(),
+            names: HashMap::new(),
+            lines: HashMap::new(),
+            news: VecDeque::new(),
+            module,
+            office: Arc::clone(office),
+            clock,
+            completions: Vec::new(),
+            batch: Box::new([Completion::default(); BATCH]),
+            wanted: config.batch,
+            next: 0,
+            came: 0,
+            cursor: 0,
+            is_busy: false,
+            touched: Vec::new(),
+            stalled: Vec::new(),
+            leaving: Vec::new(),
+            departing: Vec::new(),
+            at_hand: Vec::new(),
+            turns: 0,
+            ticked: 0,
+            patience: config.patience.map(|patience| patience.as_nanos() as u64),
+            settings,
+        }
+    }
+
+    /// Makes a peer known; the same one if it is already.
+    pub(super) fn add(&mut self, name: u64, listener: cm::Peer, served: u8) -> Result<EndpointId> {
+        if let Some(&at) = self.names.get(&name)
+            && let Some(peer) = self.peers[at as usize].as_ref()
+        {
+            return Ok(peer.id);
+        }
+        let at =
+            u32::try_from(self.peers.len()).ok().filter(|at| *at < 1 << 24).ok_or(Error::OutOfResource)?;
+        let (queues, wire) = self.settings;
+        let own = self.desk.port.at;
+        let machine =
+            cm::Endpoint::new(number(self.module, at), self.module as u8, own, listener, wire, queues);
+        let served = usize::from(served.min(self.desk.port.reads[1]).max(1));
+        let id = EndpointId::from_raw(1 << 32 | u64::from(at));
+        let peer = Peer::new(id, name, machine, self.desk.port.queues.len(), served);
+        self.peers.push(Some(Box::new(peer)));
+        self.names.insert(name, at);
+        self.drive(at);
+        Ok(id)
+    }
+
+    /// The place of an endpoint that there is.
+    #[inline]
+    fn place(&self, id: EndpointId) -> Option<u32> {
+        let at = id.index();
+        let peer = self.peers.get(at)?.as_ref()?;
+        (peer.id == id).then_some(at as u32)
+    }
+
+    #[inline]
+    pub(super) fn peer(&mut self, id: EndpointId) -> Option<&mut Peer> {
+        let at = self.place(id)?;
+        self.peers[at as usize].as_deref_mut()
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, place: u32) -> Option<&mut Peer> {
+        self.peers.get_mut(place as usize)?.as_deref_mut()
+    }
+
+    /// It is going to be looked at what waits for a peer.
+    #[inline]
+    pub(super) fn touch(&mut self, place: u32) {
+        if let Some(peer) = self.peers.get_mut(place as usize).and_then(Option::as_mut)
+            && !std::mem::replace(&mut peer.is_touched, true)
+        {
+            self.touched.push(place);
+        }
+    }
+
+    /// Does what a peer's machine says.
+    pub(super) fn drive(&mut self, place: u32) {
+        while let Some(step) = self.at(place).and_then(|peer| peer.machine.poll_step()) {
+            match step {
+                cm::Step::Order(order) => self.office.order(order),
+                cm::Step::PostReceives { attempt, .. } => self.begin(place, attempt),
+                cm::Step::SendCts { attempt } => {
+                    let credits = self.desk.port.queues.credits();
+                    let counters = Arc::clone(&self.desk.counters);
+                    let Some(peer) = self.at(place) else { return };
+                    match peer.connection.as_mut().map(|connection| connection.send_cts(credits)) {
+                        Some(Ok(())) => {
+                            counters.num_cts_sent.add(1);
+                            peer.machine.handle_cts_posted(attempt);
+                        }
+                        _ => peer.machine.handle_broken(attempt),
+                    }
+                }
+                cm::Step::Connected { open, .. } => self.connected(place, open),
+                cm::Step::Opened { .. } => self.touch(place),
+                cm::Step::Failed(reason) => {
+                    let Some(peer) = self.at(place) else { return };
+                    peer.failure = Some(reason);
+                    if peer.connection.is_none() && peer.departing == 0 {
+                        self.give_up(place);
+                    }
+                }
+                cm::Step::LetGo { attempt } => {
+                    if let Some(connection) = self.at(place).and_then(|peer| peer.connection.as_mut()) {
+                        connection.is_ending = true;
+                    }
+                    self.leaving.push((place, attempt));
+                }
+                cm::Step::Closed => {
+                    if let Some(peer) = self.peers[place as usize].take() {
+                        self.names.remove(&peer.name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All queues are up.
+    fn begin(&mut self, place: u32, attempt: Attempt) {
+        let lines = std::mem::take(&mut self.at_hand);
+        let now = self.clock.nanos();
+        let is_whole = lines.len() == self.desk.port.queues.len();
+        let numbers: Vec<u32> = lines.iter().map(|line| line.pair.number()).collect();
+        let code = self.receiver_not_ready();
+        for line in &lines {
+            // Of consequence to RoCE and InfiniBand only.
+            let _ = line.pair.set_receiver_not_ready_delay(code);
+        }
+        let made = if is_whole {
+            Connection::begin(place, attempt, lines, &mut self.desk, now)
+        } else {
+            Err(Error::NotFound)
+        };
+        let Some(peer) = self.at(place) else { return };
+        match made {
+            Ok(connection) => {
+                peer.connection = Some(connection);
+                peer.machine.handle_receives_posted(attempt);
+                for (queue, line) in numbers.into_iter().enumerate() {
+                    self.lines.insert(line, (place, attempt, queue as u8));
+                }
+            }
+            Err(_) => peer.machine.handle_broken(attempt),
+        }
+    }
+
+    fn receiver_not_ready(&self) -> u8 {
+        self.desk.port.receiver_not_ready
+    }
+
+    /// Both sides have said that they are ready.
+    fn connected(&mut self, place: u32, open: bool) {
+        let Self { desk, peers, .. } = self;
+        let credits = desk.port.queues.credits();
+        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(connection) = &mut peer.connection else { return };
+        connection.is_connected = true;
+        let remote = connection.words.remote(0);
+        let limits = connection.limits(desk);
+        desk.counters.num_connected.add(1);
+        desk.counters.num_initiated.add(u64::from(peer.machine.role() == cm::Role::Initiator));
+        let hello = Control::Hello { address: remote.address, key: remote.key, limits };
+        peer.pending[credits].push_front(Item::Control(hello));
+        if open {
+            let others = peer.pending.iter_mut().enumerate().filter(|(queue, _)| *queue != credits);
+            others.for_each(|(_, pending)| pending.push_front(Item::Control(Control::Open)));
+        }
+        self.touch(place);
+    }
+
+    /// A peer that never was connected, or is not any more, is lost.
+    pub(super) fn give_up(&mut self, place: u32) {
+        let Some(peer) = self.at(place) else { return };
+        let Some(why) = peer.failure else { return };
+        let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
+        let (is_open, dead) = (peer.is_open, std::mem::take(&mut peer.dead));
+        let mut cookies = peer.drop_pending();
+        if was_over || !is_open {
+            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            self.news.extend(dead.into_iter().map(|cookie| Step::Done(cookie, Err(Error::Unreachable))));
+        } else {
+            cookies.splice(0..0, dead);
+            self.desk.counters.num_failed.add(1);
+            self.news.push_back(Step::Lost { id, name, why, cookies });
+        }
+    }
+
+    /// Reads what the connection thread says.
+    #[cold]
+    pub(super) fn read_mail(&mut self) {
+        let office = Arc::clone(&self.office);
+        while let Some(letter) = office.mails[self.module].take() {
+            let waited = self.clock.nanos().saturating_sub(letter.at) / 1000;
+            let endpoint = match &letter.notice {
+                Notice::Up { endpoint, .. } => {
+                    self.desk.counters.max_handover_us.raise(waited);
+                    *endpoint
+                }
+                Notice::Down { endpoint, .. }
+                | Notice::Failed { endpoint, .. }
+                | Notice::Closed { endpoint } => *endpoint,
+                Notice::Unknown { process } => {
+                    self.news.push_back(Step::Stranger(*process));
+                    continue;
+                }
+                Notice::Finished => continue,
+            };
+            let (_, at) = place(endpoint);
+            self.at_hand = letter.lines;
+            if let Some(peer) = self.at(at) {
+                peer.machine.handle_notice(letter.notice);
+            }
+            self.drive(at);
+            self.at_hand.clear();
+        }
+        let counted = *self.office.counters.lock();
+        let counters = &self.desk.counters;
+        counters.num_attempts.set(counted.attempts + counted.answers);
+        counters.num_kicks.set(counted.kicks);
+        counters.num_rejects.set(counted.rejections);
+        counters.num_rejected.set(counted.rejected);
+    }
+
+    /// A queue pair does not work any more.
+    #[cold]
+    pub(super) fn broken(&mut self, place: u32, attempt: Attempt) {
+        if let Some(peer) = self.at(place) {
+            peer.machine.handle_broken(attempt);
+        }
+        self.drive(place);
+    }
+
+    /// Sends a fragment, now or later.
+    #[inline]
+    pub(super) fn send(&mut self, to: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
+        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
+        let length = pieces[0].len() + pieces[1].len();
+        let queue = self.desk.port.queues.for_length(length).ok_or(Error::MessageTooBig)?;
+        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let Self { desk, peers, .. } = self;
+        let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
+        if peer.failure.is_some() {
+            if peer.has_said_bye {
+                self.news.push_back(Step::Done(fragment.cookie, Ok(())));
+                return Ok(Sending::UnderWay);
+            }
+            return Err(Error::Unreachable);
+        }
+        let waits = fragment.awaited.then_some(fragment.cookie);
+        let pushed = if peer.pending[queue].is_empty() {
+            peer.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)
+        } else {
+            Ok(Err(Stall::Turn))
+        };
+        match pushed {
+            Ok(Ok(())) if fragment.awaited => Ok(Sending::UnderWay),
+            Ok(Ok(())) => Ok(Sending::Over),
+            Ok(Err(_)) if !fragment.awaited && peer.pending[queue].len() >= MOST_QUEUED => {
+                self.touch(place);
+                Err(Error::OutOfResource)
+            }
+            Ok(Err(stall)) => {
+                count(stall, &desk.counters);
+                peer.pending[queue].push_back(Item::Fragment(fragment));
+                peer.machine.want();
+                self.touch(place);
+                self.drive(place);
+                Ok(Sending::UnderWay)
+            }
+            Err(broken) => {
+                peer.pending[queue].push_back(Item::Fragment(fragment));
+                self.break_off(place, broken);
+                Ok(Sending::UnderWay)
+            }
+        }
+    }
+
+    /// Sends at once, or not at all.
+    #[inline]
+    pub(super) fn send_now(&mut self, to: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
+        let length = pieces[0].len().saturating_add(pieces[1].len());
+        let Some(queue) = self.desk.port.queues.for_length(length) else { return false };
+        let Some(place) = self.place(to) else { return false };
+        let Self { desk, peers, .. } = self;
+        let Some(peer) = peers[place as usize].as_deref_mut() else { return false };
+        if !peer.pending[queue].is_empty() || peer.failure.is_some() {
+            return false;
+        }
+        match peer.push(queue, tag, Body::Pieces(pieces), None, desk) {
+            Ok(Ok(())) => {
+                desk.counters.num_sends_at_once.add(1);
+                true
+            }
+            Ok(Err(_)) => false,
+            Err(broken) => {
+                self.break_off(place, broken);
+                false
+            }
+        }
+    }
+
+    /// Begins an RDMA operation. The memory is registered.
+    pub(super) fn transfer(
+        &mut self,
+        to: EndpointId,
+        (is_read, local): (bool, Lent),
+        memory: Option<Arc<Mr>>,
+        remote: Remote,
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let Self { desk, peers, .. } = self;
+        let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
+        if peer.failure.is_some() {
+            return Err(Error::Unreachable);
+        }
+        let (number, bytes) = if is_read {
+            (&desk.counters.num_gets, &desk.counters.get_bytes)
+        } else {
+            (&desk.counters.num_puts, &desk.counters.put_bytes)
+        };
+        number.add(1);
+        bytes.add(local.len() as u64);
+        if local.is_empty() {
+            return Ok(Sending::Over);
+        }
+        let mut transfer = Transfer { is_read, local, memory, remote, cookie, posted: 0 };
+        if peer.transfers.is_empty() {
+            match peer.transfer(&mut transfer, desk) {
+                Ok(true) => return Ok(Sending::UnderWay),
+                Ok(false) => {}
+                Err(broken) => {
+                    peer.transfers.push_back(transfer);
+                    self.break_off(place, broken);
+                    return Ok(Sending::UnderWay);
+                }
+            }
+        }
+        peer.transfers.push_back(transfer);
+        peer.machine.want();
+        self.touch(place);
+        self.drive(place);
+        Ok(Sending::UnderWay)
+    }
+
+    #[cold]
+    pub(super) fn break_off(&mut self, place: u32, broken: super::connection::Broken) {
+        if broken == super::connection::Broken::Corrupt {
+            self.desk.counters.num_corrupt.add(1);
+        }
+        let attempt = self.at(place).and_then(|peer| Some(peer.connection.as_ref()?.attempt));
+        if let Some(attempt) = attempt {
+            self.broken(place, attempt);
+        }
+    }
+
+    /// The host has read what was delivered.
+    #[inline]
+    pub(super) fn release(&mut self, delivered: Delivered) {
+        match delivered {
+            Delivered::Shared { place, queue, at } => {
+                if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
+                    shared.release(at);
+                }
+                // It may have been looked after while the host still read.
+                self.touch(place);
+            }
+            Delivered::Private { place, attempt, queue, at, .. } => {
+                let size = self.desk.port.queues.all()[usize::from(queue)].size;
+                let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
+                let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
+                match connection.release(usize::from(queue), at, size) {
+                    Ok(()) => self.touch(place),
+                    Err(broken) => self.break_off(place, broken),
+                }
+            }
+        }
+    }
+
+    /// When something was last looked at, by the clock.
+    pub(super) fn ticked(&self) -> u64 {
+        self.ticked
+    }
+
+    /// The attempt of a number, if it is the present one.
+    #[inline]
+    pub(super) fn present(&mut self, place: u32, attempt: u16) -> Option<&mut Connection> {
+        let connection = self.at(place)?.connection.as_mut()?;
+        ((connection.attempt.0 & ATTEMPT) as u16 == attempt).then_some(connection)
+    }
+
+    /// What there is to say about a peer.
+    pub(super) fn describe(&mut self, id: EndpointId) -> Option<String> {
+        let peer = self.peer(id)?;
+        Some(format!(
+            "{}: {:?}; {} messages wait",
+            super::component::title(peer.name),
+            peer.machine.state(),
+            peer.queued()
+        ))
+    }
+}

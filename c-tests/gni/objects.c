@@ -449,10 +449,17 @@ static void endpoints(void)
     IS(fi_close(&cq->fid), 0);
     IS(fi_close(&av->fid), 0);
     IS(domain->ops->endpoint(domain, NULL, &ep, NULL), -FI_EINVAL);
-    struct fi_info *message = fi_dupinfo(info);
-    message->ep_attr->type = FI_EP_MSG;
-    IS(fi_endpoint(domain, message, &ep, NULL), -FI_EINVAL);
-    fi_freeinfo(message);
+    /* A type that there is not, and a handle that is none. */
+    struct fi_info *other = fi_dupinfo(info);
+    other->ep_attr->type = FI_EP_UNSPEC;
+    IS(fi_endpoint(domain, other, &ep, NULL), -FI_EINVAL);
+    other->ep_attr->type = FI_EP_MSG;
+    other->handle = &domain->fid;
+    IS(fi_endpoint(domain, other, &ep, NULL), -FI_EINVAL);
+    other->handle = NULL;
+    NEED(fi_endpoint(domain, other, &ep, NULL));
+    IS(fi_close(&ep->fid), 0);
+    fi_freeinfo(other);
 }
 
 int main(int argc, char **argv)

@@ -450,16 +450,16 @@ static void endpoints(void)
     IS(fi_close(&av->fid), 0);
     IS(domain->ops->endpoint(domain, NULL, &ep, NULL), -FI_EINVAL);
     /* A type that there is not, and a handle that is none. */
-    struct fi_info *other = fi_dupinfo(info);
-    other->ep_attr->type = FI_EP_UNSPEC;
-    IS(fi_endpoint(domain, other, &ep, NULL), -FI_EINVAL);
-    other->ep_attr->type = FI_EP_MSG;
-    other->handle = &domain->fid;
-    IS(fi_endpoint(domain, other, &ep, NULL), -FI_EINVAL);
-    other->handle = NULL;
-    NEED(fi_endpoint(domain, other, &ep, NULL));
+    struct fi_info *changed = fi_dupinfo(info);
+    changed->ep_attr->type = FI_EP_UNSPEC;
+    IS(fi_endpoint(domain, changed, &ep, NULL), -FI_EINVAL);
+    changed->ep_attr->type = FI_EP_MSG;
+    changed->handle = &domain->fid;
+    IS(fi_endpoint(domain, changed, &ep, NULL), -FI_EINVAL);
+    changed->handle = NULL;
+    NEED(fi_endpoint(domain, changed, &ep, NULL));
     IS(fi_close(&ep->fid), 0);
-    fi_freeinfo(other);
+    fi_freeinfo(changed);
 }
 
 int main(int argc, char **argv)

@@ -449,10 +449,17 @@ static void endpoints(void)
     IS(fi_close(&cq->fid), 0);
     IS(fi_close(&av->fid), 0);
     IS(domain->ops->endpoint(domain, NULL, &ep, NULL), -FI_EINVAL);
-    struct fi_info *message = fi_dupinfo(info);
-    message->ep_attr->type = FI_EP_MSG;
-    IS(fi_endpoint(domain, message, &ep, NULL), -FI_EINVAL);
-    fi_freeinfo(message);
+    /* A type that there is not, and a handle that is none. */
+    struct fi_info *changed = fi_dupinfo(info);
+    changed->ep_attr->type = FI_EP_UNSPEC;
+    IS(fi_endpoint(domain, changed, &ep, NULL), -FI_EINVAL);
+    changed->ep_attr->type = FI_EP_MSG;
+    changed->handle = &domain->fid;
+    IS(fi_endpoint(domain, changed, &ep, NULL), -FI_EINVAL);
+    changed->handle = NULL;
+    NEED(fi_endpoint(domain, changed, &ep, NULL));
+    IS(fi_close(&ep->fid), 0);
+    fi_freeinfo(changed);
 }
 
 int main(int argc, char **argv)

@@ -148,6 +148,46 @@ static void endpoints(void)
     close_it("fi_close of an endpoint", &ep->fid);
 }
 
+static void shared(void)
+{
+    struct fid_stx *stx = NULL;
+    struct fid_ep *srx = NULL;
+    if (CALL("fi_stx_context", fi_stx_context(domain, NULL, &stx, NULL)) == 0)
+        close_it("fi_close of a shared transmit context", &stx->fid);
+    if (CALL("fi_srx_context", fi_srx_context(domain, NULL, &srx, NULL)) == 0) {
+        CALL("fi_control of a shared receive context", fi_control(&srx->fid, FI_ENABLE, NULL));
+        close_it("fi_close of a shared receive context", &srx->fid);
+    }
+}
+
+/* Nothing here is ever connected. */
+static void connections(void)
+{
+    struct fi_info *of = fi_dupinfo(info);
+    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fid_eq *eq = NULL;
+    struct fid_pep *pep = NULL;
+    struct fid_ep *ep = NULL;
+    size_t length = sizeof(room);
+    of->ep_attr->type = FI_EP_MSG;
+    if (fi_eq_open(fabric, &eq_attr, &eq, NULL) == 0 && CALL("fi_passive_ep", fi_passive_ep(fabric, of, &pep, NULL)) == 0) {
+        CALL("fi_pep_bind", fi_pep_bind(pep, &eq->fid, 0));
+        CALL("fi_listen", fi_listen(pep));
+        CALL("fi_reject", fi_reject(pep, NULL, NULL, 0));
+        close_it("fi_close of a passive endpoint", &pep->fid);
+    }
+    if (fi_endpoint(domain, of, &ep, NULL) == 0) {
+        CALL("fi_connect", fi_connect(ep, of->src_addr, NULL, 0));
+        CALL("fi_accept", fi_accept(ep, NULL, 0));
+        CALL("fi_shutdown", fi_shutdown(ep, 0));
+        CALL("fi_getpeer", fi_getpeer(ep, room, &length));
+        fi_close(&ep->fid);
+    }
+    if (eq)
+        fi_close(&eq->fid);
+    fi_freeinfo(of);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -168,6 +208,8 @@ int main(int argc, char **argv)
             addresses();
             memory();
             endpoints();
+            shared();
+            connections();
             close_it("fi_close of a domain", &domain->fid);
         }
         close_it("fi_close of a fabric", &fabric->fid);

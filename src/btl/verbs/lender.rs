@@ -454,12 +454,12 @@ mod tests {
                 if let Some(Recall { account, keep }) = lender.recall() {
                     all[account].recalls.push(keep);
                 }
-                for account in 0..peers {
-                    let news =
-                        if random(9) == 0 { lender.news(account) } else { lender.urgent_news(account) };
+                for (account, peer) in all.iter_mut().enumerate() {
+                    let is_told = !is_ending && random(9) == 0;
+                    let news = if is_told { lender.news(account) } else { lender.urgent_news(account) };
                     if let Some(limit) = news {
                         lender.tell(account);
-                        all[account].limits.push(limit);
+                        peer.limits.push(limit);
                     }
                 }
                 lender.check();

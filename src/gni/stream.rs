@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(two.take().map(|_| ()), Err(Corrupt::Read));
         let mut more = *b"to nobody";
         let pushed: Vec<bool> = (0..3).map(|_| two.push(1, [lend(&mut more), Lent::EMPTY])).collect();
-        assert_eq!(pushed[2], false);
+        assert!(!pushed[2]);
     }
 
     /// Sends a long entry as far as it goes, and receives it as far as it has come, until it is here.

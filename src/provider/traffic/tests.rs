@@ -25,6 +25,7 @@ use super::{Ends, Order, Traffic, Want};
 use crate::gni::Place;
 use crate::sync::EngineCell;
 use crate::wire::gni::datagram::NameId;
+use crate::wire::gni::envelope::HOME;
 use crate::wire::gni::mailbox::{Entry, HEAD, Label};
 use crate::wire::gni::name::Name;
 
@@ -75,7 +76,13 @@ impl Side {
         // A device of this process alone.
         let bound = Name::bound(Ipv4Addr::from_bits(std::process::id()), 0);
         let name = Name { cdm_id: NEXT.fetch_add(1, Ordering::Relaxed) + (1 << 20), incarnation: 7, ..bound };
-        let id = NameId { device: name.device.to_bits(), cdm_id: name.cdm_id, incarnation: 7 };
+        // What other nodes reach has the device of every endpoint here, and an id of this process alone.
+        let (device, cdm_id) = match far {
+            None => (name.device.to_bits(), name.cdm_id),
+            Some(_) => (HOME, 1 << 31 | std::process::id() << 8 | name.cdm_id & 0xFF),
+        };
+        let name = Name { cdm_id, ..name };
+        let id = NameId { device, cdm_id, incarnation: 7 };
         let slot = domain.traffic.with(|traffic| traffic.open(id, far)).expect("free");
         let place = domain.traffic.with(|traffic| traffic.place(slot));
         let peer = match place {

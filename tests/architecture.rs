@@ -70,7 +70,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
 }
 
 /// The files of `engine`, each of which may import only those before it: no circles.
-const ENGINE: [&str; 54] = [
+const ENGINE: [&str; 55] = [
     "time",
     "slab",
     "wheel",

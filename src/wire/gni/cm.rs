@@ -114,7 +114,7 @@ mod tests {
         let mut long = good.clone();
         long.push(0);
         assert_eq!(Message::parse(&long), None);
-        for (at, value) in [(0, 0), (4, 2), (5, 0), (5, 4), (6, 5), (16, 0), (40, 1)] {
+        for (at, value) in [(0, 0), (4, 2), (5, 0), (5, 4), (6, 5), (16, 0), (25, 1)] {
             let mut bad = good.clone();
             bad[at] = value;
             assert_eq!(Message::parse(&bad), None, "{value} at {at}");

@@ -150,4 +150,23 @@ missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,2
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
+# loads LINE yes|no WORD…: whether hawser has the loader open librdmacm.
+loads() {
+    local line=$1 expected=$2 found=no
+    shift 2
+    wanted "verbs, $line" || return 0
+    log=$work/logs/loads
+    rm -f "$work"/loads.*
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" --mca pml ob1 "$@" -x LD_DEBUG=files -x "LD_DEBUG_OUTPUT=$root/$work/loads" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    grep -q 'librdmacm.*dynamically loaded by .*\(hawser\|mca_btl_verbs\)' "$work"/loads.* && found=yes
+    [ "$status" = 0 ] && says '^PASS p2p$' && [ "$found" = "$expected" ]
+    check "verbs, $line" $?
+}
+there_is=no
+[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || there_is=yes
+loads "the libraries are loaded where the kernel has a device" $there_is
+loads "the libraries are loaded for who asks" yes --mca btl verbs,tcp,self
+
 sum

@@ -31,6 +31,11 @@ impl Transport {
     }
 }
 
+/// Whether the kernel has an RDMA device, as its own list says: asked without loading a library.
+pub fn is_any() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
 /// All devices that the kernel lists, those of other networks included.
 pub struct Devices {
     library: &'static Library,

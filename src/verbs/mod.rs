@@ -37,7 +37,7 @@ pub use async_event::{AsyncEvent, AsyncEvents};
 pub use channel::{Event, EventChannel, EventKind, PrivateData};
 pub use completion::{Completion, Cq, Operation, Status};
 pub use context::{Atomics, Context, Limits, LinkLayer, Port};
-pub use device::{Device, Devices, Transport};
+pub use device::{Device, Devices, Transport, is_any};
 pub use gid::{Gid, GidKind};
 pub use id::{Connect, Id};
 pub use library::{Forks, Library, MissingLibrary};

@@ -85,6 +85,10 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
             Declined::Silently(why)
         }
     };
+    // Nobody pays for libraries only to learn that there is nothing to use them for.
+    if !asked_for && !crate::verbs::is_any() {
+        return Err(silently("the kernel has no RDMA device".to_owned()));
+    }
     let library = Library::load().map_err(|missing_library| missing(missing_library.to_string()))?;
     let devices =
         Devices::list(library).map(|list| list.iter().map(|device| device.name()).collect::<Vec<_>>());

@@ -66,6 +66,16 @@ for kind in roce iwarp; do
     # Everything in fragments.
     run $kind 2 p2p --mca btl_verbs_flags send
 done
+# Whoever connects and whoever accepts send again after `ib_timeout` what is not acknowledged, and not after librdmacm's own time.
+line="verbs over roce, 2 ranks: the time of acknowledgement is both sides'"
+if wanted "$line"; then
+    over roce
+    mpi_job "$line: p2p" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}"
+    log=$work/left
+    grep -h '^tally with-the-managers-time ' "$ledger".* >"$log"
+    [ "$(sort -u "$log")" = "tally with-the-managers-time 0" ]
+    check "$line" $?
+fi
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0

@@ -51,6 +51,7 @@ static void set_up(struct id *id, uint8_t reads, uint8_t answers, uint8_t rnr_re
     qp->attr.rnr_retry = qp->rnr_left = at_most(rnr_retry, 7);
     qp->attr.retry_cnt = at_most(retry, 7);
     qp->attr.timeout = id->has_ack_timeout ? id->ack_timeout : DEFAULT_TIMEOUT;
+    if (!id->has_ack_timeout && !id->device->iwarp) ledger_tally(PATIENT);
     qp->attr.path_mtu = IBV_MTU_1024;
     qp->attr.qp_access_flags =
         IBV_ACCESS_REMOTE_WRITE | (answers != 0 ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);

@@ -30,6 +30,7 @@ static const char *const tally_names[TALLIES] = {
     [CQ_OVERRUNS] = "completion-queue-overruns",
     [SPOKE_FIRST] = "responder-spoke-first",
     [FLUSHED] = "flushed",
+    [PATIENT] = "with-the-managers-time",
 };
 static struct { unsigned long made, left, most; } things[THINGS];
 static unsigned long tallies[TALLIES];

@@ -100,11 +100,15 @@ static void finish(struct qp *qp, const struct packet *packet)
 
 static void receive_is_full(struct qp *qp, const struct packet *packet, enum ibv_wc_opcode opcode)
 {
-    struct ibv_wc wc = {
-        .wr_id = qp->receive.wr_id, .status = IBV_WC_SUCCESS, .opcode = opcode, .byte_len = (uint32_t)packet->total};
+    /* rxe says so of every message that is received. */
+    struct ibv_wc wc = {.wr_id = qp->receive.wr_id,
+        .status = IBV_WC_SUCCESS,
+        .opcode = opcode,
+        .byte_len = (uint32_t)packet->total,
+        .wc_flags = qp->device->iwarp ? 0 : IBV_WC_GRH};
     static struct call faults = {.name = "receive-completion"};
     if (packet->flags & PACKET_IMMEDIATE) {
-        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.wc_flags |= IBV_WC_WITH_IMM;
         wc.imm_data = packet->immediate;
     }
     ledger_call(&faults);

@@ -121,6 +121,8 @@ fn refusal(side: &Side, own: IpAddr, server: SocketAddr, report: &mut Report) ->
     println!("# {} bytes of private data", event.private.as_slice().len());
     report.check(event.private.as_slice().starts_with(b"reason"), "a refusal has its reason");
     report.check(event.status != 0, "and a status");
+    // It outlives the pair, and belongs to no later one.
+    report.same(side.completion()?.status(), Status::Flushed, "a refusal flushes what was posted");
     drop((id, pair));
     Ok(())
 }

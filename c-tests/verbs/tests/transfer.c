@@ -285,7 +285,7 @@ static void immediate_data(void)
         struct ibv_wc wc = completion(end.receives);
         IS(wc.status, IBV_WC_SUCCESS);
         IS(wc.opcode, i == 0 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
-        IS(wc.wc_flags, IBV_WC_WITH_IMM);
+        IS(wc.wc_flags, IBV_WC_GRH | IBV_WC_WITH_IMM);
         IS(wc.imm_data, htonl(0x1234));
         IS(wc.byte_len, 10);
     }

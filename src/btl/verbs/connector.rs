@@ -301,12 +301,7 @@ impl Body {
                 held.dummy = Some(port.dummy(&held.id)?);
                 Ok(())
             }
-            Action::Connect { id, private } => {
-                let code = self.acknowledgement;
-                // iWARP has no such time.
-                let _ = self.at(id)?.id.set_acknowledgement_timeout(code);
-                self.begin(id, &private, |held, wanted| held.id.connect(wanted))
-            }
+            Action::Connect { id, private } => self.begin(id, &private, |held, wanted| held.id.connect(wanted)),
             Action::Accept { id, private } => self.begin(id, &private, |held, wanted| held.id.accept(wanted)),
             Action::Reject { id, private } => {
                 if let Some(held) = self.held.remove(&id) {
@@ -350,6 +345,8 @@ impl Body {
         };
         let is_shared = self.ports[module].shared[held.queue].is_some();
         let retries_without_receive = if is_shared { without } else { 0 };
+        // Of either side: the one that accepts sends, too. iWARP has no such time.
+        let _ = held.id.set_acknowledgement_timeout(self.acknowledgement);
         call(held, &Connect { private, served_reads, started_reads, retries, retries_without_receive })
     }
 

@@ -301,7 +301,9 @@ impl Body {
                 held.dummy = Some(port.dummy(&held.id)?);
                 Ok(())
             }
-            Action::Connect { id, private } => self.begin(id, &private, |held, wanted| held.id.connect(wanted)),
+            Action::Connect { id, private } => {
+                self.begin(id, &private, |held, wanted| held.id.connect(wanted))
+            }
             Action::Accept { id, private } => self.begin(id, &private, |held, wanted| held.id.accept(wanted)),
             Action::Reject { id, private } => {
                 if let Some(held) = self.held.remove(&id) {

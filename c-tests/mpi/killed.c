@@ -1,5 +1,5 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
- * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|send|silence
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|reading|send|silence
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
@@ -8,6 +8,7 @@
  * finalize    while the others are in MPI_Finalize
  * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
  *             mpirun that lets survivors live)
+ * reading     the same, when it has received one message of rank 0's before (likewise)
  *
  * send        before it receives anything of what rank 0 sends; rank 0 says when it is told (likewise)
  * silence     when it has received one message of rank 0's, which then sends short ones (likewise)
@@ -72,7 +73,7 @@ static void transfer(void)
 }
 
 /* The victim announces a long message, goes idle, and is killed when rank 0 waits for the rest. */
-_Noreturn static void receive(void)
+_Noreturn static void receive(bool is_connected)
 {
     unsigned char *bytes = malloc(LONG), *expected = malloc(LONG);
     MPI_Request request;
@@ -83,6 +84,10 @@ _Noreturn static void receive(void)
         abort();
     memset(expected, 1, LONG);
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    if (is_connected && check_rank == VICTIM)
+        await_token(0, TAG, MPI_COMM_WORLD);
+    if (is_connected && check_rank == 0)
+        MPI(MPI_Send(NULL, 0, MPI_BYTE, VICTIM, TAG, MPI_COMM_WORLD));
     if (check_rank == VICTIM) {
         MPI(MPI_Send(&victim, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD));
         MPI(MPI_Isend(expected, LONG, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request));
@@ -207,7 +212,9 @@ int main(int argc, char **argv)
     } else if (strcmp(when, "collective") == 0) {
         collective();
     } else if (strcmp(when, "receive") == 0) {
-        receive();
+        receive(false);
+    } else if (strcmp(when, "reading") == 0) {
+        receive(true);
     } else if (strcmp(when, "send") == 0) {
         send_to_victim(false);
     } else if (strcmp(when, "silence") == 0) {
@@ -218,7 +225,7 @@ int main(int argc, char **argv)
             die();
         MPI_Finalize();
     } else {
-        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|send|silence\n");
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|reading|send|silence\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     printf("rank %d goes on without rank %d\n", check_rank, VICTIM);

@@ -87,7 +87,9 @@ mpi() {
     check "$line ($((SECONDS - begin)) s)" "$status"
 }
 
-for command in p2p datatypes coll tags probe cancel bigmsg mixed; do
+programs="p2p coll tags mixed"
+whole && programs="p2p datatypes coll tags probe cancel bigmsg mixed"
+for command in $programs; do
     mpi "hawser's MTL" "$command" --mca mca_base_component_path "$bed_root/target/mca:$stock" "${quiet[@]}" \
         --mca mtl hawser --mca mtl_hawser_provider_include gni
 done

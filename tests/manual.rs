@@ -29,10 +29,19 @@ fn shown(text: &str) -> String {
     if text.starts_with('.') { format!("\\&{text}") } else { text }
 }
 
+/// The same, with places where a word that no line has room for may be broken.
+fn broken(text: &str) -> String {
+    let word = |word: &str| match word.len() {
+        0..40 => shown(word),
+        _ => shown(word).replace(':', ":\\:").replace(',', ",\\:"),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// A row of a table, of which the last column may be long.
 fn row(columns: &[&str], last: &str) -> String {
     let columns: Vec<String> = columns.iter().map(|column| shown(column)).collect();
-    format!("{}\tT{{\n{}\nT}}\n", columns.join("\t"), shown(last))
+    format!("{}\tT{{\n{}\nT}}\n", columns.join("\t"), broken(last))
 }
 
 /// A help text, and which host has the parameter.

@@ -35,7 +35,9 @@ fn broken(text: &str) -> String {
         0..40 => shown(word),
         _ => shown(word).replace(':', ":\\:").replace(',', ",\\:"),
     };
-    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    let broken = text.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    // Lines that end there are not stretched.
+    if text.split(' ').any(|word| word.len() >= 40) { format!(".na\n{broken}") } else { broken }
 }
 
 /// A row of a table, of which the last column may be long.

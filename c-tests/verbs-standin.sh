@@ -179,6 +179,9 @@ done
 
 # --- rdma-core's examples, which know nothing of this
 
+# listens PORT: whether somebody does, where the stand-in's listeners are, which are TCP sockets.
+listens() { awk -v "port=$(printf %04X "$1")" '$2 ~ ":" port "$" && $4 == "0A" { found = 1 } END { exit !found }' /proc/net/tcp; }
+
 for device in roce iwarp; do
     line="rping, $device"
     if wanted "$line"; then
@@ -186,11 +189,9 @@ for device in roce iwarp; do
         free_port
         on_device rping -s -a 127.0.0.1 -p "$port" -C 20 -v >"$work/rping-$device-server.log" 2>&1 &
         server=$!
-        # It is there when it is there: a client that comes too early is refused.
-        for _ in 1 2 3 4 5 6 7 8 9 10; do
-            on_device rping -c -a 127.0.0.1 -p "$port" -C 20 -v >"$log" 2>&1 && break
-            sleep 1
-        done
+        # A client that comes too early is refused, and that of an iWARP device then waits for itself for ever.
+        until listens "$port" || ! kill -0 "$server" 2>/dev/null; do sleep 0.05; done
+        on_device rping -c -a 127.0.0.1 -p "$port" -C 20 -v >"$log" 2>&1
         wait "$server"
         status=$?
         [ "$(grep -ac '^ping data: rdma-ping-' "$log")" = 20 ] || status=data

@@ -167,6 +167,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
     const HAS_TRANSFERS: bool = true;
     const HAS_SEND_NOW: bool = true;
+    const QUEUES_FOR_CALLS: bool = true;
 
     fn parameters() -> &'static Parameters {
         parameters::of(SECOND)

@@ -156,6 +156,11 @@ impl State {
         cookies
     }
 
+    /// Those that the host has not closed: of a process of another job it does not tell that it has done with it.
+    pub(super) fn unclosed(&self) -> Vec<EndpointId> {
+        self.peers.iter().flatten().filter(|peer| !peer.says_bye).map(|peer| peer.id).collect()
+    }
+
     /// Does what there is to do when no host listens any more.
     pub(super) fn pass_silently(&mut self) {
         self.begin_pass();

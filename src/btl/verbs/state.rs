@@ -138,10 +138,10 @@ impl State {
         }
     }
 
-    /// Makes a peer known; the same one if it is already.
+    /// Makes a peer known; the same one if it is already, and has not been closed.
     pub(super) fn add(&mut self, name: u64, listener: cm::Peer, served: u8) -> Result<EndpointId> {
         if let Some(&at) = self.names.get(&name)
-            && let Some(peer) = self.peers[at as usize].as_ref()
+            && let Some(peer) = self.peers[at as usize].as_ref().filter(|peer| !peer.says_bye)
         {
             return Ok(peer.id);
         }
@@ -223,7 +223,10 @@ impl State {
                     self.leaving.push((place, attempt));
                 }
                 cm::Step::Closed => {
-                    if let Some(peer) = self.peers[place as usize].take() {
+                    // Its process may have been made known again meanwhile.
+                    if let Some(peer) = self.peers[place as usize].take()
+                        && self.names.get(&peer.name) == Some(&place)
+                    {
                         self.names.remove(&peer.name);
                     }
                 }
@@ -256,7 +259,13 @@ impl State {
                     self.lines.insert(line, (place, attempt, queue as u8));
                 }
             }
-            Err(_) => peer.machine.handle_broken(attempt),
+            Err(_) => {
+                peer.machine.handle_broken(attempt);
+                // What a part of it was lent is others'.
+                for shared in self.desk.shared.iter_mut().flatten() {
+                    shared.lender.close(place as usize);
+                }
+            }
         }
     }
 
@@ -315,7 +324,7 @@ impl State {
                 Notice::Down { endpoint, .. }
                 | Notice::Failed { endpoint, .. }
                 | Notice::Closed { endpoint } => *endpoint,
-                Notice::Unknown { process } => {
+                Notice::Unknown { process, .. } => {
                     self.news.push_back(Step::Stranger(*process));
                     continue;
                 }

@@ -440,6 +440,8 @@ pub enum Notice {
     Unknown {
         /// Its name.
         process: u64,
+        /// At which of this process's listeners it asks.
+        listener: u8,
     },
     /// Everything has ended: the thread may, too.
     Finished,

@@ -84,6 +84,29 @@ if wanted "$line"; then
     [ "$(sort -u "$log")" = "tally with-the-managers-time 0" ]
     check "$line" $?
 fi
+# Calls that fail and events that are lost, doubled, late or errors, while processes are connected: it is tried again.
+faults() { # KIND FAULTS OPTION …
+    local kind=$1 faults=$2
+    shift 2
+    run "$kind" 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$faults" "$@"
+}
+calls=rdma_resolve_addr:2:19,rdma_create_qp:2:12,rdma_connect:3:110,rdma_accept:2:12,ibv_reg_mr:4:12,ibv_post_recv:3:12,ibv_post_srq_recv:5:12
+events=ADDR_RESOLVED:1:lost,ROUTE_RESOLVED:2:110,ESTABLISHED:1:lost,ESTABLISHED:3:110,ESTABLISHED:5:twice,ESTABLISHED:6:late,REJECTED:1:lost
+for kind in roce iwarp; do
+    faults $kind $calls
+    faults $kind $events --mca btl_verbs_connect_timeout 1000
+done
+# What attempts had of a completion queue that came to nothing is used again: there is one queue, though it is full of few.
+line="verbs over roce, what comes to nothing gives back its room in completion queues"
+if wanted "$line"; then
+    over roce
+    mpi_job "$line: p2p" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_cq_size 4600 \
+        -x HAWSER_VERBS_FAULTS=rdma_accept:1:12,rdma_accept:2:12,rdma_accept:3:12,rdma_accept:4:12,rdma_accept:5:12,rdma_accept:6:12
+    log=$work/left
+    grep -h '^thing completion-queues ' "$ledger".* >"$log"
+    [ "$(sort -u "$log")" = "thing completion-queues made 1 most 1 left 0" ]
+    check "$line" $?
+fi
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0

@@ -78,6 +78,8 @@ pub(super) struct State {
     /// Peers whose queue pairs are to be let go of.
     pub(super) leaving: Vec<(u32, Attempt)>,
     pub(super) departing: Vec<Departing>,
+    /// Room in completion queues that queue pairs had, when those were last empty.
+    pub(super) vacated: Vec<(usize, usize)>,
     /// The queue pairs of a letter that is being read.
     pub(super) at_hand: Vec<Arc<Line>>,
     pub(super) turns: u32,
@@ -130,6 +132,7 @@ impl State {
             stalled: Vec::new(),
             leaving: Vec::new(),
             departing: Vec::new(),
+            vacated: Vec::new(),
             at_hand: Vec::new(),
             turns: 0,
             ticked: 0,

@@ -43,6 +43,8 @@ pub(super) struct Peer {
     pub(super) served: usize,
     /// Why there is no connection, and will be none.
     pub(super) failure: Option<Reason>,
+    /// The host has been told of that, or is just about to be.
+    pub(super) is_lost: bool,
     /// What was under way on queue pairs that did not work any more.
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
@@ -76,6 +78,7 @@ impl Peer {
             transfers: VecDeque::new(),
             served,
             failure: None,
+            is_lost: false,
             dead: Vec::new(),
             departing: 0,
             has_said_bye: false,

@@ -141,6 +141,9 @@ done
 
 # --- nothing to use
 
+there_is=no
+[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || there_is=yes
+
 # missing LINE TEXT WORD…: the job works by other means, and says this.
 missing() {
     local line=$1 text=$2
@@ -161,6 +164,25 @@ missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,2
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
+# doctor LINE TEXT VARIABLE=VALUE…: what hawser-info says of the devices, with these.
+doctor() {
+    local line=$1 text=$2
+    shift 2
+    wanted "verbs, $line" || return 0
+    log=$work/logs/doctor
+    c-tests/patience.sh 120 "${there[@]}" env HOME="$root/$work" OMPI_MCA_mca_base_component_path="$root/target/mca:$stock" "$@" \
+        "$root/target/release/hawser-info" --doctor >"$log" 2>&1 </dev/null
+    says "$text"
+    check "verbs, $line" $?
+}
+standin=("LD_LIBRARY_PATH=$root/$work/lib" "HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1")
+named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
+doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
+doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
+doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
+doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
+[ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
+
 # loads LINE yes|no WORD…: whether hawser has the loader open librdmacm.
 loads() {
     local line=$1 expected=$2 found=no
@@ -175,8 +197,6 @@ loads() {
     [ "$status" = 0 ] && says '^PASS p2p$' && [ "$found" = "$expected" ]
     check "verbs, $line" $?
 }
-there_is=no
-[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || there_is=yes
 loads "the libraries are loaded where the kernel has a device" $there_is
 loads "the libraries are loaded for who asks" yes --mca btl verbs,tcp,self
 

@@ -140,6 +140,20 @@ if wanted "$line"; then
     check "$line" "$status"
 fi
 
+line="what the host's libfabric asks of the real libraries is there"
+if wanted "$line"; then
+    log=$work/asked.log
+    status=0
+    for library in libfabric.so.1 libefa.so.1; do
+        "${there[@]}" objdump -T "$libraries/$library"
+    done | awk '/\*UND\*/ { print $(NF - 1), $NF }' | tr -d '()' | grep -E '^(IBVERBS|RDMACM)_' | sort -u >"$work/asked"
+    objdump -T "$work"/plain/lib{ibverbs,rdmacm}.so.1 | awk '$4 == ".text" { print $(NF - 1), $NF }' | tr -d '()' | sort -u >"$work/offered"
+    grep -q '^IBVERBS_PRIVATE_34 verbs_register_driver_34$' "$work/asked" || status=nothing
+    comm -23 "$work/asked" "$work/offered" >"$log"
+    [ ! -s "$log" ] || status=missing
+    check "$line" "$status"
+fi
+
 # --- the probe
 
 # on_device VARIABLE=VALUE… COMMAND…: over the stand-in as `device`.

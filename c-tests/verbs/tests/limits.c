@@ -176,6 +176,24 @@ static void states(void)
     leaves(&end);
 }
 
+/* libfabric names these; an id goes with its queue pair there. */
+static void what_libfabric_asks_for(void)
+{
+    struct end end = alone();
+    struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC};
+    builds(&end, usual);
+    NONE(ibv_reg_dmabuf_mr(end.pd, 0, SLOT, 0, 0, IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
+    FAILS(rdma_create_qp_ex(end.id, &init), EOPNOTSUPP);
+    IS(ibv_query_qp_data_in_order(end.id->qp, IBV_WR_SEND, 0), 0);
+    rdma_destroy_ep(end.id);
+    OK(ibv_dereg_mr(end.mr));
+    OK(ibv_destroy_cq(end.sends));
+    OK(ibv_destroy_cq(end.receives));
+    OK(ibv_dealloc_pd(end.pd));
+    rdma_destroy_event_channel(end.channel);
+    free(end.memory);
+}
+
 /* --- places in queues */
 
 static void fills_the_send_queue(void)
@@ -377,6 +395,7 @@ int main(int argc, char **argv)
         {"memory", memory},
         {"queues", queues},
         {"states", states},
+        {"what-libfabric-asks-for", what_libfabric_asks_for},
         {"places-in-the-send-queue", places_in_the_send_queue},
         {"a-completion-queue-runs-over", a_completion_queue_runs_over},
         {"a-shared-queue-says-that-it-runs-low", a_shared_queue_says_that_it_runs_low},

@@ -87,7 +87,7 @@ for program in connect transfer limits failure; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         limits-use-after-the-end) case_of "$program" "$name" 0 ;;
-        limits-a-* | limits-places-*) case_of "$program" "$name" 2 ;;
+        limits-a-* | limits-places-in-* | limits-completions-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
         connect-several-devices) case_of "$program" "$name" 2 \

@@ -52,6 +52,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
     const HAS_TRANSFERS: bool;
     /// Whether [`send_now`](Self::send_now) is worth asking.
     const HAS_SEND_NOW: bool = false;
+    /// Whether what is queued leaves in later calls only, and not by itself: then the host is told when it has left, so that
+    /// a program whose send has returned may compute, or wait for something else, for as long as it likes.
+    const QUEUES_FOR_CALLS: bool = false;
     /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and
     /// [`get_device`](Self::get_device).
     const HAS_DEVICES: bool = false;

@@ -52,6 +52,8 @@ mod request;
 mod transition;
 
 #[cfg(test)]
+mod deaths;
+#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod exploration;

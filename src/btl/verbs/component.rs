@@ -167,6 +167,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
     const HAS_TRANSFERS: bool = true;
     const HAS_SEND_NOW: bool = true;
+    const QUEUES_FOR_CALLS: bool = true;
 
     fn parameters() -> &'static Parameters {
         parameters::of(SECOND)
@@ -260,6 +261,19 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     }
 
     fn end_module(&self) {
+        let clock = Clock::new();
+        let left = self.rail.state.with(|state| {
+            let left = state.unclosed();
+            left.iter().for_each(|id| state.begin_close(*id));
+            left
+        });
+        while !self.rail.state.with(|state| left.iter().all(|id| state.is_drained(*id)))
+            && clock.nanos() < PATIENCE
+        {
+            self.rail.state.with(State::pass_silently);
+            std::thread::yield_now();
+        }
+        left.iter().for_each(|id| drop(self.rail.state.with(|state| state.end_close(*id))));
         let is_last = self.common.left.fetch_sub(1, Ordering::AcqRel) == 1;
         let office = &self.common.connector.office;
         if is_last {

@@ -365,7 +365,7 @@ impl Body {
                 Notice::Down { endpoint, .. }
                 | Notice::Failed { endpoint, .. }
                 | Notice::Closed { endpoint } => place(*endpoint).0,
-                Notice::Unknown { .. } => 0,
+                Notice::Unknown { listener, .. } => usize::from(*listener),
                 Notice::Finished => {
                     is_over = true;
                     continue;

@@ -16,8 +16,6 @@ use crate::wire::verbs::Control;
 pub(super) struct Departing {
     place: u32,
     gone: Vec<Arc<AtomicBool>>,
-    /// Completion queues, and how much of them is free then.
-    rooms: Vec<(usize, usize)>,
     /// What was under way, by queue.
     entries: Vec<(usize, Entry)>,
     /// They were seen to have gone, when the completion queues were last empty.
@@ -26,10 +24,9 @@ pub(super) struct Departing {
 
 impl Departing {
     fn of(place: u32, connection: Connection) -> Self {
-        let mut it = Self { place, gone: Vec::new(), rooms: Vec::new(), entries: Vec::new(), is_over: false };
+        let mut it = Self { place, gone: Vec::new(), entries: Vec::new(), is_over: false };
         for (queue, mut side) in connection.sides.into_iter().enumerate() {
             it.gone.push(side.line.gone());
-            it.rooms.push((side.line.place, side.line.room));
             it.entries.extend(side.slots.abandon().map(|entry| (queue, entry)));
         }
         it
@@ -45,6 +42,10 @@ impl State {
     /// The completion queues are empty: lets go of what is to go, and of what has gone.
     #[cold]
     pub(super) fn let_go(&mut self) {
+        // Of attempts that came to nothing, too, which the connection thread has ended by itself.
+        for (at, room) in std::mem::replace(&mut self.vacated, self.desk.port.vacated()) {
+            self.desk.port.give_back(at, room);
+        }
         for (place, attempt) in std::mem::take(&mut self.leaving) {
             self.detach(place, attempt);
         }
@@ -78,10 +79,7 @@ impl State {
 
     /// Queue pairs have gone, and nothing of them comes any more.
     fn finish(&mut self, departing: Departing) {
-        let Departing { place, rooms, entries, .. } = departing;
-        for (at, room) in rooms {
-            self.desk.port.give_back(at, room);
-        }
+        let Departing { place, entries, .. } = departing;
         // A later attempt has an account of its own.
         if self.at(place).is_none_or(|peer| peer.connection.is_none()) {
             for shared in self.desk.shared.iter_mut().flatten() {
@@ -154,6 +152,11 @@ impl State {
         peer.machine.close();
         self.drive(id.index() as u32);
         cookies
+    }
+
+    /// Those that the host has not closed: of a process of another job it does not tell that it has done with it.
+    pub(super) fn unclosed(&self) -> Vec<EndpointId> {
+        self.peers.iter().flatten().filter(|peer| !peer.says_bye).map(|peer| peer.id).collect()
     }
 
     /// Does what there is to do when no host listens any more.

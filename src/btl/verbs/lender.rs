@@ -357,6 +357,30 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_written_when_half_of_the_share_is_owed_or_the_peer_knows_of_nothing() {
+        let urgent = |limit, arrived, told, share| {
+            let mut lender = Lender::new(64, 64);
+            lender.accounts =
+                vec![Account { is_open: true, limit, arrived, told, share, ..Account::default() }];
+            lender.urgent_news(0)
+        };
+        // It knows of one: half of what it may have is worth a word, or a little more where that is no whole number.
+        assert_eq!((urgent(12, 3, 4, 16), urgent(11, 3, 4, 16)), (Some(12), None));
+        assert_eq!((urgent(7, 3, 4, 5), urgent(6, 3, 4, 5)), (Some(7), None));
+        // It knows of none, or has given back more than it knows of.
+        assert_eq!((urgent(6, 3, 4, 16), urgent(6, 4, 4, 16), urgent(6, 5, 4, 16)), (None, Some(6), Some(6)));
+        // There is nothing to tell.
+        assert_eq!((urgent(4, 4, 4, 16), urgent(4, 4, 4, 0)), (None, None));
+        // Numbers that begin anew.
+        let last = u32::MAX;
+        assert_eq!((urgent(1, last - 1, last, 16), urgent(1, last, last, 16)), (None, Some(1)));
+        assert_eq!(
+            (urgent(3, last, 1, 16), urgent(3, 1, 1, 16), urgent(3, 2, 1, 16)),
+            (None, Some(3), Some(3))
+        );
+    }
+
+    #[test]
     fn what_a_dead_peer_had_is_others() {
         let mut lender = Lender::with(4, 4);
         lender.open(0);

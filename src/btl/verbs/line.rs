@@ -45,6 +45,9 @@ pub(super) struct Port {
     completions: Mutex<Vec<Share>>,
     /// How many completion queues there are.
     pub(super) count: AtomicUsize,
+    /// What queue pairs had of them that have gone: which one, and how much of it.
+    vacated: Mutex<Vec<(usize, usize)>>,
+    has_vacated: AtomicBool,
     depth: usize,
     inline: u32,
     /// How long a peer waits that found no buffer, by its code.
@@ -113,6 +116,8 @@ impl Port {
             shared,
             completions: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
+            vacated: Mutex::new(Vec::new()),
+            has_vacated: AtomicBool::new(false),
             depth: config.completions.min(limits.completion_depth),
             inline: config.inline,
             receiver_not_ready: config.receiver_not_ready,
@@ -175,6 +180,19 @@ impl Port {
         }
     }
 
+    /// Whether queue pairs have gone, of which there may still be something in the completion queues.
+    #[inline]
+    pub(super) fn has_vacated(&self) -> bool {
+        self.has_vacated.load(Ordering::Relaxed)
+    }
+
+    /// What those had: it can be [given back](Self::give_back) when the completion queues have been empty since.
+    pub(super) fn vacated(&self) -> Vec<(usize, usize)> {
+        let mut all = self.vacated.lock();
+        self.has_vacated.store(false, Ordering::Relaxed);
+        std::mem::take(&mut all)
+    }
+
     /// Buffers that stay until all queue pairs have gone.
     pub(super) fn keep(&self, len: usize) -> Result<Arc<Slab>> {
         let slab = Arc::new(Slab::new(&self.pd, len, Access::LOCAL_WRITE)?);
@@ -198,11 +216,8 @@ impl Port {
             Ok(pair) => Ok(Line {
                 inline: pair.granted().inline.min(self.inline) as usize,
                 pair,
-                place,
-                room,
                 kept: Mutex::new(Vec::new()),
-                _port: Arc::clone(self),
-                gone: Gone(Arc::new(AtomicBool::new(false))),
+                gone: Gone { told: Arc::new(AtomicBool::new(false)), port: Arc::clone(self), place, room },
             }),
             Err(error) => {
                 self.give_back(place, room);
@@ -213,12 +228,22 @@ impl Port {
 }
 
 /// Says, last of all, that a line has gone.
-struct Gone(Arc<AtomicBool>);
+struct Gone {
+    told: Arc<AtomicBool>,
+    port: Arc<Port>,
+    /// Which completion queue it had, and how much of it.
+    place: usize,
+    room: usize,
+}
 
 impl Drop for Gone {
     fn drop(&mut self) {
+        let mut vacated = self.port.vacated.lock();
+        vacated.push((self.place, self.room));
+        // Under the lock, as `vacated` has it: what is there is never said not to be.
+        self.port.has_vacated.store(true, Ordering::Relaxed);
         // SYNC POINT: line-gone (acquired in `Departing::is_over`)
-        self.0.store(true, Ordering::Release);
+        self.told.store(true, Ordering::Release);
     }
 }
 
@@ -228,11 +253,7 @@ pub(super) struct Line {
     pub(super) pair: Qp,
     /// Bytes that are copied when they are posted.
     pub(super) inline: usize,
-    /// Which completion queue it has, and how much of it.
-    pub(super) place: usize,
-    pub(super) room: usize,
     kept: Mutex<Vec<Arc<Slab>>>,
-    _port: Arc<Port>,
     gone: Gone,
 }
 
@@ -244,7 +265,7 @@ impl Line {
 
     /// What says that it has gone.
     pub(super) fn gone(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.gone.0)
+        Arc::clone(&self.gone.told)
     }
 }
 

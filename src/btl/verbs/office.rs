@@ -114,13 +114,17 @@ mod tests {
         let office = Office::new(2).expect("an office");
         assert!(!office.mails[1].is_there() && office.mails[1].take().is_none());
         for process in [4, 5] {
-            office.mails[1].put(Letter { notice: Notice::Unknown { process }, lines: Vec::new(), at: 0 });
+            office.mails[1].put(Letter {
+                notice: Notice::Unknown { process, listener: 1 },
+                lines: Vec::new(),
+                at: 0,
+            });
             office.order(Order::Close { endpoint: EndpointId(process as u32) });
         }
         assert!(office.mails[1].is_there() && !office.mails[0].is_there());
         let notices: Vec<_> =
             std::iter::from_fn(|| office.mails[1].take()).map(|letter| letter.notice).collect();
-        assert_eq!(notices, [4, 5].map(|process| Notice::Unknown { process }));
+        assert_eq!(notices, [4, 5].map(|process| Notice::Unknown { process, listener: 1 }));
         assert!(!office.mails[1].is_there());
         let mut polled = [rustix::event::PollFd::new(&office.bell, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut polled, Some(&Default::default())), Ok(1));

@@ -165,7 +165,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     let addresses = ports.iter().map(|port| port.at).collect();
     let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
     settings.attempt = config.connect;
-    settings.answer = config.connect * 2;
+    settings.answer = 2 * (config.connect + settings.longest);
     let clock = Clock::new();
     let connector =
         Connector::start(Arc::clone(&office), channel, listeners, ports.clone(), settings, config, clock)

@@ -94,7 +94,10 @@ impl State {
         if !self.stalled.is_empty() {
             self.look_for_words();
         }
-        let is_anyone_leaving = !self.leaving.is_empty() || !self.departing.is_empty();
+        let is_anyone_leaving = !self.leaving.is_empty()
+            || !self.departing.is_empty()
+            || !self.vacated.is_empty()
+            || self.desk.port.has_vacated();
         if is_anyone_leaving && !self.is_busy {
             self.let_go();
         }

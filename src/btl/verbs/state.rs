@@ -78,6 +78,8 @@ pub(super) struct State {
     /// Peers whose queue pairs are to be let go of.
     pub(super) leaving: Vec<(u32, Attempt)>,
     pub(super) departing: Vec<Departing>,
+    /// Room in completion queues that queue pairs had, when those were last empty.
+    pub(super) vacated: Vec<(usize, usize)>,
     /// The queue pairs of a letter that is being read.
     pub(super) at_hand: Vec<Arc<Line>>,
     pub(super) turns: u32,
@@ -130,6 +132,7 @@ impl State {
             stalled: Vec::new(),
             leaving: Vec::new(),
             departing: Vec::new(),
+            vacated: Vec::new(),
             at_hand: Vec::new(),
             turns: 0,
             ticked: 0,
@@ -138,10 +141,10 @@ impl State {
         }
     }
 
-    /// Makes a peer known; the same one if it is already.
+    /// Makes a peer known; the same one if it is already, and has not been closed.
     pub(super) fn add(&mut self, name: u64, listener: cm::Peer, served: u8) -> Result<EndpointId> {
         if let Some(&at) = self.names.get(&name)
-            && let Some(peer) = self.peers[at as usize].as_ref()
+            && let Some(peer) = self.peers[at as usize].as_ref().filter(|peer| !peer.says_bye)
         {
             return Ok(peer.id);
         }
@@ -223,7 +226,10 @@ impl State {
                     self.leaving.push((place, attempt));
                 }
                 cm::Step::Closed => {
-                    if let Some(peer) = self.peers[place as usize].take() {
+                    // Its process may have been made known again meanwhile.
+                    if let Some(peer) = self.peers[place as usize].take()
+                        && self.names.get(&peer.name) == Some(&place)
+                    {
                         self.names.remove(&peer.name);
                     }
                 }
@@ -256,7 +262,13 @@ impl State {
                     self.lines.insert(line, (place, attempt, queue as u8));
                 }
             }
-            Err(_) => peer.machine.handle_broken(attempt),
+            Err(_) => {
+                peer.machine.handle_broken(attempt);
+                // What a part of it was lent is others'.
+                for shared in self.desk.shared.iter_mut().flatten() {
+                    shared.lender.close(place as usize);
+                }
+            }
         }
     }
 
@@ -315,7 +327,7 @@ impl State {
                 Notice::Down { endpoint, .. }
                 | Notice::Failed { endpoint, .. }
                 | Notice::Closed { endpoint } => *endpoint,
-                Notice::Unknown { process } => {
+                Notice::Unknown { process, .. } => {
                     self.news.push_back(Step::Stranger(*process));
                     continue;
                 }

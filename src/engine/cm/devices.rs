@@ -1,6 +1,6 @@
 //! What the devices of those processes do, and the network between them.
 
-use super::world::{Conn, Fault, Held, NOW, Said, Side, World, address};
+use super::world::{Conn, Fault, Held, Said, Side, World, address};
 use super::*;
 
 impl World {
@@ -8,7 +8,7 @@ impl World {
     pub(super) fn perform(&mut self, at: usize) {
         while let Some(action) = self.sides[at].manager.poll_action() {
             if self.fails(at, &action) {
-                self.sides[at].manager.handle_event(action.id(), Event::Refused, NOW);
+                self.sides[at].manager.handle_event(action.id(), Event::Refused, self.now);
             } else {
                 self.act(at, action);
             }
@@ -183,7 +183,7 @@ impl World {
             Said::Disconnected => Event::Disconnected,
             Said::DeviceRemoved => Event::DeviceRemoved,
         };
-        self.sides[at].manager.handle_event(id, event, NOW);
+        self.sides[at].manager.handle_event(id, event, self.now);
     }
 
     fn ask(&mut self, at: usize, id: Id, from: (usize, Id), private: &Bytes) {
@@ -193,7 +193,7 @@ impl World {
             return;
         }
         self.sides[at].conns.insert(id, conn);
-        self.sides[at].manager.handle_request(0, id, private, NOW);
+        self.sides[at].manager.handle_request(0, id, private, self.now);
     }
 
     /// A connection breaks; what is in it is lost.
@@ -222,6 +222,23 @@ impl World {
 
     /// A process dies, and another takes its name and address.
     pub(super) fn die(&mut self, at: usize) {
+        let life = self.bury(at);
+        for (other, side) in self.sides.iter_mut().enumerate() {
+            if other != at {
+                side.additions.push((at, life));
+            }
+        }
+    }
+
+    /// A process dies, and nobody comes after it.
+    pub(super) fn kill(&mut self, at: usize) {
+        self.bury(at);
+        self.sides[at].additions.clear();
+        self.sides[at].listens = false;
+    }
+
+    /// What the peers of a dead process hear, and the process that comes after it, with its life.
+    fn bury(&mut self, at: usize) -> u64 {
         for conn in self.sides[at].conns.clone().into_values() {
             self.sever(&conn);
         }
@@ -235,10 +252,6 @@ impl World {
         let mut lives: Vec<u64> = self.sides.iter().map(|side| side.life).collect();
         lives[at] = life;
         self.sides[at] = Side::new(at, life, &lives, self.queues);
-        for (other, side) in self.sides.iter_mut().enumerate() {
-            if other != at {
-                side.additions.push((at, life));
-            }
-        }
+        life
     }
 }

@@ -95,16 +95,20 @@ pub struct Settings {
     pub queues: Queues,
     /// How long an initiator tries to have all queues connected, and a kick to be rejected.
     pub attempt: Duration,
-    /// How long an acceptor waits for the rest of an attempt or the next one. Longer than `attempt`: the initiator is
-    /// to give up first, so that there is one side that begins anew.
+    /// How long an acceptor waits for the rest of an attempt. Longer than `attempt`: the initiator is to give up first, so
+    /// that there is one side that begins anew.
     pub answer: Duration,
+    /// How long an acceptor waits for the next attempt, before it asks by a kick whether its initiator still lives. One that
+    /// is at it is not disturbed by that.
+    pub question: Duration,
     /// After which time an attempt that has failed is followed by another; it doubles each time.
     pub interval: Duration,
     /// What that does not exceed.
     pub longest: Duration,
     /// Attempts and kicks to one peer, at most; then it has [failed](Notice::Failed).
     pub attempts: u32,
-    /// Those that a peer that lives [has postponed](Refusal::Later), at most; they do not count among `attempts`.
+    /// Those that a peer that lives [has postponed](Refusal::Later), and kicks that it has answered without connecting then,
+    /// at most; they do not count among `attempts`.
     pub postponements: u32,
 }
 
@@ -119,6 +123,7 @@ impl Settings {
             queues,
             attempt: Duration::from_secs(20),
             answer: Duration::from_secs(50),
+            question: Duration::from_secs(2),
             interval: Duration::from_millis(10),
             longest: Duration::from_secs(2),
             attempts: 20,
@@ -435,6 +440,8 @@ pub enum Notice {
     Unknown {
         /// Its name.
         process: u64,
+        /// At which of this process's listeners it asks.
+        listener: u8,
     },
     /// Everything has ended: the thread may, too.
     Finished,

@@ -45,7 +45,7 @@ impl Manager {
         let is_meant = asked.target == self.desk.settings.nonce;
         let who = ((listener, asked.process, asked.listener), asked.nonce);
         if is_meant && self.strangers.len() < STRANGERS && self.strangers.insert(who) {
-            self.desk.notices.push_back(Notice::Unknown { process: asked.process });
+            self.desk.notices.push_back(Notice::Unknown { process: asked.process, listener });
         }
         let why = if is_meant { Refusal::Later } else { Refusal::Incarnation };
         self.desk.reject(id, listener, asked.nonce, asked.attempt, why);

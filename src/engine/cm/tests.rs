@@ -258,12 +258,22 @@ fn an_unknown_process_is_told_to_ask_again_and_the_main_thread_once() {
     for _ in 0..3 {
         assert_eq!(answered(&mut manager, &stranger.emit()), Some(Refusal::Later));
     }
-    assert_eq!(notices(&mut manager), [Notice::Unknown { process: 55 }]);
+    assert_eq!(notices(&mut manager), [Notice::Unknown { process: 55, listener: 0 }]);
     let peer = Peer { process: 55, ..peer(INITIATOR, 1) };
     manager.handle_order(Order::Add { endpoint: EndpointId(55), listener: 0, peer }, NOW);
     let resolved = actions(&mut manager);
     assert!(matches!(resolved[..], [Action::Resolve { .. }]), "a kick: who has asked need not wait");
     assert_eq!(answered(&mut manager, &stranger.emit()), None);
+}
+
+#[test]
+fn an_unknown_process_is_told_of_where_it_asks() {
+    let mut manager = manager(ACCEPTOR);
+    let stranger = Private { process: 55, ..said(INITIATOR, Body::Request { queue: 0 }, 1) }.emit();
+    for (number, listener) in [(1, 1), (2, 0), (3, 1)] {
+        manager.handle_request(listener, Id::Peers(number), &stranger, NOW);
+    }
+    assert_eq!(notices(&mut manager), [1, 0].map(|listener| Notice::Unknown { process: 55, listener }));
 }
 
 #[test]

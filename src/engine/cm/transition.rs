@@ -69,13 +69,11 @@ impl Link {
     pub(super) fn kick_rejected(&mut self, why: Option<Refusal>, desk: &mut Desk, now: Instant) {
         match (self.phase, why) {
             (_, None) => self.kick_failed(Reason::NotListening, desk, now),
-            // The initiator connects now, or knows of what is up here.
-            (phase, Some(Refusal::WrongDirection)) => {
+            (Phase::Kicking, Some(Refusal::WrongDirection)) => self.expect(desk, now),
+            // The initiator knows of what is up here.
+            (_, Some(Refusal::WrongDirection)) => {
                 self.drop_kick(desk);
                 self.deadline = Some(now + desk.settings.answer);
-                if phase == Phase::Kicking {
-                    self.phase = Phase::Pausing;
-                }
             }
             (Phase::Kicking, Some(Refusal::Later)) => self.postpone(desk, now),
             (_, Some(Refusal::Later)) => self.down(Reason::Abandoned, desk),
@@ -107,6 +105,18 @@ impl Link {
         self.rest(waits, desk, now);
     }
 
+    /// The initiator says that it connects now. If it dies meanwhile, nothing tells: it is asked again.
+    fn expect(&mut self, desk: &mut Desk, now: Instant) {
+        if self.postponements >= desk.settings.postponements {
+            self.fail(Reason::TimedOut, desk);
+            return;
+        }
+        self.postponements += 1;
+        self.failures = self.failures.saturating_sub(1);
+        self.drop_kick(desk);
+        self.rest(true, desk, now);
+    }
+
     /// The peer says that it is too early.
     fn postpone(&mut self, desk: &mut Desk, now: Instant) {
         if self.postponements >= desk.settings.postponements {
@@ -120,7 +130,7 @@ impl Link {
 
     fn rest(&mut self, waits: bool, desk: &Desk, now: Instant) {
         self.phase = Phase::Pausing;
-        self.deadline = Some(now + if waits { desk.settings.answer } else { self.pause(desk) });
+        self.deadline = Some(now + if waits { desk.settings.question } else { self.pause(desk) });
     }
 
     fn pause(&self, desk: &Desk) -> Duration {

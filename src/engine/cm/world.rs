@@ -11,7 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::*;
 use crate::wire::verbs::private::LEN;
 
-/// No time passes: a timer runs out whenever that is said.
+/// When everything begins. Without durations no time passes: a timer runs out whenever that is said.
 pub(super) const NOW: Instant = Instant::ORIGIN;
 
 pub(super) fn address(side: usize) -> SocketAddr {
@@ -35,10 +35,11 @@ pub(super) fn settings(side: usize, life: u64, queues: Queues) -> Settings {
     Settings {
         attempt: Duration::ZERO,
         answer: Duration::ZERO,
+        question: Duration::ZERO,
         interval: Duration::ZERO,
         longest: Duration::ZERO,
         attempts: 2,
-        postponements: 1,
+        postponements: 2,
         ..Settings::new(100 + side as u64, nonce(side, life), vec![address(side)], queues)
     }
 }
@@ -129,6 +130,8 @@ pub(super) struct Side {
     /// An action that is going to fail at once.
     pub(super) armed: Option<Fault>,
     pub(super) listens: bool,
+    /// The main thread computes, and will not look at anything any more.
+    pub(super) computes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -205,6 +208,7 @@ thread_local! {
 #[derive(Clone, Hash)]
 pub(super) struct World {
     trail: Trail,
+    pub(super) now: Instant,
     pub(super) sides: Vec<Side>,
     pub(super) budget: Budget,
     pub(super) wire: Wire,
@@ -257,6 +261,7 @@ impl Side {
             additions: others.collect(),
             armed: None,
             listens: true,
+            computes: false,
         }
     }
 
@@ -276,12 +281,13 @@ impl Side {
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        self.additions.is_empty()
-            && self.orders.is_empty()
-            && self.notices.is_empty()
-            && self.completions.is_empty()
+        self.orders.is_empty()
             && !self.has_events()
-            && self.held.values().all(|held| held.posting.is_none() && held.letting.is_none())
+            && (self.computes
+                || (self.additions.is_empty()
+                    && self.notices.is_empty()
+                    && self.completions.is_empty()
+                    && self.held.values().all(|held| held.posting.is_none() && held.letting.is_none())))
     }
 
     pub(super) fn link(&self, endpoint: EndpointId) -> Option<&Link> {
@@ -305,7 +311,7 @@ impl World {
         let queues = Queues { count, credits: 0, hash: 77 };
         let lives = vec![1; sides];
         let sides = (0..sides).map(|at| Side::new(at, 1, &lives, queues)).collect();
-        Self { trail: Trail::default(), sides, budget, wire, queues }
+        Self { trail: Trail::default(), now: NOW, sides, budget, wire, queues }
     }
 
     /// All main threads have added all peers, and the connection threads know.
@@ -335,9 +341,6 @@ impl World {
     pub(super) fn reactions(&self) -> Vec<Turn> {
         let mut turns = Vec::new();
         for (at, side) in self.sides.iter().enumerate() {
-            if !side.additions.is_empty() {
-                turns.push(Turn::Add(at));
-            }
             if !side.orders.is_empty() {
                 turns.push(Turn::Order(at));
             }
@@ -346,6 +349,12 @@ impl World {
                 matches!(said, Said::Request(..)) || side.conns.contains_key(id)
             };
             turns.extend(side.heads().filter(is_told).map(|index| Turn::Event(at, index)));
+            if side.computes {
+                continue;
+            }
+            if !side.additions.is_empty() {
+                turns.push(Turn::Add(at));
+            }
             if !side.notices.is_empty() {
                 turns.push(Turn::Notice(at));
             }
@@ -363,15 +372,16 @@ impl World {
             }
         }
         if turns.is_empty() {
-            for (at, side) in self.sides.iter().enumerate() {
+            for (at, side) in self.sides.iter().enumerate().filter(|(_, side)| !side.computes) {
                 let broken = side.held.iter().filter(|(_, held)| self.is_broken(at, held));
                 turns.extend(broken.map(|(endpoint, _)| Turn::Broken(at, *endpoint)));
             }
         }
         // A connection that does not work is noticed before long.
         if (turns.is_empty() && self.is_calm()) || self.budget.hurries > 0 {
-            let waits = |(at, side): (usize, &Side)| side.manager.next_timeout().map(|_| Turn::Expire(at));
-            turns.extend(self.sides.iter().enumerate().filter_map(waits));
+            let next = self.sides.iter().filter_map(|side| side.manager.next_timeout()).min();
+            let is_next = |(_, side): &(usize, &Side)| next.is_some() && side.manager.next_timeout() == next;
+            turns.extend(self.sides.iter().enumerate().filter(is_next).map(|(at, _)| Turn::Expire(at)));
         }
         turns
     }
@@ -481,7 +491,7 @@ impl World {
             }
             Turn::Order(at) => {
                 let order = self.sides[at].orders.pop_front().expect("there is one");
-                self.sides[at].manager.handle_order(order, NOW);
+                self.sides[at].manager.handle_order(order, self.now);
             }
             Turn::Event(at, index) => {
                 let (id, said) = self.sides[at].events.remove(index);
@@ -518,7 +528,8 @@ impl World {
             }
             Turn::Expire(at) => {
                 budget.hurries = budget.hurries.saturating_sub(u8::from(hurries));
-                self.sides[at].manager.handle_timeout(NOW);
+                self.now = self.sides[at].manager.next_timeout().map_or(self.now, |at| self.now.max(at));
+                self.sides[at].manager.handle_timeout(self.now);
             }
             Turn::Arm(at, fault) => {
                 budget.faults -= 1;

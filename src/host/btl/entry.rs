@@ -200,7 +200,9 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
         let pieces = frag.pieces();
         let owned = flags & flag::OWNERSHIP != 0;
         let at_once = owned && pieces[1].is_none() && flags & flag::ALWAYS_CALLBACK == 0;
-        let ending = match (owned, at_once) {
+        // What is over at once is told of by what this returns.
+        let is_silent = at_once && !T::QUEUES_FOR_CALLS;
+        let ending = match (owned, is_silent) {
             (_, true) => Ending::Silent,
             (true, false) => Ending::CallbackAndFree,
             (false, _) => Ending::Callback,
@@ -215,10 +217,11 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
         };
         match shell.core.send(endpoint(target), fragment) {
             Ok(sending) => {
-                if sending == Sending::Over {
+                let is_over = sending == Sending::Over;
+                if is_over {
                     shell.over(frag);
                 }
-                c_int::from(at_once)
+                c_int::from(is_silent || is_over)
             }
             Err(error) => status(Err(error)),
         }
@@ -275,6 +278,17 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
             }
             return code::OUT_OF_RESOURCE;
         };
+        if T::QUEUES_FOR_CALLS {
+            // HOST: success says that the message has left (`mca_pml_ob1_send_inline`, 4.1 and 5.0). The host sends what has not
+            // by a descriptor, of which it can be told.
+            match left {
+                Some(left) => {
+                    left.write(frag.descriptor());
+                }
+                None => shell.pool.give(frag),
+            }
+            return code::OUT_OF_RESOURCE;
+        }
         let block = frag.block();
         // SAFETY: bytes of the host's, and the beginning of our block, which is as long at least.
         unsafe { block.copy_from_nonoverlapping(header.as_ptr(), header.len()) };

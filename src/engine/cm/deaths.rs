@@ -1,0 +1,133 @@
+//! A process that dies, and nobody comes after it: in every state, whatever its main thread has done until then. Whoever
+//! has something for it is told, and within a time that is known.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::link::Phase;
+use super::world::{Budget, NOW, Turn, World, called};
+use super::*;
+
+/// The side with the smaller address, and the other.
+const ACCEPTOR: usize = 0;
+const INITIATOR: usize = 1;
+
+/// For so long those who live are looked at, while their peer does.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What `docs/hawser-verbs.7` promises.
+const TOLD: Duration = Duration::from_secs(45);
+
+/// Two processes of which one wants to send, with times as they are usual.
+fn world(wire: Wire, wants: usize) -> World {
+    let mut budget = Budget::default();
+    budget.wants[wants] = 1;
+    let mut world = World::new(2, wire, 2, budget);
+    let usual = Settings::new(0, 0, Vec::new(), world.queues);
+    for side in &mut world.sides {
+        let Settings { process, nonce, listeners, .. } = side.manager.desk.settings.clone();
+        side.manager.desk.settings =
+            Settings { process, nonce, listeners, postponements: 3, ..usual.clone() };
+    }
+    world
+}
+
+/// The victim dies now: the other side comes to rest, and is told in time. How long that takes.
+fn outlive(world: &World, victim: usize) -> Duration {
+    let mut world = world.clone();
+    world.budget = Budget::default();
+    world.kill(victim);
+    (0..2).for_each(|at| world.perform(at));
+    let (since, mut waited) = (world.now, Duration::ZERO);
+    for turns in 0.. {
+        assert!(turns < 10_000, "it goes on for ever");
+        if world.sides[1 - victim].held.values().any(|held| held.waits) {
+            waited = world.now - since;
+        }
+        let Some(turn) = world.reactions().first().copied() else { break };
+        world.take(turn);
+        world.check();
+    }
+    world.check_rest();
+    waited
+}
+
+/// The victim dies in every state that can come to be; in how many, and how long the other side waits at most.
+fn outlive_everywhere(first: World, victim: usize) -> (usize, Duration) {
+    let mut seen = HashSet::from([first.fingerprint()]);
+    let mut left = vec![first];
+    let mut longest = Duration::ZERO;
+    while let Some(world) = left.pop() {
+        world.check();
+        longest = longest.max(outlive(&world, victim));
+        if world.now - NOW > LONGEST {
+            continue;
+        }
+        for turn in world.reactions().into_iter().chain(world.whims()) {
+            let next = world.after(turn);
+            if seen.insert(next.fingerprint()) {
+                left.push(next);
+            }
+        }
+    }
+    (seen.len(), longest)
+}
+
+/// In how many states; the other side is told in time in each.
+fn told(first: World, victim: usize) -> usize {
+    let (states, longest) = outlive_everywhere(first, victim);
+    assert!(longest <= TOLD, "it is told after {longest:?}");
+    states
+}
+
+#[test]
+fn who_dies_is_missed_by_who_waits_for_it_whatever_both_were_doing() {
+    for (wire, states) in [(Wire::InfiniBand, [332, 1952]), (Wire::Iwarp, [324, 1862])] {
+        let found = [(ACCEPTOR, INITIATOR), (INITIATOR, ACCEPTOR)]
+            .map(|(who, victim)| told(world(wire, who), victim));
+        assert_eq!(found, states, "states in which it dies");
+    }
+}
+
+/// Its connection thread answers, and its main thread never does.
+#[test]
+fn a_peer_that_computes_and_then_dies_is_missed_with_an_endpoint_and_without_one() {
+    for (is_added, states) in [(false, [84, 26]), (true, [57, 103])] {
+        let found = [ACCEPTOR, INITIATOR].map(|victim| {
+            let mut first = world(Wire::InfiniBand, 1 - victim);
+            if is_added {
+                first = first.added();
+            }
+            first.sides[victim].computes = true;
+            told(first, victim)
+        });
+        assert_eq!(found, states, "states in which it dies");
+    }
+}
+
+/// It has something to send itself, asks or connects, and computes then.
+#[test]
+fn a_peer_that_wants_something_computes_and_then_dies_is_missed() {
+    let found = [ACCEPTOR, INITIATOR].map(|victim| {
+        let mut first = world(Wire::InfiniBand, 1 - victim).added();
+        first.budget.wants[victim] = 1;
+        first.take(Turn::Want(victim, called(1 - victim, 1)));
+        first.sides[victim].computes = true;
+        told(first, victim)
+    });
+    assert_eq!(found, [468, 362], "states in which it dies");
+}
+
+/// Nobody asks it: whoever rejects a kick because the other side has to connect has begun to, with its connection thread alone.
+#[test]
+fn an_initiator_that_computes_connects_at_once_when_it_is_kicked() {
+    let mut first = world(Wire::InfiniBand, ACCEPTOR).added();
+    first.sides[INITIATOR].computes = true;
+    first.take(Turn::Want(ACCEPTOR, called(INITIATOR, 1)));
+    while let Some(turn) = first.reactions().first().filter(|turn| !matches!(turn, Turn::Expire(_))) {
+        first.take(*turn);
+    }
+    assert_eq!(first.now, NOW, "without waiting for anything");
+    let link = |at: usize| first.sides[at].link(called(1 - at, 1)).map(|link| link.phase);
+    assert_eq!([link(ACCEPTOR), link(INITIATOR)], [Some(Phase::Up); 2]);
+}

@@ -87,7 +87,7 @@ for program in connect transfer limits failure; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         limits-use-after-the-end) case_of "$program" "$name" 0 ;;
-        limits-a-* | limits-places-*) case_of "$program" "$name" 2 ;;
+        limits-a-* | limits-places-in-* | limits-completions-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
         connect-several-devices) case_of "$program" "$name" 2 \
@@ -137,6 +137,20 @@ if wanted "$line"; then
             <("${there[@]}" objdump -T "$libraries/$library" | awk '$4 == ".text" { print $(NF - 1), $NF }' | tr -d '()' | sort))
         [ -z "$missing" ] || { echo "$library: $missing" >>"$log"; status=1; }
     done
+    check "$line" "$status"
+fi
+
+line="what the host's libfabric asks of the real libraries is there"
+if wanted "$line"; then
+    log=$work/asked.log
+    status=0
+    for library in libfabric.so.1 libefa.so.1; do
+        "${there[@]}" objdump -T "$libraries/$library"
+    done | awk '/\*UND\*/ { print $(NF - 1), $NF }' | tr -d '()' | grep -E '^(IBVERBS|RDMACM)_' | sort -u >"$work/asked"
+    objdump -T "$work"/plain/lib{ibverbs,rdmacm}.so.1 | awk '$4 == ".text" { print $(NF - 1), $NF }' | tr -d '()' | sort -u >"$work/offered"
+    grep -q '^IBVERBS_PRIVATE_34 verbs_register_driver_34$' "$work/asked" || status=nothing
+    comm -23 "$work/asked" "$work/offered" >"$log"
+    [ ! -s "$log" ] || status=missing
     check "$line" "$status"
 fi
 

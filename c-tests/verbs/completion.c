@@ -1,5 +1,6 @@
 /* Completion queues and their channels. One that runs over is broken: it takes nothing more, and neither it nor the queue
- * pairs on it recover. */
+ * pairs on it recover. What is in one stays there when its queue pair is reset or destroyed, as with rxe and siw, whose
+ * libraries leave the queue alone; some others' clean it. */
 #include "standin.h"
 
 #include <unistd.h>
@@ -103,6 +104,17 @@ PUBLIC void ibv_ack_cq_events(struct ibv_cq *public, unsigned count)
 
 /* --- queues */
 
+/* For programs that ask how many receives have completed and were not read. */
+static long unread;
+PUBLIC long standin_unread(void);
+PUBLIC long standin_unread(void)
+{
+    pthread_mutex_lock(&lock);
+    long count = unread;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 PUBLIC struct ibv_cq *ibv_create_cq(
     struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
 {
@@ -152,6 +164,7 @@ PUBLIC int ibv_destroy_cq(struct ibv_cq *public)
     async_forget(context_of(public->context), cq);
     while (cq->completion.reported != cq->completion.acknowledged || cq->async.reported != cq->async.acknowledged)
         wait_for_change(&since, "the acknowledgement of a completion queue's events");
+    for (unsigned i = 0; i < cq->count; i++) unread -= !cq->ring[(cq->first + i) % (unsigned)public->cqe].send;
     bury(&cq->tag);
     if (public->channel != NULL) public->channel->refcnt--;
     context_of(public->context)->users--;
@@ -181,8 +194,14 @@ void cq_push(struct cq *cq, const struct completion *completion)
         return;
     }
     struct entry *entry = &cq->ring[(cq->first + cq->count) % (unsigned)cq->public.cqe];
-    *entry = (struct entry){completion->wc, completion->qp, completion->srq, completion->number, completion->send};
+    *entry = (struct entry){.wc = completion->wc,
+        .qp = completion->qp,
+        .srq = completion->srq,
+        .number = completion->number,
+        .life = completion->qp->life,
+        .send = completion->send};
     atomic_fetch_add(&cq->count, 1);
+    unread += !completion->send;
     if (cq->armed == 2 || (cq->armed == 1 && (completion->solicited || completion->wc.status != IBV_WC_SUCCESS))) {
         cq->armed = 0;
         announce(cq);
@@ -192,20 +211,10 @@ void cq_push(struct cq *cq, const struct completion *completion)
 /* A place that an entry stands for is free. */
 static void release(const struct entry *entry)
 {
-    if (entry->send) entry->qp->released = entry->number + 1;
-    else if (entry->srq != NULL) entry->srq->queue.used--;
+    if (entry->srq != NULL && !entry->send) entry->srq->queue.used--;
+    else if (entry->life != entry->qp->life) return;
+    else if (entry->send) entry->qp->released = entry->number + 1;
     else entry->qp->receives.used--;
-}
-
-void cq_purge(struct cq *cq, const struct qp *qp)
-{
-    unsigned kept = 0, size = (unsigned)cq->public.cqe;
-    for (unsigned i = 0; i < cq->count; i++) {
-        struct entry *entry = &cq->ring[(cq->first + i) % size];
-        if (entry->qp == qp) release(entry);
-        else cq->ring[(cq->first + kept++) % size] = *entry;
-    }
-    atomic_store(&cq->count, kept);
 }
 
 /* A place in a work queue is free again when its completion, or a later one, has been taken from here. */
@@ -220,6 +229,7 @@ int poll_cq(struct ibv_cq *public, int most, struct ibv_wc *wc)
     for (; fault == 0 && count < most && cq->count != 0; count++) {
         struct entry *entry = &cq->ring[cq->first];
         wc[count] = entry->wc;
+        unread -= !entry->send;
         release(entry);
         cq->first = (cq->first + 1) % (unsigned)public->cqe;
         atomic_fetch_sub(&cq->count, 1);

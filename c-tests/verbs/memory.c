@@ -149,6 +149,15 @@ PUBLIC struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t 
     return region_make(pd, address, length, access);
 }
 
+/* Of a device's own memory: neither rxe nor siw takes it. */
+PUBLIC struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+    ENTER_NULL;
+    (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+    LIVE((struct pd *)pd, KIND_PD, "protection domain");
+    return refuse_null(EOPNOTSUPP);
+}
+
 PUBLIC int ibv_dereg_mr(struct ibv_mr *public)
 {
     ENTER_CODE;
@@ -160,6 +169,18 @@ PUBLIC int ibv_dereg_mr(struct ibv_mr *public)
     ((struct pd *)public->pd)->users--;
     ledger_remove(MRS);
     return 0;
+}
+
+/* For programs that ask how much the process has registered. */
+PUBLIC uint64_t standin_registered(void);
+PUBLIC uint64_t standin_registered(void)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < region_count; i++)
+        if (regions[i] != NULL) bytes += regions[i]->public.length;
+    pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 /* --- access */

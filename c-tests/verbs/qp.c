@@ -133,8 +133,7 @@ static void to_reset(struct qp *qp)
         qp->sends[qp->oldest % qp->cap.max_send_wr].inlined = NULL;
     }
     drop_responses(qp);
-    cq_purge((struct cq *)qp->public.send_cq, qp);
-    if (qp->public.recv_cq != qp->public.send_cq) cq_purge((struct cq *)qp->public.recv_cq, qp);
+    qp->life++;
     qp->released = qp->oldest = qp->next = qp->written = qp->posted = 0;
     qp->receives.first = qp->receives.count = qp->receives.used = 0;
     qp->receiving = false;
@@ -313,6 +312,8 @@ static int destroy(struct qp *qp)
     LIVE(qp, KIND_QP, "queue pair");
     struct ibv_qp *public = &qp->public;
     struct wire *wire = qp->wire;
+    /* siw flushes what is under way; rxe forgets it. */
+    if (qp->device->iwarp) qp_error(qp);
     if (wire != NULL) {
         wire->qp = NULL;
         qp->wire = NULL;
@@ -358,6 +359,15 @@ PUBLIC struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     (void)qp;
     return NULL;
+}
+
+/* Nobody promises that the last byte of a message is written last. */
+PUBLIC int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode opcode, uint32_t flags)
+{
+    ENTER_CODE;
+    (void)opcode, (void)flags;
+    LIVE((struct qp *)qp, KIND_QP, "queue pair");
+    return 0;
 }
 
 /* --- of ids */

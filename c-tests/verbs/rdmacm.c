@@ -45,7 +45,18 @@ FORWARD(int, rdma_getaddrinfo,
     (node, service, hints, answer))
 FORWARD_PLAIN(rdma_freeaddrinfo, (struct rdma_addrinfo *info), (info))
 
-/* What the examples name and do not call here. */
+/* What the examples and libfabric name and do not call here. */
+PUBLIC int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *init)
+{
+    (void)id, (void)init;
+    errno = EOPNOTSUPP;
+    return -1;
+}
+PUBLIC void rdma_destroy_ep(struct rdma_cm_id *id)
+{
+    if (id->qp != NULL) rdma_destroy_qp(id);
+    rdma_destroy_id(id);
+}
 PUBLIC int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask)
 {
     (void)id, (void)attr, (void)mask;

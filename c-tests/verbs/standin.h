@@ -160,7 +160,7 @@ char *memory_remote(const struct pd *pd, uint32_t rkey, uint64_t address, uint64
 
 /* --- completion.c */
 
-struct entry { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number; bool send; };
+struct entry { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number, life; bool send; };
 struct cq {
     struct ibv_cq public;
     struct tag tag;
@@ -174,7 +174,6 @@ struct cq {
 };
 struct completion { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number; bool send, solicited; };
 void cq_push(struct cq *cq, const struct completion *completion);
-void cq_purge(struct cq *cq, const struct qp *qp); /* what nobody has taken of a queue pair that ends */
 
 /* --- receive.c: receive queues, private and shared */
 
@@ -246,6 +245,7 @@ struct qp {
     struct wire *wire;
     struct id *id;
     struct counts async;
+    uint32_t life; /* how often it has been reset: what completed before stands for no place any more */
     /* sends: numbers of work requests grow; released <= oldest <= next <= posted */
     struct send *sends;
     uint32_t released, oldest, next, posted;

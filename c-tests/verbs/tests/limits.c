@@ -176,6 +176,24 @@ static void states(void)
     leaves(&end);
 }
 
+/* libfabric names these; an id goes with its queue pair there. */
+static void what_libfabric_asks_for(void)
+{
+    struct end end = alone();
+    struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC};
+    builds(&end, usual);
+    NONE(ibv_reg_dmabuf_mr(end.pd, 0, SLOT, 0, 0, IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
+    FAILS(rdma_create_qp_ex(end.id, &init), EOPNOTSUPP);
+    IS(ibv_query_qp_data_in_order(end.id->qp, IBV_WR_SEND, 0), 0);
+    rdma_destroy_ep(end.id);
+    OK(ibv_dereg_mr(end.mr));
+    OK(ibv_destroy_cq(end.sends));
+    OK(ibv_destroy_cq(end.receives));
+    OK(ibv_dealloc_pd(end.pd));
+    rdma_destroy_event_channel(end.channel);
+    free(end.memory);
+}
+
 /* --- places in queues */
 
 static void fills_the_send_queue(void)
@@ -213,6 +231,66 @@ static void places_in_the_send_queue(void)
     tell(child.to);
     parts_then(&end);
     join(child);
+}
+
+/* What has completed stays where it was read from when its queue pair ends. What is under way then, iWARP flushes, and RoCE
+ * forgets. */
+static void sends_two_and_says_so(void)
+{
+    struct end end = connects(usual);
+    struct remote remote;
+    struct ibv_sge sge;
+    take(from_parent, &remote, sizeof remote);
+    struct ibv_send_wr wr = work(&end, &sge, IBV_WR_RDMA_WRITE, 1);
+    end.memory[SIZE / 2] = 42;
+    wr.wr.rdma.remote_addr = remote.address + SIZE - 1;
+    wr.wr.rdma.rkey = (uint32_t)remote.key;
+    for (int i = 0; i < 2; i++) OK(sends(&end, 8, 0));
+    OK(posts(&end, &wr));
+    await(from_parent);
+    leaves(&end);
+}
+static void completions_stay_when_a_queue_pair_ends(void)
+{
+    struct child child = family(sends_two_and_says_so);
+    setenv("HAWSER_VERBS_DELAY", "3600000000", 1); /* what this end sends stays under way */
+    struct end end = accepts(child, usual);
+    volatile unsigned char *byte = end.memory + SIZE - 1;
+    struct ibv_wc wc[8];
+    uint32_t number = end.id->qp->qp_num;
+    shows(&end, child.to);
+    while (*byte != 42) sched_yield();
+    OK(sends(&end, 8, IBV_SEND_SIGNALED));
+    rdma_destroy_qp(end.id);
+    IS(ibv_poll_cq(end.receives, 8, wc), iwarp() ? 4 : 2);
+    for (uint64_t i = 0; i < (iwarp() ? 4 : 2); i++) {
+        IS(wc[i].status, i < 2 ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+        IS(wc[i].wr_id, i);
+        IS(wc[i].qp_num, number);
+    }
+    IS(ibv_poll_cq(end.sends, 8, wc), iwarp());
+    if (iwarp()) IS(wc[0].status, IBV_WC_WR_FLUSH_ERR);
+    tell(child.to);
+    leaves(&end);
+    join(child);
+}
+
+/* A queue pair that has been reset has all its places, whatever is read of what it did before. */
+static void places_after_a_reset(void)
+{
+    struct end end = alone();
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    builds(&end, usual);
+    OK(ibv_modify_qp(end.id->qp, &attr, IBV_QP_STATE));
+    attr.qp_state = IBV_QPS_RESET;
+    OK(ibv_modify_qp(end.id->qp, &attr, IBV_QP_STATE));
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1};
+    OK(ibv_modify_qp(end.id->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    for (uint64_t i = 0; i < 8; i++) OK(post(&end, i, SLOT));
+    for (int i = 0; i < 4; i++) IS(status_of(end.receives), IBV_WC_WR_FLUSH_ERR);
+    for (uint64_t i = 8; i < 16; i++) OK(post(&end, i, SLOT));
+    IS(post(&end, 0, SLOT), code(ENOMEM));
+    leaves(&end);
 }
 
 static void sends_ten(void)
@@ -377,7 +455,10 @@ int main(int argc, char **argv)
         {"memory", memory},
         {"queues", queues},
         {"states", states},
+        {"what-libfabric-asks-for", what_libfabric_asks_for},
         {"places-in-the-send-queue", places_in_the_send_queue},
+        {"places-after-a-reset", places_after_a_reset},
+        {"completions-stay-when-a-queue-pair-ends", completions_stay_when_a_queue_pair_ends},
         {"a-completion-queue-runs-over", a_completion_queue_runs_over},
         {"a-shared-queue-says-that-it-runs-low", a_shared_queue_says_that_it_runs_low},
         {"use-after-the-end", use_after_the_end},

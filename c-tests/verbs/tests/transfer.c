@@ -260,6 +260,52 @@ static void reads_wait_for_room(void)
     part(child, &end);
 }
 
+/* No more reads are under way than the peer has said. This end reads nothing before it has sent what it may, and a socket does
+ * not take an answer as a whole: one read too many would find its peer with two to answer. */
+enum { LONG = 8 << 20 };
+static void reads_long(void)
+{
+    struct end end = connects(usual);
+    struct remote remote;
+    unsigned char *into = malloc(LONG);
+    struct ibv_mr *mr = ibv_reg_mr(end.pd, into, LONG, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_sge sge = {(uintptr_t)into, LONG, mr->lkey};
+    struct ibv_send_wr wr[4];
+    take(from_parent, &remote, sizeof remote);
+    for (int i = 0; i < 4; i++) {
+        wr[i] = (struct ibv_send_wr){.next = i < 3 ? &wr[i + 1] : NULL,
+            .sg_list = &sge,
+            .num_sge = 1,
+            .opcode = IBV_WR_RDMA_READ,
+            .send_flags = IBV_SEND_SIGNALED,
+            .wr.rdma = {.remote_addr = remote.address, .rkey = (uint32_t)remote.key}};
+    }
+    OK(posts(&end, wr));
+    for (int i = 0; i < 4; i++) IS(status_of(end.sends), IBV_WC_SUCCESS);
+    IS(wrong(into, LONG, 3), 0);
+    OK(ibv_dereg_mr(mr));
+    free(into);
+    parted(&end);
+}
+static void no_more_reads_than_the_peer_serves(void)
+{
+    struct child child = family(reads_long);
+    struct options options = usual;
+    options.depth = 2;
+    struct end end = accepts(child, options);
+    unsigned char *from = malloc(LONG);
+    fill(from, LONG, 3);
+    struct ibv_mr *mr = ibv_reg_mr(end.pd, from, LONG, IBV_ACCESS_REMOTE_READ);
+    struct remote remote = {(uintptr_t)from, mr->rkey};
+    put(child.to, &remote, sizeof remote);
+    await(child.from);
+    OK(ibv_dereg_mr(mr));
+    free(from);
+    tell(child.to);
+    parts_then(&end);
+    join(child);
+}
+
 static void sends_and_writes_with_immediate(void)
 {
     struct end end = connects(usual);
@@ -426,6 +472,7 @@ int main(int argc, char **argv)
         {"zero-bytes", zero_bytes},
         {"memory-of-the-peer", memory_of_the_peer},
         {"reads-wait-for-room", reads_wait_for_room},
+        {"no-more-reads-than-the-peer-serves", no_more_reads_than_the_peer_serves},
         {"immediate-data", immediate_data},
         {"atomics", atomics},
         {"progress-without-calls", progress_without_calls},

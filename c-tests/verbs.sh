@@ -174,6 +174,20 @@ for kind in roce iwarp; do
     done
 done
 
+# --- messages that are none
+
+# The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and
+# lengths that are not the message's.
+for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"
+    wanted "$line" || continue
+    launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault"
+    [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
+        says 'btl_verbs: rank [01] of job [0-9]+ is lost: the connection does not work any more'
+    check "$line" $?
+done
+
 # --- nothing to use
 
 there_is=no

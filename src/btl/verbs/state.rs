@@ -300,8 +300,13 @@ impl State {
     pub(super) fn give_up(&mut self, place: u32) {
         let Some(peer) = self.at(place) else { return };
         let Some(why) = peer.failure else { return };
+        peer.is_lost = true;
         let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
-        let (is_open, dead) = (peer.is_open, std::mem::take(&mut peer.dead));
+        let (is_open, mut dead) = (peer.is_open, std::mem::take(&mut peer.dead));
+        if was_over {
+            // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
+            dead.extend(peer.transfers.drain(..).map(|transfer| transfer.cookie));
+        }
         let mut cookies = peer.drop_pending();
         if was_over || !is_open {
             self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
@@ -372,7 +377,12 @@ impl State {
                 self.news.push_back(Step::Done(fragment.cookie, Ok(())));
                 return Ok(Sending::UnderWay);
             }
-            return Err(Error::Unreachable);
+            if peer.is_lost {
+                return Err(Error::Unreachable);
+            }
+            // It ends with all that waits, when the user has been told why.
+            peer.pending[queue].push_back(Item::Fragment(fragment));
+            return Ok(Sending::UnderWay);
         }
         let waits = fragment.awaited.then_some(fragment.cookie);
         let pushed = if peer.pending[queue].is_empty() {
@@ -439,7 +449,7 @@ impl State {
         let place = self.place(to).ok_or(Error::Unreachable)?;
         let Self { desk, peers, .. } = self;
         let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
-        if peer.failure.is_some() {
+        if peer.is_lost {
             return Err(Error::Unreachable);
         }
         let (number, bytes) = if is_read {

@@ -49,13 +49,13 @@ job() {
     check "$line ($((SECONDS - begin)) s)" "$status"
 }
 
-# Not multiples, which has its entries in the order of the messages: long ones end later than short ones that follow them here.
-for name in lengths calls matching truncation peeks selection floods death farewell threads descriptors; do
+for name in lengths calls matching truncation peeks selection multiples floods death farewell threads descriptors; do
     job "messages: $name" messages $name apart
 done
-for name in lengths floods death farewell threads descriptors; do
+for name in lengths multiples floods death farewell threads descriptors; do
     job "messages, progress by itself: $name" messages $name apart auto
 done
+# Not questions of atomic operations: the provider answers them by itself, and nothing goes to another node.
 for keys in offsets addresses; do
     for name in lengths calls refusals order fences events closing everything selection; do
         job "memory, by $keys: $name" rma $name apart $keys

@@ -562,11 +562,13 @@ static void selection(void)
     meet();
 }
 
-/* A buffer for as many messages as there is room for, which is free again with the last. */
+/* A buffer for as many messages as there is room for, which is free again with the last. Messages have their places in the
+ * order in which they were sent (FI_ORDER_SAS); nothing promises that their entries come in any (comp_order), but for that
+ * one which frees the buffer. */
 static void multiples(void)
 {
-    enum { ROOM = 30000, LEAST = 2000, N = 40 };
-    static unsigned char room[2][ROOM];
+    enum { ROOM = 30000, LEAST = 2000, N = 40, ROOMS = 2 };
+    static unsigned char room[ROOMS][ROOM];
     static const size_t longs[] = {1, 700, 0, 5000, 64};
     struct end *to = receiver(0), *from = sender(0);
     size_t least = LEAST;
@@ -584,35 +586,52 @@ static void multiples(void)
         HOLDS(next_error(to->rx).err == FI_ECANCELED);
     }
     meet();
-    unsigned char *out[N];
-    for (int i = 0; i < N; i++)
+    unsigned char *out[N], *places[N];
+    int in[ROOMS] = {0}, turn = 0;
+    size_t used = 0;
+    for (int i = 0; i < N; i++) {
         out[i] = some(longs[i % 5], i);
+        if (ROOM - used < LEAST) {
+            turn++;
+            used = 0;
+        }
+        NEED(turn >= ROOMS);
+        places[i] = room[turn] + used;
+        used += longs[i % 5];
+        in[turn]++;
+    }
     if (from)
         for (int i = 0; i < N; i++)
             POST(fi_send(from->ep, out[i], longs[i % 5], NULL, from->peer, NULL));
-    int seen = 0, turns = 0;
-    while (to && seen < N) {
-        unsigned char *start = room[turns & 1], *here = start;
-        for (int is_free = 0; !is_free && seen < N; seen++) {
+    int is_last_full = ROOM - used < LEAST;
+    for (int now = 0; to && now <= turn; now++) {
+        unsigned char is_seen[N] = {0};
+        int is_full = now < turn || is_last_full;
+        for (int seen = 1; seen <= in[now]; seen++) {
             struct fi_cq_tagged_entry entry = next(to->rx, NULL);
-            IS(entry.len, longs[seen % 5]);
-            HOLDS(entry.op_context == start && entry.buf == here && same(here, entry.len, seen));
-            here += entry.len;
-            is_free = (entry.flags & FI_MULTI_RECV) != 0;
-            IS(is_free, start + ROOM - here < LEAST);
+            int i = 0;
+            while (i < N && (is_seen[i] || entry.buf != places[i] || entry.len != longs[i % 5]))
+                i++;
+            HOLDS(entry.op_context == room[now] && i < N);
+            if (i < N) {
+                is_seen[i] = 1;
+                HOLDS(same(places[i], entry.len, i));
+            }
+            IS((entry.flags & FI_MULTI_RECV) != 0, is_full && seen == in[now]);
         }
-        if (seen < N) {
-            turns++;
-            struct iovec piece = {room[turns & 1], ROOM};
-            struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[turns & 1]};
+        if (now < turn) {
+            struct iovec piece = {room[now + 1], ROOM};
+            struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[now + 1]};
             /* Some wait for it already. */
             for (int i = 0; i < 300; i++)
                 fi_cntr_read(to->received);
             POST(fi_recvmsg(to->ep, &message, FI_MULTI_RECV));
         }
     }
-    if (to)
-        IS(turns, 1);
+    if (to) {
+        IS(turn, 1);
+        HOLDS(is_empty(to->rx));
+    }
     for (int i = 0; from && i < N; i++)
         next(from->tx, NULL);
     meet();

@@ -49,10 +49,10 @@ job() {
     check "$line ($((SECONDS - begin)) s)" "$status"
 }
 
-for name in lengths calls matching truncation peeks selection multiples floods death farewell threads descriptors; do
+for name in lengths calls matching truncation peeks selection multiples floods death heirs farewell threads descriptors; do
     job "messages: $name" messages $name apart
 done
-for name in lengths multiples floods death farewell threads descriptors; do
+for name in lengths multiples floods death heirs farewell threads descriptors; do
     job "messages, progress by itself: $name" messages $name apart auto
 done
 # Not questions of atomic operations: the provider answers them by itself, and nothing goes to another node.

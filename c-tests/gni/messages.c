@@ -1,5 +1,5 @@
 /* Messages of the provider gni, one subject a run, between two processes; or within one, between two endpoints and of one to
- * itself. The last five subjects are of two processes.
+ * itself. The last six subjects are of two processes.
  *
  *     messages SUBJECT [apart | together | self [auto]]
  *
@@ -716,6 +716,46 @@ static void death(void)
     wire[0] = -1;
 }
 
+/* What the first process keeps open: its end is that of whoever waits for it. */
+static int life[2] = {-1, -1};
+
+/* A peer that is killed, and leaves a child that has all its descriptors and goes on: the peer is gone nevertheless. */
+static void heirs(void)
+{
+    static char out[8], in[8];
+    pid_t heir = 0;
+    POST(fi_tinject(here->ep, out, 8, here->peer, 1));
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 1, 0, in));
+    next(here->rx, NULL);
+    meet();
+    if (is_child) {
+        NEED((heir = fork()) < 0);
+        if (heir == 0) {
+            close(life[1]);
+            while (read(life[0], in, 1) > 0)
+                ;
+            _exit(0);
+        }
+        NEED(write(wire[0], &heir, sizeof(heir)) != sizeof(heir));
+        raise(SIGKILL);
+    }
+    close(life[0]);
+    NEED(recv(wire[0], &heir, sizeof(heir), MSG_WAITALL) != sizeof(heir));
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 2, 0, &in[1]));
+    int status;
+    NEED(waitpid(child, &status, 0) != child);
+    HOLDS(WIFSIGNALED(status));
+    child = 0;
+    HOLDS(next_error(here->rx).op_context == &in[1]);
+    /* Nobody has its name any more. */
+    if (fi_tsend(here->ep, out, 8, NULL, here->peer, 3, &out[2]) == 0)
+        HOLDS(next_error(here->tx).op_context == &out[2]);
+    IS(kill(heir, 0), 0);
+    close(life[1]);
+    close(wire[0]);
+    wire[0] = -1;
+}
+
 /* What was sent reaches a peer that looks later, though the sender has closed everything. */
 static void farewell(void)
 {
@@ -826,7 +866,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation}, {"peeks", peeks},
-               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
+               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"heirs", heirs}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
@@ -834,6 +874,8 @@ int main(int argc, char **argv)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "descriptors") == 0)
         wait_obj = FI_WAIT_FD;
+    if (strcmp(argv[1], "heirs") == 0)
+        NEED(pipe(life));
     is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);
     int is_known = 0;

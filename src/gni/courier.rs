@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::Error;
 use crate::link::{Heard, Prober};
+use crate::sync::fork::Own;
 use crate::wire::gni::datagram::{Key, LEN, NameId};
 use crate::wire::gni::envelope::{Envelope, HOME};
 
@@ -65,6 +66,7 @@ impl Contacts {
 
 /// The socket of an endpoint.
 pub struct Courier {
+    _own: Own,
     socket: Prober,
     place: Place,
 }
@@ -93,7 +95,7 @@ impl Courier {
         if place.port != 0 && socket.port() != place.port {
             return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
         }
-        Ok(Self { place: Place { port: socket.port(), ..place }, socket })
+        Ok(Self { place: Place { port: socket.port(), ..place }, _own: Own::new(&socket), socket })
     }
 
     /// Where it is reached.

@@ -15,6 +15,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::sync::fork::Own;
 use crate::wire::gni::stream::{GREETING, Greeting, TOKEN, same_token};
 
 /// Connections that have not greeted yet, at most: the oldest makes room.
@@ -37,11 +38,13 @@ const LISTENER: u64 = 1 << 32;
 struct Listener {
     address: Ipv4Addr,
     port: u16,
+    _own: Own,
     socket: OwnedFd,
 }
 
 /// A connection that has not greeted yet.
 struct Pending {
+    own: Own,
     socket: OwnedFd,
     bytes: [u8; GREETING],
     come: usize,
@@ -122,7 +125,7 @@ impl Network {
         rustix::net::listen(&socket, 1024)?;
         let port = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?.port();
         epoll::add(&self.begins, &socket, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        self.listeners.push(Listener { address, port, socket });
+        self.listeners.push(Listener { address, port, _own: Own::new(&socket), socket });
         Ok(port)
     }
 
@@ -196,7 +199,7 @@ impl Network {
                     self.pending.remove(0);
                     self.strangers += 1;
                 }
-                self.pending.push(Pending { socket, bytes: [0; GREETING], come: 0 });
+                self.pending.push(Pending { own: Own::new(&socket), socket, bytes: [0; GREETING], come: 0 });
             }
         }
         for mut pending in std::mem::take(&mut self.pending) {
@@ -209,7 +212,9 @@ impl Network {
                     match known {
                         Some(greeting) => {
                             self.expected.remove(&greeting.number);
-                            hear(greeting.number, pending.socket);
+                            let Pending { own, socket, .. } = pending;
+                            hear(greeting.number, socket);
+                            drop(own);
                         }
                         None => self.strangers += 1,
                     }

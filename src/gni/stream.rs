@@ -13,6 +13,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Corrupt};
+use crate::sync::fork::Own;
 use crate::wire::gni::stream::{HEADER, Header};
 
 /// Longest payload of an entry that is taken whole.
@@ -30,6 +31,8 @@ const DISCARDED: usize = 1 << 20;
 
 /// A connection.
 pub struct Stream {
+    /// A child of fork(2) does not keep it open when this process ends.
+    _own: Own,
     socket: OwnedFd,
     /// What has come and is not taken lies from one place to the other.
     inbox: Vec<u8>,
@@ -77,6 +80,7 @@ impl Stream {
     /// A connection that may not be there yet, on which these bytes go first.
     pub fn new(socket: OwnedFd, first: &[u8]) -> Self {
         Self {
+            _own: Own::new(&socket),
             socket,
             inbox: Vec::new(),
             from: 0,

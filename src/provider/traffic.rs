@@ -51,7 +51,7 @@ pub use send::Order;
 pub use shared::{Queue, SharedWant};
 pub use triggered::{Trigger, Work};
 
-/// Longest message that goes through a mailbox at once, bytes.
+/// Longest answer that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;
 /// Bytes of values of one atomic operation, at most.
 pub const MOST_VALUES: usize = EAGER;

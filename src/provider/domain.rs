@@ -45,7 +45,9 @@ impl Domain {
     /// Does what there is to be done, unless somebody else does.
     #[inline]
     pub(super) fn progress(&self) {
-        let _ = self.traffic.try_with(Traffic::progress);
+        if self.traffic.try_with(Traffic::progress) == Some(true) {
+            std::thread::yield_now();
+        }
     }
 
     /// The same, thoroughly.

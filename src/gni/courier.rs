@@ -30,6 +30,8 @@ pub struct Place {
     pub key: Key,
     /// What its users have, who may know no more of each other than node and service.
     pub shared: Option<Key>,
+    /// For so many seconds what was sent to a peer may be unacknowledged.
+    pub silence: u32,
 }
 
 /// A peer.
@@ -158,7 +160,7 @@ mod tests {
 
     fn courier(last: u8, shared: Option<Key>) -> Courier {
         let address = Ipv4Addr::new(127, 0, 0, last);
-        Courier::new(Place { address, port: 0, key: [last; 16], shared }).expect("a socket")
+        Courier::new(Place { address, port: 0, key: [last; 16], shared, silence: 9 }).expect("a socket")
     }
 
     fn device(courier: &Courier) -> u32 {

@@ -11,7 +11,7 @@ use crate::wire::gni::mailbox::{Entry, HEAD};
 
 fn side(last: u8) -> Side {
     let address = Ipv4Addr::new(127, 0, 0, last);
-    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None }))
+    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None, silence: 9 }))
 }
 
 fn pair() -> [Side; 2] {

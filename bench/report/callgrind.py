@@ -93,6 +93,8 @@ CASES = {
     "waitall": "Irecv, Isend, Waitall",
     "poll": "Test, nothing arrives",
     "iprobe": "Iprobe, nothing there",
+    "message": "Send to a peer, and its message taken",
+    "idle": "Test, and the peer sends nothing",
 }
 
 
@@ -119,7 +121,7 @@ def print_instructions(arguments):
             for part in ("functions", "tls", "calls", "objects")
         ]
 
-    print(f"\n{arguments.title}: instructions an iteration, 8-byte messages to itself")
+    print(f"\n{arguments.title}: instructions an iteration, 8-byte messages")
     print(f"  component: {arguments.component}")
     print(f"  {'':<24} {'component':>9} {'its TLS':>8} {'sum':>7} {'everything':>11}")
     for case, (functions, tls, _, objects) in measured.items():

@@ -210,10 +210,9 @@ impl Connection {
     #[inline]
     fn news(&mut self, desk: &Desk, credits: usize) -> (u8, u16) {
         let count = self.sides.len();
-        for step in 0..count {
-            let queue = (self.hand + step) % count;
+        for queue in (self.hand..count).chain(0..self.hand) {
             if let Some(limit) = self.limit(queue, desk, false) {
-                self.hand = (queue + 1) % count;
+                self.hand = if queue + 1 == count { 0 } else { queue + 1 };
                 return (queue as u8, limit as u16);
             }
         }
@@ -292,14 +291,13 @@ impl Connection {
         if !self.sides[queue].slots.has_room() {
             return Ok(Err(Stall::Slot));
         }
-        let port = Arc::clone(&desk.port);
-        let Some(at) = desk.pools[queue].take(&port) else { return Ok(Err(Stall::Buffer)) };
+        let Some(at) = desk.pools[queue].take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
         let length = match body {
             Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
             Body::Bytes(bytes) => bytes.len(),
         };
         let wants = self.sides[queue].credit.left() == 1;
-        let (of, limit) = self.news(desk, port.queues.credits());
+        let (of, limit) = self.news(desk, desk.port.queues.credits());
         let header = Header { tag, queue: of, limit, wants, length: length as u32 };
         let total = HEADER + length;
         let buffer = desk.pools[queue].lent(at, total);

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# The verbs BTL beside Open MPI 4.1's own openib, over the software stand-in for libibverbs and librdmacm (c-tests/verbs): what
+# does not depend on the device under it.
+#
+#     bench/verbs.sh [--rounds N] [--parts P[,P...]]
+#
+# --rounds   of `first`, which alternates. 9
+# --parts    instructions, of the component for an 8-byte message that is sent and one that is taken, and for a test that finds
+#            nothing, under callgrind; first, what the first message to a peer takes more than a later one, and how many bytes
+#            are registered with the device meanwhile. instructions,first
+#
+# On Debian 12 only: 5.0 has no such component of its own. Debian's openib has no rdma_cm; tests/rig/openib builds the same
+# sources with it. It uses no address of 127.0.0.0/8, so that all runs in a network namespace: needs root. As RoCE: over iWARP
+# it connects no processes of one machine. Both have the same queues, openib's own with the private one first, which rdma_cm
+# needs.
+
+root=$(cd "$(dirname "$0")/.." && pwd -P)
+cd "$root" || exit 2
+
+if [ "${1-}" = inside ]; then
+    shift
+    ip link set lo up && ip link add e0 type veth peer name e1 && ip addr add 10.97.0.1/24 dev e0 &&
+        ip link set e0 up && ip link set e1 up || exit 1
+else
+    exec unshare -n "$0" inside "$@"
+fi
+
+. bench/host.sh
+. bench/header.sh
+. c-tests/verbs/build.sh
+
+rounds=9 parts=instructions,first
+while [ $# -gt 0 ]; do
+    case $1 in
+    --rounds) rounds=$2; shift ;;
+    --parts) parts=$2; shift ;;
+    *) sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    esac
+    shift
+done
+[ "$host" = debian12 ] || die "$host has nothing to compare with"
+[ -e "$mca/mca_btl_verbs.so" ] || die "$mca has no mca_btl_verbs.so: run make first"
+
+host_use debian12
+work=$results/verbs
+log=$work/log
+rm -rf "$work"
+mkdir -p "$work/sys/class/infiniband"
+openib=$(dirname "$(tests/rig/openib)")
+verbs_libraries "$work" || die "the stand-in does not compile: $(cat "$log")"
+for program in exchange first; do compile "$program"; done
+
+# side verbs|openib: fills `options`, for mpirun, and `given`, for each program in it.
+side() {
+    local path=$mca queues=P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,1024,1008,64
+    [ "$1" = verbs ] || path=$openib
+    options=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca mca_base_component_path "$path:$stock"
+        --mca pml ob1 --mca btl "$1,self" --mca "btl_$1_receive_queues" "$queues")
+    given=(-x "LD_LIBRARY_PATH=$work" -x HAWSER_VERBS_DEVICES=roce_0=10.97.0.1/roce -x HAWSER_VERBS_STRICT=0
+        -x "HAWSER_VERBS_SYSFS=$work/sys")
+    rm -f "$work/meeting"
+}
+
+# job WORD…: an mpirun whose output is in `said`.
+job() {
+    timeout --kill-after=10 300 mpirun "$@" >"$work/said" 2>"$work/errors" </dev/null ||
+        { cat "$work/said" "$work/errors" >&2; die "this failed: $*"; }
+}
+
+instructions() {
+    local name case count component
+    for name in openib verbs; do
+        component=mca_btl_openib.so
+        [ "$name" = openib ] || component=$(basename "$(readlink -f "$mca/mca_btl_verbs.so")")
+        for case in message idle; do
+            for count in 1600 4800; do
+                side "$name"
+                job "${options[@]}" "${given[@]}" -n 1 valgrind --tool=callgrind --fair-sched=yes --toggle-collect=measured \
+                    --dump-instr=yes --compress-pos=no --callgrind-out-file="$work/callgrind.$name.$case.$count" \
+                    "$results/exchange" "$work/meeting" "$case" "$count" : \
+                    "${given[@]}" -n 1 "$results/exchange" "$work/meeting" "$case" "$count"
+            done
+        done
+        python3 bench/report instructions --title "$host, $name over the stand-in, as RoCE" --component "$component" \
+            --iterations 1600 4800 --cases message idle --prefix "$work/callgrind.$name" --log "$results/verbs.log" \
+            --run "host=$host over=roce variant=$name"
+    done
+}
+
+first() {
+    local round name
+    : >"$work/firsts"
+    for ((round = 1; round <= rounds; round++)); do
+        printf '%s: round %d of %d\n' "$host" "$round" "$rounds" >&2
+        for name in openib verbs; do
+            side "$name"
+            job "${options[@]}" "${given[@]}" -n 5 "$results/first" "$work/meeting"
+            sed "s/^/$name /" "$work/said" >>"$work/firsts"
+        done
+    done
+    python3 - "$work/firsts" <<'PYTHON'
+import statistics, sys
+times, registered = {}, {}
+for line in open(sys.argv[1]):
+    name, what, *words = line.split()
+    values = dict(word.split("=") for word in words)
+    if what == "first":
+        of = "the first peer" if values["peer"] == "1" else "each other peer"
+        times.setdefault((of, name), []).append(float(values["us"]) - float(values["again_us"]))
+    else:
+        registered.setdefault((name, int(values["connected"])), []).append(int(values["bytes"]))
+print("\nThe first message to a peer, beyond a later one, µs: median (least to most)")
+for of in ("the first peer", "each other peer"):
+    for name in ("openib", "verbs"):
+        row = times[of, name]
+        print(f"  {of}, {name}: {statistics.median(row):.0f} ({min(row):.0f} to {max(row):.0f})")
+print("\nBytes registered by a process of 5, while so many others are connected: 0 to 4")
+for name in ("openib", "verbs"):
+    print(f"  {name}:", *(statistics.median_high(registered[name, count]) for count in range(5)))
+PYTHON
+}
+
+log_header env >"$results/verbs.log"
+for part in ${parts//,/ }; do
+    case $part in
+    instructions | first) "$part" ;;
+    *) die "no part $part" ;;
+    esac
+done | tee "$results/verbs.txt"

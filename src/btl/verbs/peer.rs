@@ -45,6 +45,8 @@ pub(super) struct Peer {
     pub(super) failure: Option<Reason>,
     /// The host has been told of that, or is just about to be.
     pub(super) is_lost: bool,
+    /// It has said or done what no peer does.
+    pub(super) is_corrupt: bool,
     /// What was under way on queue pairs that did not work any more.
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
@@ -79,6 +81,7 @@ impl Peer {
             served,
             failure: None,
             is_lost: false,
+            is_corrupt: false,
             dead: Vec::new(),
             departing: 0,
             has_said_bye: false,

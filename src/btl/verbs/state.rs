@@ -257,6 +257,7 @@ impl State {
         match made {
             Ok(connection) => {
                 peer.connection = Some(connection);
+                peer.is_corrupt = false;
                 peer.machine.handle_receives_posted(attempt);
                 for (queue, line) in numbers.into_iter().enumerate() {
                     self.lines.insert(line, (place, attempt, queue as u8));
@@ -300,6 +301,7 @@ impl State {
     pub(super) fn give_up(&mut self, place: u32) {
         let Some(peer) = self.at(place) else { return };
         let Some(why) = peer.failure else { return };
+        let why = if peer.is_corrupt { Reason::Malformed } else { why };
         peer.is_lost = true;
         let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
         let (is_open, mut dead) = (peer.is_open, std::mem::take(&mut peer.dead));
@@ -485,6 +487,9 @@ impl State {
     pub(super) fn break_off(&mut self, place: u32, broken: super::connection::Broken) {
         if broken == super::connection::Broken::Corrupt {
             self.desk.counters.num_corrupt.add(1);
+            if let Some(peer) = self.at(place) {
+                peer.is_corrupt = true;
+            }
         }
         let attempt = self.at(place).and_then(|peer| Some(peer.connection.as_ref()?.attempt));
         if let Some(attempt) = attempt {

@@ -124,9 +124,18 @@ modest() {
     [ $(($(memory) - $1)) -lt 2048 ]
 }
 
+# reached FROM TO: the first answers the second's packets, if only by that nobody listens.
+reached() { LC_ALL=C bed_on "$1" timeout 2 bash -c ": </dev/tcp/10.77.0.$2/9" 2>&1 | grep -q refused; }
+
+# finish: the verdict; and the network is there again for who comes next.
 finish() {
+    local tries
     kill "$running" 2>/dev/null && wait "$running"
     ip link set node2e0 up
+    for tries in 1 2 3 4 5 6 7 8 9 10; do
+        if reached 1 2 && reached 2 1; then break; fi
+    done
+    need reached 1 2
     if [ -z "$why" ]; then ok "$line ($((SECONDS - started)) s${note:+; $note})"; else not_ok "$line ($why; $((SECONDS - started)) s)" "$log"; fi
 }
 

@@ -40,6 +40,7 @@ static int exchange_one(uint64_t number, uint64_t tag, uint64_t *come)
             if (read == -FI_EAVAIL) {
                 struct fi_cq_err_entry failed = {0};
                 IS(fi_cq_readerr(cqs[i], &failed, 0), 1);
+                printf("%s: %s\n", i == 0 ? "sending" : "receiving", fi_strerror(failed.prov_errno));
                 return -failed.err;
             }
             if (read != 1)
@@ -65,7 +66,10 @@ static void goes_on(const char *file)
         uint64_t tag = number;
         if (!is_child && access(file, F_OK) == 0)
             tag |= LAST;
-        NEED(exchange_one(number, tag, &come));
+        int code = exchange_one(number, tag, &come);
+        if (code != 0)
+            printf("message %llu: %s\n", (unsigned long long) number, fi_strerror(-code));
+        NEED(code);
         come |= tag;
     }
 }

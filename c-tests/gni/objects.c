@@ -290,6 +290,96 @@ static void polls(void)
     IS(domain->ops->poll_open(domain, &attr, NULL), -FI_EINVAL);
 }
 
+/* Sleeping until one of several has something new. */
+static void waits(void)
+{
+    struct fi_wait_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fid_wait *set = NULL, *other = NULL;
+    NEED(fi_wait_open(fabric, &attr, &set));
+    struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_SET, .wait_set = set};
+    struct fi_cntr_attr counter_attr = {.wait_obj = FI_WAIT_SET, .wait_set = set};
+    struct fid_cq *cq = NULL;
+    struct fid_cntr *counter = NULL;
+    struct fid_av *av = an_av(FI_AV_MAP, 0);
+    struct fid_ep *ep = NULL;
+    char name[48], byte = 0;
+    size_t length = sizeof(name);
+    fi_addr_t own;
+    IS(fi_wait(set, 0), -FI_ETIMEDOUT);
+    NEED(fi_cq_open(domain, &cq_attr, &cq, NULL));
+    NEED(fi_cntr_open(domain, &counter_attr, &counter, NULL));
+    IS(fi_close(&set->fid), -FI_EBUSY);
+    IS(fi_wait(set, 10), -FI_ETIMEDOUT);
+    IS(fi_cntr_add(counter, 1), 0);
+    IS(fi_wait(set, -1), 0);
+    IS(fi_wait(set, 0), -FI_ETIMEDOUT);
+    IS(fi_cntr_adderr(counter, 1), 0);
+    IS(fi_wait(set, -1), 0);
+    pthread_t thread;
+    NEED(pthread_create(&thread, NULL, count_up, counter));
+    while (fi_cntr_read(counter) < 1001)
+        IS(fi_wait(set, -1), 0);
+    NEED(pthread_join(thread, NULL));
+
+    NEED(fi_endpoint(domain, info, &ep, NULL));
+    NEED(fi_ep_bind(ep, &av->fid, 0));
+    NEED(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+    NEED(fi_enable(ep));
+    NEED(fi_getname(&ep->fid, name, &length));
+    IS(fi_av_insert(av, name, 1, &own, 0, NULL), 1);
+    for (int i = 0; i < 50; i++) {
+        int is_received = 0;
+        IS(fi_recv(ep, &byte, 1, NULL, FI_ADDR_UNSPEC, &byte), 0);
+        IS(fi_send(ep, &byte, 1, NULL, own, &length), 0);
+        while (!is_received) {
+            struct fi_cq_entry entry;
+            IS(fi_wait(set, -1), 0);
+            while (fi_cq_read(cq, &entry, 1) == 1)
+                is_received |= entry.op_context == &byte;
+        }
+    }
+    IS(fi_close(&ep->fid), 0);
+    IS(fi_close(&av->fid), 0);
+    IS(fi_close(&cq->fid), 0);
+    /* Of what is closed nobody hears any more; the others go on. */
+    IS(fi_cntr_add(counter, 1), 0);
+    IS(fi_wait(set, -1), 0);
+    enum fi_wait_obj object;
+    int none;
+    NEED(fi_control(&set->fid, FI_GETWAITOBJ, &object));
+    IS(object, FI_WAIT_UNSPEC);
+    IS(fi_control(&set->fid, FI_GETWAIT, &none), -FI_ENOSYS);
+    IS(fi_close(&counter->fid), 0);
+    IS(fi_close(&set->fid), 0);
+
+    /* By a descriptor of the program's. */
+    attr.wait_obj = FI_WAIT_FD;
+    NEED(fi_wait_open(fabric, &attr, &set));
+    counter_attr.wait_set = set;
+    NEED(fi_cntr_open(domain, &counter_attr, &counter, NULL));
+    struct pollfd fd = {.events = POLLIN};
+    struct fid *fids[] = {&set->fid};
+    NEED(fi_control(&set->fid, FI_GETWAIT, &fd.fd));
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(poll(&fd, 1, 0), 0);
+    IS(fi_cntr_add(counter, 1), 0);
+    IS(poll(&fd, 1, 0), 1);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(poll(&fd, 1, 0), 0);
+    IS(fi_close(&counter->fid), 0);
+    IS(fi_close(&set->fid), 0);
+
+    /* What there is not. */
+    counter_attr.wait_set = NULL;
+    IS(fi_cntr_open(domain, &counter_attr, &counter, NULL), -FI_EINVAL);
+    attr.wait_obj = FI_WAIT_MUTEX_COND;
+    IS(fi_wait_open(fabric, &attr, &other), -FI_ENOSYS);
+    attr = (struct fi_wait_attr){.wait_obj = FI_WAIT_FD, .flags = 1};
+    IS(fi_wait_open(fabric, &attr, &other), -FI_EINVAL);
+    IS(fabric->ops->wait_open(fabric, NULL, &other), -FI_EINVAL);
+}
+
 /* A name of the provider's: device, cdm id, bound to a service. */
 static void name_of(uint8_t name[48], uint8_t last, uint8_t service)
 {
@@ -555,7 +645,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"fabrics", fabrics}, {"events", events}, {"queues", queues}, {"counters", counters}, {"polls", polls},
+    } all[] = {{"fabrics", fabrics}, {"events", events}, {"queues", queues}, {"counters", counters}, {"polls", polls}, {"waits", waits},
                {"addresses", addresses}, {"memory", memory}, {"endpoints", endpoints}};
     struct fi_info *hints = wish();
     /* Keys and addresses of the provider's, or the user's keys and offsets. */

@@ -39,6 +39,8 @@ static void queues(void)
     struct fid_eq *eq = NULL;
     struct fi_poll_attr poll_attr = {0};
     struct fid_poll *set = NULL;
+    struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fid_wait *sleepers = NULL;
     struct fi_cq_err_entry cq_error = {0};
     struct fi_eq_err_entry eq_error = {0};
     enum fi_wait_obj object;
@@ -59,6 +61,11 @@ static void queues(void)
             CALL("fi_poll", fi_poll(set, &context, 1));
             CALL("fi_poll_del", fi_poll_del(set, &cq->fid, 0));
             close_it("fi_close of a poll set", &set->fid);
+        }
+        if (CALL("fi_wait_open", fi_wait_open(fabric, &wait_attr, &sleepers)) == 0) {
+            CALL("fi_wait", fi_wait(sleepers, 0));
+            CALL("fi_control of a wait set", fi_control(&sleepers->fid, FI_GETWAITOBJ, &object));
+            close_it("fi_close of a wait set", &sleepers->fid);
         }
         close_it("fi_close of a cq", &cq->fid);
     }

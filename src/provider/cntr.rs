@@ -1,8 +1,8 @@
 //! The counter, `fi_cntr(3)`: how many operations have ended, well and not.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::argument::{Out, copy};
 use super::domain::Domain;
@@ -11,6 +11,7 @@ use super::guard::{guard, guard_or};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
 use super::wait::{Manner, Wait, watch};
+use super::wait_set::{Member, WaitSet};
 
 /// A counter.
 pub struct Counter {
@@ -18,6 +19,8 @@ pub struct Counter {
     well: AtomicU64,
     failed: AtomicU64,
     wait: Wait,
+    /// Whose sleepers are woken.
+    set: OnceLock<Arc<WaitSet>>,
 }
 
 // SAFETY: `fid_cntr` is libfabric's structure of the class, and `open` below opens those.
@@ -32,8 +35,9 @@ impl Counter {
         if attr.events != 0 || attr.flags != 0 {
             return Err(Errno::INVAL);
         }
-        let wait = Wait::new(attr.wait_obj, || domain.descriptor().map(Some))?;
-        Ok(Self { domain, well: AtomicU64::new(0), failed: AtomicU64::new(0), wait })
+        let wait = Wait::of_member(attr.wait_obj, || domain.descriptor().map(Some))?;
+        let (well, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { domain, well, failed, wait, set: OnceLock::new() })
     }
 
     /// What it was opened of.
@@ -126,10 +130,16 @@ pub(super) unsafe fn open(
     let attr = unsafe { copy(attr) }?;
     // SAFETY: the contract: NULL, or a variable of the caller's.
     let to = unsafe { Out::new(to) }?;
-    let counter = Counter::new(Arc::clone(domain), &attr)?;
+    // SAFETY: the contract: a set, where the attributes say so.
+    let set = unsafe { WaitSet::of(attr.wait_obj, attr.wait_set, &domain.fabric) }?;
+    let counter = Arc::new(Counter::new(Arc::clone(domain), &attr)?);
+    if let Some(set) = set {
+        set.add(Member::Counter(Arc::downgrade(&counter), counter.values()), &counter.wait)?;
+        let _ = counter.set.set(set);
+    }
     let head =
         fid_cntr { fid: fid_of::<Counter>(context, &OPS), ops: std::ptr::from_ref(&TABLE).cast_mut().cast() };
-    to.write(object::open(head, Arc::new(counter)));
+    to.write(object::open(head, counter));
     Ok(())
 }
 

@@ -10,10 +10,11 @@ use super::guard::guard;
 use super::object::{self, Object, body, fid_of};
 use super::offer::FABRIC;
 use super::sys::{
-    self, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric,
-    fid_pep,
+    self, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq,
+    fid_fabric, fid_pep, fid_wait,
 };
-use super::{cntr, cq, domain, eq, pep};
+use super::wait_set::WaitSet;
+use super::{cntr, cq, domain, eq, pep, wait_set};
 use crate::sync::EngineCell;
 
 /// A fabric.
@@ -43,7 +44,7 @@ static TABLE: fi_ops_fabric = fi_ops_fabric {
     domain: Some(open_domain),
     passive_ep: Some(passive_ep),
     eq_open: Some(open_eq),
-    wait_open: Some(super::nosys::three),
+    wait_open: Some(open_wait),
     trywait: Some(try_wait),
     domain2: Some(open_domain2),
 };
@@ -127,6 +128,19 @@ unsafe extern "C" fn open_eq(
     })
 }
 
+unsafe extern "C" fn open_wait(
+    fabric: *mut fid_fabric,
+    attr: *mut fi_wait_attr,
+    to: *mut *mut fid_wait,
+) -> c_int {
+    guard("fi_wait_open", || {
+        // SAFETY: the contract of `fi_wait_open(3)`.
+        let fabric = unsafe { body(fabric) }?;
+        // SAFETY: the same.
+        unsafe { wait_set::open(fabric, attr, to) }
+    })
+}
+
 unsafe extern "C" fn passive_ep(
     fabric: *mut fid_fabric,
     info: *mut fi_info,
@@ -157,6 +171,8 @@ unsafe extern "C" fn try_wait(fabric: *mut fid_fabric, fids: *mut *mut fid, coun
                 sys::FI_CLASS_CQ => unsafe { body::<cq::Cq>(fid.cast()) }?.try_wait()?,
                 // SAFETY: the same.
                 sys::FI_CLASS_CNTR => unsafe { body::<cntr::Counter>(fid.cast()) }?.try_wait()?,
+                // SAFETY: the same.
+                sys::FI_CLASS_WAIT => unsafe { body::<WaitSet>(fid.cast()) }?.try_wait()?,
                 _ => return Err(Errno::NOSYS),
             }
         }

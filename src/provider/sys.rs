@@ -11,8 +11,9 @@ pub(super) use libfabric_sys::bindgen::{
     fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_cm_entry, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc,
     fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm,
     fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma,
-    fi_ops_tagged, fi_poll_attr, fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av,
-    fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_poll, fid_stx, fid_wait,
+    fi_ops_tagged, fi_ops_wait, fi_poll_attr, fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr,
+    fi_wait_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep,
+    fid_poll, fid_stx, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -373,6 +374,7 @@ pub(super) const FI_CLASS_MR: usize = 12;
 pub(super) const FI_CLASS_EQ: usize = 13;
 pub(super) const FI_CLASS_CQ: usize = 14;
 pub(super) const FI_CLASS_CNTR: usize = 15;
+pub(super) const FI_CLASS_WAIT: usize = 16;
 pub(super) const FI_CLASS_POLL: usize = 17;
 pub(super) const FI_CLASS_CONNREQ: usize = 18;
 
@@ -386,6 +388,7 @@ pub(super) const FI_GETWAITOBJ: c_int = 16;
 
 pub(super) const FI_WAIT_NONE: u32 = 0;
 pub(super) const FI_WAIT_UNSPEC: u32 = 1;
+pub(super) const FI_WAIT_SET: u32 = 2;
 pub(super) const FI_WAIT_FD: u32 = 3;
 
 pub(super) const FI_CQ_COND_THRESHOLD: u32 = 1;

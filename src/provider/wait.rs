@@ -84,6 +84,19 @@ impl Wait {
         Ok(wait)
     }
 
+    /// For an attribute `wait_obj` of what may be in a wait set: there it has a descriptor.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn of_member(object: u32, beside: impl FnOnce() -> Outcome<Option<Arc<OwnedFd>>>) -> Outcome<Self> {
+        Self::new(if object == sys::FI_WAIT_SET { sys::FI_WAIT_FD } else { object }, beside)
+    }
+
+    /// What programs sleep on, if they can.
+    pub fn descriptor(&self) -> Option<&OwnedFd> {
+        self.outside.as_ref()
+    }
+
     /// How it can be waited for.
     pub fn manner(&self) -> Manner {
         self.manner

@@ -10,6 +10,7 @@ use super::super::guard::{guard, guard_or, size};
 use super::super::object::{self, body, fid_of};
 use super::super::strerror::describe;
 use super::super::sys::{self, CqAttr, CqEntry, CqErrEntry, CqErrEntrySource, OpsCq, fi_ops, fid, fid_cq};
+use super::super::wait_set::WaitSet;
 use super::{Completion, Cq, Format};
 
 static OPS: fi_ops = object::ops(close, object::no_bind, control);
@@ -39,9 +40,14 @@ pub(in super::super) unsafe fn open(
     let attr = unsafe { copy(attr) }?;
     // SAFETY: the contract: NULL, or a variable of the caller's.
     let to = unsafe { Out::new(to) }?;
-    let cq = Cq::new(Arc::clone(domain), &attr)?;
+    // SAFETY: the contract: a set, where the attributes say so.
+    let set = unsafe { WaitSet::of(attr.wait_obj, attr.wait_set, &domain.fabric) }?;
+    let cq = Arc::new(Cq::new(Arc::clone(domain), &attr)?);
+    if let Some(set) = set {
+        cq.join(set)?;
+    }
     let head = fid_cq { fid: fid_of::<Cq>(context, &OPS), ops: std::ptr::from_ref(&TABLE).cast_mut().cast() };
-    to.write(object::open(head, Arc::new(cq)));
+    to.write(object::open(head, cq));
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! [`Cq`]: the queue with what programs wait for it by.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::super::domain::Domain;
 use super::super::errno::{Errno, Outcome};
 use super::super::object::Object;
 use super::super::sys::{self, CqAttr, fid_cq};
 use super::super::wait::{Manner, Wait};
+use super::super::wait_set::{Member, WaitSet};
 use super::{Completion, Entry, Failure, Format, Place, Queue};
 use crate::sync::EngineCell;
 
@@ -25,6 +26,8 @@ pub struct Cq {
     pub(super) wait: Wait,
     is_signalled: AtomicBool,
     queue: EngineCell<Queue>,
+    /// Whose sleepers are woken.
+    set: OnceLock<Arc<WaitSet>>,
 }
 
 // SAFETY: `fid_cq` is libfabric's structure of the class, and `entry::open` opens those.
@@ -46,13 +49,21 @@ impl Cq {
             return Err(Errno::INVAL);
         }
         Ok(Self {
-            wait: Wait::new(attr.wait_obj, || domain.descriptor().map(Some))?,
+            wait: Wait::of_member(attr.wait_obj, || domain.descriptor().map(Some))?,
             domain,
             format,
             has_threshold: attr.wait_cond == sys::FI_CQ_COND_THRESHOLD,
             is_signalled: AtomicBool::new(false),
             queue: EngineCell::new(Queue::new(attr.size.max(LEAST))),
+            set: OnceLock::new(),
         })
+    }
+
+    /// It is in a wait set from now on.
+    pub(super) fn join(self: &Arc<Self>, set: Arc<WaitSet>) -> Outcome<()> {
+        set.add(Member::Queue(Arc::downgrade(self)), &self.wait)?;
+        let _ = self.set.set(set);
+        Ok(())
     }
 
     /// What it was opened of.

@@ -162,6 +162,37 @@ begin "a cable that is out for longer than a peer may be silent" && {
     finish
 }
 
+# deaf on|off: packets of TCP go nowhere, as the nodes are told; those of UDP come.
+deaf() {
+    local host
+    for host in 1 2; do
+        if [ "$1" = on ]; then
+            nsenter --target "${bed_pids[$host]}" --net nft -f - <<'RULES' || return 1
+table ip deaf {
+    chain out {
+        type filter hook output priority 0
+        ip daddr 10.77.0.0/24 meta l4proto tcp reject with icmp type host-unreachable
+    }
+}
+RULES
+        else
+            nsenter --target "${bed_pids[$host]}" --net nft delete table ip deaf || return 1
+        fi
+    done
+}
+
+limit=()
+begin "a node that is not reached at first" && {
+    need deaf on
+    launch goes-on "$bed_root/$work/enough"
+    sleep 3
+    need deaf off
+    need crossing
+    : >"$enough"
+    need passes
+    finish
+}
+
 limit=()
 begin "strangers write to all ports" && {
     rm -f "$log.udp" "$log.tcp"

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use super::stream::{Long, Stream};
 use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, NONCE, Receiver, Sender, Shared};
-use crate::wire::gni::stream::TOKEN;
+use crate::wire::gni::stream::{GREETING, TOKEN};
 
 /// Longest message that goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than to
 /// copy [what is longer](super::stream::MESSAGE).
@@ -59,6 +59,8 @@ pub(super) struct Far {
     pub(super) at: SocketAddrV4,
     /// The peer is known.
     pub(super) is_attached: bool,
+    /// Where this side connects to, and by what it greets, where it is this side that does.
+    pub(super) way: Option<(SocketAddrV4, [u8; GREETING])>,
     pub(super) stream: Option<Box<Stream>>,
 }
 
@@ -282,6 +284,22 @@ impl Mailbox {
         match &self.side {
             Side::Near(_) => false,
             Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.is_over()),
+        }
+    }
+
+    /// There never was a stream, because the network had no way to the peer.
+    pub fn is_unreached(&self) -> bool {
+        match &self.side {
+            Side::Near(_) => false,
+            Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.is_unreached()),
+        }
+    }
+
+    /// There is a stream, or there was one.
+    pub fn has_begun(&self) -> bool {
+        match &self.side {
+            Side::Near(_) => true,
+            Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.has_begun()),
         }
     }
 

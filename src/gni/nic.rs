@@ -139,7 +139,7 @@ impl Nic {
         let port = network.listen(address).ok()?;
         let number = network.expect(token);
         let at = SocketAddrV4::new(address, port);
-        Some(Mailbox::of(Side::Far(Far { number, token, at, is_attached: false, stream: None })))
+        Some(Mailbox::of(Side::Far(Far { number, token, at, is_attached: false, way: None, stream: None })))
     }
 
     /// Connects a mailbox to one of another node, whose address has been proved: of the two sides one does, and the other
@@ -164,10 +164,23 @@ impl Nic {
             network.wait_for(far.number, now);
             return Ok(());
         }
-        let to = SocketAddrV4::new(address, attributes.port);
+        far.way = Some((SocketAddrV4::new(address, attributes.port), greeting.emit()));
+        self.connect_far(mailbox)
+    }
+
+    /// Opens the stream of a mailbox that is [attached](Self::attach_far), or another where there was none.
+    ///
+    /// # Errors
+    /// What the system does not give, or it is the peer that connects.
+    pub fn connect_far(&mut self, mailbox: &mut Mailbox) -> Result<()> {
+        let (Side::Far(far), Some(network)) = (&mut mailbox.side, &mut self.network) else {
+            return Err(Error::BadParameter);
+        };
+        let (to, greeting) = far.way.ok_or(Error::BadParameter)?;
+        far.stream = None;
         let socket = network.connect(far.number, *far.at.ip(), to);
         let socket = socket.map_err(|error| Error::System(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        far.stream = Some(Box::new(Stream::new(socket, &greeting.emit())));
+        far.stream = Some(Box::new(Stream::new(socket, &greeting)));
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //!
 //! The end of a connection is heard of when all that has come before it is taken.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -56,6 +57,10 @@ pub struct Stream {
     /// Nothing comes any more; nothing goes.
     is_over: bool,
     is_broken: bool,
+    /// The network has no way there now.
+    is_unreached: Cell<bool>,
+    /// Something has gone: there was a connection.
+    has_begun: bool,
 }
 
 /// A long entry that comes.
@@ -98,6 +103,8 @@ impl Stream {
             is_dry: false,
             is_over: false,
             is_broken: false,
+            is_unreached: Cell::new(false),
+            has_begun: first.is_empty(),
         }
     }
 
@@ -127,12 +134,33 @@ impl Stream {
         self.is_over
     }
 
+    /// There never was a connection, because the network had no way there: nothing is lost, and there may be one later.
+    pub fn is_unreached(&self) -> bool {
+        self.is_unreached.get() && !self.has_begun
+    }
+
+    /// There was a connection.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Why nothing goes or comes any more.
+    fn note(&self, error: &io::Error) {
+        let kinds = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable, ErrorKind::NetworkDown];
+        if kinds.contains(&error.kind()) {
+            self.is_unreached.set(true);
+        }
+    }
+
     /// Sends what is kept; whether nothing is any more.
     pub fn flush(&mut self) -> bool {
         while self.gone < self.outbox.len() && !self.is_broken {
             match self.send(&self.outbox[self.gone..], [Lent::EMPTY; 2]) {
                 Some(0) => return false,
-                Some(sent) => self.gone += sent,
+                Some(sent) => {
+                    self.has_begun = true;
+                    self.gone += sent;
+                }
                 None => self.is_broken = true,
             }
         }
@@ -148,7 +176,10 @@ impl Stream {
                 Ok(sent) => return Some(sent),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(0),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return None,
+                Err(error) => {
+                    self.note(&error);
+                    return None;
+                }
             }
         }
     }
@@ -263,7 +294,10 @@ impl Stream {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.may_read = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => self.is_over = true,
+                Err(error) => {
+                    self.is_over = true;
+                    self.note(&error);
+                }
             }
             return None;
         }

@@ -95,6 +95,8 @@ pub struct Traffic {
     hot: Vec<far::Hot>,
     /// What has happened to streams.
     happened: Vec<u32>,
+    /// Peers to whom there was no way when they were called, and since when.
+    unreached: HashMap<(u32, u32), u64>,
     /// Peers that are looked at each time.
     polled: Vec<(u32, u32)>,
     /// Peers that are to be looked at, or written to, next time.
@@ -138,6 +140,7 @@ impl Traffic {
             streams: HashMap::new(),
             hot: Vec::new(),
             happened: Vec::new(),
+            unreached: HashMap::new(),
             polled: Vec::new(),
             again: Vec::new(),
             closing: Vec::new(),

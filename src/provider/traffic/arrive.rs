@@ -41,6 +41,7 @@ impl Traffic {
                 self.after(slot, peer, left);
                 count
             }
+            Err(Lost) if self.is_unreached(slot, peer) => 0,
             Err(Lost) => {
                 let there = self.context(slot).ok().and_then(|context| context.peers.get(peer as usize));
                 let mailbox = there.and_then(|there| there.mailbox.as_ref());

@@ -71,6 +71,7 @@ impl Traffic {
             self.watch_at = now.nanos() + WATCH;
             self.bury(now);
             self.give_up_streams(now);
+            self.call_again(now);
         }
         loop {
             let mut is_over = true;
@@ -312,6 +313,7 @@ impl Traffic {
         self.bells.retain(|_, of| *of != (slot, peer));
         self.streams.retain(|_, of| *of != (slot, peer));
         self.hot.retain(|hot| hot.of != (slot, peer));
+        self.unreached.remove(&(slot, peer));
     }
 
     /// Messages that a peer was to take, or to bring, end in error. Those that it has not been told of yet stay, where a

@@ -17,6 +17,8 @@ const MOST: usize = 4;
 const VAIN: u32 = 10_000;
 /// Calls between looks at the others meanwhile, or while there is much to be done within the node.
 const OTHERS: u32 = 16;
+/// For how long a peer is called to whom there is no way, nanoseconds.
+const PATIENCE: u64 = 60_000_000_000;
 
 /// A stream that is looked at each time.
 pub(super) struct Hot {
@@ -152,6 +154,43 @@ impl Traffic {
         for number in network.map(|network| network.overdue(now.nanos())).unwrap_or_default() {
             if let Some((slot, peer)) = self.streams.get(&number).copied() {
                 self.lose(slot, peer, libc::ETIMEDOUT);
+            }
+        }
+    }
+
+    /// Whether there was no way to a peer that was called; then it is called again.
+    #[cold]
+    pub(super) fn is_unreached(&mut self, slot: u32, peer: u32) -> bool {
+        let now = self.now().nanos();
+        let there = self.context(slot).ok().and_then(|context| context.peers.get(peer as usize));
+        let is_it =
+            there.and_then(|there| there.mailbox.as_ref()).is_some_and(|mailbox| mailbox.is_unreached());
+        if is_it {
+            self.unreached.entry((slot, peer)).or_insert(now);
+        }
+        is_it
+    }
+
+    /// Whether somebody is called again soon.
+    pub(super) fn has_unreached(&self) -> bool {
+        !self.unreached.is_empty()
+    }
+
+    /// Calls peers again to whom there was no way: a cable may be in again.
+    pub(super) fn call_again(&mut self, now: Instant) {
+        let called: Vec<((u32, u32), u64)> = self.unreached.iter().map(|(of, since)| (*of, *since)).collect();
+        for ((slot, peer), since) in called {
+            let Self { nic: Some(nic), contexts, .. } = self else { return };
+            let context = contexts.get_mut(slot as usize).and_then(Option::as_mut);
+            let mailbox = context.and_then(|context| context.peers.get_mut(peer as usize)?.mailbox.as_mut());
+            if mailbox.as_ref().is_none_or(|mailbox| mailbox.has_begun()) {
+                self.unreached.remove(&(slot, peer));
+                continue;
+            }
+            // One that is on its way tells what becomes of it.
+            let Some(mailbox) = mailbox.filter(|mailbox| mailbox.is_unreached()) else { continue };
+            if now.nanos() - since > PATIENCE || nic.connect_far(mailbox).is_err() {
+                self.lose(slot, peer, libc::EHOSTUNREACH);
             }
         }
     }

@@ -142,12 +142,13 @@ impl Traffic {
     pub fn arm(&mut self) -> Outcome<Beside> {
         let all = self.descriptor()?;
         let wants_room = !self.again.is_empty();
-        let is_sure = self.nic.as_ref().is_none_or(|nic| nic.sleep(wants_room));
+        let is_seen = self.nic.as_ref().is_none_or(|nic| nic.sleep(wants_room));
         let (before, was_armed) = (self.moved, std::mem::replace(&mut self.is_armed, false));
         self.watch_at = 0;
         self.progress_all();
         self.is_armed = true;
         if self.moved == before && (wants_room || self.again.is_empty()) {
+            let is_sure = is_seen && !self.has_unreached();
             return Ok(Beside::Set(all, if is_sure { None } else { Some(DOZE) }));
         }
         self.is_armed = was_armed;
@@ -167,7 +168,7 @@ impl Traffic {
         let before = self.moved;
         self.watch_at = 0;
         self.control();
-        let is_sure = self.nic.as_ref().is_none_or(|nic| !nic.is_blind());
+        let is_sure = self.nic.as_ref().is_none_or(|nic| !nic.is_blind()) && !self.has_unreached();
         Ok(if self.moved != before {
             Beside::Moved
         } else {

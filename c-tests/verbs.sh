@@ -68,6 +68,8 @@ windows=(--mca osc pt2pt)
 for kind in roce iwarp; do
     run $kind 2 "rma allocate" "${windows[@]}"
     # Who meets later: a job of another number, of which one side waits for the launcher while its last message is to leave.
+    # Not where PRRTE launches, which gives what is spawned nothing of what a job was given to find the stand-in by.
+    [ "$host" = debian12 ] || continue
     for program in spawn "spawn ports"; do run $kind 2 "$program"; done
 done
 for kind in roce iwarp; do

@@ -24,11 +24,12 @@ mkdir -p "$work/logs" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in messages rma atomics progress; do
+for name in messages rma atomics progress faults; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
 done
+"${there[@]}" gcc "${flags[@]}" c-tests/gni/stranger.c -o "$work/stranger" >"$log" 2>&1 || give_up "stranger.c compiles"
 mpi_compile p2p datatypes coll tags probe cancel bigmsg mixed || { sum; exit 1; }
-bed_make "$system" 2 || give_up "the network is there"
+bed_make "$system" 3 || give_up "the network is there"
 exec {other}<"/proc/${bed_pids[2]}/ns/net"
 
 # What both need: the provider and nothing else, by the network that is seen.
@@ -49,13 +50,13 @@ job() {
     check "$line ($((SECONDS - begin)) s)" "$status"
 }
 
-# Not multiples, which has its entries in the order of the messages: long ones end later than short ones that follow them here.
-for name in lengths calls matching truncation peeks selection floods death farewell threads descriptors; do
+for name in lengths calls matching truncation peeks selection multiples floods death heirs farewell threads descriptors; do
     job "messages: $name" messages $name apart
 done
-for name in lengths floods death farewell threads descriptors; do
+for name in lengths multiples floods death heirs farewell threads descriptors; do
     job "messages, progress by itself: $name" messages $name apart auto
 done
+# Not questions of atomic operations: the provider answers them by itself, and nothing goes to another node.
 for keys in offsets addresses; do
     for name in lengths calls refusals order fences events closing everything selection; do
         job "memory, by $keys: $name" rma $name apart $keys
@@ -69,6 +70,103 @@ for name in sleeps wakes room death; do job "progress by calls: $name" progress 
 job "progress of connections by itself: control" progress control connections
 for name in rights death; do job "memory: $name" rma $name apart offsets; done
 for name in lengths order events computes; do job "memory, progress by itself: $name" rma $name apart offsets auto; done
+
+# What happens to the network meanwhile. A check that is wanted has a `line`, and says why it has failed.
+enough=$PWD/$work/enough
+begin() {
+    line="between nodes, $1"
+    wanted "$line" || return 1
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    started=$SECONDS why='' note=''
+    rm -f "$enough"
+    bed_rules
+}
+
+# launch WORD…: the program of c-tests/gni/faults.c, beside the check.
+launch() {
+    bed_on 1 "$bed_root/c-tests/patience.sh" 120 env "${provider[@]}" "${limit[@]}" FI_PROVIDER=gni "HAWSER_GNI_OTHER=$other" \
+        "$bed_root/$work/faults" "$@" >"$log" 2>&1 </dev/null &
+    running=$!
+}
+
+need() { [ -n "$why" ] || "$@" || why="failed: $*"; }
+
+# crossing: two megabytes more cross the network, while the program runs.
+crossing() {
+    local far=$(($(bed_bytes) + 2000000))
+    while [ "$(bed_bytes)" -lt "$far" ]; do
+        kill -0 "$running" 2>/dev/null || return 1
+        sleep 0.05
+    done
+}
+
+passes() { wait "$running" && says '^PASS$'; }
+
+# memory: pages of the program's processes.
+memory() {
+    local entry sum=0
+    for entry in /proc/[0-9]*; do
+        case $(readlink "$entry/exe" 2>/dev/null) in */faults) sum=$((sum + $(cut -d ' ' -f 2 "$entry/statm"))) ;; esac
+    done
+    echo $sum
+}
+
+# stranger udp|tcp: to all ports of that kind that the second node has on the network; fails where there are none.
+stranger() {
+    local -a ports
+    mapfile -t ports < <(nsenter --target "${bed_pids[2]}" --net ss -Hln "--$1" | sed -nE 's/.* 10\.77\.0\.2:([0-9]+) .*/\1/p')
+    [ ${#ports[@]} -gt 0 ] && bed_on 3 "$bed_root/c-tests/patience.sh" 60 "$bed_root/$work/stranger" 10.77.0.2 "$1" "${ports[@]}" >>"$log.$1" 2>&1
+}
+
+# modest PAGES: the processes have not grown by more than 2048 of them since.
+modest() {
+    note="$(($(memory) - $1)) pages more, of what strangers sent: $(tail -qn 1 "$log.udp" "$log.tcp" | tr '\n' ';')"
+    [ $(($(memory) - $1)) -lt 2048 ]
+}
+
+finish() {
+    kill "$running" 2>/dev/null && wait "$running"
+    ip link set node2e0 up
+    if [ -z "$why" ]; then ok "$line ($((SECONDS - started)) s${note:+; $note})"; else not_ok "$line ($why; $((SECONDS - started)) s)" "$log"; fi
+}
+
+limit=(FI_GNI_PEER_TIMEOUT=30)
+begin "a cable that is out for three seconds" && {
+    launch goes-on "$bed_root/$work/enough"
+    need crossing
+    ip link set node2e0 down
+    sleep 3
+    ip link set node2e0 up
+    need crossing
+    : >"$enough"
+    need passes
+    finish
+}
+
+limit=(FI_GNI_PEER_TIMEOUT=3)
+begin "a cable that is out for longer than a peer may be silent" && {
+    launch ends 3
+    need crossing
+    ip link set node2e0 down
+    need passes
+    note=$(grep -E 'after .* s$' "$log" | tr '\n' ' ')
+    finish
+}
+
+limit=()
+begin "strangers write to all ports" && {
+    rm -f "$log.udp" "$log.tcp"
+    launch goes-on "$bed_root/$work/enough"
+    need crossing
+    before=$(memory)
+    need stranger udp
+    need stranger tcp
+    need crossing
+    need modest "$before"
+    : >"$enough"
+    need passes
+    finish
+}
 
 # mpi LINE "PROGRAM ARGUMENT…" WORD…: two ranks, a node each.
 mpi() {

@@ -62,12 +62,12 @@ job() {
 
 for name in names types capabilities attributes registration addresses; do job "fi_getinfo: $name" info $name; done
 alone= HAWSER_GNI_WAYS=plain job "fi_getinfo: no layer stands on it" info layers
-for name in fabrics events queues counters addresses memory endpoints; do job "objects: $name" objects $name; done
+for name in fabrics events queues counters polls addresses memory endpoints; do job "objects: $name" objects $name; done
 job "objects: memory, keys and addresses of the provider's" objects memory ours
 for where in apart together self; do
     for name in lengths calls matching truncation peeks selection multiples; do job "messages $where: $name" messages $name $where; done
 done
-for name in floods death farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
+for name in floods death heirs farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
 for name in lengths truncation peeks multiples floods death farewell threads descriptors; do
     job "messages apart, progress by itself: $name" messages $name apart auto
 done

@@ -42,7 +42,7 @@ doctor() {
 mkdir "$root/mca" "$root/.openmpi"
 for link in "$root/opt/components/"*; do ln -s "$root/opt/hawser/lib/libhawser.so" "$root/mca/${link##*/}"; done
 doctor >"$root/told"
-for about in "mtl hawser" "btl usnic" "btl smcuda" "op hawser"; do
+for about in "mtl hawser" "btl usnic" "btl smcuda" "btl verbs" "op hawser"; do
     check "the doctor finds $about" "$(grep -q "^good  $about: $root/mca/mca_" "$root/told"; echo $?)"
 done
 doctor OMPI_MCA_btl=tcp,self >"$root/told"

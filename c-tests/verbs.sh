@@ -68,9 +68,9 @@ windows=(--mca osc pt2pt)
 for kind in roce iwarp; do
     run $kind 2 "rma allocate" "${windows[@]}"
     # Who meets later: a job of another number, of which one side waits for the launcher while its last message is to leave.
-    # Not where PRRTE launches, which gives what is spawned nothing of what a job was given to find the stand-in by.
-    [ "$host" = debian12 ] || continue
-    for program in spawn "spawn ports"; do run $kind 2 "$program"; done
+    run $kind 2 "spawn ports"
+    # PRRTE gives what it is told by `-x` to the first job only: others have no stand-in.
+    [ "$host" != debian12 ] || run $kind 2 spawn
 done
 for kind in roce iwarp; do
     for program in coll "p2p small"; do run $kind 4 "$program"; done
@@ -176,7 +176,24 @@ for kind in roce iwarp; do
     done
 done
 
+# --- messages that are none
+
+# The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and
+# lengths that are not the message's.
+for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"
+    wanted "$line" || continue
+    launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault"
+    [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
+        says 'btl_verbs: rank [01] of job [0-9]+ is lost: the peer says what means nothing'
+    check "$line" $?
+done
+
 # --- nothing to use
+
+there_is=no
+[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || there_is=yes
 
 # besides WORD…: a job that works by other means, TCP over the loopback interface if it is told to use TCP; fills `log`, without
 # the zeros that PRRTE puts behind help texts, and `status`.
@@ -205,6 +222,25 @@ missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,2
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
+# doctor LINE TEXT VARIABLE=VALUE…: what hawser-info says of the devices, with these.
+doctor() {
+    local line=$1 text=$2
+    shift 2
+    wanted "verbs, $line" || return 0
+    log=$work/logs/doctor
+    c-tests/patience.sh 120 "${there[@]}" env HOME="$root/$work" OMPI_MCA_mca_base_component_path="$root/target/mca:$stock" "$@" \
+        "$root/target/release/hawser-info" --doctor >"$log" 2>&1 </dev/null
+    says "$text"
+    check "verbs, $line" $?
+}
+standin=("LD_LIBRARY_PATH=$root/$work/lib" "HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1")
+named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
+doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
+doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
+doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
+doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
+[ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
+
 # loads LINE yes|no WORD…: whether hawser has the loader open librdmacm, which may be there already, with the host's libfabric.
 loads() {
     local line=$1 expected=$2 found=no
@@ -217,8 +253,6 @@ loads() {
     [ "$status" = 0 ] && says '^PASS p2p$' && [ "$found" = "$expected" ]
     check "verbs, $line" $?
 }
-there_is=no
-[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || there_is=yes
 loads "the libraries are loaded where the kernel has a device" $there_is
 loads "the libraries are loaded for who asks" yes --mca btl verbs,tcp,self
 

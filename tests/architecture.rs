@@ -43,7 +43,7 @@ fn allowed(module: &str) -> &'static [&'static str] {
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],
         "link" => &["engine::Channel", "fabric", "sync", "error"],
-        "gni" => &["wire", "link", "shm", "error"],
+        "gni" => &["wire", "link", "shm", "sync", "error"],
         "btl" | "mtl" | "accelerator" => &TRANSPORT,
         "host" => &["btl", "mtl", "accelerator", "config", "error", "fabric", "sync", "wire"],
         "sim" => &["wire", "engine", "link", "config", "error"],

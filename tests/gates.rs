@@ -282,9 +282,81 @@ fn long_lossy_path(gates: &mut Vec<Gate>) {
     }
 }
 
+/// What is under way when the network goes down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// A stream that nothing disturbs.
+    Stream,
+    /// One whose window has collapsed over what is under way.
+    Collapsed,
+    /// One to a receiver that is away, and has told of no more memory than is in use.
+    OutOfCredit,
+}
+
+/// From the end of an outage to the first data that arrive.
+fn first_byte_after(before: Before, outage: u64) -> u64 {
+    let rate = 10 * GIGABIT;
+    let memory = if before == Before::OutOfCredit { 64 << 10 } else { 4 << 20 };
+    let path = Path { rate, queue: 1 << 20, ..delay(10_000) };
+    let mut network =
+        Network::new(Setup { path, receive_capacity: memory, receive_buffer: memory, ..setup(2) });
+    let stream = Flow { depth: 8, ..Flow::new(0, 1, 1 << 20, u32::MAX - 1) };
+    let mut flows = Flows::new(&network, [stream]);
+    assert!(!flows.run(&mut network, 3 * MILLI), "without end");
+    match before {
+        Before::Stream => {}
+        Before::Collapsed => {
+            let lossy = Path { loss: 900_000, ..network.wires.path(0, 1).clone() };
+            network.wires.set_path(0, 1, lossy);
+            assert!(!flows.run(&mut network, MILLI), "without end");
+        }
+        Before::OutOfCredit => {
+            network.stall(1, MILLI);
+            assert!(!flows.run(&mut network, MILLI - 1), "without end");
+        }
+    }
+    network.wires.cut = vec![(0, 1), (1, 0)];
+    assert!(!flows.run(&mut network, outage), "without end");
+    network.wires.cut.clear();
+    network.wires.set_path(0, 1, Path { loss: 0, ..network.wires.path(0, 1).clone() });
+    let arrived = |network: &Network| {
+        let counters = network.nodes[1].engine.counters();
+        counters.num_chunk_recvs + counters.num_frag_recvs
+    };
+    let (back, so_far) = (network.now(), arrived(&network));
+    while arrived(&network) == so_far {
+        assert!(network.step(back.plus(3600 * SECOND)), "nothing moves any more\n{}", network.describe());
+    }
+    (network.now() - back).as_nanos() as u64
+}
+
+/// A network that is away and comes back: who waits asks at times that double up to half a second.
+fn outages(gates: &mut Vec<Gate>) {
+    let longest = config::Usnic::default().retransmit_max.as_nanos() as u64;
+    for (what, before) in [
+        ("the first data after an outage of 5, 50, 700, 9900 ms in a stream", Before::Stream),
+        ("the same, the window collapsed", Before::Collapsed),
+        ("the same, without credit", Before::OutOfCredit),
+    ] {
+        let outages = [5, 50, 700, 9_900].map(|millis| millis * MILLI);
+        let waits = outages.map(|outage| first_byte_after(before, outage));
+        let [a, b, c, d] = waits.map(micros);
+        // The last time in vain lay within the outage, and the next comes after no more than twice as long.
+        let reached = waits.iter().zip(outages).all(|(wait, outage)| *wait <= (2 * outage).min(2 * longest));
+        gates.push(Gate {
+            what,
+            figure: format!("after {a}, {b}, {c}, {d}"),
+            goal: "two retransmission times: twice as long, at most 1 s",
+            reached,
+            asserted: true,
+        });
+    }
+}
+
 #[test]
 fn gates_hold() {
     let mut gates = Vec::new();
+    outages(&mut gates);
     computing_receiver(&mut gates);
     late_receiver(&mut gates);
     beside_late_sender(&mut gates);

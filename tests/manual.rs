@@ -184,6 +184,25 @@ fn the_messages_that_the_pages_explain_are_those_of_the_code() {
     }
 }
 
+/// The provider has no component, and says codes.
+#[test]
+fn the_codes_that_the_page_of_the_provider_explains_are_those_of_its_code() {
+    let code = code(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/provider"));
+    let explained = explained(&fs::read_to_string(path("hawser-gni.7")).expect("the page is readable"));
+    assert!(explained.len() > 4, "the page explains few codes");
+    for message in explained {
+        let (name, text) = message.split_once(": ").expect("a code and its text");
+        let own = name.strip_prefix('E').map(|name| format!("Errno::{name}"));
+        let is_said = code.contains(&format!("libc::{name}")) || own.is_some_and(|own| code.contains(&own));
+        assert!(is_said, "nothing says {name}");
+        let known = |number: i32| std::io::Error::from_raw_os_error(number).to_string();
+        assert!(
+            (1..200).any(|number| known(number).starts_with(&format!("{text} ("))),
+            "no code is {text:?}"
+        );
+    }
+}
+
 #[test]
 fn text_is_shown_by_roff_as_it_is() {
     assert_eq!(shown(".TS it's a-b\\c"), "\\&.TS it\\(aqs a\\-b\\ec");

@@ -137,6 +137,11 @@ static void begin(const char *where, uint64_t caps)
         struct fi_info *asked = event.head.info;
         IS(asked->ep_attr->type, FI_EP_MSG);
         IS(asked->caps & info->caps, info->caps);
+        /* What libfabric itself writes into infos that were asked for. */
+        HOLDS(asked->fabric_attr->prov_name && strcmp(asked->fabric_attr->prov_name, "gni") == 0);
+        IS(asked->fabric_attr->api_version, API);
+        IS(info->fabric_attr->api_version, API);
+        IS(asked->fabric_attr->prov_version, info->fabric_attr->prov_version);
         HOLDS(asked->handle && asked->src_addrlen == 48 && asked->dest_addrlen == 48 && memcmp(asked->src_addr, name, 48) == 0);
         open_side(side, asked);
         NEED(fi_accept(side->ep, "answer", 6));

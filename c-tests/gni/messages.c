@@ -1,5 +1,5 @@
 /* Messages of the provider gni, one subject a run, between two processes; or within one, between two endpoints and of one to
- * itself. The last five subjects are of two processes.
+ * itself. The last six subjects are of two processes.
  *
  *     messages SUBJECT [apart | together | self [auto]]
  *
@@ -562,11 +562,13 @@ static void selection(void)
     meet();
 }
 
-/* A buffer for as many messages as there is room for, which is free again with the last. */
+/* A buffer for as many messages as there is room for, which is free again with the last. Messages have their places in the
+ * order in which they were sent (FI_ORDER_SAS); nothing promises that their entries come in any (comp_order), but for that
+ * one which frees the buffer. */
 static void multiples(void)
 {
-    enum { ROOM = 30000, LEAST = 2000, N = 40 };
-    static unsigned char room[2][ROOM];
+    enum { ROOM = 30000, LEAST = 2000, N = 40, ROOMS = 2 };
+    static unsigned char room[ROOMS][ROOM];
     static const size_t longs[] = {1, 700, 0, 5000, 64};
     struct end *to = receiver(0), *from = sender(0);
     size_t least = LEAST;
@@ -584,35 +586,52 @@ static void multiples(void)
         HOLDS(next_error(to->rx).err == FI_ECANCELED);
     }
     meet();
-    unsigned char *out[N];
-    for (int i = 0; i < N; i++)
+    unsigned char *out[N], *places[N];
+    int in[ROOMS] = {0}, turn = 0;
+    size_t used = 0;
+    for (int i = 0; i < N; i++) {
         out[i] = some(longs[i % 5], i);
+        if (ROOM - used < LEAST) {
+            turn++;
+            used = 0;
+        }
+        NEED(turn >= ROOMS);
+        places[i] = room[turn] + used;
+        used += longs[i % 5];
+        in[turn]++;
+    }
     if (from)
         for (int i = 0; i < N; i++)
             POST(fi_send(from->ep, out[i], longs[i % 5], NULL, from->peer, NULL));
-    int seen = 0, turns = 0;
-    while (to && seen < N) {
-        unsigned char *start = room[turns & 1], *here = start;
-        for (int is_free = 0; !is_free && seen < N; seen++) {
+    int is_last_full = ROOM - used < LEAST;
+    for (int now = 0; to && now <= turn; now++) {
+        unsigned char is_seen[N] = {0};
+        int is_full = now < turn || is_last_full;
+        for (int seen = 1; seen <= in[now]; seen++) {
             struct fi_cq_tagged_entry entry = next(to->rx, NULL);
-            IS(entry.len, longs[seen % 5]);
-            HOLDS(entry.op_context == start && entry.buf == here && same(here, entry.len, seen));
-            here += entry.len;
-            is_free = (entry.flags & FI_MULTI_RECV) != 0;
-            IS(is_free, start + ROOM - here < LEAST);
+            int i = 0;
+            while (i < N && (is_seen[i] || entry.buf != places[i] || entry.len != longs[i % 5]))
+                i++;
+            HOLDS(entry.op_context == room[now] && i < N);
+            if (i < N) {
+                is_seen[i] = 1;
+                HOLDS(same(places[i], entry.len, i));
+            }
+            IS((entry.flags & FI_MULTI_RECV) != 0, is_full && seen == in[now]);
         }
-        if (seen < N) {
-            turns++;
-            struct iovec piece = {room[turns & 1], ROOM};
-            struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[turns & 1]};
+        if (now < turn) {
+            struct iovec piece = {room[now + 1], ROOM};
+            struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room[now + 1]};
             /* Some wait for it already. */
             for (int i = 0; i < 300; i++)
                 fi_cntr_read(to->received);
             POST(fi_recvmsg(to->ep, &message, FI_MULTI_RECV));
         }
     }
-    if (to)
-        IS(turns, 1);
+    if (to) {
+        IS(turn, 1);
+        HOLDS(is_empty(to->rx));
+    }
     for (int i = 0; from && i < N; i++)
         next(from->tx, NULL);
     meet();
@@ -693,6 +712,46 @@ static void death(void)
     HOLDS(is_empty(here->rx));
     IS(fi_cancel(&here->ep->fid, &in[2]), 0);
     IS(next_error(here->rx).err, FI_ECANCELED);
+    close(wire[0]);
+    wire[0] = -1;
+}
+
+/* What the first process keeps open: its end is that of whoever waits for it. */
+static int life[2] = {-1, -1};
+
+/* A peer that is killed, and leaves a child that has all its descriptors and goes on: the peer is gone nevertheless. */
+static void heirs(void)
+{
+    static char out[8], in[8];
+    pid_t heir = 0;
+    POST(fi_tinject(here->ep, out, 8, here->peer, 1));
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 1, 0, in));
+    next(here->rx, NULL);
+    meet();
+    if (is_child) {
+        NEED((heir = fork()) < 0);
+        if (heir == 0) {
+            close(life[1]);
+            while (read(life[0], in, 1) > 0)
+                ;
+            _exit(0);
+        }
+        NEED(write(wire[0], &heir, sizeof(heir)) != sizeof(heir));
+        raise(SIGKILL);
+    }
+    close(life[0]);
+    NEED(recv(wire[0], &heir, sizeof(heir), MSG_WAITALL) != sizeof(heir));
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 2, 0, &in[1]));
+    int status;
+    NEED(waitpid(child, &status, 0) != child);
+    HOLDS(WIFSIGNALED(status));
+    child = 0;
+    HOLDS(next_error(here->rx).op_context == &in[1]);
+    /* Nobody has its name any more. */
+    if (fi_tsend(here->ep, out, 8, NULL, here->peer, 3, &out[2]) == 0)
+        HOLDS(next_error(here->tx).op_context == &out[2]);
+    IS(kill(heir, 0), 0);
+    close(life[1]);
     close(wire[0]);
     wire[0] = -1;
 }
@@ -807,7 +866,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation}, {"peeks", peeks},
-               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
+               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"heirs", heirs}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
@@ -815,6 +874,8 @@ int main(int argc, char **argv)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "descriptors") == 0)
         wait_obj = FI_WAIT_FD;
+    if (strcmp(argv[1], "heirs") == 0)
+        NEED(pipe(life));
     is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);
     int is_known = 0;

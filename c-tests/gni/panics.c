@@ -37,6 +37,8 @@ static void queues(void)
     struct fid_cq *cq = NULL;
     struct fid_cntr *counter = NULL;
     struct fid_eq *eq = NULL;
+    struct fi_poll_attr poll_attr = {0};
+    struct fid_poll *set = NULL;
     struct fi_cq_err_entry cq_error = {0};
     struct fi_eq_err_entry eq_error = {0};
     enum fi_wait_obj object;
@@ -51,6 +53,13 @@ static void queues(void)
         told("fi_cq_strerror", *fi_cq_strerror(cq, FI_EIO, NULL, NULL, 0), 0);
         struct fid *fids[] = {&cq->fid};
         CALL("fi_trywait", fi_trywait(fabric, fids, 1));
+        if (CALL("fi_poll_open", fi_poll_open(domain, &poll_attr, &set)) == 0) {
+            void *context;
+            CALL("fi_poll_add", fi_poll_add(set, &cq->fid, 0));
+            CALL("fi_poll", fi_poll(set, &context, 1));
+            CALL("fi_poll_del", fi_poll_del(set, &cq->fid, 0));
+            close_it("fi_close of a poll set", &set->fid);
+        }
         close_it("fi_close of a cq", &cq->fid);
     }
     if (CALL("fi_cntr_open", fi_cntr_open(domain, &counter_attr, &counter, NULL)) == 0) {

@@ -163,6 +163,10 @@ static void check_objects(void)
     CHECK_SIZE_IS(struct fid_cq, 32);
     CHECK_SIZE_IS(struct fid_cntr, 32);
     CHECK_SIZE_IS(struct fid_eq, 32);
+    CHECK_SIZE_IS(struct fid_poll, 32);
+    CHECK_SIZE_IS(struct fi_ops_poll, 32);
+    CHECK_OFFSET(struct fi_ops_poll, poll_del, 24);
+    CHECK_SIZE_IS(struct fi_poll_attr, 8);
     CHECK_SIZE_IS(struct fid_mr, 40);
     CHECK_OFFSET(struct fid_mr, key, 32);
 }
@@ -298,6 +302,7 @@ static void check_numbers(void)
     CHECK_CONSTANT(FI_CLASS_SRX_CTX, 6);
     CHECK_CONSTANT(FI_CLASS_STX_CTX, 8);
     CHECK_CONSTANT(FI_CLASS_PEP, 9);
+    CHECK_CONSTANT(FI_CLASS_POLL, 17);
     CHECK_CONSTANT(FI_CLASS_CONNREQ, 18);
     CHECK_CONSTANT(FI_CONNREQ, 1);
     CHECK_CONSTANT(FI_CONNECTED, 2);

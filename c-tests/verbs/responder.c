@@ -124,6 +124,15 @@ static void receive_is_full(struct qp *qp, const struct packet *packet, enum ibv
 
 /* --- requests */
 
+/* One byte of a message, if that is ordered. */
+static void garble(char *memory, uint64_t length)
+{
+    static struct call faults = {.name = "message"};
+    ledger_call(&faults);
+    const char *fault = fault_for(&faults);
+    if (fault != NULL && strtoul(fault, NULL, 10) < length) memory[strtoul(fault, NULL, 10)] ^= (char)0xFF;
+}
+
 static void receive_send(struct qp *qp, const struct packet *packet, const char *payload)
 {
     uint64_t room = 0, offset = packet->offset, length = packet->length;
@@ -147,6 +156,7 @@ static void receive_send(struct qp *qp, const struct packet *packet, const char 
             return;
         }
         memcpy(memory, payload, part);
+        if (i == 0 && offset == 0) garble(memory, part);
         payload += part;
         length -= part;
         offset = 0;

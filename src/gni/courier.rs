@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::Error;
 use crate::link::{Heard, Prober};
+use crate::sync::fork::Own;
 use crate::wire::gni::datagram::{Key, LEN, NameId};
 use crate::wire::gni::envelope::{Envelope, HOME};
 
@@ -29,6 +30,8 @@ pub struct Place {
     pub key: Key,
     /// What its users have, who may know no more of each other than node and service.
     pub shared: Option<Key>,
+    /// For so many seconds what was sent to a peer may be unacknowledged.
+    pub silence: u32,
 }
 
 /// A peer.
@@ -65,6 +68,7 @@ impl Contacts {
 
 /// The socket of an endpoint.
 pub struct Courier {
+    _own: Own,
     socket: Prober,
     place: Place,
 }
@@ -93,7 +97,7 @@ impl Courier {
         if place.port != 0 && socket.port() != place.port {
             return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
         }
-        Ok(Self { place: Place { port: socket.port(), ..place }, socket })
+        Ok(Self { place: Place { port: socket.port(), ..place }, _own: Own::new(&socket), socket })
     }
 
     /// Where it is reached.
@@ -156,7 +160,7 @@ mod tests {
 
     fn courier(last: u8, shared: Option<Key>) -> Courier {
         let address = Ipv4Addr::new(127, 0, 0, last);
-        Courier::new(Place { address, port: 0, key: [last; 16], shared }).expect("a socket")
+        Courier::new(Place { address, port: 0, key: [last; 16], shared, silence: 9 }).expect("a socket")
     }
 
     fn device(courier: &Courier) -> u32 {

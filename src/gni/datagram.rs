@@ -17,6 +17,7 @@ use rustix::net::{
 };
 
 use super::courier::{Come, Contacts, Courier, Place};
+use crate::sync::fork::Own;
 use crate::wire::gni::datagram::{Key, LEN, NameId};
 use crate::wire::gni::envelope::Envelope;
 
@@ -34,8 +35,8 @@ pub enum Sent {
 /// The sockets of a cm_nic.
 pub struct Service {
     outgoing: OwnedFd,
-    /// By device and id there.
-    incoming: Vec<((u32, u32), OwnedFd)>,
+    /// By device and id there. A child of fork(2) does not keep the name when this process ends.
+    incoming: Vec<((u32, u32), Own, OwnedFd)>,
     /// Those of the same that other nodes reach, by id.
     couriers: Vec<(u32, Courier)>,
     contacts: Contacts,
@@ -108,14 +109,14 @@ impl Service {
         let fd = socket()?;
         sockopt::set_socket_passcred(&fd, true)?;
         rustix::net::bind(&fd, &address(device, cdm_id)?)?;
-        self.incoming.push(((device, cdm_id), fd));
+        self.incoming.push(((device, cdm_id), Own::new(&fd), fd));
         Ok(())
     }
 
     /// Listens for it no more.
     pub fn release(&mut self, device: u32, cdm_id: u32) {
         let before = self.incoming.len();
-        self.incoming.retain(|(name, _)| *name != (device, cdm_id));
+        self.incoming.retain(|(name, ..)| *name != (device, cdm_id));
         if self.incoming.len() != before {
             self.couriers.retain(|(known, _)| *known != cdm_id);
         }
@@ -123,14 +124,14 @@ impl Service {
 
     /// What is readable when a datagram has come for an endpoint.
     pub fn descriptors_of(&self, device: u32, cdm_id: u32) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let near = self.incoming.iter().find(|(name, _)| *name == (device, cdm_id));
+        let near = self.incoming.iter().find(|(name, ..)| *name == (device, cdm_id));
         let far = self.couriers.iter().find(|(known, _)| *known == cdm_id);
-        near.map(|(_, fd)| fd.as_fd()).into_iter().chain(far.map(|(_, courier)| courier.as_fd()))
+        near.map(|(.., fd)| fd.as_fd()).into_iter().chain(far.map(|(_, courier)| courier.as_fd()))
     }
 
     /// The same of all endpoints.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let near = self.incoming.iter().map(|(_, fd)| fd.as_fd());
+        let near = self.incoming.iter().map(|(.., fd)| fd.as_fd());
         near.chain(self.couriers.iter().map(|(_, courier)| courier.as_fd()))
     }
 
@@ -169,7 +170,7 @@ impl Service {
                 }
             }
         }
-        for (_, fd) in &self.incoming {
+        for (.., fd) in &self.incoming {
             for _ in 0..most {
                 let mut bytes = [0; LEN + 1];
                 match receive(fd, &mut bytes) {

@@ -9,6 +9,9 @@ use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, NONCE, Receiver, Sender, Shared};
 use crate::wire::gni::stream::TOKEN;
 
+/// Longest message that goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than to
+/// copy [what is longer](super::stream::MESSAGE).
+const MESSAGE: usize = 4096;
 /// Bytes of a piece of a long message, where it goes by rings, and by a stream.
 const PIECE: usize = 16 << 10;
 const FAR_PIECE: usize = 256 << 10;
@@ -287,6 +290,12 @@ impl Mailbox {
         if let Some(stream) = self.far() {
             stream.part();
         }
+    }
+
+    /// Bytes of a message that goes in one entry, or of what is put so, at most.
+    #[inline(always)]
+    pub fn at_once(&self) -> usize {
+        if matches!(self.side, Side::Far(_)) { super::stream::MESSAGE } else { MESSAGE }
     }
 
     /// Bytes of a piece of a long message.

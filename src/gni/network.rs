@@ -15,6 +15,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::sync::fork::Own;
 use crate::wire::gni::stream::{GREETING, Greeting, TOKEN, same_token};
 
 /// Connections that have not greeted yet, at most: the oldest makes room.
@@ -25,23 +26,21 @@ const TURN: usize = 64;
 const MOST: usize = 32;
 /// How long a mailbox waits for its stream, nanoseconds.
 const PATIENCE: u64 = 60_000_000_000;
-/// A peer that nothing is heard of for so long is gone, although it was asked so often.
-const IDLE: Duration = Duration::from_secs(60);
-const INTERVAL: Duration = Duration::from_secs(10);
+/// How often a peer that nothing is heard of is asked in half the time that it may be silent, at most.
 const QUESTIONS: u32 = 6;
-/// The same where something was sent to it, milliseconds.
-const UNANSWERED: u32 = 120_000;
 /// By which descriptors that are not streams are told apart from numbers of mailboxes.
 const LISTENER: u64 = 1 << 32;
 
 struct Listener {
     address: Ipv4Addr,
     port: u16,
+    _own: Own,
     socket: OwnedFd,
 }
 
 /// A connection that has not greeted yet.
 struct Pending {
+    own: Own,
     socket: OwnedFd,
     bytes: [u8; GREETING],
     come: usize,
@@ -64,6 +63,8 @@ pub struct Network {
     expected: HashMap<u32, Expected>,
     last: u32,
     strangers: u64,
+    /// How long peers may be silent, seconds.
+    silence: u32,
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -71,22 +72,24 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?)
 }
 
-/// Nothing waits for more to be sent, and a peer is asked whether it is there.
-fn prepare(socket: &OwnedFd) -> io::Result<()> {
+/// Nothing waits for more to be sent, and a peer that is silent for so many seconds is gone: when something was sent to it,
+/// and otherwise when it was asked whether it is there.
+fn prepare(socket: &OwnedFd, silence: u32) -> io::Result<()> {
+    let half = (silence / 2).max(1);
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, INTERVAL)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(half.into()))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs((half / QUESTIONS).max(1).into()))?;
     sockopt::set_tcp_keepcnt(socket, QUESTIONS)?;
-    Ok(sockopt::set_tcp_user_timeout(socket, UNANSWERED)?)
+    Ok(sockopt::set_tcp_user_timeout(socket, silence.saturating_mul(1000))?)
 }
 
 impl Network {
-    /// One without streams.
+    /// One without streams, whose peers are gone when they were silent for so many seconds.
     ///
     /// # Errors
     /// Of `epoll_create1(2)`.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(silence: u32) -> io::Result<Self> {
         let set = || epoll::create(epoll::CreateFlags::CLOEXEC);
         Ok(Self {
             listeners: Vec::new(),
@@ -96,6 +99,7 @@ impl Network {
             expected: HashMap::new(),
             last: 0,
             strangers: 0,
+            silence,
         })
     }
 
@@ -122,7 +126,7 @@ impl Network {
         rustix::net::listen(&socket, 1024)?;
         let port = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?.port();
         epoll::add(&self.begins, &socket, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        self.listeners.push(Listener { address, port, socket });
+        self.listeners.push(Listener { address, port, _own: Own::new(&socket), socket });
         Ok(port)
     }
 
@@ -158,7 +162,7 @@ impl Network {
     /// What the system does not give. That nobody answers is heard of later.
     pub fn connect(&mut self, number: u32, from: Ipv4Addr, to: SocketAddrV4) -> io::Result<OwnedFd> {
         let socket = socket()?;
-        prepare(&socket)?;
+        prepare(&socket, self.silence)?;
         rustix::net::bind(&socket, &SocketAddrV4::new(from, 0))?;
         match rustix::net::connect(&socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
@@ -189,14 +193,14 @@ impl Network {
                 taken += 1;
                 let data = epoll::EventData::new_u64(LISTENER);
                 let is_fit = epoll::add(&self.begins, &socket, data, epoll::EventFlags::IN).is_ok();
-                if !is_fit || prepare(&socket).is_err() {
+                if !is_fit || prepare(&socket, self.silence).is_err() {
                     continue;
                 }
                 if self.pending.len() == PENDING {
                     self.pending.remove(0);
                     self.strangers += 1;
                 }
-                self.pending.push(Pending { socket, bytes: [0; GREETING], come: 0 });
+                self.pending.push(Pending { own: Own::new(&socket), socket, bytes: [0; GREETING], come: 0 });
             }
         }
         for mut pending in std::mem::take(&mut self.pending) {
@@ -209,7 +213,9 @@ impl Network {
                     match known {
                         Some(greeting) => {
                             self.expected.remove(&greeting.number);
-                            hear(greeting.number, pending.socket);
+                            let Pending { own, socket, .. } = pending;
+                            hear(greeting.number, socket);
+                            drop(own);
                         }
                         None => self.strangers += 1,
                     }
@@ -268,7 +274,7 @@ mod tests {
     const TOKEN_OF_ONE: [u8; TOKEN] = [1; TOKEN];
 
     fn network() -> (Network, SocketAddrV4) {
-        let mut network = Network::new().expect("a set");
+        let mut network = Network::new(9).expect("a set");
         let port = network.listen(Ipv4Addr::LOCALHOST).expect("a port");
         assert_eq!(network.listen(Ipv4Addr::LOCALHOST).expect("the same"), port);
         (network, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))

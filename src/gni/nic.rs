@@ -105,13 +105,14 @@ impl Nic {
         Some(Mailbox::of(Side::Near(Near { ring, sender, peer: None })))
     }
 
-    /// Other nodes reach mailboxes at an address of this one from now on.
+    /// Other nodes reach mailboxes at an address of this one from now on, and are gone when they were silent for so many
+    /// seconds.
     ///
     /// # Errors
     /// What the system does not give.
-    pub fn listen(&mut self, address: Ipv4Addr) -> std::io::Result<()> {
+    pub fn listen(&mut self, address: Ipv4Addr, silence: u32) -> std::io::Result<()> {
         if self.network.is_none() {
-            self.network = Some(Network::new()?);
+            self.network = Some(Network::new(silence)?);
         }
         self.network.as_mut().map_or(Ok(0), |network| network.listen(address)).map(|_| ())
     }

@@ -12,6 +12,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use crate::sync::fork::Own;
+
 /// Links that wait until they are looked at, at most.
 const BACKLOG: i32 = 1024;
 
@@ -34,7 +36,10 @@ fn is_own(fd: &OwnedFd) -> io::Result<bool> {
 
 /// What is called by its name.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    _own: Own,
+    fd: OwnedFd,
+}
 
 impl Listener {
     /// One with that name; nobody can call it before [`listen`](Self::listen).
@@ -44,7 +49,7 @@ impl Listener {
     pub fn new(device: u32, cdm_id: u32) -> io::Result<Self> {
         let fd = socket()?;
         rustix::net::bind(&fd, &address(device, cdm_id)?)?;
-        Ok(Self(fd))
+        Ok(Self { _own: Own::new(&fd), fd })
     }
 
     /// It can be called from now on.
@@ -52,14 +57,16 @@ impl Listener {
     /// # Errors
     /// Of `listen(2)`.
     pub fn listen(&self) -> io::Result<()> {
-        Ok(rustix::net::listen(&self.0, BACKLOG)?)
+        Ok(rustix::net::listen(&self.fd, BACKLOG)?)
     }
 
     /// The next of those that have called; strangers are passed over.
     pub fn accept(&self) -> Option<Link> {
         loop {
-            match rustix::net::accept_with(&self.0, FLAGS) {
-                Ok(fd) if is_own(&fd).is_ok_and(|is_own| is_own) => return Some(Link(fd)),
+            match rustix::net::accept_with(&self.fd, FLAGS) {
+                Ok(fd) if is_own(&fd).is_ok_and(|is_own| is_own) => {
+                    return Some(Link { _own: Own::new(&fd), fd });
+                }
                 Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => return None,
             }
@@ -69,7 +76,7 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -84,9 +91,12 @@ pub enum Heard {
     End,
 }
 
-/// Two processes.
+/// Two processes. A child of fork(2) does not keep it when one ends.
 #[derive(Debug)]
-pub struct Link(OwnedFd);
+pub struct Link {
+    _own: Own,
+    fd: OwnedFd,
+}
 
 impl Link {
     /// Calls a listener.
@@ -103,7 +113,11 @@ impl Link {
                 outcome => break outcome?,
             }
         }
-        if is_own(&fd)? { Ok(Self(fd)) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+        if is_own(&fd)? {
+            Ok(Self { _own: Own::new(&fd), fd })
+        } else {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        }
     }
 
     /// Says something.
@@ -112,7 +126,7 @@ impl Link {
     /// `BrokenPipe` where nobody hears it; `WouldBlock` where too much is unheard.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         loop {
-            match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+            match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome.map(|_| ())?),
             }
@@ -122,7 +136,7 @@ impl Link {
     /// What the other says.
     pub fn receive(&self, bytes: &mut [u8]) -> Heard {
         loop {
-            match rustix::net::recv(&self.0, &mut *bytes, RecvFlags::empty()) {
+            match rustix::net::recv(&self.fd, &mut *bytes, RecvFlags::empty()) {
                 Ok((_, 0)) => return Heard::End,
                 Ok((_, length)) => return Heard::Message(length.min(bytes.len())),
                 Err(Errno::INTR) => {}
@@ -135,13 +149,13 @@ impl Link {
     /// Says no more.
     pub fn end(&self) {
         // Of one that the other has ended there is nothing left to end.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

@@ -13,16 +13,21 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Corrupt};
+use crate::sync::fork::Own;
 use crate::wire::gni::stream::{HEADER, Header};
+use crate::wire::gni::{mailbox, remote};
 
-/// Longest payload of an entry that is taken whole.
-pub const WHOLE: usize = 32 << 10;
+/// Longest message of an entry that is taken whole.
+pub const MESSAGE: usize = 32 << 10;
+/// Longest payload of such an entry: there is a head before the message.
+pub const WHOLE: usize = MESSAGE + 512;
+const _: () = assert!(WHOLE - MESSAGE >= mailbox::HEAD && WHOLE - MESSAGE >= remote::HEAD);
 /// Bytes of the head of a long entry, which its payload begins with.
 const HEAD: usize = 16;
 /// Longest payload of any.
 pub const LONGEST: usize = HEAD + (256 << 10);
 /// Bytes of the buffer.
-const INBOX: usize = 64 << 10;
+const INBOX: usize = 2 * WHOLE;
 /// Bytes that are read behind the end of a long entry.
 const BEHIND: usize = 4 << 10;
 /// Bytes that are read of a peer that nobody listens to any more, at a time.
@@ -30,6 +35,8 @@ const DISCARDED: usize = 1 << 20;
 
 /// A connection.
 pub struct Stream {
+    /// A child of fork(2) does not keep it open when this process ends.
+    _own: Own,
     socket: OwnedFd,
     /// What has come and is not taken lies from one place to the other.
     inbox: Vec<u8>,
@@ -77,6 +84,7 @@ impl Stream {
     /// A connection that may not be there yet, on which these bytes go first.
     pub fn new(socket: OwnedFd, first: &[u8]) -> Self {
         Self {
+            _own: Own::new(&socket),
             socket,
             inbox: Vec::new(),
             from: 0,

@@ -10,7 +10,7 @@ use super::errno::{Errno, Outcome};
 use super::guard::{guard, guard_or};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
-use super::wait::Wait;
+use super::wait::{Manner, Wait, watch};
 
 /// A counter.
 pub struct Counter {
@@ -47,6 +47,11 @@ impl Counter {
         self.well.load(Ordering::Acquire)
     }
 
+    /// That, and how many have not.
+    pub(super) fn values(&self) -> (u64, u64) {
+        (self.value(), self.failed.load(Ordering::Acquire))
+    }
+
     /// So many operations have ended well.
     #[inline]
     pub fn add(&self, count: u64) {
@@ -80,7 +85,11 @@ impl Counter {
             }
             (self.failed.load(Ordering::Acquire) != before).then_some(Err(Errno::AVAIL))
         };
-        let reached = self.wait.until(timeout, || self.domain.arm(), look)?;
+        let reached = match self.wait.manner() {
+            // Nobody is woken by it.
+            Manner::Never => watch(timeout, look),
+            _ => self.wait.until(timeout, || self.domain.arm(), look)?,
+        };
         reached.unwrap_or(Err(Errno::TIMEDOUT))
     }
 

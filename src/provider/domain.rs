@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::argument::{Out, copy, text};
 use super::errno::{Errno, Outcome};
@@ -15,12 +15,12 @@ use super::object::{self, Object, body, fid_of};
 use super::offer::{self, Registration};
 use super::regions::Regions;
 use super::sys::{
-    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fi_rx_attr,
-    fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_stx,
+    self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fi_poll_attr,
+    fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
 use super::traffic::Traffic;
 use super::wait::Beside;
-use super::{av, cntr, cq, endpoint, mr, nosys, shared};
+use super::{av, cntr, cq, endpoint, mr, nosys, poll, shared};
 use crate::sync::EngineCell;
 
 /// A domain.
@@ -45,7 +45,9 @@ impl Domain {
     /// Does what there is to be done, unless somebody else does.
     #[inline]
     pub(super) fn progress(&self) {
-        let _ = self.traffic.try_with(Traffic::progress);
+        if self.traffic.try_with(Traffic::progress) == Some(true) {
+            std::thread::yield_now();
+        }
     }
 
     /// The same, thoroughly.
@@ -96,7 +98,7 @@ impl Domain {
 fn sleep(descriptor: &OwnedFd, most: u64) {
     let most = Timespec { tv_sec: (most / 1_000_000_000) as i64, tv_nsec: (most % 1_000_000_000) as i64 };
     // A signal is none of ours.
-    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&most));
+    let _ = rustix::event::poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&most));
 }
 
 // SAFETY: `fid_domain` is libfabric's structure of the class, and `open` below opens those.
@@ -114,7 +116,7 @@ static TABLE: OpsDomain = OpsDomain {
     endpoint: Some(open_endpoint),
     scalable_ep: Some(nosys::four),
     cntr_open: Some(open_counter),
-    poll_open: Some(nosys::three),
+    poll_open: Some(open_poll),
     stx_ctx: Some(open_stx),
     srx_ctx: Some(open_srx),
     query_atomic: Some(query_atomic),
@@ -254,6 +256,19 @@ unsafe extern "C" fn open_srx(
         let domain = unsafe { body(domain) }?;
         // SAFETY: the same.
         unsafe { shared::open_srx(domain, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_poll(
+    domain: *mut fid_domain,
+    attr: *mut fi_poll_attr,
+    to: *mut *mut fid_poll,
+) -> c_int {
+    guard("fi_poll_open", || {
+        // SAFETY: the contract of `fi_poll_open(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { poll::open(domain, attr, to) }
     })
 }
 

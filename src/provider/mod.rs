@@ -5,7 +5,7 @@
 //!   `object`: what C holds of an object, and what it is.
 //! * [`load`], `library`: `fi_prov_ini`, and the libfabric that called it.
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
-//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`], `pep`, `shared`: the classes; [`wait`],
+//! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`], `pep`, `poll`, `shared`: the classes; [`wait`],
 //!   [`names`] and [`regions`]: what they are made of.
 //! * `cm`, `watch`: connections of connected endpoints, and the sockets that an event queue looks at for them.
 //! * [`traffic`]: what moves; [`helper`]: while the program does something else.
@@ -37,6 +37,7 @@ mod nosys;
 mod object;
 pub mod offer;
 mod pep;
+mod poll;
 pub mod regions;
 mod resolve;
 mod shared;

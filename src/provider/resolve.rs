@@ -19,6 +19,11 @@ use crate::wire::gni::name::{Kind, Name};
 const INTERFACE: &str = "FI_GNI_IFACE";
 /// What only those have who may connect between nodes to who has told them no more than node and service.
 const SECRET: &str = "FI_GNI_KEY";
+/// For how many seconds a peer of another node may be silent before it is gone.
+const SILENCE: &str = "FI_GNI_PEER_TIMEOUT";
+/// Where nothing is said; and what may be said.
+const PATIENCE: u32 = 120;
+const SILENCES: std::ops::RangeInclusive<u32> = 1..=86_400;
 
 /// An IPv4 address of an interface.
 fn address_of(interface: &Interface) -> Option<Ipv4Addr> {
@@ -82,7 +87,7 @@ pub(super) fn at_home(name: &Name) -> NameId {
 /// its port only where others may know no more than that.
 ///
 /// # Errors
-/// What the system does not give.
+/// `FI_EINVAL`: the time that a peer may be silent is none. What the system does not give.
 pub(super) fn place(name: &Name) -> Outcome<Option<Place>> {
     if name.device.is_loopback() {
         return Ok(None);
@@ -94,7 +99,15 @@ pub(super) fn place(name: &Name) -> Outcome<Option<Place>> {
     };
     let word = || crate::link::random().map_err(|_| Errno::NOMEM);
     let key = (u128::from(word()?) | u128::from(word()?) << 64).to_le_bytes();
-    Ok(Some(Place { address: name.device, port, key, shared }))
+    Ok(Some(Place { address: name.device, port, key, shared, silence: silence()? }))
+}
+
+fn silence() -> Outcome<u32> {
+    let text = std::env::var(SILENCE).unwrap_or_default();
+    if text.is_empty() {
+        return Ok(PATIENCE);
+    }
+    text.parse().ok().filter(|seconds| SILENCES.contains(seconds)).ok_or(Errno::INVAL)
 }
 
 /// The key that users of several nodes share.

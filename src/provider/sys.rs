@@ -10,9 +10,9 @@ pub(super) use libc::iovec;
 pub(super) use libfabric_sys::bindgen::{
     fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_cm_entry, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc,
     fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm,
-    fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
-    fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain,
-    fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_stx, fid_wait,
+    fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma,
+    fi_ops_tagged, fi_poll_attr, fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr, fid, fid_av,
+    fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep, fid_poll, fid_stx, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -195,7 +195,7 @@ pub(super) struct OpsDomain {
     pub(super) scalable_ep: OpenIn<fi_info, fid_ep>,
     pub(super) cntr_open: OpenIn<CntrAttr, fid_cntr>,
     pub(super) poll_open:
-        Option<unsafe extern "C" fn(*mut fid_domain, *mut c_void, *mut *mut c_void) -> c_int>,
+        Option<unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int>,
     pub(super) stx_ctx: OpenIn<fi_tx_attr, fid_stx>,
     pub(super) srx_ctx: OpenIn<fi_rx_attr, fid_ep>,
     pub(super) query_atomic:
@@ -373,6 +373,7 @@ pub(super) const FI_CLASS_MR: usize = 12;
 pub(super) const FI_CLASS_EQ: usize = 13;
 pub(super) const FI_CLASS_CQ: usize = 14;
 pub(super) const FI_CLASS_CNTR: usize = 15;
+pub(super) const FI_CLASS_POLL: usize = 17;
 pub(super) const FI_CLASS_CONNREQ: usize = 18;
 
 pub(super) const FI_GETOPSFLAG: c_int = 2;

@@ -5,7 +5,7 @@
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
 //! * `triggered`: what begins when a counter has come so far.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
-//! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them.
+//! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them. `vain`: who looks for nothing.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
 //! where it lies, or comes in pieces through the mailbox where that is forbidden, or the peer is on another node. One thread at a time is in here: the
@@ -42,6 +42,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod triggered;
+mod vain;
 
 use context::Context;
 pub use context::Ends;
@@ -51,7 +52,7 @@ pub use send::Order;
 pub use shared::{Queue, SharedWant};
 pub use triggered::{Trigger, Work};
 
-/// Longest message that goes through a mailbox at once, bytes.
+/// Longest answer that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;
 /// Bytes of values of one atomic operation, at most.
 pub const MOST_VALUES: usize = EAGER;
@@ -112,6 +113,7 @@ pub struct Traffic {
     clock_at: u64,
     control_at: u64,
     watch_at: u64,
+    vain: vain::Vain,
     /// The engine has something to say.
     is_stirred: bool,
     /// What was read, written or said, in number: whether there was anything.
@@ -147,6 +149,7 @@ impl Traffic {
             clock_at: 0,
             control_at: 0,
             watch_at: 0,
+            vain: vain::Vain::default(),
             is_stirred: false,
             moved: 0,
             is_armed: false,
@@ -175,10 +178,10 @@ impl Traffic {
         }
     }
 
-    /// Does what there is to be done.
+    /// Does what there is to be done. Whether whoever calls is to let others have the processor: there was nothing for long.
     #[inline]
-    pub fn progress(&mut self) {
-        let Some(nic) = &self.nic else { return };
+    pub fn progress(&mut self) -> bool {
+        let Some(nic) = &self.nic else { return false };
         let is_rung = nic.is_rung();
         let mut count = 0;
         for index in 0..self.polled.len() {
@@ -195,9 +198,10 @@ impl Traffic {
         if !self.deferred.is_empty() {
             self.fire();
         }
+        let mut is_vain = false;
         self.until_clock -= 1;
         if self.until_clock == 0 {
-            self.look_at_clock(count != 0);
+            is_vain = self.look_at_clock(count != 0);
         }
         self.passes = self.passes.wrapping_add(1);
         let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
@@ -208,18 +212,20 @@ impl Traffic {
             self.is_stirred = false;
             self.control();
         }
+        is_vain
     }
 
     /// Sees to connections when nobody has for long. A program that calls seldom has the clock looked at in each call.
     #[cold]
     #[inline(never)]
-    fn look_at_clock(&mut self, is_busy: bool) {
+    fn look_at_clock(&mut self, is_busy: bool) -> bool {
         let now = self.clock.nanos();
         let is_rare = now - std::mem::replace(&mut self.clock_at, now) >= LATE;
         self.until_clock = if is_rare { 1 } else { OFTEN };
         if now - self.control_at >= if is_busy { BUSY } else { LATE } {
             self.control();
         }
+        self.vain.is_long(self.moved, now, is_rare)
     }
 
     /// The same when nobody has called for a while, or is going to sleep.

@@ -242,6 +242,19 @@ impl Wait {
     }
 }
 
+/// Looks again and again, for so many milliseconds at most; negative is for ever. `None`: the time is over.
+pub fn watch<R>(timeout: i32, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    let clock = Clock::new();
+    let most = u64::try_from(timeout).ok().map(|millis| millis * MILLI);
+    loop {
+        let found = look();
+        if found.is_some() || most.is_some_and(|most| clock.nanos() >= most) {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use hawser::shm::{self, CrossMemory, NONCE, Probe, Segment};
 use serde_json::json;
 
 use crate::host::Host;
+use crate::rdma;
 use crate::settings::{self, Says};
 use crate::{find_library, is_ours, loads, staged};
 
@@ -46,7 +47,7 @@ struct Component {
     only: Option<&'static str>,
 }
 
-const COMPONENTS: [Component; 5] = [
+const COMPONENTS: [Component; 6] = [
     Component {
         framework: "mtl",
         name: "hawser",
@@ -69,6 +70,13 @@ const COMPONENTS: [Component; 5] = [
         only: None,
     },
     Component {
+        framework: "btl",
+        name: "verbs",
+        about: "btl verbs",
+        chosen_by: "--mca pml ob1 --mca btl verbs,self",
+        only: None,
+    },
+    Component {
         framework: "op",
         name: "hawser",
         about: "op hawser",
@@ -85,18 +93,18 @@ const COMPONENTS: [Component; 5] = [
 ];
 
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn good(&mut self, about: &'static str, what: impl Into<String>) {
+    pub(crate) fn good(&mut self, about: &'static str, what: impl Into<String>) {
         self.0.push(Finding { about, grade: Grade::Good, what: what.into(), remedy: None });
     }
 
-    fn note(&mut self, about: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
+    pub(crate) fn note(&mut self, about: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(Finding { about, grade: Grade::Note, what: what.into(), remedy: Some(remedy.into()) });
     }
 
-    fn bad(&mut self, about: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
+    pub(crate) fn bad(&mut self, about: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(Finding { about, grade: Grade::Bad, what: what.into(), remedy: Some(remedy.into()) });
     }
 }
@@ -104,13 +112,15 @@ impl Findings {
 /// Looks at everything, and says it. Fails if something cannot be used.
 pub(crate) fn examine(as_json: bool) -> ExitCode {
     let mut findings = Findings::default();
-    if let Some(host) = look_at_host(&mut findings) {
-        look_at_components(&host, &mut findings);
+    let host = look_at_host(&mut findings);
+    if let Some(host) = &host {
+        look_at_components(host, &mut findings);
     }
     look_at_shared_memory(&mut findings);
     look_at_networks(&mut findings);
     look_at_libfabric(&mut findings);
     look_at_devices(&mut findings);
+    rdma::look(host.as_ref(), &mut findings);
     if as_json {
         let all: Vec<_> = findings.0.iter().map(as_value).collect();
         say!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "findings": all }));

@@ -8,6 +8,7 @@ macro_rules! say {
 mod doctor;
 mod host;
 mod parameters;
+mod rdma;
 mod report;
 mod settings;
 

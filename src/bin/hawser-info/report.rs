@@ -10,6 +10,7 @@ use hawser::mtl::ofi;
 use serde_json::{Value, json};
 
 use crate::host::Host;
+use crate::rdma;
 use crate::{find_library, is_ours, staged};
 
 /// What libfabric has.
@@ -98,7 +99,11 @@ fn look(directory: Option<&Path>) -> Found {
     for (name, component, over) in [
         ("usnic", "btl usnic", "over datagrams on any network"),
         ("smcuda", "btl smcuda", "between the processes of this machine alone"),
+        ("verbs", "btl verbs", "over RDMA devices"),
     ] {
+        if name == "verbs" && !rdma::is_usable(host) {
+            continue;
+        }
         if is_ours(&placed.join(format!("mca_btl_{name}.so"))) {
             let line = host.command(placed, &format!("--mca pml ob1 --mca btl {name},self"));
             commands.push(Way { component, over, line });

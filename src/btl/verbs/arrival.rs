@@ -226,28 +226,35 @@ impl State {
         let Self { desk, peers, .. } = self;
         let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return true };
         let credits = desk.port.queues.credits();
-        if (by == credits) == (control == Control::Open) {
-            return false;
-        }
         let Some(connection) = &mut peer.connection else { return true };
         let count = connection.sides.len();
-        let is_shared = |queue: u8| desk.shared.get(usize::from(queue)).is_some_and(Option::is_some);
+        let owed = peer.pending[credits].iter().filter_map(|item| match item {
+            Item::Control(Control::Return { queue, .. }) => Some(*queue),
+            _ => None,
+        });
+        let shared = (0..count as u8).filter(|queue| desk.shared[usize::from(*queue)].is_some());
+        let standing = Standing {
+            is_by_credits: by == credits,
+            has_greeted: connection.remote.is_some(),
+            shared: mask(shared),
+            owed: mask(owed),
+        };
+        if !standing.allows(&control) {
+            return false;
+        }
         match control {
             Control::Open => true,
             Control::Hello { address, key, limits } => {
-                if connection.remote.is_some() || !address.is_multiple_of(8) {
-                    return false;
-                }
                 connection.remote = Some(Remote { address, key });
                 (0..count).all(|queue| connection.raise(queue, limits[queue], desk.most(queue)).is_ok())
             }
-            Control::Ask { queue } if is_shared(queue) => {
+            Control::Ask { queue } => {
                 if let Some(shared) = &mut desk.shared[usize::from(queue)] {
                     shared.lender.ask(place as usize);
                 }
                 true
             }
-            Control::Recall { queue, keep } if is_shared(queue) => {
+            Control::Recall { queue, keep } => {
                 // What has been written here since it last had something to send.
                 if connection.read_word(usize::from(queue), desk.most(usize::from(queue))).is_err() {
                     return false;
@@ -259,7 +266,7 @@ impl State {
                 peer.pending[credits].push_back(Item::Control(control));
                 true
             }
-            Control::Return { queue, count } if is_shared(queue) => {
+            Control::Return { queue, count } => {
                 let shared = desk.shared[usize::from(queue)].as_mut();
                 shared.is_none_or(|shared| shared.lender.take_back(place as usize, count).is_ok())
             }
@@ -267,7 +274,42 @@ impl State {
                 peer.has_said_bye = true;
                 true
             }
-            Control::Ask { .. } | Control::Recall { .. } | Control::Return { .. } => false,
+        }
+    }
+}
+
+/// What a peer has said and is owed when it says something.
+#[derive(Clone, Copy)]
+struct Standing {
+    /// It says it by the queue that is for control.
+    is_by_credits: bool,
+    /// It has said where limits are to be written.
+    has_greeted: bool,
+    /// Queues that are shared.
+    shared: u16,
+    /// Queues of which credits are going to be given back to it.
+    owed: u16,
+}
+
+/// Queues, of which there are no more than 16, as bits.
+fn mask(queues: impl Iterator<Item = u8>) -> u16 {
+    queues.fold(0, |mask, queue| mask | 1_u16.unbounded_shl(u32::from(queue)))
+}
+
+impl Standing {
+    /// Whether it may say this now.
+    fn allows(self, control: &Control) -> bool {
+        let is_in = |mask: u16, queue: u8| mask & 1_u16.unbounded_shl(u32::from(queue)) != 0;
+        match *control {
+            Control::Open => !self.is_by_credits,
+            _ if !self.is_by_credits => false,
+            Control::Hello { address, .. } => !self.has_greeted && address.is_multiple_of(8),
+            // It has greeted before it says anything else.
+            _ if !self.has_greeted => false,
+            Control::Ask { queue } | Control::Return { queue, .. } => is_in(self.shared, queue),
+            // It waits for what it has asked for before it asks again: nobody makes us keep answers without end.
+            Control::Recall { queue, .. } => is_in(self.shared, queue) && !is_in(self.owed, queue),
+            Control::Bye => true,
         }
     }
 }
@@ -281,4 +323,52 @@ fn header(bytes: Lent) -> Option<Header> {
     }
     bytes.read(0, &mut head);
     Header::parse(&head, bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::verbs::QUEUES;
+
+    const GREETED: Standing =
+        Standing { is_by_credits: true, has_greeted: true, shared: 0b1010, owed: 0b1000 };
+
+    const fn hello(address: u64) -> Control {
+        Control::Hello { address, key: 1, limits: [0; QUEUES] }
+    }
+
+    /// One of each kind that is about a queue.
+    const fn about(queue: u8) -> [Control; 3] {
+        [Control::Ask { queue }, Control::Return { queue, count: 1 }, Control::Recall { queue, keep: 1 }]
+    }
+
+    #[test]
+    fn a_peer_greets_once_and_first_and_where_words_can_be_written() {
+        let new = Standing { has_greeted: false, ..GREETED };
+        assert!(new.allows(&hello(64)) && !new.allows(&hello(68)) && !GREETED.allows(&hello(64)));
+        for control in [Control::Bye].into_iter().chain(about(1)) {
+            assert_eq!((new.allows(&control), GREETED.allows(&control)), (false, true), "{control:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_control_comes_by_its_queue_and_what_opens_a_queue_by_that() {
+        let elsewhere = Standing { is_by_credits: false, ..GREETED };
+        for control in [hello(64), Control::Bye].into_iter().chain(about(1)) {
+            assert!(!elsewhere.allows(&control), "{control:?}");
+            assert!(!Standing { has_greeted: false, ..elsewhere }.allows(&control), "{control:?}");
+        }
+        assert!(elsewhere.allows(&Control::Open) && !GREETED.allows(&Control::Open));
+    }
+
+    #[test]
+    fn credits_are_only_asked_for_and_given_back_of_shared_queues_and_once_at_a_time() {
+        let allowed = |queue| about(queue).map(|control| GREETED.allows(&control));
+        assert_eq!(allowed(1), [true; 3]);
+        assert_eq!(allowed(3), [true, true, false], "the last answer has not gone yet");
+        for queue in [0, 2, 4, 15, 16, 255] {
+            assert_eq!(allowed(queue), [false; 3], "{queue}");
+        }
+        assert_eq!(mask([3, 1, 3, 16, 255].into_iter()), 0b1010);
+    }
 }

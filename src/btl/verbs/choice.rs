@@ -1,5 +1,6 @@
 //! Which ports of which devices are used, and which port of a peer each of them talks to.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::link::{Filter, Interface};
@@ -23,6 +24,39 @@ pub(super) struct Candidate {
 pub(super) struct Lists {
     pub(super) devices: [Option<String>; 2],
     networks: [Option<Filter>; 2],
+}
+
+/// Why a device, or a port of it, is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// `if_include` names others.
+    NotIncluded,
+    /// `if_exclude` names it.
+    Excluded,
+    /// `ipaddr_include` names other networks than this.
+    NetworkNotIncluded(String),
+    /// `ipaddr_exclude` names this network.
+    NetworkExcluded(String),
+    /// It is InfiniBand, which `allow_ib` does not allow.
+    InfiniBand,
+    /// It carries no data now, or its network interface is down.
+    Down,
+    /// It has no address in this process's network.
+    NoAddress,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotIncluded => f.write_str("it is not in if_include"),
+            Self::Excluded => f.write_str("it is in if_exclude"),
+            Self::NetworkNotIncluded(network) => write!(f, "{network} is not in ipaddr_include"),
+            Self::NetworkExcluded(network) => write!(f, "{network} is in ipaddr_exclude"),
+            Self::InfiniBand => f.write_str("it is InfiniBand (allow_ib is 0)"),
+            Self::Down => f.write_str("it is down"),
+            Self::NoAddress => f.write_str("it has no address in this process's network"),
+        }
+    }
 }
 
 /// Words of a list.
@@ -60,28 +94,28 @@ impl Lists {
     }
 
     /// Why a port is not used; `None` if it is.
-    pub(super) fn refuse(&self, it: &Candidate, allow_infiniband: bool) -> Option<String> {
+    pub(super) fn refuse(&self, it: &Candidate, allow_infiniband: bool) -> Option<Obstacle> {
         let listed = |list: &Option<String>| {
             list.as_deref().map(|list| words(list).any(|word| means(word, &it.device, it.port)))
         };
         let matched = |filter: &Option<Filter>| filter.as_ref().map(|filter| filter.matches(&it.interface));
         if listed(&self.devices[0]) == Some(false) {
-            return Some("it is not in if_include".to_owned());
+            return Some(Obstacle::NotIncluded);
         }
         if listed(&self.devices[1]) == Some(true) {
-            return Some("it is in if_exclude".to_owned());
+            return Some(Obstacle::Excluded);
         }
         if matched(&self.networks[0]) == Some(false) {
-            return Some(format!("{} is not in ipaddr_include", it.interface));
+            return Some(Obstacle::NetworkNotIncluded(it.interface.to_string()));
         }
         if matched(&self.networks[1]) == Some(true) {
-            return Some(format!("{} is in ipaddr_exclude", it.interface));
+            return Some(Obstacle::NetworkExcluded(it.interface.to_string()));
         }
         if it.network == Network::InfiniBand && !allow_infiniband {
-            return Some("it is InfiniBand (allow_ib is 0)".to_owned());
+            return Some(Obstacle::InfiniBand);
         }
         if !it.is_active || !it.interface.is_up {
-            return Some("it is down".to_owned());
+            return Some(Obstacle::Down);
         }
         None
     }
@@ -172,7 +206,7 @@ mod tests {
         let is_used = |allow| Lists::default().refuse(&infiniband, allow).is_none();
         assert!(!is_used(false) && is_used(true));
         let down = Candidate { is_active: false, ..roce };
-        assert_eq!(Lists::default().refuse(&down, true).as_deref(), Some("it is down"));
+        assert_eq!(Lists::default().refuse(&down, true), Some(Obstacle::Down));
         assert_eq!(lists(["rxe1,mlx5_7", ""], ["", ""]).unknown(&["rxe1".to_owned()]), ["mlx5_7"]);
         assert!(Lists::parse(&[None, None], &[Some("10.0.0.0/99".to_owned()), None]).is_err());
     }

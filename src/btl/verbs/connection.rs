@@ -224,10 +224,9 @@ impl Connection {
     /// Looks for news, one queue after the other.
     fn find_news(&mut self, desk: &Desk) -> Option<(u8, u16)> {
         let count = self.sides.len();
-        for step in 0..count {
-            let queue = (self.hand + step) % count;
+        for queue in (self.hand..count).chain(0..self.hand) {
             if let Some(limit) = self.limit(queue, desk, false) {
-                self.hand = (queue + 1) % count;
+                self.hand = if queue + 1 == count { 0 } else { queue + 1 };
                 return Some((queue as u8, limit as u16));
             }
         }

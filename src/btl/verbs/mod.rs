@@ -5,7 +5,7 @@
 //! ever finds no buffer. `queues` is what users say of all that, `credit` and `lender` the counting, `slots` that of send
 //! queues; none of them does anything but count.
 //!
-//! `choice` says which ports are used, `open` opens them, `line` is what a device gives: a port and queue pairs. The
+//! `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
 //! thread. `connection` is what is posted on the queue pairs of a peer, `peer` what waits for it, `state` all peers,
 //! `pass` what is to be done next, `arrival` what completions say, `departure` how connections end, `memory` what is registered,
@@ -35,5 +35,8 @@ mod peer;
 mod queues;
 mod slots;
 mod state;
+mod survey;
 
+pub use choice::Obstacle;
 pub use component::{Openib, Verbs};
+pub use survey::{Surveyed, Unsurveyed, survey};

@@ -24,8 +24,8 @@ use crate::wire::verbs::{self, Network, Record};
 const BACKLOG: usize = 1024;
 
 /// A port that can be used, with its device.
-struct Usable {
-    candidate: Candidate,
+pub(super) struct Usable {
+    pub(super) candidate: Candidate,
     context: Arc<Context>,
 }
 
@@ -50,7 +50,7 @@ fn network(context: &Context, port: u8) -> Option<(Network, bool)> {
 
 /// All ports of devices that have an address in this process's network. Devices whose interfaces lie elsewhere are not
 /// met at all.
-fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
+pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
     let interfaces = Interface::all().unwrap_or_default();
     let mut found: Vec<Usable> = Vec::new();
     for interface in interfaces {

@@ -43,6 +43,10 @@ pub(super) struct Peer {
     pub(super) served: usize,
     /// Why there is no connection, and will be none.
     pub(super) failure: Option<Reason>,
+    /// The host has been told of that, or is just about to be.
+    pub(super) is_lost: bool,
+    /// It has said or done what no peer does.
+    pub(super) is_corrupt: bool,
     /// What was under way on queue pairs that did not work any more.
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
@@ -76,6 +80,8 @@ impl Peer {
             transfers: VecDeque::new(),
             served,
             failure: None,
+            is_lost: false,
+            is_corrupt: false,
             dead: Vec::new(),
             departing: 0,
             has_said_bye: false,
@@ -265,5 +271,57 @@ pub(super) fn count(stall: Stall, counters: &Counters) {
         Stall::Credit => counters.num_stalls_credit.add(1),
         Stall::Slot => counters.num_stalls_slot.add(1),
         Stall::Buffer => counters.num_stalls_buffer.add(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::cm::{Attempt, Order, Queues, Step, Wire};
+
+    /// One with two queues, to whom nothing has been said.
+    fn peer() -> Peer {
+        let at = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 7));
+        let there = cm::Peer { process: 5, nonce: 6, listener: 0, address: at(2) };
+        let queues = Queues { count: 2, credits: 0, hash: 1 };
+        let machine = cm::Endpoint::new(cm::EndpointId(0), 0, at(1), there, Wire::InfiniBand, queues);
+        Peer::new(EndpointId::from_raw(1 << 32), 5, machine, 2, 4)
+    }
+
+    fn fragment(cookie: Cookie) -> Item {
+        Item::Fragment(Fragment { tag: 1, pieces: [None, None], cookie, priority: false, awaited: true })
+    }
+
+    fn transfer(cookie: Cookie) -> Transfer {
+        let remote = Remote { address: 64, key: 1 };
+        Transfer { is_read: true, local: Lent::EMPTY, memory: None, remote, cookie, posted: 0 }
+    }
+
+    #[test]
+    fn everything_of_the_host_that_waits_is_dropped_once_and_messages_of_our_own_are_nobodys() {
+        let mut peer = peer();
+        assert!(peer.is_idle() && peer.is_quiet());
+        peer.pending[1].extend([fragment(8), fragment(16)]);
+        peer.pending[0].extend([Item::Control(Control::Bye), fragment(24)]);
+        peer.transfers.extend([transfer(3), transfer(5)]);
+        assert_eq!((peer.queued(), peer.is_idle(), peer.is_quiet()), (6, false, false));
+        assert_eq!(peer.drop_pending(), [24, 8, 16, 3, 5]);
+        assert_eq!((peer.queued(), peer.is_idle(), peer.drop_pending()), (0, true, Vec::new()));
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_peer_that_has_not_said_that_it_is_ready() {
+        let mut peer = peer();
+        assert!(matches!(peer.machine.poll_step(), Some(Step::Order(Order::Add { .. }))));
+        assert_eq!(peer.machine.want(), cm::State::Connecting);
+        let ids = Box::from([cm::Id::Own(1), cm::Id::Own(2)]);
+        let up = cm::Notice::Up { endpoint: cm::EndpointId(0), attempt: Attempt(1), token: 1, ids };
+        peer.machine.handle_notice(up);
+        peer.machine.handle_receives_posted(Attempt(1));
+        peer.machine.handle_cts_posted(Attempt(1));
+        assert!(!peer.machine.may_send(0) && !peer.machine.may_send(1) && peer.connected().is_none());
+        peer.machine.handle_cts(Attempt(1));
+        assert!(peer.machine.may_send(0) && peer.machine.may_send(1));
+        assert!(peer.connected().is_none(), "before its queue pairs are ours");
     }
 }

@@ -257,6 +257,7 @@ impl State {
         match made {
             Ok(connection) => {
                 peer.connection = Some(connection);
+                peer.is_corrupt = false;
                 peer.machine.handle_receives_posted(attempt);
                 for (queue, line) in numbers.into_iter().enumerate() {
                     self.lines.insert(line, (place, attempt, queue as u8));
@@ -300,8 +301,14 @@ impl State {
     pub(super) fn give_up(&mut self, place: u32) {
         let Some(peer) = self.at(place) else { return };
         let Some(why) = peer.failure else { return };
+        let why = if peer.is_corrupt { Reason::Malformed } else { why };
+        peer.is_lost = true;
         let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
-        let (is_open, dead) = (peer.is_open, std::mem::take(&mut peer.dead));
+        let (is_open, mut dead) = (peer.is_open, std::mem::take(&mut peer.dead));
+        if was_over {
+            // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
+            dead.extend(peer.transfers.drain(..).map(|transfer| transfer.cookie));
+        }
         let mut cookies = peer.drop_pending();
         if was_over || !is_open {
             self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
@@ -372,7 +379,12 @@ impl State {
                 self.news.push_back(Step::Done(fragment.cookie, Ok(())));
                 return Ok(Sending::UnderWay);
             }
-            return Err(Error::Unreachable);
+            if peer.is_lost {
+                return Err(Error::Unreachable);
+            }
+            // It ends with all that waits, when the user has been told why.
+            peer.pending[queue].push_back(Item::Fragment(fragment));
+            return Ok(Sending::UnderWay);
         }
         let waits = fragment.awaited.then_some(fragment.cookie);
         let pushed = if peer.pending[queue].is_empty() {
@@ -439,7 +451,7 @@ impl State {
         let place = self.place(to).ok_or(Error::Unreachable)?;
         let Self { desk, peers, .. } = self;
         let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
-        if peer.failure.is_some() {
+        if peer.is_lost {
             return Err(Error::Unreachable);
         }
         let (number, bytes) = if is_read {
@@ -475,6 +487,9 @@ impl State {
     pub(super) fn break_off(&mut self, place: u32, broken: super::connection::Broken) {
         if broken == super::connection::Broken::Corrupt {
             self.desk.counters.num_corrupt.add(1);
+            if let Some(peer) = self.at(place) {
+                peer.is_corrupt = true;
+            }
         }
         let attempt = self.at(place).and_then(|peer| Some(peer.connection.as_ref()?.attempt));
         if let Some(attempt) = attempt {

@@ -153,6 +153,11 @@ impl Cq {
         Ok(failure)
     }
 
+    /// Whether there is something to be read.
+    pub(in super::super) fn has_entries(&self) -> bool {
+        self.queue.with(|queue| !queue.is_empty())
+    }
+
     /// Entries that can be read, for tests.
     #[cfg(test)]
     pub(in super::super) fn len(&self) -> usize {

@@ -34,7 +34,8 @@ impl Traffic {
             return Ok(None);
         };
         let is_new = nic.streams().is_none();
-        let bound = nic.listen(place.address).and_then(|()| service.bind_far(name.cdm_id, place));
+        let bound =
+            nic.listen(place.address, place.silence).and_then(|()| service.bind_far(name.cdm_id, place));
         let rested = if is_new { self.rest_on_streams() } else { Ok(()) };
         match (bound, rested) {
             (Ok(port), Ok(())) => Ok(Some(Place { port, ..place })),

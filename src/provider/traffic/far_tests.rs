@@ -3,14 +3,15 @@
 use std::net::Ipv4Addr;
 
 use super::super::wait::Beside;
-use super::Traffic;
+use super::rma_tests::end;
 use super::tests::{Side, connected, some, stir};
+use super::{Act, Traffic};
 use crate::gni::Place;
 use crate::wire::gni::mailbox::{Entry, HEAD};
 
 fn side(last: u8) -> Side {
     let address = Ipv4Addr::new(127, 0, 0, last);
-    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None }))
+    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None, silence: 9 }))
 }
 
 fn pair() -> [Side; 2] {
@@ -58,6 +59,29 @@ fn messages_of_every_length_come_whole_from_another_node() {
         }
         assert!(room == bytes, "{length}");
     }
+    assert_eq!(sides.each_ref().map(Side::malformed), [0, 0]);
+}
+
+#[test]
+fn what_is_put_comes_whole_to_another_node_in_one_entry_and_in_parts() {
+    let sides = pair();
+    let [one, two] = &sides;
+    let mut memory = vec![0; 100_000];
+    two.register(&mut memory, 5);
+    for length in [0, 1, 4096, 4097, 32767, 32768, 32769, 100_000] {
+        let (mut bytes, mut back) = (some(length), vec![0; length]);
+        let each = length / 4;
+        let place = |at: usize| (5, (at * each) as u64, if at == 3 { length - 3 * each } else { each });
+        let places = [0, 1, 2, 3].map(place);
+        one.reach(Act::Put(Some(9)), &mut bytes, &places);
+        one.reach(Act::Get, &mut back, &places);
+        let (well, failed) = end(&sides, 2);
+        assert_eq!(well.len(), 2, "{length}: {failed:?}");
+        assert!(memory[..length] == bytes && back == bytes, "{length} bytes");
+        assert_eq!(two.ended(&two.receive).0.len(), 1);
+        memory.fill(0);
+    }
+    two.deregister(5);
     assert_eq!(sides.each_ref().map(Side::malformed), [0, 0]);
 }
 

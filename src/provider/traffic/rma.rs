@@ -212,7 +212,7 @@ impl Context {
         let Some(mailbox) = mailbox else { return Ok(false) };
         let (operation, places) = (key.raw(), known.places);
         let length = known.buffer.length();
-        let is_short = length <= EAGER;
+        let is_short = length <= mailbox.at_once();
         let lies = if is_short { Lies::NOWHERE } else { known.buffer.lies() };
         let (entry, has_payload) = match known.act {
             Act::Put(data) if is_short => (Remote::Put { operation, data, places }, true),
@@ -273,8 +273,9 @@ impl Context {
 
     /// The target wants in parts what it is to be put.
     pub(super) fn hear_want(&mut self, peer: u32, operation: u64) -> Option<()> {
+        let at_once = self.peers.get(peer as usize)?.mailbox.as_ref()?.at_once();
         let (key, known) = self.told(peer, operation)?;
-        if !matches!(known.act, Act::Put(_)) || known.buffer.length() <= EAGER {
+        if !matches!(known.act, Act::Put(_)) || known.buffer.length() <= at_once {
             return None;
         }
         known.step = Step::Parts(0);

@@ -18,17 +18,17 @@ const SUM: u32 = 2;
 const U64: u32 = 7;
 
 impl Side {
-    fn register(&self, bytes: &mut [u8], key: u64) {
+    pub(super) fn register(&self, bytes: &mut [u8], key: u64) {
         let start = bytes.as_mut_ptr().expose_provenance();
         assert_eq!(self.domain.regions.register(start, bytes.len(), BOTH, key), Ok(key));
     }
 
-    fn deregister(&self, key: u64) {
+    pub(super) fn deregister(&self, key: u64) {
         self.with(|_| self.domain.regions.deregister(key));
     }
 
     /// Does something with bytes here and places of the peer.
-    fn reach(&self, act: Act, bytes: &mut [u8], places: &[(u64, u64, usize)]) {
+    pub(super) fn reach(&self, act: Act, bytes: &mut [u8], places: &[(u64, u64, usize)]) {
         let mut there = Places::NOWHERE;
         for (key, address, length) in places {
             assert!(there.push(Place { key: *key, address: *address, length: *length as u64 }));
@@ -53,7 +53,7 @@ impl Side {
 }
 
 /// Waits until so many operations of the first have ended.
-fn end(sides: &[Side; 2], count: usize) -> (Vec<Completion>, Vec<Failure>) {
+pub(super) fn end(sides: &[Side; 2], count: usize) -> (Vec<Completion>, Vec<Failure>) {
     let (mut well, mut failed) = (Vec::new(), Vec::new());
     while well.len() + failed.len() < count {
         stir(&[&sides[0], &sides[1]]);

@@ -6,7 +6,7 @@ use super::super::errno::{Errno, Outcome};
 use super::buffer::Buffer;
 use super::context::{Context, Item, Outgoing, Stage};
 use super::ending::sent;
-use super::{EAGER, Lost, Traffic};
+use super::{Lost, Traffic};
 use crate::engine::slab::Key;
 use crate::link::Lent;
 use crate::wire::gni::mailbox::{self, HEAD, Label};
@@ -55,7 +55,6 @@ impl Traffic {
         let context = self.context(slot)?;
         let peer = context.peer_of(order.destination)?;
         if let Some(whole) = order.buffer.whole()
-            && whole.len() <= EAGER
             && !(order.is_answered | order.is_fenced)
             && let Some(outcome) = context.send_at_once(peer, &order, whole)
         {
@@ -154,7 +153,8 @@ impl Context {
         let mailbox = there
             .mailbox
             .as_mut()
-            .filter(|_| there.is_connected && there.queue.is_empty() && there.held.is_empty())?;
+            .filter(|_| there.is_connected && there.queue.is_empty() && there.held.is_empty())
+            .filter(|mailbox| whole.len() <= mailbox.at_once())?;
         let ends = self.ends.as_ref()?;
         let mut head = [[0; 8]; 2];
         let (kind, length) = mailbox::emit_short(order.label, &mut head);
@@ -226,7 +226,7 @@ impl Context {
         let (label, send) = (outgoing.label, key.raw());
         let length = outgoing.buffer.length();
         let mut head = [0; HEAD];
-        let is_whole = length <= EAGER;
+        let is_whole = length <= mailbox.at_once();
         let payload = match outgoing.buffer.whole() {
             _ if !is_whole => Lent::EMPTY,
             Some(whole) => whole,

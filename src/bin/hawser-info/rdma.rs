@@ -1,0 +1,77 @@
+//! RDMA devices: which of them the verbs BTL uses here, and why it leaves the others.
+
+use hawser::btl::verbs::{Obstacle, Surveyed, Unsurveyed, survey};
+use hawser::verbs::is_any;
+
+use crate::doctor::Findings;
+use crate::host::Host;
+use crate::settings;
+
+const ABOUT: &str = "RDMA devices";
+
+/// All devices, with what the user has set of them.
+fn devices(host: Option<&Host>) -> Result<Vec<Surveyed>, Unsurveyed> {
+    survey(|name| settings::of(&format!("btl_verbs_{name}"), &host?.settings).map(|setting| setting.value))
+}
+
+/// Whether there is one that is used.
+pub(crate) fn is_usable(host: &Host) -> bool {
+    devices(Some(host)).is_ok_and(|all| all.iter().any(|device| device.obstacle.is_none()))
+}
+
+/// Says it of each.
+pub(crate) fn look(host: Option<&Host>, findings: &mut Findings) {
+    let all = match devices(host) {
+        Ok(all) if all.is_empty() => {
+            return findings.good(ABOUT, "none here: the kernel has none, and btl verbs is not used");
+        }
+        Ok(all) => all,
+        Err(Unsurveyed::Library(missing)) if is_any() => {
+            return findings.bad(
+                ABOUT,
+                format!("the kernel has some, and btl verbs is not used: {missing}"),
+                "install them (Debian: libibverbs1 librdmacm1 ibverbs-providers)",
+            );
+        }
+        Err(Unsurveyed::Library(_)) => {
+            return findings.good(ABOUT, "none here: the kernel has none, and btl verbs is not used");
+        }
+        Err(Unsurveyed::Manager(error)) => {
+            return findings.bad(
+                ABOUT,
+                format!("the kernel has no connection manager for them ({error}), and btl verbs is not used"),
+                "modprobe rdma_ucm, and let the user (and the container) read and write /dev/infiniband/rdma_cm",
+            );
+        }
+        Err(Unsurveyed::Parameter(why)) => {
+            return findings.bad(ABOUT, why, "mend the parameter; hawser-verbs(7) says what it may be");
+        }
+    };
+    for Surveyed { name, network, obstacle } in all {
+        let what = match network {
+            Some(network) => format!("{name} ({network})"),
+            None => name,
+        };
+        match obstacle {
+            None => findings.good(ABOUT, format!("{what} is used by btl verbs")),
+            Some(why) => {
+                findings.note(ABOUT, format!("{what} is not used: {why}"), remedy(&why));
+            }
+        }
+    }
+}
+
+/// What to do about it.
+fn remedy(obstacle: &Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::InfiniBand => "--mca btl_verbs_allow_ib 1",
+        Obstacle::NotIncluded
+        | Obstacle::Excluded
+        | Obstacle::NetworkNotIncluded(_)
+        | Obstacle::NetworkExcluded(_) => "take it into the list, or leave the parameter out",
+        Obstacle::Down => "bring up the device (`rdma link`) and its interface (`ip link`)",
+        Obstacle::NoAddress => {
+            "give its network interface an address here (`rdma link` names it); a container needs the host's network, or the interface"
+        }
+    }
+}

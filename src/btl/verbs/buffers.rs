@@ -126,6 +126,12 @@ impl Shared {
         self.free.push(at);
     }
 
+    /// Whether there are buffers to post, or peers that wait for some or have just got some.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        !self.free.is_empty() || self.lender.is_due()
+    }
+
     /// Posts what is free.
     #[inline]
     pub(super) fn post(&mut self) {

@@ -95,6 +95,8 @@ pub(super) struct Connection {
     /// When something was last heard.
     pub(super) heard: u64,
     place: u32,
+    /// There may be a queue of which the peer has not been told what it may send.
+    pub(super) has_news: bool,
     /// Where the search for news goes on.
     hand: usize,
 }
@@ -164,6 +166,7 @@ impl Connection {
             probed: None,
             heard: now,
             place,
+            has_news: true,
             hand: 0,
         })
     }
@@ -209,15 +212,26 @@ impl Connection {
     /// What the peer may know of our buffers: the queue, and the lower half of its limit.
     #[inline]
     fn news(&mut self, desk: &Desk, credits: usize) -> (u8, u16) {
+        if self.has_news
+            && let Some(news) = self.find_news(desk)
+        {
+            return news;
+        }
+        let limit = self.sides[credits].window.as_ref().map_or(0, Window::limit);
+        (credits as u8, limit as u16)
+    }
+
+    /// Looks for news, one queue after the other.
+    fn find_news(&mut self, desk: &Desk) -> Option<(u8, u16)> {
         let count = self.sides.len();
         for queue in (self.hand..count).chain(0..self.hand) {
             if let Some(limit) = self.limit(queue, desk, false) {
                 self.hand = if queue + 1 == count { 0 } else { queue + 1 };
-                return (queue as u8, limit as u16);
+                return Some((queue as u8, limit as u16));
             }
         }
-        let limit = self.sides[credits].window.as_ref().map_or(0, Window::limit);
-        (credits as u8, limit as u16)
+        self.has_news = false;
+        None
     }
 
     #[inline]
@@ -435,6 +449,7 @@ impl Connection {
             if let Some(window) = &mut side.window {
                 window.post(count);
             }
+            self.has_news = true;
         }
         Ok(())
     }

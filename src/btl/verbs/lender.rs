@@ -109,6 +109,12 @@ impl Lender {
         }
     }
 
+    /// Whether somebody stands in line, or has just got what it stood in line for.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        !self.waiting.is_empty() || !self.fresh.is_empty()
+    }
+
     /// Somebody who has been lent something and may not have been told.
     #[inline]
     pub(super) fn next_fresh(&mut self) -> Option<usize> {

@@ -81,7 +81,9 @@ impl State {
     #[inline]
     fn end_pass(&mut self) {
         for queue in 0..self.desk.shared.len() {
-            let Some(shared) = &mut self.desk.shared[queue] else { continue };
+            let Some(shared) = self.desk.shared[queue].as_mut().filter(|shared| shared.is_due()) else {
+                continue;
+            };
             shared.post();
             shared.keep_up(&self.desk.port);
             while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
@@ -114,6 +116,11 @@ impl State {
         peer.is_touched = false;
         for shared in desk.shared.iter_mut().flatten() {
             shared.lender.make_up(place as usize);
+            if shared.lender.news(place as usize).is_some()
+                && let Some(connection) = &mut peer.connection
+            {
+                connection.has_news = true;
+            }
         }
         match peer.flush(desk, |cookie| news.push_back(Step::Done(cookie, Ok(())))) {
             Ok(true) => {

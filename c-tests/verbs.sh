@@ -179,15 +179,26 @@ done
 # --- messages that are none
 
 # The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and
-# lengths that are not the message's.
+# lengths that are not the message's. Whoever receives it ends the connection and says why; the other one hears of the end, and may
+# have said that and ended the job before.
 for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1"; do
     read -r kind fault <<<"$what"
     line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"
     wanted "$line" || continue
     launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault"
+    receiver=${fault#*@}
     [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
-        says 'btl_verbs: rank [01] of job [0-9]+ is lost: the peer says what means nothing'
+        says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: the peer says what means nothing|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
     check "$line" $?
+done
+# Who has sent it is out of MPI: why the connection ends is told, whatever happens meanwhile.
+for kind in roce iwarp; do
+    line="verbs over $kind, what is received of a process that computes is no message: the user hears that"
+    wanted "$line" || continue
+    launch $kind 2 "killed receive" -x HAWSER_VERBS_FAULTS=message:3:4@0
+    [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|stand-in' &&
+        says 'btl_verbs: rank 1 of job [0-9]+ is lost: the peer says what means nothing'
+    check "$line${remaining:+: $remaining}" $?
 done
 
 # --- nothing to use

@@ -687,10 +687,13 @@ static void death(void)
         /* Told of, and never read. */
         POST(fi_tsend(here->ep, out, sizeof(out), NULL, here->peer, 77, NULL));
         meet();
+        meet();
         raise(SIGKILL);
     }
     meet();
+    /* Of whose end one has heard, nobody says that it sends nothing. */
     POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 2, 0, &in[1]));
+    meet();
     ssize_t posted = fi_tsend(here->ep, out, sizeof(out), NULL, here->peer, 3, &out[1]);
     int status;
     NEED(waitpid(child, &status, 0) != child);
@@ -737,11 +740,13 @@ static void heirs(void)
             _exit(0);
         }
         NEED(write(wire[0], &heir, sizeof(heir)) != sizeof(heir));
+        meet();
         raise(SIGKILL);
     }
     close(life[0]);
     NEED(recv(wire[0], &heir, sizeof(heir), MSG_WAITALL) != sizeof(heir));
     POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 2, 0, &in[1]));
+    meet();
     int status;
     NEED(waitpid(child, &status, 0) != child);
     HOLDS(WIFSIGNALED(status));

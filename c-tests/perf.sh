@@ -9,6 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 
 . c-tests/host.sh
+. c-tests/verbs/build.sh
 
 host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
 shift
@@ -71,6 +72,15 @@ for transport in smcuda usnic; do
     done
     measures "$transport: one message under way at a time" $transport bandwidth send "8 65536" -W 1
 done
+# The RDMA device is the software stand-in's.
+mkdir -p "$work/verbs" && verbs_libraries "$work/verbs" || give_up "the stand-in compiles"
+bare=("${perf[@]}")
+perf=("${there[@]}" env "LD_LIBRARY_PATH=$here/verbs" HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce "${perf[@]:${#there[@]}}")
+for operation in send put get; do
+    measures "verbs: latency, $operation" verbs latency $operation "1 4096 1000000" --set btl_verbs_ipaddr_include=127.0.0.0/8
+    measures "verbs: rate, $operation" verbs rate $operation "1 4096 100000" --set btl_verbs_ipaddr_include=127.0.0.0/8
+done
+perf=("${bare[@]}")
 for bench in latency bandwidth rate; do
     measures "ofi: $bench of messages" ofi $bench send "0 1 8 4097 100000 1048576"
 done
@@ -112,7 +122,7 @@ fails "an option without its value" 2 "-s: a value must follow" -s
 fails "a length that is too long" 2 "it must be 0 to" --local -s 4000M
 fails "a PUT of nothing" 2 "it must be 1 to" --local -o put -s 0
 fails "two hosts" 2 "not several" one two
-fails "a transport that there is not" 1 "take smcuda, usnic or ofi" --local -t nothing
+fails "a transport that there is not" 1 "take smcuda, usnic, verbs or ofi" --local -t nothing
 fails "a parameter that there is not" 1 "btl_smcuda_nothing: there is no such parameter" --local --set btl_smcuda_nothing=1
 fails "a value that a parameter cannot have" 1 "btl_smcuda_eager_limit is 12k" --local --set btl_smcuda_eager_limit=12k
 fails "a module that there is not" 1 "no module nothing0" --local -t usnic -d nothing0 -s 8

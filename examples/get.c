@@ -1,7 +1,7 @@
 /* Memory of another process, read and written without its doing: PUT and GET by a byte transport of hawser's.
  *
  *     cc -Wall get.c -o get $(pkg-config --cflags --libs hawser)
- *     ./get [smcuda|usnic] [BYTES]
+ *     ./get [smcuda|usnic|verbs] [BYTES]
  */
 #include "pair.h"
 

@@ -1,7 +1,7 @@
 /* Ping-pong between two processes over a byte transport of hawser's, without Open MPI.
  *
  *     cc -Wall pingpong.c -o pingpong $(pkg-config --cflags --libs hawser)
- *     ./pingpong [smcuda|usnic] [BYTES] [ROUNDS]
+ *     ./pingpong [smcuda|usnic|verbs] [BYTES] [ROUNDS]
  */
 #include "pair.h"
 

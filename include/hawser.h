@@ -439,7 +439,7 @@ typedef struct hawser_btl_component {
     uint32_t abi;
     // 0
     uint32_t reserved;
-    // `smcuda`, `usnic`
+    // `smcuda`, `usnic`, `verbs`
     const char *name;
     // The functions of its modules.
     const struct hawser_btl_module *module;
@@ -664,7 +664,7 @@ const char *hawser_refusal(void);
 // What a code means, in English. The text lives as long as the process.
 const char *hawser_strerror(int32_t code);
 
-// The byte transport of this name, `smcuda` or `usnic`; NULL when there is none, or no name. The table lives as
+// The byte transport of this name, `smcuda`, `usnic` or `verbs`; NULL when there is none, or no name. The table lives as
 // long as the process.
 // NULL, or a text that ends with zero.
 const struct hawser_btl_component *hawser_btl_find(const char *name);

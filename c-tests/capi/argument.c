@@ -421,7 +421,7 @@ static void case_values(void)
     IS(HAWSER_ERR_ARGUMENT, side.table->counter(side.module, NULL, &value));
     IS(HAWSER_ERR_ARGUMENT, side.table->counter(side.module, "num_sends", NULL));
     IS(HAWSER_ERR_NOT_FOUND, side.table->counter(side.module, "num_nothing", &value));
-    const char *sends = strcmp(side.btl->name, "smcuda") == 0 ? "num_sends" : "pml_module_sends";
+    const char *sends = strcmp(side.btl->name, "usnic") == 0 ? "pml_module_sends" : "num_sends";
     IS(0, side.table->counter(side.module, sends, &value));
     CHECK(value >= 1);
     long before = two.logged;

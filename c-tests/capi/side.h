@@ -20,6 +20,7 @@ static struct {
 /* Both processes are on this node. */
 static const char *parameter(const char *name)
 {
+    if (strcmp(name, "btl_verbs_ipaddr_include") == 0) return "127.0.0.0/8";
     return strcmp(name, "btl_usnic_if_include") == 0 ? "lo" : NULL;
 }
 

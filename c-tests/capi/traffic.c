@@ -360,19 +360,37 @@ static int entries(const char *path)
     return count;
 }
 
+/* This process's threads, but for the one in which the stand-in for the RDMA libraries does what a device does. */
+static int threads_here(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    CHECK(folder != NULL);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL) continue;
+        if (fgets(name, sizeof name, file) != NULL && strcmp(name, "verbs-standin\n") != 0) count++;
+        fclose(file);
+    }
+    closedir(folder);
+    return count;
+}
+
 /* One life after the other; nothing of an earlier one is anything in a later one. */
 static void case_reopen(void)
 {
     hawser_btl module = {0};
     hawser_endpoint to = {0};
     hawser_fragment kept = {0};
-    int threads = entries("/proc/self/task"), descriptors = 0;
+    int threads = threads_here(), descriptors = 0;
     for (int life = 0; life < 5; life++) {
         void *memory;
         /* The first one makes what the process keeps: the system's random numbers, for example. */
         if (life == 1) descriptors = entries("/proc/self/fd");
         CHECK(life < 1 || descriptors == entries("/proc/self/fd"));
-        CHECK(threads == entries("/proc/self/task"));
+        CHECK(threads == threads_here());
         start();
         if (life > 0) {
             uint64_t name;

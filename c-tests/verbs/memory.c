@@ -17,6 +17,11 @@ static struct mr **regions; /* by the upper 24 bits of their keys */
 static uint32_t region_count, next_place;
 static uint8_t variant;
 
+/* The last that have ended, so that a stale pointer to one is recognized. Not all: a program makes and ends them for ever. */
+enum { ENDED = 1024 };
+static struct mr *ended[ENDED];
+static uint32_t next_ended;
+
 PUBLIC struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
     ENTER_NULL;
@@ -163,10 +168,13 @@ PUBLIC int ibv_dereg_mr(struct ibv_mr *public)
     ENTER_CODE;
     struct mr *mr = (struct mr *)public;
     LIVE(mr, KIND_MR, "memory region");
-    bury(&mr->tag);
+    mr->tag.alive = false;
     regions[public->handle] = NULL;
     if (mr->marked) unmark(mr);
     ((struct pd *)public->pd)->users--;
+    free(ended[next_ended]);
+    ended[next_ended] = mr;
+    next_ended = (next_ended + 1) % ENDED;
     ledger_remove(MRS);
     return 0;
 }

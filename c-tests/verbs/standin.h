@@ -94,7 +94,7 @@ struct tag { uint32_t kind; bool alive; struct tag *next; };
 void must_live(const struct tag *tag, enum kind kind, const char *call, const char *what);
 #define LIVE(object, kind, what) must_live(&(object)->tag, (kind), __func__, (what))
 
-/* Keeps what has ended, so that a stale pointer to it is recognized. */
+/* Keeps what has ended, so that a stale pointer to it is recognized. Of memory regions the last ones are kept. */
 void bury(struct tag *tag);
 
 /* What makes a descriptor readable while something is there. */

@@ -377,7 +377,7 @@ pub struct BtlComponent {
     pub abi: u32,
     /// 0
     pub reserved: u32,
-    /// `smcuda`, `usnic`
+    /// `smcuda`, `usnic`, `verbs`
     pub name: *const c_char,
     /// The functions of its modules.
     pub module: &'static BtlModule,

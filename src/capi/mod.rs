@@ -56,7 +56,7 @@ pub extern "C" fn hawser_strerror(code: i32) -> *const c_char {
     code::text(code)
 }
 
-/// The byte transport of this name, `smcuda` or `usnic`; NULL when there is none, or no name. The table lives as
+/// The byte transport of this name, `smcuda`, `usnic` or `verbs`; NULL when there is none, or no name. The table lives as
 /// long as the process.
 ///
 /// # Safety

@@ -85,7 +85,7 @@ impl Bytes {
         }
         if self.to.1.id == 0 {
             let said = base.caller.said();
-            let remedy = "smcuda is for two processes of one user on one machine, and usnic needs a network that leads there";
+            let remedy = "smcuda is for two processes of one user on one machine, and usnic and verbs need a network that leads there";
             return Err(format!(
                 "no module{} reaches the other side (modules: {}){}{said}; {remedy}",
                 device.map_or_else(String::new, |device| format!(" {device}")),

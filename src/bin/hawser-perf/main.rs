@@ -46,7 +46,7 @@ const USAGE: &str = "usage: hawser-perf [OPTION ...]              waits for a cl
 
 Measures a transport of hawser's between two processes, without MPI.
 
-  -t, --transport NAME   usnic, smcuda (the default with --local), or ofi
+  -t, --transport NAME   usnic, verbs, smcuda (the default with --local), or ofi
   -b, --bench NAME       latency (the default), bandwidth, or rate
   -o, --operation NAME   send (the default), put, or get (not with ofi)
   -s, --size LENGTHS     8, or 1,64K, or 1:4M (powers of two), or 1:4M:4

@@ -25,7 +25,7 @@ PUBLIC void standin_rdma_destroy_event_channel(struct rdma_event_channel *public
     for (struct id *id = ids; id != NULL; id = id->next)
         if (id->public.channel == public) id_abandon(id);
     close(channel->bell.fd);
-    bury(&channel->tag);
+    BURY(channel);
     ledger_remove(EVENT_CHANNELS);
 }
 
@@ -136,11 +136,11 @@ static void discard(struct event *event)
                     break;
                 }
             ((struct channel *)request->public.channel)->ids--;
-            bury(&request->tag);
+            BURY(request);
             ledger_remove(IDS);
         }
     }
-    bury(&event->tag);
+    BURY(event);
 }
 
 void event_forget(struct id *id)
@@ -207,7 +207,7 @@ PUBLIC int standin_rdma_ack_cm_event(struct rdma_cm_event *public)
     LIVE(event, KIND_EVENT, "event");
     event->id->events.acknowledged++;
     ledger_remove(CM_EVENTS);
-    bury(&event->tag);
+    BURY(event);
     memset(event->data, 0xdb, sizeof event->data);
     memset(&event->public, 0xdb, sizeof event->public);
     pthread_cond_broadcast(&changed);

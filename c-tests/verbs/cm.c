@@ -80,7 +80,7 @@ PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
             break;
         }
     ((struct channel *)public->channel)->ids--;
-    bury(&id->tag);
+    BURY(id);
     ledger_remove(IDS);
     progress_wake();
     return 0;

@@ -32,7 +32,7 @@ PUBLIC int ibv_destroy_comp_channel(struct ibv_comp_channel *public)
     struct completion_channel *channel = (struct completion_channel *)public;
     LIVE(channel, KIND_COMPLETION_CHANNEL, "completion channel");
     if (public->refcnt != 0) return EBUSY;
-    bury(&channel->tag);
+    BURY(channel);
     close(channel->bell.fd);
     context_of(public->context)->users--;
     ledger_remove(COMPLETION_CHANNELS);
@@ -165,7 +165,7 @@ PUBLIC int ibv_destroy_cq(struct ibv_cq *public)
     while (cq->completion.reported != cq->completion.acknowledged || cq->async.reported != cq->async.acknowledged)
         wait_for_change(&since, "the acknowledgement of a completion queue's events");
     for (unsigned i = 0; i < cq->count; i++) unread -= !cq->ring[(cq->first + i) % (unsigned)public->cqe].send;
-    bury(&cq->tag);
+    BURY(cq);
     if (public->channel != NULL) public->channel->refcnt--;
     context_of(public->context)->users--;
     ledger_remove(CQS);

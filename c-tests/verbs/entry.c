@@ -123,13 +123,14 @@ void must_live(const struct tag *tag, enum kind kind, const char *call, const ch
     if (!tag->alive) violation("%s: this %s has ended", call, what);
 }
 
-static struct tag *graves;
+/* Each leads to the beginning of the next, because what is led to in the middle may be lost, as valgrind sees it. */
+static void *graves;
 
-void bury(struct tag *tag)
+void bury(void *object, struct tag *tag)
 {
     tag->alive = false;
     tag->next = graves;
-    graves = tag;
+    graves = object;
 }
 
 /* --- bells */

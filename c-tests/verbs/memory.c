@@ -40,7 +40,7 @@ PUBLIC int ibv_dealloc_pd(struct ibv_pd *public)
     struct pd *pd = (struct pd *)public;
     LIVE(pd, KIND_PD, "protection domain");
     if (pd->users != 0) return EBUSY;
-    bury(&pd->tag);
+    BURY(pd);
     context_of(public->context)->users--;
     ledger_remove(PDS);
     return 0;

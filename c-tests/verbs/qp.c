@@ -335,7 +335,7 @@ static int destroy(struct qp *qp)
             *link = qp->following;
             break;
         }
-    bury(&qp->tag);
+    BURY(qp);
     ((struct pd *)public->pd)->users--;
     ((struct cq *)public->send_cq)->users--;
     ((struct cq *)public->recv_cq)->users--;

@@ -82,7 +82,7 @@ PUBLIC int ibv_destroy_srq(struct ibv_srq *public)
     async_forget(context_of(public->context), srq);
     while (srq->async.reported != srq->async.acknowledged)
         wait_for_change(&since, "the acknowledgement of a shared receive queue's events");
-    bury(&srq->tag);
+    BURY(srq);
     ((struct pd *)public->pd)->users--;
     ledger_remove(SRQS);
     free(srq->queue.ring);

@@ -89,13 +89,14 @@ enum kind {
     KIND_ID,
     KIND_EVENT
 };
-struct tag { uint32_t kind; bool alive; struct tag *next; };
+struct tag { uint32_t kind; bool alive; void *next; };
 /* Ends the process if it is not such an object, or one that has ended. */
 void must_live(const struct tag *tag, enum kind kind, const char *call, const char *what);
 #define LIVE(object, kind, what) must_live(&(object)->tag, (kind), __func__, (what))
 
 /* Keeps what has ended, so that a stale pointer to it is recognized. Of memory regions the last ones are kept. */
-void bury(struct tag *tag);
+void bury(void *object, struct tag *tag);
+#define BURY(object) bury(object, &(object)->tag)
 
 /* What makes a descriptor readable while something is there. */
 struct bell { int fd; bool ringing; };

@@ -37,7 +37,7 @@
 //! the connection needs to be asked for it. Where packets are protected, it is not, and the key is derived from that
 //! one for this alone ([`protection`](super::protection::Secret::reset_key)).
 //!
-//! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
+//! The tag is SipHash-1-3, under the key that the *receiver* published, over what is the same in all packets
 //! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the stamps (16 to
 //! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
 //! sequence number, that second word, if there is one, and at last the bytes 1 to 7. So the state after the first
@@ -59,7 +59,7 @@ pub use super::tagging::Tagging;
 use std::ops::Range;
 
 /// The version that this file speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of the long header without extension.
 pub const HEADER_LEN: usize = 64;
 /// Bytes of the short header without extension.

@@ -315,9 +315,10 @@ pub struct Repr {
     pub body: Body,
 }
 
-/// What the receiver's slot and the connection are together, in the header and under the tag.
+/// The receiver's slot and the connection: by both together it finds the connection, as by the connection ID of RFC 9000,
+/// 5.1.
 #[inline(always)]
-pub const fn course(receiver_slot: u32, connection: u16) -> u64 {
+pub const fn connection_id(receiver_slot: u32, connection: u16) -> u64 {
     receiver_slot as u64 | (connection as u64) << 32
 }
 
@@ -325,7 +326,7 @@ impl Tagging {
     /// Under the receiver's key, for packets of this sender.
     pub fn new(key: &Key, receiver_slot: u32, connection: u16, sender: &Sender) -> Self {
         let life = u64::from(sender.incarnation) | u64::from(sender.slot) << 32;
-        Self::begin(key, [course(receiver_slot, connection), sender.name, life])
+        Self::begin(key, [connection_id(receiver_slot, connection), sender.name, life])
     }
 }
 

@@ -91,14 +91,14 @@ fn what_is_emitted_is_parsed() {
 fn the_places_of_the_fields_are_fixed() {
     let long = sample(Body::Chunk { fragment: 0xA1, size: 0xB1, offset: 0xC1 });
     let fixed = [
-        "02830541", "00000500", "00000000", "00000000", "03000000", "04000000", "feffffff", "ffffffff",
+        "03830541", "00000500", "00000000", "00000000", "03000000", "04000000", "feffffff", "ffffffff",
         "00000000", "00070000", "01000010", "03000000",
     ];
     let introduction = ["08070605", "04030201", "09000000", "02000000"];
     let extension = ["a1000000", "b1000000", "c1000000"];
     let hex = |repr: &Repr| repr.emit().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex(&long), [&fixed[..], &introduction, &extension].concat().concat());
-    let short = [&fixed[..], &extension].concat().concat().replacen("0283", "0203", 1);
+    let short = [&fixed[..], &extension].concat().concat().replacen("0383", "0303", 1);
     assert_eq!(hex(&Repr { sender: None, ..long }), short);
 }
 

@@ -11,7 +11,7 @@
 local usnic = Proto("hawser_usnic", "hawser usnic protocol")
 local agent = Proto("hawser_agent", "hawser usnic agent")
 
-local VERSION, SHORT, LONG, SEAL = 2, 48, 64, 16
+local VERSION, SHORT, LONG, SEAL = 3, 48, 64, 16
 
 -- Kinds of packets, bytes of their extensions, and whether they carry a payload.
 local kinds = {

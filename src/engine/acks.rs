@@ -5,12 +5,12 @@
 //! each other all the time, so a hole counts as lost when three later segments *of its channel*
 //! have arrived; then it is sent again at once.
 
+use super::ack_queue::AckQueue;
 use super::clock::Clock;
 use super::controller::Outcome;
 use super::core::Engine;
 use super::counters::LiveCounters;
 use super::delay_bound::leaves_host;
-use super::delayed_acks::DelayedAcks;
 use super::endpoint::{Endpoint, Phase};
 use super::flow::{Asking, LEAST_CREDIT};
 use super::interface::{Channel, Event, Memory, Transmit};
@@ -34,8 +34,8 @@ const ROUND: u64 = 1 << 31;
 impl Endpoint {
     /// What a packet says besides; it settles the pending acknowledgement, as far as it can.
     #[inline]
-    pub(super) fn piggyback(&mut self, credit: u64, now: Instant, delayed: &mut DelayedAcks) -> Piggyback {
-        delayed.note_settled(&mut self.receive.ack);
+    pub(super) fn piggyback(&mut self, credit: u64, now: Instant, acks: &mut AckQueue) -> Piggyback {
+        acks.note_settled(&mut self.timers);
         let (echo, retransmission) = self.receive.ack.take(self.receive.window.has_gap(), now);
         let flags = Flags::ACKNOWLEDGES.with(Flags::ACKS_RETRANSMISSION, retransmission);
         Piggyback { flags, echo, credit: credit as u16, ack: self.receive.window.next() }
@@ -60,7 +60,7 @@ impl Endpoint {
             return None;
         }
         receive.newest_stamp = Some((info.stamp, at));
-        self.last_heard = clock.running();
+        self.life.last_heard = clock.running();
         send.probe.note_heard();
         send.credit.set(u64::from(info.credit), most, info.arrival.at());
         if info.echo != 0 {
@@ -98,12 +98,12 @@ impl Endpoint {
     /// Notes that the segment that was expected has come, of a peer that has a share of the receive buffer, and when it is
     /// acknowledged. Nothing is missing, and was not before.
     #[inline(always)]
-    pub(super) fn note_expected(&mut self, packet: &AckInfo, at: Instant, delay: u64) -> When {
+    pub(super) fn note_expected(&mut self, packet: &AckInfo, at: Instant) -> When {
         let is_urgent = self.is_urgent(packet, at);
         let ReceiveHalf { ack, share, last_data, .. } = &mut self.receive;
         ack.note_packet(packet, at);
         *last_data = at;
-        ack.note_in_order(share.promised(), self.peer.max_datagram as u64, is_urgent, at, delay)
+        ack.note_in_order(share.promised(), self.peer.max_datagram as u64, is_urgent)
     }
 }
 
@@ -138,25 +138,24 @@ impl<M: Memory> Engine<M> {
     /// What a packet to the endpoint says besides.
     pub(super) fn piggyback(&mut self, index: u32) -> Option<Piggyback> {
         let (credit, now) = (self.grant(index), self.clock.now());
-        Some(self.endpoints.at_mut(index)?.piggyback(credit, now, &mut self.delayed_acks))
+        Some(self.endpoints.at_mut(index)?.piggyback(credit, now, &mut self.acks))
     }
 
     /// An explicit acknowledgement whose time has come.
     pub(super) fn poll_ack(&mut self) -> Option<Transmit<M>> {
         let now = self.clock.now();
-        while let Some((at, key)) = self.delayed_acks.pop(now) {
+        while let Some((at, key)) = self.acks.pop(now) {
             let Some(endpoint) = self.endpoints.get_mut(key) else { continue };
-            match endpoint.receive.ack.note_turn(at, now) {
-                When::Now => self.immediate_acks.push_back(key.index),
-                When::By(due) => self.delayed_acks.stand(due, key),
-                When::Standing | When::Pending => {}
+            let is_due = self.acks.note_turn(&mut endpoint.timers, at, key, now);
+            if is_due && endpoint.receive.ack.hasten() {
+                self.acks.immediate.push_back(key.index);
             }
         }
-        while let Some(&index) = self.immediate_acks.front() {
+        while let Some(&index) = self.acks.immediate.front() {
             let is_due =
                 |endpoint: &&mut Endpoint| endpoint.receive.ack.immediate && endpoint.phase != Phase::Dead;
             let Some(endpoint) = self.endpoints.at_mut(index).filter(is_due) else {
-                self.immediate_acks.pop_front();
+                self.acks.immediate.pop_front();
                 continue;
             };
             let ReceiveHalf { window, ack, .. } = &mut endpoint.receive;
@@ -166,11 +165,11 @@ impl<M: Memory> Engine<M> {
             let more = ack.has_unreported();
             let piggyback = self.piggyback(index)?;
             if !more {
-                self.immediate_acks.pop_front();
-                if let Some(endpoint) = self.endpoints.at_mut(index) {
+                self.acks.immediate.pop_front();
+                if let Some((key, endpoint)) = self.endpoints.entry_mut(index) {
                     endpoint.receive.ack.immediate = false;
-                    let when = endpoint.receive.ack.repeat(now, self.limits.ack_delay);
-                    self.owe(index, when);
+                    let when = endpoint.receive.ack.repeat();
+                    self.acks.note(when, &mut endpoint.timers, key, now, self.limits.ack_delay);
                 }
             }
             self.counters.num_ack_sends.add(1);
@@ -184,7 +183,7 @@ impl<M: Memory> Engine<M> {
     /// Notes that a segment has come, new or again, and what that owes its sender.
     #[inline(never)]
     pub(super) fn note_data(&mut self, index: u32, packet: &AckInfo, at: Instant, is_new: bool) {
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        let Some((key, endpoint)) = self.endpoints.entry_mut(index) else { return };
         let unit = endpoint.peer.max_datagram as u64;
         let is_urgent = endpoint.is_urgent(packet, at);
         let ReceiveHalf { window, ack, share, has_gap: had_gap, is_listed, last_data, .. } =
@@ -192,7 +191,7 @@ impl<M: Memory> Engine<M> {
         if !share.is_active() {
             self.budget.join(share, unit);
             if !std::mem::replace(is_listed, true) {
-                self.sharers.push_back(index);
+                self.lists.sharers.push_back(index);
             }
         }
         if is_new {
@@ -215,22 +214,8 @@ impl<M: Memory> Engine<M> {
         if has_gap != std::mem::replace(had_gap, has_gap) {
             self.expected = if has_gap { self.expected + 1 } else { self.expected.saturating_sub(1) };
         }
-        let when = ack.note_segment(&arrived, at, self.limits.ack_delay);
-        self.owe(index, when);
-    }
-
-    /// Sees to it that the endpoint is acknowledged then.
-    #[inline(always)]
-    pub(super) fn owe(&mut self, index: u32, when: When) {
-        match when {
-            When::Now => self.immediate_acks.push_back(index),
-            When::By(due) => {
-                self.delayed_acks.note_owed();
-                self.delayed_acks.stand(due, self.id(index).0);
-            }
-            When::Standing => self.delayed_acks.note_owed(),
-            When::Pending => {}
-        }
+        let when = ack.note_segment(&arrived);
+        self.acks.note(when, &mut endpoint.timers, key, at, self.limits.ack_delay);
     }
 
     /// How many segments the endpoint may send us now: its share of the receive buffer, as far as
@@ -257,11 +242,11 @@ impl<M: Memory> Engine<M> {
     /// Looks whether the next one of those that share the receive buffer still uses its room.
     #[inline(always)]
     pub(super) fn review_next(&mut self) {
-        if self.sharers.len() > 1
-            && let Some(next) = self.sharers.pop_front()
+        if self.lists.sharers.len() > 1
+            && let Some(next) = self.lists.sharers.pop_front()
             && self.review(next)
         {
-            self.sharers.push_back(next);
+            self.lists.sharers.push_back(next);
         }
     }
 
@@ -296,7 +281,7 @@ impl<M: Memory> Engine<M> {
         let same = endpoint.receive.newest_stamp.is_some_and(|(stamp, _)| stamp == info.stamp);
         if newer {
             endpoint.receive.newest_stamp = Some((info.stamp, at));
-            endpoint.last_heard = running;
+            endpoint.life.last_heard = running;
             endpoint.send.probe.note_heard();
         }
         let mut is_credit_news = false;
@@ -473,7 +458,7 @@ impl<M> Ledger<'_, M> {
         match operation.job {
             // The request has arrived, the data has not.
             Job::Get { .. } => return,
-            Job::Serve { .. } => endpoint.serving -= 1,
+            Job::Serve { .. } => endpoint.gets.serving -= 1,
             Job::Send { .. } | Job::Put { .. } | Job::Refuse { .. } | Job::Nothing => {}
         }
         let cookie = operation.cookie;

@@ -4,14 +4,14 @@
 use super::time::{Instant, MILLI};
 use std::collections::{HashMap, VecDeque};
 
-/// How many past connections are remembered.
+/// How many closed connections are remembered.
 const REMEMBERED: usize = 16_384;
 /// Those who still send are told one at a time, with so long between: whoever gets no answer asks again.
 const BETWEEN_RESETS: u64 = MILLI;
 
-/// The last connection with a process, once it is over.
+/// What is left of the last connection with a process, once it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct ClosedConnection {
     /// How often we had connected.
     pub(super) ours: u16,
     /// How often the peer had; 0: nothing was heard of it.
@@ -23,20 +23,20 @@ pub(super) struct Past {
 /// Connections that are over.
 #[derive(Default)]
 pub(super) struct ClosedConnections {
-    known: HashMap<(u64, u32), Past>,
+    known: HashMap<(u64, u32), ClosedConnection>,
     oldest: VecDeque<(u64, u32)>,
     next_reset: Instant,
 }
 
 impl ClosedConnections {
-    pub(super) fn get(&self, name: (u64, u32)) -> Option<Past> {
+    pub(super) fn get(&self, name: (u64, u32)) -> Option<ClosedConnection> {
         self.known.get(&name).copied()
     }
 
     /// A connection is over. Where nothing was heard of the peer in it, what is known of an earlier one stays.
-    pub(super) fn note(&mut self, name: (u64, u32), past: Past) {
-        let known = self.known.get(&name).filter(|_| past.peers == 0).copied().unwrap_or(past);
-        if self.known.insert(name, Past { ours: past.ours, ..known }).is_none() {
+    pub(super) fn note(&mut self, name: (u64, u32), closed: ClosedConnection) {
+        let known = self.known.get(&name).filter(|_| closed.peers == 0).copied().unwrap_or(closed);
+        if self.known.insert(name, ClosedConnection { ours: closed.ours, ..known }).is_none() {
             self.oldest.push_back(name);
             if self.oldest.len() > REMEMBERED
                 && let Some(oldest) = self.oldest.pop_front()
@@ -50,12 +50,12 @@ impl ClosedConnections {
     pub(super) fn is_over(&self, name: (u64, u32), connection: u16) -> bool {
         self.known
             .get(&name)
-            .is_some_and(|past| past.peers != 0 && connection.wrapping_sub(past.peers) as i16 <= 0)
+            .is_some_and(|closed| closed.peers != 0 && connection.wrapping_sub(closed.peers) as i16 <= 0)
     }
 
     /// How far the segments of a peer's connection had come, if it is the last one.
     pub(super) fn received(&self, name: (u64, u32), connection: u16) -> Option<u64> {
-        self.known.get(&name).filter(|past| past.peers == connection).map(|past| past.received)
+        self.known.get(&name).filter(|closed| closed.peers == connection).map(|closed| closed.received)
     }
 
     /// Whether somebody may be told now that a connection is over; if so, nobody else before long.
@@ -77,12 +77,12 @@ mod tests {
     #[test]
     fn what_was_known_of_an_earlier_connection_stays_while_nothing_is_heard_of_the_next() {
         let mut closed = ClosedConnections::default();
-        closed.note(NAME, Past { ours: 1, peers: 4, received: 90 });
-        closed.note(NAME, Past { ours: 2, peers: 0, received: 0 });
-        assert_eq!(closed.get(NAME), Some(Past { ours: 2, peers: 4, received: 90 }));
+        closed.note(NAME, ClosedConnection { ours: 1, peers: 4, received: 90 });
+        closed.note(NAME, ClosedConnection { ours: 2, peers: 0, received: 0 });
+        assert_eq!(closed.get(NAME), Some(ClosedConnection { ours: 2, peers: 4, received: 90 }));
         assert_eq!((closed.received(NAME, 4), closed.received(NAME, 3)), (Some(90), None));
         assert!(closed.is_over(NAME, 3) && closed.is_over(NAME, 4) && !closed.is_over(NAME, 5));
-        closed.note(NAME, Past { ours: 3, peers: 5, received: 6 });
+        closed.note(NAME, ClosedConnection { ours: 3, peers: 5, received: 6 });
         assert_eq!((closed.received(NAME, 5), closed.received(NAME, 4)), (Some(6), None));
     }
 
@@ -90,7 +90,7 @@ mod tests {
     fn the_oldest_are_forgotten() {
         let mut closed = ClosedConnections::default();
         for name in 0..=REMEMBERED as u64 {
-            closed.note((name, 1), Past { ours: 1, peers: 1, received: 0 });
+            closed.note((name, 1), ClosedConnection { ours: 1, peers: 1, received: 0 });
         }
         assert_eq!((closed.known.len(), closed.oldest.len()), (REMEMBERED, REMEMBERED));
         assert!(!closed.is_over((0, 1), 1) && closed.is_over((1, 1), 1));

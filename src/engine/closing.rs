@@ -87,10 +87,10 @@ impl<M: Memory> Engine<M> {
         endpoint.phase = Phase::Lingering;
         endpoint.timers.set(Timer::Close, now.plus(LINGER));
         self.events.push_back(Event::Closed { endpoint: id });
-        self.lingering.push_back(id.0);
+        self.lists.lingering.push_back(id.0);
         self.arm(index);
-        if self.lingering.len() > LINGERING
-            && let Some(oldest) = self.lingering.pop_front()
+        if self.lists.lingering.len() > LINGERING
+            && let Some(oldest) = self.lists.lingering.pop_front()
             && self.endpoints.get(oldest).is_some()
         {
             self.remove(oldest.index);
@@ -111,14 +111,14 @@ impl<M: Memory> Engine<M> {
             && !endpoint.notices.contains(&notice)
         {
             endpoint.notices.push(notice);
-            self.notices.push_back(index);
+            self.lists.notices.push_back(index);
         }
     }
 
     /// A peer that has closed sends no more data.
     fn fail_gets(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        for key in endpoint.getting.take() {
+        for key in endpoint.gets.operations.take() {
             let open = |operation: &Operation<M>| matches!(operation.job, Job::Get { .. });
             if self.operations.get(key).is_some_and(open) {
                 self.fail(key.index, Error::Unreachable);
@@ -162,7 +162,7 @@ impl<M: Memory> Engine<M> {
 
     /// The next packet without a sequence number.
     pub(super) fn poll_notice(&mut self) -> Option<Transmit<M>> {
-        while let Some(index) = self.notices.pop_front() {
+        while let Some(index) = self.lists.notices.pop_front() {
             let Some(endpoint) = self.endpoints.at_mut(index) else { continue };
             if endpoint.notices.is_empty() {
                 continue;

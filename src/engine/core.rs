@@ -1,24 +1,23 @@
 //! The engine itself: its tables and lists, its clock, and what is asked of it directly.
 //!
-//! Endpoints stand on lists by their place in the table. Each list has a flag in the endpoint, so
-//! that nobody stands on it twice. One that goes is not looked for on them: whoever comes to a place
-//! on a list looks whether there is something to do there, and at the worst there is not. Acknowledgements
-//! that may wait have a line of their own, since all wait equally long; other times are on
-//! one wheel, with one timer per endpoint that needs any: one that comes too early is set again.
+//! Here is only what spans connections: tables, the lists of those with work, memory, the clock, and what belongs
+//! to the datagram or the pass that is at hand.
 
+use super::ack_queue::AckQueue;
 use super::assembler::Pool;
 use super::clock::Clock;
 use super::closed::ClosedConnections;
 use super::counters::{Counters, LiveCounters};
-use super::delayed_acks::DelayedAcks;
 use super::endpoint::{Endpoint, Phase};
 use super::flow::ReceiveBudget;
 use super::interface::{Buffer, Channel, EndpointId, Event, Identity, Memory, Peer, PeerFacts};
 use super::landing::Landings;
 use super::limits::Limits;
+use super::lists::Lists;
 use super::memory::Registry;
 use super::operation::Operation;
-use super::packet::{Arrival, Deferred};
+use super::packet::Reception;
+use super::pass::Pass;
 use super::protection::ModuleProtection;
 use super::send_window::{Segment, State};
 use super::slab::{Key, Slab};
@@ -28,7 +27,6 @@ use super::wheel::Wheel;
 use crate::config;
 use crate::error::{Error, Result};
 use crate::wire::protection::Sender;
-use crate::wire::run::Headers;
 use crate::wire::usnic::MAX_HEADER_LEN;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -56,41 +54,16 @@ pub struct Engine<M> {
     pub(super) protection: Option<Box<ModuleProtection>>,
     pub(super) events: VecDeque<Event>,
 
-    /// Endpoints with something to send.
-    pub(super) ready: VecDeque<u32>,
-    /// Endpoints with something to send again.
-    pub(super) resending: VecDeque<u32>,
-    /// Endpoints that have used up their send credits in this pass.
-    pub(super) out_of_send_credits: Vec<u32>,
-    pub(super) immediate_acks: VecDeque<u32>,
-    pub(super) delayed_acks: DelayedAcks,
-    /// Endpoints with a packet without a sequence number to be sent, one for each of them.
-    pub(super) notices: VecDeque<u32>,
+    pub(super) lists: Lists,
+    pub(super) acks: AckQueue,
     pub(super) timers: Wheel,
-    /// Endpoints in the line of those whose share of the receive buffer is reviewed.
-    pub(super) sharers: VecDeque<u32>,
     pub(super) budget: ReceiveBudget,
-    pub(super) lingering: VecDeque<Key>,
-
-    pub(super) pass: u64,
-    pub(super) resent: usize,
-    /// Segments sent to the endpoint at the head of `ready` in this turn.
-    pub(super) turn: usize,
-    pub(super) turn_bytes: usize,
-    /// Bytes of datagrams that may leave as one run.
-    pub(super) run_room: usize,
-    /// The headers of the run that has left last.
-    pub(super) headers: Headers,
 
     pub(super) clock: Clock,
-    /// When the datagram came that is handled.
-    pub(super) arrival: Arrival,
-    /// The last that was more than the common one was no genuine packet.
-    pub(super) has_refused: bool,
-    pub(super) deferred: Option<Deferred>,
+    pub(super) pass: Pass,
+    pub(super) reception: Reception,
     /// Chunked data under way, GETs and holes: reasons to look at the data channel.
     pub(super) expected: u64,
-    pub(super) scratch: Vec<u64>,
 }
 
 impl<M: Memory> Engine<M> {
@@ -109,28 +82,14 @@ impl<M: Memory> Engine<M> {
             landings: Landings::default(),
             pool: Pool::new(config.reassembly_per_peer, config.reassembly_total),
             events: VecDeque::new(),
-            ready: VecDeque::new(),
-            resending: VecDeque::new(),
-            out_of_send_credits: Vec::new(),
-            immediate_acks: VecDeque::new(),
-            delayed_acks: DelayedAcks::new(),
-            notices: VecDeque::new(),
+            lists: Lists::default(),
+            acks: AckQueue::new(),
             timers: Wheel::new(),
-            sharers: VecDeque::new(),
             budget: ReceiveBudget::new(receive_capacity as u64),
-            lingering: VecDeque::new(),
-            pass: 1,
-            resent: 0,
-            turn: 0,
-            turn_bytes: 0,
-            run_room: 0,
-            headers: Headers::default(),
             clock: Clock::new(now),
-            arrival: Arrival::Unknown,
-            has_refused: false,
-            deferred: None,
+            pass: Pass::new(),
+            reception: Reception::new(),
             expected: 0,
-            scratch: Vec::new(),
         }
     }
 
@@ -161,7 +120,7 @@ impl<M: Memory> Engine<M> {
         let endpoint = self.fresh_endpoint(Peer { max_datagram, ..peer })?;
         let key = self.endpoints.insert(endpoint);
         if let Some(endpoint) = self.endpoints.at_mut(key.index) {
-            endpoint.own_slot = key.generation << SLOT_BITS | (key.index + 1);
+            endpoint.ids.own_slot = key.generation << SLOT_BITS | (key.index + 1);
             endpoint.note_names(&self.identity);
         }
         self.names.insert(name, key.index);
@@ -172,16 +131,17 @@ impl<M: Memory> Engine<M> {
     pub(super) fn fresh_endpoint(&mut self, peer: Peer) -> Result<Endpoint> {
         let mut endpoint = Endpoint::new(peer, self.limits.window, self.limits.retransmit, self.clock.now());
         endpoint.send.coalesces = self.limits.coalesces;
-        if let Some(past) = self.closed.get((peer.name, peer.incarnation)) {
-            endpoint.connection = past.ours.wrapping_add(1).max(1);
-            endpoint.earlier = past.peers;
+        if let Some(closed) = self.closed.get((peer.name, peer.incarnation)) {
+            endpoint.ids.connection = closed.ours.wrapping_add(1).max(1);
+            endpoint.ids.earlier = closed.peers;
         }
         if let Some(own) = &mut self.protection {
             let Identity { name, incarnation, .. } = self.identity;
-            let sender = Sender { name, incarnation, connection: endpoint.connection };
+            let sender = Sender { name, incarnation, connection: endpoint.ids.connection };
             endpoint.protection = Some(own.connect(&peer.key, sender).ok_or(Error::OutOfResource)?);
         }
-        (endpoint.last_heard, endpoint.silence_reported) = (self.clock.running(), self.clock.running());
+        (endpoint.life.last_heard, endpoint.life.silence_reported) =
+            (self.clock.running(), self.clock.running());
         Ok(endpoint)
     }
 
@@ -210,7 +170,7 @@ impl<M: Memory> Engine<M> {
             incarnation: endpoint.peer.incarnation,
             alive: endpoint.phase != Phase::Dead,
             used: endpoint.used,
-            heard: endpoint.peer_connection != 0,
+            heard: endpoint.ids.peer_connection != 0,
             took_longest: endpoint.took_longest,
             max_datagram: endpoint.peer.max_datagram,
             path_width: endpoint.send.path.width(),
@@ -280,12 +240,12 @@ impl<M: Memory> Engine<M> {
     /// Whether peers may be owed an acknowledgement in a short time.
     #[inline]
     pub fn owes(&self) -> bool {
-        self.delayed_acks.is_owing() || !self.immediate_acks.is_empty()
+        self.acks.is_owing()
     }
 
     /// Takes what has happened, one at a time.
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.deferred.is_some() {
+        if self.reception.deferred.is_some() {
             self.settle(self.clock.now());
         }
         let event = self.events.pop_front()?;
@@ -307,8 +267,8 @@ impl<M: Memory> Engine<M> {
             return Some(self.clock.now());
         }
         let timer = self.timers.next();
-        let due = |key| self.endpoints.get(key)?.receive.ack.due;
-        let owed = self.delayed_acks.standing().filter_map(due).min();
+        let due = |key| self.endpoints.get(key)?.timers.due(Timer::AckDelay);
+        let owed = self.acks.standing().filter_map(due).min();
         match (timer, owed) {
             (Some(timer), Some(owed)) => Some(timer.min(owed)),
             (timer, owed) => timer.or(owed),
@@ -317,12 +277,11 @@ impl<M: Memory> Engine<M> {
 
     /// Whether the next pass would send something without more having happened.
     fn has_work(&self) -> bool {
-        !self.ready.is_empty()
-            || !self.resending.is_empty()
-            || !self.notices.is_empty()
-            || self.deferred.is_some()
+        self.lists.has_packets()
+            || self.reception.deferred.is_some()
             || self
-                .immediate_acks
+                .acks
+                .immediate
                 .iter()
                 .any(|index| self.endpoints.at(*index).is_some_and(|e| e.receive.ack.immediate))
     }
@@ -333,7 +292,7 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub fn settle(&mut self, now: Instant) {
         self.tick(now);
-        if self.deferred.is_some() {
+        if self.reception.deferred.is_some() {
             self.finish();
         }
     }
@@ -393,11 +352,11 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         if !endpoint.ready && endpoint.send.has_queued() {
             endpoint.ready = true;
-            self.ready.push_back(index);
+            self.lists.ready.push_back(index);
         }
         if !endpoint.resending && endpoint.send.has_resends() {
             endpoint.resending = true;
-            self.resending.push_back(index);
+            self.lists.resending.push_back(index);
         }
     }
 
@@ -415,8 +374,8 @@ impl<M: Memory> Engine<M> {
     pub(super) fn remove(&mut self, index: u32) {
         self.strip(index);
         let Some(endpoint) = self.endpoints.remove(index) else { return };
-        let (name, past) = endpoint.past();
-        self.closed.note(name, past);
+        let (name, closed) = endpoint.closed();
+        self.closed.note(name, closed);
         self.names.remove(&name);
     }
 
@@ -429,21 +388,20 @@ impl<M: Memory> Engine<M> {
             endpoint.send.window.iter().filter(|(_, segment)| data(segment) && !arrived(segment)).count();
         let expected = open
             + endpoint.receive.assembler.len()
-            + endpoint.gets as usize
+            + endpoint.gets.open as usize
             + usize::from(endpoint.receive.has_gap);
         self.expected = self.expected.saturating_sub(expected as u64);
         endpoint.receive.has_gap = false;
-        endpoint.gets = 0;
-        endpoint.getting.take();
+        endpoint.gets.open = 0;
+        endpoint.gets.operations.take();
         endpoint.receive.assembler.clear(&mut self.pool);
-        self.delayed_acks.note_settled(&mut endpoint.receive.ack);
+        self.acks.note_settled(&mut endpoint.timers);
         endpoint.send.clear();
         (endpoint.ready, endpoint.resending) = (false, false);
         endpoint.timers.stop(Timer::Loss);
         endpoint.timers.stop(Timer::Pacing);
         endpoint.shrink();
         self.budget.leave(&mut endpoint.receive.share);
-        self.turn = 0;
-        self.turn_bytes = 0;
+        self.pass.turn.begin();
     }
 }

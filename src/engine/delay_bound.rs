@@ -267,7 +267,9 @@ impl Controller for DelayBound {
     #[inline]
     fn note_round_trip(&mut self, sample: u64, late: Option<u64>) {
         self.least = self.least.min(sample);
-        self.late = self.late.max(late);
+        if let Some(late) = late {
+            self.late = Some(self.late.map_or(late, |most| most.max(late)));
+        }
     }
 
     #[inline]

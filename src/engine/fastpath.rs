@@ -11,7 +11,7 @@ use super::flow::ReceiveBudget;
 use super::interface::{Channel, EndpointId, Fragment, Memory, Piece, Transmit};
 use super::limits::Limits;
 use super::operation::{Job, Operation};
-use super::packet::Launch;
+use super::packet::WholeFragment;
 use super::send_window::{Segment, State};
 use super::time::Instant;
 use crate::error::Result;
@@ -27,7 +27,7 @@ impl<M: Memory> Engine<M> {
         now: Instant,
     ) -> Result<Option<Transmit<M>>> {
         self.tick(now);
-        self.welcome(to.0.index);
+        self.finish_after_silence(to.0.index);
         let Some((charge, credit)) = self.may_leave(to, &fragment) else {
             return self.send(to, fragment, now).map(|()| None);
         };
@@ -47,8 +47,9 @@ impl<M: Memory> Engine<M> {
         (operation.cut, operation.whole, operation.queued, operation.open) = (total, true, false, 1);
         let key = self.operations.insert_with(|key| Operation { raw: key.raw(), ..operation });
         self.answer_deferred(to.0.index);
-        let launch = Launch { place: key.index, tag, len: total as u32, charge, credit, pieces: datagram };
-        Ok(self.launch(to.0, launch))
+        let whole =
+            WholeFragment { place: key.index, tag, len: total as u32, charge, credit, pieces: datagram };
+        Ok(self.transmit_whole(to.0, whole))
     }
 
     /// Sends a fragment that nobody awaits, if it is short, overtakes nothing, and may leave now. Its user has it back
@@ -68,10 +69,16 @@ impl<M: Memory> Engine<M> {
         if fragment.awaited || split > COPIED || rest > COPIED - split || self.has_waiting() {
             return false;
         }
-        self.welcome(to.0.index);
-        let (total, now, known) = (split + rest, self.clock.now(), self.endpoints.len());
+        let (total, known) = (split + rest, self.endpoints.len());
         let Some(endpoint) = self.endpoints.get_mut(to.0) else { return false };
-        if !endpoint.is_introduced || endpoint.send.is_paced() {
+        let mut deferred = self.reception.deferred.as_mut().filter(|deferred| deferred.is_of(to.0.index));
+        if deferred.is_some() && !endpoint.receive.share.is_active() {
+            // As `finish_after_silence` says: once, since nothing is put off then.
+            self.finish();
+            return self.send_copy(to, fragment, now, datagram);
+        }
+        let now = self.clock.now();
+        if !endpoint.ids.is_introduced || endpoint.send.is_paced() {
             return false;
         }
         let leave = endpoint.may_leave(total, &self.limits, &self.budget, known, now);
@@ -83,12 +90,12 @@ impl<M: Memory> Engine<M> {
                 memory.read(0, to);
             }
         }
-        if let Some(deferred) = self.deferred.as_mut().filter(|deferred| deferred.is_of(to.0.index)) {
+        if let Some(deferred) = &mut deferred {
             endpoint.receive.ack.answer(deferred);
         }
         let place = endpoint.send.copies.keep(copied);
         if endpoint.send.window.is_empty() {
-            endpoint.last_heard = self.clock.running();
+            endpoint.life.last_heard = self.clock.running();
         }
         let seq = endpoint.send.window.next();
         let transmission = endpoint.send.order[Channel::Priority as usize].push(seq);
@@ -118,7 +125,8 @@ impl<M: Memory> Engine<M> {
             count.add(1);
         }
         endpoint.send.note_sent_unpaced(charge, now);
-        let piggyback = endpoint.board(credit, now, &mut self.delayed_acks);
+        endpoint.used = true;
+        let piggyback = endpoint.piggyback(credit, now, &mut self.acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, to.0);
         }
@@ -126,8 +134,8 @@ impl<M: Memory> Engine<M> {
             flags: piggyback.flags.with(Flags::ASKS, endpoint.send.is_full_for_short()),
             tag: fragment.tag,
             length: total as u16,
-            connection: endpoint.connection,
-            receiver_slot: endpoint.peer_slot,
+            connection: endpoint.ids.connection,
+            receiver_slot: endpoint.ids.peer_slot,
             sender: None,
             stamp: now.stamp(),
             echo: piggyback.echo,
@@ -136,16 +144,16 @@ impl<M: Memory> Engine<M> {
             ack: piggyback.ack,
             body: Body::Fragment,
         };
-        datagram.put_fragment(&repr, &endpoint.sent_tags, &copied.bytes);
+        datagram.put_fragment(&repr, &endpoint.ids.sent_tags, &copied.bytes);
         self.review_next();
         true
     }
 
     /// The answer to the first message after a silence says how much room there is now, not how much there was for
-    /// who is silent: what it asks for will follow.
+    /// who is silent: what it asks for will follow. So the book-keeping of the message is not put off any longer.
     #[inline(always)]
-    fn welcome(&mut self, index: u32) {
-        if self.deferred.as_ref().is_some_and(|deferred| deferred.is_of(index))
+    fn finish_after_silence(&mut self, index: u32) {
+        if self.reception.deferred.as_ref().is_some_and(|deferred| deferred.is_of(index))
             && self.endpoints.at(index).is_some_and(|endpoint| !endpoint.receive.share.is_active())
         {
             self.finish();
@@ -164,13 +172,15 @@ impl<M: Memory> Engine<M> {
     /// Whether anything waits to be sent that is not an acknowledgement.
     #[inline(always)]
     fn has_waiting(&self) -> bool {
-        !(self.ready.is_empty() && self.resending.is_empty() && self.notices.is_empty())
+        self.lists.has_packets()
     }
 
     /// What leaves now answers the datagram whose book-keeping was put off, if it is of that peer.
     #[inline(always)]
     fn answer_deferred(&mut self, index: u32) {
-        let Some(deferred) = self.deferred.as_mut().filter(|deferred| deferred.is_of(index)) else { return };
+        let Some(deferred) = self.reception.deferred.as_mut().filter(|deferred| deferred.is_of(index)) else {
+            return;
+        };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.receive.ack.answer(deferred);
     }
@@ -179,7 +189,7 @@ impl<M: Memory> Engine<M> {
     /// asked of the engine does it first.
     #[inline]
     pub fn has_deferred(&self) -> bool {
-        self.deferred.is_some()
+        self.reception.deferred.is_some()
     }
 }
 

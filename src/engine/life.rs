@@ -57,6 +57,24 @@ pub(super) struct Evidence {
     asked: Option<Instant>,
 }
 
+/// What is known of a peer's life.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) last_heard: Instant,
+    /// What others say about it.
+    pub(super) evidence: Evidence,
+    /// When its silence was last reported.
+    pub(super) silence_reported: Instant,
+    /// When it was lost.
+    pub(super) lost: Instant,
+}
+
+impl Life {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { last_heard: now, evidence: Evidence::default(), silence_reported: now, lost: now }
+    }
+}
+
 impl Evidence {
     /// The network says that nobody listens at the peer's address. `heard` is when it, or somebody of its
     /// node for it, was last heard; `long` for how long refusals must last.

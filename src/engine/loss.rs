@@ -29,7 +29,7 @@ impl<M: Memory> Engine<M> {
     pub(super) fn detect_loss(&mut self, index: u32) {
         let now = self.clock.now();
         let ack_delay = self.limits.ack_delay;
-        let mut lost = std::mem::take(&mut self.scratch);
+        let mut lost = Vec::new();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.timers.stop(Timer::Loss);
         for channel in [Channel::Priority, Channel::Data] {
@@ -61,10 +61,9 @@ impl<M: Memory> Engine<M> {
                 lost.push(seq);
             }
         }
-        for seq in lost.drain(..) {
+        for seq in lost {
             self.lose(index, seq);
         }
-        self.scratch = lost;
         self.arm(index);
     }
 
@@ -92,9 +91,7 @@ impl<M: Memory> Engine<M> {
         self.settle(now);
         while let Some((at, key)) = self.timers.pop(self.clock.now()) {
             if let Some(endpoint) = self.endpoints.get_mut(key) {
-                if endpoint.armed == Some(at) {
-                    endpoint.armed = None;
-                }
+                endpoint.timers.note_wheel(at);
                 self.handle_timer(key);
             }
         }
@@ -140,15 +137,20 @@ impl<M: Memory> Engine<M> {
         if endpoint.probe_due(ack_delay, most) > now {
             return;
         }
-        if is_silent_for_too_long(endpoint.last_heard, running, endpoint.send.probe.unanswered(), timeout) {
+        if is_silent_for_too_long(
+            endpoint.life.last_heard,
+            running,
+            endpoint.send.probe.unanswered(),
+            timeout,
+        ) {
             self.lose_peer(index);
             return;
         }
-        let quiet_since = endpoint.last_heard.max(endpoint.silence_reported);
+        let quiet_since = endpoint.life.last_heard.max(endpoint.life.silence_reported);
         let reports =
             endpoint.send.probe.unanswered() >= ASKED && running.since(quiet_since) >= self.limits.silence;
         if reports {
-            endpoint.silence_reported = running;
+            endpoint.life.silence_reported = running;
         }
         endpoint.send.probe.note_timeout(now);
         self.check_ready(index);
@@ -207,8 +209,8 @@ impl<M: Memory> Engine<M> {
     fn ask_for_the_rest(&mut self, index: u32) {
         let (now, running) = (self.clock.now(), self.clock.running());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if endpoint.gets > 0 {
-            endpoint.last_heard = running;
+        if endpoint.gets.open > 0 {
+            endpoint.life.last_heard = running;
             self.push_keepalive(index);
         } else {
             endpoint.send.probe.note_sent(now);
@@ -259,7 +261,7 @@ impl<M: Memory> Engine<M> {
         let running = self.clock.running();
         let Some(index) = self.place(endpoint) else { return };
         if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.last_heard = running;
+            endpoint.life.last_heard = running;
         }
     }
 
@@ -277,13 +279,13 @@ impl<M: Memory> Engine<M> {
         &mut self,
         endpoint: EndpointId,
         now: Instant,
-        word: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
+        evidence: impl FnOnce(&mut Evidence, Instant, Instant) -> Verdict,
     ) {
         self.settle(now);
         let running = self.clock.running();
         let Some(index) = self.place(endpoint) else { return };
         let Some(peer) = self.endpoints.at_mut(index) else { return };
-        let verdict = word(&mut peer.evidence, peer.last_heard, running);
+        let verdict = evidence(&mut peer.life.evidence, peer.life.last_heard, running);
         match (peer.phase, verdict) {
             (Phase::Closing, _) => self.handle_close_ack(index),
             (Phase::Open | Phase::Draining, Verdict::Ended) => self.lose_peer(index),
@@ -300,7 +302,7 @@ impl<M: Memory> Engine<M> {
         self.strip(index);
         let (id, running) = (self.id(index), self.clock.running());
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        (endpoint.phase, endpoint.lost) = (Phase::Dead, running);
+        (endpoint.phase, endpoint.life.lost) = (Phase::Dead, running);
         endpoint.timers.stop(Timer::Close);
         endpoint.receive.ack = PendingAck::default();
         self.counters.num_lost_peers.add(1);
@@ -320,7 +322,7 @@ impl<M: Memory> Engine<M> {
         let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
         places.extend(endpoint.send.queues.iter().flatten());
         places.extend(endpoint.send.withdrawn.iter().map(|data| data.operation));
-        let getting = endpoint.getting.take().into_iter();
+        let getting = endpoint.gets.operations.take().into_iter();
         places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));
         places
     }
@@ -334,7 +336,7 @@ impl<M: Memory> Engine<M> {
             }
         }
         if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.serving = 0;
+            endpoint.gets.serving = 0;
         }
     }
 
@@ -350,10 +352,10 @@ impl<M: Memory> Engine<M> {
         if let Some(endpoint) = self.endpoints.at_mut(index) {
             match job {
                 Job::Get { .. } => {
-                    endpoint.gets -= 1;
+                    endpoint.gets.open -= 1;
                     self.expected = self.expected.saturating_sub(1);
                 }
-                Job::Serve { .. } => endpoint.serving -= 1,
+                Job::Serve { .. } => endpoint.gets.serving -= 1,
                 _ => {}
             }
         }

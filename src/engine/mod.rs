@@ -30,6 +30,7 @@ mod counters;
 mod interface;
 pub(crate) mod slab;
 pub mod time;
+mod timers;
 mod wheel;
 
 // What is sent and received, and how it is cut and put together.
@@ -54,13 +55,14 @@ mod reordering;
 mod rtt;
 
 // Flow control, and when what has arrived is acknowledged.
-mod delayed_acks;
+mod ack_queue;
 mod flow;
 mod pending_ack;
 
 // One connection.
 mod clock;
 mod closed;
+mod connection_ids;
 mod endpoint;
 mod life;
 mod limits;
@@ -68,15 +70,15 @@ mod protection;
 mod receive_half;
 mod replay;
 mod send_half;
-mod timers;
 
 // All connections.
 mod core;
+mod lists;
+mod pass;
 
 // Its methods, by subject.
 mod acks;
 mod closing;
-mod departure;
 mod extents;
 mod fastpath;
 mod landed;
@@ -88,6 +90,7 @@ mod reset;
 mod run;
 mod sealed;
 mod send;
+mod transmit;
 mod withdraw;
 
 // Engines of their own.

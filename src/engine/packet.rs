@@ -22,7 +22,7 @@ impl Default for Outgoing {
 }
 
 /// A whole fragment about to leave: which operation it is, and what was found out about it.
-pub(super) struct Launch<M> {
+pub(super) struct WholeFragment<M> {
     pub(super) place: u32,
     pub(super) tag: u8,
     /// Bytes of it.
@@ -121,6 +121,22 @@ pub(super) struct Deferred {
     pub(super) at: Instant,
     /// A packet that left in the meantime has acknowledged it.
     pub(super) answered: bool,
+}
+
+/// What is known of the datagram that is handled, or was last.
+pub(super) struct Reception {
+    /// When it came.
+    pub(super) arrival: Arrival,
+    /// The last that was more than the common one was no genuine packet.
+    pub(super) has_refused: bool,
+    /// The book-keeping of one that was handed up.
+    pub(super) deferred: Option<Deferred>,
+}
+
+impl Reception {
+    pub(super) const fn new() -> Self {
+        Self { arrival: Arrival::Unknown, has_refused: false, deferred: None }
+    }
 }
 
 impl Deferred {

@@ -61,11 +61,9 @@ pub(super) struct Arrived {
 pub(super) enum When {
     /// At the end of this pass.
     Now,
-    /// By then, if nothing else goes there before. It is to stand in line for that time.
-    By(Instant),
-    /// The same; it stands in line already, for an earlier time.
-    Standing,
-    /// With one that is pending already, or there is none.
+    /// After the delay, if nothing else goes there before.
+    Delayed,
+    /// With one that leaves at once already, or there is none.
     Pending,
 }
 
@@ -74,10 +72,6 @@ pub(super) enum When {
 pub(super) struct PendingAck {
     /// At once, in a packet of its own.
     pub(super) immediate: bool,
-    /// By then, if nothing else is sent before.
-    pub(super) due: Option<Instant>,
-    /// For when it stands in line. One that stands there for another time, of an earlier connection, does not count.
-    standing: Option<Instant>,
     /// Segments that have arrived since the last acknowledgement.
     arrived: u64,
     /// First and last of those that came out of order and have not been reported.
@@ -125,9 +119,9 @@ impl PendingAck {
         self.arrived += count;
     }
 
-    /// A segment has arrived: when it is acknowledged, at the latest after `delay`.
+    /// A segment has arrived: when it is acknowledged.
     #[inline(always)]
-    pub(super) fn note_segment(&mut self, arrived: &Arrived, now: Instant, delay: u64) -> When {
+    pub(super) fn note_segment(&mut self, arrived: &Arrived) -> When {
         let &Arrived { seq, is_new, next, has_gap, had_gap, is_urgent, promised, unit } = arrived;
         if is_new {
             self.arrived += 1;
@@ -139,23 +133,16 @@ impl PendingAck {
             self.duplicate = true;
         }
         let at_once = !is_new || has_gap || had_gap || is_urgent || self.are_many(promised, unit);
-        self.schedule(at_once, now, delay)
+        self.schedule(at_once)
     }
 
     /// The segment that was expected has arrived, and nothing is missing: as
     /// [`note_segment`](Self::note_segment).
     #[inline(always)]
-    pub(super) fn note_in_order(
-        &mut self,
-        promised: u64,
-        unit: u64,
-        is_urgent: bool,
-        now: Instant,
-        delay: u64,
-    ) -> When {
+    pub(super) fn note_in_order(&mut self, promised: u64, unit: u64, is_urgent: bool) -> When {
         self.arrived += 1;
         let at_once = is_urgent || self.are_many(promised, unit);
-        self.schedule(at_once, now, delay)
+        self.schedule(at_once)
     }
 
     /// Whether a good part of the room has been used.
@@ -165,37 +152,20 @@ impl PendingAck {
     }
 
     #[inline(always)]
-    fn schedule(&mut self, at_once: bool, now: Instant, delay: u64) -> When {
-        if at_once {
-            return if std::mem::replace(&mut self.immediate, true) { When::Pending } else { When::Now };
+    fn schedule(&mut self, at_once: bool) -> When {
+        match (at_once, self.immediate) {
+            (true, false) => {
+                self.immediate = true;
+                When::Now
+            }
+            (false, false) => When::Delayed,
+            (_, true) => When::Pending,
         }
-        if self.due.is_some() || self.immediate {
-            return When::Pending;
-        }
-        self.wait(now.plus(delay))
     }
 
-    #[inline(always)]
-    fn wait(&mut self, due: Instant) -> When {
-        self.due = Some(due);
-        if self.standing.is_some() {
-            return When::Standing;
-        }
-        self.standing = Some(due);
-        When::By(due)
-    }
-
-    /// The turn has come of one that stood in line for `at`: what is to be done.
-    pub(super) fn note_turn(&mut self, at: Instant, now: Instant) -> When {
-        if self.standing != Some(at) {
-            return When::Pending;
-        }
-        self.standing = None;
-        match self.due {
-            Some(due) if due > now => self.wait(due),
-            Some(_) if !std::mem::replace(&mut self.immediate, true) => When::Now,
-            _ => When::Pending,
-        }
+    /// The delay has passed: one of its own leaves at once. Whether none did already.
+    pub(super) fn hasten(&mut self) -> bool {
+        !std::mem::replace(&mut self.immediate, true)
     }
 
     /// A packet leaves that acknowledges all below a hole, if there is one: what it repeats, 0 for nothing, and
@@ -203,7 +173,6 @@ impl PendingAck {
     #[inline(always)]
     pub(super) fn take(&mut self, has_gap: bool, now: Instant) -> (u32, bool) {
         let echo = self.echo.take().map_or(0, |echo| echo.held(now));
-        self.due = None;
         self.arrived = 0;
         // A hole takes a bitmap to describe.
         self.immediate &= has_gap || self.duplicate;
@@ -229,8 +198,8 @@ impl PendingAck {
     }
 
     /// An explicit acknowledgement leaves now: when it is to be said again, if nothing else says it before.
-    pub(super) fn repeat(&mut self, now: Instant, delay: u64) -> When {
-        if std::mem::take(&mut self.repeats) { self.wait(now.plus(delay)) } else { When::Pending }
+    pub(super) fn repeat(&mut self) -> When {
+        if std::mem::take(&mut self.repeats) { When::Delayed } else { When::Pending }
     }
 
     /// Whether one bitmap was not enough.
@@ -318,14 +287,14 @@ mod tests {
     fn the_first_waits_and_the_others_with_it_until_they_are_many() {
         let mut pending = PendingAck::default();
         let now = Instant::from_nanos(5);
-        assert_eq!(pending.note_segment(&arrival(0), now, 50), When::By(now.plus(50)));
-        (1..9).for_each(|seq| assert_eq!(pending.note_segment(&arrival(seq), now, 50), When::Pending));
-        assert_eq!(pending.note_segment(&arrival(9), now, 50), When::Now, "a quarter of what it may send");
-        assert_eq!(pending.note_segment(&arrival(10), now, 50), When::Pending);
+        (0..9).for_each(|seq| assert_eq!(pending.note_segment(&arrival(seq)), When::Delayed));
+        assert_eq!(pending.note_segment(&arrival(9)), When::Now, "a quarter of what it may send");
+        assert_eq!(pending.note_segment(&arrival(10)), When::Pending);
         assert_eq!(pending.take(false, now), (0, false));
-        assert!(!pending.immediate && pending.due.is_none());
-        assert_eq!(pending.note_segment(&arrival(11), now, 50), When::Standing);
-        assert_eq!(pending.due, Some(now.plus(50)));
+        assert!(!pending.immediate);
+        assert_eq!(pending.note_segment(&arrival(11)), When::Delayed);
+        assert!(pending.hasten() && !pending.hasten(), "its delay has passed, once");
+        assert_eq!(pending.note_segment(&arrival(12)), When::Pending);
     }
 
     #[test]
@@ -339,7 +308,7 @@ mod tests {
             Arrived { is_urgent: true, ..arrival(5) },
         ] {
             let mut pending = PendingAck::default();
-            assert_eq!(pending.note_segment(&at_once, now, 50), When::Now);
+            assert_eq!(pending.note_segment(&at_once), When::Now);
             // What rides on another packet answers all but a hole, and what came again.
             pending.take(at_once.has_gap, now);
             assert_eq!(pending.immediate, at_once.has_gap || !at_once.is_new);
@@ -355,13 +324,13 @@ mod tests {
             let mut pending = PendingAck::default();
             pending.note_packet(&info, now);
             pending.take(false, now);
-            (pending.repeat(now, 50), pending.repeat(now, 50))
+            (pending.repeat(), pending.repeat())
         };
-        let (by, none) = (When::By, When::Pending);
-        assert_eq!(after(Arrival::Read(at(9)), at(9)), (none, none));
-        assert_eq!(after(Arrival::Noted(at(9)), at(1_009)), (none, none));
-        assert_eq!(after(Arrival::Noted(at(9)), at(1_010)), (by(at(1_010).plus(50)), none), "once");
-        assert_eq!(after(Arrival::Unknown, at(9)), (by(at(9).plus(50)), none));
+        let (once, never) = ((When::Delayed, When::Pending), (When::Pending, When::Pending));
+        assert_eq!(after(Arrival::Read(at(9)), at(9)), never);
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_009)), never);
+        assert_eq!(after(Arrival::Noted(at(9)), at(1_010)), once);
+        assert_eq!(after(Arrival::Unknown, at(9)), once);
     }
 
     #[test]
@@ -369,7 +338,7 @@ mod tests {
         let mut pending = PendingAck::default();
         let gap = |seq| Arrived { next: 3, has_gap: true, ..arrival(seq) };
         for seq in [10, 700] {
-            pending.note_segment(&gap(seq), Instant::ORIGIN, 50);
+            pending.note_segment(&gap(seq));
         }
         assert_eq!((pending.begin_bitmap(3, true), pending.has_unreported()), (10, true));
         assert_eq!((pending.begin_bitmap(3, true), pending.has_unreported()), (266, true));

@@ -81,8 +81,8 @@ impl<M: Memory> Engine<M> {
         let job = Job::Get { local, registration, generation, offset: remote_offset, arrived };
         let key = self.enqueue(endpoint, job, 0, Some(cookie), true)?;
         if let Some(endpoint) = self.endpoints.get_mut(endpoint.0) {
-            endpoint.gets += 1;
-            endpoint.getting.enter(key, &self.operations);
+            endpoint.gets.open += 1;
+            endpoint.gets.operations.enter(key, &self.operations);
             self.landings.note_asked(key, &self.operations);
             self.expected += 1;
         }
@@ -156,17 +156,17 @@ impl<M: Memory> Engine<M> {
         };
         let memory = memory.clone();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return false };
-        if endpoint.serving >= SERVED {
+        if endpoint.gets.serving >= SERVED {
             return false;
         }
-        endpoint.serving += 1;
+        endpoint.gets.serving += 1;
         let job = Job::Serve { memory, registration, generation, offset, operation };
         match self.enqueue(self.id(index), job, length, None, false) {
             Ok(key) => self.registry.note_served(registration, key, &self.operations),
             // We are about to close, and send nothing any more.
             Err(_) => {
                 if let Some(endpoint) = self.endpoints.at_mut(index) {
-                    endpoint.serving -= 1;
+                    endpoint.gets.serving -= 1;
                 }
                 self.reject(index, operation);
                 return false;
@@ -220,7 +220,7 @@ impl<M: Memory> Engine<M> {
             self.operations.remove(place);
         }
         if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.gets -= 1;
+            endpoint.gets.open -= 1;
             self.expected = self.expected.saturating_sub(1);
             let drained = endpoint.phase == Phase::Draining && endpoint.is_drained();
             if drained {

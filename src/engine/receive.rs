@@ -16,7 +16,7 @@ use super::receive_window::{ReceiveWindow, Verdict};
 use super::slab::Key;
 use super::time::Instant;
 use crate::wire::run::Payload;
-use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, course};
+use crate::wire::usnic::{Body, Flags, Malformed, Packet, Repr, Sender, Tagging, connection_id};
 
 /// Whether the sender has withdrawn the segment, so that nothing but a void may come in its place.
 fn is_kept_out(received: &ReceiveWindow, repr: &Repr) -> bool {
@@ -65,14 +65,14 @@ impl<M: Memory> Engine<M> {
     /// Whether what was handed in last, and was [`Received::Nothing`], was no packet or not genuine. A datagram has one
     /// author: what follows in it is not worth looking at.
     pub const fn has_refused(&self) -> bool {
-        self.has_refused
+        self.reception.has_refused
     }
 
     /// What is handled next came at `arrived`.
     #[inline(always)]
     pub(super) fn begin_arrival(&mut self, arrived: Option<Instant>, now: Instant) {
         self.settle(now);
-        self.arrival = self.clock.arrival(arrived);
+        self.reception.arrival = self.clock.arrival(arrived);
     }
 
     /// Takes a fragment in if it is the common one: the one expected, of a peer well known. Nothing
@@ -81,18 +81,18 @@ impl<M: Memory> Engine<M> {
     fn take_expected(&mut self, packet: &Packet<'_>) -> Option<EndpointId> {
         let repr = &packet.repr;
         let (key, endpoint) = self.expected_from(repr)?;
-        if !packet.is_genuine_fragment(&endpoint.received_tags) {
+        if !packet.is_genuine_fragment(&endpoint.ids.received_tags) {
             return None;
         }
-        if !endpoint.is_introduced {
+        if !endpoint.ids.is_introduced {
             endpoint.introduce();
         }
         endpoint.receive.window.accept(repr.seq);
         self.counters.num_frag_recvs.add(1);
         self.counters.num_fast_recvs.add(1);
-        self.deferred = Some(Deferred {
+        self.reception.deferred = Some(Deferred {
             index: key.index,
-            info: AckInfo::of(repr, self.arrival),
+            info: AckInfo::of(repr, self.reception.arrival),
             at: self.clock.now(),
             answered: false,
         });
@@ -105,7 +105,7 @@ impl<M: Memory> Engine<M> {
         let index = (repr.receiver_slot & ((1 << SLOT_BITS) - 1)).wrapping_sub(1);
         let (key, endpoint) = self.endpoints.entry_mut(index)?;
         let known = repr.sender.is_none()
-            && course(repr.receiver_slot, repr.connection) == endpoint.course
+            && connection_id(repr.receiver_slot, repr.connection) == endpoint.ids.received
             && !(repr.flags.has(Flags::PROTECTED) | self.limits.protect);
         let expected = known && endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
         expected.then_some((key, endpoint))
@@ -114,33 +114,33 @@ impl<M: Memory> Engine<M> {
     /// Takes any datagram in.
     #[inline(never)]
     fn handle_any(&mut self, bytes: &[u8]) -> Received {
-        self.has_refused = false;
+        self.reception.has_refused = false;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(malformed) => {
                 self.counter_of(malformed).add(1);
-                self.has_refused = true;
+                self.reception.has_refused = true;
                 return Received::Nothing;
             }
         };
         let repr = &packet.repr;
         if repr.body == Body::Reset {
-            self.has_refused = !self.handle_reset(&packet);
+            self.reception.has_refused = !self.handle_reset(&packet);
             return Received::Nothing;
         }
         if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
-            self.has_refused = !self.limits.protect;
+            self.reception.has_refused = !self.limits.protect;
             return self.handle_protected(&packet);
         }
         let named = repr.sender.zip(repr.tagging(&self.identity.key)).or_else(|| self.introduced(repr));
         let Some((sender, tagging)) = named else {
             self.counters.num_nameless_recvs.add(1);
-            self.has_refused = true;
+            self.reception.has_refused = true;
             return Received::Nothing;
         };
         if !packet.is_genuine(&tagging) {
             self.counters.num_crc_errors.add(1);
-            self.has_refused = true;
+            self.reception.has_refused = true;
             return Received::Nothing;
         }
         match self.find(repr, &sender) {
@@ -182,9 +182,9 @@ impl<M: Memory> Engine<M> {
             endpoint.receive.window.accept(repr.seq);
             self.counters.num_frag_recvs.add(1);
             self.counters.num_fast_recvs.add(1);
-            self.deferred = Some(Deferred {
+            self.reception.deferred = Some(Deferred {
                 index,
-                info: AckInfo::of(repr, self.arrival),
+                info: AckInfo::of(repr, self.reception.arrival),
                 at: self.clock.now(),
                 answered: false,
             });
@@ -206,8 +206,8 @@ impl<M: Memory> Engine<M> {
     /// The book-keeping of a datagram that was handed up.
     #[inline(never)]
     pub(super) fn finish(&mut self) {
-        let Some(&Deferred { index, info, at, answered }) = self.deferred.as_ref() else { return };
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return self.finish_any() };
+        let Some(&Deferred { index, info, at, answered }) = self.reception.deferred.as_ref() else { return };
+        let Some((key, endpoint)) = self.endpoints.entry_mut(index) else { return self.finish_any() };
         if endpoint.receive.has_gap || !endpoint.receive.share.is_active() {
             return self.finish_any();
         }
@@ -218,19 +218,19 @@ impl<M: Memory> Engine<M> {
                 None => return self.finish_any(),
             }
         }
-        self.deferred = None;
+        self.reception.deferred = None;
         if answered {
             endpoint.receive.last_data = at;
         } else {
-            let when = endpoint.note_expected(&info, at, self.limits.ack_delay);
-            self.owe(index, when);
+            let when = endpoint.note_expected(&info, at);
+            self.acks.note(when, &mut endpoint.timers, key, at, self.limits.ack_delay);
         }
     }
 
     /// The same where it is more than the common one.
     #[inline(never)]
     fn finish_any(&mut self) {
-        let Some(Deferred { index, info, at, answered }) = self.deferred.take() else { return };
+        let Some(Deferred { index, info, at, answered }) = self.reception.deferred.take() else { return };
         if info.flags.has(Flags::ACKNOWLEDGES) {
             self.handle_ack(index, &info, None, at);
         }
@@ -244,8 +244,8 @@ impl<M: Memory> Engine<M> {
     /// Who it is that sends a short header, if it is anybody, and what its tags begin with.
     fn introduced(&self, repr: &Repr) -> Option<(Sender, Tagging)> {
         let endpoint = self.endpoints.at(self.place_of_slot(repr.receiver_slot)?)?;
-        let named = course(repr.receiver_slot, repr.connection) == endpoint.course;
-        named.then(|| (endpoint.peer_name(), endpoint.received_tags))
+        let named = connection_id(repr.receiver_slot, repr.connection) == endpoint.ids.received;
+        named.then(|| (endpoint.peer_name(), endpoint.ids.received_tags))
     }
 
     /// Whose packet it is: by our slot for the sender, or by name while it does not know that.
@@ -265,25 +265,25 @@ impl<M: Memory> Engine<M> {
             }
         };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return Err(over) };
-        let ours = repr.receiver_slot == 0 || repr.receiver_slot == endpoint.own_slot;
+        let ours = repr.receiver_slot == 0 || repr.receiver_slot == endpoint.ids.own_slot;
         if !ours || (endpoint.peer.name, endpoint.peer.incarnation) != name {
             return Err(over);
         }
-        if endpoint.peer_connection == repr.connection && endpoint.peer_slot == sender.slot {
+        if endpoint.ids.peer_connection == repr.connection && endpoint.ids.peer_slot == sender.slot {
             if repr.receiver_slot != 0 && !self.limits.protect {
                 endpoint.introduce();
             }
             return if endpoint.phase == Phase::Dead { Err(endpoint.given_up()) } else { Ok(index) };
         }
         let later = |than: u16| repr.connection.wrapping_sub(than) as i16 > 0;
-        if endpoint.peer_connection == 0 {
-            if endpoint.earlier != 0 && !later(endpoint.earlier) {
+        if endpoint.ids.peer_connection == 0 {
+            if endpoint.ids.earlier != 0 && !later(endpoint.ids.earlier) {
                 // It is late; or the peer has taken our new connection for the other half of its old one.
                 let is_joined = repr.receiver_slot != 0;
                 return if is_joined { self.reconnected(index, repr, sender) } else { Err(over) };
             }
-            endpoint.peer_connection = repr.connection;
-            endpoint.peer_slot = sender.slot;
+            endpoint.ids.peer_connection = repr.connection;
+            endpoint.ids.peer_slot = sender.slot;
             endpoint.used = true;
             if repr.receiver_slot != 0 && !self.limits.protect {
                 endpoint.introduce();
@@ -293,7 +293,7 @@ impl<M: Memory> Engine<M> {
         }
         // Whatever is of a later connection says that the one that we know is over, also if it names our slot:
         // then what we had heard of the earlier one was late, and the peer has heard us in the later one.
-        if !later(endpoint.peer_connection) {
+        if !later(endpoint.ids.peer_connection) {
             return Err(Stranger::Stale);
         }
         self.reconnected(index, repr, sender)
@@ -302,7 +302,7 @@ impl<M: Memory> Engine<M> {
     /// Everything but the common case.
     fn handle_packet(&mut self, index: u32, packet: &Packet<'_>, bytes: &[u8]) -> Received {
         let (repr, now) = (&packet.repr, self.clock.now());
-        let info = &AckInfo::of(repr, self.arrival);
+        let info = &AckInfo::of(repr, self.reception.arrival);
         let Some(endpoint) = self.endpoints.at_mut(index) else {
             return Received::Nothing;
         };

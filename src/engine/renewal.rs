@@ -37,7 +37,7 @@ impl<M: Memory> Engine<M> {
                 self.remove(index);
                 return Err(Stranger::Unknown);
             }
-            Phase::Dead if running.since(endpoint.lost) >= GRACE => return Err(Stranger::Over(None)),
+            Phase::Dead if running.since(endpoint.life.lost) >= GRACE => return Err(Stranger::Over(None)),
             Phase::Dead => {}
             // There is nobody left to take leave of.
             Phase::Closing => self.finish_close(index),
@@ -57,10 +57,11 @@ impl<M: Memory> Engine<M> {
     /// Begins the next connection where the last one was. What was under way in that has ended.
     fn renew(&mut self, index: u32) -> Result<()> {
         self.strip(index);
-        let Some((peer, (name, past))) = self.endpoints.at(index).map(|old| (old.peer, old.past())) else {
+        let Some((peer, (name, closed))) = self.endpoints.at(index).map(|old| (old.peer, old.closed()))
+        else {
             return Ok(());
         };
-        self.closed.note(name, past);
+        self.closed.note(name, closed);
         let mut fresh = self.fresh_endpoint(peer)?;
         let now = self.clock.now();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return Ok(()) };
@@ -70,8 +71,8 @@ impl<M: Memory> Engine<M> {
             fresh.send.path.handle_too_big(width, now);
         }
         fresh.receive.is_listed = endpoint.receive.is_listed;
-        let Endpoint { own_slot, armed, .. } = *endpoint;
-        *endpoint = Endpoint { own_slot, armed, ..fresh };
+        fresh.ids.own_slot = endpoint.ids.own_slot;
+        *endpoint = Endpoint { timers: endpoint.timers.renewed(), ..fresh };
         endpoint.note_names(&self.identity);
         Ok(())
     }

@@ -19,7 +19,8 @@ use crate::wire::usnic::{Body, Flags, Packet, Repr, Sender, Tagging};
 impl<M: Memory> Engine<M> {
     /// A peer that does not answer is asked again: perhaps it does not know who asks.
     pub(super) fn consider_introduction(&mut self, index: u32) {
-        let Some(endpoint) = self.endpoints.at_mut(index).filter(|endpoint| endpoint.is_introduced) else {
+        let Some(endpoint) = self.endpoints.at_mut(index).filter(|endpoint| endpoint.ids.is_introduced)
+        else {
             return;
         };
         if endpoint.send.probe.introduces() {
@@ -72,9 +73,9 @@ impl<M: Memory> Engine<M> {
         let Some(index) = self.place_of_slot(repr.receiver_slot) else { return false };
         let Some(endpoint) = self.endpoints.at(index) else { return false };
         let is_current = repr.sender.is_none()
-            && repr.receiver_slot == endpoint.own_slot
-            && repr.connection == endpoint.connection
-            && repr.seq == u64::from(endpoint.peer_slot);
+            && repr.receiver_slot == endpoint.ids.own_slot
+            && repr.connection == endpoint.ids.connection
+            && repr.seq == u64::from(endpoint.ids.peer_slot);
         if !is_current {
             self.counters.num_stale_recvs.add(1);
             return false;
@@ -91,7 +92,7 @@ impl<M: Memory> Engine<M> {
         }
         self.counters.num_reset_recvs.add(1);
         if matches!(endpoint.phase, Phase::Open | Phase::Draining) && repr.flags.has(Flags::ACKNOWLEDGES) {
-            let info = AckInfo::of(repr, self.arrival);
+            let info = AckInfo::of(repr, self.reception.arrival);
             self.handle_ack(index, &info, None, self.clock.now());
         }
         self.end_by_reset(index);

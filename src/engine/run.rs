@@ -10,7 +10,6 @@ use super::endpoint::Phase;
 use super::interface::{Memory, Transmit};
 use super::operation::{Job, room};
 use super::packet::AckInfo;
-use super::send::{TURN, TURN_BYTES};
 use super::send_window::Segment;
 use super::slab::Key;
 use super::time::Instant;
@@ -23,16 +22,16 @@ impl<M: Memory> Engine<M> {
     /// what they carry, one behind the other.
     #[inline]
     pub fn poll_transmit_run(&mut self, room: usize, now: Instant) -> Option<Transmit<M>> {
-        self.run_room = room;
+        self.pass.run_room = room;
         let transmit = self.poll_transmit(now);
-        self.run_room = 0;
+        self.pass.run_room = 0;
         transmit
     }
 
     /// The headers of the run that has left last, the first one's too.
     #[inline]
     pub fn headers(&self) -> &Headers {
-        &self.headers
+        &self.pass.headers
     }
 
     /// Lets follow what may leave with a segment that is leaving for the first time.
@@ -52,9 +51,8 @@ impl<M: Memory> Engine<M> {
         }
         let datagram = header_len(kind) + len as usize + self.limits.trailer;
         let most = [
-            TURN.saturating_sub(self.turn),
-            TURN_BYTES.saturating_sub(self.turn_bytes) / datagram,
-            (self.run_room / datagram).saturating_sub(1),
+            self.pass.turn.room(datagram),
+            (self.pass.run_room / datagram).saturating_sub(1),
             self.limits.send_credits.saturating_sub(endpoint.send.sent_in_pass),
             (self.limits.window as usize).saturating_sub(endpoint.send.window.len()),
             LONGEST - 1,
@@ -86,15 +84,14 @@ impl<M: Memory> Engine<M> {
         operation.cut += bytes;
         operation.open += count as u32;
         operation.whole = operation.cut >= operation.total;
-        self.turn += count as usize;
-        self.turn_bytes += count as usize * datagram;
+        self.pass.turn.note_sent(count as usize, count as usize * datagram);
         if operation.whole {
             operation.queued = false;
             endpoint.send.queues[1].pop_front();
             if !endpoint.send.has_queued() {
                 endpoint.ready = false;
-                (self.turn, self.turn_bytes) = (0, 0);
-                self.ready.pop_front();
+                self.pass.turn.begin();
+                self.lists.ready.pop_front();
             }
         }
         self.expected += count;
@@ -107,9 +104,9 @@ impl<M: Memory> Engine<M> {
         let flags = Flags::default().with(Flags::ASKS, asks);
         let (more, last) = (count as usize, last as usize);
         if self.limits.protect {
-            self.headers.write_untagged(&transmit.header, more, last, flags);
+            self.pass.headers.write_untagged(&transmit.header, more, last, flags);
         } else {
-            self.headers.write(&transmit.header, more, last, flags, &endpoint.sent_tags);
+            self.pass.headers.write(&transmit.header, more, last, flags, &endpoint.ids.sent_tags);
         }
         transmit.pieces = operation.pieces(segment.offset, len + bytes);
         transmit.following = count as usize;
@@ -129,7 +126,7 @@ impl<M: Memory> Engine<M> {
         // Asked before the others are looked at: while a hole is open, each datagram comes here as the first.
         let lead = Lead::parse(bytes, size)?;
         let (Key { index, .. }, endpoint) = self.expected_from(lead.repr())?;
-        let run = lead.run()?.genuine(&endpoint.received_tags)?;
+        let run = lead.run()?.genuine(&endpoint.ids.received_tags)?;
         endpoint.introduce();
         self.take_together(index, &run)?;
         self.counters.num_total_recvs.add(run.count() as u64);
@@ -140,7 +137,7 @@ impl<M: Memory> Engine<M> {
     /// for itself.
     #[inline(always)]
     pub(super) fn take_together(&mut self, index: u32, run: &Joined<'_>) -> Option<()> {
-        let (now, arrival) = (self.clock.now(), self.arrival);
+        let (now, arrival) = (self.clock.now(), self.reception.arrival);
         let (repr, payload, count) = (run.first, run.payload(), run.count() as u64);
         let mut info = AckInfo::of(&repr, arrival);
         info.flags = info.flags.with(Flags::ASKS, run.asks);

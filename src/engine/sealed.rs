@@ -93,7 +93,7 @@ impl<M: Memory> Engine<M> {
         let first = &*transmit.header;
         let ((headers, header), payload) = match transmit.following {
             0 => ((first, first.len()), usize::MAX),
-            _ => (self.headers.bytes(), self.headers.payload()),
+            _ => (self.pass.headers.bytes(), self.pass.headers.payload()),
         };
         Some(Seals { number, key, headers, header, pieces: transmit.pieces.clone(), payload })
     }
@@ -168,7 +168,7 @@ impl<M: Memory> Engine<M> {
         let stated = repr.sender.filter(|_| repr.flags.has(Flags::PROTECTED))?;
         let index = self.opener_of(repr, &stated)?;
         let endpoint = self.endpoints.at(index)?;
-        let known = repr.receiver_slot == endpoint.own_slot && stated.slot == endpoint.peer_slot;
+        let known = repr.receiver_slot == endpoint.ids.own_slot && stated.slot == endpoint.ids.peer_slot;
         let expected = endpoint.phase == Phase::Open && endpoint.receive.window.is_plain(repr.seq);
         (known && expected).then_some((index, stated))
     }
@@ -233,7 +233,7 @@ impl<M: Memory> Engine<M> {
         };
         let endpoint = self.endpoints.at(index)?;
         let (name, incarnation) = (endpoint.peer.name, endpoint.peer.incarnation);
-        let is_it = (name, incarnation, endpoint.peer_connection)
+        let is_it = (name, incarnation, endpoint.ids.peer_connection)
             == (stated.name, stated.incarnation, repr.connection)
             && repr.connection != 0;
         is_it.then_some(index)

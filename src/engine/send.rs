@@ -8,7 +8,7 @@ use super::core::Engine;
 use super::endpoint::Phase;
 use super::interface::{Channel, Cookie, EndpointId, Fragment, Memory, Piece, Transmit};
 use super::operation::{Job, Operation};
-use super::packet::{Launch, Outgoing};
+use super::packet::{Outgoing, WholeFragment};
 use super::send_half::Blocked;
 use super::send_window::{Segment, State};
 use super::slab::Key;
@@ -18,10 +18,6 @@ use crate::error::{Error, Result};
 use crate::wire::usnic::{Body, Flags, HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
 
-/// Segments of one endpoint that follow each other, so that they can leave in one call.
-pub(super) const TURN: usize = 64;
-/// Bytes of one endpoint that follow each other.
-pub(super) const TURN_BYTES: usize = 64 << 10;
 /// Tiny segments that may go before one of the data queue.
 const RUN: u32 = 16;
 
@@ -75,7 +71,7 @@ impl<M: Memory> Engine<M> {
         at.send.queues[usize::from(!(tiny || priority && small))].push_back(key.index);
         if !at.ready {
             at.ready = true;
-            self.ready.push_back(index);
+            self.lists.ready.push_back(index);
         }
         Ok(key)
     }
@@ -84,11 +80,9 @@ impl<M: Memory> Engine<M> {
     #[inline(always)]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<M>> {
         self.settle(now);
-        let quiet = self.ready.is_empty()
-            && self.resending.is_empty()
-            && self.notices.is_empty()
-            && self.immediate_acks.is_empty()
-            && !self.delayed_acks.is_due(self.clock.now());
+        let quiet = !self.lists.has_packets()
+            && self.acks.immediate.is_empty()
+            && !self.acks.is_due(self.clock.now());
         if quiet {
             self.end_pass();
             return None;
@@ -101,9 +95,11 @@ impl<M: Memory> Engine<M> {
     #[inline(never)]
     fn poll_fragment(&mut self) -> Option<Transmit<M>> {
         let (now, known) = (self.clock.now(), self.endpoints.len());
-        let first = self.notices.is_empty() && self.resending.is_empty();
-        let in_turn = self.turn < TURN && self.turn_bytes < TURN_BYTES;
-        let Some(&index) = self.ready.front().filter(|_| first && in_turn) else { return self.poll_work() };
+        let first = self.lists.notices.is_empty() && self.lists.resending.is_empty();
+        let in_turn = !self.pass.turn.is_over();
+        let Some(&index) = self.lists.ready.front().filter(|_| first && in_turn) else {
+            return self.poll_work();
+        };
         let Some((key, endpoint)) = self.endpoints.entry_mut(index) else { return self.poll_work() };
         let Some(&place) = endpoint.send.queues[0].front() else { return self.poll_work() };
         let Some(operation) = self.operations.at_mut(place) else { return self.poll_work() };
@@ -111,8 +107,8 @@ impl<M: Memory> Engine<M> {
         let total = operation.total;
         let datagram = HEADER_LEN + total as usize;
         let charge = endpoint.send.charge_short(datagram, now);
-        if endpoint.send.pass != self.pass {
-            (endpoint.send.pass, endpoint.send.sent_in_pass) = (self.pass, 0);
+        if endpoint.send.pass != self.pass.number {
+            (endpoint.send.pass, endpoint.send.sent_in_pass) = (self.pass.number, 0);
         }
         let may_go = datagram <= self.limits.max_tiny.min(endpoint.peer.max_datagram)
             && (endpoint.send.tiny_run < RUN || endpoint.send.queues[1].is_empty())
@@ -132,24 +128,23 @@ impl<M: Memory> Engine<M> {
         pop_front(&mut endpoint.send.queues[0]);
         endpoint.send.tiny_run += 1;
         if endpoint.send.has_queued() {
-            self.turn += 1;
-            self.turn_bytes += datagram;
+            self.pass.turn.note_sent(1, datagram);
         } else {
             endpoint.ready = false;
-            (self.turn, self.turn_bytes) = (0, 0);
-            pop_front(&mut self.ready);
+            self.pass.turn.begin();
+            pop_front(&mut self.lists.ready);
         }
-        self.launch(key, Launch { place, tag, len: total as u32, charge, credit, pieces })
+        self.transmit_whole(key, WholeFragment { place, tag, len: total as u32, charge, credit, pieces })
     }
 
     /// The datagram of a whole fragment that leaves now for the first time, on the priority channel.
     #[inline(always)]
-    pub(super) fn launch(&mut self, key: Key, launch: Launch<M>) -> Option<Transmit<M>> {
-        let Launch { place, tag, len, charge, credit, pieces } = launch;
+    pub(super) fn transmit_whole(&mut self, key: Key, whole: WholeFragment<M>) -> Option<Transmit<M>> {
+        let WholeFragment { place, tag, len, charge, credit, pieces } = whole;
         let (index, now) = (key.index, self.clock.now());
         let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.send.window.is_empty() {
-            endpoint.last_heard = self.clock.running();
+            endpoint.life.last_heard = self.clock.running();
         }
         let seq = endpoint.send.window.next();
         let channel = Channel::Priority;
@@ -170,7 +165,7 @@ impl<M: Memory> Engine<M> {
         self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);
         self.counters.num_frag_sends.add(1);
         self.counters.num_total_sends.add(1);
-        let piggyback = endpoint.depart(charge, credit, now, &mut self.delayed_acks);
+        let piggyback = endpoint.note_sent(charge, credit, now, &mut self.acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
@@ -184,25 +179,25 @@ impl<M: Memory> Engine<M> {
 
     #[inline(never)]
     fn poll_work(&mut self) -> Option<Transmit<M>> {
-        if !self.notices.is_empty()
+        if !self.lists.notices.is_empty()
             && let Some(notice) = self.poll_notice()
         {
             return Some(notice);
         }
-        if !self.resending.is_empty()
+        if !self.lists.resending.is_empty()
             && let Some(resend) = self.poll_resend()
         {
             return Some(resend);
         }
-        while let Some(&index) = self.ready.front() {
-            if self.turn >= TURN || self.turn_bytes >= TURN_BYTES {
-                (self.turn, self.turn_bytes) = (0, 0);
-                self.ready.rotate_left(1);
+        while let Some(&index) = self.lists.ready.front() {
+            if self.pass.turn.is_over() {
+                self.pass.turn.begin();
+                self.lists.ready.rotate_left(1);
                 continue;
             }
             if let Some(seq) = self.next_segment(index) {
                 let mut transmit = self.transmit(index, seq, false)?;
-                if self.run_room > 0 {
+                if self.pass.run_room > 0 {
                     self.extend(index, seq, &mut transmit);
                 }
                 return Some(transmit);
@@ -225,15 +220,14 @@ impl<M: Memory> Engine<M> {
     /// The endpoint at the head of the list has nothing more that may go.
     #[inline]
     fn end_turn(&mut self) {
-        (self.turn, self.turn_bytes) = (0, 0);
-        self.ready.pop_front();
+        self.pass.turn.begin();
+        self.lists.ready.pop_front();
     }
 
     #[inline]
     fn end_pass(&mut self) {
-        self.pass += 1;
-        self.resent = 0;
-        while let Some(index) = self.out_of_send_credits.pop() {
+        self.pass.begin();
+        while let Some(index) = self.lists.out_of_send_credits.pop() {
             self.check_ready(index);
         }
     }
@@ -241,15 +235,15 @@ impl<M: Memory> Engine<M> {
     /// A segment that was lost, unless too many have been sent again in this pass.
     #[inline(never)]
     fn poll_resend(&mut self) -> Option<Transmit<M>> {
-        while self.resent < self.limits.resends
-            && let Some(index) = self.resending.pop_front()
+        while self.pass.resent < self.limits.resends
+            && let Some(index) = self.lists.resending.pop_front()
         {
             let next = self.next_probe(index);
             let next = next.or_else(|| self.next_resend(index).map(|seq| (seq, true)));
             let next = next.or_else(|| self.next_recut(index, false).map(|seq| (seq, false)));
             if let Some((seq, again)) = next {
-                self.resending.push_back(index);
-                self.resent += 1;
+                self.lists.resending.push_back(index);
+                self.pass.resent += 1;
                 if again {
                     self.counters.num_resends.add(1);
                     self.consider_withdrawal(index, seq);
@@ -298,7 +292,7 @@ impl<M: Memory> Engine<M> {
     /// Cuts the next segment of the endpoint whose turn it is, when it may send one; its number.
     #[inline(always)]
     fn next_segment(&mut self, index: u32) -> Option<u64> {
-        let (now, pass) = (self.clock.now(), self.pass);
+        let (now, pass) = (self.clock.now(), self.pass.number);
         let endpoint = self.endpoints.at_mut(index)?;
         if endpoint.send.pass != pass {
             (endpoint.send.pass, endpoint.send.sent_in_pass) = (pass, 0);
@@ -338,7 +332,7 @@ impl<M: Memory> Engine<M> {
                 return None;
             }
             if endpoint.send.sent_in_pass >= self.limits.send_credits {
-                self.out_of_send_credits.push(index);
+                self.lists.out_of_send_credits.push(index);
                 return None;
             }
             endpoint.send.sent_in_pass += 1;
@@ -377,15 +371,14 @@ impl<M: Memory> Engine<M> {
                 endpoint.send.queues[queue].pop_front();
             }
             endpoint.send.tiny_run = if queue == 0 { endpoint.send.tiny_run + 1 } else { 0 };
-            self.turn += 1;
-            self.turn_bytes += datagram;
+            self.pass.turn.note_sent(1, datagram);
             if operation.whole && !endpoint.send.has_queued() {
                 endpoint.ready = false;
-                (self.turn, self.turn_bytes) = (0, 0);
-                self.ready.pop_front();
+                self.pass.turn.begin();
+                self.lists.ready.pop_front();
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = self.clock.running();
+                endpoint.life.last_heard = self.clock.running();
             }
             if !tiny {
                 self.expected += 1;

@@ -108,7 +108,7 @@ impl<M: Memory> Engine<M> {
                 (rest.start, rest.untouched) = (rest.start + cut.len, false);
             }
             if endpoint.send.window.is_empty() {
-                endpoint.last_heard = self.clock.running();
+                endpoint.life.last_heard = self.clock.running();
             }
             self.expected += 1;
             let seq = endpoint.send.window.push(Segment {

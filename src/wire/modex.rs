@@ -65,8 +65,8 @@ pub struct AgentAddress {
     pub interface: String,
 }
 
-/// Version of the record.
-const VERSION: u8 = 3;
+/// Version of the record, raised with that of packets too: who reads it can tell the user, and who gets a packet cannot.
+const VERSION: u8 = 4;
 
 /// Bytes before what is of any length.
 const HEAD: usize = 29;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn another_version_is_refused() {
         let mut record = write(&sample());
-        record[0] = 2;
+        record[0] = 3;
         assert_eq!(parse(&record), None);
     }
 

@@ -38,7 +38,7 @@ pub const PHASE_BITS: u32 = 22;
 pub const INTEGRITY_LIMIT: u64 = 1 << 52;
 
 /// What the keys are for; it names the protocol and its version.
-const LABEL: &[u8] = b"hawser usnic 2";
+const LABEL: &[u8] = b"hawser usnic 3";
 
 /// Bytes of a key of AES-128.
 const AES_KEY_LEN: usize = 16;

@@ -1,4 +1,4 @@
-//! SipHash-2-4 over words, with a state that can be kept and gone on from.
+//! SipHash over words, with a state that can be kept and gone on from.
 //!
 //! What many messages begin with is absorbed once: each of them costs only its own words. A crate's hasher
 //! buffers bytes and counts them, which costs a short message more than its hashing.
@@ -8,11 +8,16 @@
 /// Bytes of a key.
 pub(super) const KEY_LEN: usize = 16;
 
-/// The state after some words.
+/// The state after some words of SipHash-`C`-`D`: so many rounds for each word, and at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SipHash([u64; 4]);
+pub(super) struct SipHash<const C: usize, const D: usize>([u64; 4]);
 
-impl SipHash {
+/// The fast member of the family.
+pub(super) type SipHash13 = SipHash<1, 3>;
+/// The conservative one.
+pub(super) type SipHash24 = SipHash<2, 4>;
+
+impl<const C: usize, const D: usize> SipHash<C, D> {
     #[inline]
     pub(super) fn new(key: &[u8; KEY_LEN]) -> Self {
         let whole = u128::from_le_bytes(*key);
@@ -39,11 +44,16 @@ impl SipHash {
         Self([a, b, c.rotate_left(32), d])
     }
 
+    #[inline(always)]
+    fn rounds<const N: usize>(self) -> Self {
+        (0..N).fold(self, |state, _| state.round())
+    }
+
     /// With one more word.
     #[inline(always)]
     pub(super) fn absorb(mut self, word: u64) -> Self {
         self.0[3] ^= word;
-        self = self.round().round();
+        self = self.rounds::<C>();
         self.0[0] ^= word;
         self
     }
@@ -53,7 +63,7 @@ impl SipHash {
     pub(super) fn finish(self, last: u64) -> u64 {
         let mut state = self.absorb(last);
         state.0[2] ^= 0xFF;
-        let [a, b, c, d] = state.round().round().round().round().0;
+        let [a, b, c, d] = state.rounds::<D>().0;
         a ^ b ^ c ^ d
     }
 }
@@ -61,10 +71,13 @@ impl SipHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siphasher::sip::{SipHasher13, SipHasher24};
+    use std::hash::Hasher;
 
-    fn hash(key: &[u8; KEY_LEN], bytes: &[u8]) -> u64 {
+    fn hash<const C: usize, const D: usize>(key: &[u8; KEY_LEN], bytes: &[u8]) -> u64 {
         let (words, rest) = bytes.as_chunks::<8>();
-        let begun = words.iter().fold(SipHash::new(key), |hash, word| hash.absorb(u64::from_le_bytes(*word)));
+        let new = SipHash::<C, D>::new(key);
+        let begun = words.iter().fold(new, |hash, word| hash.absorb(u64::from_le_bytes(*word)));
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         last[7] = bytes.len() as u8;
@@ -84,20 +97,20 @@ mod tests {
             (15, [0xe5, 0x45, 0xbe, 0x49, 0x61, 0xca, 0x29, 0xa1]),
         ];
         for (len, bytes) in expected {
-            assert_eq!(hash(&key, &message[..len]), u64::from_le_bytes(bytes), "of {len} bytes");
+            assert_eq!(hash::<2, 4>(&key, &message[..len]), u64::from_le_bytes(bytes), "of {len} bytes");
         }
     }
 
     #[test]
-    fn it_is_the_siphash_of_others() {
-        use siphasher::sip::SipHasher24;
-        use std::hash::Hasher;
+    fn both_are_the_siphash_of_others() {
         let key = *b"sixteen bytes...";
         let bytes: Vec<u8> = (0..600_u32).map(|at| ((at * at) >> 3) as u8).collect();
         for len in 0..bytes.len() {
-            let mut hasher = SipHasher24::new_with_key(&key);
-            hasher.write(&bytes[..len]);
-            assert_eq!(hash(&key, &bytes[..len]), hasher.finish());
+            let mut others = (SipHasher13::new_with_key(&key), SipHasher24::new_with_key(&key));
+            others.0.write(&bytes[..len]);
+            others.1.write(&bytes[..len]);
+            assert_eq!(hash::<1, 3>(&key, &bytes[..len]), others.0.finish());
+            assert_eq!(hash::<2, 4>(&key, &bytes[..len]), others.1.finish());
         }
     }
 }

@@ -37,7 +37,7 @@
 //! the connection needs to be asked for it. Where packets are protected, it is not, and the key is derived from that
 //! one for this alone ([`protection`](super::protection::Secret::reset_key)).
 //!
-//! The tag is SipHash-2-4, under the key that the *receiver* published, over what is the same in all packets
+//! The tag is SipHash-1-3, under the key that the *receiver* published, over what is the same in all packets
 //! of a connection in this direction (bytes 40 to 63 of the long header, sent or not), then the stamps (16 to
 //! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
 //! sequence number, that second word, if there is one, and at last the bytes 1 to 7. So the state after the first
@@ -59,7 +59,7 @@ pub use super::tagging::Tagging;
 use std::ops::Range;
 
 /// The version that this file speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of the long header without extension.
 pub const HEADER_LEN: usize = 64;
 /// Bytes of the short header without extension.
@@ -315,9 +315,10 @@ pub struct Repr {
     pub body: Body,
 }
 
-/// What the receiver's slot and the connection are together, in the header and under the tag.
+/// The receiver's slot and the connection: by both together it finds the connection, as by the connection ID of RFC 9000,
+/// 5.1.
 #[inline(always)]
-pub const fn course(receiver_slot: u32, connection: u16) -> u64 {
+pub const fn connection_id(receiver_slot: u32, connection: u16) -> u64 {
     receiver_slot as u64 | (connection as u64) << 32
 }
 
@@ -325,7 +326,7 @@ impl Tagging {
     /// Under the receiver's key, for packets of this sender.
     pub fn new(key: &Key, receiver_slot: u32, connection: u16, sender: &Sender) -> Self {
         let life = u64::from(sender.incarnation) | u64::from(sender.slot) << 32;
-        Self::begin(key, [course(receiver_slot, connection), sender.name, life])
+        Self::begin(key, [connection_id(receiver_slot, connection), sender.name, life])
     }
 }
 

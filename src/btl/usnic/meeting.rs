@@ -163,6 +163,9 @@ fn complain(module: &Usnic, name: u64, address: &Address, error: Error, host: &i
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
+    use std::cell::RefCell;
+    use std::ffi::CStr;
 
     fn address(name: u8) -> Option<Address> {
         let name = vec![name];
@@ -201,5 +204,69 @@ mod tests {
         assert_eq!(pairings.take(PEER, 0), None);
         assert_eq!(pairings.take(PEER, 0), None);
         assert_eq!(pairings.take(PEER, 1), Some(address(11)));
+    }
+
+    /// A job in which every process has published the same.
+    struct Job {
+        record: Vec<u8>,
+        lines: RefCell<Vec<String>>,
+    }
+
+    impl Host for &Job {
+        fn name(&self) -> u64 {
+            1
+        }
+        fn node(&self) -> String {
+            "here".to_owned()
+        }
+        fn publish(&self, _: &'static CStr, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn published(&self, _: &'static CStr, _: u64) -> Result<Vec<u8>> {
+            Ok(self.record.clone())
+        }
+        fn text(&self, _: &CStr) -> Option<String> {
+            None
+        }
+        fn is_asked_for(&self) -> bool {
+            true
+        }
+        fn is_verbose(&self) -> bool {
+            false
+        }
+        fn notice(&self, topic: &str, line: &str) {
+            self.lines.borrow_mut().push(format!("{topic}: {line}"));
+        }
+        fn say(&self, line: &str) {
+            self.lines.borrow_mut().push(line.to_owned());
+        }
+    }
+
+    /// The process 2 of it.
+    struct Second;
+
+    impl Peer for Second {
+        fn name(&self) -> u64 {
+            2
+        }
+        fn node(&self) -> Option<String> {
+            Some("there".to_owned())
+        }
+    }
+
+    #[test]
+    fn who_speaks_another_version_of_the_protocol_is_told_of_in_one_line() {
+        // Packets of the one before, and perhaps of the next one.
+        for version in [3, 5] {
+            let mut record = modex::write(&[address(1).expect("an address")]);
+            record[0] = version;
+            let job = Job { record, lines: RefCell::default() };
+            assert!(pair_with(&[], &Second, &&job).is_empty());
+            let line = format!(
+                "transport mismatch: btl_usnic: {} on there published addresses of another version",
+                title(2)
+            );
+            assert_eq!(*job.lines.borrow(), [line]);
+        }
     }
 }

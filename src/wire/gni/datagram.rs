@@ -27,7 +27,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::wire::siphash::{KEY_LEN, SipHash};
+use crate::wire::siphash::{KEY_LEN, SipHash24};
 
 /// A key that authenticates datagrams.
 pub type Key = [u8; KEY_LEN];
@@ -359,7 +359,7 @@ pub fn sign(key: &Key, bytes: &mut [u8]) -> bool {
 fn tag(key: &Key, bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     let others = words.enumerate().filter(|(at, _)| *at != TAG).map(|(_, word)| word);
-    others.fold(SipHash::new(key), SipHash::absorb).finish(((bytes.len() - 8) as u64) << 56)
+    others.fold(SipHash24::new(key), SipHash24::absorb).finish(((bytes.len() - 8) as u64) << 56)
 }
 
 #[cfg(test)]
@@ -431,7 +431,7 @@ mod tests {
     impl Numbers {
         fn next(&mut self) -> u64 {
             self.0 = self.0.wrapping_add(1);
-            SipHash::new(&KEY).finish(self.0)
+            SipHash24::new(&KEY).finish(self.0)
         }
 
         fn below(&mut self, bound: usize) -> usize {

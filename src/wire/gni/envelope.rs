@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use super::datagram::{Key, LEN, NameId, is_genuine, sign};
-use crate::wire::siphash::SipHash;
+use crate::wire::siphash::SipHash24;
 
 /// The device of every endpoint of this node, within it.
 pub const HOME: u32 = u32::from_be_bytes(Ipv4Addr::LOCALHOST.octets());
@@ -22,7 +22,7 @@ pub fn key_of(text: &[u8]) -> Key {
         let word =
             |part: &[u8]| u64::from_le_bytes(std::array::from_fn(|at| part.get(at).copied().unwrap_or(0)));
         let words = text.chunks(8).map(word);
-        words.fold(SipHash::new(&[seed; 16]), SipHash::absorb).finish((text.len() as u64) << 56)
+        words.fold(SipHash24::new(&[seed; 16]), SipHash24::absorb).finish((text.len() as u64) << 56)
     };
     (u128::from(half(1)) | u128::from(half(2)) << 64).to_le_bytes()
 }

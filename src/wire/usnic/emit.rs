@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::{
     Body, Flags, HEADER_LEN, Key, Kind, LONG, MAX_HEADER_LEN, Packet, Repr, SHORT_HEADER_LEN, TAG, Tagging,
-    VERSION, course, extension_at, extension_len, pair, tag,
+    VERSION, connection_id, extension_at, extension_len, pair, tag,
 };
 
 /// A header as it goes on the wire.
@@ -40,9 +40,9 @@ impl Header {
     #[inline(always)]
     pub fn put_fragment(&mut self, repr: &Repr, tagging: &Tagging, payload: &[u8; INLINE]) {
         let [first, _, rest @ ..] = repr.words(Kind::Fragment as u8, repr.flags.0);
-        let [stamps, seq, ack, course] = rest;
+        let [stamps, seq, ack, connection_id] = rest;
         let tag = tagging.of(stamps, seq, ack, first >> 8);
-        for (at, word) in [first, tag, stamps, seq, ack, course].into_iter().enumerate() {
+        for (at, word) in [first, tag, stamps, seq, ack, connection_id].into_iter().enumerate() {
             put(&mut self.bytes, at * 8, word.to_le_bytes());
         }
         put(&mut self.bytes, SHORT_HEADER_LEN, *payload);
@@ -104,7 +104,7 @@ impl Repr {
             pair(self.stamp, self.echo),
             self.seq,
             self.ack,
-            course(self.receiver_slot, self.connection),
+            connection_id(self.receiver_slot, self.connection),
         ]
     }
 

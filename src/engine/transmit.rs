@@ -1,8 +1,8 @@
 //! Segments as they leave: what a datagram says of its segment, and what rides on it.
 
+use super::ack_queue::AckQueue;
 use super::copies::COPIED;
 use super::core::Engine;
-use super::delayed_acks::DelayedAcks;
 use super::endpoint::Endpoint;
 use super::interface::{Channel, EndpointId, Identity, Memory, Piece, Transmit};
 use super::limits::Limits;
@@ -62,7 +62,7 @@ impl<M: Memory> Engine<M> {
         let channel = segment.channel;
         segment.transmission = endpoint.send.order[channel as usize].push(seq);
         let charge = segment.charge;
-        let piggyback = endpoint.depart(charge, credit, now, &mut self.delayed_acks);
+        let piggyback = endpoint.note_sent(charge, credit, now, &mut self.acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {
             self.timers.set(at, key);
         }
@@ -97,22 +97,16 @@ impl<M: Memory> Engine<M> {
 impl Endpoint {
     /// Notes that a segment leaves now, and what rides on it.
     #[inline(always)]
-    pub(super) fn depart(
+    pub(super) fn note_sent(
         &mut self,
         charge: u32,
         credit: u64,
         now: Instant,
-        delayed: &mut DelayedAcks,
+        acks: &mut AckQueue,
     ) -> Piggyback {
         self.send.note_sent(charge, now);
-        self.board(credit, now, delayed)
-    }
-
-    /// What rides on a segment that leaves now.
-    #[inline(always)]
-    pub(super) fn board(&mut self, credit: u64, now: Instant, delayed: &mut DelayedAcks) -> Piggyback {
         self.used = true;
-        self.piggyback(credit, now, delayed)
+        self.piggyback(credit, now, acks)
     }
 
     /// The time at which a timer must be set after a segment has left, when none is that comes in
@@ -121,7 +115,7 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn arm_departed(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
         let soon = now.plus(limits.least_probe_timeout);
-        if self.armed.is_some_and(|armed| armed <= soon) { None } else { self.arm(limits) }
+        if self.timers.is_armed_by(soon) { None } else { self.arm(limits) }
     }
 
     /// Completes a header, and tags it unless the packet is going to be protected as a whole.
@@ -138,9 +132,9 @@ impl Endpoint {
             flags: piggyback.flags.with(packet.flags, true).with(Flags::PROTECTED, limits.protect),
             tag: packet.tag,
             length: packet.length,
-            connection: self.connection,
-            receiver_slot: self.peer_slot,
-            sender: (packet.introduces || !self.is_introduced).then(|| self.own_name(identity)),
+            connection: self.ids.connection,
+            receiver_slot: self.ids.peer_slot,
+            sender: (packet.introduces || !self.ids.is_introduced).then(|| self.own_name(identity)),
             stamp: now.stamp(),
             echo: piggyback.echo,
             credit: piggyback.credit,
@@ -150,7 +144,7 @@ impl Endpoint {
         }
         .emit();
         if !limits.protect {
-            header.seal(&self.sent_tags);
+            header.seal(&self.ids.sent_tags);
         }
         header
     }

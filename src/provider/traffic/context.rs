@@ -195,6 +195,9 @@ pub(super) struct Peer {
     pub(super) is_connected: bool,
     /// Why the last connection has failed, or was lost, until somebody hears of it or there is another.
     pub(super) failed: Option<i32>,
+    /// Why no message of the life that its address names comes any more, and which that is; until there is another
+    /// connection.
+    pub(super) over: Option<(u64, i32)>,
     /// The peer knows that; it has been heard.
     pub(super) is_heard: bool,
     /// It is looked at without its bell.
@@ -215,6 +218,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// Why no message of it comes any more, if it is known that its life is over: that of an address which names none goes on
+    /// with the next.
+    #[inline]
+    pub(super) fn end(&self) -> Option<i32> {
+        let (life, code) = self.over?;
+        (self.vc.is_none() && life != 0 && life == self.asked).then_some(code)
+    }
+
     /// An address of it names this life, or with 0 any.
     ///
     /// # Errors
@@ -381,6 +392,7 @@ impl Context {
                 mailbox: None,
                 is_connected: false,
                 failed: None,
+                over: None,
                 is_heard: false,
                 is_polled: false,
                 is_ready: false,

@@ -5,7 +5,7 @@ use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
 use super::Traffic;
 use super::buffer::Buffer;
-use super::context::{Context, Item, Many, Note, Pull, Receive, Share, Unexpected, What};
+use super::context::{Context, Item, Many, Note, Peer, Pull, Receive, Share, Unexpected, What};
 use super::ending::Received;
 use crate::engine::matching::{MessageId, Posting, ReceiveId, Times, Wanted};
 use crate::engine::slab::Key;
@@ -111,23 +111,35 @@ impl Traffic {
 }
 
 impl Context {
-    /// What a receive asks the matching for.
+    /// What a receive asks the matching for; and why nothing more comes of its source, if nothing does.
     #[inline(always)]
-    fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<Wanted> {
+    fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<(Wanted, Option<i32>)> {
         let is_directed = source != NOBODY && self.ends()?.is_directed;
-        let source = if is_directed {
-            Some(u64::from(self.peer_of(source).or_else(|_| self.peer_at(source))?))
+        let (source, end) = if is_directed {
+            let (peer, end) = self.source_of(source)?;
+            (Some(u64::from(peer)), end)
         } else {
-            None
+            (None, None)
         };
         let (tag, ignore) = tag.unwrap_or_default();
-        Ok(Wanted { source, tag, ignore })
+        Ok((Wanted { source, tag, ignore }, end))
+    }
+
+    /// Whom a receive names as its source, and why nothing more comes from there, if nothing does.
+    #[inline]
+    fn source_of(&mut self, number: u64) -> Outcome<(u32, Option<i32>)> {
+        match self.peer_of(number) {
+            Ok(peer) => Ok((peer, self.peers.get(peer as usize).and_then(Peer::end))),
+            // Another life of it is there.
+            Err(Errno(code @ libc::ECONNREFUSED)) => Ok((self.peer_at(number)?, Some(code))),
+            Err(_) => Ok((self.peer_at(number)?, None)),
+        }
     }
 
     /// Posts a receive.
     #[inline]
     fn receive(&mut self, want: Want) -> Outcome<()> {
-        let wanted = self.wanted(want.source, want.tag)?;
+        let (wanted, end) = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }
@@ -143,7 +155,10 @@ impl Context {
             Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged, share };
         let key = self.receives.insert(receive);
         match self.matching(is_tagged).post(wanted, times, key) {
-            Ok(Posting::Waits(id)) => self.note(key, id),
+            Ok(Posting::Waits(id)) => {
+                self.note(key, id);
+                self.in_vain(is_tagged, id, end);
+            }
             Ok(Posting::Takes(message)) => {
                 let message = self.empty(message.token);
                 if let Some(receive) = self.receives.remove(key.index) {
@@ -163,6 +178,7 @@ impl Context {
                     // A receive that is spent is posted no more.
                     next = self.matching(is_tagged).more(id);
                 }
+                self.in_vain(is_tagged, id, end);
             }
             Err(_) => {
                 self.receives.remove(key.index);
@@ -170,6 +186,16 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// A posted receive ends so, if there is a reason why no message comes for it.
+    #[inline(always)]
+    fn in_vain(&mut self, is_tagged: bool, id: ReceiveId, end: Option<i32>) {
+        if let Some(code) = end
+            && let Some(key) = self.matching(is_tagged).withdraw(id)
+        {
+            self.withdrawn(key, code);
+        }
     }
 
     /// Notes by what a receive for several messages is withdrawn.
@@ -260,7 +286,7 @@ impl Context {
     }
 
     fn look(&mut self, want: Want, look: Look) -> Outcome<Option<u32>> {
-        let wanted = self.wanted(want.source, want.tag)?;
+        let (wanted, _) = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }

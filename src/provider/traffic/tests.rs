@@ -149,10 +149,15 @@ impl Side {
     }
 
     pub(super) fn receive(&self, bytes: &mut [u8], tag: u64) {
+        self.receive_of(u64::MAX, bytes, tag);
+    }
+
+    /// From this peer only.
+    fn receive_of(&self, source: u64, bytes: &mut [u8], tag: u64) {
         // SAFETY: the bytes outlive the receive in each test.
         let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
         let context = Foreign(ptr::without_provenance_mut(tag as usize));
-        let want = Want { context, source: u64::MAX, tag: Some((tag, 0)), buffer, wants: true, many: None };
+        let want = Want { context, source, tag: Some((tag, 0)), buffer, wants: true, many: None };
         self.with(|traffic| traffic.receive(self.slot, want)).expect("posted");
     }
 
@@ -409,6 +414,39 @@ fn what_may_not_be_said_ends_the_connection_and_no_more() {
         }
         assert_eq!(to, *b"new");
     }
+}
+
+#[test]
+fn a_receive_from_who_is_gone_ends_as_one_that_was_posted_before() {
+    let [one, two] = pair();
+    let (mut before, mut after, mut whole) = ([0; 8], [0; 8], [0; 5]);
+    one.receive_of(0, &mut before, 3);
+    two.send(b"whole", 1, 4).expect("sent");
+    while two.ended(&two.transmit).0.is_empty() {
+        stir(&[&one, &two]);
+    }
+    two.lie(0xFE, &[]);
+    let mut failed = Vec::new();
+    while failed.is_empty() {
+        stir(&[&one]);
+        failed = one.ended(&one.receive).1;
+    }
+    one.receive_of(0, &mut after, 5);
+    one.receive_of(0, &mut whole, 4);
+    one.receive(&mut [0; 8], 6);
+    let (well, later) = one.ended(&one.receive);
+    failed.extend(later);
+    let failed: Vec<_> = failed.iter().map(|failed| (failed.of.context.0.addr(), failed.code)).collect();
+    assert_eq!(failed, [(3, libc::ECONNRESET), (5, libc::ECONNRESET)], "and none that anybody may meet");
+    assert_eq!((well.len(), &whole), (1, b"whole"), "what has come can be received");
+    // It was not gone: from then on there may be something of it again.
+    let mut again = [0; 5];
+    while two.ended(&two.transmit).0.is_empty() {
+        let _ = two.send(b"again", 1, 7);
+        stir(&[&one, &two]);
+    }
+    one.receive_of(0, &mut again, 7);
+    assert_eq!((one.ended(&one.receive).0.len(), &again), (1, b"again"));
 }
 
 /// Fills a side with messages that it has not asked for, until it takes no more.

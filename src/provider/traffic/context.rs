@@ -13,6 +13,7 @@ use super::super::errno::{Errno, Outcome};
 use super::super::names::{Known, NOBODY};
 use super::super::regions::Regions;
 use super::buffer::Buffer;
+use super::ending::Instead;
 use super::rma::{Operation, Waiting};
 use super::shared::Queue;
 use super::target::Target;
@@ -68,6 +69,7 @@ pub(super) struct Receive {
     pub(super) wants: bool,
     pub(super) is_tagged: bool,
     pub(super) share: Share,
+    pub(super) instead: Option<Box<Instead>>,
 }
 
 /// Whose memory a receive has.
@@ -123,6 +125,7 @@ pub(super) struct Outgoing {
     /// It ends when it has been received.
     pub(super) is_answered: bool,
     pub(super) stage: Stage,
+    pub(super) instead: Option<Box<Instead>>,
 }
 
 /// How far it has come.

@@ -6,7 +6,7 @@ use super::super::names::NOBODY;
 use super::Traffic;
 use super::buffer::Buffer;
 use super::context::{Context, Item, Many, Note, Peer, Pull, Receive, Share, Unexpected, What};
-use super::ending::Received;
+use super::ending::{Instead, Received};
 use crate::engine::matching::{MessageId, Posting, ReceiveId, Times, Wanted};
 use crate::engine::slab::Key;
 use crate::link::Lent;
@@ -28,6 +28,8 @@ pub struct Want {
     pub wants: bool,
     /// It is for as many messages as come while there is as much room.
     pub many: Option<usize>,
+    /// What counts it instead of its endpoint.
+    pub instead: Option<Box<Instead>>,
 }
 
 /// What is done with a message instead of receiving it at once.
@@ -151,8 +153,14 @@ impl Context {
                 (Share::Many(Box::new(many)), Times::Many)
             }
         };
-        let receive =
-            Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged, share };
+        let receive = Receive {
+            context: want.context,
+            buffer: want.buffer,
+            wants: want.wants,
+            is_tagged,
+            share,
+            instead: want.instead,
+        };
         let key = self.receives.insert(receive);
         match self.matching(is_tagged).post(wanted, times, key) {
             Ok(Posting::Waits(id)) => {
@@ -291,8 +299,14 @@ impl Context {
             return Err(Errno::AGAIN);
         }
         let is_tagged = want.tag.is_some();
-        let receive =
-            Receive { context: want.context, buffer: want.buffer, wants: true, is_tagged, share: Share::Own };
+        let receive = Receive {
+            context: want.context,
+            buffer: want.buffer,
+            wants: true,
+            is_tagged,
+            share: Share::Own,
+            instead: None,
+        };
         let matching = self.matching(is_tagged);
         let found = if look == Look::Claim { matching.claim(&wanted) } else { matching.peek(&wanted) };
         let Some((id, message)) = found else {
@@ -355,6 +369,7 @@ impl Context {
             wants: want.wants,
             is_tagged,
             share: Share::Own,
+            instead: None,
         };
         let Some(message) = self.matching(is_tagged).redeem(id) else {
             self.ended(&receive, NO_MESSAGE);

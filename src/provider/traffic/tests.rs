@@ -144,6 +144,7 @@ impl Side {
             is_silent: false,
             is_answered: false,
             is_fenced: false,
+            instead: None,
         };
         self.with(|traffic| traffic.send(self.slot, order))
     }
@@ -153,11 +154,12 @@ impl Side {
     }
 
     /// From this peer only.
-    fn receive_of(&self, source: u64, bytes: &mut [u8], tag: u64) {
+    pub(super) fn receive_of(&self, source: u64, bytes: &mut [u8], tag: u64) {
         // SAFETY: the bytes outlive the receive in each test.
         let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
         let context = Foreign(ptr::without_provenance_mut(tag as usize));
-        let want = Want { context, source, tag: Some((tag, 0)), buffer, wants: true, many: None };
+        let want =
+            Want { context, source, tag: Some((tag, 0)), buffer, wants: true, many: None, instead: None };
         self.with(|traffic| traffic.receive(self.slot, want)).expect("posted");
     }
 
@@ -416,39 +418,6 @@ fn what_may_not_be_said_ends_the_connection_and_no_more() {
     }
 }
 
-#[test]
-fn a_receive_from_who_is_gone_ends_as_one_that_was_posted_before() {
-    let [one, two] = pair();
-    let (mut before, mut after, mut whole) = ([0; 8], [0; 8], [0; 5]);
-    one.receive_of(0, &mut before, 3);
-    two.send(b"whole", 1, 4).expect("sent");
-    while two.ended(&two.transmit).0.is_empty() {
-        stir(&[&one, &two]);
-    }
-    two.lie(0xFE, &[]);
-    let mut failed = Vec::new();
-    while failed.is_empty() {
-        stir(&[&one]);
-        failed = one.ended(&one.receive).1;
-    }
-    one.receive_of(0, &mut after, 5);
-    one.receive_of(0, &mut whole, 4);
-    one.receive(&mut [0; 8], 6);
-    let (well, later) = one.ended(&one.receive);
-    failed.extend(later);
-    let failed: Vec<_> = failed.iter().map(|failed| (failed.of.context.0.addr(), failed.code)).collect();
-    assert_eq!(failed, [(3, libc::ECONNRESET), (5, libc::ECONNRESET)], "and none that anybody may meet");
-    assert_eq!((well.len(), &whole), (1, b"whole"), "what has come can be received");
-    // It was not gone: from then on there may be something of it again.
-    let mut again = [0; 5];
-    while two.ended(&two.transmit).0.is_empty() {
-        let _ = two.send(b"again", 1, 7);
-        stir(&[&one, &two]);
-    }
-    one.receive_of(0, &mut again, 7);
-    assert_eq!((one.ended(&one.receive).0.len(), &again), (1, b"again"));
-}
-
 /// Fills a side with messages that it has not asked for, until it takes no more.
 fn flood(from: &Side, to: &Side, length: usize) {
     let bytes = vec![1; length];
@@ -582,8 +551,18 @@ fn what_an_ended_connection_leaves_is_said_to_nobody() {
     let (context, destination) = (Foreign::NULL, 0);
     let (wants, is_answered) = (true, true);
     let (is_injected, is_silent, is_fenced) = (false, false, false);
-    let order =
-        Order { context, destination, label, buffer, wants, is_injected, is_silent, is_answered, is_fenced };
+    let order = Order {
+        context,
+        destination,
+        label,
+        buffer,
+        wants,
+        is_injected,
+        is_silent,
+        is_answered,
+        is_fenced,
+        instead: None,
+    };
     one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
     (0..10).for_each(|_| stir(&[&one, &two]));
     drop(one);
@@ -661,6 +640,7 @@ fn what_is_owed_comes_to_who_only_reads() {
             is_silent,
             is_answered,
             is_fenced,
+            instead: None,
         };
         one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
         stir(&[&two]);
@@ -669,7 +649,7 @@ fn what_is_owed_comes_to_who_only_reads() {
     // SAFETY: the bytes outlive the receive.
     let buffer = unsafe { Buffer::new(bytes.as_ptr(), MANY) };
     let (context, source, tag) = (Foreign::NULL, u64::MAX, None);
-    let want = Want { context, source, tag, buffer, wants: true, many: Some(1) };
+    let want = Want { context, source, tag, buffer, wants: true, many: Some(1), instead: None };
     two.with(|traffic| traffic.receive(two.slot, want)).expect("posted");
     let mut count = 0;
     for _ in 0..1_000_000 {

@@ -308,7 +308,7 @@ impl Traffic {
         there.is_polled = false;
         there.closing = None;
         there.memory = None;
-        there.name.incarnation = there.asked;
+        there.past = std::mem::replace(&mut there.name.incarnation, there.asked);
         if let Some(vc) = there.vc.take() {
             self.vcs.remove(&vc);
         }
@@ -328,7 +328,7 @@ impl Traffic {
         let there = &mut context.peers[peer as usize];
         if is_dead {
             there.failed = Some(code);
-            there.over = is_end(code).then_some((there.asked, code));
+            there.over = is_end(code).then_some((there.past, code));
         }
         let is_left = !there.queue.is_empty() || !there.held.is_empty();
         if context.owes() {

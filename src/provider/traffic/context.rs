@@ -198,8 +198,9 @@ pub(super) struct Peer {
     pub(super) is_connected: bool,
     /// Why the last connection has failed, or was lost, until somebody hears of it or there is another.
     pub(super) failed: Option<i32>,
-    /// Why no message of the life that its address names comes any more, and which that is; until there is another
-    /// connection.
+    /// The life of it that was connected, or wanted, last.
+    pub(super) past: u64,
+    /// Why no message of a life of it comes any more, and which that is; until there is another connection.
     pub(super) over: Option<(u64, i32)>,
     /// The peer knows that; it has been heard.
     pub(super) is_heard: bool,
@@ -395,6 +396,7 @@ impl Context {
                 mailbox: None,
                 is_connected: false,
                 failed: None,
+                past: 0,
                 over: None,
                 is_heard: false,
                 is_polled: false,

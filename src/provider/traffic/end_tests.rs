@@ -1,6 +1,6 @@
 //! What becomes of receives when the peer that they name is gone.
 
-use super::tests::{pair, stir};
+use super::tests::{Side, pair, stir};
 
 #[test]
 fn a_receive_from_who_is_gone_ends_as_one_that_was_posted_before() {
@@ -41,4 +41,24 @@ fn a_receive_from_who_is_gone_ends_as_one_that_was_posted_before() {
         well = one.ended(&one.receive).0;
     }
     assert_eq!((&again, &more), (b"again", b"more"));
+}
+
+#[test]
+fn so_does_one_from_who_was_heard_and_never_spoken_to() {
+    let (one, two) = (Side::new(), Side::new());
+    two.knows(&one);
+    let (mut word, mut never) = ([0; 4], [0; 8]);
+    one.receive(&mut word, 3);
+    two.send(b"word", 1, 3).expect("queued");
+    while one.ended(&one.receive).0.is_empty() {
+        stir(&[&one, &two]);
+    }
+    two.lie(0xFE, &[]);
+    while one.malformed() == 0 {
+        stir(&[&one]);
+    }
+    one.knows(&two);
+    one.receive_of(0, &mut never, 4);
+    let failed = one.ended(&one.receive).1;
+    assert_eq!(failed.iter().map(|failed| failed.code).collect::<Vec<_>>(), [libc::ECONNRESET]);
 }

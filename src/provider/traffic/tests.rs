@@ -40,7 +40,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::at(None)
     }
 

@@ -193,6 +193,26 @@ begin "a node that is not reached at first" && {
     finish
 }
 
+# wayless add|del: the kernel has no route for TCP from one node to the other, and says so at once.
+wayless() {
+    local host
+    for host in 1 2; do
+        nsenter --target "${bed_pids[$host]}" --net ip rule "$1" to 10.77.0.0/24 ipproto tcp priority 5 unreachable || return 1
+    done
+}
+
+limit=()
+begin "a node to which there is no route at first" && {
+    need wayless add
+    launch goes-on "$bed_root/$work/enough"
+    sleep 3
+    need wayless del
+    need crossing
+    : >"$enough"
+    need passes
+    finish
+}
+
 limit=()
 begin "strangers write to all ports" && {
     rm -f "$log.udp" "$log.tcp"

@@ -114,7 +114,7 @@ for where in apart together; do
 done
 for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
 asleep "connected endpoints: death" connected death apart
-for name in receives selections datagrams triggers; do job "shared contexts, datagrams, triggers: $name" shared $name; done
+for name in receives selections datagrams triggers work; do job "shared contexts, datagrams, triggers: $name" shared $name; done
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.

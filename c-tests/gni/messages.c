@@ -706,6 +706,9 @@ static void death(void)
         HOLDS(failed.op_context == &out[1] && failed.err != 0);
     }
     /* What comes later fails, too. */
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 4, 0, &in[3]));
+    failed = next_error(here->rx);
+    HOLDS(failed.op_context == &in[3] && failed.err != 0);
     posted = fi_tsend(here->ep, out, 8, NULL, here->peer, 3, &out[2]);
     if (posted == 0) {
         failed = next_error(here->tx);

@@ -269,6 +269,11 @@ static void polls(void)
         IS(count, 1);
         HOLDS(found[0] == &of_queue);
         IS(fi_poll(set, found, 4), 1);
+        /* Where there is room for one, all have their turn. */
+        IS(fi_cntr_add(counters[1], 1), 0);
+        IS(fi_poll(set, &found[0], 1), 1);
+        IS(fi_poll(set, &found[1], 1), 1);
+        HOLDS(found[0] != found[1]);
         while (fi_cq_read(cq, &entry, 1) == 1)
             is_received |= entry.op_context == &byte;
     }

@@ -1,5 +1,5 @@
 /* What endpoints of the provider gni share, and what waits: shared contexts, other views of an endpoint, operations that
- * begin by a counter, and datagrams.
+ * begin by a counter, the work of a domain, and datagrams.
  *
  *     shared NAME
  */
@@ -37,7 +37,7 @@ static void begin(enum fi_ep_type type, int is_sharing)
 {
     struct fi_info *hints = wish();
     hints->ep_attr->type = type;
-    hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_TRIGGER;
+    hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER;
     open_domain(API, hints);
     struct fi_cntr_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
     tx = a_cq(0, FI_CQ_FORMAT_TAGGED, FI_WAIT_UNSPEC);
@@ -271,6 +271,17 @@ static int triggers(void)
     memset(word, 0, sizeof(word));
     NEED(fi_cntr_set(sent, 8));
     HOLDS(next(tx).op_context == &inject && next(rx).op_context == &receive && strcmp((char *) memory, "word") == 0);
+    /* By the order of thresholds, also where the counter passes several at once. */
+    struct fi_triggered_context late = {.event_type = FI_TRIGGER_THRESHOLD, .trigger.threshold = {.cntr = sent, .threshold = 12}};
+    struct fi_triggered_context early = {.event_type = FI_TRIGGER_THRESHOLD, .trigger.threshold = {.cntr = sent, .threshold = 11}};
+    NEED(fi_recv(to[1], memory, 8, NULL, FI_ADDR_UNSPEC, memory));
+    NEED(fi_recv(to[1], memory, 8, NULL, FI_ADDR_UNSPEC, &memory[1]));
+    NEED(fi_send(alias, "late", 4, NULL, peers[1], &late));
+    NEED(fi_send(alias, "soon", 4, NULL, peers[1], &early));
+    NEED(fi_cntr_set(sent, 12));
+    HOLDS(next(tx).op_context == &early && next(tx).op_context == &late);
+    next(rx);
+    HOLDS(next(rx).op_context == &memory[1] && memcmp(memory, "late", 4) == 0);
     /* What never begins ends with its endpoint, and lets its counter go. */
     message.trigger.threshold.threshold = 1000;
     NEED(fi_send(alias, "x", 1, NULL, peers[1], &message));
@@ -294,12 +305,163 @@ static int triggers(void)
     return end();
 }
 
+/* Something of the domain's queue: what it is, and by whose counts it begins and ends. */
+static struct fi_deferred_work later(struct fid_cntr *triggering, uint64_t threshold, struct fid_cntr *completion,
+                                     enum fi_op_type type, void *op)
+{
+    struct fi_deferred_work work = {.threshold = threshold, .triggering_cntr = triggering, .completion_cntr = completion, .op_type = type};
+    work.op.msg = op;
+    return work;
+}
+
+static int queue(struct fi_deferred_work *work) { return fi_control(&domain->fid, FI_QUEUE_WORK, work); }
+
+/* Operations that the domain queues, of each kind, which begin by a counter and end in another. */
+static int work(void)
+{
+    static unsigned char memory[64], bytes[64], in[64], tagged_in[64];
+    static uint64_t values[3], operand = 5, fetched, compared = 12;
+    struct fid_cntr *go, *done, *moved;
+    struct fid_mr *mr, *values_mr;
+    struct fi_cntr_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+    begin(FI_EP_RDM, 0);
+    NEED(fi_mr_reg(domain, memory, sizeof(memory), FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 5, 0, &mr, NULL));
+    NEED(fi_mr_reg(domain, values, sizeof(values), FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 6, 0, &values_mr, NULL));
+    struct fid_cntr **counters[] = {&go, &done, &moved};
+    for (int i = 0; i < 3; i++)
+        NEED(fi_cntr_open(domain, &attr, counters[i], NULL));
+
+    /* Messages, of which there is an entry where one is asked for; failures count towards the threshold. */
+    struct iovec out_piece = {bytes, 8}, in_piece = {in, 8}, tagged_piece = {tagged_in, 8};
+    struct fi_op_msg recv = {to[1], {.msg_iov = &in_piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = in}, FI_COMPLETION};
+    struct fi_op_msg send = {from, {.msg_iov = &out_piece, .iov_count = 1, .addr = peers[1], .context = bytes}, 0};
+    struct fi_op_tagged trecv = {to[1], {.msg_iov = &tagged_piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .tag = 7}, 0};
+    struct fi_op_tagged tsend = {from, {.msg_iov = &out_piece, .iov_count = 1, .addr = peers[1], .tag = 7, .context = &tsend}, FI_COMPLETION | FI_INJECT};
+    struct fi_deferred_work messages[] = {
+        later(go, 2, done, FI_OP_SEND, &send), later(go, 1, done, FI_OP_RECV, &recv),
+        later(go, 2, NULL, FI_OP_TSEND, &tsend), later(go, 1, done, FI_OP_TRECV, &trecv)};
+    for (int i = 0; i < 4; i++)
+        IS(queue(&messages[i]), 0);
+    HOLDS(is_empty(tx) && is_empty(rx) && fi_cntr_read(done) == 0);
+    IS(fi_close(&go->fid), -FI_EBUSY);
+    /* Memory is read when they begin, that of an injected one too. */
+    memset(bytes, 1, sizeof(bytes));
+    NEED(fi_cntr_add(go, 1));
+    NEED(fi_cntr_adderr(go, 1));
+    NEED(fi_cntr_wait(done, 3, -1));
+    HOLDS(in[7] == 1 && tagged_in[7] == 1);
+    HOLDS(next(rx).op_context == in && is_empty(rx));
+    HOLDS(next(tx).op_context == &tsend && is_empty(tx));
+    IS(fi_cntr_read(sent), 0);
+
+    /* Memory of peers; what has come so far begins at once. */
+    struct iovec piece = {bytes, 16}, back = {in, 16};
+    struct fi_rma_iov place = {0, 16, 5};
+    struct fi_op_rma write = {from, {.msg_iov = &piece, .iov_count = 1, .addr = peers[1], .rma_iov = &place, .rma_iov_count = 1}, 0};
+    struct fi_op_rma read = {from, {.msg_iov = &back, .iov_count = 1, .addr = peers[1], .rma_iov = &place, .rma_iov_count = 1}, 0};
+    struct fi_deferred_work rma[] = {later(go, 1, done, FI_OP_WRITE, &write), later(done, 4, done, FI_OP_READ, &read)};
+    IS(queue(&rma[1]), 0);
+    IS(queue(&rma[0]), 0);
+    NEED(fi_cntr_wait(done, 5, -1));
+    HOLDS(memory[15] == 1 && in[15] == 1 && is_empty(tx));
+
+    /* Values there. */
+    struct fi_ioc value = {&operand, 1}, result = {&fetched, 1}, with = {&compared, 1};
+    struct fi_rma_ioc there[] = {{0, 1, 6}, {8, 1, 6}, {16, 1, 6}};
+    values[1] = 7, values[2] = 12;
+    struct fi_msg_atomic sum = {.msg_iov = &value, .iov_count = 1, .addr = peers[1], .rma_iov = &there[0], .rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM};
+    struct fi_op_atomic base = {from, sum, 0};
+    struct fi_op_fetch_atomic fetch = {from, sum, {.msg_iov = &result, .iov_count = 1}, 0};
+    struct fi_op_compare_atomic compare = {from, sum, {.msg_iov = &result, .iov_count = 1}, {.msg_iov = &with, .iov_count = 1}, 0};
+    fetch.msg.rma_iov = &there[1], compare.msg.rma_iov = &there[2], compare.msg.op = FI_CSWAP;
+    struct fi_deferred_work atomics[] = {
+        later(go, 1, done, FI_OP_ATOMIC, &base), later(done, 6, done, FI_OP_FETCH_ATOMIC, &fetch), later(done, 7, done, FI_OP_COMPARE_ATOMIC, &compare)};
+    IS(queue(&atomics[0]), 0);
+    IS(queue(&atomics[1]), 0);
+    NEED(fi_cntr_wait(done, 7, -1));
+    HOLDS(fetched == 7 && values[0] == 5 && values[1] == 12);
+    IS(queue(&atomics[2]), 0);
+    NEED(fi_cntr_wait(done, 8, -1));
+    HOLDS(fetched == 12 && values[2] == 5);
+
+    /* Counters, by the order of thresholds and not of the queue; nothing counts them. */
+    struct fi_op_cntr add = {moved, 3}, set = {moved, 100}, more = {go, 1};
+    struct fi_deferred_work counts[] = {
+        later(go, 4, NULL, FI_OP_CNTR_ADD, &add), later(go, 3, NULL, FI_OP_CNTR_SET, &set), later(moved, 103, NULL, FI_OP_CNTR_ADD, &more)};
+    for (int i = 0; i < 3; i++)
+        IS(queue(&counts[i]), 0);
+    NEED(fi_cntr_add(go, 2));
+    HOLDS(fi_cntr_read(moved) == 103 && fi_cntr_read(go) == 4);
+    counts[0].completion_cntr = done;
+    IS(queue(&counts[0]), -FI_EINVAL);
+
+    /* What is taken back, or flushed, never begins, and lets its counters go. */
+    for (int i = 0; i < 4; i++)
+        messages[i].threshold = 1000;
+    for (int i = 0; i < 4; i++)
+        IS(queue(&messages[i]), 0);
+    IS(fi_control(&domain->fid, FI_CANCEL_WORK, &messages[0]), 0);
+    IS(fi_control(&domain->fid, FI_CANCEL_WORK, &messages[0]), -FI_ENOENT);
+    IS(fi_control(&domain->fid, FI_FLUSH_WORK, moved), 0);
+    IS(fi_control(&domain->fid, FI_CANCEL_WORK, &messages[1]), 0);
+    IS(fi_control(&domain->fid, FI_FLUSH_WORK, go), 0);
+    IS(fi_control(&domain->fid, FI_CANCEL_WORK, &messages[2]), -FI_ENOENT);
+    IS(queue(&messages[3]), 0);
+    IS(fi_control(&domain->fid, FI_FLUSH_WORK, NULL), 0);
+    NEED(fi_cntr_set(go, 2000));
+    HOLDS(fi_cntr_read(done) == 8 && is_empty(tx) && is_empty(rx));
+
+    /* What cannot begin is counted; what cannot be said is refused. */
+    send.msg.addr = 77;
+    IS(queue(&messages[0]), 0);
+    HOLDS(fi_cntr_readerr(done) == 1 && is_empty(tx));
+    messages[0].op_type = (enum fi_op_type) 99;
+    IS(queue(&messages[0]), -FI_ENOSYS);
+    messages[0].op_type = FI_OP_SEND;
+    messages[0].triggering_cntr = NULL;
+    IS(queue(&messages[0]), -FI_EINVAL);
+    send.flags = FI_TRIGGER;
+    messages[0].triggering_cntr = go;
+    IS(queue(&messages[0]), -FI_EBADFLAGS);
+    recv.flags = FI_MULTI_RECV;
+    IS(queue(&messages[1]), -FI_ENOSYS);
+    send.ep = NULL;
+    IS(queue(&messages[0]), -FI_EINVAL);
+    IS(fi_control(&domain->fid, FI_QUEUE_WORK, NULL), -FI_EINVAL);
+
+    /* Where there is no room they wait, and keep their order. */
+    struct fi_op_msg ones[] = {send, send};
+    struct fi_deferred_work waiting[] = {later(go, 3002, done, FI_OP_SEND, &ones[1]), later(go, 3001, done, FI_OP_SEND, &ones[0])};
+    while (fi_send(from, bytes, 4, NULL, peers[1], NULL) == 0)
+        ;
+    for (int i = 0; i < 2; i++) {
+        ones[i].ep = from, ones[i].flags = FI_COMPLETION;
+        ones[i].msg.addr = peers[1], ones[i].msg.context = &ones[i];
+    }
+    for (int i = 0; i < 2; i++)
+        IS(queue(&waiting[i]), 0);
+    NEED(fi_cntr_set(go, 4000));
+    for (int seen = 0; seen < 2;) {
+        void *ended = next(tx).op_context;
+        if (ended == NULL)
+            continue;
+        HOLDS(ended == &ones[seen]);
+        seen++;
+    }
+    NEED(fi_cntr_wait(done, 10, -1));
+    for (int i = 0; i < 3; i++)
+        IS(fi_close(&(*counters[i])->fid), 0);
+    IS(fi_close(&mr->fid), 0);
+    IS(fi_close(&values_mr->fid), 0);
+    return end();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(void);
-    } all[] = {{"receives", receives}, {"selections", selections}, {"datagrams", datagrams}, {"triggers", triggers}};
+    } all[] = {{"receives", receives}, {"selections", selections}, {"datagrams", datagrams}, {"triggers", triggers}, {"work", work}};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (argc > 1 && strcmp(argv[1], all[i].name) == 0)
             return all[i].run();

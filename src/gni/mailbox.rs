@@ -62,6 +62,8 @@ pub(super) struct Far {
     /// Where this side connects to, and by what it greets, where it is this side that does.
     pub(super) way: Option<(SocketAddrV4, [u8; GREETING])>,
     pub(super) stream: Option<Box<Stream>>,
+    /// There is none because the network had no way there when it was to be opened.
+    pub(super) is_unreached: bool,
 }
 
 impl Far {
@@ -291,7 +293,9 @@ impl Mailbox {
     pub fn is_unreached(&self) -> bool {
         match &self.side {
             Side::Near(_) => false,
-            Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.is_unreached()),
+            Side::Far(far) => {
+                far.is_unreached || far.stream.as_ref().is_some_and(|stream| stream.is_unreached())
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use super::mailbox::{Far, Mailbox, Near, Peer, Side};
 use super::network::Network;
-use super::stream::Stream;
+use super::stream::{Stream, is_no_way};
 use crate::error::{Error, Result};
 use crate::shm::{
     Alarm, Bell, Claim, Identity, NONCE, Probe, SLOTS, Segment, Sender, Shared, Watch, allow_peers,
@@ -139,7 +139,15 @@ impl Nic {
         let port = network.listen(address).ok()?;
         let number = network.expect(token);
         let at = SocketAddrV4::new(address, port);
-        Some(Mailbox::of(Side::Far(Far { number, token, at, is_attached: false, way: None, stream: None })))
+        Some(Mailbox::of(Side::Far(Far {
+            number,
+            token,
+            at,
+            is_attached: false,
+            way: None,
+            stream: None,
+            is_unreached: false,
+        })))
     }
 
     /// Connects a mailbox to one of another node, whose address has been proved: of the two sides one does, and the other
@@ -168,7 +176,8 @@ impl Nic {
         self.connect_far(mailbox)
     }
 
-    /// Opens the stream of a mailbox that is [attached](Self::attach_far), or another where there was none.
+    /// Opens the stream of a mailbox that is [attached](Self::attach_far), or another where there was none. Where the
+    /// network has no way to the peer, the mailbox [says so](Mailbox::is_unreached), and it is to be tried again.
     ///
     /// # Errors
     /// What the system does not give, or it is the peer that connects.
@@ -178,9 +187,13 @@ impl Nic {
         };
         let (to, greeting) = far.way.ok_or(Error::BadParameter)?;
         far.stream = None;
-        let socket = network.connect(far.number, *far.at.ip(), to);
-        let socket = socket.map_err(|error| Error::System(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        far.stream = Some(Box::new(Stream::new(socket, &greeting)));
+        let called = network.connect(far.number, *far.at.ip(), to);
+        far.is_unreached = called.as_ref().is_err_and(is_no_way);
+        match called {
+            Ok(socket) => far.stream = Some(Box::new(Stream::new(socket, &greeting))),
+            Err(_) if far.is_unreached => {}
+            Err(error) => return Err(Error::System(error.raw_os_error().unwrap_or(libc::EIO))),
+        }
         Ok(())
     }
 
@@ -442,6 +455,30 @@ mod tests {
         assert_eq!(here.push_bytes(1, b"silent"), Ok(true));
         assert!(!two.is_rung());
         assert_eq!(take(&mut there), Some((1, b"silent".to_vec())));
+    }
+
+    #[test]
+    fn a_call_that_fails_at_once_is_one_without_a_way() {
+        let mut nic = Nic::make().expect("memory");
+        nic.listen(Ipv4Addr::LOCALHOST, 9).expect("a port");
+        let mut here = nic.far_mailbox(Ipv4Addr::LOCALHOST).expect("a number");
+        // Nobody can be connected to a broadcast address, and the kernel says so without asking anybody. Of the two sides
+        // that of the lesser token calls.
+        let (nowhere, greatest) = (Ipv4Addr::new(127, 255, 255, 255), [0xFF; NONCE]);
+        let attributes = Attributes {
+            segment: Place { nonce: greatest, ..Place::default() },
+            ring: 1,
+            address: nowhere.to_ipv6_mapped(),
+            port: 9,
+            depth: 0,
+            capabilities: 0,
+        };
+        assert_eq!(nic.attach_far(&mut here, (&attributes, nowhere.to_bits()), 0), Ok(()));
+        assert!(here.is_unreached() && !here.has_begun());
+        assert_eq!(here.push_bytes(1, b"not yet"), Ok(false));
+        assert_eq!(nic.connect_far(&mut here), Ok(()));
+        assert!(here.is_unreached());
+        nic.release(here, true);
     }
 
     #[test]

@@ -34,6 +34,12 @@ const BEHIND: usize = 4 << 10;
 /// Bytes that are read of a peer that nobody listens to any more, at a time.
 const DISCARDED: usize = 1 << 20;
 
+/// Whether an error says that the network has no way to the peer now.
+pub(super) fn is_no_way(error: &io::Error) -> bool {
+    let kinds = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable, ErrorKind::NetworkDown];
+    kinds.contains(&error.kind())
+}
+
 /// A connection.
 pub struct Stream {
     /// A child of fork(2) does not keep it open when this process ends.
@@ -146,8 +152,7 @@ impl Stream {
 
     /// Why nothing goes or comes any more.
     fn note(&self, error: &io::Error) {
-        let kinds = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable, ErrorKind::NetworkDown];
-        if kinds.contains(&error.kind()) {
+        if is_no_way(error) {
             self.is_unreached.set(true);
         }
     }

@@ -69,7 +69,8 @@ impl Counter {
         self.wait.notify();
     }
 
-    fn set(&self, value: u64) {
+    /// That it is so many from now on.
+    pub(super) fn set(&self, value: u64) {
         self.well.store(value, Ordering::Release);
         self.wait.notify();
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::argument::{Out, copy, text};
+use super::argument::{Foreign, Out, copy, text};
+use super::cntr::Counter;
 use super::errno::{Errno, Outcome};
 use super::fabric::Fabric;
 use super::guard::guard;
@@ -107,7 +108,7 @@ unsafe impl Object for Domain {
     const CLASS: usize = sys::FI_CLASS_DOMAIN;
 }
 
-static OPS: fi_ops = object::ops(close, object::no_bind, object::no_control);
+static OPS: fi_ops = object::ops(close, object::no_bind, control);
 
 static TABLE: OpsDomain = OpsDomain {
     size: size_of::<OpsDomain>(),
@@ -173,6 +174,29 @@ pub(super) unsafe fn open(
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: the contract of `fi_close(3)`.
     guard("fi_close of a domain", || unsafe { object::close::<Domain>(fid) })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
+    guard("fi_control of a domain", || {
+        // SAFETY: the contract of `fi_control(3)`: a domain.
+        let domain = unsafe { body::<Domain>(fid.cast()) }?;
+        match command {
+            // SAFETY: the contract of `fi_trigger(3)` for this command: a `struct fi_deferred_work`.
+            sys::FI_QUEUE_WORK => unsafe { endpoint::queue(domain, argument.cast()) },
+            sys::FI_CANCEL_WORK => domain.traffic.with(|traffic| traffic.cancel_work(Foreign(argument))),
+            sys::FI_FLUSH_WORK if argument.is_null() => {
+                domain.traffic.with(|traffic| traffic.flush_work(None));
+                Ok(())
+            }
+            sys::FI_FLUSH_WORK => {
+                // SAFETY: the same: a counter, of which all that waits for it is flushed.
+                let counter = unsafe { body::<Counter>(argument.cast()) }?;
+                domain.traffic.with(|traffic| traffic.flush_work(Some(counter)));
+                Ok(())
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    })
 }
 
 unsafe extern "C" fn open_av(

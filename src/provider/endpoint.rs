@@ -33,11 +33,13 @@ mod refused;
 mod rma;
 mod transfer;
 mod trigger;
+mod work;
 
 pub(super) use atomic::query;
 pub(super) use entry::open;
 pub(super) use refused::{ATOMIC as NO_ATOMIC, COLLECTIVE as NO_COLLECTIVE, MEMORY as NO_MEMORY};
 pub(super) use transfer::{Memory, OF_RECEIVES};
+pub(super) use work::queue;
 
 /// Bytes that a buffer for several messages must have left for one more, until the program says otherwise.
 const USUAL_LEAST: usize = 64;

@@ -45,6 +45,8 @@ mod strerror;
 mod sys;
 pub mod traffic;
 pub mod wait;
+#[cfg(test)]
+mod wait_model;
 mod wait_set;
 mod watch;
 

@@ -16,7 +16,7 @@ use crate::sync::EngineCell;
 /// A poll set.
 pub(super) struct Poll {
     domain: Arc<Domain>,
-    members: EngineCell<Vec<Member>>,
+    members: EngineCell<Members>,
 }
 
 // SAFETY: `fid_poll` is libfabric's structure of the class, and `open` below opens those.
@@ -25,7 +25,14 @@ unsafe impl Object for Poll {
     const CLASS: usize = sys::FI_CLASS_POLL;
 }
 
-/// What is in it, which cannot be closed meanwhile.
+/// What is in it.
+struct Members {
+    all: Vec<Member>,
+    /// Which of them is looked at first, next time: whoever was not looked at for want of room.
+    first: usize,
+}
+
+/// One of them, which cannot be closed meanwhile.
 struct Member {
     /// What its user calls it.
     context: Foreign,
@@ -84,6 +91,25 @@ impl Kind {
     }
 }
 
+impl Members {
+    /// Tells of those that have something, of so many at most; where that is not of all, of the others first next time.
+    fn tell(&mut self, most: usize, mut tell: impl FnMut(Foreign)) {
+        let (count, mut told) = (self.all.len(), 0);
+        let order = (0..count).map(|index| (self.first + index) % count);
+        for index in order {
+            if told == most {
+                self.first = index;
+                return;
+            }
+            let Member { context, kind } = &mut self.all[index];
+            if kind.has_something() {
+                tell(*context);
+                told += 1;
+            }
+        }
+    }
+}
+
 static OPS: fi_ops = object::ops(close, object::no_bind, object::no_control);
 
 static TABLE: fi_ops_poll = fi_ops_poll {
@@ -109,7 +135,8 @@ pub(super) unsafe fn open(
     if attr.flags != 0 {
         return Err(Errno::INVAL);
     }
-    let poll = Poll { domain: Arc::clone(domain), members: EngineCell::new(Vec::new()) };
+    let poll =
+        Poll { domain: Arc::clone(domain), members: EngineCell::new(Members { all: Vec::new(), first: 0 }) };
     let head = fid_poll {
         fid: fid_of::<Poll>(std::ptr::null_mut(), &OPS),
         ops: std::ptr::from_ref(&TABLE).cast_mut(),
@@ -135,8 +162,8 @@ unsafe extern "C" fn add(set: *mut fid_poll, event: *mut fid, flags: u64) -> c_i
         // SAFETY: open, hence a `fid`; only whoever has opened it writes its context.
         let context = Foreign(unsafe { (*event).context });
         set.members.with(|members| {
-            if !members.iter().any(|member| member.kind.is(&kind)) {
-                members.push(Member { context, kind });
+            if !members.all.iter().any(|member| member.kind.is(&kind)) {
+                members.all.push(Member { context, kind });
             }
         });
         Ok(())
@@ -153,7 +180,10 @@ unsafe extern "C" fn delete(set: *mut fid_poll, event: *mut fid, flags: u64) -> 
             return Err(Errno::INVAL);
         }
         let is_it = |member: &Member| member.kind.is(&kind);
-        let removed = set.members.with(|members| Some(members.swap_remove(members.iter().position(is_it)?)));
+        let removed = set.members.with(|members| {
+            let index = members.all.iter().position(is_it)?;
+            Some(members.all.swap_remove(index))
+        });
         removed.map(|_| ()).ok_or(Errno::NOENT)
     })
 }
@@ -170,11 +200,12 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
         let contexts = unsafe { Room::new(contexts, most) };
         set.domain.progress();
         Ok(set.members.with(|members| {
-            let ready = members.iter_mut().filter_map(|member| {
-                let Member { context, kind } = member;
-                kind.has_something().then_some(*context)
+            let mut told = 0;
+            members.tell(most, |context| {
+                contexts.write(told, context.0);
+                told += 1;
             });
-            ready.take(most).enumerate().map(|(index, context)| contexts.write(index, context.0)).count()
+            told
         }))
     });
     // No more than `count`, or a code.

@@ -224,7 +224,15 @@ unsafe fn receive_to(
         let srx = unsafe { body::<Srx>(ep) }?;
         // SAFETY: the contract: it is writable until the operation has ended.
         let buffer = unsafe { memory.room() }?;
-        let want = Want { context: Foreign(context), source: NOBODY, tag, buffer, wants: true, many: None };
+        let want = Want {
+            context: Foreign(context),
+            source: NOBODY,
+            tag,
+            buffer,
+            wants: true,
+            many: None,
+            instead: None,
+        };
         srx.receive(want, flags)
     })
 }

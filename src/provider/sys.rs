@@ -9,11 +9,12 @@ use std::ffi::{c_char, c_int, c_void};
 pub(super) use libc::iovec;
 pub(super) use libfabric_sys::bindgen::{
     fi_atomic_attr, fi_av_attr, fi_eq_attr, fi_eq_cm_entry, fi_eq_err_entry, fi_fabric_attr, fi_info, fi_ioc,
-    fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_ops, fi_ops_atomic, fi_ops_cm,
-    fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma,
-    fi_ops_tagged, fi_ops_wait, fi_poll_attr, fi_provider, fi_rma_ioc, fi_rma_iov, fi_rx_attr, fi_tx_attr,
-    fi_wait_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_pep,
-    fid_poll, fid_stx, fid_wait,
+    fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_msg_rma, fi_msg_tagged, fi_op_atomic,
+    fi_op_cntr, fi_op_compare_atomic, fi_op_fetch_atomic, fi_op_msg, fi_op_rma, fi_op_tagged, fi_ops,
+    fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg,
+    fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait, fi_poll_attr, fi_provider, fi_rma_ioc, fi_rma_iov,
+    fi_rx_attr, fi_tx_attr, fi_wait_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq,
+    fid_fabric, fid_mr, fid_pep, fid_poll, fid_stx, fid_wait,
 };
 
 /// `struct fi_domain_attr`, up to `tclass`.
@@ -127,6 +128,18 @@ pub(super) struct TriggeredContext {
     pub(super) event_type: u32,
     pub(super) counter: *mut fid_cntr,
     pub(super) threshold: usize,
+}
+
+/// `struct fi_deferred_work`: what is behind `op`, its type says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct DeferredWork {
+    pub(super) context: [*mut c_void; 8],
+    pub(super) threshold: u64,
+    pub(super) triggering_cntr: *mut fid_cntr,
+    pub(super) completion_cntr: *mut fid_cntr,
+    pub(super) op_type: u32,
+    pub(super) op: *const c_void,
 }
 
 /// `struct fi_alias`.
@@ -383,7 +396,22 @@ pub(super) const FI_SETOPSFLAG: c_int = 3;
 pub(super) const FI_ALIAS: c_int = 4;
 pub(super) const FI_GETWAIT: c_int = 5;
 pub(super) const FI_ENABLE: c_int = 6;
+pub(super) const FI_QUEUE_WORK: c_int = 11;
+pub(super) const FI_CANCEL_WORK: c_int = 12;
+pub(super) const FI_FLUSH_WORK: c_int = 13;
 pub(super) const FI_TRIGGER_THRESHOLD: u32 = 0;
+
+pub(super) const FI_OP_RECV: u32 = 0;
+pub(super) const FI_OP_SEND: u32 = 1;
+pub(super) const FI_OP_TRECV: u32 = 2;
+pub(super) const FI_OP_TSEND: u32 = 3;
+pub(super) const FI_OP_READ: u32 = 4;
+pub(super) const FI_OP_WRITE: u32 = 5;
+pub(super) const FI_OP_ATOMIC: u32 = 6;
+pub(super) const FI_OP_FETCH_ATOMIC: u32 = 7;
+pub(super) const FI_OP_COMPARE_ATOMIC: u32 = 8;
+pub(super) const FI_OP_CNTR_SET: u32 = 9;
+pub(super) const FI_OP_CNTR_ADD: u32 = 10;
 pub(super) const FI_GETWAITOBJ: c_int = 16;
 
 pub(super) const FI_WAIT_NONE: u32 = 0;

@@ -3,7 +3,7 @@
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
 //! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes; `shared`: receives of several endpoints.
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
-//! * `triggered`: what begins when a counter has come so far.
+//! * `triggered`: what begins when a counter has come so far, and the work that a domain queues.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them. `vain`: who looks for nothing.
 //!
@@ -25,6 +25,8 @@ pub mod buffer;
 mod closing;
 mod connect;
 mod context;
+#[cfg(test)]
+mod end_tests;
 mod ending;
 mod far;
 #[cfg(test)]
@@ -46,6 +48,7 @@ mod vain;
 
 use context::Context;
 pub use context::Ends;
+pub use ending::Instead;
 pub use receive::{Look, Want};
 pub use rma::{Act, Reach};
 pub use send::Order;

@@ -1,14 +1,18 @@
-//! [`Wait`]: what a queue or counter wakes sleepers by (`FI_WAIT_FD`, `FI_WAIT_UNSPEC`), an `eventfd(2)`.
+//! [`Wait`]: what a queue or counter wakes sleepers by (`FI_WAIT_FD`, `FI_WAIT_UNSPEC`), an `eventfd(2)` for each of them.
 //!
 //! It costs a system call only where somebody sleeps, or has said that he will (`fi_trywait`): then it is *armed*, and
-//! the next thing that is worth waking for writes to the descriptor and disarms it. Whoever sleeps sleeps on what is
+//! the next thing that is worth waking for writes to all descriptors and disarms it. Whoever sleeps sleeps on what is
 //! [beside](Beside) it, too: progress may have to be made before there is anything worth waking for.
+//!
+//! Who looks empties his own descriptor first and no other: what was there for one sleeper is not for another to take, who
+//! may wait for something else.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::argument::Out;
@@ -31,11 +35,54 @@ pub enum Manner {
 #[derive(Debug)]
 pub struct Wait {
     manner: Manner,
-    /// Made for the first sleeper, or at once where its number is asked for.
-    event: OnceLock<OwnedFd>,
-    /// What programs sleep on: the event, and what is beside it (`epoll(7)`).
-    outside: Option<OwnedFd>,
+    /// What programs sleep on.
+    outside: Option<Outside>,
+    /// Those who sleep in calls.
+    sleepers: Mutex<Sleepers>,
     is_armed: AtomicBool,
+}
+
+/// What programs sleep on: the event, and a set of it and of what is beside it (`epoll(7)`).
+#[derive(Debug)]
+struct Outside {
+    event: OwnedFd,
+    set: OwnedFd,
+}
+
+/// The events of those who sleep, and of those who have.
+#[derive(Debug, Default)]
+struct Sleepers {
+    asleep: Vec<Arc<OwnedFd>>,
+    spare: Vec<Arc<OwnedFd>>,
+}
+
+/// Somebody who sleeps, or is going to.
+struct Sleeper<'a> {
+    wait: &'a Wait,
+    event: Arc<OwnedFd>,
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        let mut sleepers = self.wait.sleepers.lock();
+        sleepers.asleep.retain(|event| !Arc::ptr_eq(event, &self.event));
+        if sleepers.spare.len() < SPARE {
+            sleepers.spare.push(Arc::clone(&self.event));
+        }
+    }
+}
+
+/// Events that are kept for sleepers to come.
+const SPARE: usize = 4;
+
+fn new_event() -> Outcome<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Whoever sleeps on an event wakes.
+fn write(event: &OwnedFd) {
+    // Full is as good: it is readable.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// Nanoseconds of a millisecond.
@@ -71,17 +118,18 @@ impl Wait {
         };
         // Whoever has the descriptor may sleep on it without a word.
         let is_armed = AtomicBool::new(manner == Manner::Descriptor);
-        let mut wait = Self { manner, event: OnceLock::new(), outside: None, is_armed };
-        if manner == Manner::Descriptor {
-            let outside = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let outside = if manner == Manner::Descriptor {
+            let (event, set) = (new_event()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
             let nothing = epoll::EventData::new_u64(0);
-            epoll::add(&outside, wait.event()?, nothing, epoll::EventFlags::IN)?;
+            epoll::add(&set, &event, nothing, epoll::EventFlags::IN)?;
             if let Some(beside) = beside()? {
-                epoll::add(&outside, &*beside, nothing, epoll::EventFlags::IN)?;
+                epoll::add(&set, &*beside, nothing, epoll::EventFlags::IN)?;
             }
-            wait.outside = Some(outside);
-        }
-        Ok(wait)
+            Some(Outside { event, set })
+        } else {
+            None
+        };
+        Ok(Self { manner, outside, sleepers: Mutex::default(), is_armed })
     }
 
     /// For an attribute `wait_obj` of what may be in a wait set: there it has a descriptor.
@@ -94,7 +142,7 @@ impl Wait {
 
     /// What programs sleep on, if they can.
     pub fn descriptor(&self) -> Option<&OwnedFd> {
-        self.outside.as_ref()
+        self.outside.as_ref().map(|outside| &outside.set)
     }
 
     /// How it can be waited for.
@@ -102,12 +150,15 @@ impl Wait {
         self.manner
     }
 
-    fn event(&self) -> Outcome<&OwnedFd> {
-        if let Some(event) = self.event.get() {
-            return Ok(event);
-        }
-        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(self.event.get_or_init(|| made))
+    /// Somebody who is woken from now on.
+    fn sleeper(&self) -> Outcome<Sleeper<'_>> {
+        let mut sleepers = self.sleepers.lock();
+        let event = match sleepers.spare.pop() {
+            Some(event) => event,
+            None => Arc::new(new_event()?),
+        };
+        sleepers.asleep.push(Arc::clone(&event));
+        Ok(Sleeper { wait: self, event })
     }
 
     /// Something is there that sleepers sleep for.
@@ -125,24 +176,17 @@ impl Wait {
 
     /// Wakes everybody who sleeps, whatever is there.
     pub fn ring(&self) {
-        if let Some(event) = self.event.get() {
-            // Full is as good: it is readable.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-        }
+        self.outside.iter().for_each(|outside| write(&outside.event));
+        self.sleepers.lock().asleep.iter().for_each(|event| write(event));
     }
 
-    /// From now on the next thing that is there wakes. What is there already must be looked for after this, and if
-    /// there is something, [`ring`](Self::ring) is owed to other sleepers.
-    ///
-    /// # Errors
-    /// Those of `eventfd(2)`.
-    pub fn arm(&self) -> Outcome<()> {
-        let event = self.event()?;
+    /// From now on the next thing that is there wakes whoever sleeps on this event, and all others. What is there already
+    /// must be looked for after this.
+    fn arm(&self, event: &OwnedFd) {
         let _ = rustix::io::read(event, &mut [0; 8]);
         self.is_armed.store(true, Ordering::Relaxed);
         // SYNC POINT: wait (the other half in `notify`)
         fence(Ordering::SeqCst);
-        Ok(())
     }
 
     /// Looks until there is something, for so many milliseconds at most; negative is for ever. `None`: the time is over.
@@ -161,6 +205,7 @@ impl Wait {
         }
         let clock = Clock::new();
         let most = u64::try_from(timeout).ok().map(|millis| millis * MILLI);
+        let mut sleeper: Option<Sleeper<'_>> = None;
         loop {
             if let Some(found) = look() {
                 return Ok(Some(found));
@@ -173,13 +218,16 @@ impl Wait {
                 std::thread::yield_now();
                 continue;
             }
-            self.arm()?;
+            let event = match &sleeper {
+                Some(sleeper) => &sleeper.event,
+                None => &sleeper.insert(self.sleeper()?).event,
+            };
+            self.arm(event);
             let beside = arm()?;
             if let Some(found) = look() {
-                self.ring();
                 return Ok(Some(found));
             }
-            let own = PollFd::new(self.event()?, PollFlags::IN);
+            let own = PollFd::new(&**event, PollFlags::IN);
             let timespec = |nanos| Timespec {
                 tv_sec: (nanos / (1000 * MILLI)) as i64,
                 tv_nsec: (nanos % (1000 * MILLI)) as i64,
@@ -212,7 +260,7 @@ impl Wait {
         if self.manner == Manner::Never {
             return Err(Errno::INVAL);
         }
-        self.arm()?;
+        self.outside.iter().for_each(|outside| self.arm(&outside.event));
         for _ in 0..LOOKS {
             let beside = arm()?;
             if is_something_there() {
@@ -224,7 +272,7 @@ impl Wait {
                 Beside::Moved | Beside::Set(_, Some(_)) => {}
             }
         }
-        self.ring();
+        self.outside.iter().for_each(|outside| write(&outside.event));
         Err(Errno::AGAIN)
     }
 
@@ -237,7 +285,7 @@ impl Wait {
             sys::FI_GETWAIT if self.manner == Manner::Descriptor => {
                 // SAFETY: the contract: an `int`.
                 let number = unsafe { Out::<i32>::new(argument.cast()) }?;
-                number.write(self.outside.as_ref().ok_or(Errno::INVAL)?.as_raw_fd());
+                number.write(self.descriptor().ok_or(Errno::INVAL)?.as_raw_fd());
                 Ok(())
             }
             sys::FI_GETWAITOBJ => {
@@ -282,7 +330,7 @@ mod tests {
     }
 
     fn is_readable(wait: &Wait) -> bool {
-        let event = wait.outside.as_ref().expect("a descriptor");
+        let event = wait.descriptor().expect("a descriptor");
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&now)).expect("poll") == 1
     }
@@ -337,6 +385,40 @@ mod tests {
         assert_eq!(wait.until(0, nothing, || None::<()>), Ok(None));
         assert_eq!(wait.until(3, nothing, || None::<()>), Ok(None));
         assert_eq!(wait.until(-1, nothing, || Some(1)), Ok(Some(1)));
+    }
+
+    #[test]
+    fn what_wakes_one_sleeper_is_not_taken_by_another_who_waits_for_more() {
+        let wait = new(sys::FI_WAIT_UNSPEC).expect("made");
+        let (count, asleep) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                // It is armed, and finds nothing, and has not slept yet when all else happens.
+                let arm = || Ok(Beside::Nothing).inspect(|_| asleep.store(1, Ordering::SeqCst));
+                let look = || {
+                    let found = (count.load(Ordering::SeqCst) >= 1).then_some(());
+                    if found.is_none() && asleep.load(Ordering::SeqCst) == 1 {
+                        asleep.store(2, Ordering::SeqCst);
+                        while asleep.load(Ordering::SeqCst) == 2 {
+                            std::thread::yield_now();
+                        }
+                    }
+                    found
+                };
+                wait.until(-1, arm, look)
+            });
+            while asleep.load(Ordering::SeqCst) != 2 {
+                std::thread::yield_now();
+            }
+            count.store(1, Ordering::SeqCst);
+            wait.notify();
+            let turns = std::cell::Cell::new(0);
+            let arm = || Ok(Beside::Moved).inspect(|_| turns.set(turns.get() + 1));
+            let look = || (turns.get() == 2).then_some(());
+            assert_eq!(wait.until(-1, arm, look), Ok(Some(())), "for something else");
+            asleep.store(3, Ordering::SeqCst);
+            assert_eq!(first.join().expect("no panic"), Ok(Some(())));
+        });
     }
 
     #[test]

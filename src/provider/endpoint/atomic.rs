@@ -7,13 +7,15 @@ use super::super::errno::{Errno, Outcome};
 use super::super::guard::{guard, size};
 use super::super::object::body;
 use super::super::sys::{
-    self, fi_atomic_attr, fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc, fid_ep, iovec,
+    self, fi_atomic_attr, fi_ioc, fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_ops_atomic, fi_rma_ioc,
+    fid_ep, iovec,
 };
 use super::super::traffic::buffer::Buffer;
 use super::super::traffic::{Act, MOST_VALUES};
 use super::Endpoint;
 use super::rma::{Buffers, Given, OF_ALL};
 use super::transfer::Manner;
+use super::work::Ticket;
 use crate::wire::gni::amo::{Amo, Form};
 use crate::wire::gni::mailbox::PIECES;
 use crate::wire::gni::remote::{Place, Places};
@@ -87,7 +89,7 @@ enum Far {
 }
 
 /// What is done with values, as C says it.
-struct Call {
+struct Call<'a> {
     form: Form,
     datatype: u32,
     operation: u32,
@@ -97,10 +99,10 @@ struct Call {
     compared: Values,
     result: Values,
     context: *mut c_void,
-    manner: Manner,
+    manner: Manner<'a>,
 }
 
-impl Call {
+impl Call<'_> {
     /// The places of so many bytes in all, of values of this size.
     ///
     /// # Safety
@@ -129,33 +131,42 @@ impl Call {
         size("fi_atomic", || {
             // SAFETY: the contract: an endpoint.
             let endpoint = unsafe { body::<Endpoint>(ep) }?;
-            let amo = Amo::new(self.operation, self.datatype, self.form).ok_or(Errno(libc::EOPNOTSUPP))?;
-            let size = amo.datatype().size();
-            // What is only read needs no operands, and what there are is not looked at.
-            let operands = if amo.operands() == 0 { Values::None } else { self.operands };
-            // SAFETY: the contract: it is readable until the operation has ended; so are those that are compared.
-            let main = unsafe { operands.buffer(size) }?;
-            // SAFETY: the same.
-            let compared = unsafe { self.compared.buffer(size) }?;
-            // SAFETY: the same: it is writable.
-            let result = unsafe { self.result.buffer(size) }?;
-            let length = if amo.operands() == 0 { result.length() } else { main.length() };
-            let is_paired = |form, buffer: &Buffer| self.form == form && buffer.length() != length;
-            if is_paired(Form::Fetch, &result) || is_paired(Form::Compare, &result) {
-                return Err(Errno::INVAL);
-            }
-            if is_paired(Form::Compare, &compared) {
-                return Err(Errno::INVAL);
-            }
-            if length > MOST_VALUES {
-                return Err(Errno(libc::EMSGSIZE));
-            }
             // SAFETY: the contract.
-            let places = unsafe { self.places(length, size) }?;
-            let Self { destination, context, manner, .. } = self;
-            let given = Given { destination, places, context, manner };
-            endpoint.reach(Act::Atomic(amo), Buffers { main, result, compared }, given, OF_ALL)
+            unsafe { self.begin(endpoint) }
         })
+    }
+
+    /// The same of an endpoint.
+    ///
+    /// # Safety
+    /// The contract of `fi_atomic(3)`.
+    unsafe fn begin(self, endpoint: &Endpoint) -> Outcome<usize> {
+        let amo = Amo::new(self.operation, self.datatype, self.form).ok_or(Errno(libc::EOPNOTSUPP))?;
+        let size = amo.datatype().size();
+        // What is only read needs no operands, and what there are is not looked at.
+        let operands = if amo.operands() == 0 { Values::None } else { self.operands };
+        // SAFETY: the contract: it is readable until the operation has ended; so are those that are compared.
+        let main = unsafe { operands.buffer(size) }?;
+        // SAFETY: the same.
+        let compared = unsafe { self.compared.buffer(size) }?;
+        // SAFETY: the same: it is writable.
+        let result = unsafe { self.result.buffer(size) }?;
+        let length = if amo.operands() == 0 { result.length() } else { main.length() };
+        let is_paired = |form, buffer: &Buffer| self.form == form && buffer.length() != length;
+        if is_paired(Form::Fetch, &result) || is_paired(Form::Compare, &result) {
+            return Err(Errno::INVAL);
+        }
+        if is_paired(Form::Compare, &compared) {
+            return Err(Errno::INVAL);
+        }
+        if length > MOST_VALUES {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        // SAFETY: the contract.
+        let places = unsafe { self.places(length, size) }?;
+        let Self { destination, context, manner, .. } = self;
+        let given = Given { destination, places, context, manner };
+        endpoint.reach(Act::Atomic(amo), Buffers { main, result, compared }, given, OF_ALL)
     }
 }
 
@@ -329,7 +340,19 @@ unsafe fn by_message(
 ) -> isize {
     // SAFETY: the contract: NULL, or a message.
     let Ok(message) = (unsafe { copy(message) }) else { return -(libc::EINVAL as isize) };
-    let call = Call {
+    let call = said(&message, form, (compared, result), Manner::Flags(flags));
+    // SAFETY: the contract.
+    unsafe { call.run(ep) }
+}
+
+/// What a message says.
+fn said<'a>(
+    message: &fi_msg_atomic,
+    form: Form,
+    (compared, result): (Values, Values),
+    manner: Manner<'a>,
+) -> Call<'a> {
+    Call {
         form,
         datatype: message.datatype,
         operation: message.op,
@@ -339,10 +362,30 @@ unsafe fn by_message(
         compared,
         result,
         context: message.context,
-        manner: Manner::Flags(flags),
+        manner,
+    }
+}
+
+/// Does what a message says when its time has come; with what there is before is fetched, and with what it is compared.
+///
+/// # Safety
+/// The contract of `fi_atomic(3)`: what the message names is there.
+pub(super) unsafe fn queue(
+    endpoint: &Endpoint,
+    message: &fi_msg_atomic,
+    fetched: Option<&fi_msg_fetch>,
+    compared: Option<&fi_msg_compare>,
+    (flags, ticket): (u64, &Ticket),
+) -> Outcome<usize> {
+    let form = match (fetched, compared) {
+        (None, _) => Form::Base,
+        (Some(_), None) => Form::Fetch,
+        (Some(_), Some(_)) => Form::Compare,
     };
+    let result = fetched.map_or(Values::None, |fetched| Values::Many(fetched.msg_iov, fetched.iov_count));
+    let compared = compared.map_or(Values::None, |with| Values::Many(with.msg_iov, with.iov_count));
     // SAFETY: the contract.
-    unsafe { call.run(ep) }
+    unsafe { said(message, form, (compared, result), Manner::Queued(flags, ticket)).begin(endpoint) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, message: *const fi_msg_atomic, flags: u64) -> isize {

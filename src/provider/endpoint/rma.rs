@@ -1,7 +1,6 @@
 //! The table of what reads and writes the memory of peers, `fi_rma(3)`.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 use super::super::argument::{Foreign, array, copy};
 use super::super::errno::{Errno, Outcome};
@@ -13,6 +12,7 @@ use super::super::traffic::buffer::Buffer;
 use super::super::traffic::{Act, Reach, Work};
 use super::Endpoint;
 use super::transfer::{Manner, Memory};
+use super::work::Ticket;
 use crate::wire::gni::remote::{Place, Places};
 
 pub(super) static MEMORY: fi_ops_rma = fi_ops_rma {
@@ -39,11 +39,11 @@ pub(super) const OF_ALL: u64 = sys::FI_COMPLETION
     | sys::FI_FENCE;
 
 /// What an operation is given besides what it does.
-pub(super) struct Given {
+pub(super) struct Given<'a> {
     pub(super) destination: u64,
     pub(super) places: Places,
     pub(super) context: *mut c_void,
-    pub(super) manner: Manner,
+    pub(super) manner: Manner<'a>,
 }
 
 /// The memory that an operation has on this side.
@@ -55,20 +55,16 @@ pub(super) struct Buffers {
 
 impl Endpoint {
     /// Does something to the memory of a peer, as far as this endpoint may; `known` are the flags that the call has.
-    pub(super) fn reach(&self, act: Act, buffers: Buffers, given: Given, known: u64) -> Outcome<usize> {
+    pub(super) fn reach(&self, act: Act, buffers: Buffers, given: Given<'_>, known: u64) -> Outcome<usize> {
         let ready = self.ready()?;
-        let flags = match given.manner {
-            Manner::Usual => self.transmit_flags.load(Ordering::Relaxed),
-            Manner::Injected => 0,
-            Manner::Flags(flags) if flags & !known != 0 => return Err(Errno::BADFLAGS),
-            Manner::Flags(flags) => flags,
-        };
+        let manner = given.manner;
+        let flags = manner.flags(&self.transmit_flags, known)?;
         let Buffers { main: buffer, result, compared } = buffers;
         let right = act.right();
         if self.caps & right != right {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        let is_silent = given.manner == Manner::Injected;
+        let is_silent = manner.is_injected();
         let is_injected = (is_silent || flags & sys::FI_INJECT != 0) && act != Act::Get;
         let length = buffer.length();
         if is_injected && length + compared.length() > INJECT {
@@ -77,7 +73,6 @@ impl Endpoint {
         if length > MAX_MESSAGE {
             return Err(Errno(libc::EMSGSIZE));
         }
-        let is_wanted = |is_selective: bool| !is_selective || flags & sys::FI_COMPLETION != 0;
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let reach = Reach {
             context: Foreign(given.context),
@@ -87,11 +82,15 @@ impl Endpoint {
             buffer,
             result,
             compared,
-            wants: !is_silent && is_selective.is_some_and(is_wanted),
+            wants: manner.wants(flags, is_selective),
             is_injected,
             is_silent,
             is_fenced: flags & sys::FI_FENCE != 0,
+            instead: manner.ticket().map(Ticket::instead),
         };
+        if let Some(ticket) = manner.ticket() {
+            return self.queue(ready.slot, ticket, Work::Reach(reach));
+        }
         if flags & sys::FI_TRIGGER != 0 {
             return self.defer(ready.slot, given.context, Work::Reach(reach));
         }
@@ -141,22 +140,56 @@ unsafe fn reach(
     memory: Memory,
     (destination, far): (u64, Far),
     context: *mut c_void,
-    manner: Manner,
+    manner: Manner<'_>,
 ) -> isize {
+    size("fi_rma", || {
+        // SAFETY: the contract: an endpoint.
+        let endpoint = unsafe { body::<Endpoint>(ep) }?;
+        // SAFETY: the contract.
+        unsafe { begin(endpoint, act, memory, (destination, far), context, manner) }
+    })
+}
+
+/// The same of an endpoint.
+///
+/// # Safety
+/// The contract of `fi_rma(3)`.
+unsafe fn begin(
+    endpoint: &Endpoint,
+    act: Act,
+    memory: Memory,
+    (destination, far): (u64, Far),
+    context: *mut c_void,
+    manner: Manner<'_>,
+) -> Outcome<usize> {
     let known = match act {
         Act::Get => OF_ALL & !sys::FI_INJECT,
         _ => OF_ALL | sys::FI_REMOTE_CQ_DATA,
     };
-    size("fi_rma", || {
-        // SAFETY: the contract: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the contract: it is readable, or writable, until the operation has ended.
-        let main = unsafe { memory.buffer() }?;
-        // SAFETY: the contract.
-        let places = unsafe { far.places(main.length()) }?;
-        let buffers = Buffers { main, result: Buffer::NONE, compared: Buffer::NONE };
-        endpoint.reach(act, buffers, Given { destination, places, context, manner }, known)
-    })
+    // SAFETY: the contract: it is readable, or writable, until the operation has ended.
+    let main = unsafe { memory.buffer() }?;
+    // SAFETY: the contract.
+    let places = unsafe { far.places(main.length()) }?;
+    let buffers = Buffers { main, result: Buffer::NONE, compared: Buffer::NONE };
+    endpoint.reach(act, buffers, Given { destination, places, context, manner }, known)
+}
+
+/// Does what a message says when its time has come.
+///
+/// # Safety
+/// The contract of `fi_rma(3)`: what the message names is there.
+pub(super) unsafe fn queue(
+    endpoint: &Endpoint,
+    is_read: bool,
+    message: &fi_msg_rma,
+    (flags, ticket): (u64, &Ticket),
+) -> Outcome<usize> {
+    let data = (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(message.data);
+    let act = if is_read { Act::Get } else { Act::Put(data) };
+    let memory = Memory::Many(message.msg_iov, message.iov_count);
+    let far = (message.addr, Far::Many(message.rma_iov, message.rma_iov_count));
+    // SAFETY: the contract.
+    unsafe { begin(endpoint, act, memory, far, message.context, Manner::Queued(flags, ticket)) }
 }
 
 unsafe extern "C" fn read(

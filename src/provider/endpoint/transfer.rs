@@ -1,7 +1,7 @@
 //! The tables of messages, tagged and not.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::argument::{Foreign, array, copy};
 use super::super::errno::{Errno, Outcome};
@@ -12,6 +12,7 @@ use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, 
 use super::super::traffic::buffer::Buffer;
 use super::super::traffic::{Look, Order, Want, Work};
 use super::Endpoint;
+use super::work::Ticket;
 use crate::wire::gni::mailbox::Label;
 
 pub(super) static MESSAGES: fi_ops_msg = fi_ops_msg {
@@ -89,14 +90,57 @@ impl Memory {
 }
 
 /// What a call says of how an operation ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+#[derive(Clone, Copy)]
+pub(super) enum Manner<'a> {
     /// As the endpoint's flags say.
     Usual,
     /// Without an entry, and the memory is free at once.
     Injected,
     /// As these flags say.
     Flags(u64),
+    /// The same of work that is queued.
+    Queued(u64, &'a Ticket),
+}
+
+impl<'a> Manner<'a> {
+    /// Without an entry, and the memory is free at once.
+    #[inline(always)]
+    pub(super) fn is_injected(self) -> bool {
+        matches!(self, Self::Injected)
+    }
+
+    /// The flags that go with it, of those that are known, where it names none those `usual` ones.
+    #[inline(always)]
+    pub(super) fn flags(self, usual: &AtomicU64, known: u64) -> Outcome<u64> {
+        match self {
+            Manner::Usual => Ok(usual.load(Ordering::Relaxed)),
+            Manner::Injected => Ok(0),
+            Manner::Flags(flags) if flags & !known == 0 => Ok(flags),
+            Manner::Queued(flags, _) if flags & !known == 0 && flags & sys::FI_TRIGGER == 0 => Ok(flags),
+            Manner::Flags(_) | Manner::Queued(..) => Err(Errno::BADFLAGS),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn ticket(self) -> Option<&'a Ticket> {
+        match self {
+            Self::Queued(_, ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Whether an operation has an entry when it ends well, where it goes to such a queue, if there is one.
+    #[inline(always)]
+    pub(super) fn wants(self, flags: u64, is_selective: Option<bool>) -> bool {
+        let is_asked = flags & sys::FI_COMPLETION != 0;
+        match self {
+            Self::Injected => false,
+            Self::Queued(..) => is_asked && is_selective.is_some(),
+            Self::Usual | Self::Flags(_) => {
+                is_selective.is_some_and(|is_selective| !is_selective || is_asked)
+            }
+        }
+    }
 }
 
 /// What `fi_sendmsg(3)` knows.
@@ -116,28 +160,22 @@ pub(in super::super) const OF_RECEIVES: u64 =
 
 impl Endpoint {
     #[inline(always)]
-    fn send(
+    pub(super) fn send(
         &self,
         buffer: Buffer,
         destination: u64,
         label: Label,
         context: *mut c_void,
-        manner: Manner,
+        manner: Manner<'_>,
     ) -> Outcome<usize> {
         let ready = self.ready()?;
-        let flags = match manner {
-            Manner::Usual => self.transmit_flags.load(Ordering::Relaxed),
-            Manner::Injected => 0,
-            Manner::Flags(flags) if flags & !OF_SENDS != 0 => return Err(Errno::BADFLAGS),
-            Manner::Flags(flags) => flags,
-        };
-        let is_silent = manner == Manner::Injected;
+        let flags = manner.flags(&self.transmit_flags, OF_SENDS)?;
+        let is_silent = manner.is_injected();
         let is_injected = is_silent || flags & sys::FI_INJECT != 0;
         let length = buffer.length();
         if length > if is_injected { INJECT } else { MAX_MESSAGE } {
             return Err(if is_injected { Errno::INVAL } else { Errno(libc::EMSGSIZE) });
         }
-        let is_wanted = |is_selective: bool| !is_selective || flags & sys::FI_COMPLETION != 0;
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let destination = self.destination(destination)?;
         let order = Order {
@@ -145,12 +183,16 @@ impl Endpoint {
             destination,
             label,
             buffer,
-            wants: !is_silent && is_selective.is_some_and(is_wanted),
+            wants: manner.wants(flags, is_selective),
             is_injected,
             is_silent,
             is_answered: flags & sys::FI_DELIVERY_COMPLETE != 0,
             is_fenced: flags & sys::FI_FENCE != 0,
+            instead: manner.ticket().map(Ticket::instead),
         };
+        if let Some(ticket) = manner.ticket() {
+            return self.queue(ready.slot, ticket, Work::Send(order));
+        }
         if flags & sys::FI_TRIGGER != 0 {
             return self.defer(ready.slot, context, Work::Send(order));
         }
@@ -181,7 +223,7 @@ impl Endpoint {
             _ if buffer.whole().is_none() => return Err(Errno::INVAL),
             _ => Some(self.least.load(Ordering::Relaxed)),
         };
-        Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants, many }))
+        Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants, many, instead: None }))
     }
 
     #[inline(always)]
@@ -200,6 +242,26 @@ impl Endpoint {
         }
         self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
         Ok(0)
+    }
+
+    /// Posts a receive when its time has come.
+    pub(super) fn receive_queued(
+        &self,
+        buffer: Buffer,
+        (source, tag): (u64, Option<(u64, u64)>),
+        context: *mut c_void,
+        (flags, ticket): (u64, &Ticket),
+    ) -> Outcome<usize> {
+        const NOT_LATER: u64 = sys::FI_MULTI_RECV | sys::FI_PEEK | sys::FI_CLAIM | sys::FI_DISCARD;
+        if flags & NOT_LATER != 0 {
+            return Err(Errno::NOSYS);
+        }
+        if flags & !OF_RECEIVES != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let (slot, want) = self.want(buffer, source, tag, context, flags)?;
+        let wants = flags & sys::FI_COMPLETION != 0;
+        self.queue(slot, ticket, Work::Receive(Want { wants, instead: Some(ticket.instead()), ..want }))
     }
 
     fn receive_with(
@@ -238,12 +300,12 @@ impl Endpoint {
 }
 
 /// A message without a tag.
-const fn plain(data: Option<u64>) -> Label {
+pub(super) const fn plain(data: Option<u64>) -> Label {
     Label { tag: None, data }
 }
 
 /// One with a tag.
-const fn tagged(tag: u64, data: Option<u64>) -> Label {
+pub(super) const fn tagged(tag: u64, data: Option<u64>) -> Label {
     Label { tag: Some(tag), data }
 }
 
@@ -258,7 +320,7 @@ unsafe fn send_from(
     destination: u64,
     label: Label,
     context: *mut c_void,
-    manner: Manner,
+    manner: Manner<'_>,
 ) -> isize {
     size("fi_send", || {
         // SAFETY: the contract: an endpoint.
@@ -291,7 +353,7 @@ unsafe fn receive_to(
 }
 
 /// The data that goes with a message of these flags.
-fn data_of(data: u64, flags: u64) -> Option<u64> {
+pub(super) fn data_of(data: u64, flags: u64) -> Option<u64> {
     (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(data)
 }
 

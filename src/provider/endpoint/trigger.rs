@@ -29,8 +29,9 @@ impl Endpoint {
         if !Arc::ptr_eq(counter.domain(), &self.domain) {
             return Err(Errno::DOMAIN);
         }
-        let trigger = Trigger { counter: Arc::clone(counter), threshold: triggered.threshold as u64 };
-        self.domain.traffic.with(|traffic| traffic.defer(slot, trigger, work))?;
+        let (counter, threshold) = (Arc::clone(counter), triggered.threshold as u64);
+        let trigger = Trigger { counter, threshold, counts_failures: false };
+        self.domain.traffic.with(|traffic| traffic.defer(Some(slot), trigger, work, None))?;
         Ok(0)
     }
 

@@ -150,10 +150,11 @@ impl Traffic {
                 if attached.is_err() {
                     return self.lose(slot, index, libc::EHOSTUNREACH);
                 }
+                let is_unreached = mailbox.is_unreached();
                 // Another node cannot look there.
                 let (address, shown) = if is_far { (0, [0; 16]) } else { nic.probe() };
                 there.is_connected = true;
-                there.failed = None;
+                (there.failed, there.over) = (None, None);
                 there.queue.push_front(Item::Note(Note::new(&mailbox::Entry::Hello { address, shown })));
                 if !is_far {
                     self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
@@ -162,6 +163,9 @@ impl Traffic {
                     mailbox.poll_from_now_on();
                     there.is_polled = true;
                     self.polled.push((slot, index));
+                }
+                if is_unreached {
+                    self.is_unreached(slot, index);
                 }
                 self.pump(slot, index);
                 self.look_again(slot, index);
@@ -304,7 +308,7 @@ impl Traffic {
         there.is_polled = false;
         there.closing = None;
         there.memory = None;
-        there.name.incarnation = there.asked;
+        there.past = std::mem::replace(&mut there.name.incarnation, there.asked);
         if let Some(vc) = there.vc.take() {
             self.vcs.remove(&vc);
         }
@@ -324,6 +328,7 @@ impl Traffic {
         let there = &mut context.peers[peer as usize];
         if is_dead {
             there.failed = Some(code);
+            there.over = is_end(code).then_some((there.past, code));
         }
         let is_left = !there.queue.is_empty() || !there.held.is_empty();
         if context.owes() {
@@ -400,6 +405,11 @@ impl Traffic {
         self.control();
         Ok(())
     }
+}
+
+/// Whether a connection that has failed so says that the life of the peer is over.
+fn is_end(code: i32) -> bool {
+    matches!(code, libc::ECONNRESET | libc::ECONNREFUSED)
 }
 
 pub(super) fn system(error: &std::io::Error) -> Errno {

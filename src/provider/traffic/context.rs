@@ -13,6 +13,7 @@ use super::super::errno::{Errno, Outcome};
 use super::super::names::{Known, NOBODY};
 use super::super::regions::Regions;
 use super::buffer::Buffer;
+use super::ending::Instead;
 use super::rma::{Operation, Waiting};
 use super::shared::Queue;
 use super::target::Target;
@@ -68,6 +69,7 @@ pub(super) struct Receive {
     pub(super) wants: bool,
     pub(super) is_tagged: bool,
     pub(super) share: Share,
+    pub(super) instead: Option<Box<Instead>>,
 }
 
 /// Whose memory a receive has.
@@ -123,6 +125,7 @@ pub(super) struct Outgoing {
     /// It ends when it has been received.
     pub(super) is_answered: bool,
     pub(super) stage: Stage,
+    pub(super) instead: Option<Box<Instead>>,
 }
 
 /// How far it has come.
@@ -195,6 +198,10 @@ pub(super) struct Peer {
     pub(super) is_connected: bool,
     /// Why the last connection has failed, or was lost, until somebody hears of it or there is another.
     pub(super) failed: Option<i32>,
+    /// The life of it that was connected, or wanted, last.
+    pub(super) past: u64,
+    /// Why no message of a life of it comes any more, and which that is; until there is another connection.
+    pub(super) over: Option<(u64, i32)>,
     /// The peer knows that; it has been heard.
     pub(super) is_heard: bool,
     /// It is looked at without its bell.
@@ -215,6 +222,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// Why no message of it comes any more, if it is known that its life is over: that of an address which names none goes on
+    /// with the next.
+    #[inline]
+    pub(super) fn end(&self) -> Option<i32> {
+        let (life, code) = self.over?;
+        (self.vc.is_none() && life != 0 && life == self.asked).then_some(code)
+    }
+
     /// An address of it names this life, or with 0 any.
     ///
     /// # Errors
@@ -381,6 +396,8 @@ impl Context {
                 mailbox: None,
                 is_connected: false,
                 failed: None,
+                past: 0,
+                over: None,
                 is_heard: false,
                 is_polled: false,
                 is_ready: false,

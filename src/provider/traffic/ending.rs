@@ -1,6 +1,9 @@
 //! How operations end: places in queues, entries and counters.
 
+use std::sync::Arc;
+
 use super::super::argument::Foreign;
+use super::super::cntr::Counter;
 use super::super::cq::{Completion, Entry, Failure};
 use super::super::names::NOBODY;
 use super::super::sys;
@@ -9,6 +12,28 @@ use super::context::{Context, Receive, Share};
 use crate::engine::slab::Key;
 use crate::link::Lent;
 use crate::wire::gni::mailbox::Label;
+
+/// What counts an operation instead of its endpoint: of queued work a counter, or nothing.
+#[derive(Clone)]
+pub struct Instead(pub Option<Arc<Counter>>);
+
+/// What counts an operation.
+#[inline(always)]
+pub(super) fn counted<'a>(
+    instead: Option<&'a Instead>,
+    own: Option<&'a Arc<Counter>>,
+) -> Option<&'a Arc<Counter>> {
+    match instead {
+        None => own,
+        Some(Instead(counter)) => counter.as_ref(),
+    }
+}
+
+/// Whether there is no entry for how an operation ends, well or not.
+#[inline(always)]
+pub(super) fn is_quiet(instead: Option<&Instead>, wants: bool) -> bool {
+    instead.is_some() && !wants
+}
 
 /// What a receive has met.
 pub(super) struct Received {
@@ -76,10 +101,10 @@ impl Context {
             0 if overflow != 0 => TRUNCATED,
             code => code,
         };
-        if let Some(counter) = &ends.receives {
+        if let Some(counter) = counted(receive.instead.as_deref(), ends.receives.as_ref()) {
             if code == 0 { counter.add(1) } else { counter.add_failed(1) }
         }
-        if code != 0 {
+        if code != 0 && !is_quiet(receive.instead.as_deref(), receive.wants) {
             return self.enter_failed(Failure { of: completion, overflow, code, detail: code });
         }
         if receive.wants || many != 0 {
@@ -149,7 +174,14 @@ impl Context {
             many.id.take().and_then(|id| untagged.withdraw(id));
         }
         let (context, wants) = (whole.context, whole.wants);
-        Some(Receive { context, buffer: Buffer::of(part), wants, is_tagged: false, share: Share::Of(key) })
+        Some(Receive {
+            context,
+            buffer: Buffer::of(part),
+            wants,
+            is_tagged: false,
+            share: Share::Of(key),
+            instead: None,
+        })
     }
 
     /// A receive that has met no message ends so.
@@ -164,10 +196,13 @@ impl Context {
             return;
         }
         let (Some(outgoing), Some(ends)) = (self.sends.remove(key.index), &self.ends) else { return };
-        if let Some(counter) = &ends.sends {
+        if let Some(counter) = counted(outgoing.instead.as_deref(), ends.sends.as_ref()) {
             if code == 0 { counter.add(1) } else { counter.add_failed(1) }
         }
         let Some(direction) = &ends.transmit else { return };
+        if is_quiet(outgoing.instead.as_deref(), outgoing.wants) {
+            return;
+        }
         let of = sent(outgoing.context, outgoing.label);
         match (code, outgoing.place) {
             (0, Some(place)) if outgoing.wants => direction.cq.put(place, Entry::Done(of)),

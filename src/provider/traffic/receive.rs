@@ -5,8 +5,8 @@ use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
 use super::Traffic;
 use super::buffer::Buffer;
-use super::context::{Context, Item, Many, Note, Pull, Receive, Share, Unexpected, What};
-use super::ending::Received;
+use super::context::{Context, Item, Many, Note, Peer, Pull, Receive, Share, Unexpected, What};
+use super::ending::{Instead, Received};
 use crate::engine::matching::{MessageId, Posting, ReceiveId, Times, Wanted};
 use crate::engine::slab::Key;
 use crate::link::Lent;
@@ -28,6 +28,8 @@ pub struct Want {
     pub wants: bool,
     /// It is for as many messages as come while there is as much room.
     pub many: Option<usize>,
+    /// What counts it instead of its endpoint.
+    pub instead: Option<Box<Instead>>,
 }
 
 /// What is done with a message instead of receiving it at once.
@@ -111,23 +113,35 @@ impl Traffic {
 }
 
 impl Context {
-    /// What a receive asks the matching for.
+    /// What a receive asks the matching for; and why nothing more comes of its source, if nothing does.
     #[inline(always)]
-    fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<Wanted> {
+    fn wanted(&mut self, source: u64, tag: Option<(u64, u64)>) -> Outcome<(Wanted, Option<i32>)> {
         let is_directed = source != NOBODY && self.ends()?.is_directed;
-        let source = if is_directed {
-            Some(u64::from(self.peer_of(source).or_else(|_| self.peer_at(source))?))
+        let (source, end) = if is_directed {
+            let (peer, end) = self.source_of(source)?;
+            (Some(u64::from(peer)), end)
         } else {
-            None
+            (None, None)
         };
         let (tag, ignore) = tag.unwrap_or_default();
-        Ok(Wanted { source, tag, ignore })
+        Ok((Wanted { source, tag, ignore }, end))
+    }
+
+    /// Whom a receive names as its source, and why nothing more comes from there, if nothing does.
+    #[inline]
+    fn source_of(&mut self, number: u64) -> Outcome<(u32, Option<i32>)> {
+        match self.peer_of(number) {
+            Ok(peer) => Ok((peer, self.peers.get(peer as usize).and_then(Peer::end))),
+            // Another life of it is there.
+            Err(Errno(code @ libc::ECONNREFUSED)) => Ok((self.peer_at(number)?, Some(code))),
+            Err(_) => Ok((self.peer_at(number)?, None)),
+        }
     }
 
     /// Posts a receive.
     #[inline]
     fn receive(&mut self, want: Want) -> Outcome<()> {
-        let wanted = self.wanted(want.source, want.tag)?;
+        let (wanted, end) = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }
@@ -139,11 +153,20 @@ impl Context {
                 (Share::Many(Box::new(many)), Times::Many)
             }
         };
-        let receive =
-            Receive { context: want.context, buffer: want.buffer, wants: want.wants, is_tagged, share };
+        let receive = Receive {
+            context: want.context,
+            buffer: want.buffer,
+            wants: want.wants,
+            is_tagged,
+            share,
+            instead: want.instead,
+        };
         let key = self.receives.insert(receive);
         match self.matching(is_tagged).post(wanted, times, key) {
-            Ok(Posting::Waits(id)) => self.note(key, id),
+            Ok(Posting::Waits(id)) => {
+                self.note(key, id);
+                self.in_vain(is_tagged, id, end);
+            }
             Ok(Posting::Takes(message)) => {
                 let message = self.empty(message.token);
                 if let Some(receive) = self.receives.remove(key.index) {
@@ -163,6 +186,7 @@ impl Context {
                     // A receive that is spent is posted no more.
                     next = self.matching(is_tagged).more(id);
                 }
+                self.in_vain(is_tagged, id, end);
             }
             Err(_) => {
                 self.receives.remove(key.index);
@@ -170,6 +194,16 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// A posted receive ends so, if there is a reason why no message comes for it.
+    #[inline(always)]
+    fn in_vain(&mut self, is_tagged: bool, id: ReceiveId, end: Option<i32>) {
+        if let Some(code) = end
+            && let Some(key) = self.matching(is_tagged).withdraw(id)
+        {
+            self.withdrawn(key, code);
+        }
     }
 
     /// Notes by what a receive for several messages is withdrawn.
@@ -260,13 +294,19 @@ impl Context {
     }
 
     fn look(&mut self, want: Want, look: Look) -> Outcome<Option<u32>> {
-        let wanted = self.wanted(want.source, want.tag)?;
+        let (wanted, _) = self.wanted(want.source, want.tag)?;
         if !self.has_place() {
             return Err(Errno::AGAIN);
         }
         let is_tagged = want.tag.is_some();
-        let receive =
-            Receive { context: want.context, buffer: want.buffer, wants: true, is_tagged, share: Share::Own };
+        let receive = Receive {
+            context: want.context,
+            buffer: want.buffer,
+            wants: true,
+            is_tagged,
+            share: Share::Own,
+            instead: None,
+        };
         let matching = self.matching(is_tagged);
         let found = if look == Look::Claim { matching.claim(&wanted) } else { matching.peek(&wanted) };
         let Some((id, message)) = found else {
@@ -329,6 +369,7 @@ impl Context {
             wants: want.wants,
             is_tagged,
             share: Share::Own,
+            instead: None,
         };
         let Some(message) = self.matching(is_tagged).redeem(id) else {
             self.ended(&receive, NO_MESSAGE);

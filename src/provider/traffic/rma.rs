@@ -3,13 +3,17 @@
 //! Each goes to its target as an entry of the mailbox, which carries it out and answers; the answer is what ends it. What
 //! is too long for an entry lies with this side, where the target reads or writes it, or goes in parts.
 
+use std::sync::Arc;
+
 use super::super::argument::Foreign;
+use super::super::cntr::Counter;
 use super::super::cq::{Completion, Entry, Failure, Place as Promise};
 use super::super::errno::{Errno, Outcome};
 use super::super::names::NOBODY;
 use super::super::sys;
 use super::buffer::Buffer;
-use super::context::{Context, Item};
+use super::context::{Context, Ends, Item};
+use super::ending::{Instead, counted, is_quiet};
 use super::send::{MOST, PIECE, lend};
 use super::{EAGER, Lost, Traffic};
 use crate::engine::slab::Key;
@@ -46,6 +50,13 @@ impl Act {
     }
 }
 
+impl Ends {
+    /// What counts operations on the memory of peers.
+    pub(super) fn counter_of(&self, act: Act) -> Option<&Arc<Counter>> {
+        if act.flags() & sys::FI_READ != 0 { self.reads.as_ref() } else { self.writes.as_ref() }
+    }
+}
+
 /// What somebody wants done to the memory of a peer.
 #[derive(Clone)]
 pub struct Reach {
@@ -71,6 +82,8 @@ pub struct Reach {
     pub is_silent: bool,
     /// All before it that concerns the peer has ended when it begins.
     pub is_fenced: bool,
+    /// What counts it instead of its endpoint.
+    pub instead: Option<Box<Instead>>,
 }
 
 /// Such an operation, under way.
@@ -87,6 +100,7 @@ pub(super) struct Operation {
     pub(super) step: Step,
     /// Bytes that have come.
     come: usize,
+    instead: Option<Box<Instead>>,
 }
 
 /// How far it has come.
@@ -145,11 +159,24 @@ impl Context {
         if self.operations.len() >= MOST {
             return Err(Errno::AGAIN);
         }
-        let promise = match self.ends()?.transmit.as_ref().filter(|_| !reach.is_silent) {
+        let has_none = reach.is_silent || is_quiet(reach.instead.as_deref(), reach.wants);
+        let promise = match self.ends()?.transmit.as_ref().filter(|_| !has_none) {
             Some(direction) => Some(direction.cq.reserve()?),
             None => None,
         };
-        let Reach { context, act, places, buffer, result, compared, wants, is_fenced, .. } = reach;
+        let Reach {
+            context,
+            act,
+            places,
+            buffer,
+            result,
+            compared,
+            wants,
+            is_injected,
+            is_fenced,
+            instead,
+            ..
+        } = reach;
         let (step, come) = (Step::Queued, 0);
         let key = self.operations.insert(Operation {
             context,
@@ -163,6 +190,7 @@ impl Context {
             peer,
             step,
             come,
+            instead,
         });
         let there = &self.peers[peer as usize];
         if there.is_connected && there.queue.is_empty() && there.held.is_empty() && !is_fenced {
@@ -172,9 +200,7 @@ impl Context {
                 Err(Lost) => return Ok(Begun::Lost),
             }
         }
-        if reach.is_injected
-            && let Some(operation) = self.operations.get_mut(key)
-        {
+        if is_injected && let Some(operation) = self.operations.get_mut(key) {
             if act != Act::Get {
                 operation.buffer = operation.buffer.keep();
             }
@@ -325,11 +351,14 @@ impl Context {
         }
         let (Some(known), Some(ends)) = (self.operations.remove(key.index), &self.ends) else { return };
         let flags = known.act.flags();
-        let counter = if flags & sys::FI_READ != 0 { &ends.reads } else { &ends.writes };
-        if let Some(counter) = counter {
+        let instead = known.instead.as_deref();
+        if let Some(counter) = counted(instead, ends.counter_of(known.act)) {
             if code == 0 { counter.add(1) } else { counter.add_failed(1) }
         }
         let Some(direction) = &ends.transmit else { return };
+        if is_quiet(instead, known.wants) {
+            return;
+        }
         let of = Completion {
             context: known.context,
             flags,

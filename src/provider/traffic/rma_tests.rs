@@ -47,6 +47,7 @@ impl Side {
             is_injected: false,
             is_silent: false,
             is_fenced: false,
+            instead: None,
         };
         self.with(|traffic| traffic.reach(self.slot, reach)).expect("posted");
     }

@@ -5,7 +5,7 @@ use super::super::cq::Entry;
 use super::super::errno::{Errno, Outcome};
 use super::buffer::Buffer;
 use super::context::{Context, Item, Outgoing, Stage};
-use super::ending::sent;
+use super::ending::{Instead, is_quiet, sent};
 use super::{Lost, Traffic};
 use crate::engine::slab::Key;
 use crate::link::Lent;
@@ -37,6 +37,8 @@ pub struct Order {
     pub is_answered: bool,
     /// All before it that concerns the peer has ended when it begins.
     pub is_fenced: bool,
+    /// What counts it instead of its endpoint.
+    pub instead: Option<Box<Instead>>,
 }
 
 /// Lends bytes of our own for a call that only reads them.
@@ -55,7 +57,7 @@ impl Traffic {
         let context = self.context(slot)?;
         let peer = context.peer_of(order.destination)?;
         if let Some(whole) = order.buffer.whole()
-            && !(order.is_answered | order.is_fenced)
+            && !(order.is_answered | order.is_fenced | order.instead.is_some())
             && let Some(outcome) = context.send_at_once(peer, &order, whole)
         {
             return match outcome {
@@ -95,7 +97,8 @@ impl Traffic {
         if context.sends.len() >= MOST {
             return Err(Errno::AGAIN);
         }
-        let place = match context.ends()?.transmit.as_ref().filter(|_| !order.is_silent) {
+        let has_none = order.is_silent || is_quiet(order.instead.as_deref(), order.wants);
+        let place = match context.ends()?.transmit.as_ref().filter(|_| !has_none) {
             Some(direction) => Some(direction.cq.reserve()?),
             None => None,
         };
@@ -109,6 +112,7 @@ impl Traffic {
             peer,
             is_answered: order.is_answered,
             stage: Stage::Queued,
+            instead: order.instead,
         });
         context.ask(peer, Item::Send(key), order.is_fenced);
         if context.peers[peer as usize].is_connected {

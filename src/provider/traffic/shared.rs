@@ -174,7 +174,14 @@ impl Context {
     /// It is one of this endpoint's own.
     fn adopt(&mut self, shared: SharedWant) -> Key {
         let Want { context, buffer, wants, tag, .. } = self.own(shared);
-        self.receives.insert(Receive { context, buffer, wants, is_tagged: tag.is_some(), share: Share::Own })
+        self.receives.insert(Receive {
+            context,
+            buffer,
+            wants,
+            is_tagged: tag.is_some(),
+            share: Share::Own,
+            instead: None,
+        })
     }
 
     /// A receive that is shared, for a message with this tag, or without one.

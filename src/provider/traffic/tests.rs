@@ -40,7 +40,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::at(None)
     }
 
@@ -144,15 +144,22 @@ impl Side {
             is_silent: false,
             is_answered: false,
             is_fenced: false,
+            instead: None,
         };
         self.with(|traffic| traffic.send(self.slot, order))
     }
 
     pub(super) fn receive(&self, bytes: &mut [u8], tag: u64) {
+        self.receive_of(u64::MAX, bytes, tag);
+    }
+
+    /// From this peer only.
+    pub(super) fn receive_of(&self, source: u64, bytes: &mut [u8], tag: u64) {
         // SAFETY: the bytes outlive the receive in each test.
         let buffer = unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) };
         let context = Foreign(ptr::without_provenance_mut(tag as usize));
-        let want = Want { context, source: u64::MAX, tag: Some((tag, 0)), buffer, wants: true, many: None };
+        let want =
+            Want { context, source, tag: Some((tag, 0)), buffer, wants: true, many: None, instead: None };
         self.with(|traffic| traffic.receive(self.slot, want)).expect("posted");
     }
 
@@ -544,8 +551,18 @@ fn what_an_ended_connection_leaves_is_said_to_nobody() {
     let (context, destination) = (Foreign::NULL, 0);
     let (wants, is_answered) = (true, true);
     let (is_injected, is_silent, is_fenced) = (false, false, false);
-    let order =
-        Order { context, destination, label, buffer, wants, is_injected, is_silent, is_answered, is_fenced };
+    let order = Order {
+        context,
+        destination,
+        label,
+        buffer,
+        wants,
+        is_injected,
+        is_silent,
+        is_answered,
+        is_fenced,
+        instead: None,
+    };
     one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
     (0..10).for_each(|_| stir(&[&one, &two]));
     drop(one);
@@ -623,6 +640,7 @@ fn what_is_owed_comes_to_who_only_reads() {
             is_silent,
             is_answered,
             is_fenced,
+            instead: None,
         };
         one.with(|traffic| traffic.send(one.slot, order)).expect("sent");
         stir(&[&two]);
@@ -631,7 +649,7 @@ fn what_is_owed_comes_to_who_only_reads() {
     // SAFETY: the bytes outlive the receive.
     let buffer = unsafe { Buffer::new(bytes.as_ptr(), MANY) };
     let (context, source, tag) = (Foreign::NULL, u64::MAX, None);
-    let want = Want { context, source, tag, buffer, wants: true, many: Some(1) };
+    let want = Want { context, source, tag, buffer, wants: true, many: Some(1), instead: None };
     two.with(|traffic| traffic.receive(two.slot, want)).expect("posted");
     let mut count = 0;
     for _ in 0..1_000_000 {

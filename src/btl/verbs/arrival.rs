@@ -197,7 +197,7 @@ impl State {
             self.release(buffer);
             return None;
         }
-        if header.tag == 0 {
+        let Some(tag) = header.tag else {
             let len = header.length as usize;
             let mut copy = [0; LONGEST_CONTROL];
             let control = copy.get_mut(..len).and_then(|copy| {
@@ -211,14 +211,14 @@ impl State {
             }
             self.drive(place);
             return None;
-        }
+        };
         self.desk.counters.num_recvs.add(1);
         self.desk.counters.recv_bytes.add(u64::from(header.length));
         if self.at(place).is_some_and(|peer| peer.connection.as_ref().is_some_and(|it| !it.is_connected)) {
             self.drive(place);
         }
         let bytes = bytes.slice(HEADER, header.length as usize);
-        Some(Step::Deliver { from: id, tag: header.tag, bytes, buffer })
+        Some(Step::Deliver { from: id, tag, bytes, buffer })
     }
 
     /// A message of our own; whether it is one that the peer may send.
@@ -272,6 +272,8 @@ impl State {
             }
             Control::Bye => {
                 peer.has_said_bye = true;
+                let attempt = connection.attempt;
+                peer.machine.handle_parted(attempt);
                 true
             }
         }

@@ -291,7 +291,7 @@ impl Connection {
     pub(super) fn push(
         &mut self,
         queue: usize,
-        tag: u8,
+        tag: Option<u8>,
         body: Body<'_>,
         waits: Option<Cookie>,
         desk: &mut Desk,
@@ -342,7 +342,7 @@ impl Connection {
                 side.slots.push(entry, asks);
                 let counters = &desk.counters;
                 counters.num_inline_sends.add(u64::from(is_inline));
-                if tag == 0 {
+                if tag.is_none() {
                     counters.num_controls.add(1);
                 } else {
                     counters.num_sends.add(1);

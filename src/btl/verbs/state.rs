@@ -168,7 +168,7 @@ impl State {
     fn place(&self, id: EndpointId) -> Option<u32> {
         let at = id.index();
         let peer = self.peers.get(at)?.as_ref()?;
-        (peer.id == id).then_some(at as u32)
+        (peer.id == id && !peer.is_closed).then_some(at as u32)
     }
 
     #[inline]
@@ -284,6 +284,7 @@ impl State {
         let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(connection) = &mut peer.connection else { return };
         connection.is_connected = true;
+        peer.has_said_bye = false;
         let remote = connection.words.remote(0);
         let limits = connection.limits(desk);
         desk.counters.num_connected.add(1);
@@ -387,8 +388,10 @@ impl State {
             return Ok(Sending::UnderWay);
         }
         let waits = fragment.awaited.then_some(fragment.cookie);
-        let pushed = if peer.pending[queue].is_empty() {
-            peer.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)
+        let pushed = if peer.is_parting() {
+            Ok(Err(Stall::Connection))
+        } else if peer.pending[queue].is_empty() {
+            peer.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)
         } else {
             Ok(Err(Stall::Turn))
         };
@@ -423,10 +426,10 @@ impl State {
         let Some(place) = self.place(to) else { return false };
         let Self { desk, peers, .. } = self;
         let Some(peer) = peers[place as usize].as_deref_mut() else { return false };
-        if !peer.pending[queue].is_empty() || peer.failure.is_some() {
+        if !peer.pending[queue].is_empty() || peer.failure.is_some() || peer.is_parting() {
             return false;
         }
-        match peer.push(queue, tag, Body::Pieces(pieces), None, desk) {
+        match peer.push(queue, Some(tag), Body::Pieces(pieces), None, desk) {
             Ok(Ok(())) => {
                 desk.counters.num_sends_at_once.add(1);
                 true

@@ -84,6 +84,7 @@ impl State {
     /// Queue pairs have gone, and nothing of them comes any more.
     fn finish(&mut self, departing: Departing) {
         let Departing { place, entries, was_agreed, .. } = departing;
+        self.has_due = true;
         // A later attempt has an account of its own.
         if self.at(place).is_none_or(|peer| peer.connection.is_none()) {
             for shared in self.desk.shared.iter_mut().flatten() {
@@ -97,7 +98,7 @@ impl State {
                     self.desk.pools[queue].give(at);
                     (cookie, true)
                 }
-                Entry::Copied(cookie) => (cookie, true),
+                Entry::Copied(cookie) => (Some(cookie), true),
                 Entry::Part { cookie, .. } => (cookie, false),
                 Entry::Probe { .. } => (None, false),
             };
@@ -106,8 +107,7 @@ impl State {
                 (Some(cookie), Some(peer)) if !was_agreed => peer.dead.push(cookie),
                 // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
                 (Some(cookie), _) => {
-                    let outcome =
-                        if was_agreed && is_message { Ok(()) } else { Err(Error::Unreachable) };
+                    let outcome = if was_agreed && is_message { Ok(()) } else { Err(Error::Unreachable) };
                     self.news.push_back(Step::Done(cookie, outcome));
                 }
             }

@@ -2,6 +2,7 @@
 //! [`Step`]s, one at a time.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::buffers::{Pool, Shared};
@@ -51,6 +52,26 @@ pub(super) enum Step {
     Stranger(u64),
 }
 
+/// Spreads the numbers of queue pairs, which our own device gives, over a table.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 /// Everything that a module has of its peers.
 pub(super) struct State {
     pub(super) desk: Desk,
@@ -58,7 +79,7 @@ pub(super) struct State {
     pub(super) peers: Vec<Option<Box<Peer>>>,
     pub(super) names: HashMap<u64, u32>,
     /// Whose a queue pair is, by its number: the place, the attempt and the queue.
-    pub(super) lines: HashMap<u32, (u32, Attempt, u8)>,
+    pub(super) lines: HashMap<u32, (u32, Attempt, u8), BuildHasherDefault<Spread>>,
     pub(super) news: VecDeque<Step>,
     pub(super) module: usize,
     pub(super) office: Arc<Office>,
@@ -73,6 +94,8 @@ pub(super) struct State {
     pub(super) cursor: usize,
     /// Something has come in this pass.
     pub(super) is_busy: bool,
+    /// It is to be looked at shared queues: buffers are to be posted, or peers wait for some or have just got some.
+    pub(super) has_due: bool,
     pub(super) touched: Vec<u32>,
     pub(super) stalled: Vec<u32>,
     /// Peers whose queue pairs are to be let go of.
@@ -110,13 +133,14 @@ impl State {
             pools,
             shared: shared.collect(),
             counters: Arc::clone(counters),
+            credits: port.queues.credits(),
             longest: port.longest,
         };
         Self {
             desk,
             peers: Vec::new(),
             names: HashMap::new(),
-            lines: HashMap::new(),
+            lines: HashMap::default(),
             news: VecDeque::new(),
             module,
             office: Arc::clone(office),
@@ -128,6 +152,7 @@ impl State {
             came: 0,
             cursor: 0,
             is_busy: false,
+            has_due: false,
             touched: Vec::new(),
             stalled: Vec::new(),
             leaving: Vec::new(),
@@ -240,6 +265,7 @@ impl State {
     /// All queues are up.
     fn begin(&mut self, place: u32, attempt: Attempt) {
         let lines = std::mem::take(&mut self.at_hand);
+        self.has_due = true;
         let now = self.clock.nanos();
         let is_whole = lines.len() == self.desk.port.queues.len();
         let numbers: Vec<u32> = lines.iter().map(|line| line.pair.number()).collect();
@@ -505,6 +531,7 @@ impl State {
     pub(super) fn release(&mut self, delivered: Delivered) {
         match delivered {
             Delivered::Shared { place, queue, at } => {
+                self.has_due = true;
                 if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
                     shared.release(at);
                 }
@@ -516,7 +543,8 @@ impl State {
                 let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
                 let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
                 match connection.release(usize::from(queue), at, size) {
-                    Ok(()) => self.touch(place),
+                    Ok(true) => self.touch(place),
+                    Ok(false) => {}
                     Err(broken) => self.break_off(place, broken),
                 }
             }

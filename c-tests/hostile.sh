@@ -11,6 +11,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 # shellcheck source=c-tests/host.sh
 . c-tests/host.sh
+. c-tests/verbs/build.sh
 host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
 shift
 
@@ -26,6 +27,10 @@ debian13)
     headers="-Ic-tests/layout/stubs $headers -isystem $libraries/pmix2/include"
     ;;
 esac
+
+# RDMA devices, as RoCE.
+mkdir -p "$work/verbs" && verbs_libraries "$work/verbs" || give_up "the stand-in for the RDMA libraries compiles"
+devices=("LD_LIBRARY_PATH=$root/$work/verbs" HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce)
 
 # By these names hawser knows the process of an Open MPI; there is nothing in them.
 for name in $pal libmpi.so.40; do
@@ -49,7 +54,7 @@ run() {
     shift
     case " ${HAWSER_HOSTILE_WAYS:-plain asan valgrind} " in *" $way "*) ;; *) return ;; esac
     log=$work/$way.log
-    c-tests/patience.sh 600 "${there[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
+    c-tests/patience.sh 600 "${there[@]}" env "${devices[@]}" "$@" "$root/target/mca/libhawser.so" ${words[@]+"${words[@]}"} \
         >"$log" 2>&1 </dev/null
     status=$?
     while IFS= read -r line; do

@@ -10,19 +10,27 @@
 
 /* By transport. */
 static const struct {
-    const char *name, *component, *sends;
+    const char *name, *component, *sends, *devices;
     const char *parameters[5], *wrong[5];
 } kinds[] = {
     [USNIC] = {"usnic",
                "mca_btl_usnic_component",
                "btl_usnic_num_total_sends",
+               "btl_usnic_devices",
                {"btl=usnic,self", "btl_usnic_if_include=lo", "btl_usnic_link=socket", "btl_usnic_base_udp_port=0"},
                {"btl=usnic,self", "btl_usnic_if_include=lo", "btl_usnic_link=socket", "btl_usnic_ack_delay=-5"}},
     [SMCUDA] = {"smcuda",
                 "mca_btl_smcuda_component",
                 "btl_smcuda_num_sends",
+                "btl_smcuda_devices",
                 {"btl=smcuda,self"},
                 {"btl=smcuda,self", "btl_smcuda_eager_limit=99"}},
+    [VERBS] = {"verbs",
+               "mca_btl_verbs_component",
+               "btl_verbs_num_sends",
+               "btl_verbs_devices",
+               {"btl=verbs,self", "btl_verbs_ipaddr_include=127.0.0.0/8"},
+               {"btl=verbs,self", "btl_verbs_ipaddr_include=127.0.0.0/8", "btl_verbs_receive_queues=X,128,256"}},
 };
 
 const char *const *btl_parameters(void) { return kinds[transport].parameters; }
@@ -30,6 +38,8 @@ const char *const *btl_parameters(void) { return kinds[transport].parameters; }
 const char *const *btl_wrong_parameters(void) { return kinds[transport].wrong; }
 
 const char *btl_sends(void) { return kinds[transport].sends; }
+
+const char *btl_devices(void) { return kinds[transport].devices; }
 
 struct books books;
 void (*on_sent)(struct btl *btl, uint64_t number, int status);
@@ -216,9 +226,9 @@ int btl_post(struct btl *btl, uint64_t number, size_t size, uint32_t flags)
     descriptor->des_context = (void *)(uintptr_t)number;
     CHECK(atomic_exchange(&books.sent[number], 1) == 0, "the test sends %lu twice", number);
     books.posted++;
-    /* Of what no callback follows, smcuda takes so much and no more: the host keeps it, and sends it again. */
+    /* Of what no callback follows, smcuda and verbs take so much and no more: the host keeps it, and sends it again. */
     while ((result = module->btl_send(module, btl->peer, descriptor, TAG)) == OPAL_ERR_OUT_OF_RESOURCE &&
-           transport == SMCUDA && !(flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK))
+           transport != USNIC && !(flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK))
         host_progress();
     if (result == 1) {
         /* At once: no callback follows, and whose descriptor it is, is as agreed. */

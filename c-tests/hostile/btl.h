@@ -18,8 +18,9 @@ struct btl {
 /* What the user sets to have the transport, and something wrong. Of usnic: only the loopback interface, kernel sockets. */
 const char *const *btl_parameters(void);
 const char *const *btl_wrong_parameters(void);
-/* The performance variable that counts what was sent. */
+/* The performance variables that count what was sent, and name devices. */
 const char *btl_sends(void);
+const char *btl_devices(void);
 
 /* Finds the component, registers and opens it, makes modules, and the peer known to the first. */
 void btl_begin(struct btl *btl, const char *const parameters[], bool threads);

@@ -189,7 +189,7 @@ static void counters_outlive_modules(void)
     for (int number = 0; number < 50; number++)
         btl_post(&btl, number, 1000, MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
     btl_settle(&btl);
-    CHECK(host_counter(transport == USNIC ? "btl_usnic_devices" : "btl_smcuda_devices", values, 8) == 1);
+    CHECK(host_counter(btl_devices(), values, 8) == 1);
     CHECK(host_counter(btl_sends(), values, 8) == 1 && values[0] >= 50, "%llu", values[0]);
     btl_end(&btl);
     CHECK(host_counter(btl_sends(), values, 8) <= 8 && values[0] == 0);

@@ -220,13 +220,17 @@ static bool run(const struct test *test, const char *name)
 /* What a test is called over a transport; null where it has no meaning. */
 static const char *name_over(const char *name, char *room, size_t size)
 {
-    bool is_own = strncmp(name, "smcuda ", 7) == 0;
+    static const char *const prefixes[TRANSPORTS] = {[SMCUDA] = "smcuda", [VERBS] = "verbs"};
+    enum transport own = USNIC;
 
-    if (transport == USNIC || is_own)
-        return (transport == SMCUDA) == is_own ? name : NULL;
+    for (enum transport each = SMCUDA; each < TRANSPORTS; each++)
+        if (strncmp(name, prefixes[each], strlen(prefixes[each])) == 0)
+            own = each;
+    if (transport == own)
+        return name;
     if (strncmp(name, "btl ", 4) != 0)
         return NULL;
-    snprintf(room, size, "smcuda%s", name + 3);
+    snprintf(room, size, "%s%s", prefixes[transport], name + 3);
     return room;
 }
 
@@ -252,8 +256,8 @@ int main(int argc, char **argv)
     dlopen("libfabric.so.1", RTLD_LAZY | RTLD_LOCAL);
     is_slow = getenv("HAWSER_HOSTILE_SLOW") != NULL;
     job = (uint32_t)getpid() << 16;
-    for (size_t each = 0; each < 2 * (sizeof all / sizeof *all); each++) {
-        transport = each < sizeof all / sizeof *all ? USNIC : SMCUDA;
+    for (size_t each = 0; each < TRANSPORTS * (sizeof all / sizeof *all); each++) {
+        transport = (enum transport)(each / (sizeof all / sizeof *all));
         for (const struct test *test = all[each % (sizeof all / sizeof *all)]; test->name != NULL; test++) {
             char room[80];
             const char *name = name_over(test->name, room, sizeof room);

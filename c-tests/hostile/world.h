@@ -16,7 +16,7 @@ extern uint32_t job;
 extern bool is_slow;
 
 /* Which byte transport a test drives. */
-enum transport { USNIC, SMCUDA };
+enum transport { USNIC, SMCUDA, VERBS, TRANSPORTS };
 extern enum transport transport;
 
 /* How the second process is to end. */

@@ -33,8 +33,9 @@
 //!
 //! *What fails is tried again as a whole*: each attempt has a number, new ids and new queue pairs, and whatever is
 //! said of an earlier one is of the past. That ends where a side was connected, because then something may be lost:
-//! it has failed for good, rejects whoever asks, and so the other side comes to fail, too. An acceptor that has seen
-//! an attempt goes on by itself as if it had something to send, so that nobody is left behind.
+//! it has failed for good, rejects whoever asks, and so the other side comes to fail, too. Nothing is lost where the
+//! peer has said before that nothing follows: it has closed its endpoint, perhaps to make another, and then attempts
+//! go on where they were. An acceptor that has seen an attempt goes on by itself as if it had something to send, so that nobody is left behind.
 //!
 //! *Every state has a timer or an owner.* Asking, kicking, answering and pausing have timers. Queue pairs that are up
 //! are the main thread's, which may compute for as long as it likes; until they are connected an acceptor, which may
@@ -91,6 +92,8 @@ pub struct Manager {
     timers: BTreeSet<(Instant, EndpointId)>,
     /// Who has asked and is not known, and in which life: the main thread has been told.
     strangers: BTreeSet<(Key, u64)>,
+    /// The last attempts of links that have been closed, by the life of the peer: they go on where it is met again.
+    past: BTreeMap<(Key, u64), Attempt>,
     finishing: bool,
     finished: bool,
     desk: Desk,
@@ -104,6 +107,7 @@ impl Manager {
             keys: BTreeMap::new(),
             timers: BTreeSet::new(),
             strangers: BTreeSet::new(),
+            past: BTreeMap::new(),
             finishing: false,
             finished: false,
             desk: Desk {
@@ -225,9 +229,13 @@ impl Manager {
             return;
         }
         let key = (listener, peer.process, peer.listener);
+        let mut last = self.past.remove(&(key, peer.nonce)).unwrap_or(Attempt(0));
         if let Some(former) = self.keys.insert(key, endpoint) {
+            let former_link = self.links.get(&former).filter(|link| link.peer.nonce == peer.nonce);
+            last = former_link.map_or(last, |link| link.attempt);
             self.change(former, |link, desk| link.fail(Reason::Replaced, desk));
         }
+        self.change(endpoint, |link, _| link.attempt = last);
         // It has been told to ask again, and need not wait for that.
         if self.strangers.remove(&(key, peer.nonce)) {
             self.change(endpoint, |link, desk| link.begin(desk, now));
@@ -251,10 +259,11 @@ impl Manager {
             }
         }
         if link.phase == Phase::Closed {
-            let key = link.key();
+            let (key, nonce, last) = (link.key(), link.peer.nonce, link.attempt);
             self.links.remove(&endpoint);
             if self.keys.get(&key) == Some(&endpoint) {
                 self.keys.remove(&key);
+                self.past.insert((key, nonce), last);
             }
             self.desk.notices.push_back(Notice::Closed { endpoint });
             self.finish();

@@ -59,6 +59,12 @@ impl Slab {
         self.mr.piece(offset, len)
     }
 
+    /// The key for work of this process (`lkey`).
+    #[inline]
+    pub fn local_key(&self) -> u32 {
+        self.mr.local_key()
+    }
+
     /// What a peer needs to use it from an offset on.
     pub fn remote(&self, offset: usize) -> Remote {
         self.mr.remote(offset)

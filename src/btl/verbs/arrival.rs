@@ -1,27 +1,28 @@
 //! What completions say: messages that have come, work that is over, queue pairs that do not work any more. Every length,
 //! number and limit of a peer's is checked; what is none counts, and ends that peer's connection.
 
+use std::sync::Arc;
+
 use super::connection::{Broken, Entry};
 use super::line::{Number, Work};
 use super::peer::Item;
 use super::state::{Delivered, State, Step};
 use crate::btl::Lent;
 use crate::engine::cm::{Arrival, Attempt};
-use crate::verbs::{Completion, Remote, Status};
+use crate::verbs::{Remote, Status};
 use crate::wire::verbs::{Control, HEADER, Header, LONGEST_CONTROL};
 
 impl State {
-    /// One completion; what the host is to read, if it is a message.
+    /// One completion of the batch; what the host is to read, if it is a message.
     #[inline]
-    pub(super) fn complete(&mut self, completion: &Completion) -> Option<Step> {
+    pub(super) fn complete(&mut self, at: usize) -> Option<Step> {
+        let completion = &self.batch[at];
         let number = Number::from_raw(completion.id());
-        let is_success = completion.is_success();
+        let (is_success, len, line) = (completion.is_success(), completion.len(), completion.qp_number());
         match number.work {
-            Work::Send => self.sent(number, is_success, completion),
-            Work::Receive if is_success => return self.received(number, completion.len()),
-            Work::Shared if is_success => {
-                return self.received_shared(number, completion.qp_number(), completion.len());
-            }
+            Work::Send => self.sent(number, is_success, at),
+            Work::Receive if is_success => return self.received(number, len),
+            Work::Shared if is_success => return self.received_shared(number, line, len),
             Work::Cts if is_success => {
                 self.desk.counters.num_cts_received.add(1);
                 if let Some(peer) = self.at(number.peer) {
@@ -30,25 +31,26 @@ impl State {
                 self.drive(number.peer);
             }
             Work::Shared => {
+                self.has_due = true;
                 // Its buffer is free, and was lent to whoever ends now.
                 if let Some(shared) = &mut self.desk.shared[usize::from(number.queue)] {
                     shared.release(number.at);
                     shared.lender.lose();
                 }
-                let known = self.lines.get(&completion.qp_number()).copied();
+                let known = self.lines.get(&line).copied();
                 if let Some((place, attempt, _)) = known {
                     self.broken(place, attempt);
                 }
             }
-            Work::Receive | Work::Cts => self.failed(number, completion),
+            Work::Receive | Work::Cts => self.failed(number, at),
         }
         None
     }
 
     /// Work of a present queue pair has failed.
     #[cold]
-    fn failed(&mut self, number: Number, completion: &Completion) {
-        if completion.status() == Status::NotReady {
+    fn failed(&mut self, number: Number, at: usize) {
+        if self.batch[at].status() == Status::NotReady {
             self.desk.counters.num_rnr.add(1);
         }
         let attempt = self.present(number.peer, number.attempt).map(|connection| connection.attempt);
@@ -59,9 +61,9 @@ impl State {
 
     /// Something that was posted is over, and all before it.
     #[inline]
-    fn sent(&mut self, number: Number, is_success: bool, completion: &Completion) {
+    fn sent(&mut self, number: Number, is_success: bool, at: usize) {
         if !is_success {
-            self.failed(number, completion);
+            self.failed(number, at);
             return;
         }
         let ticked = self.ticked();
@@ -82,7 +84,7 @@ impl State {
                     pool.give(at);
                     cookie
                 }
-                Entry::Copied(cookie) => cookie,
+                Entry::Copied(cookie) => Some(cookie),
                 Entry::Part { cookie, is_read, .. } => {
                     reads += usize::from(is_read);
                     cookie
@@ -107,21 +109,24 @@ impl State {
     /// A message has come by a private queue.
     #[inline]
     fn received(&mut self, number: Number, len: usize) -> Option<Step> {
-        let queue = usize::from(number.queue);
+        let (place, queue) = (number.peer, usize::from(number.queue));
         let size = self.desk.port.queues.all().get(queue)?.size;
-        let connection = self.present(number.peer, number.attempt)?;
+        let connection = self.present(place, number.attempt)?;
         let attempt = connection.attempt;
-        let Some((bytes, slab)) = connection.received(queue, number.at, len, size) else {
-            self.break_off(number.peer, Broken::Corrupt);
+        let side = connection.sides.get_mut(queue)?;
+        let whole = side.received(number.at, len, size).map(|(bytes, slab)| (bytes, Arc::clone(slab)));
+        let window = side.window.as_mut()?;
+        let is_within = window.arrive().is_ok();
+        // It may know of no buffer now, and there are some.
+        let is_owed = window.news().is_some();
+        let Some((bytes, slab)) = whole.filter(|_| is_within) else {
+            self.break_off(place, Broken::Corrupt);
             return None;
         };
-        let window = connection.sides[queue].window.as_mut()?;
-        if window.arrive().is_err() {
-            self.break_off(number.peer, Broken::Corrupt);
-            return None;
+        if is_owed {
+            self.touch(place);
         }
-        let (place, at) = (number.peer, number.at);
-        let buffer = Delivered::Private { place, attempt, queue: number.queue, at, _keep: slab };
+        let buffer = Delivered::Private { place, attempt, queue: number.queue, at: number.at, _keep: slab };
         self.handle(place, attempt, queue, bytes, buffer)
     }
 
@@ -133,6 +138,7 @@ impl State {
         let shared = self.desk.shared.get_mut(queue)?.as_mut()?;
         let Some((place, attempt, _)) = known else {
             // Of a queue pair that has gone.
+            self.has_due = true;
             shared.lender.lose();
             shared.release(number.at);
             self.desk.counters.num_dropped.add(1);
@@ -148,6 +154,7 @@ impl State {
         match bytes.filter(|_| is_within) {
             Some(bytes) => self.handle(place, attempt, queue, bytes, buffer),
             None => {
+                self.has_due = true;
                 if let Some(shared) = &mut self.desk.shared[queue] {
                     shared.release(number.at);
                 }
@@ -167,7 +174,6 @@ impl State {
         bytes: Lent,
         buffer: Delivered,
     ) -> Option<Step> {
-        self.touch(place);
         let ticked = self.ticked();
         let Some(header) = header(bytes) else {
             self.release(buffer);
@@ -179,25 +185,31 @@ impl State {
         let arrival = peer.machine.handle_arrival(attempt, queue as u8);
         let connection = peer.connection.as_mut()?;
         connection.heard = ticked;
-        let of = usize::from(header.queue);
+        let (id, of) = (peer.id, usize::from(header.queue));
         let raised = match connection.sides.get_mut(of) {
             Some(side) => {
                 side.credit.raise_short(header.limit, desk.most(of)).map(|is_new| side.has_asked &= !is_new)
             }
             None => Err(super::credit::Beyond),
         };
-        let id = peer.id;
+        let is_connected = connection.is_connected;
+        let waits = !peer.is_idle();
         if raised.is_err() {
             self.release(buffer);
             self.break_off(place, Broken::Corrupt);
             return None;
+        }
+        let is_about_credit = header.wants || header.tag.is_none();
+        self.has_due |= is_about_credit;
+        if waits || is_about_credit {
+            self.touch(place);
         }
         if arrival == Arrival::Drop {
             self.desk.counters.num_dropped.add(1);
             self.release(buffer);
             return None;
         }
-        if header.tag == 0 {
+        let Some(tag) = header.tag else {
             let len = header.length as usize;
             let mut copy = [0; LONGEST_CONTROL];
             let control = copy.get_mut(..len).and_then(|copy| {
@@ -211,14 +223,14 @@ impl State {
             }
             self.drive(place);
             return None;
-        }
+        };
         self.desk.counters.num_recvs.add(1);
         self.desk.counters.recv_bytes.add(u64::from(header.length));
-        if self.at(place).is_some_and(|peer| peer.connection.as_ref().is_some_and(|it| !it.is_connected)) {
+        if !is_connected {
             self.drive(place);
         }
         let bytes = bytes.slice(HEADER, header.length as usize);
-        Some(Step::Deliver { from: id, tag: header.tag, bytes, buffer })
+        Some(Step::Deliver { from: id, tag, bytes, buffer })
     }
 
     /// A message of our own; whether it is one that the peer may send.
@@ -272,6 +284,8 @@ impl State {
             }
             Control::Bye => {
                 peer.has_said_bye = true;
+                let attempt = connection.attempt;
+                peer.machine.handle_parted(attempt);
                 true
             }
         }

@@ -63,11 +63,11 @@ impl Pool {
         self.free.push(at);
     }
 
-    /// The bytes of a buffer.
+    /// The bytes of a buffer, and the key of its registration.
     #[inline]
-    pub(super) fn lent(&self, at: u32, len: usize) -> Lent {
+    pub(super) fn lent(&self, at: u32, len: usize) -> (Lent, u32) {
         let (slab, offset) = &self.places[at as usize];
-        slab.lent(*offset, len)
+        (slab.lent(*offset, len), slab.local_key())
     }
 
     /// The same, for work.
@@ -165,6 +165,6 @@ impl Shared {
     #[inline]
     pub(super) fn lent(&self, at: u32, len: usize) -> Option<Lent> {
         ((at as usize) < self.pool.places.len() && len <= stride(self.pool.size))
-            .then(|| self.pool.lent(at, len))
+            .then(|| self.pool.lent(at, len).0)
     }
 }

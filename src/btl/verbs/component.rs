@@ -151,9 +151,13 @@ impl<const SECOND: bool> Module<SECOND> {
         }
         let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
         let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
-        let memory = self.registrations.of(local, is_read, &self.rail, &self.rail.counters)?;
+        let memory = if local.is_empty() {
+            None
+        } else {
+            Some(self.registrations.of(local, is_read, &self.rail, &self.rail.counters)?)
+        };
         let remote = Remote { address, key: registration.key };
-        self.rail.state.with(|state| state.transfer(to, (is_read, local), Some(memory), remote, cookie))
+        self.rail.state.with(|state| state.transfer(to, (is_read, local), memory, remote, cookie))
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Desk {
     /// Shared receive queues, by queue.
     pub(super) shared: Vec<Option<Shared>>,
     pub(super) counters: Arc<Counters>,
+    /// The queue that is for control.
+    pub(super) credits: usize,
     /// Bytes of one RDMA operation at most.
     pub(super) longest: usize,
 }
@@ -30,8 +32,8 @@ pub(super) struct Desk {
 pub(super) enum Entry {
     /// A message, from a send buffer of this queue.
     Buffer { at: u32, cookie: Option<Cookie> },
-    /// A message or word that was copied when it was posted, or has no bytes.
-    Copied(Option<Cookie>),
+    /// A message that was copied when it was posted.
+    Copied(Cookie),
     /// A part of a transfer; the last has the cookie.
     Part { cookie: Option<Cookie>, is_read: bool, _memory: Option<Arc<Mr>> },
     /// A question to the peer's device.
@@ -65,6 +67,10 @@ pub(super) enum Stall {
 /// One queue pair.
 pub(super) struct Side {
     pub(super) line: Arc<Line>,
+    /// What the numbers of its sends have in common.
+    base: u64,
+    /// Bytes that are copied when they are posted.
+    inline: usize,
     pub(super) slots: Slots<Entry>,
     pub(super) credit: Allowance,
     /// Of a private queue, what is posted for the peer.
@@ -95,6 +101,8 @@ pub(super) struct Connection {
     /// When something was last heard.
     pub(super) heard: u64,
     place: u32,
+    /// Where messages lie that are copied when they are posted.
+    scratch: Lent,
     /// There may be a queue of which the peer has not been told what it may send.
     pub(super) has_news: bool,
     /// Where the search for news goes on.
@@ -121,11 +129,21 @@ impl Connection {
         now: u64,
     ) -> Result<Self> {
         let queues = desk.port.queues.clone();
-        let words = desk.words(queues.len())?;
+        let inline = lines.iter().map(|line| line.inline).max().unwrap_or(0);
+        let (words, scratch) = desk.words(queues.len(), inline)?;
         let mut sides = Vec::new();
         for (index, (line, queue)) in lines.into_iter().zip(queues.all()).enumerate() {
+            let number = Number {
+                peer: place,
+                attempt: (attempt.0 & ATTEMPT) as u16,
+                work: Which::Send,
+                queue: index as u8,
+                at: 0,
+            };
             let mut side = Side {
-                slots: Slots::new(desk.port.sends(index) as usize),
+                base: number.raw(),
+                inline: line.inline,
+                slots: Slots::new(desk.port.sends(index)),
                 credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
                 window: None,
                 buffers: None,
@@ -166,14 +184,10 @@ impl Connection {
             probed: None,
             heard: now,
             place,
+            scratch,
             has_news: true,
             hand: 0,
         })
-    }
-
-    fn number(&self, work: Which, queue: usize, at: u32) -> u64 {
-        let attempt = (self.attempt.0 & ATTEMPT) as u16;
-        Number { peer: self.place, attempt, work, queue: queue as u8, at }.raw()
     }
 
     /// Posts something, if there is a place; `None`: there is none.
@@ -195,7 +209,7 @@ impl Connection {
         if is_inline {
             flags = flags | Flags::INLINE;
         }
-        match side.line.pair.post_send(self.number(Which::Send, queue, number), work, pieces, flags) {
+        match side.line.pair.post_send(side.base | u64::from(number), work, pieces, flags) {
             Ok(()) => Ok(Some(asks)),
             Err(PostError::Full) => Ok(None),
             Err(PostError::Refused(_)) => Err(Broken::Post),
@@ -205,20 +219,14 @@ impl Connection {
     /// Sends the CTS, which has no bytes and takes no credit.
     pub(super) fn send_cts(&mut self, queue: usize) -> std::result::Result<(), Broken> {
         let asks = self.post(queue, Work::Send, &[], (false, false))?.ok_or(Broken::Post)?;
-        self.sides[queue].slots.push(Entry::Copied(None), asks);
+        self.sides[queue].slots.push(None, asks);
         Ok(())
     }
 
-    /// What the peer may know of our buffers: the queue, and the lower half of its limit.
+    /// What the peer does not know of our buffers: a queue, and the lower half of its limit.
     #[inline]
-    fn news(&mut self, desk: &Desk, credits: usize) -> (u8, u16) {
-        if self.has_news
-            && let Some(news) = self.find_news(desk)
-        {
-            return news;
-        }
-        let limit = self.sides[credits].window.as_ref().map_or(0, Window::limit);
-        (credits as u8, limit as u16)
+    fn news(&mut self, desk: &Desk) -> Option<(u8, u16)> {
+        if self.has_news { self.find_news(desk) } else { None }
     }
 
     /// Looks for news, one queue after the other.
@@ -291,7 +299,7 @@ impl Connection {
     pub(super) fn push(
         &mut self,
         queue: usize,
-        tag: u8,
+        tag: Option<u8>,
         body: Body<'_>,
         waits: Option<Cookie>,
         desk: &mut Desk,
@@ -305,16 +313,27 @@ impl Connection {
         if !self.sides[queue].slots.has_room() {
             return Ok(Err(Stall::Slot));
         }
-        let Some(at) = desk.pools[queue].take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
         let length = match body {
             Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
             Body::Bytes(bytes) => bytes.len(),
         };
-        let wants = self.sides[queue].credit.left() == 1;
-        let (of, limit) = self.news(desk, desk.port.queues.credits());
-        let header = Header { tag, queue: of, limit, wants, length: length as u32 };
         let total = HEADER + length;
-        let buffer = desk.pools[queue].lent(at, total);
+        let is_inline = total <= self.sides[queue].inline;
+        let (at, buffer, key) = if is_inline {
+            (0, self.scratch.slice(0, total), 0)
+        } else {
+            let pool = &mut desk.pools[queue];
+            let Some(at) = pool.take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
+            let (buffer, key) = pool.lent(at, total);
+            (at, buffer, key)
+        };
+        let news = self.news(desk);
+        let (of, limit) = news.unwrap_or_else(|| {
+            let limit = self.sides[desk.credits].window.as_ref().map_or(0, Window::limit);
+            (desk.credits as u8, limit as u16)
+        });
+        let wants = self.sides[queue].credit.left() == 1;
+        let header = Header { tag, queue: of, limit, wants, length: length as u32 };
         buffer.write(0, &header.to_bytes());
         match body {
             Body::Pieces([first, second]) => {
@@ -323,56 +342,49 @@ impl Connection {
             }
             Body::Bytes(bytes) => buffer.write(HEADER, bytes),
         }
-        let is_inline = total <= self.sides[queue].line.inline;
-        let piece = desk.pools[queue].piece(at, total);
-        let posted = self.post(queue, Work::Send, &[piece], (waits.is_some(), is_inline));
-        let side = &mut self.sides[queue];
-        match posted {
-            Ok(Some(asks)) => {
-                side.credit.take();
-                side.has_asked |= wants;
-                self.told(usize::from(of), desk);
-                let side = &mut self.sides[queue];
-                let entry = if is_inline {
-                    desk.pools[queue].give(at);
-                    Entry::Copied(waits)
-                } else {
-                    Entry::Buffer { at, cookie: waits }
-                };
-                side.slots.push(entry, asks);
-                let counters = &desk.counters;
-                counters.num_inline_sends.add(u64::from(is_inline));
-                if tag == 0 {
-                    counters.num_controls.add(1);
-                } else {
-                    counters.num_sends.add(1);
-                    counters.send_bytes.add(length as u64);
-                }
-                Ok(Ok(()))
-            }
-            other => {
+        let posted = self.post(queue, Work::Send, &[Piece::new(buffer, key)], (waits.is_some(), is_inline));
+        let Ok(Some(asks)) = posted else {
+            if !is_inline {
                 desk.pools[queue].give(at);
-                // The device has no place, whatever we have counted: it is tried again.
-                other.map(|_| Err(Stall::Buffer))
             }
+            // The device has no place, whatever we have counted: it is tried again.
+            return posted.map(|_| Err(Stall::Buffer));
+        };
+        let side = &mut self.sides[queue];
+        side.credit.take();
+        side.has_asked |= wants;
+        let entry =
+            if is_inline { waits.map(Entry::Copied) } else { Some(Entry::Buffer { at, cookie: waits }) };
+        side.slots.push(entry, asks);
+        if news.is_some() {
+            self.told(usize::from(of), desk);
         }
+        let counters = &desk.counters;
+        counters.num_inline_sends.add(u64::from(is_inline));
+        if tag.is_none() {
+            counters.num_controls.add(1);
+        } else {
+            counters.num_sends.add(1);
+            counters.send_bytes.add(length as u64);
+        }
+        Ok(Ok(()))
     }
 
     /// Writes to the peer's memory what it should know now; whether there was a place for all of it.
     pub(super) fn write_words(&mut self, desk: &mut Desk) -> std::result::Result<bool, Broken> {
         let Some(remote) = self.remote else { return Ok(true) };
-        let (count, credits) = (self.sides.len(), desk.port.queues.credits());
+        let (count, credits) = (self.sides.len(), desk.credits);
         for queue in 0..count {
             let Some(limit) = self.limit(queue, desk, true) else { continue };
             let own = count + queue;
             self.words.store(own, Word::new(limit).0);
             let at = Remote { address: remote.address.wrapping_add(queue as u64 * 8), key: remote.key };
-            let is_inline = self.sides[credits].line.inline >= 8;
+            let is_inline = self.sides[credits].inline >= 8;
             let piece = self.words.piece(own * 8, 8);
             let Some(asks) = self.post(credits, Work::Write(at), &[piece], (false, is_inline))? else {
                 return Ok(false);
             };
-            self.sides[credits].slots.push(Entry::Copied(None), asks);
+            self.sides[credits].slots.push(None, asks);
             self.told(queue, desk);
             desk.counters.num_credit_words.add(1);
         }
@@ -395,7 +407,7 @@ impl Connection {
             return Ok(false);
         }
         self.reads += usize::from(is_read);
-        self.sides[queue].slots.push(Entry::Probe { is_read }, true);
+        self.sides[queue].slots.push(Some(Entry::Probe { is_read }), true);
         desk.counters.num_probes.add(1);
         Ok(true)
     }
@@ -416,7 +428,7 @@ impl Connection {
             return Ok(false);
         };
         self.reads += usize::from(is_read);
-        self.sides[queue].slots.push(Entry::Part { cookie, is_read, _memory: memory }, asks);
+        self.sides[queue].slots.push(Some(Entry::Part { cookie, is_read, _memory: memory }), asks);
         Ok(true)
     }
 
@@ -426,36 +438,41 @@ impl Connection {
         Some((self.words.piece(scratch * 8, 8), self.remote?))
     }
 
-    /// The bytes of a private buffer.
+    /// A private buffer is not needed any more; whether the peer may have to be told that there are more again.
     #[inline]
-    pub(super) fn received(&self, queue: usize, at: u32, len: usize, size: u32) -> Option<(Lent, Arc<Slab>)> {
-        let slab = self.sides.get(queue)?.buffers.as_ref()?;
-        let offset = stride(size) * at as usize;
-        (len <= stride(size) && offset + len <= slab.len())
-            .then(|| (slab.lent(offset, len), Arc::clone(slab)))
-    }
-
-    /// A private buffer is not needed any more.
-    #[inline]
-    pub(super) fn release(&mut self, queue: usize, at: u32, size: u32) -> std::result::Result<(), Broken> {
-        let (place, attempt) = (self.place, self.attempt);
-        let is_ending = self.is_ending;
+    pub(super) fn release(&mut self, queue: usize, at: u32, size: u32) -> std::result::Result<bool, Broken> {
         let side = &mut self.sides[queue];
         side.free.push(at);
-        let Some(window) = &mut side.window else { return Ok(()) };
+        let Some(window) = &mut side.window else { return Ok(false) };
         let count = window.release();
-        if count > 0 && !is_ending {
-            side.post_receives(place, attempt, queue, size).map_err(|_| Broken::Post)?;
-            if let Some(window) = &mut side.window {
-                window.post(count);
-            }
-            self.has_news = true;
+        if count == 0 || self.is_ending {
+            return Ok(false);
         }
-        Ok(())
+        self.post_again(queue, count, size)
+    }
+
+    #[cold]
+    fn post_again(&mut self, queue: usize, count: u32, size: u32) -> std::result::Result<bool, Broken> {
+        let (place, attempt) = (self.place, self.attempt);
+        let side = &mut self.sides[queue];
+        side.post_receives(place, attempt, queue, size).map_err(|_| Broken::Post)?;
+        if let Some(window) = &mut side.window {
+            window.post(count);
+        }
+        self.has_news = true;
+        Ok(true)
     }
 }
 
 impl Side {
+    /// The bytes of a private buffer, of a message that has just arrived there.
+    #[inline]
+    pub(super) fn received(&self, at: u32, len: usize, size: u32) -> Option<(Lent, &Arc<Slab>)> {
+        let slab = self.buffers.as_ref()?;
+        let offset = stride(size) * at as usize;
+        (len <= stride(size) && offset + len <= slab.len()).then(|| (slab.lent(offset, len), slab))
+    }
+
     /// Posts all that are free.
     fn post_receives(&mut self, peer: u32, attempt: Attempt, queue: usize, size: u32) -> Result<()> {
         let Some(slab) = &self.buffers else { return Ok(()) };
@@ -476,9 +493,13 @@ impl Desk {
         self.port.queues.all()[queue].depth
     }
 
-    /// Words for a peer: those that it writes, those that are written to it, and one for answers.
-    fn words(&self, queues: usize) -> Result<Arc<Slab>> {
+    /// Words for a peer: those that it writes, those that are written to it, and one for answers. Behind them is room for
+    /// messages that are copied when they are posted.
+    fn words(&self, queues: usize, inline: usize) -> Result<(Arc<Slab>, Lent)> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        Ok(Arc::new(Slab::new(&self.port.pd, (2 * queues + 1) * 8, access)?))
+        let words = (2 * queues + 1) * 8;
+        let slab = Slab::new(&self.port.pd, words + inline, access)?;
+        let scratch = slab.lent(words, inline);
+        Ok((Arc::new(slab), scratch))
     }
 }

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::connection::{Connection, Entry};
-use super::peer::Item;
 use super::state::{State, Step};
 use crate::btl::{Cookie, EndpointId};
-use crate::engine::cm::Attempt;
+use crate::engine::cm::{self, Attempt};
 use crate::error::Error;
-use crate::wire::verbs::Control;
 
 /// Queue pairs that are on their way out.
 pub(super) struct Departing {
@@ -20,11 +18,13 @@ pub(super) struct Departing {
     entries: Vec<(usize, Entry)>,
     /// They were seen to have gone, when the completion queues were last empty.
     is_over: bool,
+    /// One side had said that nothing follows.
+    was_agreed: bool,
 }
 
 impl Departing {
-    fn of(place: u32, connection: Connection) -> Self {
-        let mut it = Self { place, gone: Vec::new(), entries: Vec::new(), is_over: false };
+    fn of(place: u32, connection: Connection, was_agreed: bool) -> Self {
+        let mut it = Self { place, gone: Vec::new(), entries: Vec::new(), is_over: false, was_agreed };
         for (queue, mut side) in connection.sides.into_iter().enumerate() {
             it.gone.push(side.line.gone());
             it.entries.extend(side.slots.abandon().map(|entry| (queue, entry)));
@@ -65,21 +65,26 @@ impl State {
         let Some(peer) = self.at(place) else { return };
         let connection = peer.connection.take_if(|connection| connection.attempt == attempt);
         peer.departing += usize::from(connection.is_some());
+        let was_agreed = peer.has_said_bye || peer.says_bye;
         if let Some(connection) = connection {
             for side in &connection.sides {
                 self.lines.remove(&side.line.pair.number());
             }
-            self.departing.push(Departing::of(place, connection));
+            self.departing.push(Departing::of(place, connection, was_agreed));
         }
         if let Some(peer) = self.at(place) {
             peer.machine.handle_let_go(attempt);
+            if peer.machine.state() == cm::State::Closed {
+                peer.part();
+            }
         }
         self.drive(place);
     }
 
     /// Queue pairs have gone, and nothing of them comes any more.
     fn finish(&mut self, departing: Departing) {
-        let Departing { place, entries, .. } = departing;
+        let Departing { place, entries, was_agreed, .. } = departing;
+        self.has_due = true;
         // A later attempt has an account of its own.
         if self.at(place).is_none_or(|peer| peer.connection.is_none()) {
             for shared in self.desk.shared.iter_mut().flatten() {
@@ -87,24 +92,24 @@ impl State {
             }
         }
         let mut peer = self.peers.get_mut(place as usize).and_then(Option::as_mut);
-        let was_over = peer.as_ref().is_none_or(|peer| peer.has_said_bye || peer.says_bye);
         for (queue, entry) in entries {
             let (cookie, is_message) = match entry {
                 Entry::Buffer { at, cookie } => {
                     self.desk.pools[queue].give(at);
                     (cookie, true)
                 }
-                Entry::Copied(cookie) => (cookie, true),
+                Entry::Copied(cookie) => (Some(cookie), true),
                 Entry::Part { cookie, .. } => (cookie, false),
                 Entry::Probe { .. } => (None, false),
             };
             match (cookie, &mut peer) {
                 (None, _) => {}
-                (Some(cookie), _) if was_over && is_message => {
-                    self.news.push_back(Step::Done(cookie, Ok(())))
+                (Some(cookie), Some(peer)) if !was_agreed => peer.dead.push(cookie),
+                // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
+                (Some(cookie), _) => {
+                    let outcome = if was_agreed && is_message { Ok(()) } else { Err(Error::Unreachable) };
+                    self.news.push_back(Step::Done(cookie, outcome));
                 }
-                (Some(cookie), Some(peer)) => peer.dead.push(cookie),
-                (Some(cookie), None) => self.news.push_back(Step::Done(cookie, Err(Error::Unreachable))),
             }
         }
         if let Some(peer) = peer {
@@ -117,16 +122,12 @@ impl State {
 
     /// The host closes an endpoint: what waits is still sent, and then a last word.
     pub(super) fn begin_close(&mut self, id: EndpointId) {
-        let credits = self.desk.port.queues.credits();
         let Some(peer) = self.peer(id) else { return };
         if peer.says_bye {
             return;
         }
-        peer.says_bye = true;
+        (peer.says_bye, peer.owes_bye) = (true, true);
         peer.is_draining = true;
-        if peer.connected().is_some() {
-            peer.pending[credits].push_back(Item::Control(Control::Bye));
-        }
         self.touch(id.index() as u32);
     }
 
@@ -136,8 +137,14 @@ impl State {
         if peer.failure.is_some() {
             return peer.departing == 0;
         }
+        if peer.has_parted() {
+            // Nobody waits for what is not closed at the other side any more.
+            let cookies = peer.drop_pending();
+            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            return true;
+        }
         // Between two attempts what waits is not lost.
-        let is_quiet = peer.is_quiet();
+        let is_quiet = peer.is_quiet() && !(peer.owes_bye && peer.connected().is_some());
         if !is_quiet {
             self.touch(id.index() as u32);
         }
@@ -147,7 +154,7 @@ impl State {
     /// The endpoint is nobody's any more. What has not been sent is not: cookies.
     pub(super) fn end_close(&mut self, id: EndpointId) -> Vec<Cookie> {
         let Some(peer) = self.peer(id) else { return Vec::new() };
-        peer.is_open = false;
+        (peer.is_open, peer.is_closed) = (false, true);
         let cookies = peer.drop_pending();
         peer.machine.close();
         self.drive(id.index() as u32);

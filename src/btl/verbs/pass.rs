@@ -37,9 +37,8 @@ impl State {
                 continue;
             }
             if self.next < self.came {
-                let completion = self.batch[self.next];
                 self.next += 1;
-                if let Some(step) = self.complete(&completion) {
+                if let Some(step) = self.complete(self.next - 1) {
                     return Some(step);
                 }
                 continue;
@@ -54,20 +53,25 @@ impl State {
         }
     }
 
-    /// Reads the next completion queue; false when all have been read.
+    /// Reads completion queues until something has come; false when all have been read.
     #[inline]
     fn poll(&mut self) -> bool {
         // SYNC POINT: completion-queues (released in `Port::reserve`)
         if self.completions.len() != self.desk.port.count.load(Ordering::Acquire) {
             self.look_for_queues();
         }
-        let Some(queue) = self.completions.get(self.cursor) else { return false };
-        self.cursor += 1;
-        // A queue that is broken brings nothing; its device tells the connection thread.
-        self.came = queue.poll(&mut self.batch[..self.wanted]).unwrap_or(0);
         self.next = 0;
-        self.is_busy |= self.came > 0;
-        true
+        self.came = 0;
+        while let Some(queue) = self.completions.get(self.cursor) {
+            self.cursor += 1;
+            // A queue that is broken brings nothing; its device tells the connection thread.
+            self.came = queue.poll(&mut self.batch[..self.wanted]).unwrap_or(0);
+            if self.came > 0 {
+                self.is_busy = true;
+                return true;
+            }
+        }
+        false
     }
 
     #[cold]
@@ -80,15 +84,8 @@ impl State {
     /// Everything that has come is handled.
     #[inline]
     fn end_pass(&mut self) {
-        for queue in 0..self.desk.shared.len() {
-            let Some(shared) = self.desk.shared[queue].as_mut().filter(|shared| shared.is_due()) else {
-                continue;
-            };
-            shared.post();
-            shared.keep_up(&self.desk.port);
-            while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
-                self.touch(place as u32);
-            }
+        if self.has_due {
+            self.look_at_shared_queues();
         }
         while let Some(place) = self.touched.pop() {
             self.look_after(place);
@@ -109,13 +106,30 @@ impl State {
         }
     }
 
+    /// Posts buffers of shared queues, and finds out who has been lent some.
+    fn look_at_shared_queues(&mut self) {
+        self.has_due = false;
+        for queue in 0..self.desk.shared.len() {
+            let Some(shared) = self.desk.shared[queue].as_mut().filter(|shared| shared.is_due()) else {
+                continue;
+            };
+            shared.post();
+            shared.keep_up(&self.desk.port);
+            self.has_due |= shared.is_due();
+            while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
+                self.touch(place as u32);
+            }
+        }
+    }
+
     /// Sends what waits for a peer, and tells it what it may send.
     fn look_after(&mut self, place: u32) {
-        let Self { desk, peers, news, stalled, .. } = self;
+        let Self { desk, peers, news, stalled, has_due, .. } = self;
         let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
         peer.is_touched = false;
         for shared in desk.shared.iter_mut().flatten() {
             shared.lender.make_up(place as usize);
+            *has_due |= shared.lender.is_due();
             if shared.lender.news(place as usize).is_some()
                 && let Some(connection) = &mut peer.connection
             {

@@ -51,9 +51,13 @@ pub(super) struct Peer {
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
     pub(super) departing: usize,
-    /// The peer has said that nothing follows, or we have.
+    /// The peer has said that nothing follows, since it was last connected, or we have.
     pub(super) has_said_bye: bool,
     pub(super) says_bye: bool,
+    /// That is still to be said, when there is nothing else to say.
+    pub(super) owes_bye: bool,
+    /// The host has closed it, and that is over: it is nobody's any more.
+    pub(super) is_closed: bool,
     /// It is in the list of those to be looked at.
     pub(super) is_touched: bool,
     /// It is in the list of those that wait for a word.
@@ -86,6 +90,8 @@ impl Peer {
             departing: 0,
             has_said_bye: false,
             says_bye: false,
+            owes_bye: false,
+            is_closed: false,
             is_touched: false,
             is_stalled: false,
             is_draining: false,
@@ -96,6 +102,12 @@ impl Peer {
     #[inline]
     pub(super) fn connected(&mut self) -> Option<&mut Connection> {
         self.connection.as_mut().filter(|connection| connection.is_connected && !connection.is_ending)
+    }
+
+    /// Whether the peer has said that nothing follows, and it is wanted: what waits goes by the next connection.
+    #[inline]
+    pub(super) fn is_parting(&self) -> bool {
+        self.has_said_bye && !self.says_bye
     }
 
     /// Whether nothing waits.
@@ -114,7 +126,7 @@ impl Peer {
     pub(super) fn push(
         &mut self,
         queue: usize,
-        tag: u8,
+        tag: Option<u8>,
         body: Body<'_>,
         waits: Option<Cookie>,
         desk: &mut Desk,
@@ -141,14 +153,16 @@ impl Peer {
             let queue = (credits + step) % self.pending.len();
             while let Some(item) = self.pending[queue].pop_front() {
                 let outcome = match &item {
+                    // What it would do with it is not known before it is connected again.
+                    Item::Fragment(_) if self.is_parting() => Err(Stall::Connection),
                     Item::Fragment(fragment) => {
                         let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
                         let waits = fragment.awaited.then_some(fragment.cookie);
-                        self.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)?
+                        self.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)?
                     }
                     Item::Control(control) => {
                         let (bytes, len) = control.to_bytes();
-                        self.push(queue, 0, Body::Bytes(&bytes[..len]), None, desk)?
+                        self.push(queue, None, Body::Bytes(&bytes[..len]), None, desk)?
                     }
                 };
                 match (outcome, item) {
@@ -173,6 +187,12 @@ impl Peer {
             }
             self.transfers.push_front(transfer);
             break;
+        }
+        if self.owes_bye && self.is_idle() {
+            let (bytes, len) = Control::Bye.to_bytes();
+            let said = self.push(credits, None, Body::Bytes(&bytes[..len]), None, desk)?;
+            self.owes_bye = said.is_err();
+            is_stalled |= self.owes_bye;
         }
         let Some(connection) = self.connected() else { return Ok(is_stalled) };
         if !connection.write_words(desk)? {
@@ -211,7 +231,7 @@ impl Peer {
     pub(super) fn transfer(&mut self, transfer: &mut Transfer, desk: &Desk) -> Result<bool, Broken> {
         let queue = desk.port.queues.len() - 1;
         let (served, is_iwarp) = (self.served, desk.port.is_iwarp());
-        if !self.machine.may_send(queue as u8) {
+        if !self.machine.may_send(queue as u8) || self.is_parting() {
             return Ok(false);
         }
         let Some(connection) = self.connected() else { return Ok(false) };
@@ -254,6 +274,21 @@ impl Peer {
         let mut cookies: Vec<Cookie> = fragments.collect();
         cookies.extend(self.transfers.drain(..).map(|transfer| transfer.cookie));
         cookies
+    }
+
+    /// Its connection has ended as agreed. What of ours was about that is nothing to the next.
+    pub(super) fn part(&mut self) {
+        for pending in &mut self.pending {
+            pending.retain(|item| matches!(item, Item::Fragment(_)));
+        }
+        if !self.says_bye && !self.is_idle() {
+            self.machine.want();
+        }
+    }
+
+    /// Whether the peer has parted, and there is no connection to say anything by.
+    pub(super) fn has_parted(&self) -> bool {
+        self.has_said_bye && self.connection.is_none() && self.departing == 0
     }
 
     /// How much waits.

@@ -11,69 +11,88 @@ const NUMBERS: u32 = 0xF_FFFF;
 /// What is under way in one send queue.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    entries: VecDeque<T>,
-    depth: usize,
-    /// The number of the first entry.
+    /// What is to be done when a request has ended, by its number. Of most there is nothing.
+    entries: VecDeque<(u32, T)>,
+    depth: u32,
+    /// The numbers of the first request under way, and of the next one.
     first: u32,
+    next: u32,
     /// Requests in a row that have not asked.
-    silent: usize,
+    silent: u32,
+    /// So many of them are the most that there may be.
+    most_silent: u32,
 }
 
 impl<T> Slots<T> {
     /// Of a queue with so many places.
-    pub(super) fn new(depth: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(depth), depth, first: 0, silent: 0 }
+    pub(super) fn new(depth: u32) -> Self {
+        let most_silent = (depth / 4).max(1) - 1;
+        Self {
+            entries: VecDeque::with_capacity(depth as usize),
+            depth,
+            first: 0,
+            next: 0,
+            silent: 0,
+            most_silent,
+        }
     }
 
     /// Whether there is a place.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.entries.len() < self.depth
+        self.len() < self.depth
     }
 
     /// Requests under way, as far as is known.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    pub(super) fn len(&self) -> u32 {
+        self.next.wrapping_sub(self.first)
     }
 
-    /// What was posted last, and is under way.
+    /// What is to be done when the request that was posted last has ended, if it is under way.
     pub(super) fn last(&self) -> Option<&T> {
-        self.entries.back()
+        let (number, entry) = self.entries.back()?;
+        (number.wrapping_add(1) == self.next).then_some(entry)
     }
 
     /// The number that the next request has, and whether it must ask for a completion even if nobody waits for one.
     #[inline]
     pub(super) fn next(&self) -> (u32, bool) {
-        let number = self.first.wrapping_add(self.entries.len() as u32) & NUMBERS;
-        (number, self.silent + 1 >= (self.depth / 4).max(1))
+        (self.next & NUMBERS, self.silent >= self.most_silent)
     }
 
     /// The next request has been posted. There was room for it.
     #[inline]
-    pub(super) fn push(&mut self, entry: T, asks: bool) {
+    pub(super) fn push(&mut self, entry: Option<T>, asks: bool) {
         debug_assert!(self.has_room());
         self.silent = if asks { 0 } else { self.silent + 1 };
-        self.entries.push_back(entry);
+        if let Some(entry) = entry {
+            self.entries.push_back((self.next, entry));
+        }
+        self.next = self.next.wrapping_add(1);
     }
 
     /// The request of this number has completed, and all before it; false when there is none of this number.
     #[inline]
     pub(super) fn complete(&mut self, number: u32, mut each: impl FnMut(T)) -> bool {
-        let count = (number.wrapping_sub(self.first) & NUMBERS) as usize + 1;
-        if count > self.entries.len() {
+        let count = (number.wrapping_sub(self.first) & NUMBERS) + 1;
+        if count > self.len() {
             return false;
         }
-        self.first = number.wrapping_add(1) & NUMBERS;
-        self.entries.drain(..count).for_each(&mut each);
+        let first = self.first.wrapping_add(count);
+        self.first = first;
+        let is_over = |(number, _): &(u32, T)| number.wrapping_sub(first).cast_signed() < 0;
+        while self.entries.front().is_some_and(is_over) {
+            self.entries.pop_front().into_iter().for_each(|(_, entry)| each(entry));
+        }
         true
     }
 
     /// Everything under way ends, for nothing of the queue will complete any more.
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = T> {
-        self.first = self.first.wrapping_add(self.entries.len() as u32) & NUMBERS;
+        self.first = self.next;
         self.silent = 0;
-        std::mem::take(&mut self.entries).into_iter()
+        std::mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry)
     }
 }
 
@@ -85,7 +104,7 @@ mod tests {
     fn one_completion_stands_for_all_before_it() {
         let mut slots = Slots::new(8);
         for (entry, asks) in [('a', false), ('b', true), ('c', false)] {
-            slots.push(entry, asks);
+            slots.push(Some(entry), asks);
         }
         let mut ended = Vec::new();
         assert!(slots.complete(1, |entry| ended.push(entry)));
@@ -93,6 +112,21 @@ mod tests {
         assert!(!slots.complete(1, |_| panic!("twice")) && !slots.complete(3, |_| panic!("not posted")));
         assert_eq!(slots.abandon().collect::<Vec<_>>(), ['c']);
         assert_eq!(slots.next().0, 3);
+        assert_eq!((slots.len(), slots.last()), (0, None));
+    }
+
+    #[test]
+    fn a_request_of_which_nothing_is_to_be_done_has_its_place_and_is_the_last_one() {
+        let mut slots = Slots::new(3);
+        (slots.first, slots.next) = (u32::MAX, u32::MAX);
+        slots.push(Some('a'), false);
+        slots.push(None, false);
+        assert_eq!((slots.len(), slots.last()), (2, None));
+        slots.push(Some('c'), true);
+        assert_eq!((slots.has_room(), slots.last()), (false, Some(&'c')));
+        let mut ended = Vec::new();
+        assert!(slots.complete(0, |entry| ended.push(entry)));
+        assert_eq!((ended, slots.len(), slots.last()), (vec!['a'], 1, Some(&'c')));
     }
 
     /// A queue in which nobody ever waits for a completion does not stop.
@@ -100,7 +134,7 @@ mod tests {
     fn a_full_queue_always_has_something_that_completes() {
         for depth in 1..70 {
             let mut slots = Slots::new(depth);
-            slots.first = NUMBERS - 5;
+            (slots.first, slots.next) = (NUMBERS - 5, NUMBERS - 5);
             let mut asked = VecDeque::new();
             for entry in 0..1_000 {
                 if !slots.has_room() {
@@ -112,7 +146,7 @@ mod tests {
                 if must {
                     asked.push_back(number);
                 }
-                slots.push(entry, must);
+                slots.push((entry % 3 == 0).then_some(entry), must);
             }
         }
     }

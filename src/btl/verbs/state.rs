@@ -2,6 +2,7 @@
 //! [`Step`]s, one at a time.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::buffers::{Pool, Shared};
@@ -51,6 +52,26 @@ pub(super) enum Step {
     Stranger(u64),
 }
 
+/// Spreads the numbers of queue pairs, which our own device gives, over a table.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 /// Everything that a module has of its peers.
 pub(super) struct State {
     pub(super) desk: Desk,
@@ -58,7 +79,7 @@ pub(super) struct State {
     pub(super) peers: Vec<Option<Box<Peer>>>,
     pub(super) names: HashMap<u64, u32>,
     /// Whose a queue pair is, by its number: the place, the attempt and the queue.
-    pub(super) lines: HashMap<u32, (u32, Attempt, u8)>,
+    pub(super) lines: HashMap<u32, (u32, Attempt, u8), BuildHasherDefault<Spread>>,
     pub(super) news: VecDeque<Step>,
     pub(super) module: usize,
     pub(super) office: Arc<Office>,
@@ -73,6 +94,8 @@ pub(super) struct State {
     pub(super) cursor: usize,
     /// Something has come in this pass.
     pub(super) is_busy: bool,
+    /// It is to be looked at shared queues: buffers are to be posted, or peers wait for some or have just got some.
+    pub(super) has_due: bool,
     pub(super) touched: Vec<u32>,
     pub(super) stalled: Vec<u32>,
     /// Peers whose queue pairs are to be let go of.
@@ -110,13 +133,14 @@ impl State {
             pools,
             shared: shared.collect(),
             counters: Arc::clone(counters),
+            credits: port.queues.credits(),
             longest: port.longest,
         };
         Self {
             desk,
             peers: Vec::new(),
             names: HashMap::new(),
-            lines: HashMap::new(),
+            lines: HashMap::default(),
             news: VecDeque::new(),
             module,
             office: Arc::clone(office),
@@ -128,6 +152,7 @@ impl State {
             came: 0,
             cursor: 0,
             is_busy: false,
+            has_due: false,
             touched: Vec::new(),
             stalled: Vec::new(),
             leaving: Vec::new(),
@@ -168,7 +193,7 @@ impl State {
     fn place(&self, id: EndpointId) -> Option<u32> {
         let at = id.index();
         let peer = self.peers.get(at)?.as_ref()?;
-        (peer.id == id).then_some(at as u32)
+        (peer.id == id && !peer.is_closed).then_some(at as u32)
     }
 
     #[inline]
@@ -240,6 +265,7 @@ impl State {
     /// All queues are up.
     fn begin(&mut self, place: u32, attempt: Attempt) {
         let lines = std::mem::take(&mut self.at_hand);
+        self.has_due = true;
         let now = self.clock.nanos();
         let is_whole = lines.len() == self.desk.port.queues.len();
         let numbers: Vec<u32> = lines.iter().map(|line| line.pair.number()).collect();
@@ -284,6 +310,7 @@ impl State {
         let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(connection) = &mut peer.connection else { return };
         connection.is_connected = true;
+        peer.has_said_bye = false;
         let remote = connection.words.remote(0);
         let limits = connection.limits(desk);
         desk.counters.num_connected.add(1);
@@ -387,8 +414,10 @@ impl State {
             return Ok(Sending::UnderWay);
         }
         let waits = fragment.awaited.then_some(fragment.cookie);
-        let pushed = if peer.pending[queue].is_empty() {
-            peer.push(queue, fragment.tag, Body::Pieces(pieces), waits, desk)
+        let pushed = if peer.is_parting() {
+            Ok(Err(Stall::Connection))
+        } else if peer.pending[queue].is_empty() {
+            peer.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)
         } else {
             Ok(Err(Stall::Turn))
         };
@@ -423,10 +452,10 @@ impl State {
         let Some(place) = self.place(to) else { return false };
         let Self { desk, peers, .. } = self;
         let Some(peer) = peers[place as usize].as_deref_mut() else { return false };
-        if !peer.pending[queue].is_empty() || peer.failure.is_some() {
+        if !peer.pending[queue].is_empty() || peer.failure.is_some() || peer.is_parting() {
             return false;
         }
-        match peer.push(queue, tag, Body::Pieces(pieces), None, desk) {
+        match peer.push(queue, Some(tag), Body::Pieces(pieces), None, desk) {
             Ok(Ok(())) => {
                 desk.counters.num_sends_at_once.add(1);
                 true
@@ -502,6 +531,7 @@ impl State {
     pub(super) fn release(&mut self, delivered: Delivered) {
         match delivered {
             Delivered::Shared { place, queue, at } => {
+                self.has_due = true;
                 if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
                     shared.release(at);
                 }
@@ -513,7 +543,8 @@ impl State {
                 let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
                 let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
                 match connection.release(usize::from(queue), at, size) {
-                    Ok(()) => self.touch(place),
+                    Ok(true) => self.touch(place),
+                    Ok(false) => {}
                     Err(broken) => self.break_off(place, broken),
                 }
             }

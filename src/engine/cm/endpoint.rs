@@ -22,7 +22,8 @@ enum Cts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next {
     Again,
-    Failed,
+    /// It has failed, unless the peer has [parted](Endpoint::handle_parted).
+    Over(Reason),
     Closing,
 }
 
@@ -60,6 +61,8 @@ pub struct Endpoint {
     heard: Option<Attempt>,
     /// The attempt that the own CTS is of: data on its queue pairs is good.
     spoken: Option<Attempt>,
+    /// The attempt in which the peer has said that nothing follows.
+    parted: Option<Attempt>,
     /// The queues on which something has been heard, in this attempt.
     open: u32,
     steps: VecDeque<Step>,
@@ -87,6 +90,7 @@ impl Endpoint {
             stage: Stage::Idle,
             heard: None,
             spoken: None,
+            parted: None,
             open: 0,
             steps: VecDeque::from([add]),
             strays: 0,
@@ -101,7 +105,8 @@ impl Endpoint {
                 State::Connecting
             }
             Stage::Connected(_) => State::Connected,
-            Stage::LettingGo(_, Next::Failed) | Stage::Failed => State::Failed,
+            Stage::LettingGo(_, Next::Over(_)) => State::Parting,
+            Stage::Failed => State::Failed,
             Stage::LettingGo(_, Next::Closing) | Stage::Closing | Stage::Closed => State::Ending,
         }
     }
@@ -196,6 +201,12 @@ impl Endpoint {
         Arrival::Deliver
     }
 
+    /// The peer has said that nothing follows in this attempt, and ends the connection. That is no failure: when its
+    /// queue pairs have been let go of, it is as before anything was wanted, and can be connected again.
+    pub fn handle_parted(&mut self, attempt: Attempt) {
+        self.parted = Some(attempt);
+    }
+
     /// A queue pair of this attempt does not work any more: a completion, a call or a probe says so.
     pub fn handle_broken(&mut self, attempt: Attempt) {
         if self.present() == Some(attempt) {
@@ -210,14 +221,18 @@ impl Endpoint {
         if present != attempt {
             return;
         }
-        let verdict = if next == Next::Again { Verdict::Again } else { Verdict::Fail };
+        let (verdict, stage) = match next {
+            Next::Again => (Verdict::Again, Stage::Wanted),
+            Next::Over(_) if self.parted == Some(attempt) => (Verdict::Part, Stage::Idle),
+            Next::Over(_) => (Verdict::Fail, Stage::Failed),
+            Next::Closing => (Verdict::Fail, Stage::Closing),
+        };
         self.order(Order::Release { endpoint: self.id, attempt, verdict });
         self.spoken = None;
-        self.stage = match next {
-            Next::Again => Stage::Wanted,
-            Next::Failed => Stage::Failed,
-            Next::Closing => Stage::Closing,
-        };
+        self.stage = stage;
+        if let (Next::Over(reason), Stage::Failed) = (next, stage) {
+            self.steps.push_back(Step::Failed(reason));
+        }
     }
 
     /// The endpoint ends, in whatever state; [`Step::Closed`] tells when it has.
@@ -254,12 +269,7 @@ impl Endpoint {
         if self.present() != Some(attempt) {
             return;
         }
-        let next = if matches!(self.stage, Stage::Connected(_)) {
-            self.steps.push_back(Step::Failed(reason));
-            Next::Failed
-        } else {
-            Next::Again
-        };
+        let next = if matches!(self.stage, Stage::Connected(_)) { Next::Over(reason) } else { Next::Again };
         self.steps.push_back(Step::LetGo { attempt });
         self.stage = Stage::LettingGo(attempt, next);
     }

@@ -333,6 +333,8 @@ pub enum Verdict {
     Again,
     /// It was connected: what was on its way may be lost, and there is no other connection.
     Fail,
+    /// It was connected, and the peer has ended that as agreed: there may be another connection, when one side wants it.
+    Part,
 }
 
 /// What the main thread tells the connection thread.
@@ -526,6 +528,8 @@ pub enum State {
     Connecting,
     /// Own receives are posted, the peer's CTS is there, and the own one is posted.
     Connected,
+    /// What was connected has ended; whether for good is known when its queue pairs have been let go of.
+    Parting,
     /// There is no connection, and there will be none.
     Failed,
     /// It is being ended, or has been.

@@ -1,6 +1,6 @@
 //! The main threads of those processes.
 
-use super::world::{Conn, Held, Message, World, address, called, peer};
+use super::world::{Conn, Held, Message, What, World, address, called, peer};
 use super::*;
 
 impl World {
@@ -26,7 +26,26 @@ impl World {
         let (peer_at, life) = self.sides[at].additions.remove(0);
         let former: Vec<EndpointId> =
             self.sides[at].held.iter().filter(|(_, held)| held.peer == peer_at).map(|(id, _)| *id).collect();
-        let id = called(peer_at, life);
+        self.hold(at, called(peer_at, life), (peer_at, life));
+        // The former life is only closed when it has been replaced.
+        for former in former {
+            self.with(at, former, |held| held.endpoint.close());
+        }
+    }
+
+    /// An endpoint is closed, with a last word, and another is made to the same life of the peer.
+    pub(super) fn meet_again(&mut self, at: usize, endpoint: EndpointId) {
+        let held = &self.sides[at].held[&endpoint];
+        let peer = held.peer;
+        if held.endpoint.state() == State::Connected {
+            self.send(at, endpoint, self.queues.credits, What::Bye);
+        }
+        self.close(at, endpoint);
+        let life = self.sides[peer].life;
+        self.hold(at, EndpointId(endpoint.0 + 1000), (peer, life));
+    }
+
+    fn hold(&mut self, at: usize, id: EndpointId, (peer_at, life): (usize, u64)) {
         let endpoint = Endpoint::new(id, 0, address(at), peer(peer_at, life), self.wire, self.queues);
         let held = Held {
             peer: peer_at,
@@ -40,10 +59,6 @@ impl World {
         };
         self.sides[at].held.insert(id, held);
         self.steps(at, id);
-        // The former life is only closed when it has been replaced.
-        for former in former {
-            self.with(at, former, |held| held.endpoint.close());
-        }
     }
 
     pub(super) fn close(&mut self, at: usize, endpoint: EndpointId) {
@@ -79,12 +94,15 @@ impl World {
             conn.is_heard = true;
         }
         self.with(at, message.endpoint, |held| {
-            if message.is_cts {
+            if message.what == What::Cts {
                 held.cleared = held.cleared.max(Some(message.attempt));
                 held.endpoint.handle_cts(message.attempt);
             } else {
                 let arrival = held.endpoint.handle_arrival(message.attempt, message.queue);
                 assert_eq!(arrival, Arrival::Deliver, "no data is lost, CTS or not");
+            }
+            if message.what == What::Bye {
+                held.endpoint.handle_parted(message.attempt);
             }
         });
     }
@@ -136,7 +154,7 @@ impl World {
                     held.posting = Some(attempt);
                 }
                 Step::SendCts { attempt } => {
-                    self.send(at, endpoint, self.queues.credits, true);
+                    self.send(at, endpoint, self.queues.credits, What::Cts);
                     let held = self.sides[at].held.get_mut(&endpoint).expect("it is there");
                     held.endpoint.handle_cts_posted(attempt);
                 }
@@ -147,7 +165,7 @@ impl World {
                     if open && !is_waiting {
                         let Queues { count, credits, .. } = self.queues;
                         for queue in (0..count).filter(|queue| *queue != credits) {
-                            self.send(at, endpoint, queue, false);
+                            self.send(at, endpoint, queue, What::Data);
                         }
                     }
                 }
@@ -175,11 +193,11 @@ impl World {
         let Some(held) = self.sides[at].held.get_mut(&endpoint) else { return };
         if held.waits && held.endpoint.may_send(queue) {
             held.waits = false;
-            self.send(at, endpoint, queue, false);
+            self.send(at, endpoint, queue, What::Data);
         }
     }
 
-    pub(super) fn send(&mut self, at: usize, endpoint: EndpointId, queue: u8, is_cts: bool) {
+    pub(super) fn send(&mut self, at: usize, endpoint: EndpointId, queue: u8, what: What) {
         let side = &mut self.sides[at];
         let id = side.held[&endpoint].ids[usize::from(queue)];
         let is_iwarp = self.wire == Wire::Iwarp;
@@ -196,7 +214,7 @@ impl World {
             self.sides[at].conns.get_mut(&id).expect("it is there").is_dead = true;
             return;
         };
-        if is_cts {
+        if what == What::Cts {
             assert_eq!(receiver.receives, 1, "one receive for one CTS");
             receiver.receives = 0;
         } else {
@@ -204,7 +222,7 @@ impl World {
             assert!(receiver.is_posted, "no data before there are receives");
         }
         let (endpoint, attempt, queue) = receiver.made.expect("it has a queue pair");
-        let message = Message { id: other, endpoint, attempt, queue, is_cts };
+        let message = Message { id: other, endpoint, attempt, queue, what };
         let completions = &mut self.sides[to].completions;
         let place = completions.partition_point(|earlier| earlier.id <= other);
         completions.insert(place, message);

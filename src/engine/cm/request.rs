@@ -58,9 +58,7 @@ impl Link {
         let is_kick = asked.body == Body::Kick;
         desk.counters.kicked += u64::from(is_kick);
         let ours = (desk.settings.queues.hash, desk.settings.queues.count);
-        let for_good = if self.closing {
-            Some(Refusal::Closing)
-        } else if asked.target != desk.settings.nonce {
+        let for_good = if asked.target != desk.settings.nonce {
             Some(Refusal::Incarnation)
         } else if (asked.specification, asked.queues) != ours {
             Some(Refusal::Specification)
@@ -68,10 +66,10 @@ impl Link {
             None
         };
         let why = match (for_good, self.role, asked.body) {
+            // Nobody knows the asker, as soon as what it was known by has ended.
+            _ if self.closing => Some(Refusal::Later),
             (Some(why), ..) => {
-                if !self.closing {
-                    self.fail(Reason::Refusing(why), desk);
-                }
+                self.fail(Reason::Refusing(why), desk);
                 Some(why)
             }
             _ if self.phase == Phase::Failed => Some(Refusal::Failed),

@@ -444,18 +444,53 @@ fn a_break_after_connected_is_for_good_and_told_once() {
     endpoint.handle_broken(FIRST);
     endpoint.handle_broken(FIRST);
     endpoint.handle_notice(Notice::Down { endpoint: id, attempt: FIRST, reason: Reason::Broken });
-    let expected = [
-        Step::Order(Order::Break { endpoint: id, attempt: FIRST }),
-        Step::Failed(Reason::Broken),
-        Step::LetGo { attempt: FIRST },
-    ];
+    let expected =
+        [Step::Order(Order::Break { endpoint: id, attempt: FIRST }), Step::LetGo { attempt: FIRST }];
     assert_eq!(steps(&mut endpoint), expected);
     assert_eq!(endpoint.handle_arrival(FIRST, 1), Arrival::Deliver, "what has arrived is good");
+    assert_eq!(endpoint.state(), State::Parting);
     endpoint.handle_let_go(FIRST);
     let release = Order::Release { endpoint: id, attempt: FIRST, verdict: Verdict::Fail };
-    assert_eq!(steps(&mut endpoint), [Step::Order(release)]);
+    assert_eq!(steps(&mut endpoint), [Step::Order(release), Step::Failed(Reason::Broken)]);
     assert_eq!(endpoint.handle_arrival(FIRST, 1), Arrival::Drop);
     assert_eq!(endpoint.want(), State::Failed);
+}
+
+/// What it has said last is read when its queue pairs are let go of, at the latest.
+#[test]
+fn a_peer_that_has_parted_before_the_end_is_connected_again_when_that_is_wanted() {
+    let mut endpoint = endpoint(INITIATOR, Wire::InfiniBand);
+    endpoint.want();
+    up(&mut endpoint, FIRST);
+    endpoint.handle_receives_posted(FIRST);
+    endpoint.handle_cts_posted(FIRST);
+    endpoint.handle_cts(FIRST);
+    let id = called(ACCEPTOR, 1);
+    endpoint.handle_notice(Notice::Down { endpoint: id, attempt: FIRST, reason: Reason::Disconnected });
+    steps(&mut endpoint);
+    endpoint.handle_parted(FIRST);
+    endpoint.handle_let_go(FIRST);
+    let release = Order::Release { endpoint: id, attempt: FIRST, verdict: Verdict::Part };
+    assert_eq!(steps(&mut endpoint), [Step::Order(release)]);
+    assert_eq!((endpoint.state(), endpoint.want()), (State::Closed, State::Connecting));
+    assert_eq!(steps(&mut endpoint), [Step::Order(Order::Connect { endpoint: id })]);
+}
+
+/// Numbers of attempts are never used again, whatever is known of a peer meanwhile.
+#[test]
+fn attempts_go_on_where_they_were_when_a_peer_is_met_again() {
+    let mut manager = manager(INITIATOR);
+    asking(&mut manager);
+    let (first, second, third) = (called(ACCEPTOR, 1), EndpointId(500), EndpointId(600));
+    let attempt = |manager: &Manager, endpoint| manager.links.get(&endpoint).map(|link| link.attempt);
+    assert_eq!(attempt(&manager, first), Some(FIRST));
+    let add = |endpoint| Order::Add { endpoint, listener: 0, peer: peer(ACCEPTOR, 1) };
+    manager.handle_order(add(second), NOW);
+    manager.handle_order(Order::Close { endpoint: first }, NOW);
+    assert_eq!((attempt(&manager, first), attempt(&manager, second)), (None, Some(FIRST)));
+    manager.handle_order(Order::Close { endpoint: second }, NOW);
+    manager.handle_order(add(third), NOW);
+    assert_eq!((attempt(&manager, second), attempt(&manager, third)), (None, Some(FIRST)));
 }
 
 #[test]

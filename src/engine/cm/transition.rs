@@ -195,7 +195,11 @@ impl Link {
                 desk.counters.failed += 1;
                 self.phase = Phase::Failed;
             }
-            (false, Verdict::Again, Some(reason)) => self.tell_failed(reason, desk),
+            (false, _, Some(reason)) => self.tell_failed(reason, desk),
+            (false, Verdict::Part, None) => {
+                self.phase = Phase::Idle;
+                (self.failures, self.postponements) = (0, 0);
+            }
             (false, Verdict::Again, None) => self.rest(self.role == Role::Acceptor, desk, now),
         }
     }

@@ -89,7 +89,16 @@ pub(super) struct Message {
     pub(super) endpoint: EndpointId,
     pub(super) attempt: Attempt,
     pub(super) queue: u8,
-    pub(super) is_cts: bool,
+    pub(super) what: What,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum What {
+    Cts,
+    Data,
+    /// Nothing follows.
+    Bye,
 }
 
 /// What an event channel is going to say.
@@ -164,6 +173,8 @@ pub(super) struct Budget {
     pub(super) probes: u8,
     /// Endpoints that each side closes.
     pub(super) closes: [u8; 3],
+    /// Endpoints that each side closes, and makes anew.
+    pub(super) meetings: [u8; 3],
     /// Ends of each side.
     pub(super) finalizes: [u8; 3],
     /// Devices of each side that are removed.
@@ -228,6 +239,7 @@ pub(super) enum Turn {
     Broken(usize, EndpointId),
     Probe(usize, EndpointId),
     Close(usize, EndpointId),
+    MeetAgain(usize, EndpointId),
     Finalize(usize),
     /// A connection thread.
     Order(usize),
@@ -398,6 +410,10 @@ impl World {
                 if budget.closes[at] > 0 {
                     turns.push(Turn::Close(at, *endpoint));
                 }
+                let is_last = side.latest(held.peer).is_some_and(|latest| std::ptr::eq(latest, held));
+                if budget.meetings[at] > 0 && is_last {
+                    turns.push(Turn::MeetAgain(at, *endpoint));
+                }
                 if budget.probes > 0 && self.is_broken(at, held) {
                     turns.push(Turn::Probe(at, *endpoint));
                 }
@@ -472,6 +488,9 @@ impl World {
                 let attempt = held.letting.take().expect("it is to be let go of");
                 held.ids.clear();
                 held.endpoint.handle_let_go(attempt);
+                if held.waits && held.endpoint.state() == State::Closed {
+                    held.endpoint.want();
+                }
             }),
             Turn::Probe(at, endpoint) => {
                 budget.probes -= 1;
@@ -481,6 +500,10 @@ impl World {
             Turn::Close(at, endpoint) => {
                 budget.closes[at] -= 1;
                 self.close(at, endpoint);
+            }
+            Turn::MeetAgain(at, endpoint) => {
+                budget.meetings[at] -= 1;
+                self.meet_again(at, endpoint);
             }
             Turn::Finalize(at) => {
                 budget.finalizes[at] -= 1;

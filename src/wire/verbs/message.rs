@@ -2,8 +2,8 @@
 //!
 //! | bytes | header, little-endian |
 //! |---|---|
-//! | 0 | tag of the host's; 0: the message is our own |
-//! | 1 | lower four bits: the queue that the limit is of; 0x80: the sender has more for this queue than it has credit |
+//! | 0 | tag of the host's |
+//! | 1 | lower four bits: the queue that the limit is of; 0x40: the message is our own; 0x80: the sender has more for this queue than it has credit |
 //! | 2..4 | lower half of the limit of that queue |
 //! | 4..8 | bytes that follow |
 //!
@@ -16,14 +16,17 @@ pub const HEADER: usize = 8;
 /// Most queues that a header can name.
 pub const QUEUES: usize = 16;
 
+/// The message is our own.
+const OWN: u8 = 0x40;
+
 /// The sender has more for this queue than it has credit.
 const WANTS: u8 = 0x80;
 
 /// What stands in front of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The host's tag; 0: the message is our own.
-    pub tag: u8,
+    /// The host's tag; `None`: the message is our own.
+    pub tag: Option<u8>,
     /// Queue of the limit, below [`QUEUES`].
     pub queue: u8,
     /// Lower half of the limit.
@@ -40,7 +43,9 @@ impl Header {
     pub fn to_bytes(self) -> [u8; HEADER] {
         let [low, high] = self.limit.to_le_bytes();
         let [a, b, c, d] = self.length.to_le_bytes();
-        [self.tag, self.queue & 0x0F | if self.wants { WANTS } else { 0 }, low, high, a, b, c, d]
+        let wants = if self.wants { WANTS } else { 0 };
+        let (tag, own) = self.tag.map_or((0, OWN), |tag| (tag, 0));
+        [tag, self.queue & 0x0F | wants | own, low, high, a, b, c, d]
     }
 
     /// Of a message of so many bytes, header and all; `None` when they are not one.
@@ -49,8 +54,9 @@ impl Header {
         let [tag, queue, low, high, a, b, c, d] = *bytes;
         let length = u32::from_le_bytes([a, b, c, d]);
         let is_whole = received.checked_sub(HEADER) == Some(length as usize);
-        (is_whole && queue & !(WANTS | 0x0F) == 0).then_some(Self {
-            tag,
+        let is_own = queue & OWN != 0;
+        (is_whole && queue & !(WANTS | OWN | 0x0F) == 0 && !(is_own && tag != 0)).then_some(Self {
+            tag: (!is_own).then_some(tag),
             queue: queue & 0x0F,
             limit: u16::from_le_bytes([low, high]),
             wants: queue & WANTS != 0,
@@ -179,8 +185,10 @@ mod tests {
     #[test]
     fn headers_survive_the_journey_and_must_tell_the_length() {
         for header in [
-            Header { tag: 65, queue: 0, limit: 0, wants: false, length: 0 },
-            Header { tag: 255, queue: 15, limit: 0xFEDC, wants: true, length: 0x0102_0304 },
+            Header { tag: Some(65), queue: 0, limit: 0, wants: false, length: 0 },
+            Header { tag: Some(0), queue: 1, limit: 2, wants: false, length: 3 },
+            Header { tag: None, queue: 1, limit: 2, wants: true, length: 3 },
+            Header { tag: Some(255), queue: 15, limit: 0xFEDC, wants: true, length: 0x0102_0304 },
         ] {
             let bytes = header.to_bytes();
             let length = HEADER + header.length as usize;
@@ -189,7 +197,9 @@ mod tests {
                 assert_eq!(Header::parse(&bytes, wrong), None, "{wrong}");
             }
         }
-        assert_eq!(Header::parse(&[65, 0x10, 0, 0, 0, 0, 0, 0], HEADER), None);
+        for wrong in [[65, 0x10], [65, 0x20], [65, 0x40]] {
+            assert_eq!(Header::parse(&[wrong[0], wrong[1], 0, 0, 0, 0, 0, 0], HEADER), None);
+        }
     }
 
     #[test]

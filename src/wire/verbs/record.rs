@@ -70,7 +70,7 @@ pub struct Record {
     pub ports: Vec<Port>,
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Bytes of a port.
 const PORT: usize = 28;
@@ -166,7 +166,7 @@ mod tests {
         }
         assert_eq!(Record::parse(&[&bytes[..], &[0]].concat()), None);
         for (at, value) in
-            [(0, 2), (1, 2), (1, 4), (11, 255), (12, 0xFF), (31 + 18, 33), (31 + 19, 4), (31 + 21, 1)]
+            [(0, 1), (1, 2), (1, 4), (11, 255), (12, 0xFF), (31 + 18, 33), (31 + 19, 4), (31 + 21, 1)]
         {
             let mut other = bytes.clone();
             other[at] = value;

@@ -125,8 +125,9 @@ fn find(plan: &Plan, name: &CStr, inbox: &Rc<Inbox>) -> Result<(u32, Calls, Way)
         let calls = Calls { open, register_parameters, progress, close };
         return Ok((found.abi, calls, Way::Bytes(Bytes::new(found))));
     }
-    let found = find_matching(name)
-        .ok_or_else(|| format!("there is no transport {}: take smcuda, usnic, verbs or ofi", plan.transport))?;
+    let found = find_matching(name).ok_or_else(|| {
+        format!("there is no transport {}: take smcuda, usnic, verbs or ofi", plan.transport)
+    })?;
     let MtlComponent { open, register_parameters, progress, close, .. } = *found;
     let calls = Calls { open, register_parameters, progress, close };
     Ok((found.abi, calls, Way::Matching(Matching::new(found, inbox, plan.window))))

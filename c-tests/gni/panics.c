@@ -226,6 +226,7 @@ int main(int argc, char **argv)
             endpoints();
             shared();
             connections();
+            CALL("fi_control of a domain", fi_control(&domain->fid, FI_FLUSH_WORK, NULL));
             close_it("fi_close of a domain", &domain->fid);
         }
         close_it("fi_close of a fabric", &fabric->fid);

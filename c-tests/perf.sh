@@ -73,7 +73,7 @@ for transport in smcuda usnic; do
     measures "$transport: one message under way at a time" $transport bandwidth send "8 65536" -W 1
 done
 # The RDMA device is the software stand-in's.
-mkdir -p "$work/verbs" && verbs_libraries "$work/verbs" || give_up "the stand-in compiles"
+mkdir -p "$work/verbs" && verbs_libraries "target/c-tests/$host/perf/verbs" || give_up "the stand-in compiles"
 bare=("${perf[@]}")
 perf=("${there[@]}" env "LD_LIBRARY_PATH=$here/verbs" HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce "${perf[@]:${#there[@]}}")
 for operation in send put get; do

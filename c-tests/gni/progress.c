@@ -212,9 +212,9 @@ static void queued(void)
             IS(in[LENGTH - 1], i % 255 + 1);
         }
     meet();
-    struct fi_cq_tagged_entry entry;
+    /* The bytes are there a moment before their entry is. */
     for (int i = 0; i < N; i++)
-        IS(fi_cq_read(is_child ? rx : tx, &entry, 1), 1);
+        expect(is_child ? rx : tx, NULL);
     free(bytes);
 }
 

@@ -142,12 +142,13 @@ static void attributes(void)
     IS(WITH(API, h->tx_attr->op_flags = FI_COMMIT_COMPLETE), -FI_ENODATA);
 }
 
+/* What the user could do with is not needed: fi_mr(3). */
 static void registration(void)
 {
     static const int bits[] = {0, FI_MR_VIRT_ADDR, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY};
     for (size_t i = 0; i < sizeof(bits) / sizeof(*bits); i++) {
         IS(WITH(API, h->domain_attr->mr_mode = bits[i] | FI_MR_LOCAL | FI_MR_RAW | FI_MR_ENDPOINT), 0);
-        IS(found->domain_attr->mr_mode, bits[i]);
+        IS(found->domain_attr->mr_mode, 0);
     }
     IS(WITH(API, h->domain_attr->mr_mode = MR_BASIC), 0);
     IS(found->domain_attr->mr_mode, MR_BASIC);

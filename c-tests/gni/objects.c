@@ -479,7 +479,7 @@ static void memory(void)
     static char buffer[4096];
     uint64_t all = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     struct fid_mr *mr, *other;
-    int is_ours = (info->domain_attr->mr_mode & FI_MR_PROV_KEY) != 0;
+    int is_ours = info->domain_attr->mr_mode == MR_BASIC;
     /* Every set of rights. */
     uint64_t access = 0;
     do {
@@ -655,7 +655,7 @@ int main(int argc, char **argv)
     struct fi_info *hints = wish();
     /* Keys and addresses of the provider's, or the user's keys and offsets. */
     if (argc > 2 && strcmp(argv[2], "ours") == 0)
-        hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        hints->domain_attr->mr_mode = MR_BASIC;
     open_domain(API, hints);
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (argc > 1 && strcmp(argv[1], all[i].name) == 0)

@@ -260,7 +260,7 @@ struct far {
     uint64_t key, base;
 };
 
-enum { BY_ADDRESS = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY };
+enum { BY_ADDRESS = MR_BASIC };
 static const uint64_t ANY_ACCESS = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 static inline struct region offer(void *bytes, size_t length, uint64_t access, uint64_t key)
@@ -272,7 +272,7 @@ static inline struct region offer(void *bytes, size_t length, uint64_t access, u
 
 static inline struct far own(const struct region *region)
 {
-    return (struct far){fi_mr_key(region->mr), mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t) region->bytes : 0};
+    return (struct far){fi_mr_key(region->mr), mr_mode == BY_ADDRESS ? (uintptr_t) region->bytes : 0};
 }
 
 /* Tells the other process of a region, and hears of its. Within a process they are one. */

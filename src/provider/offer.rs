@@ -75,8 +75,6 @@ const TRANSMIT_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE;
 const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
-/// Modes of memory registration that are either way: as the user likes it.
-const EITHER_WAY: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 
 /// What somebody wants, as far as it was said.
 pub(super) struct Wanted {
@@ -338,8 +336,8 @@ fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainA
     })
 }
 
-/// The mode of memory registration: whatever the user says, either as bits or, as it was before version 1.5, as one of
-/// two words.
+/// The mode of memory registration. In the bits of version 1.5 (fi_mr(3)) a provider leaves those that it needs, and
+/// here none is needed: places are offsets, and keys the user's. Of the two words from before, each is taken as it is.
 fn registration(version: u32, wish: i32, is_said: bool) -> Outcome<i32> {
     let is_word = matches!(wish, sys::FI_MR_BASIC | sys::FI_MR_SCALABLE);
     if is_word {
@@ -349,7 +347,7 @@ fn registration(version: u32, wish: i32, is_said: bool) -> Outcome<i32> {
         return if wish == 0 { Ok(sys::FI_MR_SCALABLE) } else { Err(Errno::NODATA) };
     }
     require(&[!is_said || wish & (sys::FI_MR_BASIC | sys::FI_MR_SCALABLE) == 0])?;
-    Ok(wish & EITHER_WAY)
+    Ok(0)
 }
 
 /// What a mode of registration means.
@@ -445,11 +443,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_registered_as_the_user_likes() {
+    fn memory_is_registered_by_offsets_and_the_users_keys_or_as_a_word_says() {
         let bits = |bits| registration(NEW, bits, true);
         assert_eq!(bits(0), Ok(0));
-        assert_eq!(bits(!3), Ok(EITHER_WAY));
-        assert_eq!(bits(sys::FI_MR_PROV_KEY), Ok(sys::FI_MR_PROV_KEY));
+        assert_eq!(bits(!3), Ok(0), "none is needed");
         assert_eq!(bits(sys::FI_MR_BASIC), Ok(sys::FI_MR_BASIC));
         assert_eq!(bits(sys::FI_MR_SCALABLE), Ok(sys::FI_MR_SCALABLE));
         assert_eq!(bits(sys::FI_MR_BASIC | sys::FI_MR_PROV_KEY), Err(Errno::NODATA));
@@ -458,7 +455,7 @@ mod tests {
         assert_eq!(registration(sys::version(1, 4), sys::FI_MR_PROV_KEY, true), Err(Errno::NODATA));
         let both = Registration { virtual_addresses: true, provider_keys: true };
         assert_eq!(Registration::of_mode(sys::FI_MR_BASIC), both);
-        assert_eq!(Registration::of_mode(EITHER_WAY), both);
+        assert_eq!(Registration::of_mode(sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY), both);
         let neither = Registration { virtual_addresses: false, provider_keys: false };
         assert_eq!(Registration::of_mode(sys::FI_MR_SCALABLE), neither);
     }

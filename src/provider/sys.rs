@@ -356,7 +356,6 @@ pub(super) const FI_ORDER_RMA_AND_ATOMIC: u64 = 0xFF << 32;
 pub(super) const FI_MR_BASIC: c_int = 1 << 0;
 pub(super) const FI_MR_SCALABLE: c_int = 1 << 1;
 pub(super) const FI_MR_VIRT_ADDR: c_int = 1 << 4;
-pub(super) const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub(super) const FI_MR_PROV_KEY: c_int = 1 << 6;
 
 pub(super) const FI_EP_MSG: u32 = 1;

@@ -144,7 +144,8 @@ impl State {
             return true;
         }
         // Between two attempts what waits is not lost.
-        let is_quiet = peer.is_quiet() && !(peer.owes_bye && peer.connected().is_some());
+        let can_be_told = peer.connected().is_some() || peer.machine.is_half_connected();
+        let is_quiet = peer.is_quiet() && !(peer.owes_bye && can_be_told);
         if !is_quiet {
             self.touch(id.index() as u32);
         }

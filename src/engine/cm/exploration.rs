@@ -175,6 +175,26 @@ fn an_acceptor_ends_in_every_state() {
 }
 
 #[test]
+fn who_is_closed_and_met_again_by_the_initiator_in_any_state_is_connected_again_and_nobody_fails() {
+    let budget = Budget { wants: [1, 1, 0], meetings: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 70_251, [76, 0, 8]);
+}
+
+#[test]
+fn who_is_closed_and_met_again_by_the_acceptor_in_any_state_is_connected_again_and_nobody_fails() {
+    let budget = Budget { wants: [1, 1, 0], meetings: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::InfiniBand, 1, budget), 48_565, [67, 0, 8]);
+}
+
+#[test]
+fn over_iwarp_who_is_closed_and_met_again_in_any_state_is_connected_again_and_nobody_fails() {
+    let budget = Budget { wants: [1, 1, 0], meetings: [0, 1, 0], ..Budget::default() };
+    assert_explored(pair(Wire::Iwarp, 1, budget), 44_671, [58, 0, 8]);
+    let budget = Budget { wants: [1, 1, 0], meetings: [1, 0, 0], ..Budget::default() };
+    assert_explored(pair(Wire::Iwarp, 1, budget), 59_665, [67, 0, 8]);
+}
+
+#[test]
 fn devices_are_removed_in_every_state() {
     let budget = Budget { wants: [1, 1, 0], removals: [1, 1, 0], ..Budget::default() };
     assert_explored(pair(Wire::InfiniBand, 1, budget), 22_517, [6, 446, 1]);

@@ -431,8 +431,8 @@ fn a_reply_of_somebody_else_fails() {
     }
 }
 
-#[test]
-fn a_break_after_connected_is_for_good_and_told_once() {
+/// An endpoint of the initiator's that is connected, and has said its steps.
+fn connected_initiator() -> Endpoint {
     let mut endpoint = endpoint(INITIATOR, Wire::InfiniBand);
     endpoint.want();
     up(&mut endpoint, FIRST);
@@ -440,6 +440,12 @@ fn a_break_after_connected_is_for_good_and_told_once() {
     endpoint.handle_cts_posted(FIRST);
     endpoint.handle_cts(FIRST);
     steps(&mut endpoint);
+    endpoint
+}
+
+#[test]
+fn a_break_after_connected_is_for_good_and_told_once() {
+    let mut endpoint = connected_initiator();
     let id = called(ACCEPTOR, 1);
     endpoint.handle_broken(FIRST);
     endpoint.handle_broken(FIRST);
@@ -459,12 +465,7 @@ fn a_break_after_connected_is_for_good_and_told_once() {
 /// What it has said last is read when its queue pairs are let go of, at the latest.
 #[test]
 fn a_peer_that_has_parted_before_the_end_is_connected_again_when_that_is_wanted() {
-    let mut endpoint = endpoint(INITIATOR, Wire::InfiniBand);
-    endpoint.want();
-    up(&mut endpoint, FIRST);
-    endpoint.handle_receives_posted(FIRST);
-    endpoint.handle_cts_posted(FIRST);
-    endpoint.handle_cts(FIRST);
+    let mut endpoint = connected_initiator();
     let id = called(ACCEPTOR, 1);
     endpoint.handle_notice(Notice::Down { endpoint: id, attempt: FIRST, reason: Reason::Disconnected });
     steps(&mut endpoint);

@@ -411,7 +411,8 @@ impl World {
                     turns.push(Turn::Close(at, *endpoint));
                 }
                 let is_last = side.latest(held.peer).is_some_and(|latest| std::ptr::eq(latest, held));
-                if budget.meetings[at] > 0 && is_last {
+                // Nobody closes it while a last word may be owed and cannot be said.
+                if budget.meetings[at] > 0 && is_last && !held.endpoint.is_half_connected() {
                     turns.push(Turn::MeetAgain(at, *endpoint));
                 }
                 if budget.probes > 0 && self.is_broken(at, held) {

@@ -8,7 +8,7 @@ use super::line::{Number, Work};
 use super::peer::Item;
 use super::state::{Delivered, State, Step};
 use crate::btl::Lent;
-use crate::engine::cm::{Arrival, Attempt};
+use crate::engine::cm::{Arrival, Attempt, Reason};
 use crate::verbs::{Remote, Status};
 use crate::wire::verbs::{Control, HEADER, Header, LONGEST_CONTROL};
 
@@ -39,7 +39,7 @@ impl State {
                 }
                 let known = self.lines.get(&line).copied();
                 if let Some((place, attempt, _)) = known {
-                    self.broken(place, attempt);
+                    self.broken(place, attempt, Reason::Broken);
                 }
             }
             Work::Receive | Work::Cts => self.failed(number, at),
@@ -50,12 +50,14 @@ impl State {
     /// Work of a present queue pair has failed.
     #[cold]
     fn failed(&mut self, number: Number, at: usize) {
-        if self.batch[at].status() == Status::NotReady {
+        let status = self.batch[at].status();
+        if status == Status::NotReady {
             self.desk.counters.num_rnr.add(1);
         }
+        let why = if status == Status::Timeout { Reason::Unreachable } else { Reason::Broken };
         let attempt = self.present(number.peer, number.attempt).map(|connection| connection.attempt);
         if let Some(attempt) = attempt {
-            self.broken(number.peer, attempt);
+            self.broken(number.peer, attempt, why);
         }
     }
 

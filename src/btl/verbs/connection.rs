@@ -44,6 +44,7 @@ pub(super) enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     Post,
+    Silent,
     Corrupt,
 }
 
@@ -98,6 +99,8 @@ pub(super) struct Connection {
     pub(super) reads: usize,
     /// When a probe was sent that is not answered.
     pub(super) probed: Option<u64>,
+    /// When the kernel lost the way to the peer, of which nothing has been heard since.
+    pub(super) doubted: Option<u64>,
     /// When something was last heard.
     pub(super) heard: u64,
     place: u32,
@@ -182,6 +185,7 @@ impl Connection {
             is_ending: false,
             reads: 0,
             probed: None,
+            doubted: None,
             heard: now,
             place,
             scratch,

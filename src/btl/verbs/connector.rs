@@ -363,6 +363,7 @@ impl Body {
                     place(*endpoint).0
                 }
                 Notice::Down { endpoint, .. }
+                | Notice::Doubted { endpoint, .. }
                 | Notice::Failed { endpoint, .. }
                 | Notice::Closed { endpoint } => place(*endpoint).0,
                 Notice::Unknown { listener, .. } => usize::from(*listener),

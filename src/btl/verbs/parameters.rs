@@ -116,6 +116,14 @@ pub(super) struct Config {
     pub(super) warns: bool,
 }
 
+impl Config {
+    /// How long a device sends a message again and again, before it says that nobody acknowledges it. Some count for ever
+    /// where they are told seven times.
+    pub(super) fn answer(&self) -> Duration {
+        Duration::from_nanos(4096 << self.acknowledgement) * (u32::from(self.retries) + 1)
+    }
+}
+
 /// Send buffers of a size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {

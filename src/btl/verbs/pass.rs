@@ -186,13 +186,17 @@ impl State {
     /// answer.
     fn look_for_signs(&mut self, now: u64, patience: u64) {
         let mut lost = Vec::new();
-        let Self { desk, peers, .. } = self;
-        let credits = desk.port.queues.credits();
+        let Self { desk, peers, answer, .. } = self;
+        let (credits, answer) = (desk.port.queues.credits(), *answer);
         for (place, peer) in peers.iter_mut().enumerate() {
             let Some(connection) = peer.as_mut().and_then(|peer| peer.connected()) else { continue };
-            let outcome = match connection.probed {
-                Some(since) if now - since > patience => Err(Broken::Post),
-                None if now - connection.heard > patience / 4 => connection.probe(credits, desk),
+            let heard = connection.heard;
+            connection.doubted.take_if(|since| heard > *since);
+            let outcome = match (connection.doubted, connection.probed) {
+                (Some(since), _) if now - since > answer => Err(Broken::Silent),
+                (_, Some(since)) if now - since > patience => Err(Broken::Silent),
+                (Some(_), None) => connection.probe(credits, desk),
+                (None, None) if now - connection.heard > patience / 4 => connection.probe(credits, desk),
                 _ => continue,
             };
             match outcome {

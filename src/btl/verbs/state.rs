@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::buffers::{Pool, Shared};
-use super::connection::{Body, Connection, Desk, Stall};
+use super::connection::{Body, Broken, Connection, Desk, Stall};
 use super::connector::{number, place};
 use super::counters::Counters;
 use super::departure::Departing;
@@ -108,6 +108,8 @@ pub(super) struct State {
     pub(super) turns: u32,
     pub(super) ticked: u64,
     pub(super) patience: Option<u64>,
+    /// How long a peer has to answer to which the kernel knows no way.
+    pub(super) answer: u64,
     pub(super) settings: (cm::Queues, cm::Wire),
 }
 
@@ -162,6 +164,7 @@ impl State {
             turns: 0,
             ticked: 0,
             patience: config.patience.map(|patience| patience.as_nanos() as u64),
+            answer: config.answer().as_nanos() as u64,
             settings,
         }
     }
@@ -232,7 +235,7 @@ impl State {
                             counters.num_cts_sent.add(1);
                             peer.machine.handle_cts_posted(attempt);
                         }
-                        _ => peer.machine.handle_broken(attempt),
+                        _ => peer.machine.handle_broken(attempt, Reason::Broken),
                     }
                 }
                 cm::Step::Connected { open, .. } => self.connected(place, open),
@@ -290,7 +293,7 @@ impl State {
                 }
             }
             Err(_) => {
-                peer.machine.handle_broken(attempt);
+                peer.machine.handle_broken(attempt, Reason::Broken);
                 // What a part of it was lent is others'.
                 for shared in self.desk.shared.iter_mut().flatten() {
                     shared.lender.close(place as usize);
@@ -361,6 +364,15 @@ impl State {
                 Notice::Down { endpoint, .. }
                 | Notice::Failed { endpoint, .. }
                 | Notice::Closed { endpoint } => *endpoint,
+                Notice::Doubted { endpoint, attempt } => {
+                    let (_, at) = place(*endpoint);
+                    let now = self.clock.nanos();
+                    let connection = self.at(at).and_then(|peer| peer.connected());
+                    if let Some(connection) = connection.filter(|connection| connection.attempt == *attempt) {
+                        connection.doubted.get_or_insert(now);
+                    }
+                    continue;
+                }
                 Notice::Unknown { process, .. } => {
                     self.news.push_back(Step::Stranger(*process));
                     continue;
@@ -385,9 +397,9 @@ impl State {
 
     /// A queue pair does not work any more.
     #[cold]
-    pub(super) fn broken(&mut self, place: u32, attempt: Attempt) {
+    pub(super) fn broken(&mut self, place: u32, attempt: Attempt, why: cm::Reason) {
         if let Some(peer) = self.at(place) {
-            peer.machine.handle_broken(attempt);
+            peer.machine.handle_broken(attempt, why);
         }
         self.drive(place);
     }
@@ -513,16 +525,17 @@ impl State {
     }
 
     #[cold]
-    pub(super) fn break_off(&mut self, place: u32, broken: super::connection::Broken) {
-        if broken == super::connection::Broken::Corrupt {
+    pub(super) fn break_off(&mut self, place: u32, broken: Broken) {
+        if broken == Broken::Corrupt {
             self.desk.counters.num_corrupt.add(1);
             if let Some(peer) = self.at(place) {
                 peer.is_corrupt = true;
             }
         }
+        let why = if broken == Broken::Silent { Reason::Unreachable } else { Reason::Broken };
         let attempt = self.at(place).and_then(|peer| Some(peer.connection.as_ref()?.attempt));
         if let Some(attempt) = attempt {
-            self.broken(place, attempt);
+            self.broken(place, attempt, why);
         }
     }
 

@@ -160,6 +160,7 @@ impl Endpoint {
                 Stage::Closing => {}
                 _ => self.stray(),
             },
+            Notice::Doubted { .. } => {}
             Notice::Closed { .. } if self.stage != Stage::Closed => {
                 self.stage = Stage::Closed;
                 self.steps.push_back(Step::Closed);
@@ -214,10 +215,10 @@ impl Endpoint {
     }
 
     /// A queue pair of this attempt does not work any more: a completion, a call or a probe says so.
-    pub fn handle_broken(&mut self, attempt: Attempt) {
+    pub fn handle_broken(&mut self, attempt: Attempt, why: Reason) {
         if self.present() == Some(attempt) {
             self.order(Order::Break { endpoint: self.id, attempt });
-            self.handle_down(attempt, Reason::Broken);
+            self.handle_down(attempt, why);
         }
     }
 

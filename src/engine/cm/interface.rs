@@ -425,6 +425,14 @@ pub enum Notice {
         /// Why.
         reason: Reason,
     },
+    /// The kernel has lost the way to the peer, as Linux says since 6.0 when it no longer knows the peer's link address.
+    /// The queue pairs are as they were: ask whether the peer's device answers.
+    Doubted {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Which attempt.
+        attempt: Attempt,
+    },
     /// There is no connection, and there will be none.
     Failed {
         /// The endpoint.
@@ -455,6 +463,7 @@ impl Notice {
         match *self {
             Self::Up { endpoint, .. }
             | Self::Down { endpoint, .. }
+            | Self::Doubted { endpoint, .. }
             | Self::Failed { endpoint, .. }
             | Self::Closed { endpoint } => Some(endpoint),
             Self::Unknown { .. } | Self::Finished => None,

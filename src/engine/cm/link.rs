@@ -121,6 +121,11 @@ impl Link {
         match self.phase {
             Phase::Asking => self.handle_asking(queue, event, desk, now),
             Phase::Answering => self.handle_answering(queue, event, desk, now),
+            // Of what is connected on both sides that says how the kernel sees the way to the peer, not what has become of
+            // what was sent: the queue pairs go on, and the device sends again.
+            Phase::Settled if event == Event::Unreachable => {
+                desk.notices.push_back(Notice::Doubted { endpoint: self.endpoint, attempt: self.attempt });
+            }
             Phase::Up | Phase::Settled => match failure(event) {
                 Some(why) => self.down(why, desk),
                 None => desk.counters.stray += 1,

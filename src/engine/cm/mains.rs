@@ -18,7 +18,7 @@ impl World {
     pub(super) fn break_off(&mut self, at: usize, endpoint: EndpointId) {
         self.with(at, endpoint, |held| {
             let attempt = held.endpoint.present().expect("it is up");
-            held.endpoint.handle_broken(attempt);
+            held.endpoint.handle_broken(attempt, Reason::Broken);
         });
     }
 
@@ -76,7 +76,7 @@ impl World {
                 assert!(side.conns.is_empty() && side.manager.links.is_empty(), "nothing is left");
                 side.listens = false;
             }
-            Notice::Unknown { .. } => {}
+            Notice::Unknown { .. } | Notice::Doubted { .. } => {}
             Notice::Up { endpoint, .. }
             | Notice::Down { endpoint, .. }
             | Notice::Failed { endpoint, .. }

@@ -447,8 +447,8 @@ fn connected_initiator() -> Endpoint {
 fn a_break_after_connected_is_for_good_and_told_once() {
     let mut endpoint = connected_initiator();
     let id = called(ACCEPTOR, 1);
-    endpoint.handle_broken(FIRST);
-    endpoint.handle_broken(FIRST);
+    endpoint.handle_broken(FIRST, Reason::Broken);
+    endpoint.handle_broken(FIRST, Reason::Unreachable);
     endpoint.handle_notice(Notice::Down { endpoint: id, attempt: FIRST, reason: Reason::Broken });
     let expected =
         [Step::Order(Order::Break { endpoint: id, attempt: FIRST }), Step::LetGo { attempt: FIRST }];
@@ -563,5 +563,27 @@ fn an_acceptor_asks_whether_what_is_up_is_still_known_until_it_is_connected() {
         let again = Order::Release { endpoint, attempt: FIRST, verdict: Verdict::Again };
         manager.handle_order(again, NOW);
         assert_eq!(notices(&mut manager), [Notice::Failed { endpoint, reason }], "both have failed");
+    }
+}
+
+/// Linux says so to every id whose peer's link address it has lost: an outage of seconds does that, and the device sends again.
+#[test]
+fn a_way_that_the_kernel_has_lost_ends_what_is_not_connected_on_both_sides_and_only_casts_doubt_on_what_is() {
+    let endpoint = called(ACCEPTOR, 1);
+    for is_settled in [false, true] {
+        let mut manager = up_at_the_initiator();
+        let id = manager.links.values().find_map(|link| link.legs[0]).expect("it is up").id;
+        actions(&mut manager);
+        if is_settled {
+            manager.handle_order(Order::Settled { endpoint, attempt: FIRST }, NOW);
+        }
+        manager.handle_event(id, Event::Unreachable, NOW);
+        if is_settled {
+            assert_eq!(notices(&mut manager), [Notice::Doubted { endpoint, attempt: FIRST }]);
+            assert_eq!(actions(&mut manager), [], "it is as it was");
+            manager.handle_event(id, Event::Disconnected, NOW);
+        }
+        let reason = if is_settled { Reason::Disconnected } else { Reason::Unreachable };
+        assert_eq!(notices(&mut manager), [Notice::Down { endpoint, attempt: FIRST, reason }]);
     }
 }

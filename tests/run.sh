@@ -119,6 +119,15 @@ step suite - tests/suite.sh
 step report - python3 tests/report/pages.py
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
+# Real devices, in a machine whose kernel is built once, by the whole matrix.
+if [ -n "$whole" ]; then
+    rig='tests/rig/build-kernel && exec tests/rig/mpi "$0"'
+    on debian12 rig bash -c "$rig" debian12
+elif tests/rig/build-kernel --path >/dev/null 2>&1; then
+    on debian12 rig tests/rig/mpi debian12 "2 ranks, 1 % lost: p2p small"
+else
+    echo "without verbs over real devices, whose kernel is not there: tests/rig/build-kernel"
+fi
 if [ -n "$whole" ]; then
     step versions - c-tests/versions.sh
     [ "$(id -u)" = 0 ] && step dissect - c-tests/dissect.sh
@@ -133,6 +142,7 @@ if [ -n "$whole" ]; then
             step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make
             step "where-$host" "cluster-$host" c-tests/where.sh "$host"
         done
+        case $hosts in *debian13*) step rig-debian13 cluster-debian13 bash -c "$rig" debian13 ;; esac
     }
 fi
 

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::choice::pair;
 use super::connector::Connector;
@@ -34,6 +35,25 @@ const PATIENCE: u64 = 30_000_000_000;
 
 /// How long the end waits for the connection thread, in nanoseconds.
 const END: u64 = 5_000_000_000;
+
+/// How long a wait gives its processor away and comes back at once, in nanoseconds; and then sleeps between two looks.
+const ALERT: u64 = 10_000_000;
+const NAP: Duration = Duration::from_micros(200);
+
+/// Waits, for no longer than `limit` nanoseconds, and makes passes meanwhile, each of which says whether it has done anything.
+fn wait(limit: u64, is_over: impl Fn() -> bool, pass: impl Fn() -> bool) {
+    let clock = Clock::new();
+    let mut busy = 0;
+    while !is_over() && clock.nanos() < limit {
+        if pass() {
+            busy = clock.nanos();
+        } else if clock.nanos() - busy < ALERT {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
+}
 
 /// A process has the component under one of its names.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -250,14 +270,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         self.rail.state.with(|state| endpoints.iter().for_each(|id| state.begin_close(*id)));
-        let clock = Clock::new();
-        while !self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)))
-            && clock.nanos() < PATIENCE
-        {
-            if self.progress(up) == 0 {
-                std::thread::yield_now();
-            }
-        }
+        let is_over = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
+        wait(PATIENCE, is_over, || self.progress(up) != 0);
         for id in endpoints {
             let left = self.rail.state.with(|state| state.end_close(*id));
             left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
@@ -265,33 +279,27 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     }
 
     fn end_module(&self) {
-        let clock = Clock::new();
+        let pass = || {
+            self.rail.state.with(State::pass_silently);
+            false
+        };
         let left = self.rail.state.with(|state| {
             let left = state.unclosed();
             left.iter().for_each(|id| state.begin_close(*id));
             left
         });
-        while !self.rail.state.with(|state| left.iter().all(|id| state.is_drained(*id)))
-            && clock.nanos() < PATIENCE
-        {
-            self.rail.state.with(State::pass_silently);
-            std::thread::yield_now();
-        }
+        wait(PATIENCE, || self.rail.state.with(|state| left.iter().all(|id| state.is_drained(*id))), pass);
         left.iter().for_each(|id| drop(self.rail.state.with(|state| state.end_close(*id))));
         let is_last = self.common.left.fetch_sub(1, Ordering::AcqRel) == 1;
         let office = &self.common.connector.office;
         if is_last {
             office.order(cm::Order::Finalize);
         }
-        let clock = Clock::new();
         let is_over = || {
             self.rail.state.with(|state| state.is_empty())
                 && (!is_last || office.is_over.load(Ordering::Acquire))
         };
-        while !is_over() && clock.nanos() < END {
-            self.rail.state.with(State::pass_silently);
-            std::thread::yield_now();
-        }
+        wait(END, is_over, pass);
         if office.is_over.load(Ordering::Acquire) {
             self.common.connector.join();
         }

@@ -26,6 +26,8 @@ mod ring_tests;
 mod segment;
 mod table;
 #[cfg(test)]
+mod table_model;
+#[cfg(test)]
 mod table_tests;
 mod tail;
 mod watch;

@@ -77,6 +77,20 @@ const fn generation(state: u64) -> u32 {
     (state >> 32) as u32
 }
 
+/// The orderings of the state, which `table_model` explores.
+pub(super) mod order {
+    use std::sync::atomic::Ordering;
+
+    /// Of who takes a free place.
+    pub(in super::super) const TAKE: Ordering = Ordering::Acquire;
+    /// Of who says that an entry is there.
+    pub(in super::super) const PUBLISH: Ordering = Ordering::Release;
+    /// Of who takes a place to remove its entry.
+    pub(in super::super) const WITHDRAW: Ordering = Ordering::Acquire;
+    /// Of who gives a place back.
+    pub(in super::super) const FREE: Ordering = Ordering::Release;
+}
+
 /// How often somebody waits for a name that is being given or taken away, and for how long each time: a second in all.
 const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -284,7 +298,7 @@ impl Table {
         self.word(NUMBERS + 8 * place).store(number, Ordering::Relaxed);
         self.word(USED_AT).fetch_max((place + 1) as u64, Ordering::Relaxed);
         // SYNC POINT: there (acquired in `Table::get`)
-        self.word(at).store(state(generation, THERE), Ordering::Release);
+        self.word(at).store(state(generation, THERE), order::PUBLISH);
         self.change();
         Ok(number)
     }
@@ -295,8 +309,7 @@ impl Table {
         let seen = word.load(Ordering::Relaxed);
         let (free, generation) = (phase(seen) == FREE, generation(seen));
         // SYNC POINT: free (released in `Table::remove`)
-        let taken =
-            || word.compare_exchange(seen, state(generation, TAKEN), Ordering::Acquire, Ordering::Relaxed);
+        let taken = || word.compare_exchange(seen, state(generation, TAKEN), order::TAKE, Ordering::Relaxed);
         (free && taken().is_ok()).then_some(generation)
     }
 
@@ -313,11 +326,11 @@ impl Table {
         }
         let word = self.word(STATES + place * STRIDE);
         let (there, taken) = (state(generation, THERE), state(generation, TAKEN));
-        word.compare_exchange(there, taken, Ordering::Acquire, Ordering::Relaxed)
+        word.compare_exchange(there, taken, order::WITHDRAW, Ordering::Relaxed)
             .map_err(|_| Error::NotFound)?;
         self.word(NUMBERS + 8 * place).store(NOTHING, Ordering::Relaxed);
         // SYNC POINT: free (acquired in `Table::take`)
-        word.store(state(generation.wrapping_add(1) & GENERATIONS, FREE), Ordering::Release);
+        word.store(state(generation.wrapping_add(1) & GENERATIONS, FREE), order::FREE);
         let lower = |hint: u64| {
             let (count, first) = (hint >> 32, hint as u32 as usize);
             Some((count.wrapping_add(1) << 32) | first.min(place) as u64)

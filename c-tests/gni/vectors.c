@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "pair.h"
@@ -470,19 +471,21 @@ static void squatters(void)
     open_here();
     for (const char *byte = name; *byte; byte++)
         digest = (digest ^ (uint8_t) *byte) * 0x100000001B3u;
-    snprintf(before, sizeof(before), "hawser table %u %016llx", geteuid(), (unsigned long long) digest);
+    snprintf(before, sizeof(before), "hawser table %x %016llx", geteuid(), (unsigned long long) digest);
     squats[0] = squat(before);
-    IS(try_vector(name, FI_AV_TABLE, FI_READ, &none), -FI_ENOENT);
-    IS(try_vector(name, FI_AV_TABLE, 0, &none), -FI_EBUSY);
+    IS(try_vector(name, FI_AV_TABLE, FI_READ, &none), -FI_EACCES);
+    IS(try_vector(name, FI_AV_TABLE, 0, &none), -FI_EACCES);
+    struct stat holder;
+    NEED(fstat(squats[0], &holder));
     NEED(pipe(ends));
     const char *lies[] = {"", "x y z w", "1 0 1 1"};
     for (int i = 0; i < 3; i++) {
-        snprintf(text, sizeof(text), "%s %s", before, lies[i]);
+        snprintf(text, sizeof(text), "%s %lx %s", before, (unsigned long) holder.st_ino, lies[i]);
         squats[1 + i] = squat(text);
     }
     IS(try_vector(name, FI_AV_TABLE, FI_READ, &none), -FI_EACCES);
     /* A pipe that nobody writes to, in the place of a file. */
-    snprintf(text, sizeof(text), "%s %x %x d f00d", before, getpid(), ends[0]);
+    snprintf(text, sizeof(text), "%s %lx %x %x d f00d", before, (unsigned long) holder.st_ino, getpid(), ends[0]);
     squats[4] = squat(text);
     IS(try_vector(name, FI_AV_TABLE, FI_READ, &none), -FI_EACCES);
     IS(try_vector(name, FI_AV_TABLE, 0, &none), -FI_EACCES);

@@ -19,12 +19,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Duration;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{Mode, fchmod, fstat};
 
-use super::plate::{self, Plate, Reserved};
+use super::plate::{self, Plate};
 use super::segment::{Identity, NONCE, anonymous, foreign, input, system};
 use crate::error::{Error, Result};
 use crate::sync::fork::Own;
@@ -91,9 +90,8 @@ pub(super) mod order {
     pub(in super::super) const FREE: Ordering = Ordering::Release;
 }
 
-/// How often somebody waits for a name that is being given or taken away, and for how long each time: a second in all.
-const TRIES: usize = 1000;
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often a name that changes hands is tried.
+const TRIES: usize = 100;
 
 /// What is done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,33 +119,29 @@ impl Table {
     ///
     /// # Errors
     /// `NotFound`: it is to be read, and is not there. `BadParameter`: that is no name. `EACCES`: what has the name is no
-    /// such table, or cannot be opened. `EBUSY`: the name is taken, and leads nowhere.
+    /// such table, or cannot be opened. `EBUSY`: the name changes hands all the time.
     pub fn open(name: &[u8], kind: u64, access: Access) -> Result<Self> {
         if name.is_empty() || name.len() > NAME {
             return Err(Error::BadParameter);
         }
-        if access == Access::Read {
-            return Self::find(name, access);
-        }
         let mut last = Error::System(libc::EBUSY);
         for _ in 0..TRIES {
-            if let Some(table) = Self::make(name, kind)? {
-                return Ok(table);
-            }
             match Self::find(name, access) {
-                Err(Error::NotFound) => {}
-                Err(error) => last = error,
+                Err(Error::NotFound) if access == Access::Write => {
+                    if let Some(table) = Self::make(name, kind)? {
+                        return Ok(table);
+                    }
+                }
+                // Its maker may just have ended.
+                Err(error) if error != Error::NotFound => last = error,
                 found => return found,
             }
-            // Its maker is about to say where it is, or ends.
-            std::thread::sleep(PAUSE);
         }
         Err(last)
     }
 
     /// `None`: the name is somebody's.
     fn make(name: &[u8], kind: u64) -> Result<Option<Self>> {
-        let Some(reserved) = Reserved::new(name)? else { return Ok(None) };
         let (file, identity) = anonymous("hawser table", LENGTH, [0; NONCE])?;
         let own = Own::new(&file);
         fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(system)?;
@@ -162,17 +156,16 @@ impl Table {
             table.word(at).store(value, Ordering::Relaxed);
         }
         table.word(MAGIC_AT).store(MAGIC, Ordering::Release);
-        let Some(plate) = reserved.show(&identity)? else { return Ok(None) };
-        table._plate = Some(plate);
         table._file = Some((own, file));
-        Ok(Some(table))
+        table._plate = Plate::new(name, &identity)?;
+        Ok(table._plate.is_some().then_some(table))
     }
 
     /// The one that somebody has made.
     fn find(name: &[u8], access: Access) -> Result<Self> {
         let files = plate::files(name)?;
         let table = files.iter().find_map(|file| Self::of_other(file, name, access));
-        table.ok_or(if files.is_empty() { Error::NotFound } else { Error::System(libc::EACCES) })
+        table.ok_or(Error::System(libc::EACCES))
     }
 
     /// `None`: that is not it, or not any more.

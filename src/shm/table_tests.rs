@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::plate::Reserved;
+use super::plate::Plate;
 use super::segment::{NONCE, anonymous};
 use super::table::*;
 use crate::error::{Error, Result};
@@ -108,21 +108,30 @@ fn a_table_of_another_name_or_layout_under_this_one_is_not_it() {
 fn a_file_that_others_may_read_by_its_owner_but_is_too_short_is_not_mapped() {
     let name = name("short");
     let (_file, identity) = anonymous("short", LENGTH - 8, [0; NONCE]).expect("memory");
-    let plate = Reserved::new(&name).expect("sockets").expect("free").show(&identity).expect("sockets");
+    let plate = Plate::new(&name, &identity).expect("sockets");
     assert!(plate.is_some());
     for access in [Access::Read, Access::Write] {
         assert_eq!(Table::open(&name, 0, access).err(), Some(Error::System(libc::EACCES)));
     }
 }
 
+/// Many that open a name that nobody has, at the same time.
 #[test]
-fn a_name_that_leads_nowhere_is_no_table_to_read_and_nobodys_to_make() {
-    let name = name("nowhere");
-    let reserved = Reserved::new(&name).expect("sockets").expect("free");
-    assert_eq!(Table::open(&name, 0, Access::Read).err(), Some(Error::NotFound));
-    assert_eq!(Table::open(&name, 0, Access::Write).err(), Some(Error::System(libc::EBUSY)));
-    drop(reserved);
-    Table::open(&name, 0, Access::Write).expect("made");
+fn of_those_who_come_at_once_one_makes_it_and_all_have_the_same() {
+    let name = name("at once");
+    for _ in 0..50 {
+        let begin = std::sync::Barrier::new(4);
+        let open = |entry: u64| {
+            begin.wait();
+            let table = Table::open(&name, 0, Access::Write).expect("made or found");
+            add(&table, entry).expect("room");
+            begin.wait();
+            assert_eq!(table.used(), 4);
+            begin.wait();
+        };
+        let open = &open;
+        std::thread::scope(|s| (0..4).for_each(|entry| drop(s.spawn(move || open(entry)))));
+    }
 }
 
 #[test]

@@ -417,7 +417,7 @@ static void rubbish(void)
 {
     char name[48];
     fi_addr_t number;
-    size_t words;
+    size_t words = 0;
     struct fid_av *reads;
     open_here();
     struct fid_av *av = a_vector(a_name("rubbish"), FI_AV_MAP, 0);

@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress rma atomics names connected shared; do
+for name in info objects bounds messages progress rma atomics names vectors connected shared; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -109,6 +109,7 @@ for name in lengths order fences events closing computes; do
     job "memory apart, progress by itself: $name" rma $name apart offsets auto
 done
 for name in reopened taken foreign descriptors many cancelled texts; do job "names: $name" names $name; done
+for name in messages calls death writers rubbish squatters; do job "address vectors with a name: $name" vectors $name; done
 for where in apart together; do
     for name in messages memory; do job "connected endpoints $where: $name" connected $name $where; done
 done

@@ -69,8 +69,8 @@ static void types(void)
 static void capabilities(void)
 {
     static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_RMA | FI_READ, FI_ATOMIC | FI_REMOTE_WRITE, FI_RMA | FI_RMA_EVENT, FI_FENCE,
-                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_TRIGGER, FI_LOCAL_COMM, FI_REMOTE_COMM};
-    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SHARED_AV, FI_SOURCE_ERR};
+                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_TRIGGER, FI_SHARED_AV, FI_LOCAL_COMM, FI_REMOTE_COMM};
+    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SOURCE_ERR};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         IS(WITH(API, h->caps = good[i]), 0);
         HOLDS(found && (found->caps & good[i]) == good[i]);
@@ -127,7 +127,9 @@ static void attributes(void)
     IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1), 0);
     IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1 << 20), -FI_ENODATA);
     IS(WITH(API, h->domain_attr->caps = FI_LOCAL_COMM | FI_REMOTE_COMM), 0);
-    IS(WITH(API, h->domain_attr->caps = FI_SHARED_AV), -FI_ENODATA);
+    IS(WITH(API, h->domain_attr->caps = FI_SHARED_AV), 0);
+    HOLDS(found->domain_attr->caps & FI_SHARED_AV);
+    IS(WITH(API, h->domain_attr->caps = FI_RMA_PMEM), -FI_ENODATA);
     IS(WITH(API, h->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAW), 0);
     HOLDS((found->tx_attr->msg_order & (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAW)) == (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAW));
     IS(WITH(API, h->rx_attr->msg_order = 1 << 16), -FI_ENODATA);

@@ -1,6 +1,6 @@
-//! The address vector, `fi_av(3)`.
+//! The address vector, `fi_av(3)`: a process's own, or with a name, by which others of the node open it, too.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -12,8 +12,10 @@ use super::guard::{count, guard, guard_or};
 use super::info::{UNTOLD, form, name_at};
 use super::names::{Known, NOBODY, Names, Numbers};
 use super::object::{self, Object, body, fid_of};
+use super::shared_names::SharedNames;
 use super::sys::{self, OpsAv, fi_av_attr, fi_ops, fid, fid_av};
 use super::{nosys, resolve};
+use crate::shm::Access;
 use crate::sync::EngineCell;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::{LEN, Name};
@@ -24,9 +26,51 @@ pub struct Av {
     /// Insertions are told of by the event queue.
     is_asynchronous: bool,
     events: OnceLock<Arc<Eq>>,
-    names: EngineCell<Names>,
-    /// How often it has changed.
-    version: AtomicU64,
+    names: Held,
+}
+
+/// Whose the peers are.
+enum Held {
+    /// This process's, and how often they have changed.
+    Here(EngineCell<Names>, AtomicU64),
+    /// All processes' that open the name.
+    Named(SharedNames),
+}
+
+impl Held {
+    fn here(numbers: Numbers) -> Self {
+        Self::Here(EngineCell::new(Names::new(numbers)), AtomicU64::new(1))
+    }
+
+    fn insert(&self, peer: Known) -> Outcome<u64> {
+        match self {
+            Self::Here(names, version) => {
+                let number = names.with(|names| names.insert(peer));
+                version.fetch_add(1, Ordering::Release);
+                number
+            }
+            Self::Named(names) => names.insert(&peer),
+        }
+    }
+
+    fn remove(&self, number: u64) -> Outcome<()> {
+        match self {
+            Self::Here(names, version) => {
+                let removed = names.with(|names| names.remove(number));
+                version.fetch_add(1, Ordering::Release);
+                removed.map(drop)
+            }
+            Self::Named(names) => names.remove(number),
+        }
+    }
+
+    /// Whether they may be changed.
+    fn check_writable(&self) -> Outcome<()> {
+        match self {
+            Self::Named(names) if !names.is_writable() => Err(Errno::ACCES),
+            _ => Ok(()),
+        }
+    }
 }
 
 // SAFETY: `fid_av` is libfabric's structure of the class, and `open` below opens those.
@@ -39,26 +83,37 @@ unsafe impl Object for Av {
 type Found = Vec<Outcome<Name>>;
 
 impl Av {
-    pub(super) fn new(domain: Arc<Domain>, attr: &fi_av_attr) -> Outcome<Self> {
+    pub(super) fn new(domain: Arc<Domain>, attr: &fi_av_attr, name: Option<&CStr>) -> Outcome<Self> {
         let numbers = match (attr.type_, domain.av_type) {
-            (sys::FI_AV_MAP, 0 | sys::FI_AV_MAP) | (0, sys::FI_AV_MAP) => Numbers::Map,
-            (sys::FI_AV_TABLE, 0 | sys::FI_AV_TABLE) | (0, _) => Numbers::Table,
+            (sys::FI_AV_MAP, 0 | sys::FI_AV_MAP) | (0, sys::FI_AV_MAP) => Some(Numbers::Map),
+            (sys::FI_AV_TABLE, 0 | sys::FI_AV_TABLE) | (0, sys::FI_AV_TABLE) => Some(Numbers::Table),
+            (0, _) => None,
             _ => return Err(Errno::INVAL),
         };
-        // One with a name is shared between processes.
-        if !attr.name.is_null() {
-            return Err(Errno::NOSYS);
-        }
-        if attr.flags & !sys::FI_EVENT != 0 || attr.rx_ctx_bits != 0 {
+        if attr.flags & !(sys::FI_EVENT | sys::FI_READ) != 0 || attr.rx_ctx_bits != 0 {
             return Err(Errno::INVAL);
         }
-        Ok(Self {
-            domain,
-            is_asynchronous: attr.flags & sys::FI_EVENT != 0,
-            events: OnceLock::new(),
-            names: EngineCell::new(Names::new(numbers)),
-            version: AtomicU64::new(1),
-        })
+        let names = match name {
+            Some(name) => {
+                let access = if attr.flags & sys::FI_READ != 0 { Access::Read } else { Access::Write };
+                Held::Named(SharedNames::open(name.to_bytes(), numbers, attr.count, access)?)
+            }
+            // What nobody else has is there to be written to.
+            None if attr.flags & sys::FI_READ != 0 => return Err(Errno::INVAL),
+            None => Held::here(numbers.unwrap_or(Numbers::Table)),
+        };
+        let is_asynchronous = attr.flags & sys::FI_EVENT != 0;
+        Ok(Self { domain, is_asynchronous, events: OnceLock::new(), names })
+    }
+
+    /// The attributes as its opener is to see them: what was left to the provider is filled in.
+    fn told(&self, attr: fi_av_attr) -> fi_av_attr {
+        let (numbers, map) = match &self.names {
+            Held::Here(names, _) => (names.with(|names| names.numbers()), attr.map_addr),
+            Held::Named(names) if attr.map_addr.is_null() => (names.numbers(), names.map().cast_mut().cast()),
+            Held::Named(names) => (names.numbers(), attr.map_addr),
+        };
+        fi_av_attr { type_: numbers.kind(), map_addr: map, ..attr }
     }
 
     /// What it was opened of.
@@ -72,13 +127,15 @@ impl Av {
     /// `FI_EINVAL`: nobody.
     #[inline]
     pub fn get(&self, number: u64) -> Outcome<Known> {
-        self.names.with(|names| names.get(number).copied())
+        match &self.names {
+            Held::Here(names, _) => names.with(|names| names.get(number).copied()),
+            Held::Named(names) => names.get(number),
+        }
     }
 
     /// One that no program sees, for the other side of a connection.
     pub(super) fn of_one(domain: Arc<Domain>) -> Self {
-        let names = EngineCell::new(Names::new(Numbers::Table));
-        Self { domain, is_asynchronous: false, events: OnceLock::new(), names, version: AtomicU64::new(1) }
+        Self { domain, is_asynchronous: false, events: OnceLock::new(), names: Held::here(Numbers::Table) }
     }
 
     /// Adds a peer.
@@ -86,24 +143,29 @@ impl Av {
     /// # Errors
     /// `FI_ENOMEM`: there are too many.
     pub(super) fn add(&self, peer: Known) -> Outcome<u64> {
-        let number = self.names.with(|names| names.insert(peer))?;
-        self.version.fetch_add(1, Ordering::Release);
-        Ok(number)
+        self.names.insert(peer)
     }
 
     /// Another number each time that it has changed.
     #[inline(always)]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        match &self.names {
+            Held::Here(_, version) => version.load(Ordering::Acquire),
+            Held::Named(names) => names.version(),
+        }
     }
 
     /// The number of a peer.
     pub fn find(&self, peer: &NameId) -> Option<u64> {
-        self.names.with(|names| names.find(peer))
+        match &self.names {
+            Held::Here(names, _) => names.with(|names| names.find(peer)),
+            Held::Named(names) => names.find(peer),
+        }
     }
 
     /// Adds what was found, and says so as the caller wants it; answers what the call answers.
     fn insert(&self, found: Found, told: &Told<'_>) -> Outcome<c_int> {
+        self.names.check_writable()?;
         let events = match (self.is_asynchronous, self.events.get()) {
             (false, _) => None,
             (true, Some(events)) => Some(events),
@@ -113,7 +175,7 @@ impl Av {
         let own = resolve::own()?;
         for (index, outcome) in found.into_iter().enumerate() {
             let peer = outcome.map(|name| resolve::known(name, &own));
-            let number = peer.and_then(|peer| self.names.with(|names| names.insert(peer)));
+            let number = peer.and_then(|peer| self.names.insert(peer));
             told.numbers.write(index, number.unwrap_or(NOBODY));
             match number {
                 Ok(_) => inserted += 1,
@@ -131,7 +193,6 @@ impl Av {
             }
             told.errors.write(index, number.err().map_or(0, |error| error.0));
         }
-        self.version.fetch_add(1, Ordering::Release);
         let Some(events) = events else { return Ok(inserted) };
         events.complete(sys::FI_AV_COMPLETE, told.av, told.context, inserted as u64);
         Ok(0)
@@ -192,10 +253,19 @@ pub(super) unsafe fn open(
     context: *mut c_void,
 ) -> Outcome<()> {
     // SAFETY: the contract: NULL, or attributes.
-    let attr = unsafe { copy(attr) }?;
+    let wish = unsafe { copy(attr) }?;
+    // SAFETY: the same.
+    let attr = unsafe { Out::new(attr) }?;
+    // SAFETY: the same: NULL, or a text.
+    let name = unsafe { text(wish.name) };
     // SAFETY: the contract: NULL, or a variable of the caller's.
     let to = unsafe { Out::new(to) }?;
-    let av = Av::new(Arc::clone(domain), &attr)?;
+    let av = Av::new(Arc::clone(domain), &wish, name)?;
+    let told = av.told(wish);
+    if (told.type_, told.map_addr) != (wish.type_, wish.map_addr) {
+        // Only then: who has left nothing out may keep them where nothing can be written.
+        attr.write(told);
+    }
     let head = fid_av { fid: fid_of::<Av>(context, &OPS), ops: std::ptr::from_ref(&TABLE).cast_mut().cast() };
     to.write(object::open(head, Arc::new(av)));
     Ok(())
@@ -300,13 +370,10 @@ unsafe extern "C" fn remove(fid: *mut fid_av, numbers: *mut u64, number: usize, 
         if flags != 0 {
             return Err(Errno::INVAL);
         }
-        let outcome = av.names.with(|names| {
-            // What is there is removed, whatever else is not.
-            let failed = numbers.iter().filter(|number| names.remove(**number).is_err()).count();
-            if failed == 0 { Ok(()) } else { Err(Errno::INVAL) }
-        });
-        av.version.fetch_add(1, Ordering::Release);
-        outcome
+        av.names.check_writable()?;
+        // What is there is removed, whatever else is not.
+        let failed = numbers.iter().filter(|number| av.names.remove(**number).is_err()).count();
+        if failed == 0 { Ok(()) } else { Err(Errno::INVAL) }
     })
 }
 

@@ -6,7 +6,7 @@
 //! * [`load`], `library`: `fi_prov_ini`, and the libfabric that called it.
 //! * [`offer`], `info`, `resolve`: `fi_getinfo`.
 //! * [`fabric`], [`domain`], [`eq`], [`cq`], [`cntr`], [`av`], `mr`, [`endpoint`], `pep`, `poll`, `wait_set`, `shared`: the classes; [`wait`],
-//!   [`names`] and [`regions`]: what they are made of.
+//!   [`names`], `shared_names` and [`regions`]: what they are made of.
 //! * `cm`, `watch`: connections of connected endpoints, and the sockets that an event queue looks at for them.
 //! * [`traffic`]: what moves; [`helper`]: while the program does something else.
 //!
@@ -41,6 +41,7 @@ mod poll;
 pub mod regions;
 mod resolve;
 mod shared;
+mod shared_names;
 mod strerror;
 mod sys;
 pub mod traffic;

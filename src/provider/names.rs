@@ -17,6 +17,16 @@ pub enum Numbers {
     Map,
 }
 
+impl Numbers {
+    /// The number of a place, which was used so often before.
+    pub(super) fn number(self, index: u32, generation: u32) -> u64 {
+        match self {
+            Self::Table => index.into(),
+            Self::Map => u64::from(generation) << 32 | u64::from(index),
+        }
+    }
+}
+
 /// A peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -26,6 +36,13 @@ pub struct Known {
     pub id: NameId,
     /// It is of another node.
     pub is_far: bool,
+}
+
+impl Known {
+    /// Whether that is the same endpoint, in whichever life.
+    pub(super) fn is(&self, peer: &NameId) -> bool {
+        (self.id.device, self.id.cdm_id) == (peer.device, peer.cdm_id)
+    }
 }
 
 struct Place {
@@ -46,6 +63,11 @@ impl Names {
         Self { numbers, places: Vec::new(), free: Vec::new() }
     }
 
+    /// Which numbers they have.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
     /// Adds a peer; the same one may be there several times.
     ///
     /// # Errors
@@ -61,20 +83,13 @@ impl Names {
         };
         let place = &mut self.places[index as usize];
         place.peer = Some(peer);
-        Ok(Self::number(self.numbers, index, place.generation))
-    }
-
-    fn number(numbers: Numbers, index: u32, generation: u32) -> u64 {
-        match numbers {
-            Numbers::Table => index.into(),
-            Numbers::Map => u64::from(generation) << 32 | u64::from(index),
-        }
+        Ok(self.numbers.number(index, place.generation))
     }
 
     fn index(&self, number: u64) -> Outcome<usize> {
         let index = number as u32;
         let place = self.places.get(index as usize).ok_or(Errno::INVAL)?;
-        let is_it = place.peer.is_some() && Self::number(self.numbers, index, place.generation) == number;
+        let is_it = place.peer.is_some() && self.numbers.number(index, place.generation) == number;
         if is_it { Ok(index as usize) } else { Err(Errno::INVAL) }
     }
 
@@ -104,11 +119,9 @@ impl Names {
 
     /// The number of a peer, in whichever life, the lowest if there are several.
     pub fn find(&self, peer: &NameId) -> Option<u64> {
-        let is_it = |place: &Place| {
-            place.peer.is_some_and(|known| (known.id.device, known.id.cdm_id) == (peer.device, peer.cdm_id))
-        };
+        let is_it = |place: &Place| place.peer.is_some_and(|known| known.is(peer));
         let index = self.places.iter().position(is_it)?;
-        Some(Self::number(self.numbers, index as u32, self.places[index].generation))
+        Some(self.numbers.number(index as u32, self.places[index].generation))
     }
 }
 

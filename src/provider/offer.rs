@@ -46,10 +46,14 @@ const ON_REQUEST: u64 = MESSAGES
     | sys::FI_SOURCE
     | sys::FI_REMOTE_COMM;
 /// For everybody.
-const ALWAYS: u64 =
-    sys::FI_MULTI_RECV | sys::FI_RMA_EVENT | sys::FI_FENCE | sys::FI_TRIGGER | sys::FI_LOCAL_COMM;
-/// Peers of this node are reached, and of others.
-const REACH: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
+const ALWAYS: u64 = sys::FI_MULTI_RECV
+    | sys::FI_RMA_EVENT
+    | sys::FI_FENCE
+    | sys::FI_TRIGGER
+    | sys::FI_SHARED_AV
+    | sys::FI_LOCAL_COMM;
+/// What concerns a domain: address vectors have names; peers of this node are reached, and of others.
+const OF_DOMAIN: u64 = sys::FI_SHARED_AV | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
 const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE | sys::FI_TRIGGER;
@@ -283,7 +287,7 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     max_ep_srx_ctx: 1024,
     cntr_cnt: 1024,
     mr_iov_limit: 1,
-    caps: REACH,
+    caps: OF_DOMAIN,
     mode: 0,
     auth_key: ptr::null_mut(),
     auth_key_size: 0,

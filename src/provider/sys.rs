@@ -329,6 +329,7 @@ pub(super) const FI_AFFINITY: u64 = 1 << 29;
 pub(super) const CORE_ONLY: u64 = 1 << 59;
 pub(super) const FI_LOCAL_COMM: u64 = 1 << 51;
 pub(super) const FI_REMOTE_COMM: u64 = 1 << 52;
+pub(super) const FI_SHARED_AV: u64 = 1 << 53;
 pub(super) const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
 pub(super) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(super) const FI_RMA_EVENT: u64 = 1 << 56;

@@ -4,6 +4,7 @@
 //! it sends to and a [bell](Segment::rung) that its peers ring. [`CrossMemory`] copies to and from the private
 //! memory of other processes, and [`Watch`] says when they have ended. The
 //! [`Door`] of a process leads to the segment of its present life, and the [`Alarm`] of a segment wakes its owner.
+//! A [`Table`] has a name, by which all processes of a user find it.
 //!
 //! Whatever lies in shared memory is untrusted: another process may write there whatever it likes, at any time,
 //! also while it dies. A word is read once, as an atomic, and checked before it is used; payload is only
@@ -16,12 +17,18 @@ mod alarm_model;
 mod cross;
 mod door;
 mod inbox;
+mod plate;
 mod ring;
 #[cfg(test)]
 mod ring_model;
 #[cfg(test)]
 mod ring_tests;
 mod segment;
+mod table;
+#[cfg(test)]
+mod table_model;
+#[cfg(test)]
+mod table_tests;
 mod tail;
 mod watch;
 
@@ -33,5 +40,6 @@ pub use inbox::{Claim, Claimed};
 pub(crate) use ring::forge;
 pub use ring::{ALIGN, Arrival, Corrupt, LONGEST, Receiver, Sender};
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
+pub use table::{Access, Entry, PLACES, Table};
 pub use tail::{TAIL, Whole};
 pub use watch::Watch;

@@ -72,7 +72,7 @@ impl Side {
         let queue = || Arc::new(Cq::new(Arc::clone(&domain), &attr).expect("a queue"));
         let (transmit, receive) = (queue(), queue());
         let attr = fi_av_attr { type_: sys::FI_AV_TABLE, ..Default::default() };
-        let av = Arc::new(Av::new(Arc::clone(&domain), &attr).expect("an address vector"));
+        let av = Arc::new(Av::new(Arc::clone(&domain), &attr, None).expect("an address vector"));
         // A device of this process alone.
         let bound = Name::bound(Ipv4Addr::from_bits(std::process::id()), 0);
         let name = Name { cdm_id: NEXT.fetch_add(1, Ordering::Relaxed) + (1 << 20), incarnation: 7, ..bound };

@@ -333,6 +333,8 @@ impl Network {
 #[cfg(test)]
 mod acknowledgements;
 #[cfg(test)]
+mod coalesced;
+#[cfg(test)]
 mod costs;
 #[cfg(test)]
 mod endings;

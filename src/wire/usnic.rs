@@ -78,6 +78,13 @@ const TAG: Range<usize> = 8..16;
 /// Beside the kind: the header is a long one.
 const LONG: u8 = 0x80;
 
+/// How a header says that its packet is a fragment.
+pub(super) struct Forms {
+    pub(super) short: u8,
+    pub(super) long: u8,
+}
+pub(super) const FRAGMENT: Forms = Forms { short: Kind::Fragment as u8, long: Kind::Fragment as u8 | LONG };
+
 /// Whether the byte of a header says so.
 pub(super) const fn is_kind(byte: u8, kind: Kind) -> bool {
     byte & !LONG == kind as u8

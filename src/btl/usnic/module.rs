@@ -17,11 +17,12 @@ use crate::btl::{Lent, Sending};
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant, LiveCounters,
-    PeerFacts, Registration,
+    PeerFacts, Registration, Transmit,
 };
 use crate::error::{Result, say};
 use crate::link::{Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
+use crate::wire::coalesced::can_be_followed;
 use crate::wire::modex::{Address, Protection};
 use crate::wire::usnic::HEADER_LEN;
 
@@ -97,7 +98,14 @@ pub(super) const AT_ONCE: usize = 65_487;
 
 /// Bytes of the longest packet that shares a datagram, without the tag behind one that is protected: with a payload of
 /// 256 bytes, and what the host puts before it. Four of them have room in a frame of 1500 bytes.
-pub(super) const SHARED: usize = HEADER_LEN + 256 + 24;
+const SHARED: usize = HEADER_LEN + 256 + 24;
+
+/// Whether a packet may share a datagram with others of a row: shared ones are of the priority channel, and what is sent
+/// again is not.
+#[inline]
+pub(super) fn may_share(packet: &Transmit<Lent>) -> bool {
+    packet.channel == Channel::Priority && packet.len() <= SHARED && can_be_followed(&packet.header)
+}
 
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;

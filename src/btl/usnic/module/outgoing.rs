@@ -1,11 +1,10 @@
 //! What leaves a module: from the engine to the link, as much at once as one offloaded message carries.
 
 use super::super::protected::Way;
-use super::{AT_ONCE, BUSY, SHARED, State};
+use super::{AT_ONCE, BUSY, State, may_share};
 use crate::btl::Lent;
 use crate::engine::{Channel, EndpointId, Instant, Transmit};
 use crate::link::AddressId;
-use crate::wire::coalesced::can_be_followed;
 
 impl State {
     /// Hands to the link what the engine wants sent.
@@ -55,7 +54,7 @@ impl State {
         self.note_use(now);
         self.row += 1;
         // The first leaves at once: mostly there is no other.
-        let waits = self.row > 1 && datagram.len() <= SHARED && can_be_followed(&datagram.header) && {
+        let waits = self.row > 1 && may_share(datagram) && {
             self.packet.clear();
             self.packet.extend_from_slice(&datagram.header);
             pieces.iter().for_each(|piece| piece.append_to(&mut self.packet));

@@ -4,6 +4,8 @@
 //! a short header, or a protected one with a long header and its authentication tag. The length in the header says
 //! where the next one begins. What is no such packet ends the datagram.
 //!
+//! All of that is of version 3 of packets: before it, protected ones did not share. Of another version nothing is taken.
+//!
 //! Panic contract: as in [`super::usnic`]; nothing here panics, whatever the bytes.
 
 use super::protection::TAG_LEN;

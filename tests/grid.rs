@@ -41,6 +41,7 @@ fn cell(seed: u64) -> (Setup, Load) {
         receive_buffer: capacity,
         work: one(&mut random, &[100, 500, 3_000]),
         stamps: seed.is_multiple_of(2),
+        shares: seed.is_multiple_of(3),
     };
     let longest = one(&mut random, &[64, 700, 5_000, 100_000]);
     let load = Load {

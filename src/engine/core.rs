@@ -189,11 +189,12 @@ impl<M: Memory> Engine<M> {
         self.endpoints.get(endpoint.0).map(|endpoint| endpoint.peer.name)
     }
 
-    /// The longest datagram that the peer takes and the path is known to carry, with its header; 0 for no peer.
+    /// The longest datagram that the peer takes and the path is known to carry, with all headers in it; 0 for no peer.
     #[inline]
     pub fn longest_datagram(&self, endpoint: EndpointId) -> usize {
-        let endpoint = self.endpoints.get(endpoint.0);
-        endpoint.map_or(0, |endpoint| endpoint.send.path.width().min(endpoint.peer.max_datagram))
+        let Some(endpoint) = self.endpoints.get(endpoint.0) else { return 0 };
+        let width = endpoint.send.path.width() - endpoint.saved();
+        width.min(endpoint.peer.max_datagram) + self.limits.trailer
     }
 
     /// What was counted so far.

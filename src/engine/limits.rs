@@ -32,7 +32,7 @@ pub(super) struct Limits {
     /// Such a silence is told.
     pub(super) silence: u64,
     pub(super) protect: bool,
-    /// Short messages in a row share datagrams: those that are protected do not.
+    /// Short messages in a row share datagrams.
     pub(super) coalesces: bool,
     /// Bytes behind the payload of each packet. All other lengths are without them.
     pub(super) trailer: usize,
@@ -62,7 +62,7 @@ impl Limits {
                 timeout => (timeout / 20).max(LEAST_SILENCE),
             },
             protect: config.protect_payload,
-            coalesces: !config.protect_payload,
+            coalesces: true,
             trailer,
         }
     }

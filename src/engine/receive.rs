@@ -129,7 +129,6 @@ impl<M: Memory> Engine<M> {
             return Received::Nothing;
         }
         if repr.flags.has(Flags::PROTECTED) | self.limits.protect {
-            self.reception.has_refused = !self.limits.protect;
             return self.handle_protected(&packet);
         }
         let named = repr.sender.zip(repr.tagging(&self.identity.key)).or_else(|| self.introduced(repr));

@@ -178,15 +178,18 @@ impl<M: Memory> Engine<M> {
     pub(super) fn handle_protected(&mut self, packet: &Packet<'_>) -> Received {
         if !(packet.repr.flags.has(Flags::PROTECTED) && self.limits.protect) {
             self.counters.num_flags_recvs.add(1);
+            self.reception.has_refused = true;
             return Received::Nothing;
         }
         // Its sender always says who it is.
         let Some(stated) = packet.repr.sender else {
             self.counters.num_flags_recvs.add(1);
+            self.reception.has_refused = true;
             return Received::Nothing;
         };
         let Some(sealed) = Sealed::of(packet) else {
             self.counters.num_length_recvs.add(1);
+            self.reception.has_refused = true;
             return Received::Nothing;
         };
         let Some(mut own) = self.protection.take() else { return Received::Nothing };
@@ -240,6 +243,7 @@ impl<M: Memory> Engine<M> {
     }
 
     fn note_refusal(&mut self, refusal: Refusal, from: Option<u32>) {
+        self.reception.has_refused = true;
         match refusal {
             Refusal::Replayed => self.counters.num_replay_recvs.add(1),
             Refusal::Forged => self.counters.num_crc_errors.add(1),

@@ -259,7 +259,7 @@ impl Inbox {
     /// Appends the datagrams of `size` bytes that fill the range of the buffer; the last may be
     /// shorter. They came at `stamp`, as [`front`](Self::front) tells. Returns their number.
     #[inline]
-    pub(super) fn deliver_all(
+    pub(crate) fn deliver_all(
         &mut self,
         channel: Channel,
         filled: Vacant,

@@ -217,7 +217,7 @@ pub trait Link {
     fn post(&mut self, channel: Channel, to: AddressId, header: &[u8], pieces: &[Lent]) -> bool;
 
     /// Queues one datagram of `len` bytes that `write` appends to what it is given, where it lies until it is
-    /// sent. It is called once, or not at all. `false` as in [`post`](Self::post).
+    /// sent. It is called once, or not at all: then `false`, as in [`post`](Self::post).
     fn post_written(
         &mut self,
         channel: Channel,
@@ -227,7 +227,12 @@ pub trait Link {
     ) -> bool {
         let mut bytes = Vec::with_capacity(len);
         write(&mut bytes);
-        self.post(channel, to, &bytes, &[])
+        if !self.post(channel, to, &bytes, &[]) {
+            // It cannot be written again. If it finds no room now either, it is as good as lost.
+            self.flush();
+            self.post(channel, to, &bytes, &[]);
+        }
+        true
     }
 
     /// Queues several datagrams, and flushes where there is no room: each header, then the next `payload` bytes

@@ -4,8 +4,10 @@ use super::Block;
 use crate::config;
 use crate::engine::time::Instant;
 use crate::engine::{Access, Engine, Event, Fragment, Identity, Peer, Received, Registration};
+use crate::link::COALESCED;
 use crate::link::name::{FabricName, SocketName};
 use crate::wire::announcement::Announcement;
+use crate::wire::coalesced::{can_be_followed, first_len};
 use crate::wire::gni::{datagram, mailbox, name as endpoint, remote};
 use crate::wire::modex;
 use crate::wire::probe;
@@ -23,8 +25,19 @@ fn tagging(packet: &Packet<'_>) -> Tagging {
     Tagging::new(&KEY, packet.repr.receiver_slot, packet.repr.connection, &sender)
 }
 
-/// Parses; what is parsed must be within the bytes, and be written again as it was.
+/// Parses the packets of a datagram, one behind the other: what is parsed must be within the bytes, and be written again
+/// as it was.
 pub fn packet(bytes: &[u8]) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (first, others) = rest.split_at(first_len(rest, COALESCED));
+        assert!(others.is_empty() || first.len() >= SHORT_HEADER_LEN && can_be_followed(first));
+        one_packet(first);
+        rest = others;
+    }
+}
+
+fn one_packet(bytes: &[u8]) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let payload = packet.payload();
     assert!(payload.end <= bytes.len() && (SHORT_HEADER_LEN..=MAX_HEADER_LEN).contains(&payload.start));
@@ -118,7 +131,8 @@ pub fn mailbox(bytes: &[u8]) {
     assert_eq!(written[..head], bytes[..head]);
 }
 
-/// Plays a script of records against an engine: one byte says what happens, the next how much.
+/// Plays a script of records against an engine: one byte says what happens, the next how much. A packet may share the
+/// datagram of the next one.
 /// Datagrams get their tag here, so that the fuzzer reaches what is behind it.
 pub fn receive(script: &[u8]) {
     play(script, false);
@@ -144,13 +158,19 @@ fn play(script: &[u8], protect_payload: bool) {
     let endpoint = engine.connect(peer, now).expect("connected");
     let registration = engine.register(Block::new(vec![0; 4096]), Access::BOTH);
     let mut number = 1 << 50;
+    let mut shared = Vec::new();
     let mut rest = script;
     while let [what, much, tail @ ..] = rest {
         let much = usize::from(*much);
         let (record, after) = tail.split_at((much * 2).min(tail.len()));
         rest = after;
         match what % 8 {
-            0..=3 => deliver(&mut engine, record, &mut number, now),
+            0..=3 => {
+                shared.extend(datagram_of(&engine, record, &mut number));
+                if what & WAITS == 0 {
+                    deliver(&mut engine, &std::mem::take(&mut shared), now);
+                }
+            }
             4 => {
                 let memory = Block::new(vec![1; much * 40]);
                 let fragment = Fragment {
@@ -192,8 +212,25 @@ fn play(script: &[u8], protect_payload: bool) {
     assert_eq!(engine.outstanding().1, 1);
 }
 
-/// A record is the head of a datagram; version and tag are made right, the names most of the time.
-fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Instant) {
+/// Beside what happens: the packet waits for the next one.
+const WAITS: u8 = 8;
+
+/// Hands a datagram in, one packet behind the other as long as they are genuine.
+fn deliver(engine: &mut Engine<Block>, datagram: &[u8], now: Instant) {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let (first, others) = rest.split_at(first_len(rest, COALESCED));
+        match engine.handle_datagram(first, None, now) {
+            Received::Deliver { payload, .. } => assert!(payload.end <= first.len()),
+            Received::Nothing if engine.has_refused() => return,
+            _ => {}
+        }
+        rest = others;
+    }
+}
+
+/// A record is the head of a packet; version and tag are made right, the names most of the time.
+fn datagram_of(engine: &Engine<Block>, record: &[u8], number: &mut u64) -> Vec<u8> {
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().max(HEADER_LEN), 0);
     bytes[0] = VERSION;
@@ -206,13 +243,9 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Ins
             bytes[48..64].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
         }
     }
-    let Ok(packet) = Packet::parse(&bytes) else {
-        let received = engine.handle_datagram(&bytes, None, now);
-        assert_eq!(received, Received::Nothing);
-        return;
-    };
+    let Ok(packet) = Packet::parse(&bytes) else { return bytes };
     let payload = &bytes[packet.payload()];
-    let genuine = if engine.is_protected() {
+    if engine.is_protected() {
         // Mostly the next number, or an earlier or far one.
         *number = number.wrapping_add(match bytes[8] % 8 {
             0 => u64::from(bytes[9]).wrapping_neg(),
@@ -225,9 +258,6 @@ fn deliver(engine: &mut Engine<Block>, record: &[u8], number: &mut u64, now: Ins
         let mut header = packet.repr.emit();
         header.seal(&tagging(&packet));
         [&header[..], payload].concat()
-    };
-    if let Received::Deliver { payload, .. } = engine.handle_datagram(&genuine, None, now) {
-        assert!(payload.end <= genuine.len());
     }
 }
 

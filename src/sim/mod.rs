@@ -49,6 +49,8 @@ pub struct Setup {
     pub work: u64,
     /// Whether nodes are told when datagrams came to their buffers, not only when they read them.
     pub stamps: bool,
+    /// Whether short packets that a node sends one behind the other share datagrams.
+    pub shares: bool,
 }
 
 impl Default for Setup {
@@ -62,6 +64,7 @@ impl Default for Setup {
             receive_buffer: 1 << 20,
             work: 500,
             stamps: true,
+            shares: false,
         }
     }
 }
@@ -113,6 +116,8 @@ pub struct Node {
     incarnation: u32,
     /// It looks at its buffers only so often, nanoseconds.
     period: u64,
+    /// Packets that share a datagram, and to whom it goes.
+    row: Option<(usize, Vec<u8>)>,
 }
 
 impl Node {
@@ -199,6 +204,7 @@ impl Network {
             turn_at: None,
             incarnation,
             period: 0,
+            row: None,
         }
     }
 
@@ -332,6 +338,8 @@ impl Network {
 
 #[cfg(test)]
 mod acknowledgements;
+#[cfg(test)]
+mod coalesced;
 #[cfg(test)]
 mod costs;
 #[cfg(test)]

@@ -4,6 +4,8 @@ use super::{Arrival, Block, Happened, JOINED, Network, RUN, What};
 use crate::engine::time::Instant;
 use crate::engine::{AWAY, Channel, EndpointId, Engine, Event, Fragment, Header, Memory, Received, Transmit};
 use crate::error::Result;
+use crate::link::COALESCED;
+use crate::wire::coalesced::{can_be_followed, first_len};
 
 impl Network {
     pub(super) fn arrive(&mut self, to: usize, channel: Channel, bytes: Vec<u8>) {
@@ -20,6 +22,7 @@ impl Network {
     }
 
     pub(super) fn turn(&mut self, index: usize) {
+        self.send_row(index);
         if self.nodes[index].stopped {
             return;
         }
@@ -68,6 +71,7 @@ impl Network {
             cost += self.setup.work * (1 + transmit.following as u64);
             self.hand_out(index, &transmit);
         }
+        self.send_row(index);
         let node = &mut self.nodes[index];
         node.free = now.plus(cost);
         let waits = node.oldest().is_some();
@@ -146,9 +150,36 @@ impl Network {
     fn dispatch(&mut self, index: usize, transmit: &Transmit<Block>, bytes: Vec<u8>) {
         assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
         match self.node_of(index, transmit.endpoint) {
-            Some(to) => self.put_on_wire((index, to), transmit.channel, bytes),
+            Some(to)
+                if self.setup.shares && transmit.channel == Channel::Priority && can_be_followed(&bytes) =>
+            {
+                self.share(index, to, transmit.endpoint, &bytes);
+            }
+            Some(to) => {
+                self.send_row(index);
+                self.put_on_wire((index, to), transmit.channel, bytes);
+            }
             // It is closed, and only lingers; the packet itself says who is meant.
             None => self.post_late(index, transmit.endpoint, transmit.channel, bytes),
+        }
+    }
+
+    /// Puts a packet behind others to the same node, as long as there is room.
+    fn share(&mut self, index: usize, to: usize, endpoint: EndpointId, packet: &[u8]) {
+        let longest = self.nodes[index].engine.longest_datagram(endpoint).min(COALESCED);
+        let fits = |(of, row): &(usize, Vec<u8>)| *of == to && row.len() + packet.len() <= longest;
+        if !self.nodes[index].row.as_ref().is_some_and(fits) {
+            self.send_row(index);
+        }
+        let blank = self.wires.blank();
+        self.nodes[index].row.get_or_insert((to, blank)).1.extend_from_slice(packet);
+    }
+
+    /// Sends what shares a datagram.
+    fn send_row(&mut self, index: usize) {
+        if let Some((to, bytes)) = self.nodes[index].row.take() {
+            assert!(bytes.len() <= self.setup.config.max_datagram, "a datagram is too long");
+            self.put_on_wire((index, to), Channel::Priority, bytes);
         }
     }
 
@@ -204,11 +235,20 @@ impl Network {
         if land(&mut self.nodes[index].engine, bytes, bytes.len(), arrived, now) == Some(1) {
             return;
         }
+        let (mut first, mut rest) = bytes.split_at(first_len(bytes, COALESCED));
+        while self.hand_in_packet(index, arrived, first) && !rest.is_empty() {
+            (first, rest) = rest.split_at(first_len(rest, COALESCED));
+        }
+    }
+
+    /// Hands one packet in; whether what follows it in its datagram is worth looking at.
+    fn hand_in_packet(&mut self, index: usize, arrived: Option<Instant>, bytes: &[u8]) -> bool {
+        let now = self.now;
         let mut received = self.nodes[index].engine.handle_datagram(bytes, arrived, now);
         if let Received::Unknown { name, incarnation } = received {
             let known = self.names.get(&name).copied();
             let Some(from) = known.filter(|from| self.nodes[*from].incarnation == incarnation) else {
-                return;
+                return true;
             };
             let _ = self.endpoint(index, from);
             received = self.nodes[index].engine.handle_datagram(bytes, arrived, now);
@@ -217,7 +257,9 @@ impl Network {
             let from = self.node_of(index, endpoint).expect("known");
             let bytes = bytes[payload].to_vec();
             self.happened.push_back(Happened::Delivered { node: index, from, tag, bytes });
+            return true;
         }
+        !self.nodes[index].engine.has_refused()
     }
 
     fn report(&mut self, index: usize, event: Event) {

@@ -42,8 +42,9 @@
 //! 23), the acknowledgement, the extension, filled up with zeros to whole words, but for its second one, the
 //! sequence number, that second word, if there is one, and at last the bytes 1 to 7. So the state after the first
 //! part is kept, and a packet costs its own words ([`Tagging`]), one of a run only the last three. A protected packet is encrypted and
-//! authenticated as a whole instead: [`protection`](super::protection). Bytes behind either are padding of the
-//! link and mean nothing.
+//! authenticated as a whole instead: [`protection`](super::protection). Behind a whole fragment another packet may
+//! follow in its datagram ([`coalesced`](super::coalesced)); other bytes behind a packet are padding of the link and mean
+//! nothing.
 //!
 //! Panic contract: [`Packet::parse`] never panics, whatever the bytes; everything it returns is
 //! within the bytes it was given.
@@ -77,6 +78,13 @@ pub type Key = [u8; KEY_LEN];
 const TAG: Range<usize> = 8..16;
 /// Beside the kind: the header is a long one.
 const LONG: u8 = 0x80;
+
+/// How a header says that its packet is a fragment.
+pub(super) struct Forms {
+    pub(super) short: u8,
+    pub(super) long: u8,
+}
+pub(super) const FRAGMENT: Forms = Forms { short: Kind::Fragment as u8, long: Kind::Fragment as u8 | LONG };
 
 /// Whether the byte of a header says so.
 pub(super) const fn is_kind(byte: u8, kind: Kind) -> bool {

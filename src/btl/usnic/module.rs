@@ -17,12 +17,14 @@ use crate::btl::{Lent, Sending};
 use crate::config;
 use crate::engine::{
     self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant, LiveCounters,
-    PeerFacts, Registration,
+    PeerFacts, Registration, Transmit,
 };
 use crate::error::{Result, say};
 use crate::link::{Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
+use crate::wire::coalesced::can_be_followed;
 use crate::wire::modex::{Address, Protection};
+use crate::wire::usnic::HEADER_LEN;
 
 /// One module. All calls may come from any thread.
 pub struct Module {
@@ -67,8 +69,10 @@ struct State {
     came: usize,
     /// Datagrams handled in this pass.
     handled: u32,
-    /// Copies that were sent since the last turn.
-    copies: u32,
+    /// Short messages that were sent since the last turn.
+    row: u32,
+    /// A packet on its way to others in one datagram.
+    packet: Vec<u8>,
     /// Turns so far.
     turns: u32,
     /// Turns in which the data channel is looked at because something came there not long before.
@@ -91,6 +95,17 @@ const FEW: u32 = 4;
 /// Bytes that are handed to the network at once: as many as one offloaded message carries (an IPv6 packet less
 /// its headers). What is sealed later says when it left, and the peer has something to do meanwhile.
 pub(super) const AT_ONCE: usize = 65_487;
+
+/// Bytes of the longest packet that shares a datagram, without the tag behind one that is protected: with a payload of
+/// 256 bytes, and what the host puts before it. Four of them have room in a frame of 1500 bytes.
+const SHARED: usize = HEADER_LEN + 256 + 24;
+
+/// Whether a packet may share a datagram with others of a row: shared ones are of the priority channel, and what is sent
+/// again is not.
+#[inline]
+pub(super) fn may_share(packet: &Transmit<Lent>) -> bool {
+    packet.channel == Channel::Priority && packet.len() <= SHARED && can_be_followed(&packet.header)
+}
 
 /// How long a module counts as used after something was sent or received, in nanoseconds.
 const BUSY: u64 = 1_000_000;
@@ -138,7 +153,8 @@ impl Module {
             landed: 0,
             came: 0,
             handled: 0,
-            copies: 0,
+            row: 0,
+            packet: Vec::new(),
             turns: 0,
             data_turns: 0,
             busy_until: Instant::ORIGIN,

@@ -228,9 +228,9 @@ fn closed_sockets_end_in_losses() {
     }
 }
 
-#[test]
-fn short_messages_in_a_row_share_packets_and_stay_in_order() {
-    let config = config::Usnic::default();
+/// Messages of such a length in a row, until 500 packets have shared datagrams.
+fn share_packets(words: usize, protect_payload: bool) {
+    let config = config::Usnic { protect_payload, ..config::Usnic::default() };
     let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
     let (to, back) = (one.connect(&two), two.connect(&one));
     one.send(to, 1, vec![1; 8]);
@@ -242,7 +242,7 @@ fn short_messages_in_a_row_share_packets_and_stay_in_order() {
     while link_count(&one, "coalesced") < 500 {
         assert!(sent < 400_000, "they never come in a row");
         for _ in 0..40 {
-            let (cookie, lent) = one.lend([sent.to_le_bytes(); 5].concat());
+            let (cookie, lent) = one.lend(sent.to_le_bytes().repeat(words));
             let pieces = [Some(lent), None];
             let fragment = Fragment { tag: 5, pieces, cookie, priority: false, awaited: false };
             if one.module.send(to, fragment).expect("alive") == Sending::Over {
@@ -253,8 +253,19 @@ fn short_messages_in_a_row_share_packets_and_stay_in_order() {
         run(&[&one, &two], || two.received.borrow().len() == sent as usize);
     }
     for (at, (_, tag, bytes)) in two.received.borrow().iter().enumerate() {
-        assert_eq!((*tag, &bytes[..]), (5, &[(at as u32).to_le_bytes(); 5].concat()[..]));
+        assert_eq!((*tag, &bytes[..]), (5, &(at as u32).to_le_bytes().repeat(words)[..]));
     }
+}
+
+#[test]
+fn short_messages_in_a_row_share_packets_and_stay_in_order() {
+    // With a copy of the engine's, and from the user's memory.
+    [5, 13, 70].into_iter().for_each(|words| share_packets(words, false));
+}
+
+#[test]
+fn protected_messages_in_a_row_share_packets_and_stay_in_order() {
+    [0, 5, 70].into_iter().for_each(|words| share_packets(words, true));
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl State {
     /// the others.
     pub(super) fn poll(&mut self, clock: &Clock) -> bool {
         self.turns = self.turns.wrapping_add(1);
-        if std::mem::take(&mut self.copies) > 1 {
+        if std::mem::take(&mut self.row) > 1 {
             self.link.flush();
         }
         if self.is_quiet && !self.turns.is_multiple_of(QUIET_TURNS) {

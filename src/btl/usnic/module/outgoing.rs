@@ -1,7 +1,7 @@
 //! What leaves a module: from the engine to the link, as much at once as one offloaded message carries.
 
-use super::super::protected;
-use super::{AT_ONCE, BUSY, State};
+use super::super::protected::Way;
+use super::{AT_ONCE, BUSY, State, may_share};
 use crate::btl::Lent;
 use crate::engine::{Channel, EndpointId, Instant, Transmit};
 use crate::link::AddressId;
@@ -12,9 +12,10 @@ impl State {
         let (mut posted, mut bytes) = (false, 0);
         while let Some(datagram) = self.engine.poll_transmit_run(AT_ONCE - bytes, now) {
             if self.engine.is_protected() {
-                let Self { engine, link, routes, arrivals, .. } = self;
-                protected::transmit(datagram, engine, link.as_mut(), routes, arrivals, now);
-                posted = true;
+                self.note_use(now);
+                let Self { engine, link, routes, arrivals, row, packet, .. } = self;
+                let link = link.as_mut();
+                posted = Way { engine, link, routes, clock: arrivals, row, packet }.transmit(datagram, now);
                 break;
             }
             let Some((to, pieces)) = self.aim(&datagram) else { continue };
@@ -51,7 +52,18 @@ impl State {
     pub(super) fn hand_over(&mut self, datagram: &Transmit<Lent>, now: Instant) {
         let Some((to, pieces)) = self.aim(datagram) else { return };
         self.note_use(now);
-        self.link.send(datagram.channel, to, &datagram.header, &pieces);
+        self.row += 1;
+        // The first leaves at once: mostly there is no other.
+        let waits = self.row > 1 && may_share(datagram) && {
+            self.packet.clear();
+            self.packet.extend_from_slice(&datagram.header);
+            pieces.iter().for_each(|piece| piece.append_to(&mut self.packet));
+            let longest = self.engine.longest_datagram(datagram.endpoint);
+            self.link.coalesce(to, &self.packet, longest, now.nanos())
+        };
+        if !waits {
+            self.link.send(datagram.channel, to, &datagram.header, &pieces);
+        }
     }
 
     /// The same for a fragment that the engine has copied.
@@ -59,9 +71,9 @@ impl State {
     pub(super) fn hand_over_copy(&mut self, endpoint: EndpointId, now: Instant) {
         let Some(to) = self.routes.find(endpoint).map(|route| route.to) else { return };
         self.note_use(now);
-        self.copies += 1;
-        // The first leaves at once: mostly there is no other.
-        let waits = self.copies > 1 && {
+        self.row += 1;
+        // As above.
+        let waits = self.row > 1 && {
             let longest = self.engine.longest_datagram(endpoint);
             self.link.coalesce(to, &self.short, longest, now.nanos())
         };

@@ -50,7 +50,10 @@ fn wait(limit: u64, is_over: impl Fn() -> bool, pass: impl Fn() -> bool) {
         } else if clock.nanos() - busy < ALERT {
             std::thread::yield_now();
         } else {
-            #[expect(clippy::disallowed_methods, reason = "completion queues are looked at, and tell nobody")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "completion queues are looked at, and tell nobody"
+            )]
             std::thread::sleep(NAP);
         }
     }

@@ -92,8 +92,6 @@ fi
 # ways_of CASE: valgrind where most is made and ended, and in the whole matrix everywhere.
 ways_of() {
     ways="plain asan"
-    # It takes the half minute that the end of verbs gives a peer.
-    [ "${transport-}:$1" != verbs:finalize ] || whole || { ways=plain; return; }
     case $host:$1 in
     # Those keep what is freed.
     *:short | *:million) ways=plain ;;

@@ -78,7 +78,12 @@ static void case_closed(void)
     IS(0, side.table->dump(side.module, (hawser_endpoint){0}));
     talk(100);
     leave();
-    for (int at = 0; at < 3; at++) CHECK(dup2(files[at], at) == at && close(files[at]) == 0);
+    /* A number that a library below still uses, a thread of libibverbs' say, stays with it. */
+    for (int at = 0; at < 3; at++) {
+        int got = fcntl(files[at], F_DUPFD, at);
+        if (got != at) close(got);
+    }
+    CHECK((stderr = fdopen(files[2], "w")) != NULL && (stdout = fdopen(files[1], "w")) != NULL);
 }
 
 /* A child of fork(2): every function refuses what its parent has opened. */

@@ -24,6 +24,9 @@ LD_LIBRARY_PATH=$root/opt/hawser/lib "$root/version" "$(pkg-config --modversion 
 check "it runs, and the library states the same version" $?
 check "it asks for the library by its soname" "$(readelf -d "$root/version" | grep -q 'NEEDED.*\[libhawser.so.0\]'; echo $?)"
 check "the component links lead to the library" "$([ "$(readlink "$root/opt/components/mca_mtl_hawser.so")" = /opt/hawser/lib/libhawser.so ]; echo $?)"
+# What debian/rules leaves out is what Open MPI's own package has.
+twice=$(comm -12 <(cd "$root/opt/components" && printf '%s\n' mca_*.so | sort) <(dpkg -L libopenmpi3 | sed -n 's|.*/openmpi3/\(mca_.*\.so\)$|\1|p' | sort))
+check "Debian's package leaves out the components that Open MPI's has" "$([ -n "$twice" ] && [ "$twice" = "$(sed -n '/^\trm \$(folders)/s|\$(folders)/openmpi3/||gp' debian/rules | tr ' ' '\n' | sed -n 's/^\t*\(mca_\)/\1/p' | sort)" ]; echo $?)"
 check "the provider's folder is the one that pkg-config names" "$([ "$(pkg-config --variable=fidir hawser)" = /opt/hawser/lib/hawser/fi ]; echo $?)"
 found=$(FI_PROVIDER_PATH=$root/opt/hawser/lib/hawser/fi IPATH_NO_BACKTRACE=1 fi_info -p gni 2>>"$root.log" | sed -n 's/^ *type: //p' | tr '\n' ' ')
 check "libfabric finds the provider in its folder" "$([ "$found" = "FI_EP_RDM FI_EP_MSG FI_EP_DGRAM " ]; echo $?)"

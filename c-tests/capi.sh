@@ -120,7 +120,7 @@ job() {
         folder=$way runner=()
         if [ "$way" = valgrind ]; then
             folder=plain
-            runner=(valgrind --quiet --error-exitcode=99 --leak-check=$leaks --errors-for-leak-kinds=definite,indirect,possible
+            runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=$leaks --errors-for-leak-kinds=definite,indirect,possible
                 --fair-sched=yes --num-callers=30 "--suppressions=$root/c-tests/capi/memory.supp")
         fi
         log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log

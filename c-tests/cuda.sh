@@ -60,7 +60,7 @@ case_of() {
         folder=$way runner=()
         if [ "$way" = valgrind ]; then
             folder=plain
-            runner=(valgrind --quiet --error-exitcode=99 --leak-check=no --trace-children=no)
+            runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=no --trace-children=no)
         fi
         log=$work/$program-$name-$way.log
         c-tests/patience.sh 60 "${there[@]}" env LD_LIBRARY_PATH="$root/$work/$folder" ASAN_OPTIONS=detect_leaks=1:handle_segv=0 \

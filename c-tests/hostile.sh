@@ -94,6 +94,6 @@ run asan env HAWSER_HOSTILE_SLOW=1 \
 # Of smcuda, what is freed or unmapped while others use it; the rest takes valgrind longer than it is worth.
 [ "${#words[@]}" != 0 ] || whole || words=(btl usnic mtl "smcuda pe" "smcuda pu" "smcuda finalized" "smcuda threads send")
 run valgrind env HAWSER_HOSTILE_SLOW=1 \
-    valgrind --quiet --error-exitcode=99 --leak-check=no --fair-sched=yes --num-callers=30 \
+    valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=no --fair-sched=yes --num-callers=30 \
     --suppressions="$root/c-tests/hostile/memory.supp" "$root/$work/hostile"
 sum

@@ -68,7 +68,7 @@ case_of() {
             if [ "$way" = valgrind ]; then
                 folder=plain
                 # One thread runs at a time there: they take turns.
-                runner=(valgrind --quiet --error-exitcode=99 --leak-check=no --trace-children=no --fair-sched=yes)
+                runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=no --trace-children=no --fair-sched=yes)
             fi
             log=$work/$program-$name-$device-$way.log
             prefix=$work/ledgers/$program-$name-$device-$way

@@ -357,10 +357,10 @@ static void sums(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"questions", questions}, {"arithmetic", arithmetic}, {"calls", calls}, {"refusals", refusals}, {"sums", sums}};
+    static const struct one_case all[] = {
+        {"questions", questions}, {"arithmetic", arithmetic}, {"calls", calls}, {"refusals", refusals},
+        {"sums", sums},
+    };
     if (argc < 4)
         return 2;
     setbuf(stdout, NULL);
@@ -371,13 +371,7 @@ int main(int argc, char **argv)
     memset(memory, 0, ROOM);
     region = offer(memory, ROOM, ANY_ACCESS, 42);
     far = exchange(&region);
-    int is_known = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(argv[1], all[i].name) == 0) {
-            all[i].run();
-            is_known = 1;
-        }
-    HOLDS(is_known);
+    RUN(all, argv[1]);
     meet();
     IS(fi_close(&region.mr->fid), 0);
     int status = end();

@@ -68,6 +68,24 @@ static inline void go_away(void)
         }                                                                                        \
     } while (0)
 
+struct one_case {
+    const char *name;
+    void (*run)(void);
+};
+
+/* Runs the one of this name, which there must be. */
+#define RUN(all, name) run_case(all, sizeof(all) / sizeof(*(all)), name)
+static inline void run_case(const struct one_case *all, size_t count, const char *name)
+{
+    int is_known = 0;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, all[i].name) == 0) {
+            all[i].run();
+            is_known = 1;
+        }
+    HOLDS(is_known);
+}
+
 static inline int verdict(void)
 {
     if (wrong == 0 && checks > 0)

@@ -236,14 +236,11 @@ static void layers(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"names", names}, {"types", types}, {"capabilities", capabilities}, {"attributes", attributes},
-               {"registration", registration}, {"addresses", addresses}, {"layers", layers}};
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (argc > 1 && strcmp(argv[1], all[i].name) == 0)
-            all[i].run();
+    static const struct one_case all[] = {
+        {"names", names}, {"types", types}, {"capabilities", capabilities}, {"attributes", attributes},
+        {"registration", registration}, {"addresses", addresses}, {"layers", layers},
+    };
+    RUN(all, argc > 1 ? argv[1] : "");
     fi_freeinfo(found);
     return verdict();
 }

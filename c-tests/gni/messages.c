@@ -870,11 +870,11 @@ static void threads(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation}, {"peeks", peeks},
-               {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death}, {"heirs", heirs}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors}};
+    static const struct one_case all[] = {
+        {"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation},
+        {"peeks", peeks}, {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death},
+        {"heirs", heirs}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors},
+    };
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
@@ -886,12 +886,6 @@ int main(int argc, char **argv)
         NEED(pipe(life));
     is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);
-    int is_known = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(argv[1], all[i].name) == 0) {
-            all[i].run();
-            is_known = 1;
-        }
-    HOLDS(is_known);
+    RUN(all, argv[1]);
     return end();
 }

@@ -649,19 +649,16 @@ static void endpoints(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"fabrics", fabrics}, {"events", events}, {"queues", queues}, {"counters", counters}, {"polls", polls}, {"waits", waits},
-               {"addresses", addresses}, {"memory", memory}, {"endpoints", endpoints}};
+    static const struct one_case all[] = {
+        {"fabrics", fabrics}, {"events", events}, {"queues", queues}, {"counters", counters}, {"polls", polls},
+        {"waits", waits}, {"addresses", addresses}, {"memory", memory}, {"endpoints", endpoints},
+    };
     struct fi_info *hints = wish();
     /* Keys and addresses of the provider's, or the user's keys and offsets. */
     if (argc > 2 && strcmp(argv[2], "ours") == 0)
         hints->domain_attr->mr_mode = MR_BASIC;
     open_domain(API, hints);
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (argc > 1 && strcmp(argv[1], all[i].name) == 0)
-            all[i].run();
+    RUN(all, argc > 1 ? argv[1] : "");
     close_domain();
     return verdict();
 }

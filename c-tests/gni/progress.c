@@ -668,11 +668,11 @@ static void endpoints(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"computes", computes}, {"queued", queued}, {"starved", starved}, {"idle", idle}, {"manual", manual}, {"sleeps", sleeps}, {"wakes", wakes},
-               {"room", room}, {"death", death}, {"control", control}, {"forked", forked}, {"threads", threads}, {"endpoints", endpoints}};
+    static const struct one_case all[] = {
+        {"computes", computes}, {"queued", queued}, {"starved", starved}, {"idle", idle}, {"manual", manual},
+        {"sleeps", sleeps}, {"wakes", wakes}, {"room", room}, {"death", death}, {"control", control},
+        {"forked", forked}, {"threads", threads}, {"endpoints", endpoints},
+    };
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
@@ -687,13 +687,7 @@ int main(int argc, char **argv)
             threading = (enum fi_threading) atoi(argv[i]);
     }
     begin();
-    int is_known = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(argv[1], all[i].name) == 0) {
-            all[i].run();
-            is_known = 1;
-        }
-    HOLDS(is_known);
+    RUN(all, argv[1]);
     if (child == 0 && !is_child)
         return verdict();
     return end();

@@ -534,11 +534,11 @@ static void death(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"lengths", lengths_both_ways}, {"calls", calls}, {"refusals", refusals}, {"order", order}, {"fences", fences}, {"events", events},
-               {"closing", closing}, {"everything", everything}, {"selection", selection}, {"rights", rights}, {"computes", computes}, {"death", death}};
+    static const struct one_case all[] = {
+        {"lengths", lengths_both_ways}, {"calls", calls}, {"refusals", refusals}, {"order", order},
+        {"fences", fences}, {"events", events}, {"closing", closing}, {"everything", everything},
+        {"selection", selection}, {"rights", rights}, {"computes", computes}, {"death", death},
+    };
     if (argc < 4)
         return 2;
     setbuf(stdout, NULL);
@@ -556,13 +556,7 @@ int main(int argc, char **argv)
     memory = calloc(1, ROOM + 1);
     region = offer(memory, ROOM, ANY_ACCESS, 42);
     far = exchange(&region);
-    int is_known = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(argv[1], all[i].name) == 0) {
-            all[i].run();
-            is_known = 1;
-        }
-    HOLDS(is_known);
+    RUN(all, argv[1]);
     meet();
     IS(fi_close(&region.mr->fid), 0);
     int status = end();

@@ -504,21 +504,14 @@ static void squatters(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = {{"messages", messages}, {"calls", calls},     {"death", death},
-               {"writers", writers},   {"rubbish", rubbish}, {"squatters", squatters}};
+    static const struct one_case all[] = {
+        {"messages", messages}, {"calls", calls}, {"death", death}, {"writers", writers}, {"rubbish", rubbish},
+        {"squatters", squatters},
+    };
     if (argc < 2)
         return 2;
     setbuf(stdout, NULL);
     caps = FI_MSG | FI_TAGGED;
-    int is_known = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (strcmp(argv[1], all[i].name) == 0) {
-            all[i].run();
-            is_known = 1;
-        }
-    HOLDS(is_known);
+    RUN(all, argv[1]);
     return verdict();
 }

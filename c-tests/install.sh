@@ -130,6 +130,39 @@ pkgconfig/install.sh uninstall >>"$root.log" 2>&1
 left=$(find "$root/opt" -type f -o -type l)
 check "make uninstall leaves no file${left:+: $left}" "$([ -z "$left" ]; echo $?)"
 
+# What a user may say otherwise when it is removed, and what nothing can be installed with.
+at=$root/otherwise
+apart() { env -u COMPONENTDIR -u PREFIX "DESTDIR=$at" "$@" >"$root.told" 2>&1; }
+nothing_left() { [ -z "$(find "$at" -type f -o -type l)" ]; }
+apart PREFIX=/o/h/ LIBDIR=lib64 COMPONENTDIR=/o//c/ pkgconfig/install.sh install
+check "and hawser-info finds the library in lib64" "$("$at/o/h/bin/hawser-info" 2>&1 | grep -q "^library: $at/o/h/lib64/libhawser.so"; echo $?)"
+check "a relative LIBDIR is below PREFIX" "$([ -e "$at/o/h/lib64/libhawser.so" ] && [ "$(readlink "$at/o/c/mca_btl_usnic.so")" = /o/h/lib64/libhawser.so ]; echo $?)"
+mv "$at/o/h/lib64/libhawser.so.$(pkg-config --modversion hawser 2>/dev/null || sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)" "$at/o/h/lib64/libhawser.so.0.0.1"
+ln -s /o/h/lib64/libhawser.so "$at/o/c/mca_btl_former.so"
+apart PREFIX=/o/h LIBDIR=/o/h/lib64 COMPONENTDIR=/o/c pkgconfig/install.sh install
+check "the library of an earlier version goes when a later one comes" "$([ ! -e "$at/o/h/lib64/libhawser.so.0.0.1" ] && [ "$(find "$at/o/h/lib64" -name 'libhawser.so.*.*' | wc -l)" = 1 ]; echo $?)"
+apart PATH=/usr/bin:/bin PREFIX=/o/h pkgconfig/install.sh uninstall
+check "who removes it need not say again where it lies, and no link of an earlier version stays" "$(nothing_left; echo $?)"
+for wrong in PREFIX=o COMPONENTDIR=o "PREFIX=/o h" "PREFIX=/o&h" "LIBDIR=/o|h"; do
+    apart PREFIX=/o/h COMPONENTDIR=/o/c "$wrong" pkgconfig/install.sh install
+    status=$?
+    check "nothing is installed with $wrong, and it is said why" "$([ $status = 1 ] && grep -q "^install.sh: ${wrong%%=*} is \`${wrong#*=}" "$root.told" && nothing_left; echo $?)"
+done
+mkdir -p "$at/o/c" && : >"$at/o/file"
+apart PREFIX=/o/h COMPONENTDIR=/o/file/c pkgconfig/install.sh install
+status=$?
+check "nor where the components cannot go" "$([ $status = 1 ] && grep -q 'cannot be written to: .*COMPONENTDIR' "$root.told" && rm "$at/o/file" && nothing_left; echo $?)"
+ln -s /gone/lib/libhawser.so "$at/o/c/mca_btl_usnic.so" && ln -s /gone/lib/stranger.so "$at/o/c/mca_btl_smcuda.so"
+apart PREFIX=/o/h COMPONENTDIR=/o/c pkgconfig/install.sh install
+check "a link that another hawser has left behind is taken over, a stranger's is not" "$([ "$(readlink "$at/o/c/mca_btl_usnic.so")" = /o/h/lib/libhawser.so ] && [ "$(readlink "$at/o/c/mca_btl_smcuda.so")" = /gone/lib/stranger.so ] && grep -q 'left alone: .*mca_btl_smcuda.so belongs to somebody else$' "$root.told"; echo $?)"
+apart PREFIX=/o/other COMPONENTDIR=/o/c pkgconfig/install.sh install
+status=$?
+check "two do not share a folder of components" "$([ $status = 1 ] && grep -q 'is of another hawser, /o/h/lib/libhawser.so: uninstall that' "$root.told" && [ ! -e "$at/o/other" ]; echo $?)"
+(cd "$root" && env -u COMPONENTDIR PREFIX=/o/h DESTDIR=otherwise "$OLDPWD/pkgconfig/install.sh" uninstall)
+rm "$at/o/c/mca_btl_smcuda.so"
+check "a relative DESTDIR is where the caller is" "$(nothing_left; echo $?)"
+rm -f "$root.told"
+
 # The loader's list of libraries: a stand-in for ldconfig(8) that searches one folder, and notes when it makes the list anew.
 mkdir "$root/sbin"
 cat >"$root/sbin/ldconfig" <<'SCRIPT'

@@ -3,15 +3,37 @@
 #
 #     PREFIX=… LIBDIR=… DESTDIR=… COMPONENTDIR=… pkgconfig/install.sh install|uninstall
 #
-# LIBDIR is PREFIX/lib where it is not given. The component links go where the host looks for components, or to COMPONENTDIR. A file of
-# somebody else's is never touched: where the host's package has a component of its own under the
-# name `ofi`, the OFI MTL is installed under its second name `hawser` only.
+# LIBDIR is PREFIX/lib where it is not given; a relative one is below PREFIX. The component links go where the host looks
+# for components, or to COMPONENTDIR; `uninstall` finds them where hawser.pc says. A file of somebody else's is never touched:
+# where the host's package has a component of its own under the name `ofi`, the OFI MTL is installed under its second name
+# `hawser` only.
 set -euo pipefail
+
+die() { echo "${0##*/}: $*" >&2; exit 1; }
+
+# absolute NAME PATH: without what is said twice. It stands in hawser.pc and in links, so that not every path can be one.
+absolute() {
+    case $2 in
+    *[[:space:]\"\'\\\&\|\$\#\;]*) die "$1 is \`$2\`: no blank and none of \" ' \\ & | \$ # ; may be in it" ;;
+    /*) realpath -ms -- "$2" ;;
+    *) die "$1 is \`$2\`: it has to begin with /" ;;
+    esac
+}
+
+destdir=${DESTDIR:-}
+[ -z "$destdir" ] || destdir=$(realpath -ms -- "$destdir")
 cd "$(dirname "$0")/.."
 
-prefix=${PREFIX:-/usr/local}
-libdir=${LIBDIR:-$prefix/lib}
-destdir=${DESTDIR:-}
+prefix=$(absolute PREFIX "${PREFIX:-/usr/local}")
+libdir=${LIBDIR:-lib}
+case $libdir in /*) ;; *) libdir=$prefix/$libdir ;; esac
+libdir=$(absolute LIBDIR "$libdir")
+# Who removes it may not say again where it lies.
+if [ "${1-}" = uninstall ] && [ -z "${LIBDIR:-}" ]; then
+    for found in "$destdir$prefix"/lib*/pkgconfig/hawser.pc "$destdir$prefix"/lib/*/pkgconfig/hawser.pc; do
+        [ ! -e "$found" ] || libdir=${found#"$destdir"} libdir=${libdir%/pkgconfig/hawser.pc}
+    done
+fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # The first directory of the host's component path.
@@ -21,7 +43,13 @@ host_directory() {
         sed -n 's/^mca:mca:base:param:mca_\(base_\)\{0,1\}component_path:value:"\{0,1\}\([^":]*\).*/\2/p' | head -n 1
 }
 
-components=${COMPONENTDIR:-$(host_directory)}
+# What was said when it was installed.
+described() { sed -n 's/^componentdir=//p' "$destdir$libdir/pkgconfig/hawser.pc" 2>/dev/null || true; }
+
+components=${COMPONENTDIR:-}
+[ -n "$components" ] || [ "${1-}" != uninstall ] || components=$(described)
+components=${components:-$(host_directory)}
+[ -z "$components" ] || components=$(absolute COMPONENTDIR "$components")
 # The file; programs that are linked to it ask for it by its soname (build.rs), and linkers by the shortest name.
 soname=libhawser.so.0
 library=$libdir/libhawser.so
@@ -32,7 +60,33 @@ license=$prefix/share/doc/hawser/LICENSE
 names=$(pkgconfig/components.sh)
 
 # Ours is a link that points at our library.
-ours() { [ -L "$1" ] && [ "$(readlink "$1")" = "$library" ]; }
+ours() { [ -L "$1" ] && [ "$(realpath -ms -- "$(readlink "$1")")" = "$library" ]; }
+
+# others LINK: it leads to the library of another installation, which is there; left LINK: which is there no more.
+others() { [ -L "$1" ] && [[ $(readlink "$1") = */libhawser.so ]] && ! ours "$1" && [ -e "$destdir$(readlink "$1")" ]; }
+left() { [ -L "$1" ] && [[ $(readlink "$1") = */libhawser.so ]] && ! [ -e "$destdir$(readlink "$1")" ]; }
+
+# writable PATH: what there is of it, from the root on, is a folder that can be written to.
+writable() {
+    local path=$1
+    while [ ! -e "$path" ]; do path=$(dirname "$path"); done
+    [ -d "$path" ] && [ -w "$path" ]
+}
+
+# Whatever cannot be done is found before anything is done.
+may_install() {
+    local path name link
+    for path in "$libdir" "$prefix/include" "$prefix/bin" "$prefix/share"; do
+        writable "$destdir$path" || die "$destdir$path cannot be written to: name another folder with PREFIX, or be who may"
+    done
+    [ -n "$components" ] || return 0
+    writable "$destdir$components" || die "$destdir$components, where Open MPI looks for components, cannot be written to: \
+name a folder of your own with COMPONENTDIR, and it to Open MPI with \`--mca mca_base_component_path\`"
+    for name in $names; do
+        link=$destdir$components/mca_$name.so
+        ! others "$link" || die "$link is of another hawser, $(readlink "$link"): uninstall that, or name a folder of your own with COMPONENTDIR"
+    done
+}
 
 # installed PAGE: where a manual page goes.
 installed() { echo "$prefix/share/man/man${1##*.}/${1##*/}"; }
@@ -47,11 +101,15 @@ tell_loader() {
 }
 
 install_all() {
-    local page
+    local page old also
+    may_install
     install -d "$destdir$libdir/pkgconfig" "$destdir$prefix/include/hawser" "$destdir$prefix/bin" "$destdir$prefix/share/hawser"
     install -m 755 target/release/libhawser.so "$destdir$library.$version"
     ln -sfn "libhawser.so.$version" "$destdir$libdir/$soname"
     ln -sfn "$soname" "$destdir$library"
+    for old in "$destdir$library".[0-9]*.[0-9]*.[0-9]*; do
+        [ "$old" = "$destdir$library.$version" ] || rm -f "$old"
+    done
     install -d "$destdir${provider%/*}"
     ln -sfn "../../libhawser.so.$version" "$destdir$provider"
     install -m 644 include/hawser*.h "$destdir$prefix/include/hawser/"
@@ -72,11 +130,15 @@ install_all() {
     install -d "$destdir$components"
     for name in $names; do
         link=$destdir$components/mca_$name.so
-        if [ -e "$link" ] || [ -L "$link" ]; then
-            if ! ours "$link"; then
-                echo "left alone: $link belongs to somebody else; the OFI MTL is also there under the name hawser: --mca pml cm --mca mtl hawser"
-                continue
-            fi
+        # With a link that leads nowhere Open MPI 4.1 finds no component at all.
+        if { [ -e "$link" ] || [ -L "$link" ]; } && ! ours "$link" && ! left "$link"; then
+            case $name in
+            mtl_ofi) also="; the OFI MTL is also there under the name hawser" ;;
+            btl_openib) also="; the verbs BTL is also there under the name verbs" ;;
+            *) also= ;;
+            esac
+            echo "left alone: $link belongs to somebody else$also"
+            continue
         fi
         ln -sfn "$library" "$link"
         echo "component: $link"
@@ -84,14 +146,15 @@ install_all() {
 }
 
 uninstall_all() {
-    local page header
-    if [ -n "$components" ]; then
-        for name in $names; do
-            link=$destdir$components/mca_$name.so
+    local page header folder link
+    # Of a version that had others, too.
+    for folder in "$components" "$(described)"; do
+        [ -n "$folder" ] || continue
+        for link in "$destdir$folder"/mca_*.so; do
             if ours "$link"; then rm -f "$link"; fi
         done
-    fi
-    rm -f "$destdir$provider" "$destdir$library" "$destdir$libdir/$soname" "$destdir$library.$version" "$destdir$prefix/bin/hawser-info" \
+    done
+    rm -f "$destdir$provider" "$destdir$library" "$destdir$libdir/$soname" "$destdir$library".[0-9]*.[0-9]*.[0-9]* "$destdir$prefix/bin/hawser-info" \
         "$destdir$prefix/bin/hawser-perf" "$destdir$libdir/pkgconfig/hawser.pc" "$destdir$prefix/share/hawser/help-hawser.txt" \
         "$destdir$prefix/share/hawser/hawser-usnic.lua" "$destdir$license"
     for page in docs/*.[1-8]; do rm -f "$destdir$(installed "$page")"; done

@@ -109,10 +109,31 @@ static void refuse(void)
     IS(HAWSER_ERR_STATE, side.btl->close());
 }
 
+/* A thread that is always in some function of the component when its process forks. */
+static int is_over;
+
+static void *look(void *unused)
+{
+    hawser_btl module;
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) side.btl->module_at(0, &module);
+    return unused;
+}
+
 /* A child ends, in either way, and its parent and the peer go on. */
 static void case_forked(void)
 {
     begin_to_talk();
+    pthread_t looker;
+    CHECK(pthread_create(&looker, NULL, look, NULL) == 0);
+    for (int way = 0; way < 300; way++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) _exit(side.btl->open(&two.host) != HAWSER_ERR_STATE);
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
+    CHECK(pthread_join(looker, NULL) == 0);
     for (int way = 0; way < 3; way++) {
         talk(100);
         pid_t child = fork();

@@ -23,16 +23,30 @@ pub(super) enum Phase {
     Broken,
 }
 
+impl Phase {
+    fn begin<R>(&mut self, wanted: impl FnOnce(&Self) -> Outcome<R>) -> Outcome<R> {
+        if matches!(self, Self::Busy) {
+            return Err(HAWSER_ERR_BUSY);
+        }
+        let found = wanted(self)?;
+        *self = Self::Busy;
+        Ok(found)
+    }
+}
+
 /// The life of a component.
 pub(super) struct Life {
     phase: EngineCell<Phase>,
-    /// In which it was opened, by the number of [`fork::generation`].
+    /// In which it was opened, by the number of [`fork::generation`], or [`NOBODY`].
     process: AtomicU32,
 }
 
+/// No process has it.
+const NOBODY: u32 = u32::MAX;
+
 impl Life {
     pub(super) const fn new() -> Self {
-        Self { phase: EngineCell::new(Phase::Closed), process: AtomicU32::new(0) }
+        Self { phase: EngineCell::new(Phase::Closed), process: AtomicU32::new(NOBODY) }
     }
 
     /// Whether it was this process that has opened it, and not one of which this is a child. Asked before anything else is
@@ -45,32 +59,36 @@ impl Life {
 
     /// Takes the phase for the length of a call, if it is one that `wanted` has something of.
     fn begin<R>(&self, wanted: impl FnOnce(&Phase) -> Outcome<R>) -> Outcome<R> {
-        self.phase.with(|phase| {
-            if matches!(phase, Phase::Busy) {
-                return Err(HAWSER_ERR_BUSY);
-            }
-            let found = wanted(phase)?;
-            *phase = Phase::Busy;
-            Ok(found)
-        })
+        self.phase.with(|phase| phase.begin(wanted))
     }
 
     /// Ends that call.
     pub(super) fn turn(&self, to: Phase) {
         // What was there is dropped outside.
-        drop(self.phase.with(|phase| std::mem::replace(phase, to)));
+        drop(self.phase.with(|phase| {
+            if matches!(to, Phase::Closed) {
+                self.process.store(NOBODY, Ordering::Relaxed);
+            }
+            std::mem::replace(phase, to)
+        }));
     }
 
     /// Begins `open`.
     pub(super) fn begin_open(&self) -> Outcome<()> {
         fork::count_children();
-        self.begin(|phase| match phase {
+        let wanted = |phase: &Phase| match phase {
             Phase::Closed => {
                 self.process.store(fork::generation(), Ordering::Relaxed);
                 Ok(())
             }
             _ => Err(HAWSER_ERR_STATE),
-        })
+        };
+        match self.process.load(Ordering::Relaxed) {
+            // Whoever is at it opens it or has just closed it; of a thread of the parent's nobody would hear again.
+            NOBODY => self.phase.try_with(|phase| phase.begin(wanted)).unwrap_or(Err(HAWSER_ERR_BUSY)),
+            process if process == fork::generation() => self.begin(wanted),
+            _ => Err(HAWSER_ERR_STATE),
+        }
     }
 
     /// Begins `register_parameters`.

@@ -76,7 +76,7 @@ pub(crate) fn find_library() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let folder = program.parent()?;
     let distribution = format!("../lib/{}-linux-gnu", env::consts::ARCH);
-    ["", "../lib", &distribution]
+    ["", "../lib", &distribution, "../lib64"]
         .into_iter()
         .map(|below| folder.join(below).join("libhawser.so"))
         .find(|path| path.exists())

@@ -4,7 +4,7 @@
 //! parent's: no function that takes up what the parent has opened does anything there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::code::{HAWSER_ERR_BUSY, HAWSER_ERR_POISONED, HAWSER_ERR_STATE, Outcome};
 use super::guard::Poison;
@@ -37,16 +37,19 @@ impl Phase {
 /// The life of a component.
 pub(super) struct Life {
     phase: EngineCell<Phase>,
-    /// In which it was opened, by the number of [`fork::generation`], or [`NOBODY`].
+    /// In which it was opened last, by the number of [`fork::generation`].
     process: AtomicU32,
+    /// It has not been closed since.
+    is_open: AtomicBool,
 }
-
-/// No process has it.
-const NOBODY: u32 = u32::MAX;
 
 impl Life {
     pub(super) const fn new() -> Self {
-        Self { phase: EngineCell::new(Phase::Closed), process: AtomicU32::new(NOBODY) }
+        Self {
+            phase: EngineCell::new(Phase::Closed),
+            process: AtomicU32::new(0),
+            is_open: AtomicBool::new(false),
+        }
     }
 
     /// Whether it was this process that has opened it, and not one of which this is a child. Asked before anything else is
@@ -67,7 +70,7 @@ impl Life {
         // What was there is dropped outside.
         drop(self.phase.with(|phase| {
             if matches!(to, Phase::Closed) {
-                self.process.store(NOBODY, Ordering::Relaxed);
+                self.is_open.store(false, Ordering::Relaxed);
             }
             std::mem::replace(phase, to)
         }));
@@ -79,16 +82,19 @@ impl Life {
         let wanted = |phase: &Phase| match phase {
             Phase::Closed => {
                 self.process.store(fork::generation(), Ordering::Relaxed);
+                self.is_open.store(true, Ordering::Relaxed);
                 Ok(())
             }
             _ => Err(HAWSER_ERR_STATE),
         };
-        match self.process.load(Ordering::Relaxed) {
-            // Whoever is at it opens it or has just closed it; of a thread of the parent's nobody would hear again.
-            NOBODY => self.phase.try_with(|phase| phase.begin(wanted)).unwrap_or(Err(HAWSER_ERR_BUSY)),
-            process if process == fork::generation() => self.begin(wanted),
-            _ => Err(HAWSER_ERR_STATE),
+        if self.is_here().is_ok() {
+            return self.begin(wanted);
         }
+        if self.is_open.load(Ordering::Relaxed) {
+            return Err(HAWSER_ERR_STATE);
+        }
+        // Of a thread of the parent's that is at it nobody would hear again.
+        self.phase.try_with(|phase| phase.begin(wanted)).unwrap_or(Err(HAWSER_ERR_BUSY))
     }
 
     /// Begins `register_parameters`.

@@ -81,7 +81,7 @@ may_install() {
     done
     [ -n "$components" ] || return 0
     writable "$destdir$components" || die "$destdir$components, where Open MPI looks for components, cannot be written to: \
-name a folder of your own with COMPONENTDIR, and it to Open MPI with \`--mca mca_base_component_path\`"
+name a folder of your own with COMPONENTDIR, and tell Open MPI of it with \`--mca mca_base_component_path\`"
     for name in $names; do
         link=$destdir$components/mca_$name.so
         ! others "$link" || die "$link is of another hawser, $(readlink "$link"): uninstall that, or name a folder of your own with COMPONENTDIR"

@@ -37,7 +37,7 @@ for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 build() {
     local folder=$1 name
     shift
-    for name in traffic company argument matched halted refused growth growth-matched; do
+    for name in traffic company argument matched parting halted refused growth growth-matched; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
     for name in "${examples[@]}"; do
@@ -100,7 +100,7 @@ ways_of() {
     # Those have threads with little stack, a child and signals: what valgrind has in their place is no test of these.
     *:closed | *:forked | *:sampled | *:stacks | *:untouchable) ;;
     debian12:host | debian12:handles | debian12:values | debian12:lengths | debian12:transfers | debian12:reopen) ways="$ways valgrind" ;;
-    debian12:killed | debian12:finalize | debian12:matching | debian12:probes | debian12:cancel | debian12:synchronous) ways="$ways valgrind" ;;
+    debian12:killed | debian12:finalize | debian12:matching | debian12:probes | debian12:cancel | debian12:synchronous | debian12:within) ways="$ways valgrind" ;;
     debian12:*) ! whole || ways="$ways valgrind" ;;
     esac
 }
@@ -171,6 +171,9 @@ for provider in "${providers[@]}"; do
     done
     for name in lengths matching truncation probes cancel synchronous many reentry nested self reopen layouts threads; do
         job "ofi over $provider: $name" matched "$provider" "$name"
+    done
+    for name in within beside; do
+        job "ofi over $provider: a peer is forgotten: $name" parting "$provider" "$name"
     done
     # There the time that a message takes grows with the receives that wait.
     [ "$provider" = sockets ] || job "ofi over $provider: queued" matched "$provider" queued

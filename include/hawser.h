@@ -545,8 +545,10 @@ typedef struct hawser_mtl_module {
                          size_t count,
                          const struct hawser_peer *peers,
                          struct hawser_endpoint *endpoints);
-    // Forgets peers. HAWSER_ERR_BUSY while a send to one of them, or a receive from one of them alone, is under way.
-    // Nothing happens then, nor if one of the handles is stale; zeros are passed over.
+    // Forgets peers. HAWSER_ERR_BUSY while a send to one of them, or a receive or a probe from one of them alone, is
+    // under way, in another thread or in the call whose callback asks for it. Nothing happens then, nor if one of the
+    // handles is stale; zeros are passed over. Other threads make no progress meanwhile, unless the peers have heard of
+    // the receipt of all that they sent with HAWSER_SYNCHRONOUS.
     int32_t (*del_peers)(struct hawser_mtl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);

@@ -109,8 +109,10 @@ pub struct MtlModule {
     /// Two peers of one rank, or a rank that is too great, are HAWSER_ERR_ARGUMENT.
     pub add_peers:
         unsafe extern "C" fn(module: Mtl, count: usize, peers: *const Peer, endpoints: *mut Endpoint) -> i32,
-    /// Forgets peers. HAWSER_ERR_BUSY while a send to one of them, or a receive from one of them alone, is under way.
-    /// Nothing happens then, nor if one of the handles is stale; zeros are passed over.
+    /// Forgets peers. HAWSER_ERR_BUSY while a send to one of them, or a receive or a probe from one of them alone, is
+    /// under way, in another thread or in the call whose callback asks for it. Nothing happens then, nor if one of the
+    /// handles is stale; zeros are passed over. Other threads make no progress meanwhile, unless the peers have heard of
+    /// the receipt of all that they sent with HAWSER_SYNCHRONOUS.
     pub del_peers: unsafe extern "C" fn(module: Mtl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Mtl, endpoint: Endpoint, name: *mut u64) -> i32,

@@ -11,7 +11,7 @@ use super::abi::{self, Mtl};
 use super::record;
 use super::requests::{End, Owed, Requests, Wish};
 use crate::capi::abi::Endpoint;
-use crate::capi::code::{HAWSER_ERR_ARGUMENT, HAWSER_ERR_CLOSED, HAWSER_ERR_STALE, Outcome};
+use crate::capi::code::{HAWSER_ERR_ARGUMENT, HAWSER_ERR_BUSY, HAWSER_ERR_CLOSED, HAWSER_ERR_STALE, Outcome};
 use crate::capi::guard::Poison;
 use crate::capi::handle::{FIRST, Key, Kind, Place, Table};
 use crate::capi::host::Caller;
@@ -28,6 +28,22 @@ struct Peer {
     name: u64,
     /// The matcher's.
     note: u64,
+    /// Calls that are about it.
+    holds: u32,
+    /// It is being forgotten.
+    is_parting: bool,
+}
+
+impl Peer {
+    /// One more call is about it.
+    #[inline]
+    fn hold(&mut self) -> Outcome<()> {
+        if self.is_parting {
+            return Err(HAWSER_ERR_STALE);
+        }
+        self.holds += 1;
+        Ok(())
+    }
 }
 
 /// Peers by their handles and ranks.
@@ -40,6 +56,37 @@ impl Peers {
     fn of_rank(&mut self, rank: i32) -> Option<&mut Peer> {
         let key = *self.ranks.get(&rank)?;
         self.table.get_mut(key).ok()
+    }
+}
+
+/// A peer that a call is about: it is not forgotten before the call is over, whoever asks for that, in another thread or
+/// in a callback of the call's own.
+pub(super) struct Held<'a> {
+    desk: &'a Desk,
+    key: Key,
+    rank: i32,
+}
+
+impl Held<'_> {
+    #[inline]
+    pub(super) fn rank(&self) -> i32 {
+        self.rank
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        Endpoint { id: self.desk.place.handle(Kind::Endpoint, self.key) }
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.desk.peers.with(|peers| {
+            // All are forgotten when the module has ended.
+            if let Ok(peer) = peers.table.get_mut(self.key) {
+                peer.holds -= 1;
+            }
+        });
     }
 }
 
@@ -117,34 +164,58 @@ impl Desk {
         drop(self.caller.with(Option::take));
     }
 
-    /// Makes peers known: each name with its rank, unless two have the same.
-    pub(super) fn meet(&self, names: &[u64]) -> Outcome<Vec<(Endpoint, i32)>> {
+    /// Makes peers known, and holds each: none if two of one rank have different names, or one is being forgotten.
+    pub(super) fn meet(&self, names: &[u64]) -> Outcome<Vec<Held<'_>>> {
         let ranks = names.iter().map(|name| rank_of(*name)).collect::<Outcome<Vec<i32>>>()?;
-        self.peers.with(|peers| {
+        let keys = self.peers.with(|peers| {
             let mut met = BTreeMap::new();
             for (name, rank) in names.iter().zip(&ranks) {
-                let known = peers.of_rank(*rank).map(|peer| peer.name);
+                let known = peers.of_rank(*rank);
+                if known.as_ref().is_some_and(|peer| peer.is_parting) {
+                    return Err(HAWSER_ERR_BUSY);
+                }
+                let known = known.map(|peer| peer.name);
                 if known.or_else(|| met.insert(*rank, *name)).is_some_and(|other| other != *name) {
                     return Err(HAWSER_ERR_ARGUMENT);
                 }
             }
             let mut found = Vec::with_capacity(names.len());
-            for (name, rank) in names.iter().zip(ranks) {
-                let key = match peers.ranks.get(&rank) {
+            for (name, rank) in names.iter().zip(&ranks) {
+                let key = match peers.ranks.get(rank) {
                     Some(key) => *key,
-                    None => peers.table.insert(Peer { name: *name, note: 0 })?,
+                    None => peers.table.insert(Peer { name: *name, note: 0, holds: 0, is_parting: false })?,
                 };
-                peers.ranks.insert(rank, key);
-                found.push((Endpoint { id: self.place.handle(Kind::Endpoint, key) }, rank));
+                peers.ranks.insert(*rank, key);
+                found.push(key);
+            }
+            for key in &found {
+                peers.table.get_mut(*key)?.hold()?;
             }
             Ok(found)
-        })
+        })?;
+        Ok(keys.into_iter().zip(ranks).map(|(key, rank)| Held { desk: self, key, rank }).collect())
     }
 
-    /// The rank behind an endpoint.
+    /// A peer that was met now is not reached: forgets it, unless another call has reached it or is about to.
+    pub(super) fn give_up(&self, held: &Held<'_>) {
+        self.peers.with(|peers| {
+            if peers.table.get_mut(held.key).is_ok_and(|peer| peer.note == 0 && peer.holds == 1) {
+                peers.ranks.remove(&held.rank);
+                let _gone = peers.table.remove(held.key);
+            }
+        });
+    }
+
+    /// The peer behind an endpoint, for the length of a call.
     #[inline]
-    pub(super) fn rank_at(&self, endpoint: Endpoint) -> Outcome<i32> {
-        rank_of(self.name_at(endpoint)?)
+    pub(super) fn hold(&self, endpoint: Endpoint) -> Outcome<Held<'_>> {
+        let key = self.place.key(Kind::Endpoint, endpoint.id).ok_or(HAWSER_ERR_STALE)?;
+        let name = self.peers.with(|peers| {
+            let peer = peers.table.get_mut(key)?;
+            peer.hold().map(|()| peer.name)
+        })?;
+        // The rank was looked at when they met.
+        Ok(Held { desk: self, key, rank: (name >> 32) as i32 })
     }
 
     /// The name behind an endpoint.
@@ -160,7 +231,35 @@ impl Desk {
         Endpoint { id: key.map_or(0, |key| self.place.handle(Kind::Endpoint, key)) }
     }
 
-    /// Forgets peers.
+    /// Begins to forget peers: their ranks. None if one of the handles is stale, and none while a call or a request is
+    /// about one of them alone.
+    pub(super) fn begin_parting(&self, endpoints: &[Endpoint]) -> Outcome<Vec<i32>> {
+        let given = endpoints.iter().filter(|endpoint| endpoint.id != 0);
+        let key = |endpoint: &Endpoint| self.place.key(Kind::Endpoint, endpoint.id).ok_or(HAWSER_ERR_STALE);
+        let keys = given.map(key).collect::<Outcome<Vec<Key>>>()?;
+        self.peers.with(|peers| {
+            let mut ranks = Vec::with_capacity(keys.len());
+            let mut is_held = false;
+            for key in &keys {
+                let peer = peers.table.get_mut(*key)?;
+                if peer.is_parting {
+                    return Err(HAWSER_ERR_STALE);
+                }
+                is_held |= peer.holds > 0;
+                ranks.push((peer.name >> 32) as i32);
+            }
+            // Whoever begins a request holds its peer until the request is in the table.
+            if is_held || self.requests.with(|requests| requests.any_with(&ranks)) {
+                return Err(HAWSER_ERR_BUSY);
+            }
+            for key in &keys {
+                peers.table.get_mut(*key)?.is_parting = true;
+            }
+            Ok(ranks)
+        })
+    }
+
+    /// Forgets them.
     pub(super) fn part(&self, ranks: &[i32]) {
         self.peers.with(|peers| {
             for rank in ranks {
@@ -168,11 +267,6 @@ impl Desk {
                 let _gone = key.map(|key| peers.table.remove(key));
             }
         });
-    }
-
-    /// Whether a request is about one of these peers alone.
-    pub(super) fn is_busy_with(&self, ranks: &[i32]) -> bool {
-        self.requests.with(|requests| requests.any_with(ranks))
     }
 
     /// Whether there is a peer of this rank.

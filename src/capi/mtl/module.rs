@@ -10,7 +10,7 @@ use super::requests::{End, Owed, Wish};
 use super::{abi, desk};
 use crate::capi::abi::{Endpoint, HAWSER_LOG_WARNING};
 use crate::capi::code::{
-    self, HAWSER_DONE, HAWSER_ERR_ARGUMENT, HAWSER_ERR_BUSY, HAWSER_ERR_NOT_FOUND, HAWSER_SUCCESS, Outcome,
+    self, HAWSER_DONE, HAWSER_ERR_ARGUMENT, HAWSER_ERR_NOT_FOUND, HAWSER_SUCCESS, Outcome,
 };
 use crate::capi::handle::Key;
 use crate::capi::host::Context;
@@ -175,10 +175,11 @@ impl<T: Listed> Module<T> {
             }
         }
         let met = Self::desk().meet(names)?;
-        let reach = |(endpoint, rank): (Endpoint, i32)| match self.core.add_peer(Proc::new(rank)) {
-            Ok(()) => endpoint,
+        let reach = |held: desk::Held<'_>| match self.core.add_peer(Proc::new(held.rank())) {
+            Ok(()) => held.endpoint(),
             Err(error) => {
-                Self::desk().part(&[rank]);
+                let rank = held.rank();
+                Self::desk().give_up(&held);
                 if let Some(caller) = Self::desk().caller() {
                     let component = T::COMPONENT.to_string_lossy();
                     let line = format!(
@@ -194,11 +195,7 @@ impl<T: Listed> Module<T> {
 
     /// Forgets peers; none if one of the handles is stale, or something is under way with one of them.
     pub(super) fn delete(&self, endpoints: &[Endpoint]) -> Outcome {
-        let given = endpoints.iter().filter(|endpoint| endpoint.id != 0);
-        let ranks = given.map(|endpoint| Self::desk().rank_at(*endpoint)).collect::<Outcome<Vec<i32>>>()?;
-        if Self::desk().is_busy_with(&ranks) {
-            return Err(HAWSER_ERR_BUSY);
-        }
+        let ranks = Self::desk().begin_parting(endpoints)?;
         ranks.iter().for_each(|rank| self.core.remove_peer(Proc::new(*rank)));
         Self::desk().part(&ranks);
         Ok(HAWSER_SUCCESS)
@@ -215,30 +212,31 @@ impl<T: Listed> Module<T> {
         if (0..=self.limits.max_tag).contains(&tag) { Ok(tag) } else { Err(HAWSER_ERR_ARGUMENT) }
     }
 
-    /// What a receive or a probe asks for, and the rank that it asks for alone.
+    /// What a receive or a probe asks for, and the peer that it asks for alone.
     #[inline]
-    fn wanted(&self, target: Target) -> Outcome<(Comm<T>, Selector, Selector, Option<i32>)> {
+    fn wanted(&self, target: Target) -> Outcome<(Comm<T>, Selector, Selector, Option<desk::Held<'static>>)> {
         let Target { peer, context, tag } = target;
         let comm = self.comm(context)?;
         let tag = if tag == HAWSER_ANY_TAG { Selector::ANY } else { Selector(self.tag(tag)?) };
-        let with = if peer.id == 0 { None } else { Some(Self::desk().rank_at(peer)?) };
-        Ok((comm, with.map_or(Selector::ANY, Selector), tag, with))
+        let with = if peer.id == 0 { None } else { Some(Self::desk().hold(peer)?) };
+        let from = with.as_ref().map_or(Selector::ANY, |held| Selector(held.rank()));
+        Ok((comm, from, tag, with))
     }
 
     /// What a send says.
     #[inline]
-    fn said(&self, target: Target, flags: u32) -> Outcome<(Comm<T>, i32, i32, bool)> {
+    fn said(&self, target: Target, flags: u32) -> Outcome<(Comm<T>, desk::Held<'static>, i32, bool)> {
         if flags & !HAWSER_SYNCHRONOUS != 0 {
             return Err(HAWSER_ERR_ARGUMENT);
         }
         let (comm, tag) = (self.comm(target.context)?, self.tag(target.tag)?);
-        Ok((comm, Self::desk().rank_at(target.peer)?, tag, flags & HAWSER_SYNCHRONOUS != 0))
+        Ok((comm, Self::desk().hold(target.peer)?, tag, flags & HAWSER_SYNCHRONOUS != 0))
     }
 
     /// Sends, and waits for the end.
     pub(super) fn send(&self, target: Target, bytes: Lent, flags: u32) -> Outcome {
         let (comm, to, tag, synchronous) = self.said(target, flags)?;
-        let sent = self.core.send(comm, to, tag, Buffer(bytes), synchronous);
+        let sent = self.core.send(comm, to.rank(), tag, Buffer(bytes), synchronous);
         Ok(code::status(sent))
     }
 
@@ -268,8 +266,8 @@ impl<T: Listed> Module<T> {
     /// Starts a send. The request; none where it is over.
     pub(super) fn isend(&self, target: Target, posted: Posted, flags: u32) -> Outcome<(i32, abi::Request)> {
         let (comm, to, tag, synchronous) = self.said(target, flags)?;
-        let start = |begun| self.core.isend(comm, to, tag, begun, synchronous).map_err(code::of);
-        match Self::begin(posted, Some(to), false, start)? {
+        let start = |begun| self.core.isend(comm, to.rank(), tag, begun, synchronous).map_err(code::of);
+        match Self::begin(posted, Some(to.rank()), false, start)? {
             (key, None) => Ok((HAWSER_SUCCESS, Self::desk().request(key))),
             (_, Some(Owed { end: End { status: HAWSER_SUCCESS, .. }, .. })) => {
                 Ok((HAWSER_DONE, abi::Request { id: 0 }))
@@ -292,18 +290,18 @@ impl<T: Listed> Module<T> {
     pub(super) fn irecv(&self, target: Target, posted: Posted) -> Outcome<abi::Request> {
         let (comm, from, tag, with) = self.wanted(target)?;
         let start = |begun| self.core.irecv(comm, from, tag, begun).map_err(code::of);
-        Self::begin(posted, with, true, start).map(Self::receiving)
+        Self::begin(posted, with.as_ref().map(desk::Held::rank), true, start).map(Self::receiving)
     }
 
     /// Whether a message is there.
     pub(super) fn iprobe(&self, target: Target) -> Outcome<Envelope> {
-        let (comm, from, tag, _) = self.wanted(target)?;
+        let (comm, from, tag, _held) = self.wanted(target)?;
         self.core.iprobe(comm, from, tag).map_err(code::of)?.ok_or(HAWSER_ERR_NOT_FOUND)
     }
 
     /// The same, and it is the caller's.
     pub(super) fn improbe(&self, target: Target) -> Outcome<(Envelope, abi::Message)> {
-        let (comm, from, tag, _) = self.wanted(target)?;
+        let (comm, from, tag, _held) = self.wanted(target)?;
         let key = Self::desk().reserve_message()?;
         let found = self.core.improbe(comm, from, tag).map_err(code::of);
         let claimed = found.as_ref().ok().and_then(|claim| claim.map(|claim| claim.message));

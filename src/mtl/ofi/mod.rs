@@ -193,6 +193,7 @@ impl<H: Upcalls> Ofi<H> {
                 // The address may become another's.
                 self.gone.with(|gone| gone.retain(|gone| *gone != address));
                 self.doubts.with(|doubts| doubts.forget(address));
+                self.owe_nothing(address);
                 self.addresses.remove(address)
             }
             None => Ok(()),

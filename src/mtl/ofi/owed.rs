@@ -170,6 +170,20 @@ impl<H: Upcalls> Ofi<H> {
         true
     }
 
+    /// A peer is forgotten, and its address may become another's: answers that are still owed to it are dropped.
+    pub(super) fn owe_nothing(&self, peer: Address) {
+        let is_its = |to: Address| {
+            (0..=self.endpoint.others().len())
+                .any(|context| to == peer.receive_context(context, self.context_bits))
+        };
+        let dropped = self.outbox.with(|outbox| {
+            let before = outbox.len();
+            outbox.retain(|owed| !matches!(owed, Outgoing::Answer { to, .. } if is_its(*to)));
+            before - outbox.len()
+        });
+        counters::DROPPED.add(dropped as u64);
+    }
+
     pub(super) fn is_gone(&self, to: Address) -> bool {
         self.gone.with(|gone| gone.contains(&to))
     }

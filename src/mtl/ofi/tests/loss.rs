@@ -63,6 +63,27 @@ fn answers_that_are_owed_to_a_peer_that_has_ended_are_dropped() {
     until(&ofi, || ofi.outbox.with(|outbox| outbox.is_empty()));
 }
 
+/// The address of one that is forgotten may become another's.
+#[test]
+fn nothing_is_owed_to_a_peer_that_is_forgotten() {
+    let Some(ofi) = open_over("net", false).or_else(|| open_over("tcp", false)) else { return };
+    let own = ofi.name().expect("a name");
+    let lost = dead(&own);
+    job([own, lost]);
+    let [alive, dead] = [0, 1].map(|rank| ofi.address(WORLD, rank, 0).expect("known"));
+    for to in [dead, alive, dead] {
+        ofi.put_off(to, Outgoing::Answer { context: 0, to, bits: One::ACK });
+    }
+    ofi.remove_peer(WORLD.peer(1).expect("of the job")).expect("removed");
+    let left = ofi.outbox.with(|outbox| {
+        outbox
+            .iter()
+            .map(|owed| matches!(owed, Outgoing::Answer { to, .. } if *to == alive))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(left, [true], "only what is owed to the other");
+}
+
 /// While answers are owed to a peer that is not there, and are tried seldom, one that another put off is not held up.
 #[test]
 fn an_answer_to_a_live_peer_does_not_wait_for_a_dead_one() {

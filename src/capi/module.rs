@@ -220,7 +220,7 @@ impl<T: Listed> Module<T> {
                 break;
             }
         }
-        self.core.end_module();
+        self.core.end_module(&self.view());
     }
 
     /// Ends it. What is still owed to the caller is told when nothing of the transport's is left. Returns where the

@@ -497,7 +497,7 @@ impl Transport for Smcuda {
         }
     }
 
-    fn end_module(&self) {
+    fn end_module(&self, _host: &impl Host) {
         let clock = Clock::new();
         while self.state.with(State::is_unheard) && clock.nanos() < PATIENCE {
             std::thread::yield_now();

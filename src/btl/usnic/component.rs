@@ -222,7 +222,7 @@ impl Transport for Usnic {
         }
     }
 
-    fn end_module(&self) {
+    fn end_module(&self, _host: &impl Host) {
         self.core.print_last();
     }
 

@@ -253,6 +253,12 @@ pub trait Host {
     fn is_asked_for(&self) -> bool;
     /// Whether the user wants to know what is chosen and why.
     fn is_verbose(&self) -> bool;
+    /// Whether this is the process that has opened the component. In each call to the host it may make a child, and the
+    /// child return from it: whatever the parent has opened is left alone there.
+    #[inline]
+    fn is_here(&self) -> bool {
+        true
+    }
     /// How long a connection that is ended waits, at most, for a peer that takes nothing of what is queued for it.
     fn patience(&self) -> Duration {
         CLOSING
@@ -283,4 +289,14 @@ pub trait Upcalls {
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce());
     /// A peer is gone; all its operations have ended before.
     fn lost(&self, endpoint: EndpointId, name: u64);
+}
+
+/// Tells the host of operations that have failed with their peer, as long as this is [its process](Host::is_here).
+pub(crate) fn fail(cookies: impl IntoIterator<Item = Cookie>, up: &impl Upcalls) {
+    for cookie in cookies {
+        up.done(cookie, Err(Error::Unreachable));
+        if !up.host().is_here() {
+            return;
+        }
+    }
 }

@@ -15,7 +15,7 @@ use super::parameters;
 use super::state::{Delivered, State, Step};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Sending, Transport, Upcalls,
+    Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
 use crate::error::{Error, Result};
@@ -148,8 +148,12 @@ impl<const SECOND: bool> Module<SECOND> {
             Step::Done(cookie, outcome) => up.done(cookie, outcome),
             Step::Lost { id, name, why, cookies } => {
                 up.doomed(id, name, || tell(name, &why.to_string(), &up.host()));
-                cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
-                up.lost(id, name);
+                if up.host().is_here() {
+                    fail(cookies, up);
+                }
+                if up.host().is_here() {
+                    up.lost(id, name);
+                }
             }
             Step::Stranger(name) => {
                 // Whose record is not to be had asks again.
@@ -276,11 +280,11 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         self.rail.state.with(|state| endpoints.iter().for_each(|id| state.begin_close(*id)));
-        let is_over = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
+        let is_drained = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
+        let is_over = || !up.host().is_here() || is_drained();
         wait(patience(&up.host()), is_over, || self.progress(up) != 0);
-        for id in endpoints {
-            let left = self.rail.state.with(|state| state.end_close(*id));
-            left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+        for id in endpoints.iter().take_while(|_| up.host().is_here()) {
+            fail(self.rail.state.with(|state| state.end_close(*id)), up);
         }
     }
 
@@ -362,6 +366,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             count += 1;
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
             let delivered = self.run(step, up);
+            if !up.host().is_here() {
+                break;
+            }
             if count == MOST {
                 state.with(|state| delivered.into_iter().for_each(|delivered| state.release(delivered)));
                 break;

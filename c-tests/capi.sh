@@ -97,8 +97,9 @@ ways_of() {
     *:short | *:million) ways=plain ;;
     # What is below the byte transports does not know its host.
     debian13:*) [ -z "${transport-}" ] || whole || ways=plain ;;
-    # Those have threads with little stack, a child and signals: what valgrind has in their place is no test of these.
-    *:closed | *:forked | *:sampled | *:stacks | *:untouchable) ;;
+    # Those have threads with little stack, a child, signals and no descriptors: what valgrind has in their place is no test of
+    # these.
+    *:closed | *:forked | *:returned | *:sampled | *:stacks | *:untouchable | *:poor) ;;
     debian12:host | debian12:handles | debian12:values | debian12:lengths | debian12:transfers | debian12:reopen) ways="$ways valgrind" ;;
     debian12:killed | debian12:finalize | debian12:matching | debian12:probes | debian12:cancel | debian12:synchronous | debian12:within) ways="$ways valgrind" ;;
     debian12:*) ! whole || ways="$ways valgrind" ;;
@@ -145,7 +146,7 @@ for transport in smcuda usnic verbs; do
     for name in lengths sendi many reentry nested transfers reopen killed finalize threads; do
         job "$transport: $name" traffic "$transport" "$name"
     done
-    for name in closed forked sampled stacks; do
+    for name in closed forked returned sampled stacks deaf poor; do
         job "$transport: in bad company: $name" company "$transport" "$name"
     done
     # Over datagrams the owner of the memory reads and writes it, as anybody does: with the processor. A device that cannot

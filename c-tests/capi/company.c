@@ -7,8 +7,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <time.h>
 
 enum { TAG = 7 };
 
@@ -167,6 +169,96 @@ static void case_forked(void)
     IS(0, side.btl->close());
 }
 
+/* What ends in whatever way. */
+static void in_any_way(void *context, hawser_btl module, hawser_endpoint to, int32_t status)
+{
+    (void)context, (void)module, (void)to, (void)status;
+    ended++;
+}
+
+/* Sends so many that nobody receives, as far as they are taken: how many. */
+static long send_in_vain(long messages, hawser_completed callback)
+{
+    for (long at = 0; at < messages; at++) {
+        hawser_fragment fragment;
+        void *memory;
+        IS(0, side.table->alloc(side.module, 1000, &fragment, &memory));
+        memset(memory, 0, 1000);
+        if (side.table->send(side.module, side.to, fragment, TAG, HAWSER_AWAITED, callback, NULL) != 0) {
+            IS(0, side.table->free(side.module, fragment));
+            return at;
+        }
+    }
+    return messages;
+}
+
+/* A callback makes a child, which returns from it: the call that it was in ends there, and what the parent has opened is left
+ * alone. */
+static pid_t made;
+
+static void make_child(void)
+{
+    if (made < 0) CHECK((made = fork()) >= 0);
+}
+
+static void count_in_two(void *context, hawser_btl module, hawser_endpoint from, uint8_t tag, const void *bytes, size_t length)
+{
+    count(context, module, from, tag, bytes, length);
+    make_child();
+}
+
+static void over_in_two(void *context, hawser_btl module, hawser_endpoint to, int32_t status)
+{
+    in_any_way(context, module, to, status);
+    make_child();
+}
+
+static void await_child(void)
+{
+    int status = -1;
+    CHECK(made > 0 && waitpid(made, &status, 0) == made && status == 0);
+}
+
+static void case_returned(void)
+{
+    enum { MESSAGES = 50 };
+    made = -1;
+    start();
+    IS(0, side.table->register_receive(side.module, TAG, count_in_two, NULL));
+    join();
+    two.pair.progress = NULL;
+    meet();
+    if (me == 0) {
+        for (int at = 0; at < MESSAGES; at++) send_one(100);
+        UNTIL(ended == MESSAGES);
+    }
+    while (me == 1 && received < MESSAGES) {
+        int32_t code = side.btl->progress();
+        if (made == 0) {
+            IS(HAWSER_ERR_STATE, code);
+            CHECK(received == 1);
+            refuse();
+            _exit(0);
+        }
+        CHECK(code >= 0);
+    }
+    if (me == 1) await_child();
+    two.pair.progress = side.btl->progress;
+    meet();
+    two.pair.progress = NULL;
+    if (me == 0) {
+        /* The last calls to the caller, while the other process makes no progress. */
+        long before = ended, taken = send_in_vain(2000, over_in_two);
+        int32_t code = side.btl->close();
+        if (made == 0) _exit(code != HAWSER_ERR_STATE || ended != before + 1);
+        IS(0, code);
+        await_child();
+        CHECK(ended == before + taken);
+    }
+    meet();
+    if (me == 1) IS(0, side.btl->close());
+}
+
 /* A profiler's signals, in every call; what they interrupt is not begun again by itself. */
 static volatile long ticks;
 
@@ -275,9 +367,62 @@ static void case_untouchable(void)
     leave();
 }
 
+/* hawser.h says a quarter of a second; a machine that does much else gets forty times as long. */
+#define SOON(call)                                                                               \
+    do {                                                                                         \
+        struct timespec soon_since, soon_now;                                                    \
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &soon_since) == 0);                                 \
+        IS(0, call);                                                                             \
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &soon_now) == 0 && soon_now.tv_sec - soon_since.tv_sec < 10); \
+    } while (0)
+
+/* The other process makes no progress any more, and nobody waits for it. */
+static void case_deaf(void)
+{
+    begin_to_talk();
+    talk(10);
+    meet();
+    two.pair.progress = NULL;
+    if (me == 1) {
+        meet();
+        IS(0, side.btl->close());
+        return;
+    }
+    long before = ended, taken = send_in_vain(2000, in_any_way);
+    SOON(side.table->del_peers(side.module, 1, &side.to));
+    SOON(side.btl->close());
+    CHECK(ended == before + taken);
+    meet();
+}
+
+/* There are no descriptors left when the peers are added: they are reached, or not, and nobody waits. */
+static void case_poor(void)
+{
+    start();
+    IS(0, side.table->register_receive(side.module, TAG, count, NULL));
+    meet();
+    struct rlimit limit, none;
+    int next = dup(two.pair.wire);
+    CHECK(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit, none.rlim_cur = (rlim_t)next;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    hawser_peer peer = {.name = pair_name(&two.pair, !me), .node = "here"};
+    IS(0, side.table->add_peers(side.module, 1, &peer, &side.to));
+    long taken = 0;
+    if (side.to.id != 0) {
+        taken = send_in_vain(10, in_any_way);
+        int32_t code = side.table->flush(side.module, side.to, 50);
+        CHECK(code == 0 || code == HAWSER_ERR_TIMEOUT);
+        SOON(side.table->del_peers(side.module, 1, &side.to));
+    }
+    SOON(side.btl->close());
+    CHECK(ended == taken && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    meet();
+}
+
 static const struct one_case cases[] = {
-    {"closed", case_closed}, {"forked", case_forked}, {"sampled", case_sampled},
-    {"stacks", case_stacks}, {"untouchable", case_untouchable},
+    {"closed", case_closed}, {"forked", case_forked}, {"returned", case_returned}, {"sampled", case_sampled},
+    {"stacks", case_stacks}, {"untouchable", case_untouchable}, {"deaf", case_deaf}, {"poor", case_poor},
 };
 
 MAIN(cases)

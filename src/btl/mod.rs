@@ -22,6 +22,7 @@ pub use crate::link::Lent;
 pub use parameters::{Kind, Number, Parameters, Text};
 
 use std::ffi::CStr;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -30,6 +31,9 @@ pub const PIECE: usize = 152;
 
 /// What a transport says of registered device memory, for its peers; zeros of memory of the host's.
 pub type Piece = [u8; PIECE];
+
+/// How long the peers of a host that says nothing else have to take what is queued when connections are ended.
+pub const CLOSING: Duration = Duration::from_millis(250);
 
 /// How far an operation has got when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The first of all modules is about to end.
     fn end(_all: &[&Self], _host: &impl Host) {}
     /// This module is about to end.
-    fn end_module(&self) {}
+    fn end_module(&self, _host: &impl Host) {}
 
     /// Sends a fragment, now or as soon as it can be. [`Upcalls::done`] tells its end, once, if this
     /// succeeds, and never before this returns; but not of one that is [over](Sending::Over) already.
@@ -249,6 +253,16 @@ pub trait Host {
     fn is_asked_for(&self) -> bool;
     /// Whether the user wants to know what is chosen and why.
     fn is_verbose(&self) -> bool;
+    /// Whether this is the process that has opened the component. In each call to the host it may make a child, and the
+    /// child return from it: whatever the parent has opened is left alone there.
+    #[inline]
+    fn is_here(&self) -> bool {
+        true
+    }
+    /// How long a connection that is ended waits, at most, for a peer that takes nothing of what is queued for it.
+    fn patience(&self) -> Duration {
+        CLOSING
+    }
     /// Shows a help text around one line, once for all processes that it happens to.
     fn notice(&self, topic: &str, line: &str);
     /// Says one line.
@@ -275,4 +289,14 @@ pub trait Upcalls {
     fn doomed(&self, endpoint: EndpointId, name: u64, tell: impl FnOnce());
     /// A peer is gone; all its operations have ended before.
     fn lost(&self, endpoint: EndpointId, name: u64);
+}
+
+/// Tells the host of operations that have failed with their peer, as long as this is [its process](Host::is_here).
+pub(crate) fn fail(cookies: impl IntoIterator<Item = Cookie>, up: &impl Upcalls) {
+    for cookie in cookies {
+        up.done(cookie, Err(Error::Unreachable));
+        if !up.host().is_here() {
+            return;
+        }
+    }
 }

@@ -152,6 +152,8 @@ impl<T: Listed> Component<T> {
             } else {
                 let pass = || panic::run(T::TITLE, "progress", || module.core.progress(&*module));
                 count += fused(&*module, pass);
+                // One of its callbacks may have made a child, which is here now.
+                self.life.is_here()?;
             }
         }
         wrong.map_or(Ok(count.min(i32::MAX as usize) as i32), Err)
@@ -165,7 +167,8 @@ impl<T: Listed> Component<T> {
         Ok(self.end_place(place.module, found))
     }
 
-    /// Ends a module that nobody is in. A panic of its transport's is a code, and the module has ended all the same.
+    /// Ends a module that nobody is in. A panic of its transport's is a code, and the module has ended all the same. A child
+    /// that a callback makes ends nothing: it leaves the module as it is.
     fn end_place(&'static self, index: usize, ending: Ending<Module<T>>) -> i32 {
         let slot = &self.slots[index];
         let first = guard::guard(T::TITLE, "finalize", || {
@@ -175,15 +178,25 @@ impl<T: Listed> Component<T> {
                 let mut cores: Vec<&T> = others.iter().map(|inside| &inside.core).collect();
                 cores.insert(index.min(cores.len()), &module.core);
                 T::end(&cores, &module.view());
-                module.wind_up();
+                if self.life.is_here().is_ok() {
+                    module.wind_up();
+                }
             }
             Ok(HAWSER_SUCCESS)
         });
+        if let Err(code) = self.life.is_here() {
+            return code;
+        }
         let last = guard::guard(T::TITLE, "finalize", || {
+            let generations = ending.take().end();
+            self.life.is_here()?;
             // Callbacks still find its place taken, and closed.
-            slot.keep(ending.take().end());
+            slot.keep(generations);
             Ok(HAWSER_SUCCESS)
         });
+        if let Err(code) = self.life.is_here() {
+            return code;
+        }
         slot.vacate();
         first.min(last)
     }
@@ -205,10 +218,14 @@ impl<T: Listed> Component<T> {
                 }
             }
         }
-        let worst = shut.into_iter().map(|(index, ending)| self.end_place(index, ending)).min();
+        let mut worst = HAWSER_SUCCESS;
+        for (index, ending) in shut {
+            worst = worst.min(self.end_place(index, ending));
+            self.life.is_here()?;
+        }
         self.used.store(0, Ordering::Release);
         user::give(T::COMPONENT, User::Program);
         self.life.turn(Phase::Closed);
-        Ok(worst.unwrap_or(HAWSER_SUCCESS))
+        Ok(worst)
     }
 }

@@ -8,12 +8,12 @@ use super::abi::{
     Peer, Received, Remote,
 };
 use super::argument::{Out, array, bytes, check_room, name as name_of, sized};
-use super::code::{HAWSER_SUCCESS, Outcome};
+use super::code::{HAWSER_ERR_STATE, HAWSER_SUCCESS, Outcome};
 use super::component::{Inside, Listed};
 use super::fragment::Completion;
 use super::guard::{fused, guard, listen, stop};
 use super::host::{Caller, Context, Named, value};
-use crate::btl::{Access, Lent};
+use crate::btl::{Access, Host, Lent};
 use crate::error::panic::run;
 
 /// The tables of a transport.
@@ -159,6 +159,9 @@ unsafe extern "C" fn add_peers<T: Listed>(
             let room = endpoints.wrapping_add(index);
             // SAFETY: the contract of `add_peers`: inside the caller's room, which is aligned and nobody else's.
             unsafe { room.write(endpoint.unwrap_or(Endpoint { id: 0 })) };
+        }
+        if !view.is_here() {
+            return Err(HAWSER_ERR_STATE);
         }
         T::reached(&cores, &view);
         Ok(HAWSER_SUCCESS)

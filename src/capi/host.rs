@@ -9,6 +9,7 @@ use super::abi::{
 use super::code::{HAWSER_ERR_ABI, HAWSER_ERR_ARGUMENT, HAWSER_ERR_TOO_LONG, HAWSER_SUCCESS, Outcome};
 use crate::btl::{Host, Peer};
 use crate::error::{Error, Result, say};
+use crate::sync::fork;
 
 /// Room for a record at first.
 const ROOM: usize = 4096;
@@ -33,6 +34,8 @@ type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char, u64, *mut c_void,
 ///
 /// INVARIANT: the functions are of their types, and may be called with the context until `close`.
 pub(super) struct Caller {
+    /// The process that it is, by the number of [`fork::generation`].
+    process: u32,
     context: Context,
     name: u64,
     node: String,
@@ -103,6 +106,7 @@ impl Caller {
         // SAFETY: NULL, or a text, by the contract.
         let node = unsafe { text(host.node) };
         Ok(Self {
+            process: fork::generation(),
             context: Context(host.context),
             name: host.name,
             node: node.unwrap_or_else(|| "this host".to_owned()),
@@ -130,6 +134,12 @@ impl Caller {
         let raw = unsafe { (self.parameter?)(self.context.0, name.as_ptr()) };
         // SAFETY: NULL, or a text that lives until the next call of the function.
         unsafe { text(raw) }
+    }
+
+    /// Whether this process is the caller, and not a child that one of its functions has made.
+    #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        self.process == fork::generation()
     }
 
     /// The name of this process.
@@ -167,6 +177,8 @@ impl Caller {
             let code =
                 unsafe { lookup(context.0, key.as_ptr(), name, record.as_mut_ptr().cast(), &raw mut length) };
             match code {
+                // Whose peer it is, is nothing to a child.
+                _ if !self.is_here() => return Err(Error::NotFound),
                 HAWSER_SUCCESS if length <= room => {
                     record.truncate(length);
                     return Ok(record);
@@ -229,6 +241,11 @@ impl Host for View<'_> {
 
     fn is_verbose(&self) -> bool {
         self.caller.is_verbose
+    }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        self.caller.is_here()
     }
 
     fn notice(&self, _topic: &str, line: &str) {

@@ -9,7 +9,7 @@ use super::abi::{
 };
 use super::code::{
     HAWSER_ERR_ARGUMENT, HAWSER_ERR_BUSY, HAWSER_ERR_CLOSED, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_STALE,
-    HAWSER_ERR_TIMEOUT, HAWSER_SUCCESS, Outcome,
+    HAWSER_ERR_STATE, HAWSER_ERR_TIMEOUT, HAWSER_SUCCESS, Outcome,
 };
 use super::component::Listed;
 use super::fragment::{Completion, Fragments, LONGEST};
@@ -151,6 +151,9 @@ impl<T: Listed> Module<T> {
             ids.inspect(|ids| peers.close(ids))
         })?;
         self.core.close(&ids, self);
+        if !self.caller.is_here() {
+            return Err(HAWSER_ERR_STATE);
+        }
         self.peers.with(|peers| peers.end(&ids));
         Ok(HAWSER_SUCCESS)
     }
@@ -169,7 +172,7 @@ impl<T: Listed> Module<T> {
             // The peer may wait likewise for what it sends to another module of this process.
             match T::component().progress() {
                 Ok(0) => std::thread::yield_now(),
-                Err(HAWSER_ERR_BUSY) => return Err(HAWSER_ERR_BUSY),
+                Err(code @ (HAWSER_ERR_BUSY | HAWSER_ERR_STATE)) => return Err(code),
                 _ => {}
             }
             if clock.nanos() > limit && self.is_busy(with) {
@@ -211,22 +214,25 @@ impl<T: Listed> Module<T> {
         call(self.handle, completion, status);
     }
 
-    /// Ends all connections, and hears of what has ended with them.
+    /// Ends all connections, and hears of what has ended with them. In a child that a callback makes, nothing more is done.
     pub(super) fn wind_up(&self) {
         let live = self.peers.with(|peers| peers.live());
         self.core.close(&live, self);
         for _ in 0..LAST {
-            if self.core.progress(self) == 0 {
+            if !self.caller.is_here() || self.core.progress(self) == 0 {
                 break;
             }
         }
-        self.core.end_module();
+        if !self.caller.is_here() {
+            return;
+        }
+        self.core.end_module(&self.view());
     }
 
     /// Ends it. What is still owed to the caller is told when nothing of the transport's is left. Returns where the
     /// handles of the next one go on.
     pub(super) fn end(self) -> Generations {
-        let Self { core, handle, peers, fragments, operations, memories, .. } = self;
+        let Self { core, handle, caller, peers, fragments, operations, memories, .. } = self;
         drop(core);
         let mut generations = [FIRST; KINDS];
         let mut keep = |kind: Kind, generation| generations[kind as usize] = generation;
@@ -237,6 +243,9 @@ impl<T: Listed> Module<T> {
         keep(Kind::Operation, operations.generation());
         for completion in fragments.into_completions().chain(operations.into_values()) {
             call(handle, completion, HAWSER_ERR_CLOSED);
+            if !caller.is_here() {
+                break;
+            }
         }
         generations
     }

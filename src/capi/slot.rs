@@ -2,13 +2,14 @@
 //!
 //! Whoever comes by a handle is counted in, and out again when its call ends: a module ends when nobody is in it, so
 //! that a reference to it holds for the length of a call. That count is in an [`EngineCell`]: where one thread does it
-//! all, it costs no atomic exchange.
+//! all, it costs no atomic exchange. A child of fork(2) that returns from a callback counts nothing: what another thread of
+//! its parent had locked stays locked there.
 
 use std::ptr::NonNull;
 
 use super::code::{HAWSER_ERR_BUSY, HAWSER_ERR_STALE, HAWSER_ERR_STATE, Outcome};
 use super::handle::{FIRST, KINDS, next};
-use crate::sync::EngineCell;
+use crate::sync::{EngineCell, fork};
 
 /// Generations of each kind, by its number.
 pub(super) type Generations = [u32; KINDS];
@@ -40,6 +41,8 @@ pub(super) struct Inside<M: 'static> {
     slot: &'static Slot<M>,
     /// Calls that are in it, this one included.
     count: u32,
+    /// The process that has come, by the number of [`fork::generation`].
+    process: u32,
 }
 
 /// Calls that may be in a module when one more makes progress in it. Where each callback makes progress, and is called
@@ -57,7 +60,9 @@ impl<M> Inside<M> {
 impl<M> Drop for Inside<M> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.0.with(|occupant| occupant.inside -= 1);
+        if self.process == fork::generation() {
+            self.slot.0.with(|occupant| occupant.inside -= 1);
+        }
     }
 }
 
@@ -135,7 +140,7 @@ impl<M> Slot<M> {
             occupant.inside += 1;
             Ok((module, occupant.inside))
         });
-        found.map(|(module, count)| Inside { module, slot: self, count })
+        found.map(|(module, count)| Inside { module, slot: self, count, process: fork::generation() })
     }
 
     /// Nobody may come any more; only when nobody is in it.

@@ -90,7 +90,7 @@ fn nothing_is_put_to_a_process_whose_life_is_over() {
     assert_eq!(own.put(id, piece, (registration, 0), 1), Ok(Sending::Over));
     assert_eq!(theirs, [7; 64]);
     theirs = [1; 64];
-    other.end_module();
+    other.end_module(&Silent(&Told::default()));
     assert_eq!(own.put(id, piece, (registration, 0), 1), Err(Error::Unreachable));
     assert_eq!(own.get(id, piece, (registration, 0), 1), Err(Error::Unreachable));
     assert_eq!(theirs, [1; 64]);
@@ -203,7 +203,7 @@ fn a_peer_that_appears_while_nobody_makes_progress_is_noted_once() {
     let (own, entry, other, told) = (module(1), door(), module(3), Told::default());
     let before = life_of(2, &entry);
     meet(&own, &before, 2, &told);
-    before.end_module();
+    before.end_module(&Silent(&Told::default()));
     drop(before);
     let to_other = meet(&own, &other, 3, &told);
     let clock = Clock::new();

@@ -16,7 +16,7 @@ use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
-    Registration, Sending, Transport, Upcalls,
+    Registration, Sending, Transport, Upcalls, fail,
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -198,7 +198,11 @@ impl Smcuda {
             if let Some(known) = self.state.with(|state| state.known(name, &life.segment.nonce)) {
                 return Ok(known);
             }
-            match self.map(name, &life, host) {
+            let mapped = self.map(name, &life, host);
+            if !host.is_here() {
+                return Err("this process is a child of the one that has asked".to_owned());
+            }
+            match mapped {
                 Ok(found) => break Some((life.segment, found)),
                 // It may have ended meanwhile.
                 Err(why) if door.shown() == Ok(Some(life)) || tries == TRIES => return Err(why),
@@ -239,7 +243,9 @@ impl Smcuda {
                 // Where it has ended again, the next one is shown.
                 if self.state.with(|state| state.shows(id, life)) {
                     host.say(&format!("btl:smcuda: {} is not reached any more: {why}", title(name)));
-                    self.state.with(|state| state.give_up(id, &self.counters));
+                    if host.is_here() {
+                        self.state.with(|state| state.give_up(id, &self.counters));
+                    }
                 }
             }
         }
@@ -287,9 +293,13 @@ impl Smcuda {
             Step::Lost(id, name, why, cookies) => {
                 self.devices.with(|devices| devices.lose(id, &self.counters));
                 up.doomed(id, name, || tell(name, why, &up.host()));
-                self.carry_out(up);
-                cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
-                up.lost(id, name);
+                if up.host().is_here() {
+                    self.carry_out(up);
+                    fail(cookies, up);
+                }
+                if up.host().is_here() {
+                    up.lost(id, name);
+                }
             }
             Step::Stranger(place) => self.look_up(place, &up.host()),
             Step::Appeared(id, life) => self.follow(id, &life, &up.host()),
@@ -314,6 +324,9 @@ impl Smcuda {
             count += 1;
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
             let delivered = self.run(step, up);
+            if !up.host().is_here() {
+                break;
+            }
             if count == MOST {
                 self.state.with(|state| state.stop(delivered));
                 break;
@@ -335,6 +348,9 @@ impl Smcuda {
                     self.deliver(from, &arrival, up);
                     delivered = Some(from);
                     count += 1;
+                    if !up.host().is_here() {
+                        return count;
+                    }
                 }
                 Look::Nothing => return count,
                 Look::Due => return count + self.pass(up),
@@ -485,19 +501,29 @@ impl Transport for Smcuda {
             }
             self.state.with(State::look_for_lives);
             self.pass(up);
+            if !up.host().is_here() {
+                return;
+            }
         }
         while waits() {
             self.progress(up);
+            if !up.host().is_here() {
+                return;
+            }
         }
         for id in endpoints {
             self.devices.with(|devices| devices.lose(*id, &self.counters));
             self.carry_out(up);
-            let left = self.state.with(|state| state.close(*id));
-            left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+            if up.host().is_here() {
+                fail(self.state.with(|state| state.close(*id)), up);
+            }
+            if !up.host().is_here() {
+                return;
+            }
         }
     }
 
-    fn end_module(&self) {
+    fn end_module(&self, _host: &impl Host) {
         let clock = Clock::new();
         while self.state.with(State::is_unheard) && clock.nanos() < PATIENCE {
             std::thread::yield_now();
@@ -605,7 +631,7 @@ impl Transport for Smcuda {
             DUE => self.pass(up),
             place => self.receive(place, up),
         };
-        if self.devices.is_busy() { count + self.turn(up) } else { count }
+        if self.devices.is_busy() && up.host().is_here() { count + self.turn(up) } else { count }
     }
 
     fn counter(&self, index: usize) -> u64 {

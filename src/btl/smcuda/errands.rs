@@ -57,7 +57,7 @@ impl Smcuda {
             match out {
                 Out::Send(..) => {}
                 Out::Enable(endpoint) => {
-                    if !up.devices_reached(endpoint) {
+                    if !up.devices_reached(endpoint) && up.host().is_here() {
                         self.devices.with(|devices| devices.tell_later(endpoint));
                     }
                 }
@@ -68,6 +68,9 @@ impl Smcuda {
                     }
                 }
                 Out::Done(_, cookie, outcome) => up.done(cookie, outcome),
+            }
+            if !up.host().is_here() {
+                break;
             }
         }
         count + told

@@ -201,7 +201,7 @@ impl Model {
         let all: Vec<EndpointId> = process.known.iter_mut().filter_map(Option::take).collect();
         life.close(&all, &process.told);
         let failed = process.failed();
-        life.end_module();
+        life.end_module(&Silent(&Told::default()));
         let lives = process.lives;
         for ((from, of_life, other), sent) in &mut self.sent {
             let receiver = &self.processes[*other];

@@ -15,7 +15,7 @@ fn published(of: &Smcuda) -> Told {
 }
 
 fn end(life: Smcuda) {
-    life.end_module();
+    life.end_module(&Silent(&Told::default()));
 }
 
 #[test]

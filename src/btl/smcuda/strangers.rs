@@ -220,7 +220,14 @@ impl Smcuda {
             // only if that is asked for.
             if host.knows(name) { host.published(KEY, name) } else { Err(error) }
         });
-        match found.map(|bytes| self.meet(name, &bytes, host)) {
+        if !host.is_here() {
+            return;
+        }
+        let met = found.map(|bytes| self.meet(name, &bytes, host));
+        if !host.is_here() {
+            return;
+        }
+        match met {
             Ok(Ok(_)) => self.state.with(|state| {
                 state.settle(place);
                 if state.is_unheard_of(place) {

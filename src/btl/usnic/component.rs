@@ -70,6 +70,11 @@ impl<U: Upcalls> super::Upcalls for Callbacks<'_, U> {
     fn modex_record(&self, name: u64) -> Result<Vec<u8>> {
         self.0.host().published(KEY, name)
     }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        self.0.host().is_here()
+    }
 }
 
 /// Tells the user why an interface, or all of them, is not used.
@@ -222,7 +227,7 @@ impl Transport for Usnic {
         }
     }
 
-    fn end_module(&self) {
+    fn end_module(&self, _host: &impl Host) {
         self.core.print_last();
     }
 

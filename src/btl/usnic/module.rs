@@ -308,6 +308,9 @@ impl Module {
         while let Some(Some(work)) = self.state.try_with(|state| state.next(now)) {
             count += 1;
             self.dispatch(work, up);
+            if !up.is_here() {
+                return count;
+            }
         }
         let left = self.state.try_with(|state| {
             // Many datagrams take time to handle, and what leaves now says when it left.
@@ -318,7 +321,9 @@ impl Module {
         if let Some((true, _)) = left {
             self.look_around(now, up);
         }
-        if let Some((_, Some(errno))) = left {
+        if let Some((_, Some(errno))) = left
+            && up.is_here()
+        {
             self.break_off(errno, now, up);
         }
         count
@@ -331,7 +336,9 @@ impl Module {
             }
             Work::Event(Event::Deliver { endpoint, tag, buffer }) => {
                 up.deliver(endpoint, tag, &buffer);
-                self.state.with(|state| state.engine.recycle(buffer));
+                if up.is_here() {
+                    self.state.with(|state| state.engine.recycle(buffer));
+                }
             }
             Work::Event(Event::Done { cookie, outcome }) => up.done(cookie, outcome),
             Work::Event(Event::Lost { endpoint }) => {

@@ -32,12 +32,16 @@ struct Node {
     /// Answer what comes with this tag, and make progress inside the callback.
     answers: Cell<Option<u8>>,
     depth: Cell<u32>,
+    /// This is a child of it from the next fragment on.
+    forks: Cell<bool>,
+    is_child: Cell<bool>,
 }
 
 impl Upcalls for Node {
     fn deliver(&self, endpoint: EndpointId, tag: u8, bytes: &[u8]) {
         let name = self.module.peer(endpoint).map_or(0, |peer| peer.name);
         self.received.borrow_mut().push((name, tag, bytes.to_vec()));
+        self.is_child.set(self.forks.get());
         if self.answers.get() == Some(tag) {
             self.send(endpoint, tag + 1, bytes.iter().map(|byte| !byte).collect());
         }
@@ -69,6 +73,10 @@ impl Upcalls for Node {
 
     fn modex_record(&self, name: u64) -> Result<Vec<u8>> {
         self.records.borrow().get(&name).cloned().ok_or(Error::NotFound)
+    }
+
+    fn is_here(&self) -> bool {
+        !self.is_child.get()
     }
 }
 
@@ -104,6 +112,8 @@ impl Node {
             cookies: Cell::new(0),
             answers: Cell::new(None),
             depth: Cell::new(0),
+            forks: Cell::new(false),
+            is_child: Cell::new(false),
         }
     }
 
@@ -197,6 +207,28 @@ fn one_call_after_silence_delivers_all_that_waits() {
         bursts += u32::from(left >= 3);
         run(&[&one, &two], || one.done.borrow().len() == sent);
     }
+}
+
+/// What else has come is its parent's.
+#[test]
+fn a_child_that_returns_from_a_callback_receives_nothing_more() {
+    let config = config::Usnic::default();
+    let (one, two) = (Node::new(1, 1500, &config), Node::new(2, 1500, &config));
+    let (to, back) = (one.connect(&two), two.connect(&one));
+    one.send(to, 1, vec![1; 8]);
+    run(&[&one, &two], || two.received.borrow().len() == 1 && one.done.borrow().len() == 1);
+    (0..3).for_each(|_| _ = one.send(to, 1, vec![1; 8]));
+    one.module.progress(&one);
+    two.forks.set(true);
+    two.depth.set(5);
+    while two.received.borrow().len() == 1 {
+        two.module.progress(&two);
+    }
+    assert_eq!(two.received.borrow().len(), 2);
+    // It waits for nobody who would answer its parent.
+    let clock = crate::link::Clock::new();
+    two.module.close(&[back], &two);
+    assert!(clock.nanos() < 200_000_000 && two.received.borrow().len() <= 3);
 }
 
 /// As after a program has closed descriptors that are not its own: what it hears is the cause, once, and then of each

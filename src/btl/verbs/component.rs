@@ -15,7 +15,7 @@ use super::parameters;
 use super::state::{Delivered, State, Step};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Sending, Transport, Upcalls,
+    Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
 use crate::error::{Error, Result};
@@ -29,9 +29,6 @@ pub(super) const KEY: &CStr = c"hawser.btl.verbs";
 
 /// Things that one pass does outside.
 const MOST: usize = 64;
-
-/// How long closing waits for what is still to be sent and to arrive, in nanoseconds.
-const PATIENCE: u64 = 30_000_000_000;
 
 /// How long the end waits for the connection thread, in nanoseconds.
 const END: u64 = 5_000_000_000;
@@ -57,6 +54,11 @@ fn wait(limit: u64, is_over: impl Fn() -> bool, pass: impl Fn() -> bool) {
             std::thread::sleep(NAP);
         }
     }
+}
+
+/// How long closing waits for what is still to be sent and to arrive, in nanoseconds.
+fn patience(host: &impl Host) -> u64 {
+    host.patience().as_nanos() as u64
 }
 
 /// A process has the component under one of its names.
@@ -146,8 +148,12 @@ impl<const SECOND: bool> Module<SECOND> {
             Step::Done(cookie, outcome) => up.done(cookie, outcome),
             Step::Lost { id, name, why, cookies } => {
                 up.doomed(id, name, || tell(name, &why.to_string(), &up.host()));
-                cookies.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
-                up.lost(id, name);
+                if up.host().is_here() {
+                    fail(cookies, up);
+                }
+                if up.host().is_here() {
+                    up.lost(id, name);
+                }
             }
             Step::Stranger(name) => {
                 // Whose record is not to be had asks again.
@@ -274,15 +280,15 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         self.rail.state.with(|state| endpoints.iter().for_each(|id| state.begin_close(*id)));
-        let is_over = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
-        wait(PATIENCE, is_over, || self.progress(up) != 0);
-        for id in endpoints {
-            let left = self.rail.state.with(|state| state.end_close(*id));
-            left.into_iter().for_each(|cookie| up.done(cookie, Err(Error::Unreachable)));
+        let is_drained = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
+        let is_over = || !up.host().is_here() || is_drained();
+        wait(patience(&up.host()), is_over, || self.progress(up) != 0);
+        for id in endpoints.iter().take_while(|_| up.host().is_here()) {
+            fail(self.rail.state.with(|state| state.end_close(*id)), up);
         }
     }
 
-    fn end_module(&self) {
+    fn end_module(&self, host: &impl Host) {
         let pass = || {
             self.rail.state.with(State::pass_silently);
             false
@@ -292,7 +298,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             left.iter().for_each(|id| state.begin_close(*id));
             left
         });
-        wait(PATIENCE, || self.rail.state.with(|state| left.iter().all(|id| state.is_drained(*id))), pass);
+        let is_drained = || self.rail.state.with(|state| left.iter().all(|id| state.is_drained(*id)));
+        wait(patience(host), is_drained, pass);
         left.iter().for_each(|id| drop(self.rail.state.with(|state| state.end_close(*id))));
         let is_last = self.common.left.fetch_sub(1, Ordering::AcqRel) == 1;
         let office = &self.common.connector.office;
@@ -359,6 +366,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             count += 1;
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
             let delivered = self.run(step, up);
+            if !up.host().is_here() {
+                break;
+            }
             if count == MOST {
                 state.with(|state| delivered.into_iter().for_each(|delivered| state.release(delivered)));
                 break;
@@ -377,5 +387,26 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             None => vec![self.rail.counters.describe()],
             Some(id) => self.rail.state.with(|state| state.describe(id)).into_iter().collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_wait_ends_when_it_is_over_and_at_its_limit() {
+        let passes = Cell::new(0);
+        let pass = || {
+            passes.set(passes.get() + 1);
+            false
+        };
+        wait(u64::MAX, || passes.get() == 3, pass);
+        assert_eq!(passes.get(), 3);
+        let clock = Clock::new();
+        wait(20_000_000, || false, pass);
+        assert!(passes.get() > 3 && clock.nanos() >= 20_000_000);
+        wait(0, || false, || unreachable!("there is no time"));
     }
 }

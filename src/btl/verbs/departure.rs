@@ -18,7 +18,7 @@ pub(super) struct Departing {
     entries: Vec<(usize, Entry)>,
     /// They were seen to have gone, when the completion queues were last empty.
     is_over: bool,
-    /// One side had said that nothing follows.
+    /// One side had said that nothing follows, and nobody has cut it short.
     was_agreed: bool,
 }
 
@@ -65,7 +65,7 @@ impl State {
         let Some(peer) = self.at(place) else { return };
         let connection = peer.connection.take_if(|connection| connection.attempt == attempt);
         peer.departing += usize::from(connection.is_some());
-        let was_agreed = peer.has_said_bye || peer.says_bye;
+        let was_agreed = peer.has_said_bye || peer.says_bye && !peer.is_cut;
         if let Some(connection) = connection {
             for side in &connection.sides {
                 self.lines.remove(&side.line.pair.number());
@@ -104,7 +104,7 @@ impl State {
             };
             match (cookie, &mut peer) {
                 (None, _) => {}
-                (Some(cookie), Some(peer)) if !was_agreed => peer.dead.push(cookie),
+                (Some(cookie), Some(peer)) if !was_agreed && !peer.is_closed => peer.dead.push(cookie),
                 // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
                 (Some(cookie), _) => {
                     let outcome = if was_agreed && is_message { Ok(()) } else { Err(Error::Unreachable) };
@@ -152,11 +152,15 @@ impl State {
         is_quiet
     }
 
-    /// The endpoint is nobody's any more. What has not been sent is not: cookies.
+    /// The endpoint is nobody's any more. What has not been sent is not: cookies. What is under way, and was waited for in
+    /// vain, ends in error when the queue pairs have gone.
     pub(super) fn end_close(&mut self, id: EndpointId) -> Vec<Cookie> {
         let Some(peer) = self.peer(id) else { return Vec::new() };
         (peer.is_open, peer.is_closed) = (false, true);
-        let cookies = peer.drop_pending();
+        peer.is_cut = !peer.is_quiet();
+        let mut cookies = peer.drop_pending();
+        // Nobody would tell of what was under way on queue pairs that have gone before.
+        cookies.append(&mut peer.dead);
         peer.machine.close();
         self.drive(id.index() as u32);
         cookies

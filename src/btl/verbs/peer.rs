@@ -58,6 +58,8 @@ pub(super) struct Peer {
     pub(super) owes_bye: bool,
     /// The host has closed it, and that is over: it is nobody's any more.
     pub(super) is_closed: bool,
+    /// There was something left to send, or under way, when that was over.
+    pub(super) is_cut: bool,
     /// It is in the list of those to be looked at.
     pub(super) is_touched: bool,
     /// It is in the list of those that wait for a word.
@@ -92,6 +94,7 @@ impl Peer {
             says_bye: false,
             owes_bye: false,
             is_closed: false,
+            is_cut: false,
             is_touched: false,
             is_stalled: false,
             is_draining: false,

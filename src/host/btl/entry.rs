@@ -87,7 +87,7 @@ pub(super) unsafe extern "C" fn finalize<A: BtlAbi, T: Listed>(module: *mut BtlM
         // SAFETY: called through the module's own table, for the last time; nobody finds it in the
         // registry any more.
         let shell = unsafe { Shell::<A, T>::from_raw(module) };
-        shell.core.end_module();
+        shell.core.end_module(&Runtime::<A, T>::new());
         drop(shell);
         code::SUCCESS
     })

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::params::owner;
 use super::sys::{ActiveMessage, BtlProc};
@@ -128,6 +129,11 @@ impl<A: BtlAbi> Peer for ProcRef<A> {
     }
 }
 
+/// How long a connection that is ended waits for its peer. Sends that have returned count as made, and no layer of the host
+/// sends again: a peer that is merely slow, on a machine with more processes than processors, must get them. Nobody waits so
+/// long for one that has ended: the network, or the host's launcher, tells of it before.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The host, as the transport `T` sees it.
 pub(super) struct Runtime<A, T>(PhantomData<fn() -> (A, T)>);
 
@@ -177,6 +183,10 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
 
     fn is_verbose(&self) -> bool {
         params::verbosity(owner(c"base")) > 0
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn notice(&self, topic: &str, line: &str) {

@@ -19,7 +19,9 @@ impl Module {
         let give_up = |state: &mut State| {
             peers.iter().for_each(|&(endpoint, _)| state.engine.give_up(endpoint, now));
         };
-        self.state.with(give_up);
+        if up.is_here() {
+            self.state.with(give_up);
+        }
     }
 
     /// Hears what the agent has to say.
@@ -28,6 +30,9 @@ impl Module {
         let found = self.state.try_with(|state| state.watch.turn(&mut state.engine, now));
         for finding in found.unwrap_or_default() {
             self.report(&finding, up);
+            if !up.is_here() {
+                return;
+            }
         }
     }
 
@@ -35,7 +40,7 @@ impl Module {
     fn report(&self, finding: &Finding, up: &impl Upcalls) {
         let Some(peer) = self.peer(finding.endpoint) else { return };
         up.unreached(peer.name, finding);
-        if finding.is_fatal {
+        if finding.is_fatal && up.is_here() {
             let now = self.now();
             self.state.with(|state| state.engine.give_up(finding.endpoint, now));
         }

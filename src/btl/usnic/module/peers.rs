@@ -50,6 +50,9 @@ impl Module {
                 return;
             }
             self.progress(up);
+            if !up.is_here() {
+                return;
+            }
         }
     }
 
@@ -88,7 +91,11 @@ impl Module {
 
 /// What a process has published of this life.
 fn published(name: u64, incarnation: u32, up: &impl Upcalls) -> Result<Address> {
-    let record = modex::parse(&up.modex_record(name)?).ok_or(Error::Unreachable)?;
+    let record = up.modex_record(name)?;
+    if !up.is_here() {
+        return Err(Error::NotFound);
+    }
+    let record = modex::parse(&record).ok_or(Error::Unreachable)?;
     record.into_iter().find(|address| address.incarnation == incarnation).ok_or(Error::Unreachable)
 }
 

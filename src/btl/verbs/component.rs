@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(passes.get(), 3);
         let clock = Clock::new();
         wait(20_000_000, || false, pass);
-        assert!(passes.get() > 3 && clock.nanos() >= 20_000_000);
+        assert!(clock.nanos() >= 20_000_000);
         wait(0, || false, || unreachable!("there is no time"));
     }
 }

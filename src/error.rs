@@ -4,6 +4,7 @@
 //! edge, in `host`, by a total `match`; the text for people is made where the failure is first known.
 
 pub mod panic;
+pub mod room;
 
 use std::ffi::{CStr, CString};
 use std::fmt;

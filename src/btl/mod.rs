@@ -209,6 +209,16 @@ pub enum Declined {
     Silently(String),
     /// Something is wrong, and the user has been told.
     Told,
+    /// There is no memory for one: said where the user wants to hear it.
+    Memory(String),
+}
+
+impl Declined {
+    /// For want of memory, or for another reason, whose line this is.
+    pub(crate) fn because(error: Error, line: String) -> Self {
+        let is_memory = matches!(error, Error::OutOfResource | Error::System(libc::ENOMEM));
+        if is_memory { Self::Memory(line) } else { Self::Silently(line) }
+    }
 }
 
 /// A peer that the host names.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::abi::{Btl, HAWSER_LOG_INFO, HAWSER_LOG_WARNING};
 use super::code::{
-    HAWSER_ERR_BUSY, HAWSER_ERR_NOT_AVAILABLE, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_POISONED, HAWSER_ERR_STALE,
-    HAWSER_SUCCESS, Outcome,
+    HAWSER_ERR_BUSY, HAWSER_ERR_MEMORY, HAWSER_ERR_NOT_AVAILABLE, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_POISONED,
+    HAWSER_ERR_STALE, HAWSER_SUCCESS, Outcome,
 };
 use super::guard::{self, fused};
 use super::handle::{MODULES, Place};
@@ -18,7 +18,7 @@ use super::parameters;
 use super::slot::{Ending, Slot};
 use crate::btl::user::{self, User};
 use crate::btl::{Declined, Transport};
-use crate::error::panic;
+use crate::error::{panic, room};
 
 /// A call that is in a module of a transport.
 pub(super) type Inside<T> = super::slot::Inside<Module<T>>;
@@ -88,40 +88,50 @@ impl<T: Listed> Component<T> {
     pub(super) fn init(&'static self) -> Outcome<usize> {
         let caller = self.life.begin_init()?;
         let view = View { caller: &caller, component: T::COMPONENT, defaults: T::parameters() };
+        let none = |why: String| (HAWSER_ERR_NOT_AVAILABLE, why);
         let found = fused(&self.life, || match panic::run(T::TITLE, "init", || T::open(&view)) {
-            Ok(cores) if cores.is_empty() => Err("it has nothing to use".to_owned()),
-            Ok(cores) => Ok(self.settle(cores, &caller)),
-            Err(Declined::Told) => Err("see above".to_owned()),
-            Err(Declined::Silently(why)) => Err(why),
+            Ok(cores) if cores.is_empty() => Err(none("it has nothing to use".to_owned())),
+            Ok(cores) => self.settle(cores, &caller),
+            Err(Declined::Told) => Err(none("see above".to_owned())),
+            Err(Declined::Silently(why)) => Err(none(why)),
+            Err(Declined::Memory(why)) => Err((HAWSER_ERR_MEMORY, why)),
         });
         match found {
             Ok(count) => {
                 self.life.turn(Phase::Ready(caller));
                 Ok(count)
             }
-            Err(why) => {
+            Err((code, why)) => {
                 caller.log(HAWSER_LOG_INFO, &format!("{} is not used: {why}", T::COMPONENT));
                 self.life.turn(Phase::Registered(caller));
-                Err(HAWSER_ERR_NOT_AVAILABLE)
+                Err(code)
             }
         }
     }
 
-    /// Gives modules their places.
-    fn settle(&self, cores: Vec<T>, caller: &Arc<Caller>) -> usize {
+    /// Gives modules their places; why, if there is no memory for that.
+    fn settle(&self, cores: Vec<T>, caller: &Arc<Caller>) -> Result<usize, (i32, String)> {
         if cores.len() > MODULES {
             let line = format!("{}: {} modules; {MODULES} are used", T::COMPONENT, cores.len());
             caller.log(HAWSER_LOG_WARNING, &line);
         }
         let count = cores.len().min(MODULES);
-        for (index, core) in cores.into_iter().take(MODULES).enumerate() {
+        let rooms: crate::error::Result<Vec<_>> =
+            (0..count).map(|_| Ok((room::vector(1)?, Module::<T>::receivers()?))).collect();
+        let Ok(rooms) = rooms else {
+            let view = View { caller, component: T::COMPONENT, defaults: T::parameters() };
+            cores.iter().for_each(|core| core.end_module(&view));
+            return Err((HAWSER_ERR_MEMORY, "there is no memory for its modules".to_owned()));
+        };
+        for (index, (core, (room, receivers))) in cores.into_iter().zip(rooms).enumerate() {
             let place = Place { transport: T::NUMBER, module: index };
             let slot = &self.slots[index];
             let (generation, generations) = slot.generations();
-            slot.settle(Module::new(core, place, generation, &generations, Arc::clone(caller)));
+            let caller = Arc::clone(caller);
+            slot.settle(room, Module::new(core, place, (generation, &generations), caller, receivers));
         }
         self.used.store(count, Ordering::Release);
-        count
+        Ok(count)
     }
 
     /// A module by its number.

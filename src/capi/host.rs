@@ -8,7 +8,7 @@ use super::abi::{
 };
 use super::code::{HAWSER_ERR_ABI, HAWSER_ERR_ARGUMENT, HAWSER_ERR_TOO_LONG, HAWSER_SUCCESS, Outcome};
 use crate::btl::{Host, Peer};
-use crate::error::{Error, Result, say};
+use crate::error::{Error, Result, room, say};
 use crate::sync::fork;
 
 /// Room for a record at first.
@@ -171,7 +171,7 @@ impl Caller {
         let mut room = ROOM;
         // A record that grows each time it is asked for is none.
         for _ in 0..ROUNDS {
-            let mut record = vec![0_u8; room];
+            let mut record = room::filled(0_u8, room)?;
             let mut length = room;
             // SAFETY: the caller's function, by the invariant; it writes `length` bytes at most and says how many.
             let code =

@@ -27,6 +27,8 @@ mod module;
 pub mod mtl;
 mod parameters;
 mod peers;
+#[cfg(test)]
+mod scarce_tests;
 mod slot;
 #[cfg(test)]
 mod tests;

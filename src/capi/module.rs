@@ -20,7 +20,7 @@ use super::memory::{Opened, Operations};
 use super::peers::Peers;
 use super::slot::Generations;
 use crate::btl::{Cookie, EndpointId, Host, Lent, Limits, Upcalls};
-use crate::error::Result;
+use crate::error::{Result, room};
 use crate::link::Clock;
 use crate::sync::EngineCell;
 
@@ -32,7 +32,7 @@ const LAST: usize = 1000;
 
 /// Who wants messages with a tag.
 #[derive(Clone, Copy)]
-struct Receiver {
+pub(super) struct Receiver {
     callback: Received,
     context: Context,
 }
@@ -55,7 +55,7 @@ pub(super) struct Module<T> {
     is_poisoned: AtomicBool,
     /// Bytes of the longest fragment.
     pub(super) longest: usize,
-    receivers: EngineCell<Box<[Receiver; 256]>>,
+    receivers: EngineCell<Receivers>,
     mourner: EngineCell<Mourner>,
     pub(super) peers: EngineCell<Peers>,
     pub(super) fragments: EngineCell<Fragments>,
@@ -75,24 +75,34 @@ pub(super) fn check_tag<T: Listed>(tag: u8) -> Outcome<()> {
 /// The tags that any transport has of its own: none is a program's, whichever it uses.
 const OWN_TAGS: [u8; 1] = [0x22];
 
+/// Who wants messages, by their tags.
+pub(super) type Receivers = Box<[Receiver; 256]>;
+
 impl<T: Listed> Module<T> {
+    /// Nobody wants any.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn receivers() -> Result<Receivers> {
+        room::array(Receiver { callback: None, context: NOBODY })
+    }
+
     pub(super) fn new(
         core: T,
         place: Place,
-        generation: u32,
-        generations: &Generations,
+        (generation, generations): (u32, &Generations),
         caller: Arc<Caller>,
+        receivers: Receivers,
     ) -> Self {
         let limits = core.limits();
         let of = |kind: Kind| generations[kind as usize];
-        let nobody = Receiver { callback: None, context: NOBODY };
         Self {
             place,
             handle: Btl { id: place.handle(Kind::Module, Key { generation, index: 0 }) },
             caller,
             is_poisoned: AtomicBool::new(false),
             longest: limits.max_send.max(limits.eager).min(LONGEST),
-            receivers: EngineCell::new(Box::new([nobody; 256])),
+            receivers: EngineCell::new(receivers),
             mourner: EngineCell::new(Mourner { callback: None, context: NOBODY }),
             peers: EngineCell::new(Peers::new(place, of(Kind::Endpoint))),
             fragments: EngineCell::new(Fragments::new(place, of(Kind::Fragment))),

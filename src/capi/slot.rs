@@ -97,8 +97,8 @@ impl<M> Ending<M> {
     /// Takes the module out. Its place stays taken, and closed, until it is [vacated](Slot::vacate).
     pub(super) fn take(self) -> M {
         self.slot.0.with(|occupant| occupant.module = None);
-        // SAFETY: leaked by `settle`, marked as ending, and nobody is in it; its place does not know it any more, so
-        // that this is its end.
+        // SAFETY: leaked by `settle` as a slice of one, which lies as the one does, marked as ending, and nobody is in it; its
+        // place does not know it any more, so that this is its end.
         *unsafe { Box::from_raw(self.module.as_ptr()) }
     }
 }
@@ -125,11 +125,12 @@ impl<M> Slot<M> {
         self.0.with(|occupant| occupant.generations = generations);
     }
 
-    /// Gives a module its place.
-    pub(super) fn settle(&self, module: M) {
+    /// Gives a module its place, in memory that is there: `room` for one.
+    pub(super) fn settle(&self, mut room: Vec<M>, module: M) {
+        room.push(module);
         // INVARIANT: alive until `Ending::take` makes a box of it again.
-        let module = NonNull::from(Box::leak(Box::new(module)));
-        self.0.with(|occupant| occupant.module = Some(module));
+        let module = Box::leak(room.into_boxed_slice()).first_mut().map(NonNull::from);
+        self.0.with(|occupant| occupant.module = module);
     }
 
     /// The module, for the length of a call: the one of this generation, or any.

@@ -68,8 +68,16 @@ pub struct Engine<M> {
 
 impl<M: Memory> Engine<M> {
     /// `receive_capacity` is what the link's receive buffers hold, in bytes of long datagrams.
-    pub fn new(config: &config::Usnic, identity: Identity, receive_capacity: usize, now: Instant) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`]: there is no memory for it.
+    pub fn new(
+        config: &config::Usnic,
+        identity: Identity,
+        receive_capacity: usize,
+        now: Instant,
+    ) -> Result<Self> {
+        Ok(Self {
             limits: Limits::new(config),
             protection: config.protect_payload.then(|| Box::new(ModuleProtection::new(&identity.key))),
             identity,
@@ -84,13 +92,13 @@ impl<M: Memory> Engine<M> {
             events: VecDeque::new(),
             lists: Lists::default(),
             acks: AckQueue::new(),
-            timers: Wheel::new(),
+            timers: Wheel::new()?,
             budget: ReceiveBudget::new(receive_capacity as u64),
             clock: Clock::new(now),
             pass: Pass::new(),
             reception: Reception::new(),
             expected: 0,
-        }
+        })
     }
 
     /// Each short message has a datagram of its own here, also in a row of them.

@@ -57,7 +57,8 @@ mod tests {
     fn the_least_and_the_most_are_of_all_peers() {
         let identity = Identity { name: 9, incarnation: 1, key: [0; 16] };
         let now = Instant::ORIGIN;
-        let mut engine = Engine::<Zeros>::new(&config::Usnic::default(), identity, 1 << 20, now);
+        let mut engine =
+            Engine::<Zeros>::new(&config::Usnic::default(), identity, 1 << 20, now).expect("memory");
         assert_eq!(engine.extents(), Extents::default());
         let peer = |name| Peer { name, incarnation: 1, key: [0; 16], max_datagram: 1472 };
         let busy = engine.connect(peer(1), now).expect("a peer");

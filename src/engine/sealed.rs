@@ -318,7 +318,7 @@ mod tests {
         let config = config::Usnic { protect_payload: true, ..config::Usnic::default() };
         let now = Instant::from_nanos(1_000_000);
         let identity = Identity { name: 1, incarnation: 1, key: [1; 16] };
-        let mut engine = Engine::new(&config, identity, 1 << 20, now);
+        let mut engine = Engine::new(&config, identity, 1 << 20, now).expect("memory");
         let peer = Peer { name: 2, incarnation: 1, key: [2; 16], max_datagram: 1472 };
         let endpoint = engine.connect(peer, now).expect("connected");
         let fragment =

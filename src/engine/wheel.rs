@@ -13,6 +13,7 @@
 
 use super::slab::Key;
 use super::time::Instant;
+use crate::error::{Result, room};
 
 /// Nanoseconds of a tick, as a power of two: 33 µs.
 const TICK: u32 = 15;
@@ -59,16 +60,20 @@ const fn tick_of(at: Instant) -> u64 {
 }
 
 impl Wheel {
-    pub(super) fn new() -> Self {
-        Self {
+    /// One without timers.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
             tick: 0,
             soonest: NEVER,
             due: Vec::new(),
             near: Vec::new(),
-            slots: vec![Vec::new(); LEVELS * SLOTS],
+            slots: room::filled(Vec::new(), LEVELS * SLOTS)?,
             taken: [0; LEVELS],
             scratch: Vec::new(),
-        }
+        })
     }
 
     /// Sets a timer.
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn timers_come_in_order_and_none_before_its_time() {
-        let (mut wheel, mut model) = (Wheel::new(), BinaryHeap::new());
+        let (mut wheel, mut model) = (Wheel::new().expect("memory"), BinaryHeap::new());
         let mut now = Instant::from_nanos(12_345);
         let mut random = 7_u64;
         let mut come = 0;
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_timer_may_be_set_again_while_others_come() {
-        let mut wheel = Wheel::new();
+        let mut wheel = Wheel::new().expect("memory");
         let now = Instant::from_nanos(10 * MILLI);
         wheel.set(now, key(1));
         wheel.set(now.plus(1), key(2));
@@ -211,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_waits_long_costs_nothing() {
-        let mut wheel = Wheel::new();
+        let mut wheel = Wheel::new().expect("memory");
         for index in 0..10_000 {
             wheel.set(Instant::from_nanos(u64::from(index + 1) * 1000 * MILLI), key(index));
         }

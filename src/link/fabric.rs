@@ -75,7 +75,7 @@ impl Fabric {
                 completions: depths.completions,
             };
             let port = DatagramPort::open(info, &domain, &addresses, longest, &wishes)?;
-            Ok(Lane { port, outbox: Outbox::new() })
+            Ok(Lane { port, outbox: Outbox::new()? })
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];
         let names = [lanes[0].port.name()?, lanes[1].port.name()?];
@@ -192,6 +192,7 @@ struct Packing<'a> {
 const MOST: usize = 32;
 
 impl Packing<'_> {
+    /// What finds no buffer is lost, as if the network had lost it.
     fn add(&mut self, bytes: &[u8]) {
         let used =
             |packing: &Self| packing.count.checked_sub(1).map_or(0, |last| packing.ends[last] as usize);
@@ -199,7 +200,10 @@ impl Packing<'_> {
             self.finish();
         }
         let start = used(self);
-        let buffer = self.buffer.get_or_insert_with(|| self.into.take());
+        if self.buffer.is_none() {
+            self.buffer = self.into.take();
+        }
+        let Some(buffer) = &mut self.buffer else { return };
         buffer.bytes()[start..start + bytes.len()].copy_from_slice(bytes);
         self.ends[self.count] = (start + bytes.len()) as u32;
         self.count += 1;

@@ -6,9 +6,11 @@
 //! when all of a buffer has been popped or skipped it goes back to the pool, which refills only one that is
 //! unique. Until then those who look at it may also change it, if nothing was popped.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{Channel, Landing};
@@ -18,6 +20,19 @@ pub(super) const BUFFER: usize = 65536;
 
 /// A buffer that datagrams share.
 pub(super) struct Buffer(Box<[u8]>);
+
+impl Buffer {
+    /// One of zeros; `None` where there is no memory for it. What is never written to takes none.
+    fn new() -> Option<Self> {
+        let layout = Layout::array::<u8>(BUFFER).ok()?;
+        // SAFETY: the layout has a size.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let bytes = std::ptr::slice_from_raw_parts_mut(start.as_ptr(), BUFFER);
+        // SAFETY: as many bytes as that from the allocator of boxes, in the layout that a box of them has; nobody else has
+        // them.
+        Some(Self(unsafe { Box::from_raw(bytes) }))
+    }
+}
 
 /// A buffer that nobody else holds.
 pub(crate) struct Vacant(Arc<Buffer>);
@@ -235,19 +250,17 @@ impl Inbox {
         self.buffers
     }
 
-    /// A buffer to receive into: the one used last if it is vacant, since it is still in the cache.
+    /// A buffer to receive into: the one used last if it is vacant, since it is still in the cache. `None` where there is no
+    /// memory for another.
     #[inline]
-    pub(crate) fn take(&mut self) -> Vacant {
+    pub(crate) fn take(&mut self) -> Option<Vacant> {
         if let Some(last) = self.lent.last_mut()
             && Arc::get_mut(last).is_some()
             && let Some(last) = self.lent.pop()
         {
-            return Vacant(last);
+            return Some(Vacant(last));
         }
-        match self.idle.pop() {
-            Some(vacant) => vacant,
-            None => self.find(),
-        }
+        self.idle.pop().or_else(|| self.find())
     }
 
     /// Appends the datagram that fills the range of the buffer.
@@ -326,7 +339,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn find(&mut self) -> Vacant {
+    fn find(&mut self) -> Option<Vacant> {
         let mut at = 0;
         while let Some(buffer) = self.lent.get_mut(at) {
             if Arc::get_mut(buffer).is_some() {
@@ -336,13 +349,14 @@ impl Inbox {
             }
         }
         if let Some(vacant) = self.idle.pop() {
-            return vacant;
+            return Some(vacant);
         }
-        self.buffers += 1;
+        let (buffer, buffers) = (Buffer::new()?, self.buffers + 1);
         // Room for all of them in both lists, so that only a new buffer ever allocates.
-        self.idle.reserve(self.buffers);
-        self.lent.reserve(self.buffers - self.lent.len().min(self.buffers));
-        Vacant(Arc::new(Buffer(vec![0; BUFFER].into_boxed_slice())))
+        self.idle.try_reserve(buffers).ok()?;
+        self.lent.try_reserve(buffers - self.lent.len().min(buffers)).ok()?;
+        self.buffers = buffers;
+        Some(Vacant(Arc::new(buffer)))
     }
 }
 
@@ -357,7 +371,7 @@ mod tests {
     use super::*;
 
     fn receive(inbox: &mut Inbox, text: &[u8]) {
-        let mut vacant = inbox.take();
+        let mut vacant = inbox.take().expect("memory");
         vacant.bytes()[..text.len()].copy_from_slice(text);
         inbox.deliver(Channel::Data, vacant, 0..text.len());
     }
@@ -401,7 +415,7 @@ mod tests {
     #[test]
     fn datagrams_are_looked_at_where_they_lie() {
         let mut inbox = Inbox::new();
-        let mut vacant = inbox.take();
+        let mut vacant = inbox.take().expect("memory");
         vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
         assert_eq!((inbox.deliver_all(Channel::Data, vacant, 3, 0..7, 9), inbox.len()), (3, 3));
         assert_eq!(inbox.front(), Some((&b"aaa"[..], 9)));
@@ -437,7 +451,7 @@ mod tests {
     fn what_came_together_may_be_changed_unless_somebody_holds_some_of_it() {
         let mut inbox = Inbox::new();
         let joined = |inbox: &mut Inbox| {
-            let mut vacant = inbox.take();
+            let mut vacant = inbox.take().expect("memory");
             vacant.bytes()[..6].copy_from_slice(b"aaabbb");
             inbox.deliver_all(Channel::Data, vacant, 3, 0..6, 0);
         };
@@ -453,7 +467,7 @@ mod tests {
         drop(held);
         assert_eq!(inbox.joined_mut().map(|bytes| &*bytes), Some(&b"bbb"[..]));
         inbox.skip(BUFFER);
-        let vacant = inbox.take();
+        let vacant = inbox.take().expect("memory");
         inbox.deliver_each(Channel::Data, vacant, [0..2, 4..5].into_iter());
         assert_eq!(inbox.len(), 2);
         assert!(inbox.joined_mut().is_none(), "they share a buffer");
@@ -470,7 +484,7 @@ mod tests {
     #[test]
     fn several_that_came_together_are_dropped_together() {
         let mut inbox = Inbox::new();
-        let mut vacant = inbox.take();
+        let mut vacant = inbox.take().expect("memory");
         vacant.bytes()[..7].copy_from_slice(b"aaabbbc");
         inbox.deliver_all(Channel::Data, vacant, 3, 0..7, 9);
         receive(&mut inbox, b"other");
@@ -486,7 +500,7 @@ mod tests {
     #[test]
     fn joined_datagrams_share_one_buffer() {
         let mut inbox = Inbox::new();
-        let mut vacant = inbox.take();
+        let mut vacant = inbox.take().expect("memory");
         vacant.bytes()[..10].copy_from_slice(b"aaabbbcccd");
         assert_eq!(inbox.deliver_all(Channel::Priority, vacant, 3, 0..10, 0), 4);
         let all: Vec<Vec<u8>> = std::iter::from_fn(|| inbox.pop()).map(|d| d.to_vec()).collect();

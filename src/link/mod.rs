@@ -125,7 +125,7 @@ pub struct Counters {
     pub fragmented: u64,
     /// Datagrams that the kernel did not take at once and that were kept.
     pub kept: u64,
-    /// The kernel had no memory (`ENOBUFS`).
+    /// The kernel had no memory (`ENOBUFS`), or there was none for a buffer to receive into.
     pub no_buffers: u64,
     /// The peer's port is closed (`ECONNREFUSED`): errors, not datagrams.
     pub refused: u64,

@@ -5,6 +5,7 @@
 //! of a run are one entry: they lie one behind the other, and leave in one message where the kernel cuts it.
 
 use super::{AddressId, Lent};
+use crate::error::{Result, room};
 
 /// Datagrams that an outbox holds.
 pub(super) const ENTRIES: usize = 256;
@@ -98,16 +99,20 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new() -> Self {
-        Self {
-            entries: Vec::with_capacity(ENTRIES),
+    /// An empty one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            entries: room::vector(ENTRIES)?,
             gone: 0,
             datagrams: 0,
-            arena: Vec::with_capacity(ENTRIES * 256),
+            arena: room::vector(ENTRIES * 256)?,
             bytes: 0,
             order: 0,
             mixed: false,
-        }
+        })
     }
 
     /// Appends a datagram; `false` if there is no room.
@@ -347,7 +352,7 @@ mod tests {
 
     #[test]
     fn short_datagrams_lie_in_one_piece() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         assert!(outbox.push(A, b"head", &[lend(&mut [1; 10]), lend(&mut [2; 20])]));
         let entry = outbox.entries()[0];
         assert_eq!((entry.len(), entry.pieces().len()), (34, 0));
@@ -356,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_run_is_one_entry_that_can_be_split() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let (mut first, mut second) = (*b"abcde", *b"fgh");
         let pieces = [lend(&mut first), lend(&mut second)];
         assert!(outbox.push(A, b"gone", &[]));
@@ -383,7 +388,7 @@ mod tests {
 
     #[test]
     fn what_is_no_run_is_refused() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let (mut first, mut second) = (*b"abcde", *b"fgh");
         let pieces = [lend(&mut first), lend(&mut second)];
         assert!(outbox.push_run(A, b"1:2:3:", 2, 3, pieces));
@@ -417,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_is_written_here_lies_in_one_piece_however_long() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let mut memory = vec![7; 5000];
         assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
         assert!(outbox.push_written(A, 9000, &mut |bytes| bytes.extend([5; 9000])));
@@ -435,7 +440,7 @@ mod tests {
 
     #[test]
     fn kept_datagrams_need_no_lent_memory() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let mut memory = vec![7; 5000];
         assert!(outbox.push(A, b"gone", &[lend(&mut memory)]));
         assert!(outbox.push(A, b"one", &[lend(&mut memory)]));
@@ -454,7 +459,7 @@ mod tests {
 
     #[test]
     fn the_arena_stays_within_twice_what_waits() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let mut memory = vec![1; 4000];
         for _ in 0..1000 {
             while outbox.push(A, b"head", &[lend(&mut memory)]) {}
@@ -466,7 +471,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_in_number_and_in_bytes() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         let pushed = (0..1000).take_while(|_| outbox.push(A, b"x", &[])).count();
         assert_eq!(pushed, ENTRIES);
         outbox.advance(ENTRIES);
@@ -479,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_split_stays_in_order() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         outbox.order = u32::MAX - 30;
         let mut memory: Vec<u8> = (0..60).flat_map(|n| [n; 4]).collect();
         assert!(outbox.push_run(B, &[9; 60 * 2], 2, 4, [lend(&mut memory), Lent::EMPTY]));
@@ -500,7 +505,7 @@ mod tests {
 
     #[test]
     fn sorting_keeps_each_peers_order() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new().expect("memory");
         outbox.order = u32::MAX - 4;
         for n in 0..10_u8 {
             outbox.push(if n % 3 == 0 { B } else { A }, &[n], &[]);

@@ -99,7 +99,7 @@ impl Receiver {
         into: &mut Inbox,
         landing: Landing,
     ) -> Option<usize> {
-        let mut vacant = into.take();
+        let Some(mut vacant) = into.take() else { return Some(0) };
         self.pace = Pace::Silence;
         for _ in 0..TRIES {
             let control_room = self.slots.control_room;
@@ -163,13 +163,15 @@ impl Receiver {
         into: &mut Inbox,
         _: usize,
     ) -> Result<usize, Errno> {
-        match udp.receive(self.slots.first(into))? {
+        match udp.receive(self.slots.first(into).ok_or(libc::EAGAIN)?)? {
             0 => counters.empty += 1,
-            len if len <= BUFFER => {
-                let filled = self.slots.renew(0, into);
-                into.deliver(self.channel, filled, 0..len);
-                return Ok(1);
-            }
+            len if len <= BUFFER => match self.slots.renew(0, into) {
+                Some(filled) => {
+                    into.deliver(self.channel, filled, 0..len);
+                    return Ok(1);
+                }
+                None => counters.no_buffers += 1,
+            },
             _ => counters.truncated += 1,
         }
         Err(NONE_OF_OURS)
@@ -183,7 +185,10 @@ impl Receiver {
         into: &mut Inbox,
         most: usize,
     ) -> Result<usize, Errno> {
-        self.slots.grow(most, into);
+        let most = self.slots.grow(most, into);
+        if most == 0 {
+            return Err(libc::EAGAIN);
+        }
         self.slots.aim_first();
         // SAFETY: each slot's message leads to its own buffer, which is vacant, and its own control.
         let filled = unsafe { udp.receive_messages(&mut self.slots.messages[..most]) }?;
@@ -198,11 +203,12 @@ impl Receiver {
             } else if len == 0 {
                 counters.empty += 1;
                 self.slots.reset(at);
-            } else {
-                let filled = self.slots.renew(at, into);
+            } else if let Some(filled) = self.slots.renew(at, into) {
                 let size = said.joined.unwrap_or(len);
                 count += into.deliver_all(self.channel, filled, size, 0..len, said.stamp);
                 bytes += len;
+            } else {
+                counters.no_buffers += 1;
             }
         }
         self.batch = (BATCH * filled / bytes.max(1)).clamp(2, MOST);
@@ -230,12 +236,14 @@ impl Slots {
         }
     }
 
-    /// Sees to it that there are so many, at most [`MOST`].
+    /// Sees to it that there are so many, at most [`MOST`]; how many of them there are, where there is no memory for more.
     #[inline]
-    fn grow(&mut self, count: usize, from: &mut Inbox) {
+    fn grow(&mut self, count: usize, from: &mut Inbox) -> usize {
         while self.buffers.len() < count.min(MOST) {
-            self.add(from.take());
+            let Some(buffer) = from.take() else { break };
+            self.add(buffer);
         }
+        count.min(self.buffers.len())
     }
 
     #[cold]
@@ -260,11 +268,11 @@ impl Slots {
         self.messages.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
     }
 
-    /// The first one's buffer.
+    /// The first one's buffer, if there is memory for it.
     #[inline]
-    fn first(&mut self, from: &mut Inbox) -> &mut [u8] {
+    fn first(&mut self, from: &mut Inbox) -> Option<&mut [u8]> {
         self.grow(1, from);
-        self.buffers[0].bytes()
+        self.buffers.first_mut().map(Vacant::bytes)
     }
 
     /// The first one's message leads to its buffer again, which was lent in between.
@@ -281,12 +289,13 @@ impl Slots {
         self.messages[at].msg_hdr.msg_controllen = self.control_room;
     }
 
-    /// Takes a slot's buffer and gives it another one.
+    /// Takes a slot's buffer and gives it another one. Where there is no memory for that, what came is lost: the slot keeps
+    /// its buffer.
     #[inline]
-    fn renew(&mut self, at: usize, from: &mut Inbox) -> Vacant {
-        let mut vacant = from.take();
-        self.pieces[at].iov_base = vacant.bytes().as_mut_ptr().cast();
+    fn renew(&mut self, at: usize, from: &mut Inbox) -> Option<Vacant> {
         self.reset(at);
-        std::mem::replace(&mut self.buffers[at], vacant)
+        let mut vacant = from.take()?;
+        self.pieces[at].iov_base = vacant.bytes().as_mut_ptr().cast();
+        Some(std::mem::replace(&mut self.buffers[at], vacant))
     }
 }

@@ -13,6 +13,7 @@ use super::outbox::{ENTRIES, Entry, Outbox, SEGMENTS, SHORT, copy};
 use super::peers::Peers;
 use super::udp::{Control, Errno, Udp};
 use super::{AddressId, Counters, Lent};
+use crate::error::{self, room};
 
 /// Messages in one call, by the most that they can consist of.
 const PIECES: usize = 4;
@@ -168,14 +169,18 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(channel: usize) -> Self {
+    /// The way out of a channel.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
+    pub(super) fn new(channel: usize) -> error::Result<Self> {
         let plan = Plan {
-            pieces: Vec::with_capacity(ENTRIES * PIECES),
-            controls: Vec::with_capacity(ENTRIES),
-            messages: Vec::with_capacity(ENTRIES),
-            counts: Vec::with_capacity(ENTRIES),
+            pieces: room::vector(ENTRIES * PIECES)?,
+            controls: room::vector(ENTRIES)?,
+            messages: room::vector(ENTRIES)?,
+            counts: room::vector(ENTRIES)?,
         };
-        Self { outbox: Outbox::new(), short: Vec::with_capacity(SHORT), channel, plan }
+        Ok(Self { outbox: Outbox::new()?, short: room::vector(SHORT)?, channel, plan })
     }
 
     /// Sends one short datagram past the empty outbox; `false` when it has to go through it.

@@ -93,7 +93,7 @@ impl Socket {
             // The priority channel has no time for control messages.
             let joins = channel == Channel::Data && options.offload && udp.join();
             let stamps = udp.stamp();
-            let (sender, receiver) = (Sender::new(channel as usize), Receiver::new(channel, joins, stamps));
+            let (sender, receiver) = (Sender::new(channel as usize)?, Receiver::new(channel, joins, stamps));
             Ok(Lane { udp: Arc::new(udp), sender, receiver })
         };
         let lanes = [lane(Channel::Priority)?, lane(Channel::Data)?];

@@ -153,7 +153,7 @@ fn play(script: &[u8], protect_payload: bool) {
     };
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
     let mut now = Instant::from_nanos(1_000_000);
-    let mut engine = Engine::new(&config, identity, 1 << 18, now);
+    let mut engine = Engine::new(&config, identity, 1 << 18, now).expect("memory");
     let peer = Peer { name: 2, incarnation: 1, key: KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, now).expect("connected");
     let registration = engine.register(Block::new(vec![0; 4096]), Access::BOTH);

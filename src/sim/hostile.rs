@@ -22,7 +22,7 @@ fn config() -> config::Usnic {
 
 fn victim() -> (Engine<Block>, EndpointId, Registration) {
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
-    let mut engine = Engine::new(&config(), identity, 1 << 20, Instant::ORIGIN);
+    let mut engine = Engine::new(&config(), identity, 1 << 20, Instant::ORIGIN).expect("memory");
     let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, Instant::ORIGIN).expect("connected");
     let registration = engine.register(Block::new(vec![0; 5000]), Access::BOTH);
@@ -343,7 +343,7 @@ fn protection_must_be_the_same_on_both_sides() {
 fn a_protected_packet_says_who_sends_it() {
     let config = config::Usnic { protect_payload: true, ..config() };
     let identity = Identity { name: 1, incarnation: 1, key: KEY };
-    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, Instant::ORIGIN);
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, Instant::ORIGIN).expect("memory");
     let peer = Peer { name: 2, incarnation: 1, key: PEER_KEY, max_datagram: 1472 };
     engine.connect(peer, Instant::ORIGIN).expect("connected");
     for receiver_slot in [0, 1, 1 << 20 | 1] {

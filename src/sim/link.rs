@@ -254,7 +254,7 @@ impl Link for Port {
             && let Some(bytes) = own.waiting[channel as usize].pop_front()
         {
             own.filled[channel as usize] -= bytes.len();
-            let mut vacant = into.take();
+            let Some(mut vacant) = into.take() else { break };
             vacant.bytes()[..bytes.len()].copy_from_slice(&bytes);
             into.deliver(channel, vacant, 0..bytes.len());
             wires.discard(bytes);

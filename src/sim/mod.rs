@@ -194,7 +194,7 @@ impl Network {
         let identity = Identity { name: name_of(node), incarnation, key: key_of(node, incarnation) };
         let capacity = self.setup.receive_capacity;
         Node {
-            engine: Engine::new(&self.setup.config, identity, capacity, self.now),
+            engine: Engine::new(&self.setup.config, identity, capacity, self.now).expect("memory"),
             stopped: false,
             buffers: [VecDeque::new(), VecDeque::new()],
             filled: [0; 2],

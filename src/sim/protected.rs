@@ -47,7 +47,8 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
-        let mut engines = [0, 1].map(|at| Engine::new(&config(), identity(at), 1 << 20, now));
+        let mut engines =
+            [0, 1].map(|at| Engine::new(&config(), identity(at), 1 << 20, now).expect("memory"));
         let ids = [0, 1].map(|at| engines[at].connect(peer(1 - at), now).expect("connected"));
         Self { engines, ids, now, run_room: RUN, wire: Vec::new(), delivered: Vec::new(), lost: 0 }
     }
@@ -243,7 +244,7 @@ fn what_is_moved_elsewhere_is_dropped() {
     assert_eq!((dropped, pair.delivered.len()), (6 * wire.len() as u64, 0));
     // The receiver has begun another life, with another key.
     let identity = Identity { name: 1, incarnation: 2, key: [3; 16] };
-    let mut reborn = Engine::<Block>::new(&config(), identity, 1 << 20, pair.now);
+    let mut reborn = Engine::<Block>::new(&config(), identity, 1 << 20, pair.now).expect("memory");
     reborn.connect(peer(0), pair.now).expect("connected");
     for bytes in &wire {
         assert_eq!(reborn.handle_datagram(bytes, None, pair.now), Received::Nothing);
@@ -267,7 +268,7 @@ fn what_is_moved_elsewhere_is_dropped() {
 fn a_stranger_is_told_of_only_if_it_has_the_key() {
     let now = Instant::from_nanos(5);
     let identity = Identity { name: 1, incarnation: 1, key: KEYS[1] };
-    let mut engine = Engine::<Block>::new(&config(), identity, 1 << 20, now);
+    let mut engine = Engine::<Block>::new(&config(), identity, 1 << 20, now).expect("memory");
     let mut pair = Pair::new();
     pair.send(0, b"hello");
     let hello = pair.take(0).pop().expect("a packet");

@@ -57,7 +57,7 @@ impl Pair {
     pub(super) fn with(config: &config::Usnic) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
-        let mut engines = [0, 1].map(|at| Engine::new(config, identity(at), 1 << 20, now));
+        let mut engines = [0, 1].map(|at| Engine::new(config, identity(at), 1 << 20, now).expect("memory"));
         let ids = [0, 1].map(|at| {
             let peer = Peer {
                 name: 1 - at as u64,
@@ -426,7 +426,7 @@ fn endpoints_are_served_in_turn() {
     let now = Instant::from_nanos(1_000_000_000);
     let config = config::Usnic { max_datagram: 1472, ..config::Usnic::default() };
     let identity = Identity { name: 9, incarnation: 1, key: KEYS[0] };
-    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, now);
+    let mut engine: Engine<Block> = Engine::new(&config, identity, 1 << 20, now).expect("memory");
     let mut order = Vec::new();
     for name in 0..5 {
         let peer = Peer { name, incarnation: 1, key: KEYS[1], max_datagram: 1472 };

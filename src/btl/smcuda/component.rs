@@ -88,9 +88,10 @@ impl Smcuda {
         devices: parameters::Devices,
     ) -> std::result::Result<Self, Declined> {
         let segment = Segment::make(random::<NONCE>()?).map_err(|error| {
-            Declined::Silently(format!(
+            let line = format!(
                 "no memory to share with the processes of this node ({error}; memfd_create, `ulimit -f`)"
-            ))
+            );
+            Declined::because(error, line)
         })?;
         let shown = random()?;
         let probe = Probe::new(shown);
@@ -442,9 +443,8 @@ impl Transport for Smcuda {
         let limits = parameters::limits(host).map_err(refused)?;
         let devices = parameters::devices().map_err(refused)?;
         let door = random().map(Door::of_process)?.map_err(|error| {
-            Declined::Silently(format!(
-                "no memory to share with the processes of this node ({error}; memfd_create)"
-            ))
+            let line = format!("no memory to share with the processes of this node ({error}; memfd_create)");
+            Declined::because(error, line)
         })?;
         let module = Self::make(host.name(), door, limits, devices)?;
         host.publish(KEY, &module.record.to_bytes()).map_err(|error| {

@@ -83,7 +83,7 @@ fn tell(trouble: &Trouble, host: &impl Host) {
     match trouble.cause {
         Cause::Lists => host.notice("invalid if_inexclude", &line),
         Cause::Down => host.notice("device present but not up", &line),
-        Cause::Resources => host.notice("not enough usnic resources", &line),
+        Cause::Resources | Cause::Memory => host.notice("not enough usnic resources", &line),
         Cause::Libfabric => host.notice("libfabric API failed", &line),
     }
 }
@@ -150,6 +150,7 @@ impl Transport for Usnic {
                 Absent::NotWanted => Declined::Silently(
                     "there is no usNIC device, and `--mca btl usnic,self` was not asked for".to_owned(),
                 ),
+                Absent::Because(Trouble { cause: Cause::Memory, line }) => Declined::Memory(line),
                 Absent::Because(trouble) => {
                     tell(&trouble, host);
                     Declined::Told
@@ -169,7 +170,9 @@ impl Transport for Usnic {
             let watch = address.map_or_else(Watch::blind, |address| {
                 Watch::open(&node, process, (&interface, address), config.base_port, config.check.clone())
             });
-            cores.push((Module::open(link, name, incarnation, key, &config.engine, watch), interface));
+            let core = Module::open(link, name, incarnation, key, &config.engine, watch)
+                .map_err(|error| Declined::because(error, format!("no module on {interface}: {error}")))?;
+            cores.push((core, interface));
         }
         if let Some(why) = node.trouble() {
             host.notice("no agent", &format!("btl_usnic: there is no agent here, or not a whole one: {why}"));

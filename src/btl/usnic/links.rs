@@ -2,6 +2,7 @@
 //! for peers on the same host.
 
 use crate::config;
+use crate::error::Error;
 use crate::fabric::{Library, Locality};
 use crate::link::{self, Depths, Fabric, Filter, Interface, Link, Options, Socket};
 
@@ -46,6 +47,8 @@ pub enum Cause {
     Resources,
     /// libfabric, or a provider of it.
     Libfabric,
+    /// There is no memory.
+    Memory,
 }
 
 impl Cause {
@@ -123,9 +126,9 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> 
                 });
             }
             Err(error) => {
-                troubles.push(
-                    Cause::Resources.trouble(format!("no socket can be opened on {interface}: {error}")),
-                );
+                let is_memory = matches!(error, Error::OutOfResource | Error::System(libc::ENOMEM));
+                let cause = if is_memory { Cause::Memory } else { Cause::Resources };
+                troubles.push(cause.trouble(format!("no socket can be opened on {interface}: {error}")));
             }
         }
     }

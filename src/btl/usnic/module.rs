@@ -112,6 +112,9 @@ const BUSY: u64 = 1_000_000;
 
 impl Module {
     /// Opens a module over a link. `key` must be secret. The agent knows the module by `watch`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
     pub fn open(
         link: Box<dyn Link + Send>,
         name: u64,
@@ -119,7 +122,7 @@ impl Module {
         key: [u8; 16],
         config: &config::Usnic,
         watch: Watch,
-    ) -> Self {
+    ) -> Result<Self> {
         let limits = link.limits();
         let address = Address {
             incarnation,
@@ -133,7 +136,7 @@ impl Module {
         let identity = Identity { name, incarnation, key };
         let clock = link.clock();
         let now = Instant::from_nanos(clock.nanos());
-        let mut engine = Engine::new(config, identity, limits.receive_capacity, now);
+        let mut engine = Engine::new(config, identity, limits.receive_capacity, now)?;
         if !link.coalesces() {
             engine.send_each_alone();
         }
@@ -163,7 +166,7 @@ impl Module {
             watch,
             statistics: None,
         };
-        Self { state: EngineCell::new(state), address, clock, counters }
+        Ok(Self { state: EngineCell::new(state), address, clock, counters })
     }
 
     /// What is published so that peers reach this module.

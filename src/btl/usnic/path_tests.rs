@@ -54,7 +54,7 @@ fn module(name: u64, width: usize) -> Module {
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let socket = Socket::open(&Interface { mtu: 1500, ..lo }, &Options::default()).expect("sockets");
     let link = Box::new(Learned(socket, width));
-    Module::open(link, name, 1, [name as u8; 16], &config::Usnic::default(), Watch::blind())
+    Module::open(link, name, 1, [name as u8; 16], &config::Usnic::default(), Watch::blind()).expect("memory")
 }
 
 /// Otherwise it would stay as narrow as it was that moment: a path is tried again only up to what its ends carry.

@@ -94,7 +94,7 @@ impl Side {
     fn new(at: usize) -> Self {
         let config = config::Usnic { protect_payload: true, ..config::Usnic::default() };
         let identity = Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
-        let mut engine = Engine::new(&config, identity, 1 << 20, START);
+        let mut engine = Engine::new(&config, identity, 1 << 20, START).expect("memory");
         let other = 1 - at;
         let peer = Peer { name: other as u64, incarnation: 1, key: KEYS[other], max_datagram: 1472 };
         let to = engine.connect(peer, START).expect("connected");
@@ -186,7 +186,7 @@ fn a_packet_of_a_row_that_cannot_share_is_sent_once_as_it_was_encrypted() {
 /// What a side makes of datagrams of `size` bytes that came together: the fragments that it delivers.
 fn come(side: &mut Side, datagrams: &[u8], size: usize, now: Instant) -> Vec<Vec<u8>> {
     let (mut inbox, mut delivered) = (Inbox::new(), Vec::new());
-    let mut vacant = inbox.take();
+    let mut vacant = inbox.take().expect("memory");
     vacant.bytes()[..datagrams.len()].copy_from_slice(datagrams);
     inbox.deliver_all(Channel::Data, vacant, size, 0..datagrams.len(), 0);
     while !inbox.is_empty() {

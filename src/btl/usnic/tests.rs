@@ -99,7 +99,8 @@ impl Node {
         let link = Socket::open(&Interface { mtu, address, ..lo }, &Options::default()).expect("sockets");
         let (key, sockets) = ([name as u8; 16], link.descriptors());
         Self {
-            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind()),
+            module: Module::open(Box::new(link), name, 7 + name as u32, key, config, agent::Watch::blind())
+                .expect("memory"),
             name,
             records: RefCell::default(),
             received: RefCell::default(),

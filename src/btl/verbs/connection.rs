@@ -146,7 +146,7 @@ impl Connection {
             let mut side = Side {
                 base: number.raw(),
                 inline: line.inline,
-                slots: Slots::new(desk.port.sends(index)),
+                slots: Slots::new(desk.port.sends(index))?,
                 credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
                 window: None,
                 buffers: None,

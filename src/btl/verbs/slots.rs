@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use crate::error::{Result, room};
+
 /// Requests are numbered with so many bits: more than a queue has places.
 const NUMBERS: u32 = 0xF_FFFF;
 
@@ -25,16 +27,13 @@ pub(super) struct Slots<T> {
 
 impl<T> Slots<T> {
     /// Of a queue with so many places.
-    pub(super) fn new(depth: u32) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
+    pub(super) fn new(depth: u32) -> Result<Self> {
         let most_silent = (depth / 4).max(1) - 1;
-        Self {
-            entries: VecDeque::with_capacity(depth as usize),
-            depth,
-            first: 0,
-            next: 0,
-            silent: 0,
-            most_silent,
-        }
+        let entries = room::vector(depth as usize)?.into();
+        Ok(Self { entries, depth, first: 0, next: 0, silent: 0, most_silent })
     }
 
     /// Whether there is a place.
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn one_completion_stands_for_all_before_it() {
-        let mut slots = Slots::new(8);
+        let mut slots = Slots::new(8).expect("memory");
         for (entry, asks) in [('a', false), ('b', true), ('c', false)] {
             slots.push(Some(entry), asks);
         }
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_request_of_which_nothing_is_to_be_done_has_its_place_and_is_the_last_one() {
-        let mut slots = Slots::new(3);
+        let mut slots = Slots::new(3).expect("memory");
         (slots.first, slots.next) = (u32::MAX, u32::MAX);
         slots.push(Some('a'), false);
         slots.push(None, false);
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn a_full_queue_always_has_something_that_completes() {
         for depth in 1..70 {
-            let mut slots = Slots::new(depth);
+            let mut slots = Slots::new(depth).expect("memory");
             (slots.first, slots.next) = (NUMBERS - 5, NUMBERS - 5);
             let mut asked = VecDeque::new();
             for entry in 0..1_000 {

@@ -18,7 +18,7 @@ use crate::capi::handle::{Key, Kind, Place};
 use crate::capi::host::Caller;
 use crate::capi::life::{Life, Phase};
 use crate::capi::slot::{Ending, Slot};
-use crate::error::panic;
+use crate::error::{panic, room};
 use crate::mtl::{Component as _, Setting};
 
 /// Peers that room is made for at first.
@@ -186,10 +186,12 @@ impl<T: Listed> Component<T> {
             crate::error::Error::Host(code) => Without::Published(code),
             _ => Without::Published(HAWSER_ERR_HOST),
         })?;
+        let room = room::vector(1)
+            .map_err(|error| Without::Suitable(format!("there is no memory for its module ({error})")))?;
         let (generation, _) = self.slot.generations();
         let handle = Mtl { id: Self::PLACE.handle(Kind::Module, Key { generation, index: 0 }) };
         self.desk.start(handle, record, module.words());
-        self.slot.settle(module);
+        self.slot.settle(room, module);
         Ok(handle)
     }
 

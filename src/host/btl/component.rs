@@ -158,7 +158,7 @@ fn opened<A: BtlAbi, T: Listed>() -> Vec<Box<Shell<A, T>>> {
     match found {
         Ok(made) => made.into_iter().map(|core| Box::new(Shell::new(core))).collect(),
         Err(Declined::Told) => Vec::new(),
-        Err(Declined::Silently(why)) => {
+        Err(Declined::Silently(why) | Declined::Memory(why)) => {
             if host.is_verbose() {
                 host.say(&format!("btl:{}: not used: {why}", T::name()));
             }

@@ -12,6 +12,7 @@ use super::checker::{Answers, Checker, ClientId, Counts, Output, SocketId};
 use super::mail::{REQUEST, Reply, Request};
 use super::node::Place;
 use crate::engine::Instant;
+use crate::error::room;
 use crate::link::{Clock, Heard, Held, Listener, Local, Prober, Waiter};
 use crate::wire::probe::{self, Key, Process};
 
@@ -102,6 +103,8 @@ impl Service {
         key: Key,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
+        let datagram =
+            room::filled(0, probe::LONGEST as usize).map_err(|_| io::Error::from(ErrorKind::OutOfMemory))?;
         let waiter = Waiter::new()?;
         waiter.add(&woken, WOKEN)?;
         if let Some(listener) = &listener {
@@ -119,7 +122,7 @@ impl Service {
             counters,
             clock: Clock::new(),
             waiter,
-            datagram: vec![0; probe::LONGEST as usize],
+            datagram,
         })
     }
 

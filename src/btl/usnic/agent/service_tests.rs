@@ -187,7 +187,8 @@ fn an_answer_is_heard_however_late_it_is_looked_for() {
     let mut waiter = Waiter::new().expect("a waiter");
     waiter.add(&watch.duplicate(), 0).expect("added");
     let identity = Identity { name: 1, incarnation: 9, key: KEY };
-    let mut engine = Engine::<Lent>::new(&config::Usnic::default(), identity, 1 << 20, Instant::ORIGIN);
+    let mut engine =
+        Engine::<Lent>::new(&config::Usnic::default(), identity, 1 << 20, Instant::ORIGIN).expect("memory");
     let Process { name, incarnation } = there.process;
     let peer = Peer { name, incarnation, key: KEY, max_datagram: 1472 };
     let endpoint = engine.connect(peer, Instant::ORIGIN).expect("connected");

@@ -115,6 +115,12 @@ check "hawser-info says in one line that it cannot write" "$([ $status = 1 ] && 
 "$root/multi$PREFIX/bin/hawser-info" $'--\xff' >/dev/null 2>"$root.told"
 status=$?
 check "hawser-info says how it is called to who gives it an option that is no text" "$([ $status = 2 ] && grep -q '^usage: ' "$root.told"; echo $?)"
+for wrong in "--nothing|--nothing: there is no such option" "--doctor --params|--doctor and --params: one of them" "--doctor usnic|usnic: there is nothing"; do
+    # shellcheck disable=SC2086 # a list of words
+    "$root/multi$PREFIX/bin/hawser-info" ${wrong%|*} >/dev/null 2>"$root.told"
+    status=$?
+    check "hawser-info names what is wrong with ${wrong%|*}" "$([ $status = 2 ] && grep -q "^hawser-info: ${wrong#*|}" "$root.told"; echo $?)"
+done
 rm -f "$root.told"
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh uninstall) >>"$root.log" 2>&1
 left=$(find "$root/multi" -type f -o -type l)

@@ -57,10 +57,30 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!("hawser-info: {}\n{USAGE}", wrong(&words));
             ExitCode::from(2)
         }
     }
+}
+
+/// What is wrong with a command line that is none of those that there are.
+fn wrong(words: &[&str]) -> String {
+    let mut before = None;
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        match *word {
+            "--component-dir" | "--params" => {
+                words.next_if(|next| !next.starts_with('-'));
+            }
+            "--doctor" | "--version" | "--help" | "-h" => {}
+            _ if word.starts_with('-') => return format!("{word}: there is no such option"),
+            _ => return format!("{word}: there is nothing that takes this word"),
+        }
+        if let Some(before) = before.replace(word) {
+            return format!("{before} and {word}: one of them, not both");
+        }
+    }
+    "--component-dir: a folder must follow".to_owned()
 }
 
 /// A line for standard output.
@@ -133,5 +153,25 @@ fn probe(library: &str) -> ExitCode {
     } else {
         say!("{refusal}");
         ExitCode::FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_is_wrong_is_named() {
+        for (line, why) in [
+            ("--nothing", "--nothing: there is no such option"),
+            ("--doctor btl", "btl: there is nothing that takes this word"),
+            ("--params btl_usnic usnic", "usnic: there is nothing"),
+            ("--params --doctor", "--params and --doctor: one of them"),
+            ("--component-dir /x --doctor", "--component-dir and --doctor: one of them"),
+            ("--component-dir", "--component-dir: a folder must follow"),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            assert!(wrong(&words).starts_with(why), "{line}: {}", wrong(&words));
+        }
     }
 }

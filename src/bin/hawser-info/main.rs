@@ -5,12 +5,15 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::write(format_args!($($text)*)) };
 }
 
+mod components;
 mod doctor;
+mod fabric;
 mod host;
 mod parameters;
 mod rdma;
 mod report;
 mod settings;
+mod values;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io::Write as _;
@@ -121,22 +124,22 @@ pub(crate) fn loads(name: &CStr) -> bool {
     !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null()
 }
 
-/// Loads libmpi, then hawser, and prints why hawser refused it, if it did.
+/// Loads libmpi, then hawser, and prints why hawser refused it, if it did, or what the loader says.
 fn probe(library: &str) -> ExitCode {
-    let load = |name: &str| {
-        let name = CString::new(name).unwrap_or_default();
+    let load = |name: &str, status: u8| {
+        let text = CString::new(name).unwrap_or_default();
         // SAFETY: a zero-ended name; the libraries' initialisers do no more than in any MPI program.
-        unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) }
+        let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+        if handle.is_null() {
+            say!("{name} cannot be loaded ({})", loader_says());
+            return Err(ExitCode::from(status));
+        }
+        Ok(handle)
     };
-    if load("libmpi.so.40").is_null() {
-        say!("libmpi.so.40 cannot be loaded");
-        return ExitCode::FAILURE;
-    }
-    let handle = load(library);
-    if handle.is_null() {
-        say!("{library} cannot be loaded");
-        return ExitCode::FAILURE;
-    }
+    let handle = match load("libmpi.so.40", host::NO_HOST).and_then(|_| load(library, host::NO_LIBRARY)) {
+        Ok(handle) => handle,
+        Err(status) => return status,
+    };
     // SAFETY: a live handle and a literal name.
     let refusal = unsafe { libc::dlsym(handle, c"hawser_refusal".as_ptr()) };
     if refusal.is_null() {
@@ -154,6 +157,17 @@ fn probe(library: &str) -> ExitCode {
         say!("{refusal}");
         ExitCode::FAILURE
     }
+}
+
+/// Why the last library could not be loaded.
+fn loader_says() -> String {
+    // SAFETY: nothing is asked of the caller; there is one thread.
+    let why = unsafe { libc::dlerror() };
+    if why.is_null() {
+        return "the loader does not say why".to_owned();
+    }
+    // SAFETY: a text that lives until the loader is called again.
+    unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ const SETTINGS: &str = "/etc/openmpi";
 const WIDTH: usize = 100;
 
 /// What a parameter is set to, and by what; `None`: nobody has set it.
-fn set(component: &Component, setting: &Setting, folder: &str) -> Option<(String, String)> {
+pub(crate) fn set(component: &Component, setting: &Setting, folder: &str) -> Option<settings::Setting> {
     let own = format!("{}_{}", component.whole_name(), setting.name);
     let mut names = std::iter::once(&own).chain(&setting.otherwise);
-    names.find_map(|name| settings::of(name, folder)).map(|found| (found.value, found.place))
+    names.find_map(|name| settings::of(name, folder))
 }
 
 /// Lists all components, or the one of this name.
@@ -37,7 +37,7 @@ pub(crate) fn list(name: Option<&str>, as_json: bool) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let folder = Host::find().map_or_else(|| SETTINGS.to_owned(), |host| host.settings);
+    let folder = Host::find().map_or_else(|_| SETTINGS.to_owned(), |host| host.settings);
     if as_json {
         let listed: Vec<_> = wanted.iter().map(|component| as_value(component, &folder)).collect();
         say!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "components": listed }));
@@ -49,7 +49,7 @@ pub(crate) fn list(name: Option<&str>, as_json: bool) -> ExitCode {
 
 fn as_value(component: &Component, folder: &str) -> Value {
     let setting = |setting: &Setting| {
-        let (value, place) = set(component, setting, folder).unzip();
+        let (value, place) = set(component, setting, folder).map(|found| (found.value, found.place)).unzip();
         json!({
             "name": format!("{}_{}", component.whole_name(), setting.name),
             "type": setting.kind,
@@ -77,7 +77,9 @@ fn print(component: &Component, folder: &str) {
         let written = |value: &str| if value.is_empty() { "(empty)".to_owned() } else { value.to_owned() };
         let default = setting.default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
         let (value, set_by) = match set(component, setting, folder) {
-            Some((value, place)) => (written(&value), format!("; by {place}; default {default}")),
+            Some(settings::Setting { value, place, .. }) => {
+                (written(&value), format!("; by {place}; default {default}"))
+            }
             None => (default, String::new()),
         };
         let only = setting.only.map_or_else(String::new, |release| format!("; Open MPI {release} only"));

@@ -124,12 +124,15 @@ assert (eager["default"], eager["value"]) == ("4096", "2048") and "OMPI_MCA_btl_
 assert (link["value"], link["set_by"]) == ("socket", sys.argv[2] + "/.openmpi/mca-params.conf"), link
 assert (mode["default"], mode["value"]) == ("auto", "ofi_tag_2") and "OMPI_MCA_mtl_ofi_tag_mode" in mode["set_by"], mode
 assert value["btl_usnic_max_btls"]["set_by"] is None and value["btl_usnic_max_btls"]["value"] == "0"
+assert value["mtl_hawser_verbose"]["also_set_by"] == ["mtl_ofi_verbose", "opal_common_ofi_verbose"]
 assert all(len(one["help"]) > 15 for one in value.values())
 assert all(component["counters"] for name, component in found.items() if name != "op_hawser")
 PYTHON
 check "hawser-info says what can be set, what is, and by whom" $?
 params smcuda >"$root/told"
 check "and of one component in words" "$(grep -qx '  btl_smcuda_eager_limit = 2048' "$root/told" && grep -q 'by the variable OMPI_MCA_btl_smcuda_eager_limit; default 4096$' "$root/told" && ! grep -q usnic "$root/told"; echo $?)"
+params mtl_ofi >"$root/told"
+check "and the other names of a parameter, as README.md has them" "$(grep -A9 -x '  mtl_ofi_verbose = 0' "$root/told" | grep -q '^      also set by opal_common_ofi_verbose$'; echo $?)"
 params nothing >"$root/told" 2>&1
 check "and which there are, where there is no such component" "$([ $? = 2 ] && grep -q 'take one of mtl_ofi, ' "$root/told"; echo $?)"
 rm -r "$root/mca" "$root/.openmpi"

@@ -38,7 +38,7 @@ fn set(name: &str, host: Option<&Host>) -> Option<Setting> {
 }
 
 /// The providers that the host leaves to what it does itself.
-fn usual_exclude(host: Option<&Host>) -> &'static str {
+pub(crate) fn usual_exclude(host: Option<&Host>) -> &'static str {
     // HOST: 4.1.5 added `net` (opal/mca/common/ofi/common_ofi.c).
     let is_older = host.is_some_and(|host| {
         let patch = host.version.strip_prefix("4.1.").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));

@@ -68,3 +68,14 @@ pub(super) fn config(caller: &Caller) -> Result<config::Ofi, String> {
     let exclude = exclude.unwrap_or_else(|| EXCLUDE.to_string_lossy().into_owned());
     Given { integers, include, exclude, disable_hmem: true }.config(PREFIX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_page_says_the_default() {
+        let page = include_str!("../../../docs/hawser.3");
+        assert!(page.contains(&format!("\n.BR {} :\n", EXCLUDE.to_string_lossy())));
+    }
+}

@@ -79,6 +79,8 @@ finds "a provider that is not here" '^note  mtl hawser: .* says mtl_ofi_provider
 check "and the line names one that is" "$(grep -A1 '^note  mtl hawser' "$root/told" | grep -Eq -- "-> mpirun .* --mca mtl_ofi_provider_include '[^']+' PROGRAM$"; echo $?)"
 finds "providers that are all left out" '^note  mtl hawser: .* says mtl_hawser_provider_exclude = .*, which leaves out all providers here' \
     "OMPI_MCA_mtl_hawser_provider_exclude=$(fi_info -l 2>/dev/null | sed -n 's/^\([a-z].*\):$/\1/p' | paste -sd ,),tcp,udp,net"
+finds "a value that is no text" '^bad   settings: the variable OMPI_MCA_btl_usnic_if_include says .*, which is not all text' $'OMPI_MCA_btl_usnic_if_include=eth\xff'
+finds "a list that is no text" '^bad   settings: the variable OMPI_MCA_btl says .*, which is not all text' $'OMPI_MCA_btl=usnic\xff,self'
 finds "that the first folder is not there" "^bad   component folders: mca_base_component_path begins with /nowhere, which is no folder" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca"
 OMPI_MCA_mca_base_component_path=/nowhere "$root/opt/hawser/bin/hawser-info" >"$root/told"
 check "hawser-info finds that, too" "$(grep -q '^  mca_base_component_path begins with /nowhere' "$root/told"; echo $?)"

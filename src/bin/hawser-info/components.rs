@@ -160,7 +160,13 @@ fn look_at_choices(host: &Host, findings: &mut Findings) {
     for framework in ["pml", "mtl", "btl", "op", "accelerator"] {
         let Some(setting) = settings::of(framework, &host.settings) else { continue };
         let told = format!("{} says {framework} = {}", setting.place, setting.value);
-        if setting.is_mixed() {
+        if !setting.is_text() {
+            findings.bad(
+                "settings",
+                format!("{told}, which is not all text (UTF-8): no component has such a name"),
+                "write it anew, or leave it out",
+            );
+        } else if setting.is_mixed() {
             findings.bad(
                 "settings",
                 format!("{told}: a ^ may stand only before the whole list, and MPI_Init fails otherwise"),

@@ -242,10 +242,13 @@ fn look_at_libfabric(findings: &mut Findings) {
             "install it (Debian: libfabric1); btl usnic and btl smcuda do without",
         ),
     }
-    if let Ok(value) = std::env::var("FI_PROVIDER") {
+    if let Some(value) = std::env::var_os("FI_PROVIDER") {
         findings.note(
             ABOUT,
-            format!("the variable FI_PROVIDER says {value}: other providers are not there"),
+            format!(
+                "the variable FI_PROVIDER says {}: other providers are not there",
+                value.to_string_lossy()
+            ),
             "unset FI_PROVIDER",
         );
     }

@@ -27,6 +27,11 @@ pub(crate) enum Says {
 }
 
 impl Setting {
+    /// Whether all of it could be read. What is no UTF-8 stands there as the character for that.
+    pub(crate) fn is_text(&self) -> bool {
+        !self.value.contains(char::REPLACEMENT_CHARACTER)
+    }
+
     /// Whether a ^ stands within a list of components, which no host takes.
     pub(crate) fn is_mixed(&self) -> bool {
         self.value.trim_start().trim_start_matches('^').contains('^')
@@ -64,13 +69,14 @@ pub(crate) fn of(name: &str, folder: &str) -> Option<Setting> {
     let setting =
         |value: &str, place: String| Setting { name: name.to_owned(), value: value.to_owned(), place };
     let variable = format!("OMPI_MCA_{name}");
-    if let Ok(value) = env::var(&variable) {
-        return Some(setting(&value, format!("the variable {variable}")));
+    if let Some(value) = env::var_os(&variable) {
+        return Some(setting(&value.to_string_lossy(), format!("the variable {variable}")));
     }
     let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".openmpi/mca-params.conf"));
     let all = Path::new(folder).join("openmpi-mca-params.conf");
     own.into_iter().chain([all]).find_map(|path| {
-        let text = fs::read_to_string(&path).ok()?;
+        let bytes = fs::read(&path).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
         // What stands later in a file counts.
         let (_, value) = parse(&text).filter(|(known, _)| *known == name).last()?;
         Some(setting(value, path.display().to_string()))
@@ -106,6 +112,14 @@ mod tests {
             ["^usnic,tcp", "usnic,self", "usnic,^tcp", "^usnic,^tcp"].map(mixed),
             [false, false, true, true]
         );
+    }
+
+    #[test]
+    fn what_is_no_text_is_there_all_the_same() {
+        let text = String::from_utf8_lossy(b"btl = usnic\xff,self\n").into_owned();
+        let (name, value) = parse(&text).next().expect("a line");
+        let setting = Setting { name: name.to_owned(), value: value.to_owned(), place: String::new() };
+        assert!(!setting.is_text() && setting.says("self") == Says::Use);
     }
 
     #[test]

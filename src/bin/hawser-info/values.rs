@@ -70,8 +70,11 @@ fn all_wrong(component: &Component, host: &Host) -> Vec<String> {
         if setting.only.is_some_and(|release| !host.is(release)) {
             continue;
         }
-        let Some(settings::Setting { name, value, place }) = set(setting) else { continue };
-        if let Err(must) = check(setting, value.trim()) {
+        let Some(found) = set(setting) else { continue };
+        let settings::Setting { name, value, place } = &found;
+        if !found.is_text() {
+            wrong.push(format!("{place} says {name} = {value}, which is not all text (UTF-8)"));
+        } else if let Err(must) = check(setting, value.trim()) {
             wrong.push(format!("{place} says {name} = {value}; {must}"));
         }
     }

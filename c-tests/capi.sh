@@ -67,6 +67,11 @@ for name in "${examples[@]}"; do
         [ "$(wc -l <"examples/$name.c")" -le 150 ]
         check "$line" $?
     fi
+    line="an example is plain C11: $name"
+    if wanted "$line"; then
+        "${there[@]}" gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only "examples/$name.c" "${flags[@]}" >"$log" 2>&1
+        check "$line" $?
+    fi
 done
 
 # The lines of README.md on C programs, as they stand there, beside the examples. pkg-config says what is said of the

@@ -83,7 +83,7 @@ include=mtl_${mtl}_provider_include
 # --- providers that are not there
 
 for wish in nonsuch nonsuch,neither shm; do
-    line="no libfabric provider that mtl_[a-z]+_provider_include names \($wish\) can carry MPI messages here; there are: (.*, )?$own, .*Name one of these, or leave the parameter out"
+    line="no libfabric provider that mtl_${mtl}_provider_include( \(or mtl_ofi_provider_include\))? names \($wish\) can carry MPI messages here; there are: (.*, )?$own, .*Name one of these, or leave the parameter out"
     job "${ask[@]}" --mca $include $wish
     stands_back && says_line "$line"
     check "provider_include $wish: a line says what there is, and the host goes on with ob1" $?
@@ -92,7 +92,7 @@ for wish in nonsuch nonsuch,neither shm; do
     check "provider_include $wish, pml cm: a line says what there is, and the job ends" $?
 done
 job "${insist[@]}" --mca mtl_${mtl}_provider_exclude net,tcp,udp,$other
-refuses && says_line "every libfabric provider here \(.*\) is on the exclude list \(net,tcp,udp,$other\); name one in mtl_[a-z]+_provider_include to use it all the same"
+refuses && says_line "every libfabric provider here \(.*\) is on the exclude list \(net,tcp,udp,$other\); name one in mtl_${mtl}_provider_include to use it all the same"
 check "everything excluded, pml cm: a line says so, and the job ends" $?
 
 # --- libfabric that is not there, or is none
@@ -247,7 +247,7 @@ contexts() {
     [ "$(wc -w <<<"$ids")" = 2 ] || return 1
     for id in $ids; do [ "$id" -ge "$1" ] && [ "$id" -le "$2" ] || return 1; done
 }
-lacking="mtl_[a-z]+_tag_mode is ofi_tag_full, but the provider PROVIDER lacks .*FI_DIRECTED_RECV.*; use auto, ofi_tag_1 or ofi_tag_2"
+lacking="mtl_${mtl}_tag_mode is ofi_tag_full, but the provider PROVIDER lacks .*FI_DIRECTED_RECV.*; use auto, ofi_tag_1 or ofi_tag_2"
 
 job "${insist[@]}" --mca $include $own --mca ${p}_tag_mode ofi_tag_full
 served && contexts 65536 2147483647

@@ -46,13 +46,54 @@ mkdir "$root/mca" "$root/.openmpi"
 for link in "$root/opt/components/"*; do ln -s "$root/opt/hawser/lib/libhawser.so" "$root/mca/${link##*/}"; done
 doctor >"$root/told"
 for about in "mtl hawser" "btl usnic" "btl smcuda" "btl verbs" "op hawser"; do
-    check "the doctor finds $about" "$(grep -q "^good  $about: $root/mca/mca_" "$root/told"; echo $?)"
+    # What libfabric and the kernel have here says whether it is used without a word.
+    check "the doctor finds $about" "$(grep -Eq "^(good|note)  $about: $root/mca/mca_" "$root/told"; echo $?)"
 done
+check "and every line of it names where the components are" "$(grep -o 'mpirun .*' "$root/told" | grep -qv -- "--mca mca_base_component_path $root/mca:"; echo $((! $?)))"
+[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
+    check "and no line for RDMA devices where there is none" "$(grep -q '^note  btl verbs: .*no RDMA device' "$root/told" && ! grep -q 'btl verbs,self' "$root/told"; echo $?)"
 doctor OMPI_MCA_btl=tcp,self >"$root/told"
 check "and says which variable leaves one out" "$(grep -q '^note  btl usnic: the variable OMPI_MCA_btl says btl = tcp,self' "$root/told"; echo $?)"
 echo "pml = ob1" >"$root/.openmpi/mca-params.conf"
 doctor >"$root/told"
 check "and which file" "$(grep -q "^note  mtl hawser: $root/.openmpi/mca-params.conf says pml = ob1" "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+# finds LINE TEXT VARIABLE=VALUE…: the doctor says it, with these.
+finds() {
+    doctor "${@:3}" >"$root/told"
+    check "the doctor finds $1" "$(grep -Eq -- "$2" "$root/told"; echo $?)"
+}
+echo "btl = ^usnic" >"$root/.openmpi/mca-params.conf"
+finds "a list of what is left out, in a file" "^note  btl usnic: $root/.openmpi/mca-params.conf says btl = \^usnic, which leaves it out$"
+check "and the line that works all the same" "$(grep -A1 '^note  btl usnic' "$root/told" | grep -Eq -- '-> the command line counts more: mpirun .* --mca btl usnic,self PROGRAM$'; echo $?)"
+rm "$root/.openmpi/mca-params.conf"
+finds "the same in a variable" '^note  btl smcuda: the variable OMPI_MCA_btl says btl = \^smcuda' OMPI_MCA_btl=^smcuda
+finds "a list without self" '^bad   settings: the variable OMPI_MCA_btl says btl = usnic, without self' OMPI_MCA_btl=usnic
+finds "a list that leaves self out" '^bad   settings: .* btl = \^self, without self' OMPI_MCA_btl=^self
+finds "a list that both names and leaves out" '^bad   settings: .* btl = self,\^tcp: a \^ may stand only before the whole list' OMPI_MCA_btl=self,^tcp
+finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number$' OMPI_MCA_btl_smcuda_eager_limit=twelve
+check "and names no line for that component" "$(grep -q '^bad   btl smcuda: ' "$root/told" && ! grep -q 'btl smcuda,self' "$root/told"; echo $?)"
+finds "a value that has no such name" '^bad   settings: .* mtl_hawser_tag_mode = ofi; it must be one of auto, ' OMPI_MCA_mtl_hawser_tag_mode=ofi
+finds "a value that a component refuses" '^bad   btl usnic: .* btl_usnic_eager_limit is 9999999; it must be 0 to ' OMPI_MCA_btl_usnic_eager_limit=9999999
+finds "one that the MTL refuses" '^bad   mtl hawser: .* mtl_hawser_enable_sep is 2; it must be 0 to 1' OMPI_MCA_mtl_ofi_enable_sep=2
+finds "a provider that is not here" '^note  mtl hawser: .* says mtl_ofi_provider_include = nosuch, and the providers here are others' OMPI_MCA_mtl_ofi_provider_include=nosuch
+check "and the line names one that is" "$(grep -A1 '^note  mtl hawser' "$root/told" | grep -Eq -- "-> mpirun .* --mca mtl_ofi_provider_include '[^']+' PROGRAM$"; echo $?)"
+finds "providers that are all left out" '^note  mtl hawser: .* says mtl_hawser_provider_exclude = .*, which leaves out all providers here' \
+    "OMPI_MCA_mtl_hawser_provider_exclude=$(fi_info -l 2>/dev/null | sed -n 's/^\([a-z].*\):$/\1/p' | paste -sd ,),tcp,udp,net"
+finds "a value that is no text" '^bad   settings: the variable OMPI_MCA_btl_usnic_if_include says .*, which is not all text' $'OMPI_MCA_btl_usnic_if_include=eth\xff'
+finds "a list that is no text" '^bad   settings: the variable OMPI_MCA_btl says .*, which is not all text' $'OMPI_MCA_btl=usnic\xff,self'
+finds "that the first folder is not there" "^bad   component folders: mca_base_component_path begins with /nowhere, which is no folder" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca"
+OMPI_MCA_mca_base_component_path=/nowhere "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "hawser-info finds that, too" "$(grep -q '^  mca_base_component_path begins with /nowhere' "$root/told"; echo $?)"
+mkdir "$root/hurt"
+: >"$root/hurt/libhawser.so.0"
+ln -sf "$root/hurt/libhawser.so.0" "$root/mca/mca_btl_smcuda.so"
+ln -sf /gone/libhawser.so "$root/mca/mca_btl_usnic.so"
+finds "a link to nothing" "^bad   btl usnic: $root/mca/mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there$"
+finds "a damaged library, and what the loader says" '^bad   btl smcuda: .*libhawser\.so\.0 cannot be loaded \(.*file too short\)$'
+"$root/opt/hawser/bin/hawser-info" --component-dir "$root/mca" >"$root/told"
+check "hawser-info finds a link to nothing" "$(grep -q "^    $root/mca: .*mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there" "$root/told"; echo $?)"
+for name in usnic smcuda; do ln -sf "$root/opt/hawser/lib/libhawser.so" "$root/mca/mca_btl_$name.so"; done
+rm -r "$root/hurt"
 ! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
 check "and fails where there is none" $?
 check "and says what to do" "$(grep -A1 '^bad   btl smcuda: .*(/nowhere)' "$root/told" | grep -q -- '-> run .make install'; echo $?)"
@@ -85,12 +126,15 @@ assert (eager["default"], eager["value"]) == ("4096", "2048") and "OMPI_MCA_btl_
 assert (link["value"], link["set_by"]) == ("socket", sys.argv[2] + "/.openmpi/mca-params.conf"), link
 assert (mode["default"], mode["value"]) == ("auto", "ofi_tag_2") and "OMPI_MCA_mtl_ofi_tag_mode" in mode["set_by"], mode
 assert value["btl_usnic_max_btls"]["set_by"] is None and value["btl_usnic_max_btls"]["value"] == "0"
+assert value["mtl_hawser_verbose"]["also_set_by"] == ["mtl_ofi_verbose", "opal_common_ofi_verbose"]
 assert all(len(one["help"]) > 15 for one in value.values())
 assert all(component["counters"] for name, component in found.items() if name != "op_hawser")
 PYTHON
 check "hawser-info says what can be set, what is, and by whom" $?
 params smcuda >"$root/told"
 check "and of one component in words" "$(grep -qx '  btl_smcuda_eager_limit = 2048' "$root/told" && grep -q 'by the variable OMPI_MCA_btl_smcuda_eager_limit; default 4096$' "$root/told" && ! grep -q usnic "$root/told"; echo $?)"
+params mtl_ofi >"$root/told"
+check "and the other names of a parameter, as README.md has them" "$(grep -A9 -x '  mtl_ofi_verbose = 0' "$root/told" | grep -q '^      also set by opal_common_ofi_verbose$'; echo $?)"
 params nothing >"$root/told" 2>&1
 check "and which there are, where there is no such component" "$([ $? = 2 ] && grep -q 'take one of mtl_ofi, ' "$root/told"; echo $?)"
 rm -r "$root/mca" "$root/.openmpi"
@@ -115,6 +159,12 @@ check "hawser-info says in one line that it cannot write" "$([ $status = 1 ] && 
 "$root/multi$PREFIX/bin/hawser-info" $'--\xff' >/dev/null 2>"$root.told"
 status=$?
 check "hawser-info says how it is called to who gives it an option that is no text" "$([ $status = 2 ] && grep -q '^usage: ' "$root.told"; echo $?)"
+for wrong in "--nothing|--nothing: there is no such option" "--doctor --params|--doctor and --params: one of them" "--doctor usnic|usnic: there is nothing"; do
+    # shellcheck disable=SC2086 # a list of words
+    "$root/multi$PREFIX/bin/hawser-info" ${wrong%|*} >/dev/null 2>"$root.told"
+    status=$?
+    check "hawser-info names what is wrong with ${wrong%|*}" "$([ $status = 2 ] && grep -q "^hawser-info: ${wrong#*|}" "$root.told"; echo $?)"
+done
 rm -f "$root.told"
 (LIBDIR=$PREFIX/lib/x86_64-linux-gnu DESTDIR=$root/multi pkgconfig/install.sh uninstall) >>"$root.log" 2>&1
 left=$(find "$root/multi" -type f -o -type l)

@@ -117,19 +117,28 @@ fails() {
 }
 
 fails "an option that there is not" 2 "--nothing: there is no such option" --nothing
-fails "an option that is no text" 2 "there is no such option" $'--\xff'
+fails "an option that is no text" 2 "that is no text \(UTF-8\)" $'--\xff'
+fails "a value that is no text" 2 "that is no text \(UTF-8\)" --local --set $'btl_usnic_connectivity_map=\xff'
+fails "a value for an option that takes none" 2 "--json=yes: --json takes no value" --json=yes
 fails "an option without its value" 2 "-s: a value must follow" -s
-fails "a length that is too long" 2 "it must be 0 to" --local -s 4000M
-fails "a PUT of nothing" 2 "it must be 1 to" --local -o put -s 0
-fails "two hosts" 2 "not several" one two
-fails "a transport that there is not" 1 "take smcuda, usnic, verbs or ofi" --local -t nothing
-fails "a parameter that there is not" 1 "btl_smcuda_nothing: there is no such parameter" --local --set btl_smcuda_nothing=1
-fails "a value that a parameter cannot have" 1 "btl_smcuda_eager_limit is 12k" --local --set btl_smcuda_eager_limit=12k
+fails "a length that is too long" 2 "\(-s\); it must be 0 to" --local -s 4000M
+fails "a PUT of nothing" 2 "\(-s\); it must be 1 to" --local -o put -s 0
+fails "two hosts" 2 "two: .*not several" one two
+fails "both versions of IP alone" 2 "-4 and -6 exclude each other" --local -4 -6
+fails "a transport that there is not" 2 "-t nothing: .*take smcuda, usnic, verbs or ofi" --local -t nothing
+fails "a server's transport that there is not" 2 "-t nothing: .*take smcuda, usnic, verbs or ofi" -t nothing
+fails "a parameter that there is not" 2 "btl_smcuda_nothing: there is no such parameter" --local --set btl_smcuda_nothing=1
+fails "a server's parameter that there is not" 2 "btl_smcuda_nothing: there is no such parameter" --set btl_smcuda_nothing=1
+fails "a parameter of another transport" 2 "btl_usnic_link: it belongs to the component btl usnic, and -t smcuda does not have it" --local --set btl_usnic_link=socket
+fails "a parameter that only Open MPI has" 2 "mtl_ofi_priority: it is for Open MPI alone" --local -t ofi --set mtl_ofi_priority=5
+fails "a value that a parameter cannot have" 2 "--set btl_smcuda_eager_limit is 12k" --local --set btl_smcuda_eager_limit=12k
+fails "a value out of its range" 1 "btl_smcuda_eager_limit is 12; it must be 1024 to" --local --set btl_smcuda_eager_limit=12
+fails "a value of a matching transport's out of its range" 2 "mtl_ofi_enable_sep is 2; it must be 0 to 1" --local -t ofi --set mtl_ofi_enable_sep=2
 fails "a module that there is not" 1 "no module nothing0" --local -t usnic -d nothing0 -s 8
 fails "a PUT where there is none" 1 "smcuda has no put .*-o send" --local --set btl_smcuda_flags=1 -o put -s 8
-fails "a PUT of a matching transport" 1 "ofi has no put at all: .*-o send" --local -t ofi -o put -s 8
-fails "a GET of a matching transport" 1 "ofi has no get at all: .*-o send" --local -t ofi -o get -s 8
-fails "a module of a matching transport" 1 "provider_include=NAME takes a provider" --local -t ofi -d tcp -s 8
+fails "a PUT of a matching transport" 2 "ofi has no put at all: .*-o send" --local -t ofi -o put -s 8
+fails "a GET of a matching transport" 2 "ofi has no get at all: .*-o send" --local -t ofi -o get -s 8
+fails "a module of a matching transport" 2 "provider_include=NAME takes a provider" --local -t ofi -d tcp -s 8
 fails "a provider that there is not" 1 "ofi does not start: .*nothing" --local -t ofi --set mtl_ofi_provider_include=nothing -s 8
 fails "a host that there is not" 1 "nowhere.invalid" nowhere.invalid
 fails "a port where nobody listens" 1 "start hawser-perf there first" 127.0.0.1 -p 1

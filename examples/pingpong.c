@@ -3,6 +3,8 @@
  *     cc -Wall pingpong.c -o pingpong $(pkg-config --cflags --libs hawser)
  *     ./pingpong [smcuda|usnic|verbs] [BYTES] [ROUNDS]
  */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, also where a compiler is told -std=c11 */
+
 #include "pair.h"
 
 #include <sched.h>

@@ -68,6 +68,14 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The parameters that users set. Their values are the component's, not a module's.
     fn parameters() -> &'static Parameters;
 
+    /// Whether the values of the parameters can be used. Only texts are asked of the host.
+    ///
+    /// # Errors
+    /// Which not, and why.
+    fn verify(_host: &impl Host) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
     /// Opens all modules there are.
     ///
     /// # Errors

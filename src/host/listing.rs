@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
+use super::verify::{self, Verify};
 use crate::btl::{Kind, Transport};
 
 /// What people read of a parameter.
@@ -56,6 +57,8 @@ pub struct Component {
     pub settings: Vec<Setting>,
     /// What they may read.
     pub counters: Vec<Counter>,
+    /// Says what the component would refuse of the values that it is given.
+    pub verify: Option<Verify>,
 }
 
 impl Component {
@@ -114,5 +117,6 @@ pub(super) fn byte_transport<T: Transport>() -> Component {
         name: T::COMPONENT.strip_prefix("btl_").unwrap_or(T::COMPONENT).to_owned(),
         settings: numbers.chain(texts).collect(),
         counters: counters.collect(),
+        verify: Some(verify::byte_transport::<T>),
     }
 }

@@ -28,5 +28,6 @@ mod symbols;
 pub mod sys;
 pub mod v4_1;
 pub mod v5_0;
+pub mod verify;
 
 pub use abi::{Abi, ProcessFacts};

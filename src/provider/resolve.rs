@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::os::unix::ffi::OsStrExt as _;
 
 use super::errno::{Errno, Outcome};
 use super::names::Known;
@@ -40,7 +41,7 @@ fn address_of(interface: &Interface) -> Option<Ipv4Addr> {
 /// `FI_ENODATA`: there is no such interface as is wanted.
 pub(super) fn device() -> Outcome<Ipv4Addr> {
     let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
-    let wish = std::env::var(INTERFACE).unwrap_or_default();
+    let wish = set(INTERFACE);
     if wish.is_empty() {
         return Ok(best(&interfaces).unwrap_or(Ipv4Addr::LOCALHOST));
     }
@@ -102,8 +103,13 @@ pub(super) fn place(name: &Name) -> Outcome<Option<Place>> {
     Ok(Some(Place { address: name.device, port, key, shared, silence: silence()? }))
 }
 
+/// A variable, empty if it is not set. What is no UTF-8 is kept as the character for that, which no value has: it is refused.
+fn set(variable: &str) -> String {
+    std::env::var_os(variable).map_or_else(String::new, |value| value.to_string_lossy().into_owned())
+}
+
 fn silence() -> Outcome<u32> {
-    let text = std::env::var(SILENCE).unwrap_or_default();
+    let text = set(SILENCE);
     if text.is_empty() {
         return Ok(PATIENCE);
     }
@@ -112,8 +118,9 @@ fn silence() -> Outcome<u32> {
 
 /// The key that users of several nodes share.
 fn secret() -> Option<Key> {
-    let text = std::env::var(SECRET).ok().filter(|text| !text.is_empty())?;
-    Some(key_of(text.as_bytes()))
+    // Whatever bytes they agree on: a key that is no text must not count as none.
+    let bytes = std::env::var_os(SECRET).filter(|bytes| !bytes.is_empty())?;
+    Some(key_of(bytes.as_bytes()))
 }
 
 /// The number of a service.

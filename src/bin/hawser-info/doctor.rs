@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hawser::accelerator;
@@ -10,10 +9,8 @@ use hawser::link::Interface;
 use hawser::shm::{self, CrossMemory, NONCE, Probe, Segment};
 use serde_json::json;
 
-use crate::host::Host;
-use crate::rdma;
-use crate::settings::{self, Says};
-use crate::{find_library, is_ours, loads, staged};
+use crate::host::{Host, Refusal};
+use crate::{components, find_library, loads, rdma};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,62 +32,6 @@ struct Finding {
     /// What to do.
     remedy: Option<String>,
 }
-
-/// A component, and what it is for.
-struct Component {
-    framework: &'static str,
-    name: &'static str,
-    about: &'static str,
-    /// What chooses it on a command line.
-    chosen_by: &'static str,
-    /// The release of the host that it is for alone.
-    only: Option<&'static str>,
-}
-
-const COMPONENTS: [Component; 6] = [
-    Component {
-        framework: "mtl",
-        name: "hawser",
-        about: "mtl hawser",
-        chosen_by: "--mca pml cm --mca mtl hawser",
-        only: None,
-    },
-    Component {
-        framework: "btl",
-        name: "usnic",
-        about: "btl usnic",
-        chosen_by: "--mca pml ob1 --mca btl usnic,self",
-        only: None,
-    },
-    Component {
-        framework: "btl",
-        name: "smcuda",
-        about: "btl smcuda",
-        chosen_by: "--mca pml ob1 --mca btl smcuda,self",
-        only: None,
-    },
-    Component {
-        framework: "btl",
-        name: "verbs",
-        about: "btl verbs",
-        chosen_by: "--mca pml ob1 --mca btl verbs,self",
-        only: None,
-    },
-    Component {
-        framework: "op",
-        name: "hawser",
-        about: "op hawser",
-        chosen_by: "--mca op hawser",
-        only: None,
-    },
-    Component {
-        framework: "accelerator",
-        name: "cuda",
-        about: "accelerator cuda",
-        chosen_by: "--mca accelerator cuda",
-        only: Some("5."),
-    },
-];
 
 #[derive(Default)]
 pub(crate) struct Findings(Vec<Finding>);
@@ -114,7 +55,7 @@ pub(crate) fn examine(as_json: bool) -> ExitCode {
     let mut findings = Findings::default();
     let host = look_at_host(&mut findings);
     if let Some(host) = &host {
-        look_at_components(host, &mut findings);
+        components::look(host, &mut findings);
     }
     look_at_shared_memory(&mut findings);
     look_at_networks(&mut findings);
@@ -156,13 +97,12 @@ fn print(finding: &Finding) {
 }
 
 fn look_at_host(findings: &mut Findings) -> Option<Host> {
-    let Some(host) = Host::find() else {
-        findings.bad(
-            "Open MPI",
-            "ompi_info is not on PATH, or does not run",
-            "install it (Debian: openmpi-bin), or put its folder on PATH",
-        );
-        return None;
+    let host = match Host::find() {
+        Ok(host) => host,
+        Err(absent) => {
+            findings.bad("Open MPI", absent.to_string(), absent.remedy());
+            return None;
+        }
     };
     let Some(library) = find_library() else {
         findings.bad(
@@ -172,94 +112,18 @@ fn look_at_host(findings: &mut Findings) -> Option<Host> {
         );
         return None;
     };
-    findings.good("library", library.display().to_string());
-    if let Err(why) = host.verdict(&library) {
-        findings.bad(
-            "Open MPI",
-            format!("{} does not accept hawser: {why}", host.version),
-            "use Open MPI 4.1 or 5.0 as distributions build it; the other one, if this is one",
-        );
+    if let Err(refusal) = host.verdict(&library) {
+        let (about, what) = match &refusal {
+            Refusal::Host(why) => ("Open MPI", format!("{} does not accept hawser: {why}", host.version)),
+            Refusal::Own(why) => ("Open MPI", why.clone()),
+            Refusal::Library(why) => ("library", why.clone()),
+        };
+        findings.bad(about, what, refusal.remedy());
         return None;
     }
+    findings.good("library", library.display().to_string());
     findings.good("Open MPI", format!("{} accepts hawser", host.version));
     Some(host)
-}
-
-/// Where each component lies, and whether the host is told to leave it.
-fn look_at_components(host: &Host, findings: &mut Findings) {
-    let own: Vec<PathBuf> = host.component_path.split(':').map(PathBuf::from).collect();
-    let built = find_library().and_then(|library| staged(&library));
-    let set_path = settings::of("mca_base_component_path", &host.settings);
-    let paths: Vec<PathBuf> = match &set_path {
-        Some(setting) => setting.value.split(':').map(PathBuf::from).collect(),
-        None => own,
-    };
-    for component in &COMPONENTS {
-        if component.only.is_some_and(|release| !host.version.starts_with(release)) {
-            continue;
-        }
-        let file = format!("mca_{}_{}.so", component.framework, component.name);
-        let Some(path) = paths.iter().map(|folder| folder.join(&file)).find(|path| path.exists()) else {
-            let remedy = match built.iter().find(|folder| folder.join(&file).exists()) {
-                Some(folder) => format!(
-                    "run `make install`, or say --mca mca_base_component_path {}:{}",
-                    folder.display(),
-                    host.component_path.split(':').next().unwrap_or_default()
-                ),
-                None => "run `make install`".to_owned(),
-            };
-            findings.bad(
-                component.about,
-                format!("{file} is in none of the folders that Open MPI looks into ({})", shown(&paths)),
-                remedy,
-            );
-            continue;
-        };
-        if !is_ours(&path) {
-            findings.bad(
-                component.about,
-                format!("{} is not hawser's", path.display()),
-                "put a folder that has hawser's first in mca_base_component_path",
-            );
-        } else if let Err(error) = File::open(&path) {
-            findings.bad(
-                component.about,
-                format!("{} cannot be read ({error})", path.display()),
-                "chmod a+rX the library and the folders above it",
-            );
-        } else {
-            weigh(component, &path, host, findings);
-        }
-    }
-}
-
-fn shown(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// A component lies where it should: what do the settings say of it?
-fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Findings) {
-    let line = || format!("the command line counts more: mpirun {}", component.chosen_by);
-    let layer = match component.framework {
-        "mtl" => Some("cm"),
-        "btl" => Some("ob1"),
-        _ => None,
-    };
-    let upper = settings::of("pml", &host.settings);
-    if let Some(setting) = settings::of(component.framework, &host.settings)
-        && setting.says(component.name) == Says::Leave
-    {
-        let what =
-            format!("{} says {} = {}, which leaves it out", setting.place, setting.framework, setting.value);
-        findings.note(component.about, what, line());
-    } else if let (Some(layer), Some(setting)) = (layer, &upper)
-        && setting.says(layer) == Says::Leave
-    {
-        let what = format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value);
-        findings.note(component.about, what, line());
-    } else {
-        findings.good(component.about, format!("{}; {}", path.display(), component.chosen_by));
-    }
 }
 
 fn look_at_shared_memory(findings: &mut Findings) {
@@ -378,10 +242,13 @@ fn look_at_libfabric(findings: &mut Findings) {
             "install it (Debian: libfabric1); btl usnic and btl smcuda do without",
         ),
     }
-    if let Ok(value) = std::env::var("FI_PROVIDER") {
+    if let Some(value) = std::env::var_os("FI_PROVIDER") {
         findings.note(
             ABOUT,
-            format!("the variable FI_PROVIDER says {value}: other providers are not there"),
+            format!(
+                "the variable FI_PROVIDER says {}: other providers are not there",
+                value.to_string_lossy()
+            ),
             "unset FI_PROVIDER",
         );
     }

@@ -1,8 +1,21 @@
 //! The Open MPI that is used here, as `ompi_info` tells.
 
-use std::env;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{env, fmt, thread};
+
+use crate::settings;
+
+/// How long `ompi_info` may take: it opens every component, which takes it a second or two.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `--probe` ends with when the host's own library cannot be loaded, or hawser's.
+pub(crate) const NO_HOST: u8 = 3;
+pub(crate) const NO_LIBRARY: u8 = 4;
 
 /// An Open MPI on PATH.
 pub(crate) struct Host {
@@ -12,50 +25,176 @@ pub(crate) struct Host {
     pub(crate) settings: String,
 }
 
+/// Why nothing is known of an Open MPI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// There is no `ompi_info`, or it does not run.
+    Missing(String),
+    /// It runs, and does not end.
+    Silent,
+    /// It ends, and does not say what it should.
+    Odd,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(why) => f.write_str(why),
+            Self::Silent => {
+                write!(f, "ompi_info has not ended within {} s, and was killed", PATIENCE.as_secs())
+            }
+            Self::Odd => {
+                f.write_str("ompi_info does not run, or says neither its version nor where components lie")
+            }
+        }
+    }
+}
+
+impl Absent {
+    /// What to do.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => "install it (Debian: openmpi-bin), or put its folder on PATH",
+            Self::Silent => {
+                "run `ompi_info --all` to see where it stops: a network file system that does not answer, or a component that waits"
+            }
+            Self::Odd => "run `ompi_info --parsable --all`: what it says is the reason",
+        }
+    }
+}
+
+/// Why hawser and a host do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// hawser does not know this host.
+    Host(String),
+    /// The host's own library cannot be loaded.
+    Own(String),
+    /// hawser's cannot.
+    Library(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Host(why) | Self::Own(why) | Self::Library(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl Refusal {
+    /// What to do.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Host(_) => {
+                "use Open MPI 4.1 or 5.0 as distributions build it; the other one, if this is one"
+            }
+            Self::Own(_) => "install Open MPI's library anew, or put its folder into LD_LIBRARY_PATH",
+            Self::Library(_) => {
+                "the file is damaged, or lacks what the line names: install hawser anew (`make install`)"
+            }
+        }
+    }
+}
+
+/// What a program prints. It is killed when it has not ended in time.
+fn text_of(command: &mut Command, patience: Duration) -> Result<String, Absent> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(
+            |error| match error.kind() {
+                ErrorKind::NotFound => Absent::Missing("ompi_info is not on PATH".to_owned()),
+                _ => Absent::Missing(format!("ompi_info does not run ({error})")),
+            },
+        )?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut pipe) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            // Nobody listens once the time is up.
+            let _ = sender.send(bytes);
+        });
+    }
+    let bytes = receiver.recv_timeout(patience);
+    if bytes.is_err() {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|_| Absent::Silent)
+}
+
 impl Host {
-    pub(crate) fn find() -> Option<Self> {
-        let output = Command::new("ompi_info")
-            .args(["--parsable", "--all"])
-            .env_remove("OMPI_MCA_mca_base_component_path")
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    /// The Open MPI whose `ompi_info` is the first on PATH.
+    pub(crate) fn find() -> Result<Self, Absent> {
+        let mut command = Command::new("ompi_info");
+        command.args(["--parsable", "--all"]).env_remove("OMPI_MCA_mca_base_component_path");
+        let text = text_of(&mut command, PATIENCE)?;
         let value = |key: &str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(key))
                 .map(|value| value.trim_matches('"').to_owned())
         };
-        Some(Self {
-            version: value("ompi:version:full:")?,
-            component_path: value("mca:mca:base:param:mca_base_component_path:value:")
-                .or_else(|| value("mca:mca:base:param:mca_component_path:value:"))?,
-            settings: value("path:sysconfdir:").unwrap_or_else(|| "/etc/openmpi".to_owned()),
-        })
+        let version = value("ompi:version:full:");
+        let component_path = value("mca:mca:base:param:mca_base_component_path:value:")
+            .or_else(|| value("mca:mca:base:param:mca_component_path:value:"));
+        let (Some(version), Some(component_path)) = (version, component_path) else {
+            return Err(Absent::Odd);
+        };
+        let settings = value("path:sysconfdir:").unwrap_or_else(|| "/etc/openmpi".to_owned());
+        Ok(Self { version, component_path, settings })
     }
 
     /// Loads the host's libraries and hawser in a process of their own and asks hawser.
-    pub(crate) fn verdict(&self, library: &Path) -> Result<(), String> {
-        let program = env::current_exe().map_err(|error| error.to_string())?;
-        let output =
-            Command::new(program).arg("--probe").arg(library).output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    pub(crate) fn verdict(&self, library: &Path) -> Result<(), Refusal> {
+        let program = env::current_exe().map_err(|error| Refusal::Host(error.to_string()))?;
+        let output = Command::new(program)
+            .arg("--probe")
+            .arg(library)
+            .output()
+            .map_err(|error| Refusal::Host(error.to_string()))?;
+        let why = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        match (output.status.code(), output.status.signal()) {
+            (Some(0), _) => Ok(()),
+            (Some(code), _) if code == i32::from(NO_HOST) => Err(Refusal::Own(why)),
+            (Some(code), _) if code == i32::from(NO_LIBRARY) => Err(Refusal::Library(why)),
+            (None, Some(signal)) => {
+                let library = library.display();
+                Err(Refusal::Library(format!("{library}: loading it ends a process with signal {signal}")))
+            }
+            _ => Err(Refusal::Host(why)),
         }
     }
 
-    /// The line that works on this host, with the `words` that choose a component.
+    /// Whether it is of this release: `4.1`, or `5.`
+    pub(crate) fn is(&self, release: &str) -> bool {
+        self.version.starts_with(release)
+    }
+
+    /// The line that works on this host, with the `words` that choose a component of that folder.
     pub(crate) fn command(&self, directory: &Path, words: &str) -> String {
         let own = self.component_path.split(':').next().unwrap_or("");
         let mut line = "mpirun -n 2".to_owned();
-        if directory != Path::new(own) || !self.version.starts_with("4.") {
+        let is_told = settings::of("mca_base_component_path", &self.settings).is_some();
+        if directory != Path::new(own) || is_told || !self.is("4.") {
             // 5.0's mpirun overrides the variable for applications: the command line is what counts.
             line += &format!(" --mca mca_base_component_path {}:{own}", directory.display());
         }
-        if !self.version.starts_with("4.") {
+        if !self.is("4.") {
             line += " --pmixmca mca_base_component_show_load_errors none";
         }
         format!("{line} {words} PROGRAM")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed() {
+        let told = |words: &[&str], patience| text_of(Command::new("sh").args(["-c"]).args(words), patience);
+        assert_eq!(told(&["echo it"], PATIENCE), Ok("it\n".to_owned()));
+        assert_eq!(told(&["exec sleep 1000"], Duration::from_millis(50)), Err(Absent::Silent));
+        let missing = text_of(&mut Command::new("/nowhere/ompi_info"), PATIENCE);
+        assert_eq!(missing, Err(Absent::Missing("ompi_info is not on PATH".to_owned())));
     }
 }

@@ -5,12 +5,15 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::write(format_args!($($text)*)) };
 }
 
+mod components;
 mod doctor;
+mod fabric;
 mod host;
 mod parameters;
 mod rdma;
 mod report;
 mod settings;
+mod values;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io::Write as _;
@@ -57,10 +60,30 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!("hawser-info: {}\n{USAGE}", wrong(&words));
             ExitCode::from(2)
         }
     }
+}
+
+/// What is wrong with a command line that is none of those that there are.
+fn wrong(words: &[&str]) -> String {
+    let mut before = None;
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        match *word {
+            "--component-dir" | "--params" => {
+                words.next_if(|next| !next.starts_with('-'));
+            }
+            "--doctor" | "--version" | "--help" | "-h" => {}
+            _ if word.starts_with('-') => return format!("{word}: there is no such option"),
+            _ => return format!("{word}: there is nothing that takes this word"),
+        }
+        if let Some(before) = before.replace(word) {
+            return format!("{before} and {word}: one of them, not both");
+        }
+    }
+    "--component-dir: a folder must follow".to_owned()
 }
 
 /// A line for standard output.
@@ -101,22 +124,22 @@ pub(crate) fn loads(name: &CStr) -> bool {
     !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null()
 }
 
-/// Loads libmpi, then hawser, and prints why hawser refused it, if it did.
+/// Loads libmpi, then hawser, and prints why hawser refused it, if it did, or what the loader says.
 fn probe(library: &str) -> ExitCode {
-    let load = |name: &str| {
-        let name = CString::new(name).unwrap_or_default();
+    let load = |name: &str, status: u8| {
+        let text = CString::new(name).unwrap_or_default();
         // SAFETY: a zero-ended name; the libraries' initialisers do no more than in any MPI program.
-        unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) }
+        let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+        if handle.is_null() {
+            say!("{name} cannot be loaded ({})", loader_says());
+            return Err(ExitCode::from(status));
+        }
+        Ok(handle)
     };
-    if load("libmpi.so.40").is_null() {
-        say!("libmpi.so.40 cannot be loaded");
-        return ExitCode::FAILURE;
-    }
-    let handle = load(library);
-    if handle.is_null() {
-        say!("{library} cannot be loaded");
-        return ExitCode::FAILURE;
-    }
+    let handle = match load("libmpi.so.40", host::NO_HOST).and_then(|_| load(library, host::NO_LIBRARY)) {
+        Ok(handle) => handle,
+        Err(status) => return status,
+    };
     // SAFETY: a live handle and a literal name.
     let refusal = unsafe { libc::dlsym(handle, c"hawser_refusal".as_ptr()) };
     if refusal.is_null() {
@@ -133,5 +156,36 @@ fn probe(library: &str) -> ExitCode {
     } else {
         say!("{refusal}");
         ExitCode::FAILURE
+    }
+}
+
+/// Why the last library could not be loaded.
+fn loader_says() -> String {
+    // SAFETY: nothing is asked of the caller; there is one thread.
+    let why = unsafe { libc::dlerror() };
+    if why.is_null() {
+        return "the loader does not say why".to_owned();
+    }
+    // SAFETY: a text that lives until the loader is called again.
+    unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_is_wrong_is_named() {
+        for (line, why) in [
+            ("--nothing", "--nothing: there is no such option"),
+            ("--doctor btl", "btl: there is nothing that takes this word"),
+            ("--params btl_usnic usnic", "usnic: there is nothing"),
+            ("--params --doctor", "--params and --doctor: one of them"),
+            ("--component-dir /x --doctor", "--component-dir and --doctor: one of them"),
+            ("--component-dir", "--component-dir: a folder must follow"),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            assert!(wrong(&words).starts_with(why), "{line}: {}", wrong(&words));
+        }
     }
 }

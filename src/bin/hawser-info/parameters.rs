@@ -6,6 +6,7 @@ use hawser::host::components;
 use hawser::host::listing::{Component, Counter, Setting};
 use serde_json::{Value, json};
 
+use crate::fabric::usual_exclude;
 use crate::host::Host;
 use crate::settings;
 
@@ -15,10 +16,18 @@ const SETTINGS: &str = "/etc/openmpi";
 const WIDTH: usize = 100;
 
 /// What a parameter is set to, and by what; `None`: nobody has set it.
-fn set(component: &Component, setting: &Setting, folder: &str) -> Option<(String, String)> {
+pub(crate) fn set(component: &Component, setting: &Setting, folder: &str) -> Option<settings::Setting> {
     let own = format!("{}_{}", component.whole_name(), setting.name);
     let mut names = std::iter::once(&own).chain(&setting.otherwise);
-    names.find_map(|name| settings::of(name, folder)).map(|found| (found.value, found.place))
+    names.find_map(|name| settings::of(name, folder))
+}
+
+/// What a parameter is where nobody has set it: as this host has it, where hosts differ.
+fn default_of(component: &Component, setting: &Setting, host: Option<&Host>) -> Option<String> {
+    match (component.framework, setting.name.as_str()) {
+        ("mtl", "provider_exclude") => Some(usual_exclude(host).to_owned()),
+        _ => setting.default.clone(),
+    }
 }
 
 /// Lists all components, or the one of this name.
@@ -37,25 +46,34 @@ pub(crate) fn list(name: Option<&str>, as_json: bool) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let folder = Host::find().map_or_else(|| SETTINGS.to_owned(), |host| host.settings);
+    let host = Host::find().ok();
+    let host = host.as_ref();
     if as_json {
-        let listed: Vec<_> = wanted.iter().map(|component| as_value(component, &folder)).collect();
+        let listed: Vec<_> = wanted.iter().map(|component| as_value(component, host)).collect();
         say!("{:#}", json!({ "version": env!("CARGO_PKG_VERSION"), "components": listed }));
     } else {
-        wanted.iter().for_each(|component| print(component, &folder));
+        wanted.iter().for_each(|component| print(component, host));
     }
     ExitCode::SUCCESS
 }
 
-fn as_value(component: &Component, folder: &str) -> Value {
+/// The folder of the file of settings for all users.
+fn folder(host: Option<&Host>) -> &str {
+    host.map_or(SETTINGS, |host| &host.settings)
+}
+
+fn as_value(component: &Component, host: Option<&Host>) -> Value {
     let setting = |setting: &Setting| {
-        let (value, place) = set(component, setting, folder).unzip();
+        let default = default_of(component, setting, host);
+        let (value, place) =
+            set(component, setting, folder(host)).map(|found| (found.value, found.place)).unzip();
         json!({
             "name": format!("{}_{}", component.whole_name(), setting.name),
             "type": setting.kind,
-            "default": setting.default,
-            "value": value.or_else(|| setting.default.clone()),
+            "default": default,
+            "value": value.or(default.clone()),
             "set_by": place,
+            "also_set_by": setting.otherwise,
             "values": setting.values,
             "level": setting.level,
             "only": setting.only,
@@ -71,19 +89,25 @@ fn as_value(component: &Component, folder: &str) -> Value {
     })
 }
 
-fn print(component: &Component, folder: &str) {
+fn print(component: &Component, host: Option<&Host>) {
     say!("{} {}", component.framework, component.name);
     for setting in &component.settings {
         let written = |value: &str| if value.is_empty() { "(empty)".to_owned() } else { value.to_owned() };
-        let default = setting.default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
-        let (value, set_by) = match set(component, setting, folder) {
-            Some((value, place)) => (written(&value), format!("; by {place}; default {default}")),
+        let default = default_of(component, setting, host);
+        let default = default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
+        let (value, set_by) = match set(component, setting, folder(host)) {
+            Some(settings::Setting { value, place, .. }) => {
+                (written(&value), format!("; by {place}; default {default}"))
+            }
             None => (default, String::new()),
         };
         let only = setting.only.map_or_else(String::new, |release| format!("; Open MPI {release} only"));
         say!("  {}_{} = {value}", component.whole_name(), setting.name);
         say!("      {}, level {}{only}{set_by}", setting.kind, setting.level);
         wrap(&setting.help);
+        if !setting.otherwise.is_empty() {
+            say!("      also set by {}", setting.otherwise.join(", "));
+        }
         if !setting.values.is_empty() {
             say!("      one of {}", setting.values.join(", "));
         }

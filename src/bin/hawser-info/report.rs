@@ -1,33 +1,16 @@
 //! What is here, what would be chosen, and how to run it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hawser::config::{self, NameList, ProgressMode, TagMode};
-use hawser::fabric::Library;
 use hawser::host::construct;
-use hawser::mtl::ofi;
 use serde_json::{Value, json};
 
-use crate::host::Host;
-use crate::rdma;
-use crate::{find_library, is_ours, staged};
-
-/// What libfabric has.
-struct Fabric {
-    version: (u32, u32),
-    providers: Vec<Provider>,
-    /// Why there is no provider.
-    why: Option<String>,
-}
-
-/// A provider that can carry MPI messages.
-struct Provider {
-    name: String,
-    domain: String,
-    is_default: bool,
-    inject: usize,
-}
+use crate::components::{first_missing, link_to_nothing};
+use crate::fabric::{self, Fabric};
+use crate::host::{Absent, Host, Refusal};
+use crate::{find_library, is_ours, rdma, staged};
 
 /// A line that uses a component of hawser's here.
 struct Way {
@@ -42,9 +25,12 @@ struct Found {
     library: Option<PathBuf>,
     /// Or why it is not there.
     fabric: Result<Fabric, String>,
-    host: Option<Host>,
+    /// Or why nothing is known of it.
+    host: Result<Host, Absent>,
     /// Whether the host accepts hawser, and whether that release has been tried; or why not.
-    verdict: Option<Result<bool, String>>,
+    verdict: Option<Result<bool, Refusal>>,
+    /// The path of components begins with a folder that is not there, in words.
+    missing: Option<String>,
     /// Folders of components, with what they hold.
     folders: Vec<(PathBuf, String)>,
     /// That with hawser's links.
@@ -65,16 +51,18 @@ pub(crate) fn report(directory: Option<&Path>, as_json: bool) -> ExitCode {
 }
 
 fn look(directory: Option<&Path>) -> Found {
+    let host = Host::find();
     let mut found = Found {
         library: find_library(),
-        fabric: look_at_fabric(),
-        host: Host::find(),
+        fabric: fabric::look(host.as_ref().ok()),
+        missing: host.as_ref().ok().and_then(first_missing),
+        host,
         verdict: None,
         folders: Vec::new(),
         placed: None,
         commands: Vec::new(),
     };
-    let (Some(library), Some(host)) = (&found.library, &found.host) else { return found };
+    let (Some(library), Ok(host)) = (&found.library, &found.host) else { return found };
     let verdict = host.verdict(library).map(|()| construct::was_tried(&host.version) == Some(true));
     let is_accepted = verdict.is_ok();
     found.verdict = Some(verdict);
@@ -88,11 +76,7 @@ fn look(directory: Option<&Path>) -> Found {
     found.folders = folders.into_iter().map(|folder| (folder.clone(), components(&folder))).collect();
     let Some(placed) = &found.placed else { return found };
     let mut commands = Vec::new();
-    if let Some(provider) = found.provider() {
-        let mut words = "--mca pml cm --mca mtl hawser".to_owned();
-        if let Some(provider) = provider {
-            words += &format!(" --mca mtl_hawser_provider_include '{provider}'");
-        }
+    if let Some(words) = found.fabric.as_ref().ok().and_then(Fabric::words) {
         let line = host.command(placed, &words);
         commands.push(Way { component: "mtl hawser", over: "over libfabric", line });
     }
@@ -114,14 +98,6 @@ fn look(directory: Option<&Path>) -> Found {
 }
 
 impl Found {
-    /// `None`: no provider; else the one to be named on the command line, if none is used by default.
-    fn provider(&self) -> Option<Option<&str>> {
-        let providers = &self.fabric.as_ref().ok()?.providers;
-        let first = providers.first()?;
-        let is_any_default = providers.iter().any(|provider| provider.is_default);
-        Some((!is_any_default).then_some(first.name.as_str()))
-    }
-
     fn print(&self) {
         say!("hawser {}", env!("CARGO_PKG_VERSION"));
         match &self.library {
@@ -130,9 +106,13 @@ impl Found {
         }
         self.print_fabric();
         say!("");
-        let Some(host) = &self.host else {
-            say!("host: no Open MPI on PATH (ompi_info is missing or does not run)");
-            return;
+        let host = match &self.host {
+            Ok(host) => host,
+            Err(absent) => {
+                say!("host: no Open MPI: {absent}");
+                say!("  {}", absent.remedy());
+                return;
+            }
         };
         say!("host: Open MPI {}", host.version);
         match &self.verdict {
@@ -142,13 +122,20 @@ impl Found {
                 "  accepts hawser; this release has not been tried: sizes and symbols are those of one that has"
             ),
             Some(Err(why)) => {
-                say!("  does not accept hawser: {why}");
+                match why {
+                    Refusal::Host(why) => say!("  does not accept hawser: {why}"),
+                    Refusal::Own(why) | Refusal::Library(why) => say!("  {why}"),
+                }
+                say!("  {}", why.remedy());
                 return;
             }
         }
         say!("  component directories:");
         for (folder, what) in &self.folders {
             say!("    {}: {what}", folder.display());
+        }
+        if let Some(missing) = &self.missing {
+            say!("  {missing}");
         }
         if self.placed.is_none() {
             say!(
@@ -173,7 +160,7 @@ impl Found {
         }
         say!("  providers that can carry MPI messages:");
         for provider in &fabric.providers {
-            let by_default = if provider.is_default { "used by default" } else { "only when asked for" };
+            let by_default = if provider.is_used { "used by default" } else { "only when asked for" };
             say!(
                 "    {} on {}: {by_default}; inject up to {} bytes",
                 provider.name,
@@ -181,10 +168,8 @@ impl Found {
                 provider.inject
             );
         }
-        if !fabric.providers.iter().any(|provider| provider.is_default) {
-            say!(
-                "  none is used by default: they only repeat what Open MPI does itself; name one to use it all the same"
-            );
+        if fabric.used().is_none() {
+            say!("  none is used by default: {}; name one to use it all the same", fabric.why_unused());
         }
     }
 
@@ -195,24 +180,27 @@ impl Found {
                 "providers": fabric.providers.iter().map(|provider| json!({
                     "name": provider.name,
                     "domain": provider.domain,
-                    "by_default": provider.is_default,
+                    "by_default": provider.is_used,
                     "inject": provider.inject,
                 })).collect::<Vec<_>>(),
                 "why_none": fabric.why,
             }),
             Err(missing) => json!({ "version": null, "providers": [], "why_none": missing }),
         };
-        let refusal = self.verdict.as_ref().and_then(|verdict| verdict.as_ref().err());
+        let refusal =
+            self.verdict.as_ref().and_then(|verdict| verdict.as_ref().err()).map(ToString::to_string);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "library": self.library,
             "libfabric": fabric,
-            "host": self.host.as_ref().map(|host| json!({
+            "host": self.host.as_ref().ok().map(|host| json!({
                 "version": host.version,
                 "accepts": matches!(self.verdict, Some(Ok(_))),
                 "tried": matches!(self.verdict, Some(Ok(true))),
                 "refusal": refusal,
             })),
+            "why_no_host": self.host.as_ref().err().map(ToString::to_string),
+            "missing_directory": self.missing,
             "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder, "holds": what })).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(|way| json!({ "component": way.component, "line": way.line })).collect::<Vec<_>>(),
         })
@@ -231,47 +219,12 @@ fn components(directory: &Path) -> String {
             (false, false) => format!("no {name}"),
         }
     };
-    format!("{}, {}", state("ofi"), state("hawser"))
-}
-
-/// What libfabric offers for MPI messages.
-fn look_at_fabric() -> Result<Fabric, String> {
-    let library = Library::open().map_err(|missing| missing.to_string())?;
-    let version = library.version();
-    let config = config::Ofi {
-        include: None,
-        exclude: NameList::parse("shm,sockets,tcp,udp,rstream,usnic,net"),
-        progress_event_count: 100,
-        tag_mode: TagMode::Auto,
-        control_progress: ProgressMode::Unspecified,
-        data_progress: ProgressMode::Unspecified,
-        av_table: false,
-        scalable: false,
-        grouping: false,
-        contexts: 1,
-        device: true,
-    };
-    let mut fabric = Fabric { version, providers: Vec::new(), why: None };
-    match ofi::candidates(library, &config, ofi::Needs { threads: false, untagged: true }) {
-        Ok(list) => {
-            for info in list.iter() {
-                let (name, domain) = (info.provider(), info.domain());
-                if fabric
-                    .providers
-                    .iter()
-                    .any(|known| (known.name.as_str(), known.domain.as_str()) == (name, domain))
-                {
-                    continue;
-                }
-                fabric.providers.push(Provider {
-                    name: name.to_owned(),
-                    domain: domain.to_owned(),
-                    is_default: ofi::allowed(&config, name),
-                    inject: info.inject_size(),
-                });
-            }
+    let mut what = format!("{}, {}", state("ofi"), state("hawser"));
+    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(target) = link_to_nothing(&path).filter(|_| name.starts_with("mca_")) {
+            what += &format!("; {name} is a link to {}, which is not there", target.display());
         }
-        Err(error) => fabric.why = Some(error.to_string()),
     }
-    Ok(fabric)
+    what
 }

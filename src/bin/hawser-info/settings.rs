@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// A setting of a framework: which components it uses.
+/// A setting of a parameter, or of a framework: which components it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// `btl`
-    pub(crate) framework: String,
+    pub(crate) name: String,
     /// `^ofi,uct`
     pub(crate) value: String,
     /// Where it stands.
@@ -27,6 +27,16 @@ pub(crate) enum Says {
 }
 
 impl Setting {
+    /// Whether all of it could be read. What is no UTF-8 stands there as the character for that.
+    pub(crate) fn is_text(&self) -> bool {
+        !self.value.contains(char::REPLACEMENT_CHARACTER)
+    }
+
+    /// Whether a ^ stands within a list of components, which no host takes.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.value.trim_start().trim_start_matches('^').contains('^')
+    }
+
     /// What it says of a component.
     pub(crate) fn says(&self, component: &str) -> Says {
         let (excludes, list) = match self.value.strip_prefix('^') {
@@ -55,22 +65,20 @@ fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// What is set of a framework, or of a parameter, where it counts: nothing farther away does.
-pub(crate) fn of(framework: &str, folder: &str) -> Option<Setting> {
-    let setting = |value: &str, place: String| Setting {
-        framework: framework.to_owned(),
-        value: value.to_owned(),
-        place,
-    };
-    let variable = format!("OMPI_MCA_{framework}");
-    if let Ok(value) = env::var(&variable) {
-        return Some(setting(&value, format!("the variable {variable}")));
+pub(crate) fn of(name: &str, folder: &str) -> Option<Setting> {
+    let setting =
+        |value: &str, place: String| Setting { name: name.to_owned(), value: value.to_owned(), place };
+    let variable = format!("OMPI_MCA_{name}");
+    if let Some(value) = env::var_os(&variable) {
+        return Some(setting(&value.to_string_lossy(), format!("the variable {variable}")));
     }
     let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".openmpi/mca-params.conf"));
     let all = Path::new(folder).join("openmpi-mca-params.conf");
     own.into_iter().chain([all]).find_map(|path| {
-        let text = fs::read_to_string(&path).ok()?;
+        let bytes = fs::read(&path).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
         // What stands later in a file counts.
-        let (_, value) = parse(&text).filter(|(name, _)| *name == framework).last()?;
+        let (_, value) = parse(&text).filter(|(known, _)| *known == name).last()?;
         Some(setting(value, path.display().to_string()))
     })
 }
@@ -80,7 +88,7 @@ mod tests {
     use super::*;
 
     fn says(value: &str, component: &str) -> Says {
-        Setting { framework: "btl".to_owned(), value: value.to_owned(), place: String::new() }.says(component)
+        Setting { name: "btl".to_owned(), value: value.to_owned(), place: String::new() }.says(component)
     }
 
     #[test]
@@ -93,6 +101,25 @@ mod tests {
         assert_eq!(says("", "usnic"), Says::Nothing);
         assert_eq!(says("^", "usnic"), Says::Nothing);
         assert_eq!(says("usnic2", "usnic"), Says::Leave);
+    }
+
+    #[test]
+    fn one_list_either_names_or_leaves_out() {
+        let mixed = |value: &str| {
+            Setting { name: "btl".to_owned(), value: value.to_owned(), place: String::new() }.is_mixed()
+        };
+        assert_eq!(
+            ["^usnic,tcp", "usnic,self", "usnic,^tcp", "^usnic,^tcp"].map(mixed),
+            [false, false, true, true]
+        );
+    }
+
+    #[test]
+    fn what_is_no_text_is_there_all_the_same() {
+        let text = String::from_utf8_lossy(b"btl = usnic\xff,self\n").into_owned();
+        let (name, value) = parse(&text).next().expect("a line");
+        let setting = Setting { name: name.to_owned(), value: value.to_owned(), place: String::new() };
+        assert!(!setting.is_text() && setting.says("self") == Says::Use);
     }
 
     #[test]

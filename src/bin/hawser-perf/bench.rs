@@ -5,13 +5,14 @@ use std::thread;
 use hawser::capi::abi::{HAWSER_REMOTE_BYTES, Remote};
 use hawser::link::Clock;
 
+use crate::caller::meaning;
 use crate::control::{Control, Kind};
 use crate::inbox::{ANSWER, WHOLE};
 use crate::matching::Coming;
 use crate::meter::Meter;
 use crate::plan::{Bench, Case, Operation, Plan};
 use crate::signals;
-use crate::transport::{Taken, Transport, meaning};
+use crate::transport::{Taken, Transport};
 
 /// Passes without anything between two looks at the connection.
 const PASSES: u32 = 512;
@@ -63,8 +64,7 @@ impl Side<'_> {
             _ => self.transport.refusal(self.is_put()),
         };
         if let Some(why) = refusal {
-            let (transport, name) = (&self.plan.transport, self.plan.operation.name());
-            return Err(format!("{transport} has no {name} {why}; take -o send"));
+            return Err(self.plan.without(why));
         }
         if self.plan.operation == Operation::Send
             && let Some(case) = self.plan.cases.first().copied()

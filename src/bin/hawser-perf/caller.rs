@@ -6,6 +6,7 @@ use std::ptr;
 
 use hawser::capi::abi::{HAWSER_ABI, HAWSER_LOG_INFO, HAWSER_THREAD_SINGLE, Host, Parameter};
 use hawser::capi::code::{HAWSER_ERR_HOST, HAWSER_ERR_NOT_FOUND, HAWSER_ERR_TOO_LONG, HAWSER_SUCCESS};
+use hawser::capi::hawser_strerror;
 
 /// What a process has published: a key and its bytes.
 pub(crate) type Record = (CString, Vec<u8>);
@@ -63,6 +64,16 @@ impl Caller {
         self.line.replace((HAWSER_LOG_INFO, String::new())).1
     }
 
+    /// An error of a transport, with what it has said last.
+    pub(crate) fn check(&self, transport: &str, what: &str, code: i32) -> Result<i32, String> {
+        if code >= 0 {
+            return Ok(code);
+        }
+        let line = self.said();
+        let why = if line.is_empty() { meaning(code) } else { format!("{} ({line})", meaning(code)) };
+        Err(format!("{transport} {what}: {why}"))
+    }
+
     /// Keeps no line from now on, and, if it was about the loss of the other side, not the last one either.
     pub(crate) fn conclude(&self, is_lost: bool) {
         self.listens.set(false);
@@ -70,6 +81,12 @@ impl Caller {
             self.said();
         }
     }
+}
+
+/// What a code means.
+pub(crate) fn meaning(code: i32) -> String {
+    // SAFETY: a text that lives as long as the process.
+    unsafe { CStr::from_ptr(hawser_strerror(code)) }.to_string_lossy().into_owned()
 }
 
 /// The caller behind a context.

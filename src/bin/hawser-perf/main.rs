@@ -2,9 +2,9 @@
 //! `docs/hawser-perf.1`.
 //!
 //! [`options`] is the command line and [`plan`] what both sides measure; [`control`] the connection over which they
-//! agree; [`transport`] the only use of hawser's C functions, with what [`bytes`] and [`matching`] transports have of
-//! their own, [`block`] for memory, and [`caller`] and [`inbox`] behind its callbacks; [`mod@bench`] both sides of a
-//! measurement, [`meter`] and [`report`] what a person sees of it, and [`signals`] how it is ended before it is over.
+//! agree; [`opening`] and [`transport`] the only use of hawser's C functions, with what [`bytes`] and [`matching`]
+//! transports have of their own, [`parameters`] for whose those are, [`block`] for memory, and [`caller`] and [`inbox`]
+//! behind its callbacks; [`mod@bench`] both sides of a measurement, [`meter`] and [`report`] what a person sees of it, and [`signals`] how it is ended before it is over.
 
 mod bench;
 mod block;
@@ -14,14 +14,16 @@ mod control;
 mod inbox;
 mod matching;
 mod meter;
+mod opening;
 mod options;
+mod parameters;
 mod plan;
 mod report;
 mod signals;
 mod transport;
 
 use std::env;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,8 +69,11 @@ Measures a transport of hawser's between two processes, without MPI.
 const RECORDS: usize = 16;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome = match Options::parse(&words) {
+    let asked = words().and_then(|words| Options::parse(&words)).and_then(|asked| match asked {
+        Asked::Run(options) => prove(&options).map(|()| Asked::Run(options)),
+        other => Ok(other),
+    });
+    let outcome = match asked {
         Ok(Asked::Version) => line(concat!("hawser ", env!("CARGO_PKG_VERSION"))),
         Ok(Asked::Help) => line(USAGE),
         Ok(Asked::Run(options)) => run(&options),
@@ -83,6 +88,23 @@ fn main() -> ExitCode {
             eprintln!("hawser-perf: {why}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The words behind the program's name.
+fn words() -> Result<Vec<String>, String> {
+    let text = |word: OsString| {
+        word.into_string()
+            .map_err(|word| format!("{}: that is no text (UTF-8); write it anew", word.to_string_lossy()))
+    };
+    env::args_os().skip(1).map(text).collect()
+}
+
+/// Whether the transport takes what the command line says, as far as it is known which one that is.
+fn prove(options: &Options) -> Result<(), String> {
+    match options.proposed() {
+        Some(plan) => opening::prove(&plan, &options.settings, options.device.as_deref()),
+        None => parameters::known(&options.settings),
     }
 }
 

@@ -27,6 +27,11 @@ const ANSWERS: usize = 2;
 /// Bytes of an answer, at most.
 const ANSWER_BYTES: usize = 1;
 
+/// Why there are neither PUTs nor GETs.
+pub(crate) const REFUSAL: &str = "at all: a matching transport has messages only";
+/// Why a device cannot be chosen.
+pub(crate) const NO_MODULES: &str = "-d: a matching transport has no modules to choose from; --set mtl_ofi_provider_include=NAME takes a provider";
+
 /// Bytes for what comes, where messages are so long.
 pub(crate) fn room(longest: usize, window: u32) -> usize {
     longest.saturating_mul(window as usize).min(ROOM).max(longest)
@@ -194,10 +199,7 @@ impl Matching {
     /// Makes the other side known.
     pub(crate) fn join(&mut self, base: &Base, name: u64, device: Option<&str>) -> Result<(), String> {
         if device.is_some() {
-            return Err(
-                "-d: a matching transport has no modules to choose from; --set mtl_ofi_provider_include=NAME takes a provider"
-                    .to_owned(),
-            );
+            return Err(NO_MODULES.to_owned());
         }
         let peer = Peer { name, node: std::ptr::null() };
         let table = self.component.module;

@@ -142,8 +142,8 @@ impl Options {
                 "-h" | "--help" => return Ok(Asked::Help),
                 "--local" => options.take_role(Role::Local)?,
                 "--other-side" => options.take_role(Role::OtherSide)?,
-                "-4" => options.family = Family::V4,
-                "-6" => options.family = Family::V6,
+                "-4" => options.take_family(Family::V4)?,
+                "-6" => options.take_family(Family::V6)?,
                 "--json" => options.as_json = true,
                 "-v" | "--verbose" => options.is_verbose = true,
                 _ if word.starts_with('-') => {
@@ -152,6 +152,9 @@ impl Options {
                         Some((option, value)) if option.starts_with("--") => (option, Some(value)),
                         _ => (word, None),
                     };
+                    if value.is_some() && FLAGS.contains(&option) {
+                        return Err(format!("{word}: {option} takes no value"));
+                    }
                     if !VALUED.contains(&option) {
                         return Err(format!("{option}: there is no such option; --help lists them"));
                     }
@@ -168,9 +171,22 @@ impl Options {
 
     fn take_role(&mut self, role: Role) -> Result<(), String> {
         if self.role != Role::Server {
-            return Err("one HOST, or --local: not both, and not several".to_owned());
+            let word = match &role {
+                Role::Client(host) => host,
+                Role::Server | Role::Local => "--local",
+                Role::OtherSide => "--other-side",
+            };
+            return Err(format!("{word}: one HOST, or --local: not both, and not several"));
         }
         self.role = role;
+        Ok(())
+    }
+
+    fn take_family(&mut self, family: Family) -> Result<(), String> {
+        if ![Family::Any, family].contains(&self.family) {
+            return Err("-4 and -6 exclude each other; leave both out to use either".to_owned());
+        }
+        self.family = family;
         Ok(())
     }
 
@@ -209,13 +225,14 @@ impl Options {
         if is_client && self.port == 0 {
             return Err("-p 0: a client needs the port that the server says".to_owned());
         }
-        let is_mixed = match (self.bind, self.family) {
-            (Some(address), Family::V4) => address.is_ipv6(),
-            (Some(address), Family::V6) => address.is_ipv4(),
-            _ => false,
-        };
-        if is_mixed {
-            return Err("--bind and -4 or -6 contradict each other".to_owned());
+        match (self.bind, self.family) {
+            (Some(address), Family::V4) if address.is_ipv6() => {
+                return Err(format!("--bind {address} and -4 contradict each other"));
+            }
+            (Some(address), Family::V6) if address.is_ipv4() => {
+                return Err(format!("--bind {address} and -6 contradict each other"));
+            }
+            _ => {}
         }
         match self.role {
             Role::Client(_) | Role::Local => self.plan(0).check(),
@@ -256,6 +273,18 @@ impl Options {
         }
     }
 
+    /// What is known of the plan before anybody else is asked: what this side proposes, or, of a server, with which
+    /// transport alone it goes.
+    pub(crate) fn proposed(&self) -> Option<Plan> {
+        match self.role {
+            Role::Client(_) | Role::Local => Some(self.plan(0)),
+            Role::Server => {
+                self.transport.is_some().then(|| Plan { operation: Operation::Send, ..self.plan(0) })
+            }
+            Role::OtherSide => None,
+        }
+    }
+
     /// Whether a server takes a client's plan; an error says why not.
     pub(crate) fn admits(&self, plan: &Plan) -> Result<(), String> {
         match &self.transport {
@@ -278,6 +307,9 @@ impl Options {
         words
     }
 }
+
+/// Long options that none follows.
+const FLAGS: [&str; 6] = ["--version", "--help", "--local", "--other-side", "--json", "--verbose"];
 
 /// Options that a value follows.
 const VALUED: [&str; 22] = [
@@ -345,17 +377,22 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (line, why) in [
-            ("--local node7", "not both"),
-            ("a b", "not several"),
-            ("--nothing", "no such option"),
+            ("--local node7", "node7: one HOST, or --local: not both"),
+            ("a b", "b: one HOST, or --local: not both, and not several"),
+            ("node7 --local", "--local: one HOST"),
+            ("--nothing", "--nothing: there is no such option"),
             ("-s", "a value must follow"),
-            ("--local -s 999M", "a length of"),
-            ("--local -o put -s 0", "a length of"),
+            ("--local -s 999M", "a length of 1047527424 (-s)"),
+            ("--local -o put -s 0", "a length of 0 (-s)"),
             ("--local -n 0", "a number from 1"),
             ("-b speed", "one of latency, bandwidth, rate"),
             ("--set x", "NAME=VALUE"),
             ("a -p 0", "a client needs"),
-            ("-6 -a 127.0.0.1", "contradict"),
+            ("-6 -a 127.0.0.1", "--bind 127.0.0.1 and -6 contradict"),
+            ("-4 -6", "-4 and -6 exclude each other"),
+            ("-6 a -4", "-4 and -6 exclude each other"),
+            ("--json=yes", "--json takes no value"),
+            ("--local -W 0", "-W 0: it must be"),
             ("-a here", "an IP address"),
             ("a -W 5000", "from 1 to 4096"),
         ] {

@@ -143,27 +143,32 @@ impl Plan {
     pub(crate) fn check(&self) -> Result<(), String> {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if self.transport.is_empty() || self.transport.len() > NAME || !self.transport.chars().all(is_name) {
-            return Err("that is no name of a transport".to_owned());
+            return Err(format!("-t {}: that is no name of a transport", self.transport));
         }
         if !(1..=WIDEST).contains(&self.window) {
-            return Err(format!("a window of {}; it must be 1 to {WIDEST}", self.window));
+            return Err(format!("a window of {} (-W); it must be 1 to {WIDEST}", self.window));
         }
         if !(1..=MOST_CASES).contains(&self.cases.len()) {
-            return Err(format!("{} lengths; there must be 1 to {MOST_CASES}", self.cases.len()));
+            return Err(format!("{} lengths (-s); there must be 1 to {MOST_CASES}", self.cases.len()));
         }
         let least = usize::from(self.operation != Operation::Send);
         for case in &self.cases {
             if !(least..=LONGEST).contains(&case.bytes) {
-                return Err(format!("a length of {}; it must be {least} to {LONGEST}", case.bytes));
+                return Err(format!("a length of {} (-s); it must be {least} to {LONGEST}", case.bytes));
             }
             if !(1..=MOST_ITERATIONS).contains(&case.iterations) || case.warm_up > MOST_ITERATIONS {
                 return Err(format!(
-                    "{} iterations, {} to warm up; there must be 1 to {MOST_ITERATIONS}",
+                    "{} iterations (-n), {} to warm up (-w); there must be 1 to {MOST_ITERATIONS}",
                     case.iterations, case.warm_up
                 ));
             }
         }
         Ok(())
+    }
+
+    /// In words, that the transport does not have the operation.
+    pub(crate) fn without(&self, why: &str) -> String {
+        format!("{} has no {} {why}; take -o send", self.transport, self.operation.name())
     }
 
     /// The longest length.

@@ -1,19 +1,16 @@
 //! A transport by hawser's C functions, opened as any C program opens one: what byte transports and matching ones have in
-//! common. What they have not is in [`bytes`](crate::bytes) and [`matching`](crate::matching).
+//! common. What they have not is in [`bytes`](crate::bytes) and [`matching`].
 
-use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
-use hawser::capi::abi::{BtlComponent, HAWSER_ABI, HAWSER_LOG_INFO, Host, Remote};
+use hawser::capi::abi::{HAWSER_LOG_INFO, Remote};
 use hawser::capi::code::{HAWSER_DONE, HAWSER_ERR_AGAIN, HAWSER_ERR_UNREACHABLE, HAWSER_SUCCESS};
-use hawser::capi::mtl::abi::MtlComponent;
-use hawser::capi::{hawser_btl_find, hawser_mtl_find, hawser_strerror};
 
 use crate::block::{Block, pattern};
-use crate::bytes::Bytes;
 use crate::caller::{Caller, Record};
 use crate::inbox::Inbox;
-use crate::matching::{Coming, Matching, room};
+use crate::matching::{self, Coming, room};
+use crate::opening::{self, Calls, Way};
 use crate::plan::Plan;
 
 /// The number of the message that nobody sends.
@@ -46,12 +43,7 @@ pub(crate) struct Base {
 impl Base {
     /// An error, with what the transport has said last.
     pub(crate) fn check(&self, what: &str, code: i32) -> Result<i32, String> {
-        if code >= 0 {
-            return Ok(code);
-        }
-        let line = self.caller.said();
-        let why = if line.is_empty() { meaning(code) } else { format!("{} ({line})", meaning(code)) };
-        Err(format!("{} {what}: {why}", self.name))
+        self.caller.check(&self.name, what, code)
     }
 
     /// Why the other side is lost.
@@ -74,63 +66,12 @@ impl Base {
     }
 }
 
-/// The functions that the components of both kinds have.
-struct Calls {
-    open: unsafe extern "C" fn(host: *const Host) -> i32,
-    register_parameters: unsafe extern "C" fn() -> i32,
-    progress: unsafe extern "C" fn() -> i32,
-    close: unsafe extern "C" fn() -> i32,
-}
-
-/// What a transport has of its kind.
-enum Way {
-    Bytes(Bytes),
-    Matching(Matching),
-}
-
 /// An open transport, with the other side as its peer once it has [joined](Transport::join).
 pub(crate) struct Transport {
     calls: Calls,
     base: Base,
     way: Way,
     is_open: bool,
-}
-
-/// What a code means.
-pub(crate) fn meaning(code: i32) -> String {
-    // SAFETY: a text that lives as long as the process.
-    unsafe { CStr::from_ptr(hawser_strerror(code)) }.to_string_lossy().into_owned()
-}
-
-/// The byte transport of a name.
-fn find_bytes(name: &CStr) -> Option<&'static BtlComponent> {
-    // SAFETY: a text that ends with zero.
-    let component = unsafe { hawser_btl_find(name.as_ptr()) };
-    // SAFETY: NULL, or a table that lives as long as the process.
-    unsafe { component.as_ref() }
-}
-
-/// The matching transport of a name.
-fn find_matching(name: &CStr) -> Option<&'static MtlComponent> {
-    // SAFETY: a text that ends with zero.
-    let component = unsafe { hawser_mtl_find(name.as_ptr()) };
-    // SAFETY: NULL, or a table that lives as long as the process.
-    unsafe { component.as_ref() }
-}
-
-/// The transport of a name, and the version of its interface.
-fn find(plan: &Plan, name: &CStr, inbox: &Rc<Inbox>) -> Result<(u32, Calls, Way), String> {
-    if let Some(found) = find_bytes(name) {
-        let BtlComponent { open, register_parameters, progress, close, .. } = *found;
-        let calls = Calls { open, register_parameters, progress, close };
-        return Ok((found.abi, calls, Way::Bytes(Bytes::new(found))));
-    }
-    let found = find_matching(name).ok_or_else(|| {
-        format!("there is no transport {}: take smcuda, usnic, verbs or ofi", plan.transport)
-    })?;
-    let MtlComponent { open, register_parameters, progress, close, .. } = *found;
-    let calls = Calls { open, register_parameters, progress, close };
-    Ok((found.abi, calls, Way::Matching(Matching::new(found, inbox, plan.window))))
 }
 
 impl Transport {
@@ -141,14 +82,9 @@ impl Transport {
         settings: &[(String, String)],
         is_verbose: bool,
     ) -> Result<Self, String> {
-        let c = |text: &str| CString::new(text).map_err(|_| format!("{text:?} has a zero in it"));
         let inbox = Rc::default();
-        let (abi, calls, way) = find(plan, &c(&plan.transport)?, &inbox)?;
-        if abi != HAWSER_ABI {
-            return Err("the library has another interface: install both of one version".to_owned());
-        }
-        let settings = settings.iter().map(|(name, value)| Ok((c(name)?, c(value)?)));
-        let settings = settings.collect::<Result<_, String>>()?;
+        let (calls, way) = opening::find(plan, &inbox)?;
+        let settings = opening::settings(settings)?;
         let longest = plan.longest().max(1);
         let incoming = match way {
             Way::Bytes(_) => longest,
@@ -167,22 +103,9 @@ impl Transport {
     }
 
     fn start(&mut self, name: u64) -> Result<(), String> {
-        let node = CString::new(crate::node()).unwrap_or_default();
-        let host = self.base.caller.table(name, &node);
-        // SAFETY: a whole table; its functions have their types, and the caller lives until `close`.
-        let code = unsafe { (self.calls.open)(&host) };
-        self.base.check("cannot be opened", code)?;
+        self.calls.open(&self.base.name, name, &self.base.caller)?;
         self.is_open = true;
-        // SAFETY: nothing is asked of the caller.
-        let code = unsafe { (self.calls.register_parameters)() };
-        self.base.check("does not take its parameters", code)?;
-        let declared = self.base.caller.declared.take();
-        if let Some((name, _)) = self.base.caller.settings.iter().find(|(name, _)| !declared.contains(name)) {
-            return Err(format!(
-                "--set {}: there is no such parameter; hawser-info --params lists them",
-                name.to_string_lossy()
-            ));
-        }
+        self.calls.register(&self.base.name, &self.base.caller)?;
         match &mut self.way {
             Way::Bytes(bytes) => bytes.start(&self.base),
             Way::Matching(matching) => matching.start(&self.base),
@@ -239,7 +162,7 @@ impl Transport {
             Way::Bytes(_) => {
                 Some("to the other side (the system may not let processes read each other's memory)")
             }
-            Way::Matching(_) => Some("at all: a matching transport has messages only"),
+            Way::Matching(_) => Some(matching::REFUSAL),
         }
     }
 
@@ -283,8 +206,7 @@ impl Transport {
     /// One pass. Returns how much happened.
     #[inline]
     pub(crate) fn progress(&self) -> Result<i32, String> {
-        // SAFETY: nothing is asked of the caller.
-        let code = unsafe { (self.calls.progress)() };
+        let code = self.calls.progress();
         if let Way::Matching(matching) = &self.way {
             matching.post(&self.base)?;
         }
@@ -334,8 +256,7 @@ impl Transport {
 impl Drop for Transport {
     fn drop(&mut self) {
         if self.is_open {
-            // SAFETY: nothing is asked of the caller; no other call runs.
-            unsafe { (self.calls.close)() };
+            self.calls.close();
         }
         let (level, line) = &*self.base.caller.line.borrow();
         if *level != HAWSER_LOG_INFO && !self.base.caller.is_verbose {

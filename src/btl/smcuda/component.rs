@@ -435,6 +435,11 @@ impl Transport for Smcuda {
         &parameters::PARAMETERS
     }
 
+    fn verify(host: &impl Host) -> std::result::Result<(), String> {
+        parameters::limits(host)?;
+        parameters::devices().map(drop)
+    }
+
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
         let refused = |why: String| {
             host.notice("smcuda not used", &format!("btl_smcuda: {why}"));

@@ -140,6 +140,10 @@ impl Transport for Usnic {
         &parameters::PARAMETERS
     }
 
+    fn verify(host: &impl Host) -> std::result::Result<(), String> {
+        parameters::config(host).map(drop)
+    }
+
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
         let config = parameters::config(host).map_err(|why| {
             host.notice("btl not used", &format!("btl_usnic: {why}"));

@@ -207,6 +207,10 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         parameters::of(SECOND)
     }
 
+    fn verify(host: &impl Host) -> std::result::Result<(), String> {
+        parameters::config(SECOND, host).map(drop)
+    }
+
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
         let asked_for = host.is_asked_for();
         if SECOND && !asked_for {

@@ -6,7 +6,7 @@ use crate::capi::abi::{HAWSER_KIND_INT, HAWSER_KIND_TEXT, Parameter};
 use crate::capi::host::{Caller, c_text};
 use crate::config;
 use crate::mtl::ofi::parameters::{
-    EXCLUDE_NAME, Given, INCLUDE_HELP, INCLUDE_NAME, INTEGERS, Integer, PRIORITY, Values,
+    EXCLUDE_NAME, Given, INCLUDE_HELP, INCLUDE_NAME, INTEGERS, Integer, PRIORITY, read,
 };
 
 const PREFIX: &str = "mtl_ofi_";
@@ -52,21 +52,13 @@ pub(super) fn declare(caller: &Caller) {
     }
 }
 
-/// Reads a value as users write it: a number, or one of its names.
-fn parse(names: Values, text: &str) -> Option<i32> {
-    let text = text.trim();
-    let named = names.iter().find(|(_, name)| name.to_bytes() == text.as_bytes());
-    let value = named.map_or_else(|| text.parse().ok(), |(value, _)| Some(*value))?;
-    (names.is_empty() || names.iter().any(|(known, _)| *known == value)).then_some(value)
-}
-
 /// What the caller sets.
 pub(super) fn config(caller: &Caller) -> Result<config::Ofi, String> {
     let mut integers = INTEGERS.each_ref().map(|integer| integer.default);
     for (index, integer) in settable() {
         let name = full(integer.name);
         if let Some(text) = caller.parameter(&name) {
-            integers[index] = parse(integer.names, &text).ok_or_else(|| {
+            integers[index] = read(integer.names, &text).ok_or_else(|| {
                 format!("{} is {text}: that is no value that it may have", name.to_string_lossy())
             })?;
         }
@@ -82,13 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_a_number_or_one_of_its_names() {
-        let modes = INTEGERS.iter().find(|one| one.name == c"tag_mode").expect("a parameter").names;
-        assert_eq!(
-            ["auto", " ofi_tag_full ", "2"].map(|text| parse(modes, text)),
-            [Some(1), Some(4), Some(2)]
-        );
-        assert_eq!(["", "full", "0", "5", "2x"].map(|text| parse(modes, text)), [None; 5]);
-        assert_eq!([parse(&[], "7"), parse(&[], "-1"), parse(&[], "many")], [Some(7), Some(-1), None]);
+    fn the_manual_page_says_the_default() {
+        let page = include_str!("../../../docs/hawser.3");
+        assert!(page.contains(&format!("\n.BR {} :\n", EXCLUDE.to_string_lossy())));
     }
 }

@@ -350,11 +350,15 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     fn end_job(&self, with: EndpointId, what: &str) {
         let (major, minor, _) = A::version();
         let what_goes = match self.gets() {
-            true => "Messages in one piece that are longer than eager_limit go from devices and to them",
-            false => {
-                "None goes from one here, because messages are not copied in one step (the parameter flags, or a system \
-                 that does not let processes read each other's memory)"
-            }
+            true => format!(
+                "Messages in one piece that are longer than {}_eager_limit go from devices and to them",
+                T::COMPONENT
+            ),
+            false => format!(
+                "None goes from one here, because messages are not copied in one step (the parameter {}_flags, or a \
+                 system that does not let processes read each other's memory)",
+                T::COMPONENT
+            ),
         };
         let line = format!(
             "{}: a buffer lies in the memory of a CUDA device, of which this Open MPI {major}.{minor} does not know, and {what}. {what_goes}; \

@@ -27,6 +27,7 @@ impl mtl::Component for Component {
         setting: &Setting<'_>,
         keep: K,
     ) -> std::result::Result<K::Kept, Refusal> {
+        let name = setting.name;
         let is_wanted = config.include.as_ref().is_some_and(|list| !list.is_empty()) || setting.asked_for;
         let wish = |why: String| if is_wanted { Refusal::Wish(why) } else { Refusal::NoneSuitable(why) };
         let library = Library::open().map_err(|missing| wish(missing.0))?;
@@ -35,10 +36,10 @@ impl mtl::Component for Component {
             Error::NotFound => wish("no libfabric provider here has tagged messages over reliable datagrams; `fi_info` lists what there is".to_owned()),
             error => wish(format!("libfabric could not list its providers: {error}")),
         })?;
-        let chosen = select(&list, config, setting.local_rank, setting.universe);
+        let chosen = select(&list, config, name, setting.local_rank, setting.universe);
         let offer = chosen.map_err(|refusal| match refusal {
             Refusal::NoneSuitable(why) => {
-                wish(format!("{why}; name one in mtl_ofi_provider_include to use it all the same"))
+                wish(format!("{why}; name one in mtl_{name}_provider_include to use it all the same"))
             }
             other => other,
         })?;
@@ -49,8 +50,7 @@ impl mtl::Component for Component {
         let provider = offer.info.provider().to_owned();
         if config.scalable && !offer.info.is_scalable() {
             return Err(Refusal::Wish(format!(
-                "the provider {provider} has no scalable endpoints, which mtl_{}_enable_sep asks for; leave the parameter out, or choose another provider with mtl_ofi_provider_include",
-                setting.name
+                "the provider {provider} has no scalable endpoints, which mtl_{name}_enable_sep asks for; leave the parameter out, or choose another provider with mtl_{name}_provider_include"
             )));
         }
         let devices = (config.device && setting.devices)
@@ -59,7 +59,7 @@ impl mtl::Component for Component {
         let open = |offer: &Offer<'_>| Ofi::<H>::open(offer, config, setting.universe);
         let reaching = devices.as_ref().and_then(|found| open(&offer.with_devices(found)?).ok());
         let ofi = reaching.map_or_else(|| open(&offer), Ok).map_err(|error| {
-            Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_ofi_provider_include", offer.info.domain(), describe(error)))
+            Refusal::Wish(format!("the endpoint of provider {provider} on {} cannot be opened: {}; choose another provider with mtl_{name}_provider_include", offer.info.domain(), describe(error)))
         })?;
         let name = ofi.name().map_err(|error| {
             Refusal::Wish(format!("provider {provider} gives its endpoint no name: {}", describe(error)))

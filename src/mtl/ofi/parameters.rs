@@ -52,6 +52,14 @@ pub static INTEGERS: [Integer; COUNT] = [
     Integer { name: c"num_ctxts", help: c"Contexts of the scalable endpoint (needs enable_sep)", default: 1, level: 3, names: &[] },
 ];
 
+/// Reads a value as users write it: a number, or one of its names, where it has such.
+pub fn read(names: Values, text: &str) -> Option<i32> {
+    let text = text.trim();
+    let named = names.iter().find(|(_, name)| name.to_bytes() == text.as_bytes());
+    let value = named.map_or_else(|| text.parse().ok(), |(value, _)| Some(*value))?;
+    (names.is_empty() || names.iter().any(|(known, _)| *known == value)).then_some(value)
+}
+
 /// The list of providers to use.
 pub const INCLUDE_NAME: &CStr = c"provider_include";
 /// Its help.
@@ -117,5 +125,21 @@ impl Given {
             contexts: range(CONTEXTS, 1, 65_535)?,
             device: !self.disable_hmem,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_a_number_or_one_of_its_names() {
+        let modes = INTEGERS.iter().find(|one| one.name == c"tag_mode").expect("a parameter").names;
+        assert_eq!(
+            ["auto", " ofi_tag_full ", "2"].map(|text| read(modes, text)),
+            [Some(1), Some(4), Some(2)]
+        );
+        assert_eq!(["", "full", "0", "5", "2x"].map(|text| read(modes, text)), [None; 5]);
+        assert_eq!([read(&[], "7"), read(&[], "-1"), read(&[], "many")], [Some(7), Some(-1), None]);
     }
 }

@@ -131,13 +131,23 @@ pub fn allowed(config: &config::Ofi, provider: &str) -> bool {
     }
 }
 
+/// The list of providers to use, by the names that a user may have given it.
+fn include_of(name: &str) -> String {
+    match name {
+        "ofi" => "mtl_ofi_provider_include".to_owned(),
+        _ => format!("mtl_{name}_provider_include (or mtl_ofi_provider_include)"),
+    }
+}
+
 /// Chooses from `list`. `turn` is the rank of this process on its node: of several devices of one kind
 /// the processes of a node take those near their processors in turn, or all where none is near.
 ///
-/// `ranks` is the size of the job: some layouts have room for so many only.
+/// `ranks` is the size of the job: some layouts have room for so many only. `name` is the component's, as the user has it in
+/// front of parameters.
 pub fn select<'a>(
     list: &'a InfoList,
     config: &config::Ofi,
+    name: &str,
     turn: usize,
     ranks: usize,
 ) -> Result<Offer<'a>, Refusal> {
@@ -151,7 +161,8 @@ pub fn select<'a>(
         let names = names.join(", ");
         return Err(match &config.include {
             Some(include) if !include.is_empty() => Refusal::Wish(format!(
-                "no libfabric provider that mtl_ofi_provider_include names ({include}) can carry MPI messages here; there are: {names}. Name one of these, or leave the parameter out"
+                "no libfabric provider that {} names ({include}) can carry MPI messages here; there are: {names}. Name one of these, or leave the parameter out",
+                include_of(name)
             )),
             _ => Refusal::NoneSuitable(format!(
                 "every libfabric provider here ({names}) is on the exclude list ({})",
@@ -170,7 +181,7 @@ pub fn select<'a>(
         TagMode::Auto => TagMode::One,
         TagMode::Full if !able => {
             return Err(Refusal::Wish(format!(
-                "mtl_ofi_tag_mode is ofi_tag_full, but the provider {} lacks FI_REMOTE_CQ_DATA of 4 bytes or FI_DIRECTED_RECV; use auto, ofi_tag_1 or ofi_tag_2",
+                "mtl_{name}_tag_mode is ofi_tag_full, but the provider {} lacks FI_REMOTE_CQ_DATA of 4 bytes or FI_DIRECTED_RECV; use auto, ofi_tag_1 or ofi_tag_2",
                 info.provider()
             )));
         }
@@ -195,4 +206,15 @@ pub fn select<'a>(
         )));
     };
     Ok(Offer { info: *info, layout, max_context, max_tag, reaches_devices: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_the_names_that_the_user_may_have_given() {
+        assert_eq!(include_of("ofi"), "mtl_ofi_provider_include");
+        assert_eq!(include_of("hawser"), "mtl_hawser_provider_include (or mtl_ofi_provider_include)");
+    }
 }

@@ -45,7 +45,7 @@ fn open_over(provider: &str, threads: bool) -> Option<Ofi<Fake>> {
     };
     let needs = Needs { threads, untagged: true };
     let offers = candidates(library, &config, needs).ok()?;
-    let offer = select(&offers, &config, 0, 2).ok()?;
+    let offer = select(&offers, &config, "ofi", 0, 2).ok()?;
     let ofi = Ofi::open(&offer, &config, 2).expect("an endpoint");
     let name = ofi.name().expect("a name");
     job([name.clone(), name]);

@@ -1,0 +1,283 @@
+//! Where each component lies, whether it can be used here, and whether the settings leave it out.
+//!
+//! A line is printed only where it works as it stands: what keeps a component from working is said in its place.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use hawser::accelerator;
+use hawser::shm::{NONCE, Segment};
+
+use crate::doctor::Findings;
+use crate::fabric;
+use crate::host::{Host, Refusal};
+use crate::settings::{self, Says};
+use crate::{find_library, is_ours, rdma, staged, values};
+
+/// A component, and what it is for.
+struct Component {
+    framework: &'static str,
+    name: &'static str,
+    about: &'static str,
+    /// The release of the host that it is for alone.
+    only: Option<&'static str>,
+}
+
+const COMPONENTS: [Component; 6] = [
+    Component { framework: "mtl", name: "hawser", about: "mtl hawser", only: None },
+    Component { framework: "btl", name: "usnic", about: "btl usnic", only: None },
+    Component { framework: "btl", name: "smcuda", about: "btl smcuda", only: None },
+    Component { framework: "btl", name: "verbs", about: "btl verbs", only: None },
+    Component { framework: "op", name: "hawser", about: "op hawser", only: None },
+    Component { framework: "accelerator", name: "cuda", about: "accelerator cuda", only: Some("5.") },
+];
+
+/// What a component can do here, if nobody leaves it out.
+enum Fit {
+    /// These words choose it; what else is good to know.
+    Words(String, String),
+    /// It is used only with these words, because of that.
+    Asked(String, String),
+    /// Nothing is wrong, and it has nothing to do.
+    Idle(String),
+    /// It is not used, which need not be wrong, and what to do.
+    Unused(String, String),
+    /// It cannot be used, and what to do.
+    Broken(String, String),
+}
+
+/// The folders that the host looks into, and who says so.
+fn folders(host: &Host) -> (Vec<PathBuf>, Option<String>) {
+    let set = settings::of("mca_base_component_path", &host.settings);
+    let (path, place) = match &set {
+        Some(setting) => (setting.value.as_str(), Some(setting.place.clone())),
+        None => (host.component_path.as_str(), None),
+    };
+    (path.split(':').map(PathBuf::from).collect(), place)
+}
+
+/// That the first folder is not there, in words: the host may then find no component at all.
+pub(crate) fn first_missing(host: &Host) -> Option<String> {
+    let (folders, place) = folders(host);
+    let first = folders.first().filter(|folder| !folder.is_dir())?;
+    let told = place.map_or_else(String::new, |place| format!(" ({place} says so)"));
+    let effect =
+        if host.is("4.") { "; Open MPI 4.1 then finds no component at all, not even its own" } else { "" };
+    Some(format!("mca_base_component_path begins with {}, which is no folder{told}{effect}", first.display()))
+}
+
+/// What a link leads to, if that is not there.
+pub(crate) fn link_to_nothing(path: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(path).ok()?;
+    (!path.exists()).then_some(target)
+}
+
+/// Says it of the folders, of what chooses components, and of each component.
+pub(crate) fn look(host: &Host, findings: &mut Findings) {
+    let (folders, _) = folders(host);
+    if let Some(missing) = first_missing(host) {
+        findings.bad("component folders", missing, "make the folder, or take it out of the path");
+    }
+    look_at_choices(host, findings);
+    values::look(host, findings);
+    let mut sound = find_library().into_iter().collect::<Vec<_>>();
+    for component in &COMPONENTS {
+        if component.only.is_some_and(|release| !host.is(release)) {
+            continue;
+        }
+        let Some(path) = place(component, &folders, host, findings) else { continue };
+        // Several links lead to one library, which is loaded once.
+        let library = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if !sound.contains(&library) {
+            if let Err(refusal) = host.verdict(&library) {
+                let what = format!("{} is not used: {refusal}", path.display());
+                findings.bad(component.about, what, refusal.remedy());
+                continue;
+            }
+            sound.push(library);
+        }
+        weigh(component, &path, host, findings);
+    }
+}
+
+/// The component's file, if it is hawser's and can be read; else it is said why not.
+fn place(
+    component: &Component,
+    folders: &[PathBuf],
+    host: &Host,
+    findings: &mut Findings,
+) -> Option<PathBuf> {
+    let about = component.about;
+    let file = format!("mca_{}_{}.so", component.framework, component.name);
+    let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.symlink_metadata().is_ok());
+    let Some(path) = found else {
+        let built = find_library().and_then(|library| staged(&library));
+        let remedy = match built.iter().find(|folder| folder.join(&file).exists()) {
+            Some(folder) => format!(
+                "run `make install`, or say --mca mca_base_component_path {}:{}",
+                folder.display(),
+                host.component_path.split(':').next().unwrap_or_default()
+            ),
+            None => "run `make install`".to_owned(),
+        };
+        let shown = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>();
+        findings.bad(
+            about,
+            format!("{file} is in none of the folders that Open MPI looks into ({})", shown.join(", ")),
+            remedy,
+        );
+        return None;
+    };
+    let shown = path.display();
+    if let Some(target) = link_to_nothing(&path) {
+        findings.bad(
+            about,
+            format!("{shown} is a link to {}, which is not there", target.display()),
+            "install hawser anew (`make install`), or remove the link",
+        );
+    } else if let Err(error) = File::open(&path) {
+        let remedy = "chmod a+rX the library and the folders above it";
+        findings.bad(about, format!("{shown} cannot be read ({error})"), remedy);
+    } else if !is_ours(&path) {
+        match host.verdict(&path) {
+            Err(refusal @ Refusal::Library(_)) => {
+                findings.bad(about, format!("{shown} is not used: {refusal}"), refusal.remedy());
+            }
+            _ => findings.bad(
+                about,
+                format!("{shown} is not hawser's"),
+                "put a folder that has hawser's first in mca_base_component_path",
+            ),
+        }
+    } else {
+        return Some(path);
+    }
+    None
+}
+
+/// What chooses components: lists that cannot work, whatever they name.
+fn look_at_choices(host: &Host, findings: &mut Findings) {
+    for framework in ["pml", "mtl", "btl", "op", "accelerator"] {
+        let Some(setting) = settings::of(framework, &host.settings) else { continue };
+        let told = format!("{} says {framework} = {}", setting.place, setting.value);
+        if !setting.is_text() {
+            findings.bad(
+                "settings",
+                format!("{told}, which is not all text (UTF-8): no component has such a name"),
+                "write it anew, or leave it out",
+            );
+        } else if setting.is_mixed() {
+            findings.bad(
+                "settings",
+                format!("{told}: a ^ may stand only before the whole list, and MPI_Init fails otherwise"),
+                "name what is used, or, behind one ^, what is not",
+            );
+        } else if framework == "btl" && setting.says("self") == Says::Leave {
+            findings.bad(
+                "settings",
+                format!(
+                    "{told}, without self: no process reaches itself, and MPI_Init fails where BTLs are used"
+                ),
+                if setting.value.starts_with('^') {
+                    "take self out of the list".to_owned()
+                } else {
+                    format!("add it: btl = {},self", setting.value)
+                },
+            );
+        }
+    }
+}
+
+/// A component lies where it should: can it be used, and what do the settings say of it?
+fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Findings) {
+    let (about, shown) = (component.about, path.display());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let fit = fit(component, host);
+    let words = match &fit {
+        Fit::Words(words, _) | Fit::Asked(words, _) => Some(words),
+        _ => None,
+    };
+    if let (Some(why), Some(words)) = (left_out(component, host), words) {
+        let line = host.command(folder, words);
+        return findings.note(about, why, format!("the command line counts more: {line}"));
+    }
+    match fit {
+        Fit::Words(words, more) => {
+            findings.good(about, format!("{shown}{more}; {}", host.command(folder, &words)));
+        }
+        Fit::Asked(words, why) => {
+            findings.note(about, format!("{shown}: {why}"), host.command(folder, &words));
+        }
+        Fit::Idle(why) => findings.good(about, format!("{shown}; {why}")),
+        Fit::Unused(why, remedy) => findings.note(about, format!("{shown}: {why}"), remedy),
+        Fit::Broken(why, remedy) => findings.bad(about, format!("{shown}: {why}"), remedy),
+    }
+}
+
+/// Which setting leaves the component out, in words.
+fn left_out(component: &Component, host: &Host) -> Option<String> {
+    let Component { framework, name, .. } = component;
+    if let Some(setting) = settings::of(framework, &host.settings).filter(|set| set.says(name) == Says::Leave)
+    {
+        return Some(format!("{} says {framework} = {}, which leaves it out", setting.place, setting.value));
+    }
+    let layer = match *framework {
+        "mtl" => "cm",
+        "btl" => "ob1",
+        _ => return None,
+    };
+    let setting = settings::of("pml", &host.settings).filter(|set| set.says(layer) == Says::Leave)?;
+    Some(format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value))
+}
+
+/// Whether it can be used here, and how.
+fn fit(component: &Component, host: &Host) -> Fit {
+    let words = format!("--mca pml ob1 --mca btl {},self", component.name);
+    let whole = format!("{}_{}", component.framework, component.name);
+    if let Some(why) = values::wrong(&whole, host) {
+        return Fit::Broken(
+            format!("it is not used as it is set: {why}"),
+            format!("mend the parameter, or leave it out; hawser-info --params {whole} says what it may be"),
+        );
+    }
+    match (component.framework, component.name) {
+        ("mtl", _) => fit_of_mtl(host),
+        (_, "smcuda") => match Segment::make([1; NONCE]) {
+            Ok(_) => Fit::Words(words, String::new()),
+            Err(error) => Fit::Broken(
+                format!("there is no memory to share ({error})"),
+                "see what is said of shared memory".to_owned(),
+            ),
+        },
+        (_, "verbs") if !rdma::is_usable(host) => Fit::Unused(
+            "there is no RDMA device here that it could use".to_owned(),
+            "nothing, unless there should be one: see what is said of RDMA devices".to_owned(),
+        ),
+        ("btl", _) => Fit::Words(words, String::new()),
+        _ if accelerator::kernel_driver().is_none() => {
+            Fit::Idle("it has nothing to do here: there is no kernel driver for CUDA devices".to_owned())
+        }
+        (framework, name) => Fit::Words(format!("--mca {framework} {name}"), String::new()),
+    }
+}
+
+fn fit_of_mtl(host: &Host) -> Fit {
+    let fabric = match fabric::look(Some(host)) {
+        Ok(fabric) => fabric,
+        Err(_) => {
+            return Fit::Broken(
+                "it is not used, because libfabric is not".to_owned(),
+                "see what is said of libfabric; btl usnic and btl smcuda do without".to_owned(),
+            );
+        }
+    };
+    let why = fabric.why_unused();
+    match (fabric.words(), fabric.used()) {
+        (Some(words), Some(provider)) => Fit::Words(words, format!("; over the provider {}", provider.name)),
+        (Some(words), None) => Fit::Asked(words, why),
+        (None, _) => Fit::Broken(
+            format!("no provider of libfabric's can carry MPI messages here: {}", fabric.why.unwrap_or(why)),
+            "`fi_info` lists what there is; btl usnic and btl smcuda do without".to_owned(),
+        ),
+    }
+}

@@ -13,8 +13,8 @@ use super::component::{Component, Listed};
 use super::entry::Tables;
 use super::handle::TRANSPORTS;
 use crate::btl::{
-    Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Sending, Transport,
-    Upcalls,
+    Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat, Sending,
+    Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 
@@ -48,6 +48,11 @@ impl Transport for Fake {
 
     fn parameters() -> &'static Parameters {
         &PARAMETERS
+    }
+
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
@@ -279,14 +284,14 @@ fn a_panic_while_it_opens_or_ends_leaves_it_closed() {
 
 #[test]
 fn a_component_of_open_mpis_is_busy() {
-    use crate::btl::user::{User, give, take};
+    use crate::btl::user::User;
     let _turn = alone();
-    assert!(take(Fake::COMPONENT, User::Host));
+    assert!(Fake::seat().take(User::Host));
     let host = host();
     // SAFETY: a whole table, whose functions need nothing.
     assert_eq!(unsafe { (TABLE.open)(&raw const host) }, HAWSER_ERR_BUSY);
-    give(Fake::COMPONENT, User::Host);
-    assert_eq!((open(), take(Fake::COMPONENT, User::Host), close()), (0, false, 0));
-    assert!(take(Fake::COMPONENT, User::Host));
-    give(Fake::COMPONENT, User::Host);
+    Fake::seat().give(User::Host);
+    assert_eq!((open(), Fake::seat().take(User::Host), close()), (0, false, 0));
+    assert!(Fake::seat().take(User::Host));
+    Fake::seat().give(User::Host);
 }

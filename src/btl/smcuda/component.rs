@@ -16,7 +16,7 @@ use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
-    Registration, Sending, Transport, Upcalls, fail,
+    Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -433,6 +433,11 @@ impl Transport for Smcuda {
 
     fn parameters() -> &'static Parameters {
         &parameters::PARAMETERS
+    }
+
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

@@ -14,7 +14,7 @@ use super::open::{self, Opened};
 use super::parameters;
 use super::state::{Delivered, State, Step};
 use crate::btl::{
-    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
     Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
@@ -205,6 +205,11 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn parameters() -> &'static Parameters {
         parameters::of(SECOND)
+    }
+
+    fn seat() -> &'static Seat {
+        static SEATS: [Seat; 2] = [const { Seat::new() }; 2];
+        &SEATS[usize::from(SECOND)]
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

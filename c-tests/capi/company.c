@@ -392,6 +392,18 @@ static void case_untouchable(void)
         CHECK(clock_gettime(CLOCK_MONOTONIC, &soon_now) == 0 && soon_now.tv_sec - soon_since.tv_sec < 10); \
     } while (0)
 
+/* Who is being deleted is not added: what would be added would end with it. */
+static int is_deleting;
+
+static void add_again(void *context, hawser_btl module, hawser_endpoint to, int32_t status)
+{
+    in_any_way(context, module, to, status);
+    hawser_peer peer = {.name = pair_name(&two.pair, !me), .node = "here"};
+    hawser_endpoint found = {0};
+    if (is_deleting) IS(HAWSER_ERR_BUSY, side.table->add_peers(module, 1, &peer, &found));
+    CHECK(found.id == 0);
+}
+
 /* The other process makes no progress any more, and nobody waits for it. */
 static void case_deaf(void)
 {
@@ -404,8 +416,10 @@ static void case_deaf(void)
         IS(0, side.btl->close());
         return;
     }
-    long before = ended, taken = send_in_vain(2000, in_any_way);
+    long before = ended, taken = send_in_vain(2000, add_again);
+    is_deleting = 1;
     SOON(side.table->del_peers(side.module, 1, &side.to));
+    is_deleting = 0;
     SOON(side.btl->close());
     CHECK(ended == before + taken);
     meet();

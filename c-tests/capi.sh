@@ -157,6 +157,7 @@ for transport in smcuda usnic verbs; do
     # Over datagrams the owner of the memory reads and writes it, as anybody does: with the processor. A device that cannot
     # reach memory does not register it.
     [ "$transport" != smcuda ] || job "$transport: in bad company: untouchable" company "$transport" untouchable
+    [ "$transport" != usnic ] || job "$transport: lines of statistics are in the caller's log" company "$transport" figures
     job "$transport: what a process has does not grow ($growth)" growth "$transport" $growth
     # The examples ask for no interface, and the stand-in's is the loopback one, which has to be asked for.
     [ "$transport" != verbs ] || continue

@@ -24,7 +24,7 @@ impl Memory for Eight {
 fn engine(name: u64, now: Instant) -> (Engine<Eight>, EndpointId) {
     let identity = Identity { name, incarnation: 1, key: [name as u8; 16] };
     let config = config::Usnic { max_datagram: 1472, ..config::Usnic::default() };
-    let mut engine = Engine::new(&config, identity, 1 << 20, now);
+    let mut engine = Engine::new(&config, identity, 1 << 20, now).expect("memory");
     let peer = Peer { name: 1 - name, incarnation: 1, key: [1 - name as u8; 16], max_datagram: 1472 };
     let endpoint = engine.connect(peer, now).expect("connected");
     (engine, endpoint)

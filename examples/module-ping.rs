@@ -36,6 +36,10 @@ impl Upcalls for Host {
     fn modex_record(&self, _: u64) -> Result<Vec<u8>> {
         Err(Error::NotFound)
     }
+    fn report(&self, _: &str) {}
+    fn is_here(&self) -> bool {
+        true
+    }
 }
 
 fn module(name: u64, config: &config::Usnic) -> Module {
@@ -44,7 +48,7 @@ fn module(name: u64, config: &config::Usnic) -> Module {
     let lo = all.into_iter().find(is_lo).expect("a loopback interface");
     let link = Socket::open(&lo, &Options::default()).expect("sockets");
     let key = [name as u8; 16];
-    Module::open(Box::new(link), name, 1, key, config, Watch::blind())
+    Module::open(Box::new(link), name, 1, key, config, Watch::blind()).expect("memory")
 }
 
 fn main() {

@@ -243,7 +243,8 @@ typedef struct hawser_btl_module {
     // Fills in what the module is good for.
     int32_t (*limits)(struct hawser_btl module, struct hawser_btl_limits *limits);
     // Makes peers known: `endpoints` has room for as many, and gets zeros for those that are not reached
-    // through this module. A peer that was added before has the same endpoint again.
+    // through this module. A peer that was added before has the same endpoint again. HAWSER_ERR_BUSY, and
+    // nothing has happened, while one of them is being deleted: in what `del_peers` calls back, for example.
     int32_t (*add_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_peer *peers,

@@ -111,26 +111,42 @@ static void refuse(void)
     IS(HAWSER_ERR_STATE, side.btl->close());
 }
 
-/* A thread that is always in some function of the component when its process forks. */
+/* A thread that is always in some function of the component when its process forks, or opens and closes another. */
 static int is_over;
+static const hawser_btl_component *another;
 
 static void *look(void *unused)
 {
     hawser_btl module;
-    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) side.btl->module_at(0, &module);
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
+        side.btl->module_at(0, &module);
+        IS(0, another->open(&two.host));
+        IS(0, another->close());
+    }
     return unused;
+}
+
+/* A child waits for nothing that such a thread had when it was made. */
+static void open_in_child(void)
+{
+    IS(HAWSER_ERR_STATE, side.btl->open(&two.host));
+    /* That thread may have had it open then, or have been about to. */
+    int32_t code = another->open(&two.host);
+    if (code == 0) IS(0, another->close());
+    _exit(code != 0 && code != HAWSER_ERR_STATE && code != HAWSER_ERR_BUSY);
 }
 
 /* A child ends, in either way, and its parent and the peer go on. */
 static void case_forked(void)
 {
     begin_to_talk();
+    another = hawser_btl_find(strcmp(side.btl->name, "smcuda") == 0 ? "usnic" : "smcuda");
     pthread_t looker;
     CHECK(pthread_create(&looker, NULL, look, NULL) == 0);
     for (int way = 0; way < 300; way++) {
         pid_t child = fork();
         CHECK(child >= 0);
-        if (child == 0) _exit(side.btl->open(&two.host) != HAWSER_ERR_STATE);
+        if (child == 0) open_in_child();
         int status = -1;
         CHECK(waitpid(child, &status, 0) == child && status == 0);
     }
@@ -376,6 +392,18 @@ static void case_untouchable(void)
         CHECK(clock_gettime(CLOCK_MONOTONIC, &soon_now) == 0 && soon_now.tv_sec - soon_since.tv_sec < 10); \
     } while (0)
 
+/* Who is being deleted is not added: what would be added would end with it. */
+static int is_deleting;
+
+static void add_again(void *context, hawser_btl module, hawser_endpoint to, int32_t status)
+{
+    in_any_way(context, module, to, status);
+    hawser_peer peer = {.name = pair_name(&two.pair, !me), .node = "here"};
+    hawser_endpoint found = {0};
+    if (is_deleting) IS(HAWSER_ERR_BUSY, side.table->add_peers(module, 1, &peer, &found));
+    CHECK(found.id == 0);
+}
+
 /* The other process makes no progress any more, and nobody waits for it. */
 static void case_deaf(void)
 {
@@ -388,8 +416,10 @@ static void case_deaf(void)
         IS(0, side.btl->close());
         return;
     }
-    long before = ended, taken = send_in_vain(2000, in_any_way);
+    long before = ended, taken = send_in_vain(2000, add_again);
+    is_deleting = 1;
     SOON(side.table->del_peers(side.module, 1, &side.to));
+    is_deleting = 0;
     SOON(side.btl->close());
     CHECK(ended == before + taken);
     meet();
@@ -420,9 +450,33 @@ static void case_poor(void)
     meet();
 }
 
+/* Lines of statistics go where the caller's lines go. */
+static long finals;
+
+static void log_finals(void *context, uint32_t level, const char *line)
+{
+    logged(context, level, line);
+    finals += level == HAWSER_LOG_INFO && strncmp(line, "btl_usnic statistics final: ", 28) == 0;
+}
+
+static const char *with_statistics(const char *name)
+{
+    return strcmp(name, "btl_usnic_stats") == 0 ? "60" : parameter(name);
+}
+
+static void case_figures(void)
+{
+    two.pair.parameter = with_statistics;
+    two.host.log = log_finals;
+    begin_to_talk();
+    talk(10);
+    leave();
+    CHECK(finals == (long)side.count);
+}
+
 static const struct one_case cases[] = {
     {"closed", case_closed}, {"forked", case_forked}, {"returned", case_returned}, {"sampled", case_sampled},
-    {"stacks", case_stacks}, {"untouchable", case_untouchable}, {"deaf", case_deaf}, {"poor", case_poor},
+    {"stacks", case_stacks}, {"untouchable", case_untouchable}, {"deaf", case_deaf}, {"poor", case_poor}, {"figures", case_figures},
 };
 
 MAIN(cases)

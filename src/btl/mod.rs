@@ -20,11 +20,12 @@ pub mod verbs;
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;
 pub use parameters::{Kind, Number, Parameters, Text};
+pub use user::Seat;
 
 use std::ffi::CStr;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, say};
 
 /// Bytes that travel with the token of registered device memory.
 pub const PIECE: usize = 152;
@@ -67,6 +68,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
 
     /// The parameters that users set. Their values are the component's, not a module's.
     fn parameters() -> &'static Parameters;
+    /// Who has the component.
+    fn seat() -> &'static Seat;
 
     /// Whether the values of the parameters can be used. Only texts are asked of the host.
     ///
@@ -285,6 +288,11 @@ pub trait Host {
     fn notice(&self, topic: &str, line: &str);
     /// Says one line.
     fn say(&self, line: &str);
+    /// Says one of the lines of figures that the user has asked for: to standard error, where the host has no other place for
+    /// them.
+    fn report(&self, line: &str) {
+        say(format_args!("{line}"));
+    }
 }
 
 /// What a transport tells the host. Every call may re-enter the transport.

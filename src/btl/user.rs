@@ -1,32 +1,44 @@
 //! Whose a component is: its parameters are one set for the whole process, and so are its modules.
+//!
+//! That is in one atomic word, and not behind a lock: a child of fork(2) that opens a component would wait for ever for a lock
+//! that a thread of its parent had.
 
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Who opens components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum User {
     /// Open MPI, which has loaded this library.
-    Host,
+    Host = 1,
     /// A program, by the library's own C functions.
-    Program,
+    Program = 2,
 }
 
-/// The components that somebody has.
-static TAKEN: Mutex<Vec<(&str, User)>> = Mutex::new(Vec::new());
+/// Nobody has the component.
+const NOBODY: u8 = 0;
 
-/// Takes a component for a user; false while it is another's. Taking twice is taking once.
-pub fn take(component: &'static str, user: User) -> bool {
-    let mut taken = TAKEN.lock();
-    let owner = taken.iter().find(|(name, _)| *name == component).map(|(_, owner)| *owner);
-    if owner.is_none() {
-        taken.push((component, user));
+/// What says who has a component.
+#[derive(Debug)]
+pub struct Seat(AtomicU8);
+
+impl Seat {
+    /// Nobody has it.
+    #[expect(clippy::new_without_default, reason = "a static")]
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(NOBODY))
     }
-    owner.is_none_or(|owner| owner == user)
-}
 
-/// Gives it back.
-pub fn give(component: &'static str, user: User) {
-    TAKEN.lock().retain(|taken| *taken != (component, user));
+    /// Takes the component for a user; false while it is another's. Taking twice is taking once.
+    pub fn take(&self, user: User) -> bool {
+        let taken = self.0.compare_exchange(NOBODY, user as u8, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok() || taken == Err(user as u8)
+    }
+
+    /// Gives it back, if it is this user's.
+    pub fn give(&self, user: User) {
+        let _ = self.0.compare_exchange(user as u8, NOBODY, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -35,13 +47,12 @@ mod tests {
 
     #[test]
     fn a_component_has_one_user_at_a_time() {
-        assert!(take("test_user", User::Host) && take("test_user", User::Host));
-        assert!(!take("test_user", User::Program) && take("test_other", User::Program));
-        give("test_user", User::Program);
-        assert!(!take("test_user", User::Program), "not theirs to give back");
-        give("test_user", User::Host);
-        assert!(take("test_user", User::Program) && !take("test_user", User::Host));
-        give("test_user", User::Program);
-        give("test_other", User::Program);
+        let (seat, other) = (Seat::new(), Seat::new());
+        assert!(seat.take(User::Host) && seat.take(User::Host));
+        assert!(!seat.take(User::Program) && other.take(User::Program));
+        seat.give(User::Program);
+        assert!(!seat.take(User::Program), "not theirs to give back");
+        seat.give(User::Host);
+        assert!(seat.take(User::Program) && !seat.take(User::Host));
     }
 }

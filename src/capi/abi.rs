@@ -247,7 +247,8 @@ pub struct BtlModule {
     /// Fills in what the module is good for.
     pub limits: unsafe extern "C" fn(module: Btl, limits: *mut BtlLimits) -> i32,
     /// Makes peers known: `endpoints` has room for as many, and gets zeros for those that are not reached
-    /// through this module. A peer that was added before has the same endpoint again.
+    /// through this module. A peer that was added before has the same endpoint again. HAWSER_ERR_BUSY, and
+    /// nothing has happened, while one of them is being deleted: in what `del_peers` calls back, for example.
     pub add_peers:
         unsafe extern "C" fn(module: Btl, count: usize, peers: *const Peer, endpoints: *mut Endpoint) -> i32,
     /// Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still

@@ -16,7 +16,7 @@ use super::life::{Life, Phase};
 use super::module::Module;
 use super::parameters;
 use super::slot::{Ending, Slot};
-use crate::btl::user::{self, User};
+use crate::btl::user::User;
 use crate::btl::{Declined, Transport};
 use crate::error::{panic, room};
 
@@ -68,7 +68,7 @@ impl<T: Listed> Component<T> {
 
     pub(super) fn open(&self, caller: Caller) -> Outcome {
         self.life.begin_open()?;
-        if !user::take(T::COMPONENT, User::Program) {
+        if !T::seat().take(User::Program) {
             self.life.turn(Phase::Closed);
             return Err(HAWSER_ERR_BUSY);
         }
@@ -234,7 +234,7 @@ impl<T: Listed> Component<T> {
             self.life.is_here()?;
         }
         self.used.store(0, Ordering::Release);
-        user::give(T::COMPONENT, User::Program);
+        T::seat().give(User::Program);
         self.life.turn(Phase::Closed);
         Ok(worst)
     }

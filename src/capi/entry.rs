@@ -8,7 +8,7 @@ use super::abi::{
     Peer, Received, Remote,
 };
 use super::argument::{Out, array, bytes, check_room, name as name_of, sized};
-use super::code::{HAWSER_ERR_STATE, HAWSER_SUCCESS, Outcome};
+use super::code::{HAWSER_ERR_BUSY, HAWSER_ERR_STATE, HAWSER_SUCCESS, Outcome};
 use super::component::{Inside, Listed};
 use super::fragment::Completion;
 use super::guard::{fused, guard, listen, stop};
@@ -147,6 +147,10 @@ unsafe extern "C" fn add_peers<T: Listed>(
         // SAFETY: the contract of `add_peers`: so many peers.
         let peers = unsafe { array(peers, count) }?;
         check_room(endpoints, count)?;
+        let is_closing = |peer: &Peer| module.peers.with(|peers| peers.is_closing(peer.name));
+        if peers.iter().any(is_closing) {
+            return Err(HAWSER_ERR_BUSY);
+        }
         let all = T::component().all();
         let cores: Vec<&T> = all.iter().map(|inside| &inside.core).collect();
         let own = all.iter().position(|other| other.handle() == module.handle());

@@ -255,6 +255,10 @@ impl Host for View<'_> {
     fn say(&self, line: &str) {
         self.caller.log(HAWSER_LOG_INFO, line);
     }
+
+    fn report(&self, line: &str) {
+        self.say(line);
+    }
 }
 
 /// A peer that the caller names.

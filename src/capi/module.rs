@@ -158,7 +158,7 @@ impl<T: Listed> Module<T> {
         let given = endpoints.iter().filter(|endpoint| endpoint.id != 0);
         let ids: Vec<EndpointId> = self.peers.with(|peers| {
             let ids: Outcome<Vec<_>> = given.map(|endpoint| peers.find(*endpoint)).collect();
-            ids.inspect(|ids| peers.close(ids))
+            ids.inspect(|ids| peers.close(ids, |id| self.core.peer(id)))
         })?;
         self.core.close(&ids, self);
         if !self.caller.is_here() {

@@ -28,14 +28,22 @@ struct Entry {
 pub(super) struct Peers {
     place: Place,
     entries: Vec<Entry>,
+    /// Those that are being ended, with the names of their processes.
+    closing: Vec<(EndpointId, u64)>,
     /// Of the next one.
     generation: u32,
+}
+
+/// Whether an endpoint is one that has had another's place before it.
+fn is_before(id: EndpointId, other: EndpointId) -> bool {
+    let generation = |id: EndpointId| (id.raw() >> 32) as u32;
+    generation(other).wrapping_sub(generation(id)).cast_signed() > 0
 }
 
 impl Peers {
     /// None yet; handles go on where those of the last module in this place have ended.
     pub(super) const fn new(place: Place, generation: u32) -> Self {
-        Self { place, entries: Vec::new(), generation }
+        Self { place, entries: Vec::new(), closing: Vec::new(), generation }
     }
 
     /// Where the next module in this place goes on.
@@ -59,11 +67,12 @@ impl Peers {
     }
 
     /// The handle of an endpoint that something has arrived from: a new one where the caller has not added the
-    /// peer; none where it has deleted it.
+    /// peer; none where it has deleted it, or where another has its place by now.
     #[inline]
     pub(super) fn heard(&mut self, id: EndpointId) -> Option<Endpoint> {
         match self.entries.get(id.index()) {
             Some(entry) if entry.id == id => (entry.state != State::Gone).then(|| self.handle(id.index())),
+            Some(entry) if is_before(id, entry.id) => None,
             _ => self.add(id),
         }
     }
@@ -100,14 +109,22 @@ impl Peers {
         Some(self.handle(index))
     }
 
-    /// The caller uses these no more.
-    pub(super) fn close(&mut self, ids: &[EndpointId]) {
+    /// The caller uses these no more; whose they are.
+    pub(super) fn close(&mut self, ids: &[EndpointId], name: impl Fn(EndpointId) -> Option<u64>) {
         self.turn(ids, State::Closing);
+        self.closing.extend(ids.iter().filter_map(|id| Some((*id, name(*id)?))));
     }
 
     /// They have ended.
     pub(super) fn end(&mut self, ids: &[EndpointId]) {
         self.turn(ids, State::Gone);
+        self.closing.retain(|(id, _)| !ids.contains(id));
+    }
+
+    /// Whether an endpoint of this process is being ended. A transport may take what it would give for it now for the same,
+    /// and end that.
+    pub(super) fn is_closing(&self, name: u64) -> bool {
+        self.closing.iter().any(|(_, closing)| *closing == name)
     }
 
     fn turn(&mut self, ids: &[EndpointId], state: State) {
@@ -142,9 +159,11 @@ mod tests {
         assert_eq!((peers.find(first), peers.add(id(1, 4))), (Ok(id(1, 4)), Some(first)));
         assert_eq!((peers.heard(id(1, 4)), peers.live()), (Some(first), vec![id(1, 4)]));
         assert!(peers.is_news(id(1, 4)) && !peers.is_news(id(1, 4)) && !peers.is_news(id(2, 4)));
-        peers.close(&[id(1, 4)]);
+        peers.close(&[id(1, 4)], |_| Some(9));
         assert_eq!((peers.find(first), peers.heard(id(1, 4))), (Err(HAWSER_ERR_STALE), Some(first)));
+        assert!(peers.is_closing(9) && !peers.is_closing(8));
         peers.end(&[id(1, 4)]);
+        assert!(!peers.is_closing(9));
         assert_eq!((peers.heard(id(1, 4)), peers.known(id(1, 4))), (None, None));
         let again = peers.add(id(1, 4)).expect("a handle");
         assert_ne!(again, first);
@@ -159,6 +178,7 @@ mod tests {
         assert_eq!(peers.find(stranger), Ok(id(1, 0)));
         let next = peers.heard(id(2, 0)).expect("another in its place");
         assert_eq!((peers.find(stranger), peers.find(next)), (Err(HAWSER_ERR_STALE), Ok(id(2, 0))));
+        assert_eq!((peers.heard(id(1, 0)), peers.find(next)), (None, Ok(id(2, 0))), "its place is another's");
     }
 
     #[test]

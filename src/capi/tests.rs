@@ -13,8 +13,8 @@ use super::component::{Component, Listed};
 use super::entry::Tables;
 use super::handle::TRANSPORTS;
 use crate::btl::{
-    Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Sending, Transport,
-    Upcalls,
+    Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat, Sending,
+    Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 
@@ -41,6 +41,9 @@ struct Fake {
 
 const PEER: u64 = 7;
 
+/// The tag of what a peer says when it is deleted.
+const LAST: u8 = 4;
+
 impl Transport for Fake {
     const COMPONENT: &'static str = "btl_fake";
     const COUNTERS: &'static [(&'static str, &'static str)] = &[("nothing", "Nothing")];
@@ -48,6 +51,11 @@ impl Transport for Fake {
 
     fn parameters() -> &'static Parameters {
         &PARAMETERS
+    }
+
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
@@ -76,8 +84,9 @@ impl Transport for Fake {
 
     fn tell_loss(&self, _: u64, _: &impl Host) {}
 
-    fn close(&self, _: &[EndpointId], _: &impl Upcalls) {
+    fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         perhaps(IN_CLOSE);
+        endpoints.iter().for_each(|endpoint| up.deliver(*endpoint, LAST, b"last"));
     }
 
     fn send(&self, _: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
@@ -279,14 +288,53 @@ fn a_panic_while_it_opens_or_ends_leaves_it_closed() {
 
 #[test]
 fn a_component_of_open_mpis_is_busy() {
-    use crate::btl::user::{User, give, take};
+    use crate::btl::user::User;
     let _turn = alone();
-    assert!(take(Fake::COMPONENT, User::Host));
+    assert!(Fake::seat().take(User::Host));
     let host = host();
     // SAFETY: a whole table, whose functions need nothing.
     assert_eq!(unsafe { (TABLE.open)(&raw const host) }, HAWSER_ERR_BUSY);
-    give(Fake::COMPONENT, User::Host);
-    assert_eq!((open(), take(Fake::COMPONENT, User::Host), close()), (0, false, 0));
-    assert!(take(Fake::COMPONENT, User::Host));
-    give(Fake::COMPONENT, User::Host);
+    Fake::seat().give(User::Host);
+    assert_eq!((open(), Fake::seat().take(User::Host), close()), (0, false, 0));
+    assert!(Fake::seat().take(User::Host));
+    Fake::seat().give(User::Host);
+}
+
+unsafe extern "C" fn adds_again(
+    context: *mut c_void,
+    module: Btl,
+    _: Endpoint,
+    _: u8,
+    _: *const c_void,
+    _: usize,
+) {
+    let (peer, mut endpoint) = (abi::Peer { name: PEER, node: ptr::null() }, Endpoint { id: 5 });
+    // SAFETY: one peer, and room for one endpoint.
+    let code = unsafe { (TABLE.module.add_peers)(module, 1, &raw const peer, &raw mut endpoint) };
+    assert_eq!((code, endpoint.id), (HAWSER_ERR_BUSY, 5));
+    // SAFETY: the cell of the test that has registered this.
+    let count = unsafe { &*context.cast::<Cell<i32>>() };
+    count.set(count.get() + 1);
+}
+
+#[test]
+fn a_peer_is_not_added_while_it_is_deleted() {
+    let _turn = alone();
+    assert_eq!(open(), 0);
+    let (of, heard) = (module(0), Cell::new(0));
+    let first = endpoint(of);
+    let context = ptr::from_ref(&heard).cast_mut().cast();
+    // SAFETY: a callback that takes this context, which outlives the module.
+    assert_eq!(unsafe { (TABLE.module.register_receive)(of, LAST, Some(adds_again), context) }, 0);
+    // SAFETY: an array of one.
+    assert_eq!(unsafe { (TABLE.module.del_peers)(of, 1, &raw const first) }, 0);
+    // SAFETY: takes the callback away.
+    assert_eq!(unsafe { (TABLE.module.register_receive)(of, LAST, None, ptr::null_mut()) }, 0);
+    let second = endpoint(of);
+    assert_eq!(heard.get(), 1);
+    assert_ne!(first, second);
+    let mut name = 0;
+    // SAFETY: a variable for the name.
+    let found = unsafe { (TABLE.module.peer_name)(of, second, &raw mut name) };
+    assert_eq!((found, name, close()), (0, PEER, 0));
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::btl::{
-    Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Sending,
-    Transport, Upcalls,
+    Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat,
+    Sending, Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::sync::EngineCell;
@@ -44,6 +44,11 @@ impl Transport for Loop {
 
     fn parameters() -> &'static Parameters {
         &PARAMETERS
+    }
+
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

@@ -16,7 +16,7 @@ use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
-    Registration, Sending, Transport, Upcalls, fail,
+    Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::error::{Error, Result};
 use crate::link::Clock;
@@ -435,9 +435,15 @@ impl Transport for Smcuda {
         &parameters::PARAMETERS
     }
 
+<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::limits(host)?;
         parameters::devices().map(drop)
+=======
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
+>>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::btl::{
     self, Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Sending, Transport, Upcalls,
+    Seat, Sending, Transport, Upcalls,
 };
 use crate::config;
 use crate::error::Result;
@@ -69,6 +69,10 @@ impl<U: Upcalls> super::Upcalls for Callbacks<'_, U> {
 
     fn modex_record(&self, name: u64) -> Result<Vec<u8>> {
         self.0.host().published(KEY, name)
+    }
+
+    fn report(&self, line: &str) {
+        self.0.host().report(line);
     }
 
     #[inline]
@@ -140,8 +144,14 @@ impl Transport for Usnic {
         &parameters::PARAMETERS
     }
 
+<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::config(host).map(drop)
+=======
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
+>>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {
@@ -234,8 +244,10 @@ impl Transport for Usnic {
         }
     }
 
-    fn end_module(&self, _host: &impl Host) {
-        self.core.print_last();
+    fn end_module(&self, host: &impl Host) {
+        if let Some(line) = self.core.last_line() {
+            host.report(&line);
+        }
     }
 
     #[inline]

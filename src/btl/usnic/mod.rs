@@ -57,6 +57,8 @@ pub trait Upcalls {
     fn broken(&self, errno: i32, place: Option<Place>, peers: &[(EndpointId, u64)]);
     /// The modex record of a process.
     fn modex_record(&self, name: u64) -> Result<Vec<u8>>;
+    /// A line of statistics is due.
+    fn report(&self, line: &str);
     /// Whether this is still the process that has opened the module. In a child that one of these calls has made, and that
     /// returns from it, datagrams are its parent's.
     fn is_here(&self) -> bool;

@@ -19,7 +19,7 @@ use crate::engine::{
     self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant, LiveCounters,
     PeerFacts, Registration, Transmit,
 };
-use crate::error::{Result, say};
+use crate::error::Result;
 use crate::link::{Arrivals, Clock, Datagram, Inbox, Link};
 use crate::sync::EngineCell;
 use crate::wire::coalesced::can_be_followed;
@@ -276,15 +276,12 @@ impl Module {
         self.state.with(|state| state.statistics = Some(statistics));
     }
 
-    /// Prints the last of the statistics, if any are wanted.
-    pub fn print_last(&self) {
-        let line = self.state.with(|state| {
+    /// The last line of the statistics, if any are wanted.
+    pub fn last_line(&self) -> Option<String> {
+        self.state.with(|state| {
             let told = state.told();
             state.statistics.take().map(|mut statistics| statistics.end(told))
-        });
-        if let Some(line) = line {
-            say(format_args!("{line}"));
-        }
+        })
     }
 
     /// What bounds the packets that short messages to a peer share.
@@ -360,7 +357,7 @@ impl Module {
                 // Whoever cannot be reached now asks again.
                 let _ = self.answer(name, incarnation, &reset, up);
             }
-            Work::Say(line) => say(format_args!("{line}")),
+            Work::Say(line) => up.report(&line),
             Work::Stranger { name, incarnation, datagram } => {
                 if self.admit(name, incarnation, up).is_ok() {
                     self.state.with(|state| state.again = Some(datagram));

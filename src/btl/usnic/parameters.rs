@@ -19,7 +19,7 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
 
 static NUMBERS: [Number; 33] = [
     number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
-    number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, one for each module, and one at the end; 0: none"),
+    number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, or in the log of a C program, one for each module, and one at the end; 0: none"),
     number(c"stats_relative", 0, 4, c"Lines of statistics count from the last line (1) or from the start (0); performance variables always count from the start"),
     number(c"want_numa_device_assignment", 1, 5, c"Use interfaces near the processor for short messages (1), or all alike (0); only for processes that are bound"),
     number(c"sd_num", -1, 5, c"Packets that one peer is sent before the others have their turn, and send slots of libfabric's data endpoint; -1: 512"),

@@ -32,6 +32,8 @@ struct Node {
     /// Answer what comes with this tag, and make progress inside the callback.
     answers: Cell<Option<u8>>,
     depth: Cell<u32>,
+    /// Lines of statistics.
+    lines: RefCell<Vec<String>>,
     /// This is a child of it from the next fragment on.
     forks: Cell<bool>,
     is_child: Cell<bool>,
@@ -75,6 +77,10 @@ impl Upcalls for Node {
         self.records.borrow().get(&name).cloned().ok_or(Error::NotFound)
     }
 
+    fn report(&self, line: &str) {
+        self.lines.borrow_mut().push(line.to_owned());
+    }
+
     fn is_here(&self) -> bool {
         !self.is_child.get()
     }
@@ -113,6 +119,7 @@ impl Node {
             cookies: Cell::new(0),
             answers: Cell::new(None),
             depth: Cell::new(0),
+            lines: RefCell::default(),
             forks: Cell::new(false),
             is_child: Cell::new(false),
         }
@@ -230,6 +237,18 @@ fn a_child_that_returns_from_a_callback_receives_nothing_more() {
     let clock = crate::link::Clock::new();
     two.module.close(&[back], &two);
     assert!(clock.nanos() < 200_000_000 && two.received.borrow().len() <= 3);
+}
+
+#[test]
+fn lines_of_statistics_are_the_hosts_to_say() {
+    let config = config::Usnic::default();
+    let node = Node::new(1, 1500, &config);
+    assert_eq!(node.module.last_line(), None, "nobody wants any");
+    node.module.print(Statistics::new("one".to_owned(), std::time::Duration::from_nanos(1), false));
+    run(&[&node], || !node.lines.borrow().is_empty());
+    assert!(node.lines.borrow()[0].starts_with("btl_usnic statistics 1: one: "));
+    let last = node.module.last_line().expect("one more");
+    assert!(last.starts_with("btl_usnic statistics final: one: "), "{last}");
 }
 
 /// As after a program has closed descriptors that are not its own: what it hears is the cause, once, and then of each

@@ -14,7 +14,7 @@ use super::open::{self, Opened};
 use super::parameters;
 use super::state::{Delivered, State, Step};
 use crate::btl::{
-    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
     Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
@@ -207,8 +207,14 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         parameters::of(SECOND)
     }
 
+<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::config(SECOND, host).map(drop)
+=======
+    fn seat() -> &'static Seat {
+        static SEATS: [Seat; 2] = [const { Seat::new() }; 2];
+        &SEATS[usize::from(SECOND)]
+>>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

@@ -11,7 +11,7 @@ use super::module::Shell;
 use super::services::Runtime;
 use super::sys::{BtlComponent, BtlModule};
 use super::{BtlAbi, Listed, params, pvars};
-use crate::btl::user::{self, User};
+use crate::btl::user::User;
 use crate::btl::{Declined, Host};
 use crate::host::component::{self, Framework};
 use crate::host::foreign;
@@ -95,7 +95,7 @@ pub(super) fn shells<A: BtlAbi, T: Listed>() -> impl Iterator<Item = &'static Sh
 unsafe extern "C" fn register<T: Listed>() -> c_int {
     guard_early(T::COMPONENT, "register", NOT_AVAILABLE, || {
         // The program itself may have opened it, by the library's own functions.
-        if user::take(T::COMPONENT, User::Host) { params::register::<T>() } else { NOT_AVAILABLE }
+        if T::seat().take(User::Host) { params::register::<T>() } else { NOT_AVAILABLE }
     })
 }
 
@@ -105,7 +105,7 @@ unsafe extern "C" fn open<T: Listed>() -> c_int {
 
 unsafe extern "C" fn close<T: Listed>() -> c_int {
     guard_early(T::COMPONENT, "close", 0, || {
-        user::give(T::COMPONENT, User::Host);
+        T::seat().give(User::Host);
         0
     })
 }

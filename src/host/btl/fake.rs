@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::{Listed, Registry};
 use crate::btl::{
-    Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Sending, Transport, Upcalls,
+    Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Seat, Sending, Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::host::construct::Slot;
@@ -51,6 +51,11 @@ impl Transport for Fake {
 
     fn parameters() -> &'static Parameters {
         &Parameters { numbers: &[], texts: &[] }
+    }
+
+    fn seat() -> &'static Seat {
+        static SEAT: Seat = Seat::new();
+        &SEAT
     }
 
     fn open(_host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

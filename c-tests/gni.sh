@@ -147,6 +147,7 @@ done
 for caps in FI_COLLECTIVE FI_NAMED_RX_CTX; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
 tool "of a node" 0 'dest_addrlen: 48' -p gni -n 127.0.0.1 -P 9228 -v
 tool "of a node that is none has none" 61 '!^provider: gni' -p gni -n g00n13s -P 9228
+FI_GNI_IFACE=$'\xff' tool "with an interface whose name is no text has none" 61 '!^provider: gni' -p gni
 
 # Thirty processes each.
 # ends LINE LIBRARY HOW [LIBRARY]

@@ -49,7 +49,7 @@ for about in "mtl hawser" "btl usnic" "btl smcuda" "btl verbs" "op hawser"; do
     # What libfabric and the kernel have here says whether it is used without a word.
     check "the doctor finds $about" "$(grep -Eq "^(good|note)  $about: $root/mca/mca_" "$root/told"; echo $?)"
 done
-check "and every line of it names where the components are" "$(grep -o 'mpirun .*' "$root/told" | grep -qv -- "--mca mca_base_component_path $root/mca:"; echo $((! $?)))"
+check "and every line of it names where the components are" "$(grep -o 'mpirun -n 2 .*' "$root/told" | grep -qv -- "--mca mca_base_component_path $root/mca:"; echo $((! $?)))"
 [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
     check "and no line for RDMA devices where there is none" "$(grep -q '^note  btl verbs: .*no RDMA device' "$root/told" && ! grep -q 'btl verbs,self' "$root/told"; echo $?)"
 doctor OMPI_MCA_btl=tcp,self >"$root/told"

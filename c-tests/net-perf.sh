@@ -121,7 +121,7 @@ fails() {
     [ "$(grep -c '' "$log")" = 1 ] && says "^hawser-perf: .*$text" || status=line
     check "$line" "$status"
 }
-fails "each side says what the other one has not" "the other side: --set btl_usnic_if_include: there is no such parameter" -t smcuda -s 8
+fails "each side says what the other one has not" "the other side: --set btl_usnic_if_include: it belongs to the component btl usnic, and -t smcuda does not have it" -t smcuda -s 8
 
 # ends LINE PATTERN COMMAND…: the command, in the middle of it, and the client says what has come of it, in one line.
 ends() {

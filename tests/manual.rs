@@ -139,6 +139,31 @@ fn every_component_has_a_page_and_every_parameter_a_help_text() {
     assert_eq!(ofi("mtl_ofi"), ofi("mtl_hawser"), "both names have the same parameters");
 }
 
+/// As the pages say it of each range. Here, because the values are those of the whole process.
+#[test]
+fn what_a_transport_would_refuse_is_known_before_it_is_opened() {
+    let all = components::list();
+    let verify = |whole: &str, name: &str, value: &str| {
+        let component = all.iter().find(|component| component.whole_name() == whole).expect("a component");
+        let verify = component.verify.expect("a byte transport");
+        verify(&|asked| (asked == name).then(|| value.to_owned()))
+    };
+    assert_eq!(verify("btl_usnic", "eager_limit", "20000"), Ok(()));
+    for (whole, name, value) in [
+        ("btl_usnic", "eager_limit", "9999999"),
+        ("btl_usnic", "base_udp_port", "65536"),
+        ("btl_usnic", "link", "radio"),
+        ("btl_smcuda", "eager_limit", "12"),
+        ("btl_verbs", "ib_timeout", "99"),
+    ] {
+        let refused = verify(whole, name, value).expect_err("out of its range");
+        assert!(refused.contains(&format!("{whole}_{name} is {value}; it must be")), "{refused}");
+    }
+    for whole in ["btl_usnic", "btl_smcuda", "btl_verbs", "btl_openib"] {
+        assert_eq!(verify(whole, "nothing", ""), Ok(()), "nothing is left of what was asked before");
+    }
+}
+
 /// All that is in the code, with texts of several lines in one.
 fn code(folder: &Path) -> String {
     let mut text = String::new();

@@ -71,23 +71,3 @@ pub(super) fn byte_transport<T: Transport>(values: Values<'_>) -> std::result::R
     };
     T::verify(&Texts(&given))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::btl::usnic::Usnic;
-
-    #[test]
-    fn what_a_transport_would_refuse_is_known_before() {
-        let verify = |name: &'static str, value: &'static str| {
-            byte_transport::<Usnic>(&|asked| (asked == name).then(|| value.to_owned()))
-        };
-        assert_eq!(verify("eager_limit", "20000"), Ok(()));
-        for (name, value) in [("eager_limit", "9999999"), ("base_udp_port", "65536"), ("link", "radio")] {
-            assert!(
-                verify(name, value).is_err_and(|why| why.contains(&format!("btl_usnic_{name} is {value}")))
-            );
-        }
-        assert_eq!(verify("eager_limit", "0"), Ok(()), "nothing is left of what was asked before");
-    }
-}

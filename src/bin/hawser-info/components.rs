@@ -197,9 +197,13 @@ fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Finding
         Fit::Words(words, _) | Fit::Asked(words, _) => Some(words),
         _ => None,
     };
-    if let (Some(why), Some(words)) = (left_out(component, host), words) {
-        let line = host.command(folder, words);
-        return findings.note(about, why, format!("the command line counts more: {line}"));
+    if let (Some((why, is_final)), Some(words)) = (left_out(component, host), words) {
+        let remedy = if is_final {
+            "change that file: no command line counts more".to_owned()
+        } else {
+            format!("the command line counts more: {}", host.command(folder, words))
+        };
+        return findings.note(about, why, remedy);
     }
     match fit {
         Fit::Words(words, more) => {
@@ -214,12 +218,13 @@ fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Finding
     }
 }
 
-/// Which setting leaves the component out, in words.
-fn left_out(component: &Component, host: &Host) -> Option<String> {
+/// Which setting leaves the component out, in words, and whether no command line counts more.
+fn left_out(component: &Component, host: &Host) -> Option<(String, bool)> {
     let Component { framework, name, .. } = component;
     if let Some(setting) = settings::of(framework, &host.settings).filter(|set| set.says(name) == Says::Leave)
     {
-        return Some(format!("{} says {framework} = {}, which leaves it out", setting.place, setting.value));
+        let why = format!("{} says {framework} = {}, which leaves it out", setting.place, setting.value);
+        return Some((why, setting.is_final()));
     }
     let layer = match *framework {
         "mtl" => "cm",
@@ -227,7 +232,8 @@ fn left_out(component: &Component, host: &Host) -> Option<String> {
         _ => return None,
     };
     let setting = settings::of("pml", &host.settings).filter(|set| set.says(layer) == Says::Leave)?;
-    Some(format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value))
+    let why = format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value);
+    Some((why, setting.is_final()))
 }
 
 /// Whether it can be used here, and how.

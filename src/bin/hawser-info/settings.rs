@@ -1,8 +1,11 @@
 //! What the user, or who looks after the machine, has set of Open MPI's choice of components: by variables of the
-//! environment and by files, the nearer before the farther (`mca_base_var`).
+//! environment and by files, the nearer before the farther, but for one file that nobody overrules (`mca_base_var`).
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+/// The file for all users that counts more than variables and command lines.
+const FINAL: &str = "openmpi-mca-params-override.conf";
 
 /// A setting of a parameter, or of a framework: which components it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,11 @@ pub(crate) enum Says {
 }
 
 impl Setting {
+    /// Whether no command line counts more.
+    pub(crate) fn is_final(&self) -> bool {
+        self.place.ends_with(FINAL)
+    }
+
     /// Whether all of it could be read. What is no UTF-8 stands there as the character for that.
     pub(crate) fn is_text(&self) -> bool {
         !self.value.contains(char::REPLACEMENT_CHARACTER)
@@ -68,19 +76,23 @@ fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
 pub(crate) fn of(name: &str, folder: &str) -> Option<Setting> {
     let setting =
         |value: &str, place: String| Setting { name: name.to_owned(), value: value.to_owned(), place };
+    let in_file = |path: PathBuf| {
+        let bytes = fs::read(&path).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        // What stands later in a file counts.
+        let (_, value) = parse(&text).filter(|(known, _)| *known == name).last()?;
+        Some(setting(value, path.display().to_string()))
+    };
+    if let Some(found) = in_file(Path::new(folder).join(FINAL)) {
+        return Some(found);
+    }
     let variable = format!("OMPI_MCA_{name}");
     if let Some(value) = env::var_os(&variable) {
         return Some(setting(&value.to_string_lossy(), format!("the variable {variable}")));
     }
     let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".openmpi/mca-params.conf"));
     let all = Path::new(folder).join("openmpi-mca-params.conf");
-    own.into_iter().chain([all]).find_map(|path| {
-        let bytes = fs::read(&path).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        // What stands later in a file counts.
-        let (_, value) = parse(&text).filter(|(known, _)| *known == name).last()?;
-        Some(setting(value, path.display().to_string()))
-    })
+    own.into_iter().chain([all]).find_map(in_file)
 }
 
 #[cfg(test)]
@@ -112,6 +124,22 @@ mod tests {
             ["^usnic,tcp", "usnic,self", "usnic,^tcp", "^usnic,^tcp"].map(mixed),
             [false, false, true, true]
         );
+    }
+
+    #[test]
+    fn one_file_counts_most() {
+        let folder = env::temp_dir().join(format!("hawser-info-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let write = |file: &str, text: &str| fs::write(folder.join(file), text).expect("a file");
+        write("openmpi-mca-params.conf", "hawser_test_one = far\nhawser_test_two = far\n");
+        write(FINAL, "hawser_test_one = final\n");
+        let value = |name: &str| {
+            let found = of(name, &folder.to_string_lossy()).expect("a setting");
+            (found.value.clone(), found.is_final())
+        };
+        let values = [value("hawser_test_one"), value("hawser_test_two")];
+        fs::remove_dir_all(&folder).expect("nothing is left");
+        assert_eq!(values, [("final".to_owned(), true), ("far".to_owned(), false)]);
     }
 
     #[test]

@@ -435,15 +435,14 @@ impl Transport for Smcuda {
         &parameters::PARAMETERS
     }
 
-<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::limits(host)?;
         parameters::devices().map(drop)
-=======
+    }
+
     fn seat() -> &'static Seat {
         static SEAT: Seat = Seat::new();
         &SEAT
->>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

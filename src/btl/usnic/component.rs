@@ -144,14 +144,13 @@ impl Transport for Usnic {
         &parameters::PARAMETERS
     }
 
-<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::config(host).map(drop)
-=======
+    }
+
     fn seat() -> &'static Seat {
         static SEAT: Seat = Seat::new();
         &SEAT
->>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

@@ -207,14 +207,13 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         parameters::of(SECOND)
     }
 
-<<<<<<< HEAD
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
         parameters::config(SECOND, host).map(drop)
-=======
+    }
+
     fn seat() -> &'static Seat {
         static SEATS: [Seat; 2] = [const { Seat::new() }; 2];
         &SEATS[usize::from(SECOND)]
->>>>>>> bounds
     }
 
     fn open(host: &impl Host) -> std::result::Result<Vec<Self>, Declined> {

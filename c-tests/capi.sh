@@ -189,7 +189,7 @@ for provider in "${providers[@]}"; do
     [ "$provider" != "tcp;ofi_rxm" ] || settings+=(FI_UNIVERSE_SIZE=2 FI_OFI_RXM_EAGER_LIMIT=131072)
     [ "$provider" = sockets ] || job "ofi over $provider: what a process has does not grow ($growth)" growth-matched "$provider" $growth
     settings=("${others[@]}")
-    for name in killed stopped paused forked; do
+    for name in killed stopped paused forked returned; do
         # What is sent to a process that is stopped goes to a thread of the provider's.
         [ "$provider:$name" = sockets:stopped ] || job "ofi over $provider: $name" halted "$provider" "$name"
     done

@@ -210,8 +210,61 @@ static void case_forked(void)
     leave();
 }
 
+/* A callback makes a child, which returns from it: the call that it was in ends there, and what comes later is its
+ * parent's. */
+enum { MESSAGES = 20 };
+static pid_t made = -1;
+static long heard;
+
+static void over_in_two(void *context, hawser_mtl module, hawser_request request, int32_t status, const hawser_envelope *envelope)
+{
+    (void)context, (void)module, (void)request, (void)envelope;
+    IS(0, status);
+    heard++;
+    if (made < 0) CHECK((made = fork()) >= 0);
+}
+
+static void case_returned(void)
+{
+    static unsigned char rooms[MESSAGES][64];
+    struct ended sent;
+    start();
+    join();
+    for (int at = 0; at < MESSAGES && me == 1; at++) {
+        hawser_request request;
+        IS(0, match.table->irecv(match.module, match.to, CONTEXT, TAG, rooms[at], sizeof rooms[at], over_in_two, NULL, &request));
+    }
+    two.pair.progress = NULL;
+    meet();
+    if (me == 0) {
+        for (int at = 0; at < MESSAGES; at++) {
+            fill(mine, (size_t)at, 0, 64);
+            send_to(match.to, CONTEXT, TAG, mine, 64, 0, &sent);
+            SENT(sent);
+        }
+    }
+    while (me == 1 && heard < MESSAGES) {
+        int32_t code = match.mtl->progress();
+        if (made == 0) {
+            IS(HAWSER_ERR_STATE, code);
+            CHECK(heard == 1);
+            refuse();
+            _exit(0);
+        }
+        CHECK(code >= 0);
+    }
+    if (me == 1) {
+        int status = -1;
+        CHECK(made > 0 && waitpid(made, &status, 0) == made && status == 0);
+        for (size_t at = 0; at < MESSAGES; at++) CHECK(is_filled(rooms[at], at, 64));
+    }
+    two.pair.progress = match.mtl->progress;
+    leave();
+}
+
 static const struct one_case cases[] = {
     {"killed", case_killed}, {"stopped", case_stopped}, {"paused", case_paused}, {"forked", case_forked},
+    {"returned", case_returned},
 };
 
 MAIN(cases)

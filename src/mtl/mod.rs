@@ -102,6 +102,12 @@ pub trait Upcalls: Copy + Send + Sync + 'static {
     const SENDS_WAIT: bool;
     /// Lets the whole host make progress.
     fn progress();
+    /// Whether this is the process that has opened the transport. A callback may make a child, and the child return from
+    /// it: what its parent has opened is left alone there.
+    #[inline]
+    fn is_here() -> bool {
+        true
+    }
     /// Tells the user what went wrong and what to do.
     fn notice(topic: &str, text: &str);
     /// Says why the process is about to end.

@@ -207,6 +207,8 @@ impl<T: Listed> Component<T> {
         }
         module.may_call_back()?;
         let count = fused(&self.desk, || panic::run(T::TITLE, "progress", || module.progress()));
+        // One of its callbacks may have made a child, which is here now.
+        self.life.is_here()?;
         Ok(count.min(i32::MAX as usize) as i32)
     }
 
@@ -218,7 +220,8 @@ impl<T: Listed> Component<T> {
         Ok(self.end(ending))
     }
 
-    /// Ends a module that nobody is in. A panic of its matcher's is a code, and the module has ended all the same.
+    /// Ends a module that nobody is in. A panic of its matcher's is a code, and the module has ended all the same. A child
+    /// that a callback makes ends nothing: it leaves the module as it is.
     fn end(&'static self, ending: Ending<Module<T>>) -> i32 {
         let first = guard(T::TITLE, "finalize", || {
             if !self.desk.is_poisoned() {
@@ -226,12 +229,18 @@ impl<T: Listed> Component<T> {
             }
             Ok(HAWSER_SUCCESS)
         });
+        if let Err(code) = self.life.is_here() {
+            return code;
+        }
         let last = guard(T::TITLE, "finalize", || {
             drop(ending.take());
             Ok(HAWSER_SUCCESS)
         });
         // Callbacks still find its place taken, and closed.
         self.desk.close(last == HAWSER_SUCCESS);
+        if let Err(code) = self.life.is_here() {
+            return code;
+        }
         self.slot.vacate();
         first.min(last)
     }
@@ -247,6 +256,7 @@ impl<T: Listed> Component<T> {
                 return Err(HAWSER_ERR_BUSY);
             }
         };
+        self.life.is_here()?;
         self.desk.dismiss();
         self.life.turn(Phase::Closed);
         Ok(worst)

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use super::abi::{self, Mtl};
 use super::record;
@@ -17,7 +17,7 @@ use crate::capi::handle::{FIRST, Key, Kind, Place, Table};
 use crate::capi::host::Caller;
 use crate::error::{Error, Result};
 use crate::mtl;
-use crate::sync::EngineCell;
+use crate::sync::{EngineCell, fork};
 
 /// The rank of a process: the upper half of its name.
 pub(super) fn rank_of(name: u64) -> Outcome<i32> {
@@ -81,6 +81,10 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        // A child that a callback has made counts nothing: what another thread of its parent had locked stays locked.
+        if !self.desk.is_here() {
+            return;
+        }
         self.desk.peers.with(|peers| {
             // All are forgotten when the module has ended.
             if let Ok(peer) = peers.table.get_mut(self.key) {
@@ -97,6 +101,8 @@ pub(super) struct Desk {
     module: AtomicU64,
     /// Rank of this process.
     rank: AtomicI32,
+    /// The process that has the module, by the number of [`fork::generation`].
+    process: AtomicU32,
     is_poisoned: AtomicBool,
     caller: EngineCell<Option<Arc<Caller>>>,
     /// What this process has published.
@@ -112,6 +118,7 @@ impl Desk {
             place,
             module: AtomicU64::new(0),
             rank: AtomicI32::new(0),
+            process: AtomicU32::new(0),
             is_poisoned: AtomicBool::new(false),
             caller: EngineCell::new(None),
             record: EngineCell::new(Vec::new()),
@@ -126,6 +133,7 @@ impl Desk {
         let before = self.caller.with(|known| known.replace(Arc::clone(caller)));
         drop(before);
         self.rank.store(rank, Ordering::Relaxed);
+        self.process.store(fork::generation(), Ordering::Relaxed);
     }
 
     /// A module begins, whose operations have so many words.
@@ -146,6 +154,12 @@ impl Desk {
     #[inline]
     pub(super) fn rank(&self) -> i32 {
         self.rank.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the process that has the module, and not a child that a callback has made.
+    #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == fork::generation()
     }
 
     /// Whether a panic has happened in it.
@@ -337,6 +351,9 @@ impl Desk {
         while let Some(owed) = self.requests.with(Requests::next_owed) {
             self.call(&owed);
             count += 1;
+            if !self.is_here() {
+                break;
+            }
         }
         count
     }
@@ -386,7 +403,12 @@ impl Desk {
     /// owed is paid.
     pub(super) fn close(&self, is_unused: bool) {
         let owed = self.requests.with(|requests| requests.close(is_unused, HAWSER_ERR_CLOSED));
-        owed.iter().for_each(|owed| self.call(owed));
+        for owed in &owed {
+            self.call(owed);
+            if !self.is_here() {
+                return;
+            }
+        }
         self.peers.with(|peers| {
             peers.ranks.clear();
             drop(peers.table.drain());

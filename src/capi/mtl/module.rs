@@ -340,13 +340,14 @@ impl<T: Listed> Module<T> {
     /// Calls back what is owed, and has the matcher make progress.
     #[inline]
     pub(super) fn progress(&self) -> usize {
-        Self::desk().pay() + self.core.progress()
+        let paid = Self::desk().pay();
+        if Self::desk().is_here() { paid + self.core.progress() } else { paid }
     }
 
     /// Hears of what has ended.
     pub(super) fn wind_up(&self) {
         for _ in 0..LAST {
-            if self.progress() == 0 {
+            if self.progress() == 0 || !Self::desk().is_here() {
                 break;
             }
         }

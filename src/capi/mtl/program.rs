@@ -227,6 +227,11 @@ impl<T: Listed> Upcalls for Program<T> {
         std::thread::yield_now();
     }
 
+    #[inline]
+    fn is_here() -> bool {
+        T::component().desk().is_here()
+    }
+
     fn notice(_topic: &str, text: &str) {
         tell::<T>(HAWSER_LOG_WARNING, text);
     }

@@ -262,6 +262,9 @@ impl<H: Upcalls> Ofi<H> {
     /// Reads and dispatches completions until the queues are drained; returns how many.
     pub fn advance<L: Layout>(&self) -> usize {
         let count = self.drain::<L>(0, self.endpoint.first());
+        if !H::is_here() {
+            return count;
+        }
         if count == 0 && self.unexpected.is_time() {
             self.take_over::<L>();
         }
@@ -296,7 +299,7 @@ impl<H: Upcalls> Ofi<H> {
                 Ok((completion, more)) => {
                     count += 1;
                     self.dispatch::<L>(index, completion);
-                    if !more {
+                    if !more || !H::is_here() {
                         return count;
                     }
                 }
@@ -304,6 +307,9 @@ impl<H: Upcalls> Ofi<H> {
                 Err(Pause::Error(code)) => {
                     count += 1;
                     self.trouble::<L>(index, context.failure(code));
+                    if !H::is_here() {
+                        return count;
+                    }
                 }
             }
         }

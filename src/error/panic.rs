@@ -6,6 +6,7 @@ use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where people get help: appended to every message about a bug.
 const REPORT: &str = "please report this line, with what hawser-info prints, to where you have hawser from";
@@ -70,14 +71,20 @@ fn note(info: &PanicHookInfo<'_>) {
     }
 }
 
+/// Panics speak through the guards, or are about to.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+
 /// Lets panics speak through the guards. Called by the constructor, or before a component is opened without a
-/// host; once is enough.
+/// host. It is done once: the standard library has a lock for it, and a child of fork(2) would wait for ever for one that a
+/// thread of its parent had.
 #[expect(
     clippy::disallowed_methods,
     reason = "the shared library has a standard library of its own: its hook is nobody else's"
 )]
 pub fn install() {
-    std::panic::set_hook(Box::new(note));
+    if !IS_INSTALLED.swap(true, Ordering::Relaxed) {
+        std::panic::set_hook(Box::new(note));
+    }
 }
 
 #[cfg(test)]

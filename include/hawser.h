@@ -97,7 +97,7 @@
 // The transport cannot do this, or not with this peer or this memory.
 #define HAWSER_ERR_UNSUPPORTED (-9)
 
-// Memory or handles are used up.
+// Memory or handles are used up. Where not even a few bytes are to be had, the process ends, with SIGABRT.
 #define HAWSER_ERR_MEMORY (-10)
 
 // There is nothing here that the component could use; the log says why.
@@ -188,7 +188,8 @@ typedef struct hawser_endpoint {
 // A message has arrived. The bytes are borrowed for the time of the call; another process may be able to
 // write there meanwhile: copy first what is to be believed. It may be called in any function of the module
 // that makes progress: `progress`, `flush`, `del_peers`, `finalize`. Every function may be called in it but
-// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY, or
+// HAWSER_ERR_STATE where they have been called already. A callback that makes
 // progress may be called back in it, and that one again; where a thousand calls of a module lie in one another,
 // `progress` and `flush` return HAWSER_ERR_BUSY, too. So in the other callbacks.
 typedef void (*hawser_received)(void *context,
@@ -252,7 +253,8 @@ typedef struct hawser_btl_module {
     // Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     // under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     // The peers are to be done with this process, too: what they still get from its memory may end only when they
-    // delete it, or when it ends.
+    // delete it, or when it ends. Where two are to meet again, each deletes the other before either adds it: whoever
+    // keeps the endpoint of one that has deleted it may send in vain, and count it as lost.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);
@@ -506,7 +508,8 @@ typedef struct hawser_envelope {
 // failed; as a rule the peer is lost), HAWSER_ERR_CLOSED. The envelope is that of a receive, borrowed for the time of
 // the call, and NULL for a send; of one that is cancelled or has failed it says nothing. It may be called in any
 // function of the module, and in `progress` and `close`, by any thread that is there. Every function may be called in
-// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY, or
+// HAWSER_ERR_STATE where they have been called already. A callback that makes
 // progress may be called back in it, and that one again; where a thousand calls of the module lie in one another,
 // `progress`, `send`, `isend` and the probes return HAWSER_ERR_BUSY, too, and nothing has happened.
 typedef void (*hawser_matched)(void *context,

@@ -143,6 +143,13 @@ pub trait Transport: Sized + Send + Sync + 'static {
     ) -> Result<Sending> {
         Err(Error::Unsupported)
     }
+    /// Makes room to note one more registration.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`]
+    fn reserve(&self) -> Result<()> {
+        Ok(())
+    }
     /// Opens memory to peers; `None` where there are no transfers.
     fn register(&self, _memory: Lent, _access: Access) -> Option<Registration> {
         None

@@ -189,7 +189,8 @@ pub struct Host {
 /// A message has arrived. The bytes are borrowed for the time of the call; another process may be able to
 /// write there meanwhile: copy first what is to be believed. It may be called in any function of the module
 /// that makes progress: `progress`, `flush`, `del_peers`, `finalize`. Every function may be called in it but
-/// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+/// those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY, or
+/// HAWSER_ERR_STATE where they have been called already. A callback that makes
 /// progress may be called back in it, and that one again; where a thousand calls of a module lie in one another,
 /// `progress` and `flush` return HAWSER_ERR_BUSY, too. So in the other callbacks.
 pub type Received = Option<
@@ -254,7 +255,8 @@ pub struct BtlModule {
     /// Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     /// under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     /// The peers are to be done with this process, too: what they still get from its memory may end only when they
-    /// delete it, or when it ends.
+    /// delete it, or when it ends. Where two are to meet again, each deletes the other before either adds it: whoever
+    /// keeps the endpoint of one that has deleted it may send in vain, and count it as lost.
     pub del_peers: unsafe extern "C" fn(module: Btl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,

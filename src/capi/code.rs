@@ -28,7 +28,7 @@ pub const HAWSER_ERR_TOO_LONG: i32 = -7;
 pub const HAWSER_ERR_NOT_FOUND: i32 = -8;
 /// The transport cannot do this, or not with this peer or this memory.
 pub const HAWSER_ERR_UNSUPPORTED: i32 = -9;
-/// Memory or handles are used up.
+/// Memory or handles are used up. Where not even a few bytes are to be had, the process ends, with SIGABRT.
 pub const HAWSER_ERR_MEMORY: i32 = -10;
 /// There is nothing here that the component could use; the log says why.
 pub const HAWSER_ERR_NOT_AVAILABLE: i32 = -11;

@@ -60,6 +60,20 @@ pub(super) unsafe fn text(raw: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned())
 }
 
+/// The longest line that people are told, in characters.
+const LONGEST_LINE: usize = 2000;
+
+/// A line as people are told it: what a user or a peer has put into it neither ends it nor moves their cursor, and it has
+/// an end.
+fn one_line(line: &str) -> String {
+    let mut chars = line.chars().map(|char| if char.is_control() { '?' } else { char });
+    let mut told: String = chars.by_ref().take(LONGEST_LINE).collect();
+    if chars.next().is_some() {
+        told.push_str(" ...");
+    }
+    told
+}
+
 /// What a pointer leads to; `HAWSER_ERR_ARGUMENT` where it is NULL or misaligned.
 ///
 /// # Safety
@@ -122,6 +136,7 @@ impl Caller {
 
     /// Says one line to people.
     pub(super) fn log(&self, level: u32, line: &str) {
+        let line = &one_line(line);
         let Some(log) = self.log else { return say(format_args!("{line}")) };
         let line = c_text(line);
         // SAFETY: the caller's function, by the invariant; the text lives for the call.
@@ -283,5 +298,18 @@ impl Peer for Named {
 
     fn node(&self) -> Option<String> {
         self.node.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_are_told_is_one_line_that_ends() {
+        assert_eq!(one_line("a\nb\r\u{1b}[31mc\u{85}é"), "a?b??[31mc?é");
+        let long = one_line(&"é".repeat(LONGEST_LINE + 1));
+        assert_eq!(long.chars().count(), LONGEST_LINE + 4);
+        assert_eq!(one_line(&"é".repeat(LONGEST_LINE)).chars().count(), LONGEST_LINE);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::abi::{self, Endpoint, HAWSER_READ, HAWSER_REMOTE_BYTES, HAWSER_WRITE, Remote};
 use super::code::{
-    self, HAWSER_DONE, HAWSER_ERR_ACCESS, HAWSER_ERR_ARGUMENT, HAWSER_ERR_STALE, HAWSER_ERR_TOO_LONG,
-    HAWSER_ERR_UNSUPPORTED, HAWSER_SUCCESS, Outcome,
+    self, HAWSER_DONE, HAWSER_ERR_ACCESS, HAWSER_ERR_ARGUMENT, HAWSER_ERR_MEMORY, HAWSER_ERR_STALE,
+    HAWSER_ERR_TOO_LONG, HAWSER_ERR_UNSUPPORTED, HAWSER_SUCCESS, Outcome,
 };
 use super::component::Listed;
 use super::fragment::Completion;
@@ -103,6 +103,7 @@ impl<T: Listed> Module<T> {
         if !T::HAS_TRANSFERS || T::HAS_DEVICES && self.core.is_on_device(memory.as_ptr()) {
             return Err(HAWSER_ERR_UNSUPPORTED);
         }
+        self.core.reserve().map_err(|_| HAWSER_ERR_MEMORY)?;
         let registration = self.core.register(memory, access).ok_or(HAWSER_ERR_UNSUPPORTED)?;
         self.opened(registration, OF_HOST)
     }

@@ -2,6 +2,7 @@
 
 use super::interface::Memory;
 use super::slab::{Key, Roster, Slab};
+use crate::error::Result;
 
 /// What a peer may do with registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,11 @@ pub(super) struct Registry<M> {
 impl<M: Memory> Registry<M> {
     pub(super) const fn new() -> Self {
         Self { table: Slab::new() }
+    }
+
+    /// Makes room for one more.
+    pub(super) fn reserve(&mut self) -> Result<()> {
+        self.table.reserve()
     }
 
     pub(super) fn insert(&mut self, memory: M, access: Access) -> Registration {

@@ -23,6 +23,14 @@ const SERVED: u32 = 1024;
 pub(super) const NOTICES: usize = 64;
 
 impl<M: Memory> Engine<M> {
+    /// Makes room for one more registration.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`]
+    pub fn reserve_registration(&mut self) -> Result<()> {
+        self.registry.reserve()
+    }
+
     /// Lets peers reach memory, until [`Self::deregister`].
     pub fn register(&mut self, memory: M, access: Access) -> Registration {
         self.registry.insert(memory, access)

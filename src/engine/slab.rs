@@ -1,5 +1,7 @@
 //! Things behind handles: an index and a generation, so that a handle outlives its thing safely.
 
+use crate::error::{Error, Result};
+
 /// Where a thing is kept, and which of those kept there in turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
@@ -44,6 +46,15 @@ const STEPS: usize = 16_384;
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), first: 1, trims: 0 }
+    }
+
+    /// Makes room for one more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`]
+    pub(crate) fn reserve(&mut self) -> Result<()> {
+        let room = if self.free.is_empty() { self.entries.try_reserve(1) } else { Ok(()) };
+        room.map_err(|_| Error::OutOfResource)
     }
 
     #[inline]
@@ -192,6 +203,20 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_that_is_made_is_there_for_the_next() {
+        let mut slab = Slab::new();
+        for _ in 0..100 {
+            slab.reserve().expect("memory");
+            let capacity = slab.entries.capacity();
+            let key = slab.insert(());
+            assert_eq!(slab.entries.capacity(), capacity);
+            if key.index % 3 == 0 {
+                slab.remove(key.index);
+            }
+        }
+    }
 
     #[test]
     fn a_key_does_not_find_the_next_tenant() {

@@ -274,6 +274,10 @@ impl Transport for Usnic {
         self.core.get(endpoint, local, remote, cookie).map(|()| Sending::UnderWay)
     }
 
+    fn reserve(&self) -> Result<()> {
+        self.core.reserve()
+    }
+
     fn register(&self, memory: Lent, access: Access) -> Option<Registration> {
         Some(self.core.register(memory, access))
     }

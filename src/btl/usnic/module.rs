@@ -218,6 +218,14 @@ impl Module {
         })
     }
 
+    /// Makes room for one more registration.
+    ///
+    /// # Errors
+    /// [`Error::OutOfResource`](crate::error::Error::OutOfResource)
+    pub fn reserve(&self) -> Result<()> {
+        self.state.with(|state| state.engine.reserve_registration())
+    }
+
     /// Opens memory to the peers' PUTs and GETs, as `access` says.
     pub fn register(&self, memory: Lent, access: engine::Access) -> Registration {
         self.state.with(|state| state.engine.register(memory, access))

@@ -57,7 +57,8 @@ pub struct Envelope {
 /// failed; as a rule the peer is lost), HAWSER_ERR_CLOSED. The envelope is that of a receive, borrowed for the time of
 /// the call, and NULL for a send; of one that is cancelled or has failed it says nothing. It may be called in any
 /// function of the module, and in `progress` and `close`, by any thread that is there. Every function may be called in
-/// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY. A callback that makes
+/// it but those that end what it was called from: `finalize` and `close` return HAWSER_ERR_BUSY, or
+/// HAWSER_ERR_STATE where they have been called already. A callback that makes
 /// progress may be called back in it, and that one again; where a thousand calls of the module lie in one another,
 /// `progress`, `send`, `isend` and the probes return HAWSER_ERR_BUSY, too, and nothing has happened.
 pub type Matched = Option<

@@ -168,10 +168,11 @@ impl<T> EngineCell<T> {
         self.lend(taken, f)
     }
 
-    /// Lends the state to `f`, or returns `None` when somebody has it.
+    /// Lends the state to `f`, or returns `None` when somebody has it. It waits for nobody: in a child of fork(2), not for
+    /// a thread of its parent that had it.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let taken = if self.enter(Bars::NONE) { &self.door } else { self.try_lock(this_thread())? };
+        let taken = if self.enter(Bars::NONE) { &self.door } else { self.try_lock(this_thread(), false)? };
         Some(self.lend(taken, f))
     }
 
@@ -238,7 +239,7 @@ impl<T> EngineCell<T> {
     fn lock(&self, me: usize) -> &AtomicUsize {
         let mut spins = 0;
         loop {
-            if let Some(taken) = self.try_lock(me) {
+            if let Some(taken) = self.try_lock(me, true) {
                 return taken;
             }
             let has = |word: &AtomicUsize| word.load(Ordering::Relaxed) == me | INSIDE;
@@ -249,12 +250,12 @@ impl<T> EngineCell<T> {
 
     #[cold]
     #[inline(never)]
-    fn try_lock(&self, me: usize) -> Option<&AtomicUsize> {
+    fn try_lock(&self, me: usize, waits: bool) -> Option<&AtomicUsize> {
         if self.owner.load(Ordering::Acquire) != SHARED {
             if self.own(me) {
                 return self.enter(Bars::NONE).then_some(&self.door);
             }
-            if !self.revoke(me) {
+            if !self.revoke(me, waits) {
                 return None;
             }
         }
@@ -285,8 +286,8 @@ impl<T> EngineCell<T> {
     }
 
     /// Takes the bias away, and waits until the owner is out; false when this thread is the owner and
-    /// inside.
-    fn revoke(&self, me: usize) -> bool {
+    /// inside, or, for one that does not wait, when another is. Whoever comes next then begins anew.
+    fn revoke(&self, me: usize, waits: bool) -> bool {
         if self.door.load(Ordering::Relaxed) == me | INSIDE {
             return false;
         }
@@ -303,6 +304,9 @@ impl<T> EngineCell<T> {
         let mut spins = 0;
         // SYNC POINT: engine-cell (released in `Leave::drop`)
         while self.door.load(Ordering::Acquire) & INSIDE != 0 {
+            if !waits {
+                return false;
+            }
             pause(&mut spins);
         }
         self.owner.store(SHARED, Ordering::Release);
@@ -335,6 +339,26 @@ mod tests {
         std::thread::scope(|s| s.spawn(|| cells[1].with(|_| ())).join()).expect("no panic");
         assert_eq!(cells[1].owner.load(Ordering::Relaxed), SHARED);
         cells
+    }
+
+    #[test]
+    fn who_tries_waits_for_no_owner() {
+        let (cell, inside, told) = (EngineCell::new(1), Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                cell.with(|state| {
+                    inside.wait();
+                    told.wait();
+                    *state += 1;
+                });
+                cell.with(|state| *state += 1);
+            });
+            inside.wait();
+            assert_eq!((cell.try_with(|_| ()), cell.try_with(|_| ())), (None, None));
+            told.wait();
+            cell.with(|state| *state += 1);
+        });
+        assert_eq!((cell.try_with(|state| *state), cell.owner.load(Ordering::Relaxed)), (Some(4), SHARED));
     }
 
     #[test]

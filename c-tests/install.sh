@@ -37,9 +37,11 @@ for program in hawser-info hawser-perf; do
     check "and says the same version" "$([ "$("$root/opt/hawser/bin/$program" --version)" = "hawser $(pkg-config --modversion hawser)" ]; echo $?)"
 done
 
+# Open MPI's own folder of components, without which it does not start.
+own=$(ompi_info --parsable --all 2>/dev/null | sed -n 's/^path:pkglibdir://p' | head -n 1)
 # doctor VARIABLE=VALUE…: what it says, with these.
 doctor() {
-    env -u OMPI_MCA_btl -u OMPI_MCA_mtl -u OMPI_MCA_pml HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca" "$@" \
+    env -u OMPI_MCA_btl -u OMPI_MCA_mtl -u OMPI_MCA_pml HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "$@" \
         "$root/opt/hawser/bin/hawser-info" --doctor
 }
 mkdir "$root/mca" "$root/.openmpi"
@@ -81,9 +83,39 @@ finds "providers that are all left out" '^note  mtl hawser: .* says mtl_hawser_p
     "OMPI_MCA_mtl_hawser_provider_exclude=$(fi_info -l 2>/dev/null | sed -n 's/^\([a-z].*\):$/\1/p' | paste -sd ,),tcp,udp,net"
 finds "a value that is no text" '^bad   settings: the variable OMPI_MCA_btl_usnic_if_include says .*, which is not all text' $'OMPI_MCA_btl_usnic_if_include=eth\xff'
 finds "a list that is no text" '^bad   settings: the variable OMPI_MCA_btl says .*, which is not all text' $'OMPI_MCA_btl=usnic\xff,self'
-finds "that the first folder is not there" "^bad   component folders: mca_base_component_path begins with /nowhere, which is no folder" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca"
+finds "that the first folder is not there" "^bad   component folders: /nowhere is no folder; it is on mca_base_component_path \(the variable OMPI_MCA_mca_base_component_path says it\): Open MPI 4.1 then does not find its own" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca:$own"
 OMPI_MCA_mca_base_component_path=/nowhere "$root/opt/hawser/bin/hawser-info" >"$root/told"
-check "hawser-info finds that, too" "$(grep -q '^  mca_base_component_path begins with /nowhere' "$root/told"; echo $?)"
+check "hawser-info finds that, too" "$(grep -q '^  /nowhere is no folder; it is on mca_base_component_path' "$root/told"; echo $?)"
+# no_line: neither what was told nor hawser-info without an option names a line, with these.
+no_line() {
+    env HOME="$root" "$@" "$root/opt/hawser/bin/hawser-info" >>"$root/told"
+    check "and no line is printed" "$([ $? = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
+}
+mkdir "$root/strange"
+ln -s /gone/lib/stranger.so "$root/strange/mca_btl_stranger.so"
+finds "a link to nothing before Open MPI's own folder" "^bad   component folders: $root/strange/mca_btl_stranger.so is a link to /gone/lib/stranger.so, which is not there; .* mpirun does not start$" "OMPI_MCA_mca_base_component_path=$root/mca:$root/strange:$own"
+no_line "OMPI_MCA_mca_base_component_path=$root/mca:$root/strange:$own"
+finds "a path without Open MPI's own folder" "^bad   component folders: .* lacks $own, which is Open MPI's own" "OMPI_MCA_mca_base_component_path=$root/mca"
+no_line "OMPI_MCA_mca_base_component_path=$root/mca"
+for harmless in "$root/mca:$own:$root/strange" "$root/mca:$own:/nowhere" ":$root/mca::$own"; do
+    doctor "OMPI_MCA_mca_base_component_path=$harmless" >"$root/told"
+    check "the doctor finds nothing wrong where nothing stands behind it: $harmless" "$(! grep -q '^bad   component folders' "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+done
+finds "a missing folder in the middle" "^bad   component folders: /nowhere is no folder; .* looks no further" "OMPI_MCA_mca_base_component_path=$own:/nowhere:$root/mca"
+rm -r "$root/strange"
+OMPI_MCA_mca_base_component_path=$root/mca:$own "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "hawser-info heeds the path of components, too" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .* --mca btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+echo "mca_base_component_path = $root/mca:$own" >"$root/.openmpi/mca-params.conf"
+HOME=$root "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "and one that a file sets" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .* --mca btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+rm "$root/.openmpi/mca-params.conf"
+cp -r "$root/mca" "$root/m c\$a"
+(cd "$root" && opt/hawser/bin/hawser-info --component-dir 'm c$a') >"$root/told"
+check "a folder is written as a shell reads it, and whole" "$(grep -qF -- "--mca mca_base_component_path '$root/m c\$a:$own' " "$root/told"; echo $?)"
+mv "$root/m c\$a" "$root/m:c"
+"$root/opt/hawser/bin/hawser-info" --component-dir "$root/m:c" >"$root/told"
+check "and it is said that no line can name a folder with a colon" "$([ $? = 1 ] && grep -q 'because of the : in it' "$root/told" && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
+rm -r "$root/m:c"
 mkdir "$root/hurt"
 : >"$root/hurt/libhawser.so.0"
 ln -sf "$root/hurt/libhawser.so.0" "$root/mca/mca_btl_smcuda.so"

@@ -10,7 +10,8 @@ use hawser::shm::{NONCE, Segment};
 
 use crate::doctor::Findings;
 use crate::fabric;
-use crate::host::{Host, Refusal};
+use crate::host::{Host, Refusal, path_of};
+use crate::search::Search;
 use crate::settings::{self, Says};
 use crate::{find_library, is_ours, rdma, staged, values};
 
@@ -46,26 +47,6 @@ enum Fit {
     Broken(String, String),
 }
 
-/// The folders that the host looks into, and who says so.
-fn folders(host: &Host) -> (Vec<PathBuf>, Option<String>) {
-    let set = settings::of("mca_base_component_path", &host.settings);
-    let (path, place) = match &set {
-        Some(setting) => (setting.value.as_str(), Some(setting.place.clone())),
-        None => (host.component_path.as_str(), None),
-    };
-    (path.split(':').map(PathBuf::from).collect(), place)
-}
-
-/// That the first folder is not there, in words: the host may then find no component at all.
-pub(crate) fn first_missing(host: &Host) -> Option<String> {
-    let (folders, place) = folders(host);
-    let first = folders.first().filter(|folder| !folder.is_dir())?;
-    let told = place.map_or_else(String::new, |place| format!(" ({place} says so)"));
-    let effect =
-        if host.is("4.") { "; Open MPI 4.1 then finds no component at all, not even its own" } else { "" };
-    Some(format!("mca_base_component_path begins with {}, which is no folder{told}{effect}", first.display()))
-}
-
 /// What a link leads to, if that is not there.
 pub(crate) fn link_to_nothing(path: &Path) -> Option<PathBuf> {
     let target = fs::read_link(path).ok()?;
@@ -74,9 +55,9 @@ pub(crate) fn link_to_nothing(path: &Path) -> Option<PathBuf> {
 
 /// Says it of the folders, of what chooses components, and of each component.
 pub(crate) fn look(host: &Host, findings: &mut Findings) {
-    let (folders, _) = folders(host);
-    if let Some(missing) = first_missing(host) {
-        findings.bad("component folders", missing, "make the folder, or take it out of the path");
+    let search = Search::of(host);
+    if let Some((what, remedy)) = search.trouble(host) {
+        findings.bad("component folders", what, remedy);
     }
     look_at_choices(host, findings);
     values::look(host, findings);
@@ -85,7 +66,7 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
         if component.only.is_some_and(|release| !host.is(release)) {
             continue;
         }
-        let Some(path) = place(component, &folders, host, findings) else { continue };
+        let Some(path) = place(component, search.reached(), host, findings) else { continue };
         // Several links lead to one library, which is loaded once.
         let library = path.canonicalize().unwrap_or_else(|_| path.clone());
         if !sound.contains(&library) {
@@ -95,6 +76,11 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
                 continue;
             }
             sound.push(library);
+        }
+        if search.is_fatal(host) {
+            let what = format!("{}: it is not used as long as mpirun does not start", path.display());
+            findings.bad(component.about, what, "see what is said of component folders");
+            continue;
         }
         weigh(component, &path, host, findings);
     }
@@ -112,13 +98,11 @@ fn place(
     let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.symlink_metadata().is_ok());
     let Some(path) = found else {
         let built = find_library().and_then(|library| staged(&library));
-        let remedy = match built.iter().find(|folder| folder.join(&file).exists()) {
-            Some(folder) => format!(
-                "run `make install`, or say --mca mca_base_component_path {}:{}",
-                folder.display(),
-                host.component_path.split(':').next().unwrap_or_default()
-            ),
-            None => "run `make install`".to_owned(),
+        let path =
+            built.filter(|folder| folder.join(&file).exists()).map(|folder| path_of(&folder, &host.own));
+        let remedy = match path {
+            Some(Ok(path)) => format!("run `make install`, or say --mca mca_base_component_path {path}"),
+            _ => "run `make install`".to_owned(),
         };
         let shown = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>();
         findings.bad(
@@ -197,21 +181,24 @@ fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Finding
         Fit::Words(words, _) | Fit::Asked(words, _) => Some(words),
         _ => None,
     };
-    if let (Some((why, is_final)), Some(words)) = (left_out(component, host), words) {
+    let line = match words.map(|words| host.command(folder, words)).transpose() {
+        Ok(line) => line.unwrap_or_default(),
+        Err(why) => {
+            let what = format!("{shown}: no line can name its folder: {why}");
+            return findings.bad(about, what, "mend the folder, or take another");
+        }
+    };
+    if let (Some((why, is_final)), Some(_)) = (left_out(component, host), words) {
         let remedy = if is_final {
             "change that file: no command line counts more".to_owned()
         } else {
-            format!("the command line counts more: {}", host.command(folder, words))
+            format!("the command line counts more: {line}")
         };
         return findings.note(about, why, remedy);
     }
     match fit {
-        Fit::Words(words, more) => {
-            findings.good(about, format!("{shown}{more}; {}", host.command(folder, &words)));
-        }
-        Fit::Asked(words, why) => {
-            findings.note(about, format!("{shown}: {why}"), host.command(folder, &words));
-        }
+        Fit::Words(_, more) => findings.good(about, format!("{shown}{more}; {line}")),
+        Fit::Asked(_, why) => findings.note(about, format!("{shown}: {why}"), line),
         Fit::Idle(why) => findings.good(about, format!("{shown}; {why}")),
         Fit::Unused(why, remedy) => findings.note(about, format!("{shown}: {why}"), remedy),
         Fit::Broken(why, remedy) => findings.bad(about, format!("{shown}: {why}"), remedy),
@@ -234,6 +221,15 @@ fn left_out(component: &Component, host: &Host) -> Option<(String, bool)> {
     let setting = settings::of("pml", &host.settings).filter(|set| set.says(layer) == Says::Leave)?;
     let why = format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value);
     Some((why, setting.is_final()))
+}
+
+/// What the settings have of a component that keeps any line from using it.
+pub(crate) fn fault(framework: &str, name: &str, host: &Host) -> Option<String> {
+    if let Some(why) = values::wrong(&format!("{framework}_{name}"), host) {
+        return Some(why);
+    }
+    let component = COMPONENTS.iter().find(|one| (one.framework, one.name) == (framework, name))?;
+    left_out(component, host).filter(|(_, is_final)| *is_final).map(|(why, _)| why)
 }
 
 /// Whether it can be used here, and how.

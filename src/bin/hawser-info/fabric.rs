@@ -5,7 +5,7 @@ use hawser::fabric::Library;
 use hawser::mtl::ofi;
 use hawser::mtl::ofi::parameters::{Given, INTEGERS, read};
 
-use crate::host::Host;
+use crate::host::{Host, quoted};
 use crate::settings::{self, Setting};
 
 /// What libfabric has.
@@ -126,7 +126,7 @@ impl Fabric {
         let first = &self.providers.first()?.name;
         // The name that the user has given it: of two names for one parameter either may count.
         let name = self.include.as_ref().map_or("mtl_hawser_provider_include", |set| &set.name);
-        Some(format!("{words} --mca {name} '{first}'"))
+        Some(format!("{words} --mca {name} {}", quoted(first)))
     }
 
     /// Why no provider is used unless one is named on the command line.
@@ -155,6 +155,7 @@ mod tests {
         Host {
             version: version.to_owned(),
             component_path: "/own".to_owned(),
+            own: "/own".into(),
             settings: "/nowhere".to_owned(),
         }
     }

@@ -1,17 +1,19 @@
 //! The Open MPI that is used here, as `ompi_info` tells.
 
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fmt, thread};
 
-use crate::settings;
+use crate::search;
 
 /// How long `ompi_info` may take: it opens every component, which takes it a second or two.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How much it may say: it says a fifth of that.
+const MOST: u64 = 4 << 20;
 
 /// What `--probe` ends with when the host's own library cannot be loaded, or hawser's.
 pub(crate) const NO_HOST: u8 = 3;
@@ -20,7 +22,10 @@ pub(crate) const NO_LIBRARY: u8 = 4;
 /// An Open MPI on PATH.
 pub(crate) struct Host {
     pub(crate) version: String,
+    /// Where it looks for components when nobody has set that.
     pub(crate) component_path: String,
+    /// The folder of its own components.
+    pub(crate) own: PathBuf,
     /// Where its file of settings for all users lies.
     pub(crate) settings: String,
 }
@@ -96,37 +101,54 @@ impl Refusal {
     }
 }
 
-/// What a program prints. It is killed when it has not ended in time.
+/// What a program prints, at most [`MOST`] of it. It is killed, with all that it has started, when it has not ended in time.
 fn text_of(command: &mut Command, patience: Duration) -> Result<String, Absent> {
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(
-            |error| match error.kind() {
-                ErrorKind::NotFound => Absent::Missing("ompi_info is not on PATH".to_owned()),
-                _ => Absent::Missing(format!("ompi_info does not run ({error})")),
-            },
-        )?;
+    let until = Instant::now() + patience;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Absent::Missing("ompi_info is not on PATH".to_owned()),
+            _ => Absent::Missing(format!("ompi_info does not run ({error})")),
+        })?;
     let (sender, receiver) = mpsc::channel();
-    if let Some(mut pipe) = child.stdout.take() {
+    if let Some(pipe) = child.stdout.take() {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            let _ = pipe.read_to_end(&mut bytes);
+            let _ = pipe.take(MOST).read_to_end(&mut bytes);
             // Nobody listens once the time is up.
             let _ = sender.send(bytes);
         });
     }
     let bytes = receiver.recv_timeout(patience);
-    if bytes.is_err() {
-        let _ = child.kill();
+    // Who has closed its output may go on all the same; who says more than anybody reads ends by that.
+    let mut has_ended = false;
+    while bytes.is_ok() && !has_ended && Instant::now() < until {
+        has_ended = child.try_wait().is_ok_and(|status| status.is_some());
+        if !has_ended {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    if !has_ended && let Ok(group) = i32::try_from(child.id()) {
+        // SAFETY: the group is of a child that has not been waited for, so that its number is nobody else's.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
     }
     let _ = child.wait();
-    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|_| Absent::Silent)
+    match bytes {
+        Ok(bytes) if has_ended => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => Err(Absent::Silent),
+    }
 }
 
 impl Host {
     /// The Open MPI whose `ompi_info` is the first on PATH.
     pub(crate) fn find() -> Result<Self, Absent> {
         let mut command = Command::new("ompi_info");
-        command.args(["--parsable", "--all"]).env_remove("OMPI_MCA_mca_base_component_path");
+        command.args(["--parsable", "--all"]);
+        command.env_remove("OMPI_MCA_mca_base_component_path").env_remove("OMPI_MCA_mca_component_path");
         let text = text_of(&mut command, PATIENCE)?;
         let value = |key: &str| {
             text.lines()
@@ -140,7 +162,13 @@ impl Host {
             return Err(Absent::Odd);
         };
         let settings = value("path:sysconfdir:").unwrap_or_else(|| "/etc/openmpi".to_owned());
-        Ok(Self { version, component_path, settings })
+        // A path that a file sets says nothing of the host's own.
+        let first = component_path.split(':').next().unwrap_or_default();
+        let own = match search::set(&settings) {
+            Some(_) => value("path:pkglibdir:").unwrap_or_else(|| first.to_owned()),
+            None => first.to_owned(),
+        };
+        Ok(Self { version, component_path, own: own.into(), settings })
     }
 
     /// Loads the host's libraries and hawser in a process of their own and asks hawser.
@@ -169,19 +197,45 @@ impl Host {
         self.version.starts_with(release)
     }
 
-    /// The line that works on this host, with the `words` that choose a component of that folder.
-    pub(crate) fn command(&self, directory: &Path, words: &str) -> String {
-        let own = self.component_path.split(':').next().unwrap_or("");
+    /// The line that works on this host, with the `words` that choose a component of that folder; or why none does.
+    pub(crate) fn command(&self, directory: &Path, words: &str) -> Result<String, String> {
         let mut line = "mpirun -n 2".to_owned();
-        let is_told = settings::of("mca_base_component_path", &self.settings).is_some();
-        if directory != Path::new(own) || is_told || !self.is("4.") {
+        let is_told = search::set(&self.settings).is_some();
+        if !search::is_same(directory, &self.own) || is_told || !self.is("4.") {
             // 5.0's mpirun overrides the variable for applications: the command line is what counts.
-            line += &format!(" --mca mca_base_component_path {}:{own}", directory.display());
+            line += &format!(" --mca mca_base_component_path {}", path_of(directory, &self.own)?);
         }
         if !self.is("4.") {
             line += " --pmixmca mca_base_component_show_load_errors none";
         }
-        format!("{line} {words} PROGRAM")
+        Ok(format!("{line} {words} PROGRAM"))
+    }
+}
+
+/// A path of components that begins with that folder, as a shell reads it; or why there is none.
+pub(crate) fn path_of(directory: &Path, own: &Path) -> Result<String, String> {
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let shown = directory.display();
+    if shown.to_string().contains(':') {
+        return Err(format!(
+            "no path of components can name {shown}, because of the : in it; move it, or link to it"
+        ));
+    }
+    if search::is_same(&directory, own) {
+        return Ok(quoted(&own.display().to_string()));
+    }
+    if let Some((end, _)) = search::End::of(&directory) {
+        return Err(format!("{end}: Open MPI looks no further, and finds none of its own components"));
+    }
+    Ok(quoted(&format!("{shown}:{}", own.display())))
+}
+
+/// A word as a shell reads it.
+pub(crate) fn quoted(word: &str) -> String {
+    if word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+:,@%=".contains(&byte)) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -194,7 +248,27 @@ mod tests {
         let told = |words: &[&str], patience| text_of(Command::new("sh").args(["-c"]).args(words), patience);
         assert_eq!(told(&["echo it"], PATIENCE), Ok("it\n".to_owned()));
         assert_eq!(told(&["exec sleep 1000"], Duration::from_millis(50)), Err(Absent::Silent));
+        let patience = Duration::from_millis(300);
+        assert_eq!(
+            told(&["exec >&-; exec sleep 1000"], patience),
+            Err(Absent::Silent),
+            "it says nothing more"
+        );
+        let most = told(&["exec yes"], PATIENCE).expect("it ends when nobody reads on");
+        assert_eq!(most.len() as u64, MOST);
+        let begun = Instant::now();
+        assert_eq!(told(&["sleep 1000 & wait"], patience), Err(Absent::Silent));
+        assert!(begun.elapsed() < Duration::from_secs(10), "what it has started is killed, too");
         let missing = text_of(&mut Command::new("/nowhere/ompi_info"), PATIENCE);
         assert_eq!(missing, Err(Absent::Missing("ompi_info is not on PATH".to_owned())));
+    }
+
+    #[test]
+    fn a_line_is_what_a_shell_reads() {
+        assert_eq!(quoted("/usr/lib/x86_64-linux-gnu"), "/usr/lib/x86_64-linux-gnu");
+        assert_eq!(quoted("/a b/$c"), "'/a b/$c'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert!(path_of(Path::new("/a:b"), Path::new("/own")).is_err_and(|why| why.contains("the : in it")));
+        assert_eq!(path_of(Path::new("/own"), Path::new("/own")).as_deref(), Ok("/own"));
     }
 }

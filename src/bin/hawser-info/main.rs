@@ -12,6 +12,7 @@ mod host;
 mod parameters;
 mod rdma;
 mod report;
+mod search;
 mod settings;
 mod values;
 

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use hawser::host::construct;
 use serde_json::{Value, json};
 
-use crate::components::{first_missing, link_to_nothing};
+use crate::components::{fault, link_to_nothing};
 use crate::fabric::{self, Fabric};
 use crate::host::{Absent, Host, Refusal};
+use crate::search::Search;
 use crate::{find_library, is_ours, rdma, staged};
 
 /// A line that uses a component of hawser's here.
@@ -29,8 +30,10 @@ struct Found {
     host: Result<Host, Absent>,
     /// Whether the host accepts hawser, and whether that release has been tried; or why not.
     verdict: Option<Result<bool, Refusal>>,
-    /// The path of components begins with a folder that is not there, in words.
+    /// What is wrong with the path of components, in words.
     missing: Option<String>,
+    /// Why there are no lines, or not all.
+    why_no_line: Vec<String>,
     /// Folders of components, with what they hold.
     folders: Vec<(PathBuf, String)>,
     /// That with hawser's links.
@@ -55,7 +58,8 @@ fn look(directory: Option<&Path>) -> Found {
     let mut found = Found {
         library: find_library(),
         fabric: fabric::look(host.as_ref().ok()),
-        missing: host.as_ref().ok().and_then(first_missing),
+        missing: None,
+        why_no_line: Vec::new(),
         host,
         verdict: None,
         folders: Vec::new(),
@@ -69,30 +73,47 @@ fn look(directory: Option<&Path>) -> Found {
     if !is_accepted {
         return found;
     }
-    let own = host.component_path.split(':').map(PathBuf::from);
+    let search = Search::of(host);
+    found.missing = search.trouble(host).map(|(what, _)| what);
+    let own = search.folders.iter().cloned();
     let folders: Vec<_> =
         directory.map(Path::to_path_buf).into_iter().chain(own).chain(staged(library)).collect();
-    found.placed = folders.iter().find(|folder| is_ours(&folder.join("mca_mtl_hawser.so"))).cloned();
+    let reached = search.reached().iter().cloned();
+    let mut reached = directory.map(Path::to_path_buf).into_iter().chain(reached).chain(staged(library));
+    found.placed = reached.find(|folder| is_ours(&folder.join("mca_mtl_hawser.so")));
     found.folders = folders.into_iter().map(|folder| (folder.clone(), components(&folder))).collect();
     let Some(placed) = &found.placed else { return found };
-    let mut commands = Vec::new();
-    if let Some(words) = found.fabric.as_ref().ok().and_then(Fabric::words) {
-        let line = host.command(placed, &words);
-        commands.push(Way { component: "mtl hawser", over: "over libfabric", line });
+    if search.is_fatal(host) {
+        // What is missing says why.
+        return found;
     }
-    for (name, component, over) in [
-        ("usnic", "btl usnic", "over datagrams on any network"),
-        ("smcuda", "btl smcuda", "between the processes of this machine alone"),
-        ("verbs", "btl verbs", "over RDMA devices"),
-    ] {
-        if name == "verbs" && !rdma::is_usable(host) {
+    let file = placed.join("mca_mtl_hawser.so");
+    if let Err(refusal) = host.verdict(&file) {
+        found.why_no_line.push(format!("{}: {refusal}", file.display()));
+        return found;
+    }
+    let (mut commands, mut why_no_line) = (Vec::new(), Vec::new());
+    let mtl = found.fabric.as_ref().ok().and_then(Fabric::words);
+    let ways = [("mtl", "hawser", "mtl hawser", "over libfabric")].into_iter().chain([
+        ("btl", "usnic", "btl usnic", "over datagrams on any network"),
+        ("btl", "smcuda", "btl smcuda", "between the processes of this machine alone"),
+        ("btl", "verbs", "btl verbs", "over RDMA devices"),
+    ]);
+    for (framework, name, component, over) in ways {
+        let words = match framework {
+            "mtl" => mtl.clone(),
+            _ => Some(format!("--mca pml ob1 --mca btl {name},self")),
+        };
+        let Some(words) = words.filter(|_| name != "verbs" || rdma::is_usable(host)) else { continue };
+        if !is_ours(&placed.join(format!("mca_{framework}_{name}.so"))) {
             continue;
         }
-        if is_ours(&placed.join(format!("mca_btl_{name}.so"))) {
-            let line = host.command(placed, &format!("--mca pml ob1 --mca btl {name},self"));
-            commands.push(Way { component, over, line });
+        match fault(framework, name, host).map_or_else(|| host.command(placed, &words), Err) {
+            Ok(line) => commands.push(Way { component, over, line }),
+            Err(why) => why_no_line.push(format!("{component}: {why}")),
         }
     }
+    found.why_no_line = why_no_line;
     found.commands = commands;
     found
 }
@@ -139,13 +160,19 @@ impl Found {
         }
         if self.placed.is_none() {
             say!(
-                "  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
+                "  no directory that is looked into holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
             );
             return;
         }
         for (at, Way { over, line, .. }) in self.commands.iter().enumerate() {
             say!("  {}, {over}:", if at == 0 { "run it with" } else { "or" });
             say!("    {line}");
+        }
+        for why in &self.why_no_line {
+            say!("  no line for {why}");
+        }
+        if !self.why_no_line.is_empty() {
+            say!("  hawser-info --doctor says more");
         }
     }
 
@@ -201,6 +228,7 @@ impl Found {
             })),
             "why_no_host": self.host.as_ref().err().map(ToString::to_string),
             "missing_directory": self.missing,
+            "why_no_line": self.why_no_line,
             "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder, "holds": what })).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(|way| json!({ "component": way.component, "line": way.line })).collect::<Vec<_>>(),
         })

@@ -72,8 +72,36 @@ finds "the same in a variable" '^note  btl smcuda: the variable OMPI_MCA_btl say
 finds "a list without self" '^bad   settings: the variable OMPI_MCA_btl says btl = usnic, without self' OMPI_MCA_btl=usnic
 finds "a list that leaves self out" '^bad   settings: .* btl = \^self, without self' OMPI_MCA_btl=^self
 finds "a list that both names and leaves out" '^bad   settings: .* btl = self,\^tcp: a \^ may stand only before the whole list' OMPI_MCA_btl=self,^tcp
-finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number$' OMPI_MCA_btl_smcuda_eager_limit=twelve
+finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number, not less than 0; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=twelve
 check "and names no line for that component" "$(grep -q '^bad   btl smcuda: ' "$root/told" && ! grep -q 'btl smcuda,self' "$root/told"; echo $?)"
+no_line_for() { # no_line_for COMPONENT WORDS VARIABLE=VALUE…: hawser-info without an option says why it prints none
+    env HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "${@:3}" "$root/opt/hawser/bin/hawser-info" >"$root/told"
+    check "hawser-info prints no line for $1 then, and says why" "$(grep -q "^  no line for $1: " "$root/told" && grep -q '^  hawser-info --doctor says more$' "$root/told" && ! grep -q -- "$2" "$root/told"; echo $?)"
+}
+no_line_for "btl smcuda" "btl smcuda,self" OMPI_MCA_btl_smcuda_eager_limit=twelve
+finds "an empty number" '^bad   settings: .* btl_smcuda_eager_limit = ; it must be .*; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=
+for ignored in btl_smcuda_eager_limit=8g btl_usnic_eager_limit=-1 btl_usnic_flags=send,put,bogus btl_usnic_flags=999999 mtl_hawser_tag_mode=9; do
+    finds "a value that Open MPI ignores" "^bad   settings: .* ${ignored%%=*} = ${ignored#*=}; it must be .*; Open MPI ignores it$" "OMPI_MCA_$ignored"
+    check "and the line for the component all the same" "$(grep -q '^good  btl smcuda: .*btl smcuda,self' "$root/told" && grep -q '^good  btl usnic: .*btl usnic,self' "$root/told"; echo $?)"
+done
+doctor OMPI_MCA_btl_smcuda_eager_limit=12kb OMPI_MCA_mtl_hawser_tag_mode=OFI_TAG_1 OMPI_MCA_btl_usnic_link= >"$root/told"
+check "the doctor accepts what Open MPI accepts" "$(! grep -q '^bad   settings' "$root/told" && grep -q '^good  btl smcuda' "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+echo 'btl = "smcuda,self" # these' >"$root/.openmpi/mca-params.conf"
+finds "quotes and remarks in a value" "^bad   settings: $root/.openmpi/mca-params.conf says btl = \"smcuda,self\" # these, and there is no component .\"smcuda." A=b
+check "and says how it is written" "$(grep -A1 '^bad   settings' "$root/told" | grep -q -- '-> write the names with commas between them alone'; echo $?)"
+printf -- '/* btl = nosuch\n*/ -mca btl ^smcuda\n' >"$root/.openmpi/mca-params.conf"
+finds "what a remark leaves and an option in a file" '^note  btl smcuda: .* says btl = \^smcuda, which leaves it out$' A=b
+mv "$root/.openmpi/mca-params.conf" "$root/named.conf"
+finds "a file that is named" "^note  btl smcuda: $root/named.conf says btl" "OMPI_MCA_mca_base_param_files=$root/named.conf"
+rm "$root/named.conf"
+finds "a blank in a list" '^bad   settings: .* there is no component ` self`' "OMPI_MCA_btl=smcuda, self"
+finds "a component that there is not" '^bad   settings: .* btl = nosuch,smcuda,self, and there is no component `nosuch`' OMPI_MCA_btl=nosuch,smcuda,self
+finds "a layer that there is not" '^bad   settings: .* pml = nosuch, and there is no component `nosuch`' OMPI_MCA_pml=nosuch
+for lists in if_include=nosuch9 if_include=10.1.0.0/99 "if_exclude=0.0.0.0/0,::/0"; do
+    finds "interfaces that cannot be used" "^bad   settings: btl_usnic_${lists%%=*}" "OMPI_MCA_btl_usnic_$lists"
+    check "and names no line for btl usnic" "$(grep -q '^bad   btl usnic: ' "$root/told" && ! grep -q 'btl usnic,self' "$root/told"; echo $?)"
+    no_line_for "btl usnic" "btl usnic,self" "OMPI_MCA_btl_usnic_$lists"
+done
 finds "a value that has no such name" '^bad   settings: .* mtl_hawser_tag_mode = ofi; it must be one of auto, ' OMPI_MCA_mtl_hawser_tag_mode=ofi
 finds "a value that a component refuses" '^bad   btl usnic: .* btl_usnic_eager_limit is 9999999; it must be 0 to ' OMPI_MCA_btl_usnic_eager_limit=9999999
 finds "one that the MTL refuses" '^bad   mtl hawser: .* mtl_hawser_enable_sep is 2; it must be 0 to 1' OMPI_MCA_mtl_ofi_enable_sep=2
@@ -123,8 +151,13 @@ ln -sf /gone/libhawser.so "$root/mca/mca_btl_usnic.so"
 finds "a link to nothing" "^bad   btl usnic: $root/mca/mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there$"
 finds "a damaged library, and what the loader says" '^bad   btl smcuda: .*libhawser\.so\.0 cannot be loaded \(.*file too short\)$'
 "$root/opt/hawser/bin/hawser-info" --component-dir "$root/mca" >"$root/told"
+status=$?
+check "and prints no line that fails" "$([ $status = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
 check "hawser-info finds a link to nothing" "$(grep -q "^    $root/mca: .*mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there" "$root/told"; echo $?)"
 for name in usnic smcuda; do ln -sf "$root/opt/hawser/lib/libhawser.so" "$root/mca/mca_btl_$name.so"; done
+ln -s "$root/hurt/libhawser.so.0" "$root/hurt/mca_mtl_hawser.so"
+"$root/opt/hawser/bin/hawser-info" --component-dir "$root/hurt" >"$root/told"
+check "nor for a damaged library, and says why" "$([ $? = 1 ] && grep -q "^  no line for $root/hurt/mca_mtl_hawser.so: .*file too short" "$root/told"; echo $?)"
 rm -r "$root/hurt"
 ! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
 check "and fails where there is none" $?

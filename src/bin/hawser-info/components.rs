@@ -12,7 +12,7 @@ use crate::doctor::Findings;
 use crate::fabric;
 use crate::host::{Host, Refusal, path_of};
 use crate::search::Search;
-use crate::settings::{self, Says};
+use crate::settings::{self, Says, Setting};
 use crate::{find_library, is_ours, rdma, staged, values};
 
 /// A component, and what it is for.
@@ -59,7 +59,7 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
     if let Some((what, remedy)) = search.trouble(host) {
         findings.bad("component folders", what, remedy);
     }
-    look_at_choices(host, findings);
+    look_at_choices(host, &search, findings);
     values::look(host, findings);
     let mut sound = find_library().into_iter().collect::<Vec<_>>();
     for component in &COMPONENTS {
@@ -140,7 +140,7 @@ fn place(
 }
 
 /// What chooses components: lists that cannot work, whatever they name.
-fn look_at_choices(host: &Host, findings: &mut Findings) {
+fn look_at_choices(host: &Host, search: &Search, findings: &mut Findings) {
     for framework in ["pml", "mtl", "btl", "op", "accelerator"] {
         let Some(setting) = settings::of(framework, &host.settings) else { continue };
         let told = format!("{} says {framework} = {}", setting.place, setting.value);
@@ -156,6 +156,17 @@ fn look_at_choices(host: &Host, findings: &mut Findings) {
                 format!("{told}: a ^ may stand only before the whole list, and MPI_Init fails otherwise"),
                 "name what is used, or, behind one ^, what is not",
             );
+        } else if let Some(unknown) = unknown(&setting, host, search) {
+            let spoilt = unknown.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            findings.bad(
+                "settings",
+                format!("{told}, and there is no component `{unknown}`: MPI_Init fails where it is wanted"),
+                if spoilt {
+                    "write the names with commas between them alone: no blanks, no quotes, and no # behind them"
+                } else {
+                    "take it out of the list, or install it"
+                },
+            );
         } else if framework == "btl" && setting.says("self") == Says::Leave {
             findings.bad(
                 "settings",
@@ -170,6 +181,20 @@ fn look_at_choices(host: &Host, findings: &mut Findings) {
             );
         }
     }
+}
+
+/// The first component that a list names as one to use, and that the host does not find.
+fn unknown(setting: &Setting, host: &Host, search: &Search) -> Option<String> {
+    // Without its own components nothing is known of them; and 4.1 has no such framework.
+    if search.is_fatal(host) || host.components.is_empty() || setting.name == "accelerator" && host.is("4.") {
+        return None;
+    }
+    let is_known = |name: &str| {
+        let whole = format!("{}_{name}", setting.name);
+        let file = format!("mca_{whole}.so");
+        host.components.contains(&whole) || search.reached().iter().any(|folder| folder.join(&file).exists())
+    };
+    setting.used().into_iter().find(|name| !is_known(name)).map(str::to_owned)
 }
 
 /// A component lies where it should: can it be used, and what do the settings say of it?

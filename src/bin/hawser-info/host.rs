@@ -1,5 +1,6 @@
 //! The Open MPI that is used here, as `ompi_info` tells.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub(crate) struct Host {
     pub(crate) component_path: String,
     /// The folder of its own components.
     pub(crate) own: PathBuf,
+    /// The components that it has: `btl_self`.
+    pub(crate) components: BTreeSet<String>,
     /// Where its file of settings for all users lies.
     pub(crate) settings: String,
 }
@@ -168,7 +171,20 @@ impl Host {
             Some(_) => value("path:pkglibdir:").unwrap_or_else(|| first.to_owned()),
             None => first.to_owned(),
         };
-        Ok(Self { version, component_path, own: own.into(), settings })
+        let components = text.lines().filter_map(component).collect();
+        Ok(Self { version, component_path, own: own.into(), components, settings })
+    }
+
+    /// One that is nowhere.
+    #[cfg(test)]
+    pub(crate) fn of_release(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            component_path: "/own".to_owned(),
+            own: "/own".into(),
+            components: BTreeSet::new(),
+            settings: "/nowhere".to_owned(),
+        }
     }
 
     /// Loads the host's libraries and hawser in a process of their own and asks hawser.
@@ -239,6 +255,13 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
+/// The component that a line of `ompi_info`'s is about: `mca:btl:self:version:"component:4.1.4"`.
+fn component(line: &str) -> Option<String> {
+    let mut words = line.strip_prefix("mca:")?.split(':');
+    let (framework, name, what) = (words.next()?, words.next()?, words.next()?);
+    (what == "version").then(|| format!("{framework}_{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +293,11 @@ mod tests {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert!(path_of(Path::new("/a:b"), Path::new("/own")).is_err_and(|why| why.contains("the : in it")));
         assert_eq!(path_of(Path::new("/own"), Path::new("/own")).as_deref(), Ok("/own"));
+    }
+
+    #[test]
+    fn what_the_host_has_is_read_from_its_lines() {
+        let names = ["mca:btl:self:version:\"component:4.1.4\"", "mca:btl:tcp:param:btl_tcp_links:value:7"];
+        assert_eq!(names.map(component), [Some("btl_self".to_owned()), None]);
     }
 }

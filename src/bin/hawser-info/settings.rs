@@ -47,6 +47,12 @@ impl Setting {
         self.value.trim_start().trim_start_matches('^').contains('^')
     }
 
+    /// The components that it names as those to use.
+    pub(crate) fn used(&self) -> Vec<&str> {
+        let list = if self.value.starts_with('^') { "" } else { &self.value };
+        list.split(',').filter(|name| !name.is_empty()).collect()
+    }
+
     /// What it says of a component.
     pub(crate) fn says(&self, component: &str) -> Says {
         let (excludes, list) = match self.value.strip_prefix('^') {
@@ -173,6 +179,18 @@ mod tests {
         assert_eq!(says("", "usnic"), Says::Nothing);
         assert_eq!(says("^", "usnic"), Says::Nothing);
         assert_eq!(says("usnic2", "usnic"), Says::Leave);
+    }
+
+    #[test]
+    fn what_is_used_is_named_to_the_letter() {
+        let used = |value: &str| {
+            let setting = Setting { name: "btl".to_owned(), value: value.to_owned(), place: String::new() };
+            setting.used().join("|")
+        };
+        assert_eq!(
+            ["smcuda, self", "^tcp", "\"self\",,tcp # x"].map(used),
+            ["smcuda| self", "", "\"self\"|tcp # x"]
+        );
     }
 
     #[test]

@@ -162,6 +162,31 @@ rm -r "$root/hurt"
 ! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
 check "and fails where there is none" $?
 check "and says what to do" "$(grep -A1 '^bad   btl smcuda: .*(/nowhere)' "$root/told" | grep -q -- '-> run .make install'; echo $?)"
+described=$root/opt/hawser/lib/pkgconfig/hawser.pc
+cp "$described" "$root/described"
+sed -i "s|^componentdir=.*|componentdir=$root/mca|" "$described"
+doctor "OMPI_MCA_mca_base_component_path=$own" >"$root/told"
+check "and where make install has put them" "$(grep -A1 '^bad   btl usnic: ' "$root/told" | grep -qxF -- "      -> say --mca mca_base_component_path $root/mca:$own"; echo $?)"
+env HOME="$root" "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "hawser-info looks there, too" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .*btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+mv "$root/described" "$described"
+# Root may read everything.
+apart=()
+[ "$(id -u)" != 0 ] || apart=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+chmod 755 "$root"
+mkdir -m 0 "$root/closed"
+"${apart[@]}" env HOME="$root" OMPI_MCA_mca_base_component_path="$own:$root/closed" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
+check "and says which folder may not be read, and what to do" "$(grep -A1 "^bad   btl usnic: .*$root/closed cannot be read (Permission denied" "$root/told" | grep -q -- '-> chmod a+rX'; echo $?)"
+rmdir "$root/closed"
+strange=$root/$'m\xff'
+cp -r "$root/mca" "$strange"
+env HOME="$root" OMPI_MCA_mca_base_component_path="$strange:$own" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
+check "a folder whose name is no text is not called missing" "$(! grep -q 'is no folder' "$root/told" && grep -a '^bad   btl usnic' "$root/told" | grep -q 'not all text'; echo $?)"
+rm -r "$strange"
+"$root/opt/hawser/bin/hawser-info" --component-dir="$root/mca" >"$root/told"
+check "a value may stand behind its option" "$(grep -q "^    $root/mca: " "$root/told" && "$root/opt/hawser/bin/hawser-info" --params=usnic | grep -q '^btl usnic$'; echo $?)"
+"$root/opt/hawser/bin/hawser-info" >&- 2>"$root/told"
+check "hawser-info fails without a standard output" "$([ $? = 1 ] && grep -q '^hawser-info: standard output: ' "$root/told"; echo $?)"
 "$root/opt/hawser/bin/hawser-info" --doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["findings"]; sys.exit(len(found) < 5)'
 check "and says the same for programs" $?
 "$root/opt/hawser/bin/hawser-info" --json >"$root/told"

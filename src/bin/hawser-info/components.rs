@@ -11,9 +11,9 @@ use hawser::shm::{NONCE, Segment};
 use crate::doctor::Findings;
 use crate::fabric;
 use crate::host::{Host, Refusal, path_of};
-use crate::search::Search;
+use crate::search::{End, Search};
 use crate::settings::{self, Says, Setting};
-use crate::{find_library, is_ours, rdma, staged, values};
+use crate::{find_library, installed, is_ours, rdma, staged, values};
 
 /// A component, and what it is for.
 struct Component {
@@ -50,7 +50,8 @@ enum Fit {
 /// What a link leads to, if that is not there.
 pub(crate) fn link_to_nothing(path: &Path) -> Option<PathBuf> {
     let target = fs::read_link(path).ok()?;
-    (!path.exists()).then_some(target)
+    // What may not be looked at may be there.
+    matches!(path.try_exists(), Ok(false)).then_some(target)
 }
 
 /// Says it of the folders, of what chooses components, and of each component.
@@ -97,11 +98,19 @@ fn place(
     let file = format!("mca_{}_{}.so", component.framework, component.name);
     let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.symlink_metadata().is_ok());
     let Some(path) = found else {
-        let built = find_library().and_then(|library| staged(&library));
-        let path =
-            built.filter(|folder| folder.join(&file).exists()).map(|folder| path_of(&folder, &host.own));
-        let remedy = match path {
-            Some(Ok(path)) => format!("run `make install`, or say --mca mca_base_component_path {path}"),
+        if let Some((end @ End::Forbidden(..), _)) = folders.iter().find_map(|folder| End::of(folder)) {
+            findings.bad(about, format!("{file} is not found: {end}"), end.remedy());
+            return None;
+        }
+        let library = find_library();
+        let line = |folder: Option<PathBuf>| {
+            let folder = folder.filter(|folder| folder.join(&file).exists())?;
+            path_of(&folder, &host.own).ok().map(|path| format!("say --mca mca_base_component_path {path}"))
+        };
+        let remedy = match library.as_deref().map(|library| (line(installed(library)), line(staged(library))))
+        {
+            Some((Some(line), _)) => line,
+            Some((None, Some(line))) => format!("run `make install`, or {line}"),
             _ => "run `make install`".to_owned(),
         };
         let shown = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>();
@@ -120,7 +129,7 @@ fn place(
             "install hawser anew (`make install`), or remove the link",
         );
     } else if let Err(error) = File::open(&path) {
-        let remedy = "chmod a+rX the library and the folders above it";
+        let remedy = "chmod a+rX the library and the folders above it, or ask the administrator for that";
         findings.bad(about, format!("{shown} cannot be read ({error})"), remedy);
     } else if !is_ours(&path) {
         match host.verdict(&path) {

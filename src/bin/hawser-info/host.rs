@@ -1,13 +1,16 @@
 //! The Open MPI that is used here, as `ompi_info` tells.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fmt, thread};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::search;
 
@@ -80,11 +83,13 @@ pub(crate) enum Refusal {
     Own(String),
     /// hawser's cannot.
     Library(String),
+    /// Nor may it be read.
+    Forbidden(String),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Host(why) | Self::Own(why) | Self::Library(why)) = self;
+        let (Self::Host(why) | Self::Own(why) | Self::Library(why) | Self::Forbidden(why)) = self;
         f.write_str(why)
     }
 }
@@ -97,6 +102,9 @@ impl Refusal {
                 "use Open MPI 4.1 or 5.0 as distributions build it; the other one, if this is one"
             }
             Self::Own(_) => "install Open MPI's library anew, or put its folder into LD_LIBRARY_PATH",
+            Self::Forbidden(_) => {
+                "chmod a+rX the library and the folders above it, or ask the administrator for that"
+            }
             Self::Library(_) => {
                 "the file is damaged, or lacks what the line names: install hawser anew (`make install`)"
             }
@@ -106,7 +114,6 @@ impl Refusal {
 
 /// What a program prints, at most [`MOST`] of it. It is killed, with all that it has started, when it has not ended in time.
 fn text_of(command: &mut Command, patience: Duration) -> Result<String, Absent> {
-    let until = Instant::now() + patience;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -118,32 +125,21 @@ fn text_of(command: &mut Command, patience: Duration) -> Result<String, Absent> 
             _ => Absent::Missing(format!("ompi_info does not run ({error})")),
         })?;
     let (sender, receiver) = mpsc::channel();
-    if let Some(pipe) = child.stdout.take() {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let (Some(pipe), Some(id)) = (child.stdout.take(), id) {
         thread::spawn(move || {
             let mut bytes = Vec::new();
             let _ = pipe.take(MOST).read_to_end(&mut bytes);
+            // Who has closed its output may go on all the same. Its number stays its own until it is waited for below.
+            let _ = waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             // Nobody listens once the time is up.
             let _ = sender.send(bytes);
         });
     }
     let bytes = receiver.recv_timeout(patience);
-    // Who has closed its output may go on all the same; who says more than anybody reads ends by that.
-    let mut has_ended = false;
-    while bytes.is_ok() && !has_ended && Instant::now() < until {
-        has_ended = child.try_wait().is_ok_and(|status| status.is_some());
-        if !has_ended {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-    if !has_ended && let Ok(group) = i32::try_from(child.id()) {
-        // SAFETY: the group is of a child that has not been waited for, so that its number is nobody else's.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
-    }
+    let _ = id.map(|id| kill_process_group(id, Signal::KILL));
     let _ = child.wait();
-    match bytes {
-        Ok(bytes) if has_ended => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        _ => Err(Absent::Silent),
-    }
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|_| Absent::Silent)
 }
 
 impl Host {
@@ -199,7 +195,11 @@ impl Host {
         match (output.status.code(), output.status.signal()) {
             (Some(0), _) => Ok(()),
             (Some(code), _) if code == i32::from(NO_HOST) => Err(Refusal::Own(why)),
-            (Some(code), _) if code == i32::from(NO_LIBRARY) => Err(Refusal::Library(why)),
+            (Some(code), _) if code == i32::from(NO_LIBRARY) => {
+                let opened = File::open(library);
+                let is_forbidden = opened.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+                Err(if is_forbidden { Refusal::Forbidden(why) } else { Refusal::Library(why) })
+            }
             (None, Some(signal)) => {
                 let library = library.display();
                 Err(Refusal::Library(format!("{library}: loading it ends a process with signal {signal}")))
@@ -236,6 +236,9 @@ pub(crate) fn path_of(directory: &Path, own: &Path) -> Result<String, String> {
         return Err(format!(
             "no path of components can name {shown}, because of the : in it; move it, or link to it"
         ));
+    }
+    if directory.to_str().is_none() {
+        return Err(format!("the name of {shown} is not all text (UTF-8); rename it, or link to it"));
     }
     if search::is_same(&directory, own) {
         return Ok(quoted(&own.display().to_string()));
@@ -279,9 +282,12 @@ mod tests {
         );
         let most = told(&["exec yes"], PATIENCE).expect("it ends when nobody reads on");
         assert_eq!(most.len() as u64, MOST);
-        let begun = Instant::now();
-        assert_eq!(told(&["sleep 1000 & wait"], patience), Err(Absent::Silent));
-        assert!(begun.elapsed() < Duration::from_secs(10), "what it has started is killed, too");
+        let grandchild = told(&["sleep 1000 >/dev/null & echo $!"], PATIENCE).expect("its number");
+        let stat = format!("/proc/{}/stat", grandchild.trim());
+        let is_there = || {
+            std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z") && !text.contains(") X"))
+        };
+        assert!((0..1_000_000).any(|_| !is_there()), "what it has started is killed, too");
         let missing = text_of(&mut Command::new("/nowhere/ompi_info"), PATIENCE);
         assert_eq!(missing, Err(Absent::Missing("ompi_info is not on PATH".to_owned())));
     }

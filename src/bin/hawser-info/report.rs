@@ -1,6 +1,7 @@
 //! What is here, what would be chosen, and how to run it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ use crate::components::{fault, link_to_nothing};
 use crate::fabric::{self, Fabric};
 use crate::host::{Absent, Host, Refusal};
 use crate::search::Search;
-use crate::{find_library, is_ours, rdma, staged};
+use crate::{find_library, installed, is_ours, rdma, staged};
 
 /// A line that uses a component of hawser's here.
 struct Way {
@@ -75,11 +76,18 @@ fn look(directory: Option<&Path>) -> Found {
     }
     let search = Search::of(host);
     found.missing = search.trouble(host).map(|(what, _)| what);
-    let own = search.folders.iter().cloned();
-    let folders: Vec<_> =
-        directory.map(Path::to_path_buf).into_iter().chain(own).chain(staged(library)).collect();
-    let reached = search.reached().iter().cloned();
-    let mut reached = directory.map(Path::to_path_buf).into_iter().chain(reached).chain(staged(library));
+    let around = |folders: &[PathBuf]| {
+        let first = directory.map(Path::to_path_buf).into_iter();
+        let mut all: Vec<_> = first.chain(folders.iter().cloned()).collect();
+        for folder in installed(library).into_iter().chain(staged(library)) {
+            if !all.contains(&folder) {
+                all.push(folder);
+            }
+        }
+        all
+    };
+    let folders = around(&search.folders);
+    let mut reached = around(search.reached()).into_iter();
     found.placed = reached.find(|folder| is_ours(&folder.join("mca_mtl_hawser.so")));
     found.folders = folders.into_iter().map(|folder| (folder.clone(), components(&folder))).collect();
     let Some(placed) = &found.placed else { return found };
@@ -145,7 +153,7 @@ impl Found {
             Some(Err(why)) => {
                 match why {
                     Refusal::Host(why) => say!("  does not accept hawser: {why}"),
-                    Refusal::Own(why) | Refusal::Library(why) => say!("  {why}"),
+                    Refusal::Own(why) | Refusal::Library(why) | Refusal::Forbidden(why) => say!("  {why}"),
                 }
                 say!("  {}", why.remedy());
                 return;
@@ -218,7 +226,7 @@ impl Found {
             self.verdict.as_ref().and_then(|verdict| verdict.as_ref().err()).map(ToString::to_string);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "library": self.library,
+            "library": self.library.as_ref().map(|path| path.display().to_string()),
             "libfabric": fabric,
             "host": self.host.as_ref().ok().map(|host| json!({
                 "version": host.version,
@@ -229,16 +237,18 @@ impl Found {
             "why_no_host": self.host.as_ref().err().map(ToString::to_string),
             "missing_directory": self.missing,
             "why_no_line": self.why_no_line,
-            "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder, "holds": what })).collect::<Vec<_>>(),
+            "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder.display().to_string(), "holds": what })).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(|way| json!({ "component": way.component, "line": way.line })).collect::<Vec<_>>(),
         })
     }
 }
 
 fn components(directory: &Path) -> String {
-    if !directory.is_dir() {
-        return "does not exist".to_owned();
-    }
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return "does not exist".to_owned(),
+        Err(error) => return format!("cannot be read ({error})"),
+    };
     let state = |name: &str| {
         let path = directory.join(format!("mca_mtl_{name}.so"));
         match (path.exists(), is_ours(&path)) {
@@ -248,7 +258,7 @@ fn components(directory: &Path) -> String {
         }
     };
     let mut what = format!("{}, {}", state("ofi"), state("hawser"));
-    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(target) = link_to_nothing(&path).filter(|_| name.starts_with("mca_")) {
             what += &format!("; {name} is a link to {}, which is not there", target.display());

@@ -72,7 +72,7 @@ finds "the same in a variable" '^note  btl smcuda: the variable OMPI_MCA_btl say
 finds "a list without self" '^bad   settings: the variable OMPI_MCA_btl says btl = usnic, without self' OMPI_MCA_btl=usnic
 finds "a list that leaves self out" '^bad   settings: .* btl = \^self, without self' OMPI_MCA_btl=^self
 finds "a list that both names and leaves out" '^bad   settings: .* btl = self,\^tcp: a \^ may stand only before the whole list' OMPI_MCA_btl=self,^tcp
-finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number, not less than 0; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=twelve
+finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=twelve
 check "and names no line for that component" "$(grep -q '^bad   btl smcuda: ' "$root/told" && ! grep -q 'btl smcuda,self' "$root/told"; echo $?)"
 no_line_for() { # no_line_for COMPONENT WORDS VARIABLE=VALUE…: hawser-info without an option says why it prints none
     env HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "${@:3}" "$root/opt/hawser/bin/hawser-info" >"$root/told"
@@ -80,7 +80,7 @@ no_line_for() { # no_line_for COMPONENT WORDS VARIABLE=VALUE…: hawser-info wit
 }
 no_line_for "btl smcuda" "btl smcuda,self" OMPI_MCA_btl_smcuda_eager_limit=twelve
 finds "an empty number" '^bad   settings: .* btl_smcuda_eager_limit = ; it must be .*; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=
-for ignored in btl_smcuda_eager_limit=8g btl_usnic_eager_limit=-1 btl_usnic_flags=send,put,bogus btl_usnic_flags=999999 mtl_hawser_tag_mode=9; do
+for ignored in btl_smcuda_eager_limit=8g btl_usnic_latency=-1 btl_usnic_flags=send,put,bogus btl_usnic_flags=999999 mtl_hawser_tag_mode=9; do
     finds "a value that Open MPI ignores" "^bad   settings: .* ${ignored%%=*} = ${ignored#*=}; it must be .*; Open MPI ignores it$" "OMPI_MCA_$ignored"
     check "and the line for the component all the same" "$(grep -q '^good  btl smcuda: .*btl smcuda,self' "$root/told" && grep -q '^good  btl usnic: .*btl usnic,self' "$root/told"; echo $?)"
 done

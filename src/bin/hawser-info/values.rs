@@ -128,7 +128,7 @@ fn number(text: &str) -> Number {
         _ => 0,
     };
     let is_whole = !digits.is_empty() && (behind.is_empty() || ["k", "m", "g"].contains(&unit.as_str()));
-    Number { value: sign * value << shift, is_whole }
+    Number { value: (sign * value) << shift, is_whole }
 }
 
 /// What the host takes a text for where it wants an `int`; `None`: it ignores it.
@@ -246,10 +246,11 @@ mod tests {
             ("", Err(Some(0))),
             ("4096 # bytes", Err(Some(4096))),
             ("8g", ignored),
-            ("-1", ignored),
+            ("-1", Ok(())),
         ] {
             assert_eq!(check("btl_smcuda", "eager_limit", value), what, "{value}");
         }
+        assert_eq!(check("btl_usnic", "latency", "-1"), ignored);
         for (value, what) in
             [("ofi_tag_1", Ok(())), ("OFI_Tag_1", Ok(())), ("2", Ok(())), ("ofi", ignored), ("9", ignored)]
         {

@@ -74,6 +74,11 @@ finds "a list that leaves self out" '^bad   settings: .* btl = \^self, without s
 finds "a list that both names and leaves out" '^bad   settings: .* btl = self,\^tcp: a \^ may stand only before the whole list' OMPI_MCA_btl=self,^tcp
 finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=twelve
 check "and names no line for that component" "$(grep -q '^bad   btl smcuda: ' "$root/told" && ! grep -q 'btl smcuda,self' "$root/told"; echo $?)"
+# no_line: neither what was told nor hawser-info without an option names a line, with these.
+no_line() {
+    env HOME="$root" "$@" "$root/opt/hawser/bin/hawser-info" >>"$root/told"
+    check "and no line is printed" "$([ $? = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
+}
 no_line_for() { # no_line_for COMPONENT WORDS VARIABLE=VALUE…: hawser-info without an option says why it prints none
     env HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "${@:3}" "$root/opt/hawser/bin/hawser-info" >"$root/told"
     check "hawser-info prints no line for $1 then, and says why" "$(grep -q "^  no line for $1: " "$root/told" && grep -q '^  hawser-info --doctor says more$' "$root/told" && ! grep -q -- "$2" "$root/told"; echo $?)"
@@ -97,6 +102,9 @@ rm "$root/named.conf"
 finds "a blank in a list" '^bad   settings: .* there is no component ` self`' "OMPI_MCA_btl=smcuda, self"
 finds "a component that there is not" '^bad   settings: .* btl = nosuch,smcuda,self, and there is no component `nosuch`' OMPI_MCA_btl=nosuch,smcuda,self
 finds "a layer that there is not" '^bad   settings: .* pml = nosuch, and there is no component `nosuch`' OMPI_MCA_pml=nosuch
+finds "that no line works with a list of another kind" '^bad   btl usnic: .*: it is not used as long as MPI_Init fails$' OMPI_MCA_op=nosuch
+no_line_for "btl usnic" "btl usnic,self" OMPI_MCA_op=nosuch
+no_line_for "mtl hawser" "--mca mtl hawser" OMPI_MCA_btl=nosuch,self
 for lists in if_include=nosuch9 if_include=10.1.0.0/99 "if_exclude=0.0.0.0/0,::/0"; do
     finds "interfaces that cannot be used" "^bad   settings: btl_usnic_${lists%%=*}" "OMPI_MCA_btl_usnic_$lists"
     check "and names no line for btl usnic" "$(grep -q '^bad   btl usnic: ' "$root/told" && ! grep -q 'btl usnic,self' "$root/told"; echo $?)"
@@ -114,11 +122,6 @@ finds "a list that is no text" '^bad   settings: the variable OMPI_MCA_btl says 
 finds "that the first folder is not there" "^bad   component folders: /nowhere is no folder; it is on mca_base_component_path \(the variable OMPI_MCA_mca_base_component_path says it\): Open MPI 4.1 then does not find its own" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca:$own"
 OMPI_MCA_mca_base_component_path=/nowhere "$root/opt/hawser/bin/hawser-info" >"$root/told"
 check "hawser-info finds that, too" "$(grep -q '^  /nowhere is no folder; it is on mca_base_component_path' "$root/told"; echo $?)"
-# no_line: neither what was told nor hawser-info without an option names a line, with these.
-no_line() {
-    env HOME="$root" "$@" "$root/opt/hawser/bin/hawser-info" >>"$root/told"
-    check "and no line is printed" "$([ $? = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
-}
 mkdir "$root/strange"
 ln -s /gone/lib/stranger.so "$root/strange/mca_btl_stranger.so"
 finds "a link to nothing before Open MPI's own folder" "^bad   component folders: $root/strange/mca_btl_stranger.so is a link to /gone/lib/stranger.so, which is not there; .* mpirun does not start$" "OMPI_MCA_mca_base_component_path=$root/mca:$root/strange:$own"
@@ -157,7 +160,7 @@ check "hawser-info finds a link to nothing" "$(grep -q "^    $root/mca: .*mca_bt
 for name in usnic smcuda; do ln -sf "$root/opt/hawser/lib/libhawser.so" "$root/mca/mca_btl_$name.so"; done
 ln -s "$root/hurt/libhawser.so.0" "$root/hurt/mca_mtl_hawser.so"
 "$root/opt/hawser/bin/hawser-info" --component-dir "$root/hurt" >"$root/told"
-check "nor for a damaged library, and says why" "$([ $? = 1 ] && grep -q "^  no line for $root/hurt/mca_mtl_hawser.so: .*file too short" "$root/told"; echo $?)"
+check "nor for a damaged library, and says why" "$([ $? = 1 ] && grep -q "^  no line for mtl hawser: $root/hurt/mca_mtl_hawser.so cannot be loaded .*file too short" "$root/told"; echo $?)"
 rm -r "$root/hurt"
 ! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
 check "and fails where there is none" $?
@@ -166,17 +169,17 @@ described=$root/opt/hawser/lib/pkgconfig/hawser.pc
 cp "$described" "$root/described"
 sed -i "s|^componentdir=.*|componentdir=$root/mca|" "$described"
 doctor "OMPI_MCA_mca_base_component_path=$own" >"$root/told"
-check "and where make install has put them" "$(grep -A1 '^bad   btl usnic: ' "$root/told" | grep -qxF -- "      -> say --mca mca_base_component_path $root/mca:$own"; echo $?)"
+check "and where make install has put them" "$(grep -A1 '^bad   mtl hawser: ' "$root/told" | grep -qxF -- "      -> say --mca mca_base_component_path $root/mca:$own"; echo $?)"
 env HOME="$root" "$root/opt/hawser/bin/hawser-info" >"$root/told"
 check "hawser-info looks there, too" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .*btl usnic,self PROGRAM$" "$root/told"; echo $?)"
 mv "$root/described" "$described"
 # Root may read everything.
-apart=()
-[ "$(id -u)" != 0 ] || apart=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+nobody=()
+[ "$(id -u)" != 0 ] || nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
 chmod 755 "$root"
 mkdir -m 0 "$root/closed"
-"${apart[@]}" env HOME="$root" OMPI_MCA_mca_base_component_path="$own:$root/closed" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
-check "and says which folder may not be read, and what to do" "$(grep -A1 "^bad   btl usnic: .*$root/closed cannot be read (Permission denied" "$root/told" | grep -q -- '-> chmod a+rX'; echo $?)"
+"${nobody[@]}" env HOME="$root" OMPI_MCA_mca_base_component_path="$own:$root/closed" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
+check "and says which folder may not be read, and what to do" "$(grep -A1 "^bad   mtl hawser: .*$root/closed cannot be read (Permission denied" "$root/told" | grep -q -- '-> chmod a+rX'; echo $?)"
 rmdir "$root/closed"
 strange=$root/$'m\xff'
 cp -r "$root/mca" "$strange"

@@ -78,9 +78,15 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
             }
             sound.push(library);
         }
-        if search.is_fatal(host) {
-            let what = format!("{}: it is not used as long as mpirun does not start", path.display());
-            findings.bad(component.about, what, "see what is said of component folders");
+        let stops = if search.is_fatal(host) {
+            Some(("mpirun does not start", "see what is said of component folders"))
+        } else {
+            hindrance(component.framework, host, &search)
+                .map(|_| ("MPI_Init fails", "see what is said of settings"))
+        };
+        if let Some((what, remedy)) = stops {
+            let what = format!("{}: it is not used as long as {what}", path.display());
+            findings.bad(component.about, what, remedy);
             continue;
         }
         weigh(component, &path, host, findings);
@@ -204,6 +210,23 @@ fn unknown(setting: &Setting, host: &Host, search: &Search) -> Option<String> {
         host.components.contains(&whole) || search.reached().iter().any(|folder| folder.join(&file).exists())
     };
     setting.used().into_iter().find(|name| !is_known(name)).map(str::to_owned)
+}
+
+/// A list that makes `MPI_Init` fail, and that a line for a component of this framework says nothing of.
+pub(crate) fn hindrance(framework: &str, host: &Host, search: &Search) -> Option<String> {
+    let lists: &[&str] = match framework {
+        // HOST: the BTLs are opened beside an MTL, too.
+        "mtl" => &["btl", "op", "accelerator"],
+        "btl" => &["op", "accelerator"],
+        "op" => &["pml", "btl", "accelerator"],
+        _ => &["pml", "btl", "op"],
+    };
+    lists.iter().filter(|name| **name != "accelerator" || !host.is("4.")).find_map(|name| {
+        let setting = settings::of(name, &host.settings)?;
+        let is_bad = setting.is_mixed() || unknown(&setting, host, search).is_some();
+        is_bad
+            .then(|| format!("{} says {name} = {}, with which MPI_Init fails", setting.place, setting.value))
+    })
 }
 
 /// A component lies where it should: can it be used, and what do the settings say of it?

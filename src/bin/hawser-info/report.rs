@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use hawser::host::construct;
 use serde_json::{Value, json};
 
-use crate::components::{fault, link_to_nothing};
+use crate::components::{fault, hindrance, link_to_nothing};
 use crate::fabric::{self, Fabric};
 use crate::host::{Absent, Host, Refusal};
 use crate::search::Search;
@@ -95,11 +95,7 @@ fn look(directory: Option<&Path>) -> Found {
         // What is missing says why.
         return found;
     }
-    let file = placed.join("mca_mtl_hawser.so");
-    if let Err(refusal) = host.verdict(&file) {
-        found.why_no_line.push(format!("{}: {refusal}", file.display()));
-        return found;
-    }
+    let mut sound = vec![library.clone()];
     let (mut commands, mut why_no_line) = (Vec::new(), Vec::new());
     let mtl = found.fabric.as_ref().ok().and_then(Fabric::words);
     let ways = [("mtl", "hawser", "mtl hawser", "over libfabric")].into_iter().chain([
@@ -113,10 +109,20 @@ fn look(directory: Option<&Path>) -> Found {
             _ => Some(format!("--mca pml ob1 --mca btl {name},self")),
         };
         let Some(words) = words.filter(|_| name != "verbs" || rdma::is_usable(host)) else { continue };
-        if !is_ours(&placed.join(format!("mca_{framework}_{name}.so"))) {
+        let file = placed.join(format!("mca_{framework}_{name}.so"));
+        if !is_ours(&file) {
             continue;
         }
-        match fault(framework, name, host).map_or_else(|| host.command(placed, &words), Err) {
+        let target = file.canonicalize().unwrap_or_else(|_| file.clone());
+        if !sound.contains(&target) {
+            if let Err(refusal) = host.verdict(&file) {
+                why_no_line.push(format!("{component}: {refusal}"));
+                continue;
+            }
+            sound.push(target);
+        }
+        let fault = hindrance(framework, host, &search).or_else(|| fault(framework, name, host));
+        match fault.map_or_else(|| host.command(placed, &words), Err) {
             Ok(line) => commands.push(Way { component, over, line }),
             Err(why) => why_no_line.push(format!("{component}: {why}")),
         }

@@ -143,7 +143,7 @@ impl Search {
         let told = self.place.as_ref().map_or_else(String::new, |place| format!(" ({place} says it)"));
         let effect = match &self.end {
             _ if self.is_fatal(host) => {
-                "Open MPI 4.1 then does not find its own components, and mpirun does not start"
+                "Open MPI 4.1 then does not find its own components, or not all of them, and mpirun does not start"
             }
             _ => "Open MPI looks no further, and does not find what stands behind it",
         };

@@ -37,9 +37,11 @@ for program in hawser-info hawser-perf; do
     check "and says the same version" "$([ "$("$root/opt/hawser/bin/$program" --version)" = "hawser $(pkg-config --modversion hawser)" ]; echo $?)"
 done
 
+# Open MPI's own folder of components, without which it does not start.
+own=$(ompi_info --parsable --all 2>/dev/null | sed -n 's/^path:pkglibdir://p' | head -n 1)
 # doctor VARIABLE=VALUE…: what it says, with these.
 doctor() {
-    env -u OMPI_MCA_btl -u OMPI_MCA_mtl -u OMPI_MCA_pml HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca" "$@" \
+    env -u OMPI_MCA_btl -u OMPI_MCA_mtl -u OMPI_MCA_pml HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "$@" \
         "$root/opt/hawser/bin/hawser-info" --doctor
 }
 mkdir "$root/mca" "$root/.openmpi"
@@ -70,8 +72,44 @@ finds "the same in a variable" '^note  btl smcuda: the variable OMPI_MCA_btl say
 finds "a list without self" '^bad   settings: the variable OMPI_MCA_btl says btl = usnic, without self' OMPI_MCA_btl=usnic
 finds "a list that leaves self out" '^bad   settings: .* btl = \^self, without self' OMPI_MCA_btl=^self
 finds "a list that both names and leaves out" '^bad   settings: .* btl = self,\^tcp: a \^ may stand only before the whole list' OMPI_MCA_btl=self,^tcp
-finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number$' OMPI_MCA_btl_smcuda_eager_limit=twelve
+finds "a value that is no number" '^bad   settings: the variable OMPI_MCA_btl_smcuda_eager_limit says btl_smcuda_eager_limit = twelve; it must be a whole number; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=twelve
 check "and names no line for that component" "$(grep -q '^bad   btl smcuda: ' "$root/told" && ! grep -q 'btl smcuda,self' "$root/told"; echo $?)"
+# no_line: neither what was told nor hawser-info without an option names a line, with these.
+no_line() {
+    env HOME="$root" "$@" "$root/opt/hawser/bin/hawser-info" >>"$root/told"
+    check "and no line is printed" "$([ $? = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
+}
+no_line_for() { # no_line_for COMPONENT WORDS VARIABLE=VALUE…: hawser-info without an option says why it prints none
+    env HOME="$root" OMPI_MCA_mca_base_component_path="$root/mca:$own" "${@:3}" "$root/opt/hawser/bin/hawser-info" >"$root/told"
+    check "hawser-info prints no line for $1 then, and says why" "$(grep -q "^  no line for $1: " "$root/told" && grep -q '^  hawser-info --doctor says more$' "$root/told" && ! grep -q -- "$2" "$root/told"; echo $?)"
+}
+no_line_for "btl smcuda" "btl smcuda,self" OMPI_MCA_btl_smcuda_eager_limit=twelve
+finds "an empty number" '^bad   settings: .* btl_smcuda_eager_limit = ; it must be .*; Open MPI takes it for 0$' OMPI_MCA_btl_smcuda_eager_limit=
+for ignored in btl_smcuda_eager_limit=8g btl_usnic_latency=-1 btl_usnic_flags=send,put,bogus btl_usnic_flags=999999 mtl_hawser_tag_mode=9; do
+    finds "a value that Open MPI ignores" "^bad   settings: .* ${ignored%%=*} = ${ignored#*=}; it must be .*; Open MPI ignores it$" "OMPI_MCA_$ignored"
+    check "and the line for the component all the same" "$(grep -q '^good  btl smcuda: .*btl smcuda,self' "$root/told" && grep -q '^good  btl usnic: .*btl usnic,self' "$root/told"; echo $?)"
+done
+doctor OMPI_MCA_btl_smcuda_eager_limit=12kb OMPI_MCA_mtl_hawser_tag_mode=OFI_TAG_1 OMPI_MCA_btl_usnic_link= >"$root/told"
+check "the doctor accepts what Open MPI accepts" "$(! grep -q '^bad   settings' "$root/told" && grep -q '^good  btl smcuda' "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+echo 'btl = "smcuda,self" # these' >"$root/.openmpi/mca-params.conf"
+finds "quotes and remarks in a value" "^bad   settings: $root/.openmpi/mca-params.conf says btl = \"smcuda,self\" # these, and there is no component .\"smcuda." A=b
+check "and says how it is written" "$(grep -A1 '^bad   settings' "$root/told" | grep -q -- '-> write the names with commas between them alone'; echo $?)"
+printf -- '/* btl = nosuch\n*/ -mca btl ^smcuda\n' >"$root/.openmpi/mca-params.conf"
+finds "what a remark leaves and an option in a file" '^note  btl smcuda: .* says btl = \^smcuda, which leaves it out$' A=b
+mv "$root/.openmpi/mca-params.conf" "$root/named.conf"
+finds "a file that is named" "^note  btl smcuda: $root/named.conf says btl" "OMPI_MCA_mca_base_param_files=$root/named.conf"
+rm "$root/named.conf"
+finds "a blank in a list" '^bad   settings: .* there is no component ` self`' "OMPI_MCA_btl=smcuda, self"
+finds "a component that there is not" '^bad   settings: .* btl = nosuch,smcuda,self, and there is no component `nosuch`' OMPI_MCA_btl=nosuch,smcuda,self
+finds "a layer that there is not" '^bad   settings: .* pml = nosuch, and there is no component `nosuch`' OMPI_MCA_pml=nosuch
+finds "that no line works with a list of another kind" '^bad   btl usnic: .*: it is not used as long as MPI_Init fails$' OMPI_MCA_op=nosuch
+no_line_for "btl usnic" "btl usnic,self" OMPI_MCA_op=nosuch
+no_line_for "mtl hawser" "--mca mtl hawser" OMPI_MCA_btl=nosuch,self
+for lists in if_include=nosuch9 if_include=10.1.0.0/99 "if_exclude=0.0.0.0/0,::/0"; do
+    finds "interfaces that cannot be used" "^bad   settings: btl_usnic_${lists%%=*}" "OMPI_MCA_btl_usnic_$lists"
+    check "and names no line for btl usnic" "$(grep -q '^bad   btl usnic: ' "$root/told" && ! grep -q 'btl usnic,self' "$root/told"; echo $?)"
+    no_line_for "btl usnic" "btl usnic,self" "OMPI_MCA_btl_usnic_$lists"
+done
 finds "a value that has no such name" '^bad   settings: .* mtl_hawser_tag_mode = ofi; it must be one of auto, ' OMPI_MCA_mtl_hawser_tag_mode=ofi
 finds "a value that a component refuses" '^bad   btl usnic: .* btl_usnic_eager_limit is 9999999; it must be 0 to ' OMPI_MCA_btl_usnic_eager_limit=9999999
 finds "one that the MTL refuses" '^bad   mtl hawser: .* mtl_hawser_enable_sep is 2; it must be 0 to 1' OMPI_MCA_mtl_ofi_enable_sep=2
@@ -81,9 +119,34 @@ finds "providers that are all left out" '^note  mtl hawser: .* says mtl_hawser_p
     "OMPI_MCA_mtl_hawser_provider_exclude=$(fi_info -l 2>/dev/null | sed -n 's/^\([a-z].*\):$/\1/p' | paste -sd ,),tcp,udp,net"
 finds "a value that is no text" '^bad   settings: the variable OMPI_MCA_btl_usnic_if_include says .*, which is not all text' $'OMPI_MCA_btl_usnic_if_include=eth\xff'
 finds "a list that is no text" '^bad   settings: the variable OMPI_MCA_btl says .*, which is not all text' $'OMPI_MCA_btl=usnic\xff,self'
-finds "that the first folder is not there" "^bad   component folders: mca_base_component_path begins with /nowhere, which is no folder" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca"
+finds "that the first folder is not there" "^bad   component folders: /nowhere is no folder; it is on mca_base_component_path \(the variable OMPI_MCA_mca_base_component_path says it\): Open MPI 4.1 then does not find its own" "OMPI_MCA_mca_base_component_path=/nowhere:$root/mca:$own"
 OMPI_MCA_mca_base_component_path=/nowhere "$root/opt/hawser/bin/hawser-info" >"$root/told"
-check "hawser-info finds that, too" "$(grep -q '^  mca_base_component_path begins with /nowhere' "$root/told"; echo $?)"
+check "hawser-info finds that, too" "$(grep -q '^  /nowhere is no folder; it is on mca_base_component_path' "$root/told"; echo $?)"
+mkdir "$root/strange"
+ln -s /gone/lib/stranger.so "$root/strange/mca_btl_stranger.so"
+finds "a link to nothing before Open MPI's own folder" "^bad   component folders: $root/strange/mca_btl_stranger.so is a link to /gone/lib/stranger.so, which is not there; .* mpirun does not start$" "OMPI_MCA_mca_base_component_path=$root/mca:$root/strange:$own"
+no_line "OMPI_MCA_mca_base_component_path=$root/mca:$root/strange:$own"
+finds "a path without Open MPI's own folder" "^bad   component folders: .* lacks $own, which is Open MPI's own" "OMPI_MCA_mca_base_component_path=$root/mca"
+no_line "OMPI_MCA_mca_base_component_path=$root/mca"
+for harmless in "$root/mca:$own:$root/strange" "$root/mca:$own:/nowhere" ":$root/mca::$own"; do
+    doctor "OMPI_MCA_mca_base_component_path=$harmless" >"$root/told"
+    check "the doctor finds nothing wrong where nothing stands behind it: $harmless" "$(! grep -q '^bad   component folders' "$root/told" && grep -q '^good  btl usnic' "$root/told"; echo $?)"
+done
+finds "a missing folder in the middle" "^bad   component folders: /nowhere is no folder; .* looks no further" "OMPI_MCA_mca_base_component_path=$own:/nowhere:$root/mca"
+rm -r "$root/strange"
+OMPI_MCA_mca_base_component_path=$root/mca:$own "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "hawser-info heeds the path of components, too" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .* --mca btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+echo "mca_base_component_path = $root/mca:$own" >"$root/.openmpi/mca-params.conf"
+HOME=$root "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "and one that a file sets" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .* --mca btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+rm "$root/.openmpi/mca-params.conf"
+cp -r "$root/mca" "$root/m c\$a"
+(cd "$root" && opt/hawser/bin/hawser-info --component-dir 'm c$a') >"$root/told"
+check "a folder is written as a shell reads it, and whole" "$(grep -qF -- "--mca mca_base_component_path '$root/m c\$a:$own' " "$root/told"; echo $?)"
+mv "$root/m c\$a" "$root/m:c"
+"$root/opt/hawser/bin/hawser-info" --component-dir "$root/m:c" >"$root/told"
+check "and it is said that no line can name a folder with a colon" "$([ $? = 1 ] && grep -q 'because of the : in it' "$root/told" && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
+rm -r "$root/m:c"
 mkdir "$root/hurt"
 : >"$root/hurt/libhawser.so.0"
 ln -sf "$root/hurt/libhawser.so.0" "$root/mca/mca_btl_smcuda.so"
@@ -91,12 +154,42 @@ ln -sf /gone/libhawser.so "$root/mca/mca_btl_usnic.so"
 finds "a link to nothing" "^bad   btl usnic: $root/mca/mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there$"
 finds "a damaged library, and what the loader says" '^bad   btl smcuda: .*libhawser\.so\.0 cannot be loaded \(.*file too short\)$'
 "$root/opt/hawser/bin/hawser-info" --component-dir "$root/mca" >"$root/told"
+status=$?
+check "and prints no line that fails" "$([ $status = 1 ] && ! grep -q 'mpirun -n 2' "$root/told"; echo $?)"
 check "hawser-info finds a link to nothing" "$(grep -q "^    $root/mca: .*mca_btl_usnic.so is a link to /gone/libhawser.so, which is not there" "$root/told"; echo $?)"
 for name in usnic smcuda; do ln -sf "$root/opt/hawser/lib/libhawser.so" "$root/mca/mca_btl_$name.so"; done
+ln -s "$root/hurt/libhawser.so.0" "$root/hurt/mca_mtl_hawser.so"
+"$root/opt/hawser/bin/hawser-info" --component-dir "$root/hurt" >"$root/told"
+check "nor for a damaged library, and says why" "$([ $? = 1 ] && grep -q "^  no line for mtl hawser: $root/hurt/mca_mtl_hawser.so cannot be loaded .*file too short" "$root/told"; echo $?)"
 rm -r "$root/hurt"
 ! doctor OMPI_MCA_mca_base_component_path=/nowhere >"$root/told"
 check "and fails where there is none" $?
 check "and says what to do" "$(grep -A1 '^bad   btl smcuda: .*(/nowhere)' "$root/told" | grep -q -- '-> run .make install'; echo $?)"
+described=$root/opt/hawser/lib/pkgconfig/hawser.pc
+cp "$described" "$root/described"
+sed -i "s|^componentdir=.*|componentdir=$root/mca|" "$described"
+doctor "OMPI_MCA_mca_base_component_path=$own" >"$root/told"
+check "and where make install has put them" "$(grep -A1 '^bad   mtl hawser: ' "$root/told" | grep -qxF -- "      -> say --mca mca_base_component_path $root/mca:$own"; echo $?)"
+env HOME="$root" "$root/opt/hawser/bin/hawser-info" >"$root/told"
+check "hawser-info looks there, too" "$(grep -q -- "--mca mca_base_component_path $root/mca:$own .*btl usnic,self PROGRAM$" "$root/told"; echo $?)"
+mv "$root/described" "$described"
+# Root may read everything.
+nobody=()
+[ "$(id -u)" != 0 ] || nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+chmod 755 "$root"
+mkdir -m 0 "$root/closed"
+"${nobody[@]}" env HOME="$root" OMPI_MCA_mca_base_component_path="$own:$root/closed" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
+check "and says which folder may not be read, and what to do" "$(grep -A1 "^bad   mtl hawser: .*$root/closed cannot be read (Permission denied" "$root/told" | grep -q -- '-> chmod a+rX'; echo $?)"
+rmdir "$root/closed"
+strange=$root/$'m\xff'
+cp -r "$root/mca" "$strange"
+env HOME="$root" OMPI_MCA_mca_base_component_path="$strange:$own" "$root/opt/hawser/bin/hawser-info" --doctor >"$root/told"
+check "a folder whose name is no text is not called missing" "$(! grep -q 'is no folder' "$root/told" && grep -a '^bad   btl usnic' "$root/told" | grep -q 'not all text'; echo $?)"
+rm -r "$strange"
+"$root/opt/hawser/bin/hawser-info" --component-dir="$root/mca" >"$root/told"
+check "a value may stand behind its option" "$(grep -q "^    $root/mca: " "$root/told" && "$root/opt/hawser/bin/hawser-info" --params=usnic | grep -q '^btl usnic$'; echo $?)"
+"$root/opt/hawser/bin/hawser-info" >&- 2>"$root/told"
+check "hawser-info fails without a standard output" "$([ $? = 1 ] && grep -q '^hawser-info: standard output: ' "$root/told"; echo $?)"
 "$root/opt/hawser/bin/hawser-info" --doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["findings"]; sys.exit(len(found) < 5)'
 check "and says the same for programs" $?
 "$root/opt/hawser/bin/hawser-info" --json >"$root/told"

@@ -65,9 +65,11 @@ pub(super) fn byte_transport<T: Transport>(values: Values<'_>) -> std::result::R
         });
         number.value.store(given.unwrap_or(number.default), Ordering::Relaxed);
     }
+    // HOST: a text that is set, and empty, is none (`var_set_string`).
     let given = |name: &str| {
         let default = defaults.iter().find(|(known, _)| known.to_bytes() == name.as_bytes());
-        values(name).or_else(|| Some(default?.1?.to_string_lossy().into_owned()))
+        let text = values(name).or_else(|| Some(default?.1?.to_string_lossy().into_owned()));
+        text.filter(|text| !text.is_empty())
     };
     T::verify(&Texts(&given))
 }

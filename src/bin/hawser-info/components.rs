@@ -10,9 +10,10 @@ use hawser::shm::{NONCE, Segment};
 
 use crate::doctor::Findings;
 use crate::fabric;
-use crate::host::{Host, Refusal};
-use crate::settings::{self, Says};
-use crate::{find_library, is_ours, rdma, staged, values};
+use crate::host::{Host, Refusal, path_of};
+use crate::search::{End, Search};
+use crate::settings::{self, Says, Setting};
+use crate::{find_library, installed, is_ours, rdma, staged, values};
 
 /// A component, and what it is for.
 struct Component {
@@ -46,46 +47,27 @@ enum Fit {
     Broken(String, String),
 }
 
-/// The folders that the host looks into, and who says so.
-fn folders(host: &Host) -> (Vec<PathBuf>, Option<String>) {
-    let set = settings::of("mca_base_component_path", &host.settings);
-    let (path, place) = match &set {
-        Some(setting) => (setting.value.as_str(), Some(setting.place.clone())),
-        None => (host.component_path.as_str(), None),
-    };
-    (path.split(':').map(PathBuf::from).collect(), place)
-}
-
-/// That the first folder is not there, in words: the host may then find no component at all.
-pub(crate) fn first_missing(host: &Host) -> Option<String> {
-    let (folders, place) = folders(host);
-    let first = folders.first().filter(|folder| !folder.is_dir())?;
-    let told = place.map_or_else(String::new, |place| format!(" ({place} says so)"));
-    let effect =
-        if host.is("4.") { "; Open MPI 4.1 then finds no component at all, not even its own" } else { "" };
-    Some(format!("mca_base_component_path begins with {}, which is no folder{told}{effect}", first.display()))
-}
-
 /// What a link leads to, if that is not there.
 pub(crate) fn link_to_nothing(path: &Path) -> Option<PathBuf> {
     let target = fs::read_link(path).ok()?;
-    (!path.exists()).then_some(target)
+    // What may not be looked at may be there.
+    matches!(path.try_exists(), Ok(false)).then_some(target)
 }
 
 /// Says it of the folders, of what chooses components, and of each component.
 pub(crate) fn look(host: &Host, findings: &mut Findings) {
-    let (folders, _) = folders(host);
-    if let Some(missing) = first_missing(host) {
-        findings.bad("component folders", missing, "make the folder, or take it out of the path");
+    let search = Search::of(host);
+    if let Some((what, remedy)) = search.trouble(host) {
+        findings.bad("component folders", what, remedy);
     }
-    look_at_choices(host, findings);
+    look_at_choices(host, &search, findings);
     values::look(host, findings);
     let mut sound = find_library().into_iter().collect::<Vec<_>>();
     for component in &COMPONENTS {
         if component.only.is_some_and(|release| !host.is(release)) {
             continue;
         }
-        let Some(path) = place(component, &folders, host, findings) else { continue };
+        let Some(path) = place(component, search.reached(), host, findings) else { continue };
         // Several links lead to one library, which is loaded once.
         let library = path.canonicalize().unwrap_or_else(|_| path.clone());
         if !sound.contains(&library) {
@@ -95,6 +77,17 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
                 continue;
             }
             sound.push(library);
+        }
+        let stops = if search.is_fatal(host) {
+            Some(("mpirun does not start", "see what is said of component folders"))
+        } else {
+            hindrance(component.framework, host, &search)
+                .map(|_| ("MPI_Init fails", "see what is said of settings"))
+        };
+        if let Some((what, remedy)) = stops {
+            let what = format!("{}: it is not used as long as {what}", path.display());
+            findings.bad(component.about, what, remedy);
+            continue;
         }
         weigh(component, &path, host, findings);
     }
@@ -111,14 +104,20 @@ fn place(
     let file = format!("mca_{}_{}.so", component.framework, component.name);
     let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.symlink_metadata().is_ok());
     let Some(path) = found else {
-        let built = find_library().and_then(|library| staged(&library));
-        let remedy = match built.iter().find(|folder| folder.join(&file).exists()) {
-            Some(folder) => format!(
-                "run `make install`, or say --mca mca_base_component_path {}:{}",
-                folder.display(),
-                host.component_path.split(':').next().unwrap_or_default()
-            ),
-            None => "run `make install`".to_owned(),
+        if let Some((end @ End::Forbidden(..), _)) = folders.iter().find_map(|folder| End::of(folder)) {
+            findings.bad(about, format!("{file} is not found: {end}"), end.remedy());
+            return None;
+        }
+        let library = find_library();
+        let line = |folder: Option<PathBuf>| {
+            let folder = folder.filter(|folder| folder.join(&file).exists())?;
+            path_of(&folder, &host.own).ok().map(|path| format!("say --mca mca_base_component_path {path}"))
+        };
+        let remedy = match library.as_deref().map(|library| (line(installed(library)), line(staged(library))))
+        {
+            Some((Some(line), _)) => line,
+            Some((None, Some(line))) => format!("run `make install`, or {line}"),
+            _ => "run `make install`".to_owned(),
         };
         let shown = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>();
         findings.bad(
@@ -136,7 +135,7 @@ fn place(
             "install hawser anew (`make install`), or remove the link",
         );
     } else if let Err(error) = File::open(&path) {
-        let remedy = "chmod a+rX the library and the folders above it";
+        let remedy = "chmod a+rX the library and the folders above it, or ask the administrator for that";
         findings.bad(about, format!("{shown} cannot be read ({error})"), remedy);
     } else if !is_ours(&path) {
         match host.verdict(&path) {
@@ -156,7 +155,7 @@ fn place(
 }
 
 /// What chooses components: lists that cannot work, whatever they name.
-fn look_at_choices(host: &Host, findings: &mut Findings) {
+fn look_at_choices(host: &Host, search: &Search, findings: &mut Findings) {
     for framework in ["pml", "mtl", "btl", "op", "accelerator"] {
         let Some(setting) = settings::of(framework, &host.settings) else { continue };
         let told = format!("{} says {framework} = {}", setting.place, setting.value);
@@ -171,6 +170,17 @@ fn look_at_choices(host: &Host, findings: &mut Findings) {
                 "settings",
                 format!("{told}: a ^ may stand only before the whole list, and MPI_Init fails otherwise"),
                 "name what is used, or, behind one ^, what is not",
+            );
+        } else if let Some(unknown) = unknown(&setting, host, search) {
+            let spoilt = unknown.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            findings.bad(
+                "settings",
+                format!("{told}, and there is no component `{unknown}`: MPI_Init fails where it is wanted"),
+                if spoilt {
+                    "write the names with commas between them alone: no blanks, no quotes, and no # behind them"
+                } else {
+                    "take it out of the list, or install it"
+                },
             );
         } else if framework == "btl" && setting.says("self") == Says::Leave {
             findings.bad(
@@ -188,6 +198,37 @@ fn look_at_choices(host: &Host, findings: &mut Findings) {
     }
 }
 
+/// The first component that a list names as one to use, and that the host does not find.
+fn unknown(setting: &Setting, host: &Host, search: &Search) -> Option<String> {
+    // Without its own components nothing is known of them; and 4.1 has no such framework.
+    if search.is_fatal(host) || host.components.is_empty() || setting.name == "accelerator" && host.is("4.") {
+        return None;
+    }
+    let is_known = |name: &str| {
+        let whole = format!("{}_{name}", setting.name);
+        let file = format!("mca_{whole}.so");
+        host.components.contains(&whole) || search.reached().iter().any(|folder| folder.join(&file).exists())
+    };
+    setting.used().into_iter().find(|name| !is_known(name)).map(str::to_owned)
+}
+
+/// A list that makes `MPI_Init` fail, and that a line for a component of this framework says nothing of.
+pub(crate) fn hindrance(framework: &str, host: &Host, search: &Search) -> Option<String> {
+    let lists: &[&str] = match framework {
+        // HOST: the BTLs are opened beside an MTL, too.
+        "mtl" => &["btl", "op", "accelerator"],
+        "btl" => &["op", "accelerator"],
+        "op" => &["pml", "btl", "accelerator"],
+        _ => &["pml", "btl", "op"],
+    };
+    lists.iter().filter(|name| **name != "accelerator" || !host.is("4.")).find_map(|name| {
+        let setting = settings::of(name, &host.settings)?;
+        let is_bad = setting.is_mixed() || unknown(&setting, host, search).is_some();
+        is_bad
+            .then(|| format!("{} says {name} = {}, with which MPI_Init fails", setting.place, setting.value))
+    })
+}
+
 /// A component lies where it should: can it be used, and what do the settings say of it?
 fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Findings) {
     let (about, shown) = (component.about, path.display());
@@ -197,21 +238,24 @@ fn weigh(component: &Component, path: &Path, host: &Host, findings: &mut Finding
         Fit::Words(words, _) | Fit::Asked(words, _) => Some(words),
         _ => None,
     };
-    if let (Some((why, is_final)), Some(words)) = (left_out(component, host), words) {
+    let line = match words.map(|words| host.command(folder, words)).transpose() {
+        Ok(line) => line.unwrap_or_default(),
+        Err(why) => {
+            let what = format!("{shown}: no line can name its folder: {why}");
+            return findings.bad(about, what, "mend the folder, or take another");
+        }
+    };
+    if let (Some((why, is_final)), Some(_)) = (left_out(component, host), words) {
         let remedy = if is_final {
             "change that file: no command line counts more".to_owned()
         } else {
-            format!("the command line counts more: {}", host.command(folder, words))
+            format!("the command line counts more: {line}")
         };
         return findings.note(about, why, remedy);
     }
     match fit {
-        Fit::Words(words, more) => {
-            findings.good(about, format!("{shown}{more}; {}", host.command(folder, &words)));
-        }
-        Fit::Asked(words, why) => {
-            findings.note(about, format!("{shown}: {why}"), host.command(folder, &words));
-        }
+        Fit::Words(_, more) => findings.good(about, format!("{shown}{more}; {line}")),
+        Fit::Asked(_, why) => findings.note(about, format!("{shown}: {why}"), line),
         Fit::Idle(why) => findings.good(about, format!("{shown}; {why}")),
         Fit::Unused(why, remedy) => findings.note(about, format!("{shown}: {why}"), remedy),
         Fit::Broken(why, remedy) => findings.bad(about, format!("{shown}: {why}"), remedy),
@@ -234,6 +278,15 @@ fn left_out(component: &Component, host: &Host) -> Option<(String, bool)> {
     let setting = settings::of("pml", &host.settings).filter(|set| set.says(layer) == Says::Leave)?;
     let why = format!("{} says pml = {}, and it is used by {layer} alone", setting.place, setting.value);
     Some((why, setting.is_final()))
+}
+
+/// What the settings have of a component that keeps any line from using it.
+pub(crate) fn fault(framework: &str, name: &str, host: &Host) -> Option<String> {
+    if let Some(why) = values::wrong(&format!("{framework}_{name}"), host) {
+        return Some(why);
+    }
+    let component = COMPONENTS.iter().find(|one| (one.framework, one.name) == (framework, name))?;
+    left_out(component, host).filter(|(_, is_final)| *is_final).map(|(why, _)| why)
 }
 
 /// Whether it can be used here, and how.

@@ -116,7 +116,7 @@ fn look_at_host(findings: &mut Findings) -> Option<Host> {
         let (about, what) = match &refusal {
             Refusal::Host(why) => ("Open MPI", format!("{} does not accept hawser: {why}", host.version)),
             Refusal::Own(why) => ("Open MPI", why.clone()),
-            Refusal::Library(why) => ("library", why.clone()),
+            Refusal::Library(why) | Refusal::Forbidden(why) => ("library", why.clone()),
         };
         findings.bad(about, what, refusal.remedy());
         return None;

@@ -5,8 +5,9 @@ use hawser::fabric::Library;
 use hawser::mtl::ofi;
 use hawser::mtl::ofi::parameters::{Given, INTEGERS, read};
 
-use crate::host::Host;
+use crate::host::{Host, quoted};
 use crate::settings::{self, Setting};
+use crate::values;
 
 /// What libfabric has.
 pub(crate) struct Fabric {
@@ -54,10 +55,16 @@ pub(crate) fn config(host: Option<&Host>) -> Result<config::Ofi, String> {
     for (value, integer) in integers.iter_mut().zip(&INTEGERS) {
         if let Some(setting) = set(&integer.name.to_string_lossy(), host) {
             // What the host cannot read it leaves as it was, and says so.
-            *value = read(integer.names, &setting.value).unwrap_or(*value);
+            let read = match integer.names {
+                [] => values::integer(&setting.value),
+                names => read(names, &setting.value),
+            };
+            *value = read.unwrap_or(*value);
         }
     }
-    let include = set("provider_include", host).map(|setting| setting.value);
+    // A text that is set, and empty, is none for the host.
+    let include =
+        set("provider_include", host).map(|setting| setting.value).filter(|value| !value.is_empty());
     let exclude =
         set("provider_exclude", host).map_or_else(|| usual_exclude(host).to_owned(), |setting| setting.value);
     Given { integers, include, exclude, disable_hmem: false }.config("mtl_hawser_")
@@ -126,7 +133,7 @@ impl Fabric {
         let first = &self.providers.first()?.name;
         // The name that the user has given it: of two names for one parameter either may count.
         let name = self.include.as_ref().map_or("mtl_hawser_provider_include", |set| &set.name);
-        Some(format!("{words} --mca {name} '{first}'"))
+        Some(format!("{words} --mca {name} {}", quoted(first)))
     }
 
     /// Why no provider is used unless one is named on the command line.
@@ -151,18 +158,14 @@ impl Fabric {
 mod tests {
     use super::*;
 
-    fn host(version: &str) -> Host {
-        Host {
-            version: version.to_owned(),
-            component_path: "/own".to_owned(),
-            settings: "/nowhere".to_owned(),
-        }
-    }
-
     #[test]
     fn what_is_left_out_by_default_depends_on_the_release() {
         for (version, has_net) in [("4.1.4", false), ("4.1.5", true), ("4.1.10rc1", true), ("5.0.7", true)] {
-            assert_eq!(usual_exclude(Some(&host(version))).ends_with(",net"), has_net, "{version}");
+            assert_eq!(
+                usual_exclude(Some(&Host::of_release(version))).ends_with(",net"),
+                has_net,
+                "{version}"
+            );
         }
     }
 

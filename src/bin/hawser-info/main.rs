@@ -12,14 +12,17 @@ mod host;
 mod parameters;
 mod rdma;
 mod report;
+mod search;
 mod settings;
 mod values;
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{env, fmt, io, process};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, fmt, fs, io, process};
 
 const USAGE: &str = "usage: hawser-info [--component-dir DIR] [--json]
        hawser-info --doctor [--json]
@@ -31,6 +34,33 @@ says for each component whether it can be used and will be, and if not why,
 and what to do. With --params, lists what can be set and read of each
 component, or of one (btl_usnic, or usnic). --json: the same for programs.";
 
+/// Whether this program was started without a standard output. Rust's start puts /dev/null there, so that it is looked at
+/// before.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look_at_output;
+
+extern "C" fn look_at_output() {
+    // SAFETY: a question about a number, whatever it stands for.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    IS_CLOSED.store(flags == -1, Ordering::Relaxed);
+}
+
+/// `--params=usnic` is `--params usnic`.
+fn parted(word: OsString) -> Vec<OsString> {
+    let bytes = word.as_bytes();
+    let option = ["--component-dir=", "--params="].iter().find(|option| bytes.starts_with(option.as_bytes()));
+    match option {
+        Some(option) => {
+            let (name, value) = bytes.split_at(option.len());
+            vec![OsStr::from_bytes(&name[..name.len() - 1]).into(), OsStr::from_bytes(value).into()]
+        }
+        None => vec![word],
+    }
+}
+
 fn main() -> ExitCode {
     // Who reads no further (`| head`) ends it, as other tools; Rust's start has had the signal ignored.
     #[expect(clippy::disallowed_methods, reason = "a program of its own, not a guest of another's")]
@@ -38,15 +68,17 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL)
     };
-    let arguments: Vec<String> =
-        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // `--json` may stand anywhere behind what it is about.
-    let as_json = words.contains(&"--json");
-    let words: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
+    let (json, arguments): (Vec<_>, Vec<_>) =
+        env::args_os().skip(1).flat_map(parted).partition(|word| word == "--json");
+    let as_json = !json.is_empty();
+    let texts: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     match words.as_slice() {
         [] => report::report(None, as_json),
-        ["--component-dir", directory] => report::report(Some(Path::new(directory)), as_json),
+        ["--component-dir", directory] if !directory.is_empty() => {
+            report::report(Some(Path::new(&arguments[1])), as_json)
+        }
         ["--doctor"] => doctor::examine(as_json),
         ["--params"] => parameters::list(None, as_json),
         ["--params", component] if !component.starts_with('-') => parameters::list(Some(component), as_json),
@@ -88,7 +120,11 @@ fn wrong(words: &[&str]) -> String {
 
 /// A line for standard output.
 pub(crate) fn write(line: fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(io::stdout(), "{line}") {
+    let written = match IS_CLOSED.load(Ordering::Relaxed) {
+        true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        false => writeln!(io::stdout(), "{line}"),
+    };
+    if let Err(error) = written {
         eprintln!("hawser-info: standard output: {error}");
         process::exit(1);
     }
@@ -110,6 +146,13 @@ pub(crate) fn find_library() -> Option<PathBuf> {
 pub(crate) fn staged(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.parent()?.join("mca");
     folder.is_dir().then_some(folder)
+}
+
+/// Where `make install` has put them, as its hawser.pc says.
+pub(crate) fn installed(library: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(library.parent()?.join("pkgconfig/hawser.pc")).ok()?;
+    let folder = text.lines().find_map(|line| line.strip_prefix("componentdir="))?;
+    Some(PathBuf::from(folder)).filter(|folder| folder.is_dir())
 }
 
 pub(crate) fn is_ours(path: &Path) -> bool {
@@ -173,6 +216,14 @@ fn loader_says() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_may_stand_behind_its_option() {
+        let parts = |word: &[u8]| parted(OsStr::from_bytes(word).to_owned());
+        assert_eq!(parts(b"--params=usnic"), ["--params", "usnic"]);
+        assert_eq!(parts(b"--doctor=x"), ["--doctor=x"]);
+        assert_eq!(parts(b"--component-dir=/\xff")[1].as_bytes(), b"/\xff");
+    }
 
     #[test]
     fn the_word_that_is_wrong_is_named() {

@@ -1,16 +1,18 @@
 //! What is here, what would be chosen, and how to run it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hawser::host::construct;
 use serde_json::{Value, json};
 
-use crate::components::{first_missing, link_to_nothing};
+use crate::components::{fault, hindrance, link_to_nothing};
 use crate::fabric::{self, Fabric};
 use crate::host::{Absent, Host, Refusal};
-use crate::{find_library, is_ours, rdma, staged};
+use crate::search::Search;
+use crate::{find_library, installed, is_ours, rdma, staged};
 
 /// A line that uses a component of hawser's here.
 struct Way {
@@ -29,8 +31,10 @@ struct Found {
     host: Result<Host, Absent>,
     /// Whether the host accepts hawser, and whether that release has been tried; or why not.
     verdict: Option<Result<bool, Refusal>>,
-    /// The path of components begins with a folder that is not there, in words.
+    /// What is wrong with the path of components, in words.
     missing: Option<String>,
+    /// Why there are no lines, or not all.
+    why_no_line: Vec<String>,
     /// Folders of components, with what they hold.
     folders: Vec<(PathBuf, String)>,
     /// That with hawser's links.
@@ -55,7 +59,8 @@ fn look(directory: Option<&Path>) -> Found {
     let mut found = Found {
         library: find_library(),
         fabric: fabric::look(host.as_ref().ok()),
-        missing: host.as_ref().ok().and_then(first_missing),
+        missing: None,
+        why_no_line: Vec::new(),
         host,
         verdict: None,
         folders: Vec::new(),
@@ -69,30 +74,60 @@ fn look(directory: Option<&Path>) -> Found {
     if !is_accepted {
         return found;
     }
-    let own = host.component_path.split(':').map(PathBuf::from);
-    let folders: Vec<_> =
-        directory.map(Path::to_path_buf).into_iter().chain(own).chain(staged(library)).collect();
-    found.placed = folders.iter().find(|folder| is_ours(&folder.join("mca_mtl_hawser.so"))).cloned();
+    let search = Search::of(host);
+    found.missing = search.trouble(host).map(|(what, _)| what);
+    let around = |folders: &[PathBuf]| {
+        let first = directory.map(Path::to_path_buf).into_iter();
+        let mut all: Vec<_> = first.chain(folders.iter().cloned()).collect();
+        for folder in installed(library).into_iter().chain(staged(library)) {
+            if !all.contains(&folder) {
+                all.push(folder);
+            }
+        }
+        all
+    };
+    let folders = around(&search.folders);
+    let mut reached = around(search.reached()).into_iter();
+    found.placed = reached.find(|folder| is_ours(&folder.join("mca_mtl_hawser.so")));
     found.folders = folders.into_iter().map(|folder| (folder.clone(), components(&folder))).collect();
     let Some(placed) = &found.placed else { return found };
-    let mut commands = Vec::new();
-    if let Some(words) = found.fabric.as_ref().ok().and_then(Fabric::words) {
-        let line = host.command(placed, &words);
-        commands.push(Way { component: "mtl hawser", over: "over libfabric", line });
+    if search.is_fatal(host) {
+        // What is missing says why.
+        return found;
     }
-    for (name, component, over) in [
-        ("usnic", "btl usnic", "over datagrams on any network"),
-        ("smcuda", "btl smcuda", "between the processes of this machine alone"),
-        ("verbs", "btl verbs", "over RDMA devices"),
-    ] {
-        if name == "verbs" && !rdma::is_usable(host) {
+    let mut sound = vec![library.clone()];
+    let (mut commands, mut why_no_line) = (Vec::new(), Vec::new());
+    let mtl = found.fabric.as_ref().ok().and_then(Fabric::words);
+    let ways = [("mtl", "hawser", "mtl hawser", "over libfabric")].into_iter().chain([
+        ("btl", "usnic", "btl usnic", "over datagrams on any network"),
+        ("btl", "smcuda", "btl smcuda", "between the processes of this machine alone"),
+        ("btl", "verbs", "btl verbs", "over RDMA devices"),
+    ]);
+    for (framework, name, component, over) in ways {
+        let words = match framework {
+            "mtl" => mtl.clone(),
+            _ => Some(format!("--mca pml ob1 --mca btl {name},self")),
+        };
+        let Some(words) = words.filter(|_| name != "verbs" || rdma::is_usable(host)) else { continue };
+        let file = placed.join(format!("mca_{framework}_{name}.so"));
+        if !is_ours(&file) {
             continue;
         }
-        if is_ours(&placed.join(format!("mca_btl_{name}.so"))) {
-            let line = host.command(placed, &format!("--mca pml ob1 --mca btl {name},self"));
-            commands.push(Way { component, over, line });
+        let target = file.canonicalize().unwrap_or_else(|_| file.clone());
+        if !sound.contains(&target) {
+            if let Err(refusal) = host.verdict(&file) {
+                why_no_line.push(format!("{component}: {refusal}"));
+                continue;
+            }
+            sound.push(target);
+        }
+        let fault = hindrance(framework, host, &search).or_else(|| fault(framework, name, host));
+        match fault.map_or_else(|| host.command(placed, &words), Err) {
+            Ok(line) => commands.push(Way { component, over, line }),
+            Err(why) => why_no_line.push(format!("{component}: {why}")),
         }
     }
+    found.why_no_line = why_no_line;
     found.commands = commands;
     found
 }
@@ -124,7 +159,7 @@ impl Found {
             Some(Err(why)) => {
                 match why {
                     Refusal::Host(why) => say!("  does not accept hawser: {why}"),
-                    Refusal::Own(why) | Refusal::Library(why) => say!("  {why}"),
+                    Refusal::Own(why) | Refusal::Library(why) | Refusal::Forbidden(why) => say!("  {why}"),
                 }
                 say!("  {}", why.remedy());
                 return;
@@ -139,13 +174,19 @@ impl Found {
         }
         if self.placed.is_none() {
             say!(
-                "  no directory holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
+                "  no directory that is looked into holds mca_mtl_hawser.so; run `make install`, or name one with --component-dir"
             );
             return;
         }
         for (at, Way { over, line, .. }) in self.commands.iter().enumerate() {
             say!("  {}, {over}:", if at == 0 { "run it with" } else { "or" });
             say!("    {line}");
+        }
+        for why in &self.why_no_line {
+            say!("  no line for {why}");
+        }
+        if !self.why_no_line.is_empty() {
+            say!("  hawser-info --doctor says more");
         }
     }
 
@@ -191,7 +232,7 @@ impl Found {
             self.verdict.as_ref().and_then(|verdict| verdict.as_ref().err()).map(ToString::to_string);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "library": self.library,
+            "library": self.library.as_ref().map(|path| path.display().to_string()),
             "libfabric": fabric,
             "host": self.host.as_ref().ok().map(|host| json!({
                 "version": host.version,
@@ -201,16 +242,19 @@ impl Found {
             })),
             "why_no_host": self.host.as_ref().err().map(ToString::to_string),
             "missing_directory": self.missing,
-            "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder, "holds": what })).collect::<Vec<_>>(),
+            "why_no_line": self.why_no_line,
+            "directories": self.folders.iter().map(|(folder, what)| json!({ "path": folder.display().to_string(), "holds": what })).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(|way| json!({ "component": way.component, "line": way.line })).collect::<Vec<_>>(),
         })
     }
 }
 
 fn components(directory: &Path) -> String {
-    if !directory.is_dir() {
-        return "does not exist".to_owned();
-    }
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return "does not exist".to_owned(),
+        Err(error) => return format!("cannot be read ({error})"),
+    };
     let state = |name: &str| {
         let path = directory.join(format!("mca_mtl_{name}.so"));
         match (path.exists(), is_ours(&path)) {
@@ -220,7 +264,7 @@ fn components(directory: &Path) -> String {
         }
     };
     let mut what = format!("{}, {}", state("ofi"), state("hawser"));
-    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(target) = link_to_nothing(&path).filter(|_| name.starts_with("mca_")) {
             what += &format!("; {name} is a link to {}, which is not there", target.display());

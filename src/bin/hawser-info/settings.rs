@@ -1,6 +1,8 @@
 //! What the user, or who looks after the machine, has set of Open MPI's choice of components: by variables of the
 //! environment and by files, the nearer before the farther, but for one file that nobody overrules (`mca_base_var`).
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -45,13 +47,19 @@ impl Setting {
         self.value.trim_start().trim_start_matches('^').contains('^')
     }
 
+    /// The components that it names as those to use.
+    pub(crate) fn used(&self) -> Vec<&str> {
+        let list = if self.value.starts_with('^') { "" } else { &self.value };
+        list.split(',').filter(|name| !name.is_empty()).collect()
+    }
+
     /// What it says of a component.
     pub(crate) fn says(&self, component: &str) -> Says {
         let (excludes, list) = match self.value.strip_prefix('^') {
             Some(list) => (true, list),
             None => (false, self.value.as_str()),
         };
-        let mut names = list.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
+        let mut names = list.split(',').filter(|name| !name.is_empty()).peekable();
         if names.peek().is_none() {
             return Says::Nothing;
         }
@@ -63,36 +71,93 @@ impl Setting {
     }
 }
 
-/// Lines `name = value` of a file of settings.
-fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.lines().filter_map(|line| {
-        let line = line.split('#').next().unwrap_or_default();
-        let (name, value) = line.split_once('=')?;
-        Some((name.trim(), value.trim().trim_matches('"')))
-    })
+/// Lines `name = value` and `-mca name value` of a file of settings.
+///
+/// HOST: `keyval_lex.l`. A remark is a line of its own, or stands between `/*` and `*/` before a name: behind an = all of the
+/// line is the value, quotes and # with it.
+fn parse(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let mut found = Vec::new();
+    let mut rest = bytes.trim_ascii_start();
+    while !rest.is_empty() {
+        let behind = if let Some(remark) = rest.strip_prefix(b"/*") {
+            let end = remark.windows(2).position(|two| two == b"*/");
+            end.map_or(&[][..], |end| &remark[end + 2..])
+        } else {
+            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+            let (line, behind) = rest.split_at(end);
+            if !line.starts_with(b"#") && !line.starts_with(b"//") {
+                found.extend(assignment(line));
+            }
+            behind
+        };
+        rest = behind.trim_ascii_start();
+    }
+    found
 }
 
-/// What is set of a framework, or of a parameter, where it counts: nothing farther away does.
-pub(crate) fn of(name: &str, folder: &str) -> Option<Setting> {
-    let setting =
-        |value: &str, place: String| Setting { name: name.to_owned(), value: value.to_owned(), place };
-    let in_file = |path: PathBuf| {
-        let bytes = fs::read(&path).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        // What stands later in a file counts.
-        let (_, value) = parse(&text).filter(|(known, _)| *known == name).last()?;
-        Some(setting(value, path.display().to_string()))
-    };
-    if let Some(found) = in_file(Path::new(folder).join(FINAL)) {
-        return Some(found);
+/// Name and value of a line, if it is one that the host reads.
+fn assignment(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_blank = |byte: &u8| b" \t".contains(byte);
+    let first_word = |text: &'_ [u8]| text.iter().position(is_blank).unwrap_or(text.len());
+    let option = line.strip_prefix(b"--mca").or_else(|| line.strip_prefix(b"-mca"));
+    if let Some(words) = option.filter(|words| words.first().is_some_and(is_blank)) {
+        let words = words.trim_ascii();
+        let (name, value) = words.split_at(first_word(words));
+        let value = value.trim_ascii();
+        let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        return Some((name, quoted.unwrap_or(&value[..first_word(value)])));
     }
-    let variable = format!("OMPI_MCA_{name}");
-    if let Some(value) = env::var_os(&variable) {
-        return Some(setting(&value.to_string_lossy(), format!("the variable {variable}")));
+    let (name, value) = line.split_at(line.iter().position(|byte| *byte == b'=')?);
+    let (mut name, mut value) = (name, &value[1..]);
+    while let [before @ .., last] = name
+        && is_blank(last)
+    {
+        name = before;
+    }
+    while let [first, behind @ ..] = value
+        && is_blank(first)
+    {
+        value = behind;
+    }
+    while let [before @ .., last] = value
+        && is_blank(last)
+    {
+        value = before;
+    }
+    Some((name, value))
+}
+
+/// The files that variables and command lines count more than, the nearer first.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let named = ["mca_base_param_files", "mca_param_files"]
+        .iter()
+        .find_map(|name| env::var_os(format!("OMPI_MCA_{name}")));
+    if let Some(named) = named {
+        let names = named.as_bytes().split(|byte| *byte == b',').filter(|name| !name.is_empty());
+        return names.filter(|name| *name != b"none").map(|name| OsStr::from_bytes(name).into()).collect();
     }
     let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".openmpi/mca-params.conf"));
-    let all = Path::new(folder).join("openmpi-mca-params.conf");
-    own.into_iter().chain([all]).find_map(in_file)
+    own.into_iter().chain([Path::new(folder).join("openmpi-mca-params.conf")]).collect()
+}
+
+/// What is set of a framework, or of a parameter, where it counts, to the byte, and where that stands.
+pub(crate) fn exactly(name: &str, folder: &str) -> Option<(OsString, String)> {
+    let in_file = |path: PathBuf| {
+        let bytes = fs::read(&path).ok()?;
+        // What stands later in a file counts.
+        let (_, value) = parse(&bytes).into_iter().rfind(|(known, _)| *known == name.as_bytes())?;
+        Some((OsStr::from_bytes(value).to_owned(), path.display().to_string()))
+    };
+    let variable = format!("OMPI_MCA_{name}");
+    in_file(Path::new(folder).join(FINAL))
+        .or_else(|| Some((env::var_os(&variable)?, format!("the variable {variable}"))))
+        .or_else(|| files(folder).into_iter().find_map(in_file))
+}
+
+/// The same as text.
+pub(crate) fn of(name: &str, folder: &str) -> Option<Setting> {
+    let (value, place) = exactly(name, folder)?;
+    Some(Setting { name: name.to_owned(), value: value.to_string_lossy().into_owned(), place })
 }
 
 #[cfg(test)]
@@ -106,13 +171,26 @@ mod tests {
     #[test]
     fn a_list_names_what_is_used_or_what_is_not() {
         assert_eq!(says("usnic,self", "usnic"), Says::Use);
-        assert_eq!(says("tcp, usnic", "usnic"), Says::Use);
+        // HOST: names are not trimmed.
+        assert_eq!(says("tcp, usnic", "usnic"), Says::Leave);
         assert_eq!(says("tcp,self", "usnic"), Says::Leave);
         assert_eq!(says("^usnic,openib", "usnic"), Says::Leave);
         assert_eq!(says("^openib", "usnic"), Says::Nothing);
         assert_eq!(says("", "usnic"), Says::Nothing);
         assert_eq!(says("^", "usnic"), Says::Nothing);
         assert_eq!(says("usnic2", "usnic"), Says::Leave);
+    }
+
+    #[test]
+    fn what_is_used_is_named_to_the_letter() {
+        let used = |value: &str| {
+            let setting = Setting { name: "btl".to_owned(), value: value.to_owned(), place: String::new() };
+            setting.used().join("|")
+        };
+        assert_eq!(
+            ["smcuda, self", "^tcp", "\"self\",,tcp # x"].map(used),
+            ["smcuda| self", "", "\"self\"|tcp # x"]
+        );
     }
 
     #[test]
@@ -144,15 +222,32 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_there_all_the_same() {
-        let text = String::from_utf8_lossy(b"btl = usnic\xff,self\n").into_owned();
-        let (name, value) = parse(&text).next().expect("a line");
-        let setting = Setting { name: name.to_owned(), value: value.to_owned(), place: String::new() };
+        let (name, value) = parse(b"btl = usnic\xff,self\n")[0];
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let setting = Setting { name: text(name), value: text(value), place: String::new() };
         assert!(!setting.is_text() && setting.says("self") == Says::Use);
     }
 
     #[test]
     fn a_file_has_names_and_values() {
-        let text = "# btl = none\nbtl = ^uct,openib # not these\n\nmtl=\"^ofi\"\nodd line\n";
-        assert!(parse(text).eq([("btl", "^uct,openib"), ("mtl", "^ofi")]));
+        let read = |text: &'static str| {
+            let pairs = parse(text.as_bytes()).into_iter();
+            let text = |bytes| str::from_utf8(bytes).expect("text");
+            pairs.map(|(name, value)| (text(name), text(value))).collect::<Vec<_>>()
+        };
+        let remarks = "# btl = none\n  // btl = none\n/* btl = none\nmtl = none */ pml = cm\nodd line\n";
+        assert_eq!(read(remarks), [("pml", "cm")]);
+        let values =
+            "btl = ^uct,openib # not these\n\nmtl=\"^ofi\"\n op =  a b \npml=\naccelerator = cuda\r\n";
+        let whole = [
+            ("btl", "^uct,openib # not these"),
+            ("mtl", "\"^ofi\""),
+            ("op", "a b"),
+            ("pml", ""),
+            ("accelerator", "cuda\r"),
+        ];
+        assert_eq!(read(values), whole);
+        let options = "-mca btl smcuda # words\n--mca mtl \"a b\"\n-mcax y z\n";
+        assert_eq!(read(options), [("btl", "smcuda"), ("mtl", "a b")]);
     }
 }

@@ -145,7 +145,7 @@ impl Transport for Usnic {
     }
 
     fn verify(host: &impl Host) -> std::result::Result<(), String> {
-        parameters::config(host).map(drop)
+        links::verify(&parameters::config(host)?)
     }
 
     fn seat() -> &'static Seat {

@@ -91,6 +91,17 @@ pub fn links(config: &config::Btl, asked: bool) -> Result<Links, Absent> {
     .map_err(Absent::Because)
 }
 
+/// Whether the user's lists leave an interface of this machine.
+///
+/// # Errors
+/// Why they do not.
+pub(super) fn verify(config: &config::Btl) -> Result<(), String> {
+    // Where interfaces cannot be listed, it is not the lists that are wrong.
+    let Ok(all) = Interface::all() else { return Ok(()) };
+    let are_given = config.include.is_some() || config.exclude.is_some();
+    choose(all, config).map(drop).or_else(|trouble| if are_given { Err(trouble.line) } else { Ok(()) })
+}
+
 /// What the user wishes, as a link takes it.
 fn depths(config: &config::Btl) -> Depths {
     let config::Depths { send, receive, completions } = config.depths;
@@ -341,6 +352,16 @@ mod tests {
         assert_eq!(than_others(vec![rail, far_rail, loopback]), [false, true, false]);
         assert_eq!(than_others(vec![far_rail, far_rail, loopback]), [false; 3]);
         assert_eq!(than_others(vec![rail, loopback]), [false; 2]);
+    }
+
+    #[test]
+    fn lists_that_leave_nothing_are_refused_before_anything_is_opened() {
+        let config = |include: Option<&str>| config::Btl {
+            include: include.map(str::to_owned),
+            ..config::Btl::default()
+        };
+        assert_eq!(verify(&config(None)), Ok(()));
+        assert!(verify(&config(Some("nosuch9"))).is_err_and(|why| why.contains("nosuch9")));
     }
 
     #[test]

@@ -52,10 +52,10 @@ pub static INTEGERS: [Integer; COUNT] = [
     Integer { name: c"num_ctxts", help: c"Contexts of the scalable endpoint (needs enable_sep)", default: 1, level: 3, names: &[] },
 ];
 
-/// Reads a value as users write it: a number, or one of its names, where it has such.
+/// Reads a value as users write it: a number, or one of its names in capitals or small letters, where it has such.
 pub fn read(names: Values, text: &str) -> Option<i32> {
     let text = text.trim();
-    let named = names.iter().find(|(_, name)| name.to_bytes() == text.as_bytes());
+    let named = names.iter().find(|(_, name)| name.to_bytes().eq_ignore_ascii_case(text.as_bytes()));
     let value = named.map_or_else(|| text.parse().ok(), |(value, _)| Some(*value))?;
     (names.is_empty() || names.iter().any(|(known, _)| *known == value)).then_some(value)
 }
@@ -136,7 +136,7 @@ mod tests {
     fn a_value_is_a_number_or_one_of_its_names() {
         let modes = INTEGERS.iter().find(|one| one.name == c"tag_mode").expect("a parameter").names;
         assert_eq!(
-            ["auto", " ofi_tag_full ", "2"].map(|text| read(modes, text)),
+            ["auto", " OFI_tag_full ", "2"].map(|text| read(modes, text)),
             [Some(1), Some(4), Some(2)]
         );
         assert_eq!(["", "full", "0", "5", "2x"].map(|text| read(modes, text)), [None; 5]);

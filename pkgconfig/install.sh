@@ -137,6 +137,7 @@ install_all() {
             btl_openib) also="; the verbs BTL is also there under the name verbs" ;;
             *) also= ;;
             esac
+            [ -e "$link" ] || also="$also; but it leads nowhere, and Open MPI 4.1 finds no component in this folder or any behind it: remove it"
             echo "left alone: $link belongs to somebody else$also"
             continue
         fi

@@ -133,7 +133,10 @@ impl Control {
             }
             let waited = self.clock.nanos() - begin;
             let Some(left) = GREETING_PATIENCE.min(self.patience).checked_sub(waited) else {
-                return Err("it says nothing that a hawser-perf would say".to_owned());
+                return Err(
+                    "it says nothing that a hawser-perf would say, or measures with somebody else now"
+                        .to_owned(),
+                );
             };
             if self.has_ended {
                 return Err(

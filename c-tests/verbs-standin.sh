@@ -94,6 +94,7 @@ for program in connect transfer limits failure; do
             HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1 ;;
         connect-a-killed-peer | failure-stale-memory) case_of "$program" "$name" 1 ;;
         transfer-data-move-late) case_of "$program" "$name" 2 HAWSER_VERBS_DELAY=200000 ;;
+        failure-a-link-is-*) case_of "$program" "$name" 1 HAWSER_VERBS_CONTROL="$root/$work/control" ;;
         failure-a-link-* | failure-a-device-*) case_of "$program" "$name" 2 HAWSER_VERBS_CONTROL="$root/$work/control" ;;
         failure-faults) case_of "$program" "$name" 1 \
             HAWSER_VERBS_FAULTS=rdma_create_id:2:12,ADDR_RESOLVED:1:110,ADDR_RESOLVED:2:twice,ROUTE_RESOLVED:1:lost,ibv_alloc_pd:1+:5 ;;

@@ -21,7 +21,7 @@ PUBLIC void standin_rdma_destroy_event_channel(struct rdma_event_channel *public
     ENTER_PLAIN;
     struct channel *channel = (struct channel *)public;
     LIVE(channel, KIND_EVENT_CHANNEL, "event channel");
-    if (channel->ids != 0 && strict()) violation("rdma_destroy_event_channel: %u ids are left on it", channel->ids);
+    if (channel->ids != 0 && settings.strict) violation("rdma_destroy_event_channel: %u ids are left on it", channel->ids);
     for (struct id *id = ids; id != NULL; id = id->next)
         if (id->public.channel == public) id_abandon(id);
     close(channel->bell.fd);
@@ -98,7 +98,7 @@ void event_post(struct id *id, enum rdma_cm_event_type type, int status, const s
     call->name = names[named];
     ledger_call(call);
     const char *fault = fault_for(call);
-    uint64_t delay = setting("HAWSER_VERBS_CM_DELAY", 0) * MILLISECOND;
+    uint64_t delay = settings.cm_delay * MILLISECOND;
     int times = 1;
     if (fault != NULL && strcmp(fault, "lost") == 0) return;
     if (fault != NULL && strcmp(fault, "twice") == 0) times = 2;

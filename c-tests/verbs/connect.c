@@ -18,7 +18,7 @@ static struct packet packet_of(uint8_t kind, const struct id *id, const struct r
         .length = param->private_data_len,
         .code = (uint16_t)(param->rnr_retry_count | param->retry_count << 8),
         .rkey = (uint32_t)param->responder_resources << 8 | param->initiator_depth,
-        .immediate = id->public.qp->qp_num};
+        .immediate = param->qp_num};
 }
 
 static struct rdma_conn_param param_of(const struct packet *packet)
@@ -92,7 +92,7 @@ static int connect_now(struct id *id, int fd)
     int error = 0;
     socklen_t size = sizeof error;
     pthread_mutex_unlock(&lock);
-    int status = poll(&poll_on, 1, (int)setting("HAWSER_VERBS_CM_TIMEOUT", 20000));
+    int status = poll(&poll_on, 1, (int)settings.cm_timeout);
     pthread_mutex_lock(&lock);
     if (!id->tag.alive) violation("rdma_connect: the id ended in another thread");
     if (status == 0) return ETIMEDOUT;
@@ -111,6 +111,8 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     id->fd = -1;
     if (fd < 0) return errno;
     id->param = *param;
+    /* The request goes out once TCP has connected: the queue pair may have ended by then. */
+    id->param.qp_num = id->public.qp->qp_num;
     if (param->responder_resources == RDMA_MAX_RESP_RES)
         id->param.responder_resources = (uint8_t)id->device->limits->rd_atom;
     if (param->initiator_depth == RDMA_MAX_INIT_DEPTH) id->param.initiator_depth = (uint8_t)id->device->limits->rd_atom;
@@ -129,7 +131,7 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     id->wire->connecting = error == EINPROGRESS;
     id->state = ID_CONNECTING;
     id->told = id->disconnecting = false;
-    timer_set(now() + setting("HAWSER_VERBS_CM_TIMEOUT", 20000) * MILLISECOND, unreachable, id);
+    timer_set(now() + settings.cm_timeout * MILLISECOND, unreachable, id);
     if (!id->wire->connecting) send_request(id);
     wire_watch(id->wire);
     progress_wake();
@@ -240,6 +242,7 @@ static int start_accept(struct id *id, const struct rdma_conn_param *param)
     if (!id->device->iwarp && param->private_data_len > REPLY_DATA) return EINVAL;
     answer.responder_resources = at_most(param->responder_resources, id->param.responder_resources);
     answer.initiator_depth = at_most(param->initiator_depth, id->param.initiator_depth);
+    answer.qp_num = id->public.qp->qp_num;
     set_up(id, answer.initiator_depth, answer.responder_resources, id->param.rnr_retry_count, id->param.retry_count);
     id->public.qp->state = IBV_QPS_RTS;
     struct packet packet = packet_of(PACKET_REPLY, id, &answer);
@@ -341,7 +344,7 @@ void id_disconnected(struct id *id)
     id->state = ID_DISCONNECTED;
     timer_drop(id);
     event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
-    if (!id->device->iwarp) timer_set(now() + setting("HAWSER_VERBS_TIMEWAIT", 1000) * MILLISECOND, time_waited, id);
+    if (!id->device->iwarp) timer_set(now() + settings.timewait * MILLISECOND, time_waited, id);
 }
 
 static void no_answer(void *id) { id_disconnected(id); }
@@ -368,7 +371,7 @@ PUBLIC int standin_rdma_disconnect(struct rdma_cm_id *public)
         id_disconnected(id);
     } else {
         wire_put(id->wire, &(struct packet){.kind = PACKET_DISCONNECT}, NULL);
-        timer_set(now() + setting("HAWSER_VERBS_CM_TIMEOUT", 20000) * MILLISECOND, no_answer, id);
+        timer_set(now() + settings.cm_timeout * MILLISECOND, no_answer, id);
     }
     progress_wake();
     return 0;

@@ -171,7 +171,7 @@ PUBLIC int ibv_close_device(struct ibv_context *public)
     ENTER_CODE;
     struct context *context = context_of(public);
     if (context->of_cm) violation("ibv_close_device: this context is the connection manager's");
-    if (context->users != 0 && strict()) violation("ibv_close_device: %u objects of it are left", context->users);
+    if (context->users != 0 && settings.strict) violation("ibv_close_device: %u objects of it are left", context->users);
     context->closed = true;
     async_forget(context, NULL);
     close(context->async.fd);
@@ -362,7 +362,7 @@ static bool ordered(const char *what, const struct device *device)
 {
     char path[4096];
     struct stat unused;
-    snprintf(path, sizeof path, "%s/%s.%s", getenv("HAWSER_VERBS_CONTROL"), what, device->public.name);
+    snprintf(path, sizeof path, "%s/%s.%s", settings.control, what, device->public.name);
     return stat(path, &unused) == 0;
 }
 

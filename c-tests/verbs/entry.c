@@ -14,7 +14,10 @@ pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static _Atomic bool forked;
 
-unsigned long setting(const char *name, unsigned long otherwise)
+struct settings settings;
+
+/* What the environment says, once: other threads may change it later. */
+static unsigned long setting(const char *name, unsigned long otherwise)
 {
     const char *text = getenv(name);
     if (text == NULL || *text == 0) return otherwise;
@@ -22,6 +25,19 @@ unsigned long setting(const char *name, unsigned long otherwise)
     unsigned long value = strtoul(text, &end, 10);
     if (*end != 0) violation("%s: `%s` is not a number", name, text);
     return value;
+}
+
+void settings_read(void)
+{
+    settings = (struct settings){.cm_delay = setting("HAWSER_VERBS_CM_DELAY", 0),
+        .cm_timeout = setting("HAWSER_VERBS_CM_TIMEOUT", 20000),
+        .timewait = setting("HAWSER_VERBS_TIMEWAIT", 1000),
+        .delay = setting("HAWSER_VERBS_DELAY", 0),
+        .rank = setting("OMPI_COMM_WORLD_RANK", 0),
+        .marks = setting("HAWSER_VERBS_MARK", 1) != 0,
+        .strict = setting("HAWSER_VERBS_STRICT", 1) != 0,
+        .control = getenv("HAWSER_VERBS_CONTROL")};
+    if (settings.control != NULL && (settings.control = strdup(settings.control)) == NULL) violation("no memory");
 }
 
 uint64_t now(void)
@@ -50,8 +66,6 @@ void violation(const char *format, ...)
     va_end(list);
     abort();
 }
-
-bool strict(void) { return setting("HAWSER_VERBS_STRICT", 1) != 0; }
 
 int refuse(int error)
 {

@@ -30,7 +30,7 @@ static void read_rules(void)
         if (*word == 0) continue;
         if (sscanf(word, "%63[^:]:%31[^:]:%15[^@]@%d", rule.name, which, rule.what, &rank) < 3 || rule_count == 32)
             violation("HAWSER_VERBS_FAULTS: `%s` is not NAME:WHICH:WHAT[@RANK]", word);
-        if (rank >= 0 && rank != (int)setting("OMPI_COMM_WORLD_RANK", 0)) continue;
+        if (rank >= 0 && rank != (int)settings.rank) continue;
         rule.from = which[0] == '*' ? 1 : strtoul(which, NULL, 10);
         rule.to = which[0] == '*' || strchr(which, '+') != NULL ? ~0UL : rule.from;
         rules[rule_count++] = rule;

@@ -129,7 +129,7 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
         .lkey = key,
         .rkey = key ^ 0x80};
     regions[place] = mr;
-    if (setting("HAWSER_VERBS_MARK", 1) != 0) {
+    if (settings.marks) {
         mark(first_page(mr), last_page(mr), MPOL_PREFERRED);
         mr->marked = first_page(mr) < last_page(mr) && marked(first_page(mr)) && marked(last_page(mr) - PAGE);
     }

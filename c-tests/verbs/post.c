@@ -84,9 +84,7 @@ int post_send(struct ibv_qp *public, struct ibv_send_wr *wr, struct ibv_send_wr 
     struct qp *qp = (struct qp *)public;
     int error = enter(&call_);
     must_live(&qp->tag, KIND_QP, "ibv_post_send", "queue pair");
-    static uint64_t delay = UINT64_MAX;
-    if (delay == UINT64_MAX) delay = setting("HAWSER_VERBS_DELAY", 0) * 1000;
-    uint64_t due = delay == 0 ? 0 : now() + delay;
+    uint64_t due = settings.delay == 0 ? 0 : now() + settings.delay * 1000;
     for (; wr != NULL; wr = wr->next) {
         if (error == 0) error = post_one(qp, wr, due);
         if (error != 0) {

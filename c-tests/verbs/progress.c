@@ -88,7 +88,7 @@ static uint64_t run_queues(void)
 
 static void *run(void *unused)
 {
-    bool control = getenv("HAWSER_VERBS_CONTROL") != NULL;
+    bool control = settings.control != NULL;
     pthread_mutex_lock(&lock);
     for (;;) {
         struct epoll_event events[64];
@@ -122,6 +122,7 @@ void progress_start(void)
     epoll = epoll_create1(EPOLL_CLOEXEC);
     alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (epoll < 0 || alarm_fd < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, alarm_fd, &event) != 0) violation("no descriptors");
+    settings_read();
     devices_read();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);

@@ -47,13 +47,18 @@ void leave(const bool *entered);
 
 extern pthread_mutex_t lock;
 extern pthread_cond_t changed; /* something that a call may wait for has happened */
-unsigned long setting(const char *name, unsigned long otherwise);
+/* Of the environment, read with the first call: times in milliseconds, `delay` in microseconds. `strict`: whether the process
+ * ends too where the real libraries clean up after it. */
+extern struct settings {
+    unsigned long cm_delay, cm_timeout, timewait, delay, rank;
+    bool marks, strict;
+    const char *control; /* the folder, if there is one */
+} settings;
+void settings_read(void);
 uint64_t now(void);
 void *make(size_t size); /* zeroed, or the process ends */
 /* Ends the process: the program has broken a rule whose breach the real libraries do not survive. */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-/* Whether the process ends too where the real libraries clean up after it. HAWSER_VERBS_STRICT=0: it does not. */
-bool strict(void);
 /* Waits for `changed`, without the lock; says what it waits for when that takes long. */
 void wait_for_change(uint64_t *since, const char *what);
 int refuse(int error); /* -1, and errno */

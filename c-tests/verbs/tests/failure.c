@@ -294,18 +294,49 @@ static void waits_behind_the_link(void)
     await(from_parent);
     leaves(&end);
 }
+/* Its own port is down, or up again, and says so. */
+static void port_goes(const struct end *end, bool down)
+{
+    struct ibv_async_event async;
+    control("port-down", down);
+    OK(ibv_get_async_event(end->id->verbs, &async));
+    IS(async.event_type, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+    ibv_ack_async_event(&async);
+}
+
+/* Whoever ends the queue pair before TCP has connected: the request was made when it was asked for, and is answered. */
+static void a_link_is_down_while_it_connects(void)
+{
+    int port[2];
+    struct end end = {0};
+    if (pipe(port) != 0) abort();
+    listens(&end, port[1]);
+    resolves(&end, port[0]);
+    builds(&end, usual);
+    uint32_t number = end.id->qp->qp_num;
+    port_goes(&end, true);
+    OK(rdma_connect(end.id, &end.param));
+    rdma_destroy_qp(end.id);
+    port_goes(&end, false);
+    struct rdma_cm_event request = event(end.channel);
+    IS(request.event, RDMA_CM_EVENT_CONNECT_REQUEST);
+    IS(request.param.conn.qp_num, number);
+    OK(rdma_reject(request.id, NULL, 0));
+    OK(rdma_destroy_id(request.id));
+    IS(event_kind(end.channel), RDMA_CM_EVENT_REJECTED);
+    leaves(&end);
+    close(port[0]);
+    close(port[1]);
+}
+
 static void a_link_goes_down(void)
 {
     struct options options = usual;
     struct child child = family(waits_behind_the_link);
-    struct ibv_async_event async;
     struct ibv_wc wc;
     struct end end = accepts(child, options);
     await(child.from);
-    control("port-down", true);
-    OK(ibv_get_async_event(end.id->verbs, &async));
-    IS(async.event_type, IBV_EVENT_PORT_ERR);
-    ibv_ack_async_event(&async);
+    port_goes(&end, true);
     struct ibv_port_attr port;
     OK(ibv_query_port(end.id->verbs, 1, &port));
     IS(port.state, IBV_PORT_DOWN);
@@ -315,10 +346,7 @@ static void a_link_goes_down(void)
     IS(poll(&poll_on, 1, 300), 0);
     IS(ibv_poll_cq(end.receives, 1, &wc), 0);
     if (!iwarp()) await(child.from);
-    control("port-down", false);
-    OK(ibv_get_async_event(end.id->verbs, &async));
-    IS(async.event_type, IBV_EVENT_PORT_ACTIVE);
-    ibv_ack_async_event(&async);
+    port_goes(&end, false);
     if (iwarp()) {
         IS(status_of(end.receives), IBV_WC_SUCCESS);
         await(child.from);
@@ -450,6 +478,7 @@ int main(int argc, char **argv)
         {"a-silent-peer", a_silent_peer},
         {"a-stopped-peer", a_stopped_peer},
         {"a-link-goes-down", a_link_goes_down},
+        {"a-link-is-down-while-it-connects", a_link_is_down_while_it_connects},
         {"a-device-goes", a_device_goes},
         {"faults", faults},
         {"a-completion-fails", a_completion_fails},

@@ -37,7 +37,7 @@ for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 build() {
     local folder=$1 name
     shift
-    for name in traffic company argument matched parting halted refused growth growth-matched; do
+    for name in traffic again company argument matched parting halted refused growth growth-matched; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
     for name in "${examples[@]}"; do
@@ -151,6 +151,9 @@ for transport in smcuda usnic verbs; do
     for name in lengths sendi many reentry nested transfers reopen killed finalize threads; do
         job "$transport: $name" traffic "$transport" "$name"
     done
+    job "$transport: deleted and added again" again "$transport" kept
+    # Over shared memory it is in vain.
+    [ "$transport" = smcuda ] || job "$transport: deleted, sent to and added again" again "$transport" waited
     for name in closed forked returned sampled stacks deaf poor; do
         job "$transport: in bad company: $name" company "$transport" "$name"
     done

@@ -253,8 +253,8 @@ typedef struct hawser_btl_module {
     // Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     // under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     // The peers are to be done with this process, too: what they still get from its memory may end only when they
-    // delete it, or when it ends. Where two are to meet again, each deletes the other before either adds it: whoever
-    // keeps the endpoint of one that has deleted it may send in vain, and count it as lost.
+    // delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
+    // again; what it sends before that may be in vain.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);

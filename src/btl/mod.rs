@@ -291,6 +291,11 @@ pub trait Host {
     fn patience(&self) -> Duration {
         CLOSING
     }
+    /// Whether a peer that has ended the connection is sent to anew by whoever has kept its endpoint. Otherwise what is sent
+    /// then belongs to the end of a job, and is acknowledged without being heard.
+    fn meets_again(&self) -> bool {
+        false
+    }
     /// Shows a help text around one line, once for all processes that it happens to.
     fn notice(&self, topic: &str, line: &str);
     /// Says one line.

@@ -255,8 +255,8 @@ pub struct BtlModule {
     /// Ends connections. What is queued is sent first, for a quarter of a second at most; all that is still
     /// under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     /// The peers are to be done with this process, too: what they still get from its memory may end only when they
-    /// delete it, or when it ends. Where two are to meet again, each deletes the other before either adds it: whoever
-    /// keeps the endpoint of one that has deleted it may send in vain, and count it as lost.
+    /// delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
+    /// again; what it sends before that may be in vain.
     pub del_peers: unsafe extern "C" fn(module: Btl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,

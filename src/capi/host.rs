@@ -233,6 +233,10 @@ impl Host for View<'_> {
         self.caller.node.clone()
     }
 
+    fn meets_again(&self) -> bool {
+        true
+    }
+
     fn publish(&self, key: &'static CStr, bytes: &[u8]) -> Result<()> {
         self.caller.publish(key, bytes)
     }

@@ -18,6 +18,8 @@ pub(super) struct ConnectionIds {
     pub(super) peer_connection: u16,
     /// The peer's connections up to this one are over.
     pub(super) earlier: u16,
+    /// The peer has said that those are over: whatever still comes of them is late.
+    pub(super) has_parted: bool,
     /// What all packets of the peer carry; [`Self::UNNAMED`] until it is heard.
     pub(super) received: u64,
     /// What the tags of its packets begin with, once it has been heard.
@@ -41,6 +43,7 @@ impl ConnectionIds {
             connection: 1,
             peer_connection: 0,
             earlier: 0,
+            has_parted: false,
             received: Self::UNNAMED,
             received_tags: nobody,
             sent_tags: nobody,

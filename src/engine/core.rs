@@ -106,6 +106,12 @@ impl<M: Memory> Engine<M> {
         self.limits.coalesces = false;
     }
 
+    /// Where a peer has ended the connection in good order, and this side has kept it, what is sent to the peer begins the
+    /// next one here: whether it is wanted there is the peer's to say. Otherwise it belongs to the connection that has ended.
+    pub fn meet_again(&mut self) {
+        self.limits.meets_again = true;
+    }
+
     /// Connects to a peer; the one that is connected already when it is.
     pub fn connect(&mut self, peer: Peer, now: Instant) -> Result<EndpointId> {
         self.settle(now);

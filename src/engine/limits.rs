@@ -34,6 +34,8 @@ pub(super) struct Limits {
     pub(super) protect: bool,
     /// Short messages in a row share datagrams.
     pub(super) coalesces: bool,
+    /// Who sends to a peer that has ended the connection begins the next one.
+    pub(super) meets_again: bool,
     /// Bytes behind the payload of each packet. All other lengths are without them.
     pub(super) trailer: usize,
 }
@@ -63,6 +65,7 @@ impl Limits {
             },
             protect: config.protect_payload,
             coalesces: true,
+            meets_again: false,
             trailer,
         }
     }

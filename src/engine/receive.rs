@@ -278,7 +278,7 @@ impl<M: Memory> Engine<M> {
         if endpoint.ids.peer_connection == 0 {
             if endpoint.ids.earlier != 0 && !later(endpoint.ids.earlier) {
                 // It is late; or the peer has taken our new connection for the other half of its old one.
-                let is_joined = repr.receiver_slot != 0;
+                let is_joined = repr.receiver_slot != 0 && !endpoint.ids.has_parted;
                 return if is_joined { self.reconnected(index, repr, sender) } else { Err(over) };
             }
             endpoint.ids.peer_connection = repr.connection;

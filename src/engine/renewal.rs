@@ -4,10 +4,13 @@
 //! the connection that follows takes the place of the old one, and the user need not know. Otherwise the peer is asked,
 //! under the old names, how far that had come; its answer is a `reset`. What has not arrived is lost, and the user is told.
 //! It may then close the endpoint, and is connected anew; but the peer does not wait for that without end.
+//!
+//! It is the same the other way round: who has kept a connection that its peer has ended, and sends, may
+//! [begin](Engine::meet_again) the next one itself.
 
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
-use super::interface::Memory;
+use super::interface::{EndpointId, Memory};
 use super::packet::Notice;
 use super::receive::Stranger;
 use super::time::MILLI;
@@ -52,6 +55,21 @@ impl<M: Memory> Engine<M> {
             Phase::Open | Phase::Draining => self.notify(index, Notice::Introduction),
         }
         Err(Stranger::Stale)
+    }
+
+    /// Something is to be sent to a peer. Where that has ended the connection, and all of that has arrived, the next one begins
+    /// here: the peer hears of it by what is sent.
+    pub(super) fn meet_parted(&mut self, endpoint: EndpointId) {
+        let parted = self.endpoints.get(endpoint.0).is_some_and(|it| {
+            it.remote_closed && it.phase == Phase::Open && it.is_drained() && !it.is_waiting()
+        });
+        // Where there is no memory for that, it is told of this one that it is over.
+        if parted
+            && self.renew(endpoint.0.index).is_ok()
+            && let Some(fresh) = self.endpoints.get_mut(endpoint.0)
+        {
+            fresh.ids.has_parted = true;
+        }
     }
 
     /// Begins the next connection where the last one was. What was under way in that has ended.

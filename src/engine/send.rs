@@ -31,6 +31,9 @@ impl<M: Memory> Engine<M> {
             return Err(Error::MessageTooBig);
         }
         self.counters.pml_module_sends.add(1);
+        if self.limits.meets_again {
+            self.meet_parted(endpoint);
+        }
         let Fragment { tag, pieces, cookie, priority, awaited } = fragment;
         let job = Job::Send { tag, pieces, split: split as u64, fragment: 0, awaited };
         self.queue(endpoint, job, total as u64, Some(cookie), priority).map(|_| ())

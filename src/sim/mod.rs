@@ -357,6 +357,8 @@ mod memory;
 #[cfg(test)]
 mod narrow;
 #[cfg(test)]
+mod parted;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod protected_runs;

@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Error;
 
 /// Closes a connection in good order, as far as nobody is in the way.
-fn close(network: &mut Network, node: usize) {
+pub(super) fn close(network: &mut Network, node: usize) {
     let (endpoint, now) = (network.endpoint(node, 1 - node), network.now());
     network.nodes[node].engine.close(endpoint, now);
     network.nudge(node);

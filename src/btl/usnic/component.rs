@@ -185,6 +185,9 @@ impl Transport for Usnic {
             });
             let core = Module::open(link, name, incarnation, key, &config.engine, watch)
                 .map_err(|error| Declined::because(error, format!("no module on {interface}: {error}")))?;
+            if host.meets_again() {
+                core.meet_again();
+            }
             cores.push((core, interface));
         }
         if let Some(why) = node.trouble() {

@@ -31,6 +31,11 @@ impl Module {
         self.state.with(|state| state.connect(name, address, now))
     }
 
+    /// What is sent to a peer that has ended its connection begins the next one.
+    pub fn meet_again(&self) {
+        self.state.with(|state| state.engine.meet_again());
+    }
+
     /// Ends connections: what is queued is sent first, and the peers are told. After `CLOSING`
     /// whoever has not answered is forgotten.
     pub fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {

@@ -88,7 +88,7 @@ measures "ofi: one message under way at a time" ofi bandwidth send "8 65536" -W 
 measures "ofi: a window that has no room for all its messages" ofi bandwidth send "4194304" -W 4096
 measures "ofi: another provider, by a parameter for both sides" ofi latency send "8 65536" --set mtl_ofi_provider_include=udp --set mtl_ofi_provider_exclude=
 measures "usnic: encrypted, by a parameter for both sides" usnic bandwidth send "8 65536" --set btl_usnic_protect_payload=1
-measures "smcuda: messages in pieces, by a parameter" smcuda latency send "8192 65536" --set btl_smcuda_max_send_size=2048
+measures "smcuda: messages in pieces, by a parameter" smcuda latency send "8192 65536" --set btl_smcuda_max_send_size=2k
 
 line="a table for people"
 if wanted "$line"; then
@@ -125,13 +125,16 @@ fails "a length that is too long" 2 "\(-s\); it must be 0 to" --local -s 4000M
 fails "a PUT of nothing" 2 "\(-s\); it must be 1 to" --local -o put -s 0
 fails "two hosts" 2 "two: .*not several" one two
 fails "both versions of IP alone" 2 "-4 and -6 exclude each other" --local -4 -6
+fails "a port without a server" 2 "-p: it is for a server and its client, and --local has neither" --local -p 47592
+fails "a version of IP without a server" 2 "-4: it is for a server and its client" -4 --local
+fails "where a client listens" 2 "--bind 127.0.0.1: it is where a server listens, and HOST makes this a client" 127.0.0.1 -a 127.0.0.1
 fails "a transport that there is not" 2 "-t nothing: .*take smcuda, usnic, verbs or ofi" --local -t nothing
 fails "a server's transport that there is not" 2 "-t nothing: .*take smcuda, usnic, verbs or ofi" -t nothing
 fails "a parameter that there is not" 2 "btl_smcuda_nothing: there is no such parameter" --local --set btl_smcuda_nothing=1
 fails "a server's parameter that there is not" 2 "btl_smcuda_nothing: there is no such parameter" --set btl_smcuda_nothing=1
 fails "a parameter of another transport" 2 "btl_usnic_link: it belongs to the component btl usnic, and -t smcuda does not have it" --local --set btl_usnic_link=socket
 fails "a parameter that only Open MPI has" 2 "mtl_ofi_priority: it is for Open MPI alone" --local -t ofi --set mtl_ofi_priority=5
-fails "a value that a parameter cannot have" 2 "--set btl_smcuda_eager_limit is 12k" --local --set btl_smcuda_eager_limit=12k
+fails "a value that a parameter cannot have" 2 "--set btl_smcuda_eager_limit is 12x" --local --set btl_smcuda_eager_limit=12x
 fails "a value out of its range" 1 "btl_smcuda_eager_limit is 12; it must be 1024 to" --local --set btl_smcuda_eager_limit=12
 fails "a value of a matching transport's out of its range" 2 "mtl_ofi_enable_sep is 2; it must be 0 to 1" --local -t ofi --set mtl_ofi_enable_sep=2
 fails "a module that there is not" 1 "no module nothing0" --local -t usnic -d nothing0 -s 8

@@ -374,6 +374,7 @@ typedef int32_t (*hawser_lookup)(void *context,
                                  size_t *length);
 
 // The value of a parameter as text, or NULL for its default. The text is borrowed until the next call.
+// Numbers are read as Open MPI reads them: `12`, `0x10`, `8k`, `1G`.
 typedef const char *(*hawser_value)(void *context, const char *name);
 
 // A parameter, as `declare` is told of it. All texts are borrowed for the time of the call.

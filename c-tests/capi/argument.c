@@ -70,7 +70,7 @@ static void case_parameters(void)
     snprintf(name, sizeof name, "btl_%s_eager_limit", side.btl->name);
     given_name = name;
     IS(0, side.btl->open(&two.host));
-    static const char *const none[] = {"", "many", "12k", "99999999999", "0x", "1 2", "1\n2"};
+    static const char *const none[] = {"", "many", "12kb", "08", "99999999999", "0x", "1 2", "1\n2"};
     for (size_t at = 0; at < sizeof none / sizeof *none; at++) {
         long before = two.logged;
         given_value = none[at];

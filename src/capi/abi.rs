@@ -143,6 +143,7 @@ pub type Lookup = Option<
     ) -> i32,
 >;
 /// The value of a parameter as text, or NULL for its default. The text is borrowed until the next call.
+/// Numbers are read as Open MPI reads them: `12`, `0x10`, `8k`, `1G`.
 pub type Value = Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char) -> *const c_char>;
 /// Told of each parameter that there is.
 pub type Declare = Option<unsafe extern "C" fn(context: *mut c_void, parameter: *const Parameter)>;

@@ -7,13 +7,29 @@ use super::code::{HAWSER_ERR_PARAMETER, Outcome};
 use super::host::{Caller, c_text};
 use crate::btl::{Kind, Transport};
 
-/// Reads a number as users write it: decimal, or hexadecimal behind `0x`. What is kept are the bits of an `int`.
+/// Reads a number as Open MPI does (`int_from_string` of `mca_base_var.c`): in base 10, 8 behind 0 or 16 behind 0x, with
+/// K, M or G behind it; but nothing else before, between or behind. What is kept are the bits of an `int`.
 fn parse(kind: Kind, text: &str) -> Option<i32> {
     let text = text.trim();
-    let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => i64::from(u32::from_str_radix(digits, 16).ok()?),
-        None => text.parse().ok()?,
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(text) => (-1, text),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
+    let shift = match text.as_bytes().last()? {
+        b'k' | b'K' => 10,
+        b'm' | b'M' => 20,
+        b'g' | b'G' => 30,
+        _ => 0,
+    };
+    let text = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let (base, digits) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (16, digits),
+        None if text.len() > 1 && text.starts_with('0') => (8, text),
+        None => (10, text),
+    };
+    // No second sign.
+    let digits = Some(digits).filter(|digits| digits.starts_with(|c: char| c.is_digit(base)))?;
+    let value = sign * (i64::from(u32::from_str_radix(digits, base).ok()?) << shift);
     match kind {
         Kind::Signed => i32::try_from(value).ok(),
         Kind::Unsigned | Kind::Flags => u32::try_from(value).ok().map(u32::cast_signed),
@@ -72,8 +88,19 @@ mod tests {
     fn numbers_are_read_as_users_write_them() {
         let signed = |text| parse(Kind::Signed, text);
         assert_eq!([signed(" 12 "), signed("-1"), signed("0x10")], [Some(12), Some(-1), Some(16)]);
-        assert_eq!([signed("2147483648"), signed("4k"), signed(""), signed("0x")], [None; 4]);
+        assert_eq!(
+            [signed("8k"), signed("0x10K"), signed("-1m"), signed("1G")].map(Option::unwrap),
+            [8 << 10, 16 << 10, -(1 << 20), 1 << 30]
+        );
+        assert_eq!(
+            [signed("010"), signed("0"), signed("0k"), signed("+7")].map(Option::unwrap),
+            [8, 0, 0, 7]
+        );
+        assert_eq!([signed("2147483648"), signed("2G"), signed(""), signed("0x")], [None; 4]);
+        assert_eq!([signed("k"), signed("--1"), signed("4kb"), signed("1.5")], [None; 4]);
+        assert_eq!([signed("08"), signed("0x-1"), signed("1 k"), signed("é")], [None; 4]);
         let unsigned = |text| parse(Kind::Unsigned, text);
         assert_eq!([unsigned("4294967295"), unsigned("-1"), unsigned("4294967296")], [Some(-1), None, None]);
+        assert_eq!([unsigned("2G"), unsigned("4G")], [Some(i32::MIN), None]);
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Options {
     /// The module to use, by its name.
     pub(crate) device: Option<String>,
     pub(crate) port: u16,
+    /// The last option that says how two processes connect.
+    connects: Option<String>,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) family: Family,
     /// Parameters, by name.
@@ -128,6 +130,7 @@ impl Options {
             window: 64,
             device: None,
             port: PORT,
+            connects: None,
             bind: None,
             family: Family::Any,
             settings: Vec::new(),
@@ -187,10 +190,14 @@ impl Options {
             return Err("-4 and -6 exclude each other; leave both out to use either".to_owned());
         }
         self.family = family;
+        self.connects = Some(if family == Family::V4 { "-4" } else { "-6" }.to_owned());
         Ok(())
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        if ["-p", "--port", "-a", "--bind"].contains(&option) {
+            self.connects = Some(option.to_owned());
+        }
         match option {
             "-t" | "--transport" => self.transport = Some(value.to_owned()),
             "-b" | "--bench" => self.bench = one_of(option, value, &Bench::ALL)?,
@@ -224,6 +231,14 @@ impl Options {
         let is_client = matches!(self.role, Role::Client(_));
         if is_client && self.port == 0 {
             return Err("-p 0: a client needs the port that the server says".to_owned());
+        }
+        if let (Role::Local, Some(option)) = (&self.role, &self.connects) {
+            return Err(format!("{option}: it is for a server and its client, and --local has neither"));
+        }
+        if let (true, Some(address)) = (is_client, self.bind) {
+            return Err(format!(
+                "--bind {address}: it is where a server listens, and HOST makes this a client"
+            ));
         }
         match (self.bind, self.family) {
             (Some(address), Family::V4) if address.is_ipv6() => {
@@ -385,6 +400,10 @@ mod tests {
             ("--local -s 999M", "a length of 1047527424 (-s)"),
             ("--local -o put -s 0", "a length of 0 (-s)"),
             ("--local -n 0", "a number from 1"),
+            ("--local -p 99", "-p: it is for a server and its client, and --local has neither"),
+            ("-6 --local", "-6: it is for a server"),
+            ("--bind ::1 --local", "--bind: it is for a server"),
+            ("-a 10.0.0.1 node7", "--bind 10.0.0.1: it is where a server listens, and HOST"),
             ("-b speed", "one of latency, bandwidth, rate"),
             ("--set x", "NAME=VALUE"),
             ("a -p 0", "a client needs"),

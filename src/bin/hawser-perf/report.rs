@@ -23,9 +23,13 @@ pub(crate) struct Report {
     results: Vec<Value>,
 }
 
-/// Figures without more digits than they are worth.
+/// Figures without more digits than they are worth: three behind the point, or the first three where those are further behind.
 fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+    let mut scale = 1000.0;
+    while value > 0.0 && value * scale < 100.0 {
+        scale *= 10.0;
+    }
+    (value * scale).round() / scale
 }
 
 /// Bytes of `figures` in a second, in units of a million.
@@ -123,5 +127,11 @@ mod tests {
         let case = Case { bytes: 1000, iterations: 500, warm_up: 0 };
         let figures = Figures { case, whole: 250_000_000, single: None };
         assert_eq!((megabytes(&figures), messages(&figures)), (2.0, 2000.0));
+    }
+
+    #[test]
+    fn what_is_little_is_not_nothing() {
+        let figures = [612.191_234, 1.5, 0.25, 0.000_277_313, 1e-9, 0.0].map(rounded);
+        assert_eq!(figures, [612.191, 1.5, 0.25, 0.000_277, 1e-9, 0.0]);
     }
 }

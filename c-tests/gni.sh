@@ -121,7 +121,7 @@ for where in apart together; do
     for name in messages memory threads; do job "scalable endpoints $where: $name" scalable $name $where; done
 done
 job "scalable endpoints apart, in a table: messages" scalable messages apart table
-for name in sources refusals closing; do job "scalable endpoints: $name" scalable $name together; done
+for name in sources refusals late closing; do job "scalable endpoints: $name" scalable $name together; done
 asleep "scalable endpoints: death" scalable death apart
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 

@@ -100,7 +100,8 @@ static void close_side(struct side *side)
 {
     for (int i = 0; i < CONTEXTS; i++) {
         IS(fi_close(&side->sep->fid), -FI_EBUSY);
-        IS(fi_close(&side->rx[i]->fid), 0);
+        if (side->rx[i])
+            IS(fi_close(&side->rx[i]->fid), 0);
         IS(fi_close(&side->tx[i]->fid), 0);
     }
     IS(fi_close(&side->av->fid), -FI_EBUSY);
@@ -430,7 +431,7 @@ static int refusals(void)
     return finish();
 }
 
-/* What a context leaves to the others when it is closed, and that it can be opened again. */
+/* What a context leaves to the others when it is closed, and that a transmitting one can be opened again. */
 static int closing(void)
 {
     static unsigned char room[100000];
@@ -458,6 +459,10 @@ static int closing(void)
         IS(entry.len, sizeof(room));
     }
     IS(fi_close(&out->tx[1]->fid), 0);
+    /* Its own send may have ended before it did. */
+    if (!is_empty(out->tx_cq[1]))
+        IS(next_error(out->tx_cq[1]).op_context == NULL, 1);
+    HOLDS(is_empty(out->tx_cq[1]));
     POST(fi_trecv(in->rx[1], room, sizeof(room), NULL, in->peer, 1, 0, long_one));
     IS(next(in->rx_cq[1], NULL).op_context == long_one, 1);
     HOLDS(same(room, sizeof(room), 1));
@@ -481,19 +486,42 @@ static int closing(void)
         POST(fi_trecv(in->rx[1], room, sizeof(room), NULL, in->peer, 4, 0, room));
         IS(next(in->rx_cq[1], NULL).len, 5000);
         next(out->tx_cq[1], NULL);
-        /* The same of the receiving one: it is called while it is not enabled, and answers then. */
-        IS(fi_close(&in->rx[1]->fid), 0);
-        open_rx(in, 1);
-        POST(fi_tsend(out->tx[2], "y", 1, NULL, at, 5, NULL));
-        for (int i = 0; i < 1000; i++)
-            HOLDS(is_empty(in->rx_cq[1]));
-        NEED(fi_enable(in->rx[1]));
-        POST(fi_trecv(in->rx[1], room, sizeof(room), NULL, FI_ADDR_UNSPEC, 5, 0, room));
-        IS(next(in->rx_cq[1], NULL).tag, 5);
-        next(out->tx_cq[2], NULL);
     }
+    /* A receiving one is closed once. Who calls it then hears that nobody is there; of the others, that they are. */
+    struct fid_ep *again;
+    IS(fi_close(&in->rx[1]->fid), 0);
+    IS(fi_rx_context(in->sep, 1, NULL, &again, NULL), -FI_EBUSY);
+    POST(fi_tsend(out->tx[0], "y", 1, NULL, at, 5, NULL));
+    int err = next_error(out->tx_cq[0]).err;
+    HOLDS(err == FI_ECONNREFUSED || err == FI_ECONNRESET);
+    POST(fi_trecv(in->rx[2], room, 1, NULL, in->peer, 6, 0, room));
+    POST(fi_tsend(out->tx[0], "z", 1, NULL, fi_rx_addr(out->peer, 2, BITS), 6, NULL));
+    IS(next(in->rx_cq[2], NULL).tag, 6);
+    next(out->tx_cq[0], NULL);
+    in->rx[1] = NULL;
     free(long_one);
     free(other);
+    return finish();
+}
+
+/* A context that is called while it is not enabled answers when it is. */
+static int late(void)
+{
+    struct side *out = mine, *in = &sides[1];
+    char room = 0;
+    for (int i = 0; i < CONTEXTS; i++) {
+        NEED(fi_enable(out->tx[i]));
+        POST(fi_tsend(out->tx[i], &"abc"[i], 1, NULL, fi_rx_addr(out->peer, i, BITS), 1, NULL));
+    }
+    for (int i = 0; i < 1000; i++)
+        HOLDS(is_empty(out->tx_cq[0]) && is_empty(in->rx_cq[0]));
+    for (int i = 0; i < CONTEXTS; i++) {
+        NEED(fi_enable(in->rx[i]));
+        POST(fi_trecv(in->rx[i], &room, 1, NULL, in->peer, 1, 0, &room));
+        next(in->rx_cq[i], NULL);
+        HOLDS(room == "abc"[i]);
+        next(out->tx_cq[i], NULL);
+    }
     return finish();
 }
 
@@ -760,7 +788,7 @@ int main(int argc, char **argv)
         enum { ALONE, OPENED, ENABLED } stage;
     } all[] = {{"objects", objects, ALONE},    {"bound", bound, ALONE},     {"refusals", refusals, OPENED}, {"messages", messages, ENABLED},
                {"sources", sources, ENABLED},  {"memory", memory, ENABLED}, {"closing", closing, ENABLED},  {"death", death, ENABLED},
-               {"threads", threads, ENABLED}};
+               {"threads", threads, ENABLED},  {"late", late, OPENED}};
     if (argc < 3)
         return 2;
     if (argc > 3 && strcmp(argv[3], "table") == 0)

@@ -6,9 +6,11 @@
 //! context a message is of.
 //!
 //! The names of receive contexts are taken when the endpoint is opened: until a context is enabled, whoever calls it waits.
+//! When one is closed its name has had its life, and it is not opened again. A transmit context is, under another name.
 //! Contexts hold their endpoint, which is therefore not closed before them.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::super::argument::{Out, copy, optional};
@@ -76,6 +78,8 @@ pub(super) struct Scalable {
     receive: Option<fi_rx_attr>,
     bound: EngineCell<Bound>,
     transmits: EngineCell<Vec<Seat>>,
+    /// Transmit contexts that have been opened.
+    opened: AtomicU16,
     receives: EngineCell<Vec<Seat>>,
 }
 
@@ -159,19 +163,17 @@ impl Scalable {
     /// Opens a context.
     fn context(self: &Arc<Self>, side: Side, index: c_int, wish: &Wish) -> Outcome<Arc<Endpoint>> {
         let index = u8::try_from(index).map_err(|_| Errno::INVAL)?;
-        let which = match side {
-            Side::Transmit => context::Part::Transmit(index),
-            Side::Receive => context::Part::Receive(index),
-        };
         self.seats(side).with(|seats| {
             let seat = seats.get_mut(usize::from(index)).ok_or(Errno::INVAL)?;
             if seat.opened().is_some() {
                 return Err(Errno::BUSY);
             }
-            let name = self.name.part(which).ok_or(Errno::INVAL)?;
-            let slot = match seat {
-                Seat::Reserved(slot) => *slot,
-                _ => announce_at(&self.domain, &name, self.place)?.0,
+            let (name, slot) = match (side, &*seat) {
+                (Side::Receive, Seat::Reserved(slot)) => {
+                    (self.name.part(context::Part::Receive(index)).ok_or(Errno::INVAL)?, *slot)
+                }
+                (Side::Receive, _) => return Err(Errno::BUSY),
+                (Side::Transmit, _) => self.transmitting()?,
             };
             let part = Part { of: Arc::clone(self), side };
             let domain = Arc::clone(&self.domain);
@@ -179,6 +181,15 @@ impl Scalable {
             *seat = Seat::Opened(Arc::downgrade(&endpoint));
             Ok(endpoint)
         })
+    }
+
+    /// The name of the next transmit context, and its place in the traffic.
+    fn transmitting(&self) -> Outcome<(Name, u32)> {
+        let count = self.opened.load(Ordering::Relaxed);
+        let name = self.name.part(context::Part::Transmit(count)).ok_or(Errno(libc::ENOSPC))?;
+        // Those who open one have the seats to themselves.
+        self.opened.store(count + 1, Ordering::Relaxed);
+        Ok((name, announce_at(&self.domain, &name, self.place)?.0))
     }
 
     /// What a context is opened with.
@@ -269,6 +280,7 @@ pub(in super::super) unsafe fn open(
         transmit,
         receive,
         bound: EngineCell::new(Bound::default()),
+        opened: AtomicU16::new(0),
         transmits: EngineCell::new((0..transmits).map(|_| Seat::Free).collect()),
         receives: EngineCell::new(vec![Seat::Reserved(slot)]),
     };

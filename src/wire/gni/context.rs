@@ -7,11 +7,12 @@
 //! | cdm id | whose |
 //! |---|---|
 //! | bit 31 is set | an endpoint's that the provider has named |
-//! | bits 30 and 31 are 01 | a scalable one's: bits 8..30 are the endpoint's, bits 0..8 say which context |
-//! | bits 29 to 31 are 001 | of a context of one that is bound to a service: bits 16..24 say which, bits 0..16 are the service |
+//! | bits 30 and 31 are 01 | a scalable one's: bits 12..30 are the endpoint's, bits 0..12 say which context |
+//! | bits 29 to 31 are 001 | of a context of one that is bound to a service: bits 16..28 say which, bits 0..16 are the service |
 //! | all others | bound to a service |
 //!
-//! The first receive context has the cdm id of the endpoint.
+//! The first receive context has the cdm id of the endpoint. Transmit contexts are counted as they are opened: one that is opened
+//! again is another one to its peers, as they may not have heard yet that it was closed.
 
 use super::name::Name;
 
@@ -25,35 +26,40 @@ pub const MOST_BITS: u32 = 8;
 pub enum Part {
     /// The receive context of this index.
     Receive(u8),
-    /// The transmit context of this index.
-    Transmit(u8),
+    /// The transmit context that was opened after so many others.
+    Transmit(u16),
 }
 
 const KIND: u32 = 0xC000_0000;
 const SCALABLE: u32 = 0x4000_0000;
 const OF_SERVICE_KIND: u32 = 0xE000_0000;
 const OF_SERVICE: u32 = 0x2000_0000;
-/// What stands before the index of a transmit context.
-const TRANSMITS: u8 = 0x80;
+/// Bits that say which context.
+const NUMBER: u32 = 12;
+/// The number of the first transmit context.
+const TRANSMITS: u32 = MOST as u32;
 
 impl Part {
-    fn number(self) -> Option<u8> {
-        let (Self::Receive(index) | Self::Transmit(index)) = self;
-        let side = if matches!(self, Self::Transmit(_)) { TRANSMITS } else { 0 };
-        (usize::from(index) < MOST).then_some(side | index)
+    fn number(self) -> Option<u32> {
+        match self {
+            Self::Receive(index) => Some(u32::from(index)).filter(|number| *number < TRANSMITS),
+            Self::Transmit(count) => {
+                Some(u32::from(count) + TRANSMITS).filter(|number| *number < 1 << NUMBER)
+            }
+        }
     }
 }
 
 /// The cdm id of a scalable endpoint, of a number that others are not likely to have.
 pub fn scalable(number: u32) -> u32 {
-    SCALABLE | number << 8 & !KIND
+    SCALABLE | number << NUMBER & !KIND
 }
 
 /// The cdm id of the endpoint that an id is of, or of a context of; of any other endpoint its own.
 #[inline]
 pub fn whole(cdm_id: u32) -> u32 {
     if cdm_id & KIND == SCALABLE {
-        cdm_id & !0xFF
+        cdm_id >> NUMBER << NUMBER
     } else if cdm_id & OF_SERVICE_KIND == OF_SERVICE {
         cdm_id & 0xFFFF
     } else {
@@ -63,11 +69,11 @@ pub fn whole(cdm_id: u32) -> u32 {
 
 /// The cdm id of a context of an endpoint; `None`: it has no such.
 pub fn part(endpoint: u32, part: Part) -> Option<u32> {
-    let number = u32::from(part.number()?);
+    let number = part.number()?;
     match endpoint {
         _ if number == 0 => Some(endpoint),
         service if service <= 0xFFFF => Some(OF_SERVICE | number << 16 | service),
-        made if made & KIND == SCALABLE && made & 0xFF == 0 => Some(made | number),
+        made if made & KIND == SCALABLE && whole(made) == made => Some(made | number),
         _ => None,
     }
 }
@@ -99,7 +105,11 @@ mod tests {
         let mut seen = HashSet::new();
         for endpoint in [1, 0xFFFF, scalable(0), scalable(u32::MAX), scalable(77)] {
             for index in 0..MOST as u8 {
-                for which in [Part::Receive(index), Part::Transmit(index)] {
+                for which in [
+                    Part::Receive(index),
+                    Part::Transmit(index.into()),
+                    Part::Transmit(4000 - u16::from(index)),
+                ] {
                     let id = part(endpoint, which).expect("there is one");
                     assert_eq!(whole(id), endpoint, "{which:?}");
                     assert!(seen.insert(id), "{id:#x} of {which:?}");
@@ -107,7 +117,8 @@ mod tests {
             }
             assert_eq!(part(endpoint, Part::Receive(0)), Some(endpoint));
             assert_eq!(part(endpoint, Part::Receive(MOST as u8)), None);
-            assert_eq!(part(endpoint, Part::Transmit(255)), None);
+            assert!(part(endpoint, Part::Transmit(4031)).is_some());
+            assert_eq!(part(endpoint, Part::Transmit(4032)), None, "there were too many");
         }
     }
 

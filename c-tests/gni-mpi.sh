@@ -35,15 +35,16 @@ run() {
     mpi_job "gni, hawser, $ranks ranks: $command $*" "$ranks" "$command" "${hawser[@]}" "$@"
 }
 
-# stock RANKS "PROGRAM ARGUMENT…": under the host's own, which nothing of ours is in the way of.
+# stock RANKS "PROGRAM ARGUMENT…" [OPTION …]: under the host's own, which nothing of ours is in the way of.
 stock() {
-    local line="gni, the host's own, $1 ranks: $2" begin=$SECONDS
+    local ranks=$1 line="gni, the host's own, $1 ranks: $2 ${*:3}" begin=$SECONDS
     local -a command
     read -ra command <<<"$2"
+    shift 2
     wanted "$line" || return 0
-    log=$work/logs/stock-$(tr -c 'a-z0-9\n' - <<<"$2")
-    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$1" "${provider[@]}" --mca pml cm --mca mtl ofi \
-        --mca mtl_ofi_provider_include gni "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
+    log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" "${provider[@]}" --mca pml cm --mca mtl ofi \
+        --mca mtl_ofi_provider_include gni "$@" "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
     status=$?
     [ "$status" = 0 ] && says "^PASS ${command[0]}\$"
     check "$line ($((SECONDS - begin)) s)" $?
@@ -62,6 +63,12 @@ for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
 for mode in ofi_tag_1 ofi_tag_2 ofi_tag_full; do run 2 "p2p small" --mca mtl_ofi_tag_mode $mode; done
 run 2 p2p --mca mtl_ofi_data_progress auto
 run 2 "p2p small" --mca mtl_ofi_av table
+# Scalable endpoints: one context, and communicators spread over several.
+run 2 p2p --mca mtl_ofi_enable_sep 1
+several=(--mca mtl_ofi_enable_sep 1 --mca mtl_ofi_num_ctxts 4 --mca mtl_ofi_thread_grouping 1)
+run 2 "threads 100" "${several[@]}"
+run 4 "coll small" "${several[@]}"
+run 2 probe "${several[@]}" --mca mtl_ofi_av table
 [ "$host" = debian12 ] || run 2 sessions
 if whole; then
     FI_PROVIDER_PATH=$root/target/fi run 4 "spawn ports"
@@ -83,6 +90,7 @@ fi
 # The host's own leaves part of a status of point-to-point messages unset.
 stock 2 coll
 stock 4 "coll small"
+stock 2 "coll small" --mca mtl_ofi_enable_sep 1 --mca mtl_ofi_num_ctxts 4
 line="gni, the host's own: it is that"
 if wanted "$line"; then
     log=$work/logs/who

@@ -24,7 +24,7 @@ mkdir -p "$work/logs" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in messages rma atomics progress faults; do
+for name in messages rma atomics progress scalable faults; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
 done
 "${there[@]}" gcc "${flags[@]}" c-tests/gni/stranger.c -o "$work/stranger" >"$log" 2>&1 || give_up "stranger.c compiles"
@@ -69,6 +69,7 @@ for name in computes queued threads; do job "progress by itself: $name" progress
 for name in sleeps wakes room death; do job "progress by calls: $name" progress $name manual; done
 job "progress of connections by itself: control" progress control connections
 for name in rights death; do job "memory: $name" rma $name apart offsets; done
+for name in messages memory threads death; do job "scalable endpoints: $name" scalable $name apart; done
 for name in lengths order events computes; do job "memory, progress by itself: $name" rma $name apart offsets auto; done
 
 # What happens to the network meanwhile. A check that is wanted has a `line`, and says why it has failed.

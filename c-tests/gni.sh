@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress rma atomics names vectors connected shared; do
+for name in info objects bounds messages progress rma atomics names vectors connected shared scalable; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -116,6 +116,13 @@ done
 for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
 asleep "connected endpoints: death" connected death apart
 for name in receives selections datagrams triggers work; do job "shared contexts, datagrams, triggers: $name" shared $name; done
+for name in objects bound; do job "scalable endpoints: $name" scalable $name alone; done
+for where in apart together; do
+    for name in messages memory threads; do job "scalable endpoints $where: $name" scalable $name $where; done
+done
+job "scalable endpoints apart, in a table: messages" scalable messages apart table
+for name in sources refusals late closing; do job "scalable endpoints: $name" scalable $name together; done
+asleep "scalable endpoints: death" scalable death apart
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
@@ -144,7 +151,8 @@ for type in FI_EP_MSG FI_EP_DGRAM; do tool "of $type" 0 '^provider: gni$' -p gni
 for caps in FI_MSG FI_TAGGED FI_RMA FI_ATOMIC "FI_RMA|FI_READ" "FI_MSG|FI_TAGGED|FI_DIRECTED_RECV|FI_SOURCE"; do
     tool "with $caps" 0 '^provider: gni$' -p gni -c "$caps"
 done
-for caps in FI_COLLECTIVE FI_NAMED_RX_CTX; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
+tool "with named receive contexts" 0 '^provider: gni$' -p gni -c "FI_TAGGED|FI_NAMED_RX_CTX"
+for caps in FI_COLLECTIVE FI_MULTICAST; do tool "with $caps has none" 61 '!^provider: gni' -p gni -c $caps; done
 tool "of a node" 0 'dest_addrlen: 48' -p gni -n 127.0.0.1 -P 9228 -v
 tool "of a node that is none has none" 61 '!^provider: gni' -p gni -n g00n13s -P 9228
 FI_GNI_IFACE=$'\xff' tool "with an interface whose name is no text has none" 61 '!^provider: gni' -p gni

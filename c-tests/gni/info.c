@@ -61,7 +61,14 @@ static void types(void)
     IS(WITH(API, h->ep_attr->protocol = FI_PROTO_RXM), -FI_ENODATA);
     IS(WITH(API, h->ep_attr->max_msg_size = UINT32_MAX), 0);
     IS(WITH(API, h->ep_attr->max_msg_size = 1ull << 33), -FI_ENODATA);
-    IS(WITH(API, h->ep_attr->tx_ctx_cnt = 2), -FI_ENODATA);
+    IS(WITH(API, h->ep_attr->tx_ctx_cnt = 2), 0);
+    HOLDS(found->ep_attr->tx_ctx_cnt == 2 && found->ep_attr->rx_ctx_cnt == 1);
+    IS(WITH(API, h->ep_attr->rx_ctx_cnt = found->domain_attr->max_ep_rx_ctx), 0);
+    IS(WITH(API, h->ep_attr->rx_ctx_cnt = 65), -FI_ENODATA);
+    IS(WITH(API, h->ep_attr->type = FI_EP_MSG; h->ep_attr->tx_ctx_cnt = 2), -FI_ENODATA);
+    IS(WITH(API, h->ep_attr->type = FI_EP_MSG), 0);
+    HOLDS(found->domain_attr->max_ep_tx_ctx == 1 && found->domain_attr->max_ep_rx_ctx == 1 && !(found->caps & FI_NAMED_RX_CTX));
+    IS(WITH(API, h->ep_attr->type = FI_EP_MSG; h->caps = FI_MSG | FI_NAMED_RX_CTX), -FI_ENODATA);
     IS(WITH(API, h->ep_attr->max_order_raw_size = 100), 0);
     IS(found->ep_attr->max_order_raw_size, 100);
 }
@@ -69,8 +76,8 @@ static void types(void)
 static void capabilities(void)
 {
     static const uint64_t good[] = {FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_RMA | FI_READ, FI_ATOMIC | FI_REMOTE_WRITE, FI_RMA | FI_RMA_EVENT, FI_FENCE,
-                                    FI_DIRECTED_RECV, FI_MULTI_RECV, FI_SOURCE, FI_TRIGGER, FI_SHARED_AV, FI_LOCAL_COMM, FI_REMOTE_COMM};
-    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_NAMED_RX_CTX, FI_SOURCE_ERR};
+                                    FI_DIRECTED_RECV, FI_NAMED_RX_CTX, FI_MULTI_RECV, FI_SOURCE, FI_TRIGGER, FI_SHARED_AV, FI_LOCAL_COMM, FI_REMOTE_COMM};
+    static const uint64_t bad[] = {FI_MULTICAST, FI_COLLECTIVE, FI_HMEM, FI_SOURCE_ERR};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         IS(WITH(API, h->caps = good[i]), 0);
         HOLDS(found && (found->caps & good[i]) == good[i]);
@@ -123,7 +130,9 @@ static void attributes(void)
     IS(WITH(API, h->domain_attr->resource_mgmt = FI_RM_ENABLED), 0);
     IS(WITH(API, h->domain_attr->cq_data_size = 8), 0);
     IS(WITH(API, h->domain_attr->cq_data_size = 9), -FI_ENODATA);
-    IS(WITH(API, h->domain_attr->max_ep_tx_ctx = 2), -FI_ENODATA);
+    IS(WITH(API, h->domain_attr->max_ep_tx_ctx = 64), 0);
+    IS(WITH(API, h->domain_attr->max_ep_tx_ctx = 65), -FI_ENODATA);
+    IS(WITH(API, h->domain_attr->max_ep_rx_ctx = 65), -FI_ENODATA);
     IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1), 0);
     IS(WITH(API, h->domain_attr->max_ep_srx_ctx = 1 << 20), -FI_ENODATA);
     IS(WITH(API, h->domain_attr->caps = FI_LOCAL_COMM | FI_REMOTE_COMM), 0);

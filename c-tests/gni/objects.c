@@ -27,7 +27,9 @@ static void fabrics(void)
     IS(fi_passive_ep(fabric, info, &pep, NULL), -FI_EINVAL);
     IS(fabric->ops->passive_ep(fabric, NULL, &pep, NULL), -FI_EINVAL);
     struct fid_ep *ep;
-    IS(fi_scalable_ep(domain, info, &ep, NULL), -FI_ENOSYS);
+    NEED(fi_scalable_ep(domain, info, &ep, NULL));
+    IS(fi_close(&domain->fid), -FI_EBUSY);
+    IS(fi_close(&ep->fid), 0);
     struct fi_atomic_attr atomic;
     IS(fi_query_atomic(domain, FI_UINT64, FI_SUM, &atomic, 0), 0);
     IS(atomic.size, 8);
@@ -452,7 +454,7 @@ static void addresses(void)
     NEED(fi_av_open(domain, &attr, &av, NULL));
     IS(attr.type, FI_AV_TABLE);
     IS(fi_close(&av->fid), 0);
-    attr = (struct fi_av_attr){.rx_ctx_bits = 3};
+    attr = (struct fi_av_attr){.rx_ctx_bits = 9};
     IS(fi_av_open(domain, &attr, &av, NULL), -FI_EINVAL);
     IS(domain->ops->av_open(domain, NULL, &av, NULL), -FI_EINVAL);
 

@@ -251,20 +251,22 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.unexpected.complete(message)
     }
 
-    /// A source will not complete what it has begun: its messages that are incomplete go, claimed ones too. Those that are
-    /// complete can still be received.
-    pub fn forget_incomplete(&mut self, source: u64) -> Vec<Message<M>> {
-        self.unexpected.take_all(Some(source))
+    /// A source will not complete what it has begun: its messages that are incomplete go, claimed ones too, unless the caller
+    /// says of one that it is none of them. Those that are complete can still be received.
+    pub fn forget_incomplete(&mut self, source: u64, is_one: impl Fn(M) -> bool) -> Vec<Message<M>> {
+        self.unexpected
+            .take_all(|message| message.source == source && !message.complete && is_one(message.token))
     }
 
     /// The same, and receives that ask for no other source go, too: it has ended.
-    pub fn forget(&mut self, source: u64) -> Leftover<R, M> {
-        Leftover { receives: self.posted.take_all(Some(source)), messages: self.forget_incomplete(source) }
+    pub fn forget(&mut self, source: u64, is_one: impl Fn(M) -> bool) -> Leftover<R, M> {
+        let messages = self.forget_incomplete(source, is_one);
+        Leftover { receives: self.posted.take_all(Some(source)), messages }
     }
 
     /// Takes everything out. No id is good any more.
     pub fn drain(&mut self) -> Leftover<R, M> {
-        Leftover { receives: self.posted.take_all(None), messages: self.unexpected.take_all(None) }
+        Leftover { receives: self.posted.take_all(None), messages: self.unexpected.take_all(|_| true) }
     }
 
     /// Posted receives, oldest first.

@@ -18,6 +18,7 @@ use rustix::net::{
 
 use super::courier::{Come, Contacts, Courier, Place};
 use crate::sync::fork::Own;
+use crate::wire::gni::context::whole;
 use crate::wire::gni::datagram::{Key, LEN, NameId};
 use crate::wire::gni::envelope::Envelope;
 
@@ -37,7 +38,7 @@ pub struct Service {
     outgoing: OwnedFd,
     /// By device and id there. A child of fork(2) does not keep the name when this process ends.
     incoming: Vec<((u32, u32), Own, OwnedFd)>,
-    /// Those of the same that other nodes reach, by id.
+    /// Those of the same that other nodes reach, by id; the contexts of a scalable endpoint have one.
     couriers: Vec<(u32, Courier)>,
     contacts: Contacts,
     /// What datagrams are signed with within a node.
@@ -80,15 +81,27 @@ impl Service {
     /// # Errors
     /// `AddrInUse` where somebody else has it; what the system does not give.
     pub fn bind_far(&mut self, cdm_id: u32, place: Place) -> io::Result<u16> {
+        if let Some(known) = self.courier(cdm_id) {
+            return Ok(known.place().port);
+        }
         let courier = Courier::new(place)?;
         let port = courier.place().port;
-        self.couriers.push((cdm_id, courier));
+        self.couriers.push((whole(cdm_id), courier));
         Ok(port)
     }
 
     /// Where other nodes reach an endpoint, if they do.
     pub fn place(&self, cdm_id: u32) -> Option<&Place> {
-        self.couriers.iter().find(|(known, _)| *known == cdm_id).map(|(_, courier)| courier.place())
+        self.courier(cdm_id).map(Courier::place)
+    }
+
+    fn courier(&self, cdm_id: u32) -> Option<&Courier> {
+        self.couriers.iter().find(|(known, _)| *known == whole(cdm_id)).map(|(_, courier)| courier)
+    }
+
+    /// How many listen here that have the courier of this one.
+    fn sharing(&self, cdm_id: u32) -> usize {
+        self.incoming.iter().filter(|((_, known), ..)| whole(*known) == whole(cdm_id)).count()
     }
 
     /// A peer is on another node, there.
@@ -117,16 +130,16 @@ impl Service {
     pub fn release(&mut self, device: u32, cdm_id: u32) {
         let before = self.incoming.len();
         self.incoming.retain(|(name, ..)| *name != (device, cdm_id));
-        if self.incoming.len() != before {
-            self.couriers.retain(|(known, _)| *known != cdm_id);
+        if self.incoming.len() != before && self.sharing(cdm_id) == 0 {
+            self.couriers.retain(|(known, _)| *known != whole(cdm_id));
         }
     }
 
-    /// What is readable when a datagram has come for an endpoint.
+    /// What is readable when a datagram has come for an endpoint, and for no other that is still or already here.
     pub fn descriptors_of(&self, device: u32, cdm_id: u32) -> impl Iterator<Item = BorrowedFd<'_>> {
         let near = self.incoming.iter().find(|(name, ..)| *name == (device, cdm_id));
-        let far = self.couriers.iter().find(|(known, _)| *known == cdm_id);
-        near.map(|(.., fd)| fd.as_fd()).into_iter().chain(far.map(|(_, courier)| courier.as_fd()))
+        let far = self.courier(cdm_id).filter(|_| self.sharing(cdm_id) == 1);
+        near.map(|(.., fd)| fd.as_fd()).into_iter().chain(far.map(Courier::as_fd))
     }
 
     /// The same of all endpoints.
@@ -153,8 +166,8 @@ impl Service {
 
     fn send_far(&self, device: u32, cdm_id: u32, bytes: &[u8]) -> Sent {
         let from = Envelope::new(bytes).map(|envelope| envelope.source().cdm_id);
-        let courier = self.couriers.iter().find(|(known, _)| Some(*known) == from);
-        let is_sent = courier.is_some_and(|(_, courier)| courier.send(&self.contacts, device, cdm_id, bytes));
+        let courier = from.and_then(|from| self.courier(from));
+        let is_sent = courier.is_some_and(|courier| courier.send(&self.contacts, device, cdm_id, bytes));
         if is_sent { Sent::Done } else { Sent::Lost }
     }
 
@@ -250,6 +263,27 @@ mod tests {
         two.release(device(), 2);
         assert_eq!(one.send(device(), 2, b"late"), Sent::Nobody);
         one.bind(device(), 2).expect("free again");
+    }
+
+    #[test]
+    fn the_contexts_of_an_endpoint_have_one_courier_until_the_last_is_gone() {
+        use crate::wire::gni::context::{Part, part, scalable};
+        let address = std::net::Ipv4Addr::LOCALHOST;
+        let place = Place { address, port: 0, key: [5; 16], shared: None, silence: 9 };
+        let first = scalable(std::process::id());
+        let second = part(first, Part::Transmit(3)).expect("it has contexts");
+        let mut service = Service::new([0; 16]).expect("sockets");
+        service.bind(device(), first).expect("free");
+        let port = service.bind_far(first, place).expect("a port");
+        assert_eq!(service.descriptors_of(device(), first).count(), 2);
+        service.bind(device(), second).expect("free");
+        assert_eq!(service.bind_far(second, Place { port, ..place }).expect("the same"), port);
+        assert_eq!(service.descriptors_of(device(), second).count(), 1, "the other is known");
+        service.release(device(), first);
+        assert_eq!(service.place(second).map(|place| place.port), Some(port));
+        assert_eq!(service.descriptors_of(device(), second).count(), 2, "it goes with this one");
+        service.release(device(), second);
+        assert!(service.place(first).is_none());
     }
 
     #[test]

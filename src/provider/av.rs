@@ -17,6 +17,7 @@ use super::sys::{self, OpsAv, fi_av_attr, fi_ops, fid, fid_av};
 use super::{nosys, resolve};
 use crate::shm::Access;
 use crate::sync::EngineCell;
+use crate::wire::gni::context::MOST_BITS;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::{LEN, Name};
 
@@ -26,6 +27,8 @@ pub struct Av {
     /// Insertions are told of by the event queue.
     is_asynchronous: bool,
     events: OnceLock<Arc<Eq>>,
+    /// How many of an address's upper bits say which receive context is meant (`fi_rx_addr`).
+    context_bits: u32,
     names: Held,
 }
 
@@ -90,9 +93,11 @@ impl Av {
             (0, _) => None,
             _ => return Err(Errno::INVAL),
         };
-        if attr.flags & !(sys::FI_EVENT | sys::FI_READ) != 0 || attr.rx_ctx_bits != 0 {
+        if attr.flags & !(sys::FI_EVENT | sys::FI_READ) != 0 {
             return Err(Errno::INVAL);
         }
+        let context_bits = u32::try_from(attr.rx_ctx_bits).ok().filter(|bits| *bits <= MOST_BITS);
+        let context_bits = context_bits.ok_or(Errno::INVAL)?;
         let names = match name {
             Some(name) => {
                 let access = if attr.flags & sys::FI_READ != 0 { Access::Read } else { Access::Write };
@@ -103,7 +108,7 @@ impl Av {
             None => Held::here(numbers.unwrap_or(Numbers::Table)),
         };
         let is_asynchronous = attr.flags & sys::FI_EVENT != 0;
-        Ok(Self { domain, is_asynchronous, events: OnceLock::new(), names })
+        Ok(Self { domain, is_asynchronous, events: OnceLock::new(), context_bits, names })
     }
 
     /// The attributes as its opener is to see them: what was left to the provider is filled in.
@@ -121,21 +126,37 @@ impl Av {
         &self.domain
     }
 
-    /// Who that is.
+    /// Who that is, or which receive context of whom.
     ///
     /// # Errors
     /// `FI_EINVAL`: nobody.
     #[inline]
     pub fn get(&self, number: u64) -> Outcome<Known> {
-        match &self.names {
-            Held::Here(names, _) => names.with(|names| names.get(number).copied()),
-            Held::Named(names) => names.get(number),
+        let whole = self.whole(number);
+        let known = match &self.names {
+            Held::Here(names, _) => names.with(|names| names.get(whole).copied()),
+            Held::Named(names) => names.get(whole),
+        };
+        if whole == number {
+            return known;
+        }
+        let index = u8::try_from(number >> (u64::BITS - self.context_bits)).map_err(|_| Errno::INVAL)?;
+        known?.receiving(index).ok_or(Errno::INVAL)
+    }
+
+    /// The number of a peer without that of a receive context.
+    #[inline]
+    pub fn whole(&self, number: u64) -> u64 {
+        match self.context_bits {
+            0 => number,
+            bits => number << bits >> bits,
         }
     }
 
     /// One that no program sees, for the other side of a connection.
     pub(super) fn of_one(domain: Arc<Domain>) -> Self {
-        Self { domain, is_asynchronous: false, events: OnceLock::new(), names: Held::here(Numbers::Table) }
+        let names = Held::here(Numbers::Table);
+        Self { domain, is_asynchronous: false, events: OnceLock::new(), context_bits: 0, names }
     }
 
     /// Adds a peer.
@@ -385,7 +406,7 @@ unsafe extern "C" fn lookup(fid: *mut fid_av, number: u64, to: *mut c_void, leng
         let room = unsafe { copy(length) }?;
         // SAFETY: the same.
         let length = unsafe { Out::new(length) }?;
-        let bytes = form(av.domain.addr_format, &av.get(number)?.name);
+        let bytes = form(av.domain.addr_format, &av.get(av.whole(number))?.name);
         // SAFETY: the same: NULL, or so many bytes.
         unsafe { Room::new(to.cast::<u8>(), room) }.fill(&bytes);
         length.write(bytes.len());

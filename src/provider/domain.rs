@@ -115,7 +115,7 @@ static TABLE: OpsDomain = OpsDomain {
     av_open: Some(open_av),
     cq_open: Some(open_cq),
     endpoint: Some(open_endpoint),
-    scalable_ep: Some(nosys::four),
+    scalable_ep: Some(open_scalable),
     cntr_open: Some(open_counter),
     poll_open: Some(open_poll),
     stx_ctx: Some(open_stx),
@@ -252,6 +252,20 @@ unsafe extern "C" fn open_endpoint(
         let domain = unsafe { body(domain) }?;
         // SAFETY: the same.
         unsafe { endpoint::open(domain, info, to, context) }
+    })
+}
+
+unsafe extern "C" fn open_scalable(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    to: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    guard("fi_scalable_ep", || {
+        // SAFETY: the contract of `fi_scalable_ep(3)`.
+        let domain = unsafe { body(domain) }?;
+        // SAFETY: the same.
+        unsafe { endpoint::open_scalable(domain, info, to, context) }
     })
 }
 

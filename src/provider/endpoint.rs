@@ -1,5 +1,6 @@
 //! The endpoint, `fi_endpoint(3)`: reliable datagrams (`FI_EP_RDM`), datagrams (`FI_EP_DGRAM`), which are the same here, and
-//! connected ones (`FI_EP_MSG`), which are the same with one peer.
+//! connected ones (`FI_EP_MSG`), which are the same with one peer. A context of a scalable endpoint is one, too, that only
+//! sends or only receives (`scalable`).
 //!
 //! Once it is enabled, what it needs is there: an address vector, unless it is connected, and for each direction that its
 //! capabilities name a completion queue or counter; and the contexts that it shares with others. Nothing can be bound any
@@ -23,7 +24,9 @@ use super::shared::{Srx, Stx};
 use super::sys::{self, fid_ep};
 use super::traffic::Ends;
 use super::watch::Owner;
+use crate::gni::Place;
 use crate::sync::EngineCell;
+use crate::wire::gni::context;
 use crate::wire::gni::name::{Kind, Name};
 
 mod atomic;
@@ -31,13 +34,18 @@ mod connected;
 mod entry;
 mod refused;
 mod rma;
+mod scalable;
 mod transfer;
 mod trigger;
 mod work;
 
 pub(super) use atomic::query;
 pub(super) use entry::open;
-pub(super) use refused::{ATOMIC as NO_ATOMIC, COLLECTIVE as NO_COLLECTIVE, MEMORY as NO_MEMORY};
+pub(super) use refused::{
+    ATOMIC as NO_ATOMIC, COLLECTIVE as NO_COLLECTIVE, MEMORY as NO_MEMORY, NAMES as NO_NAMES,
+};
+pub(super) use scalable::open as open_scalable;
+use scalable::{Part, Side};
 pub(super) use transfer::{Memory, OF_RECEIVES};
 pub(super) use work::queue;
 
@@ -70,6 +78,9 @@ pub struct Direction {
 /// What counters can be bound for.
 const COUNTED: [u64; 6] =
     [sys::FI_SEND, sys::FI_RECV, sys::FI_READ, sys::FI_WRITE, sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE];
+/// Those of each side.
+const TRANSMITS: u64 = sys::FI_SEND | sys::FI_READ | sys::FI_WRITE;
+const RECEIVES: u64 = sys::FI_RECV | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 
 /// What an enabled endpoint has.
 #[derive(Clone)]
@@ -115,6 +126,8 @@ pub struct Endpoint {
     addr_format: u32,
     /// Its connection, if it is of those that have one.
     session: Option<Arc<Session>>,
+    /// What it is a context of, if it is one.
+    part: Option<Part>,
     shares_sends: bool,
     shares_receives: bool,
     name: EngineCell<Name>,
@@ -127,10 +140,11 @@ pub struct Endpoint {
     slot: EngineCell<u32>,
 }
 
-// SAFETY: `fid_ep` is libfabric's structure of the class, and `entry::open` opens those.
+// SAFETY: `fid_ep` is libfabric's structure of the classes; `entry::open` opens those of the first, `scalable` of the others.
 unsafe impl Object for Endpoint {
     type Head = fid_ep;
     const CLASS: usize = sys::FI_CLASS_EP;
+    const OTHER_CLASSES: &'static [usize] = &[sys::FI_CLASS_TX_CTX, sys::FI_CLASS_RX_CTX];
 }
 
 /// A cdm id that no other process is likely to have: above all that are port numbers. Processes begin far from each other
@@ -160,40 +174,78 @@ pub(super) fn check_own(name: &Name) -> Outcome<()> {
 /// Has an endpoint of this name in the traffic of a domain, and in the name where other nodes reach it.
 fn announce(domain: &Domain, name: &mut Name) -> Outcome<u32> {
     let place = resolve::place(name)?;
-    let (slot, place) = domain.traffic.with(|traffic| {
-        let slot = traffic.open(resolve::at_home(name), place)?;
-        Ok::<_, Errno>((slot, traffic.place(slot)))
-    })?;
+    let (slot, place) = announce_at(domain, name, place)?;
     (name.port, name.key) = place.map_or((0, [0; 16]), |place| (place.port, place.key));
     Ok(slot)
 }
 
+/// The same of one that other nodes are to reach there; where they do.
+fn announce_at(domain: &Domain, name: &Name, place: Option<Place>) -> Outcome<(u32, Option<Place>)> {
+    domain.traffic.with(|traffic| {
+        let slot = traffic.open(resolve::at_home(name), place)?;
+        Ok((slot, traffic.place(slot)))
+    })
+}
+
+/// A name and a place in the traffic of a domain for an endpoint with so many receive contexts; 0: it is not scalable.
+fn named(domain: &Domain, source: Option<Name>, contexts: u8) -> Outcome<(Name, u32)> {
+    let incarnation = incarnation();
+    match source {
+        Some(name) if name.kind == Kind::Bound => {
+            check_own(&name)?;
+            let mut name = Name { incarnation, contexts, ..name };
+            let slot = announce(domain, &mut name)?;
+            Ok((name, slot))
+        }
+        source => {
+            let device = source.map(|name| name.device);
+            device.map_or(Ok(()), |device| check_own(&Name::bound(device, 1)))?;
+            fresh(domain, device, incarnation, contexts)
+        }
+    }
+}
+
+/// A name that nobody has.
+fn fresh(domain: &Domain, device: Option<Ipv4Addr>, incarnation: u64, contexts: u8) -> Outcome<(Name, u32)> {
+    let device = device.map_or_else(resolve::device, Ok)?;
+    for _ in 0..FRESH {
+        let number = fresh_cdm_id();
+        let cdm_id = if contexts == 0 { number } else { context::scalable(number) };
+        let (bound, cm_nic) = (Name::bound(device, 0), cdm_id & 0x00FF_FFFF);
+        let mut name = Name { cdm_id, cm_nic, kind: Kind::Unbound, incarnation, contexts, ..bound };
+        match announce(domain, &mut name) {
+            Err(Errno(libc::EADDRINUSE)) => {}
+            outcome => return Ok((name, outcome?)),
+        }
+    }
+    Err(Errno(libc::EADDRINUSE))
+}
+
 impl Endpoint {
-    fn new(domain: Arc<Domain>, wish: Wish) -> Outcome<Self> {
-        let incarnation = incarnation();
+    fn new(domain: Arc<Domain>, mut wish: Wish) -> Outcome<Self> {
         let session = match wish.kind {
-            sys::FI_EP_MSG => Some(Arc::new(Session::new(&domain, wish.request)?)),
+            sys::FI_EP_MSG => Some(Arc::new(Session::new(&domain, wish.request.take())?)),
             _ => None,
         };
-        let (name, slot) = match wish.source {
-            Some(name) if name.kind == Kind::Bound => {
-                check_own(&name)?;
-                let mut name = Name { incarnation, ..name };
-                let slot = announce(&domain, &mut name)?;
-                (name, slot)
-            }
-            source => {
-                let device = source.map(|name| name.device);
-                device.map_or(Ok(()), |device| check_own(&Name::bound(device, 1)))?;
-                Self::fresh(&domain, device, incarnation)?
-            }
-        };
-        Ok(Self {
+        let place = named(&domain, wish.source, 0)?;
+        Ok(Self::at(domain, &wish, place, session, None))
+    }
+
+    /// One that has its place.
+    fn at(
+        domain: Arc<Domain>,
+        wish: &Wish,
+        (name, slot): (Name, u32),
+        session: Option<Arc<Session>>,
+        part: Option<Part>,
+    ) -> Self {
+        Self {
             original: None,
             domain,
             caps: wish.caps,
             addr_format: wish.addr_format,
             session,
+            part,
             shares_sends: wish.shares_sends,
             shares_receives: wish.shares_receives,
             name: EngineCell::new(name),
@@ -203,23 +255,12 @@ impl Endpoint {
             bound: EngineCell::new(Bound::default()),
             ready: OnceLock::new(),
             slot: EngineCell::new(slot),
-        })
+        }
     }
 
-    /// A name that nobody has.
-    fn fresh(domain: &Domain, device: Option<Ipv4Addr>, incarnation: u64) -> Outcome<(Name, u32)> {
-        let device = device.map_or_else(resolve::device, Ok)?;
-        for _ in 0..FRESH {
-            let cdm_id = fresh_cdm_id();
-            let bound = Name::bound(device, 0);
-            let mut name =
-                Name { cdm_id, cm_nic: cdm_id & 0x00FF_FFFF, kind: Kind::Unbound, incarnation, ..bound };
-            match announce(domain, &mut name) {
-                Err(Errno(libc::EADDRINUSE)) => {}
-                outcome => return Ok((name, outcome?)),
-            }
-        }
-        Err(Errno(libc::EADDRINUSE))
+    /// Which of the two it does, of a scalable endpoint.
+    fn side(&self) -> Option<Side> {
+        self.part.as_ref().map(|part| part.side)
     }
 
     /// What it was opened of.
@@ -299,7 +340,7 @@ impl Endpoint {
 
     fn bind_cq(&self, cq: &Arc<Cq>, flags: u64) -> Outcome<()> {
         let directions = flags & (sys::FI_SEND | sys::FI_RECV);
-        let known = sys::FI_SEND | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
+        let known = (sys::FI_SEND | sys::FI_RECV) & self.counted() | sys::FI_SELECTIVE_COMPLETION;
         self.check_bind(cq.domain(), directions != 0 && flags & !known == 0)?;
         let is_selective = flags & sys::FI_SELECTIVE_COMPLETION != 0;
         let direction = Direction { cq: Arc::clone(cq), is_selective };
@@ -320,8 +361,7 @@ impl Endpoint {
     }
 
     fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Outcome<()> {
-        let known = COUNTED.iter().fold(0, |all, flag| all | flag);
-        self.check_bind(counter.domain(), flags != 0 && flags & !known == 0)?;
+        self.check_bind(counter.domain(), flags != 0 && flags & !self.counted() == 0)?;
         self.bound.with(|bound| {
             let wanted = |index: &usize| flags & COUNTED[*index] != 0;
             if (0..COUNTED.len()).filter(wanted).any(|index| bound.counters[index].is_some()) {
@@ -334,6 +374,15 @@ impl Endpoint {
         })
     }
 
+    /// What ends here, and may be counted.
+    fn counted(&self) -> u64 {
+        match self.side() {
+            None => TRANSMITS | RECEIVES,
+            Some(Side::Transmit) => TRANSMITS,
+            Some(Side::Receive) => RECEIVES,
+        }
+    }
+
     fn check_bind(&self, domain: &Arc<Domain>, is_flagged: bool) -> Outcome<()> {
         self.check_open()?;
         if !is_flagged {
@@ -342,14 +391,16 @@ impl Endpoint {
         if Arc::ptr_eq(domain, &self.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
     }
 
-    fn enable(&self) -> Outcome<()> {
+    /// What it has when it is enabled, and the receives that it shares.
+    fn prepared(&self) -> Outcome<(Ready, Option<Arc<Srx>>)> {
         self.check_open()?;
-        let starts = self.caps & (sys::FI_SEND | sys::FI_READ | sys::FI_WRITE);
+        let starts = self.caps & TRANSMITS;
         let receives = self.caps & sys::FI_RECV;
-        let (ready, srx) = self.bound.with(|bound| {
-            let av = match &self.session {
-                Some(session) => Arc::clone(session.peer()),
-                None => bound.av.clone().ok_or(Errno::NOAV)?,
+        self.bound.with(|bound| {
+            let av = match (&self.session, &self.part) {
+                (Some(session), _) => Arc::clone(session.peer()),
+                (None, Some(part)) => part.of.av().ok_or(Errno::NOAV)?,
+                (None, None) => bound.av.clone().ok_or(Errno::NOAV)?,
             };
             if self.shares_sends && bound.stx.is_none() || self.shares_receives && bound.srx.is_none() {
                 return Err(Errno::OPBADSTATE);
@@ -369,7 +420,11 @@ impl Endpoint {
             let slot = self.slot.with(|slot| *slot);
             let ready = Ready { av, transmit, receive, counters: bound.counters.clone(), slot };
             Ok((ready, bound.srx.clone()))
-        })?;
+        })
+    }
+
+    fn enable(&self) -> Outcome<()> {
+        let (ready, srx) = self.prepared()?;
         let ends = Ends {
             av: Arc::clone(&ready.av),
             transmit: ready.transmit.clone(),
@@ -395,6 +450,7 @@ impl Endpoint {
     /// The flags of operations that name none, of one direction.
     fn flags(&self, direction: u64) -> Outcome<&AtomicU64> {
         match direction & (sys::FI_SEND | sys::FI_RECV) {
+            known if known & !self.counted() != 0 => Err(Errno::INVAL),
             sys::FI_SEND => Ok(&self.transmit_flags),
             sys::FI_RECV => Ok(&self.receive_flags),
             _ => Err(Errno::INVAL),

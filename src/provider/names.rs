@@ -1,10 +1,12 @@
 //! [`Names`]: the peers of an address vector, by the number that programs have for them.
 //!
 //! In a table numbers are places, counted from 0, and a place that is free again is taken again. In a map a number has
-//! the generation of its place, too, so that one that was removed is not taken for another.
+//! the generation of its place, too, so that one that was removed is not taken for another. The upper bits of both are zero,
+//! where an address may say which receive context of a peer is meant.
 
 use super::errno::{Errno, Outcome};
 use super::sys;
+use crate::wire::gni::context::{MOST_BITS, Part, whole};
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::Name;
 
@@ -39,9 +41,15 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether that is the same endpoint, in whichever life.
+    /// Whether that is the same endpoint, or a context of it, in whichever life.
     pub(super) fn is(&self, peer: &NameId) -> bool {
-        (self.id.device, self.id.cdm_id) == (peer.device, peer.cdm_id)
+        (self.id.device, self.id.cdm_id) == (peer.device, whole(peer.cdm_id))
+    }
+
+    /// A receive context of it; `None`: it has no such.
+    pub(super) fn receiving(&self, index: u8) -> Option<Self> {
+        let name = self.name.part(Part::Receive(index))?;
+        Some(Self { name, id: NameId { cdm_id: name.cdm_id, ..self.id }, ..*self })
     }
 }
 
@@ -111,8 +119,7 @@ impl Names {
         let index = self.index(number)?;
         let place = &mut self.places[index];
         let peer = place.peer.take().ok_or(Errno::INVAL)?;
-        // Never that of `FI_ADDR_NOTAVAIL`.
-        place.generation = (place.generation + 1) & (u32::MAX >> 1);
+        place.generation = (place.generation + 1) & (u32::MAX >> MOST_BITS);
         self.free.push(index as u32);
         Ok(peer)
     }
@@ -162,5 +169,28 @@ mod tests {
         assert_eq!(names.get(second), Ok(&name(2)));
         assert_eq!(names.find(&name(2).id), Some(second));
         assert_eq!(names.get(NOBODY), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn no_number_reaches_the_bits_of_receive_contexts() {
+        let mut names = Names::new(Numbers::Map);
+        let first = names.insert(name(1)).expect("a number");
+        names.places[0].generation = u32::MAX >> MOST_BITS;
+        let last = Numbers::Map.number(0, u32::MAX >> MOST_BITS);
+        assert_eq!((names.get(first), names.get(last)), (Err(Errno::INVAL), Ok(&name(1))));
+        assert_eq!(last >> (u64::BITS - MOST_BITS), 0);
+        names.remove(last).expect("there");
+        assert_eq!(names.insert(name(2)), Ok(first), "it begins again");
+    }
+
+    #[test]
+    fn a_context_of_a_peer_is_found_as_the_peer() {
+        let scalable = Name { contexts: 2, incarnation: 9, ..name(7).name };
+        let peer = Known { name: scalable, ..name(7) };
+        let part = peer.receiving(1).expect("there");
+        assert_eq!((part.id.device, part.name.port), (peer.id.device, peer.name.port));
+        assert_ne!(part.id.cdm_id, peer.id.cdm_id);
+        assert!(peer.is(&part.id) && peer.is(&peer.id) && !name(8).is(&part.id));
+        assert_eq!((peer.receiving(0), peer.receiving(2)), (Some(peer), None));
     }
 }

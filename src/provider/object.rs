@@ -15,13 +15,15 @@ use crate::sync::fork;
 /// A kind of object.
 ///
 /// # Safety
-/// `Head` is libfabric's structure for it, which begins with a `fid`, and objects with this class are opened by [`open`]
+/// `Head` is libfabric's structure for it, which begins with a `fid`, and objects with these classes are opened by [`open`]
 /// only.
 pub(super) unsafe trait Object: Send + Sync + 'static {
     /// libfabric's structure.
     type Head;
-    /// What its `fclass` says.
+    /// What its `fclass` says,
     const CLASS: usize;
+    /// unless it says one of these.
+    const OTHER_CLASSES: &'static [usize] = &[];
 }
 
 /// What C has the address of.
@@ -41,6 +43,12 @@ pub(super) fn open<O: Object>(head: O::Head, body: Arc<O>) -> *mut O::Head {
 /// The `fid` that an object begins with.
 pub(super) fn fid_of<O: Object>(context: *mut c_void, ops: &'static fi_ops) -> fid {
     fid { fclass: O::CLASS, context, ops: std::ptr::from_ref(ops).cast_mut() }
+}
+
+/// The same of one that is of another of its classes.
+pub(super) fn fid_of_class<O: Object>(class: usize, context: *mut c_void, ops: &'static fi_ops) -> fid {
+    debug_assert!(class == O::CLASS || O::OTHER_CLASSES.contains(&class));
+    fid { fclass: class, ..fid_of::<O>(context, ops) }
 }
 
 /// The table with the functions that every object has.
@@ -75,7 +83,7 @@ pub(super) unsafe fn class(fid: *const fid) -> Outcome<usize> {
 /// The object behind what C holds.
 ///
 /// # Safety
-/// NULL, or an object that is open, of any class; of this one only if it is ours.
+/// NULL, or an object that is open, of any class; of these only if it is ours.
 #[inline(always)]
 pub(super) unsafe fn body<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Arc<O>> {
     // SAFETY: the contract.
@@ -90,10 +98,11 @@ pub(super) unsafe fn body<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Ar
 #[inline(always)]
 unsafe fn shell<'a, O: Object>(head: *const O::Head) -> Outcome<&'a Shell<O>> {
     // SAFETY: the contract; a `fid` comes first.
-    if unsafe { class(head.cast()) }? != O::CLASS {
+    let class = unsafe { class(head.cast()) }?;
+    if class != O::CLASS && !O::OTHER_CLASSES.contains(&class) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: of this class, hence opened by `open`, and not closed before the call ends. What C writes to is in a cell.
+    // SAFETY: of such a class, hence opened by `open`, and not closed before the call ends. What C writes to is in a cell.
     Ok(unsafe { &*head.cast::<Shell<O>>() })
 }
 

@@ -10,6 +10,7 @@ use super::argument::Foreign;
 use super::errno::{Errno, Outcome};
 use super::load::NAME;
 use super::sys::{self, DomainAttr, EpAttr, fi_rx_attr, fi_tx_attr};
+use crate::wire::gni::context;
 use crate::wire::gni::name::Name;
 use crate::wire::gni::remote::PLACES;
 
@@ -43,6 +44,7 @@ const ON_REQUEST: u64 = MESSAGES
     | INITIATES
     | IS_TARGET
     | sys::FI_DIRECTED_RECV
+    | sys::FI_NAMED_RX_CTX
     | sys::FI_SOURCE
     | sys::FI_REMOTE_COMM;
 /// For everybody.
@@ -56,7 +58,8 @@ const ALWAYS: u64 = sys::FI_MULTI_RECV
 const OF_DOMAIN: u64 = sys::FI_SHARED_AV | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const CAPS: u64 = ON_REQUEST | ALWAYS;
 /// What concerns a transmit context.
-const TRANSMIT: u64 = MESSAGES | MEMORY | sys::FI_SEND | INITIATES | sys::FI_FENCE | sys::FI_TRIGGER;
+const TRANSMIT: u64 =
+    MESSAGES | MEMORY | sys::FI_NAMED_RX_CTX | sys::FI_SEND | INITIATES | sys::FI_FENCE | sys::FI_TRIGGER;
 /// What concerns a receive context.
 const RECEIVE: u64 = MESSAGES
     | MEMORY
@@ -147,21 +150,23 @@ pub(super) fn make(version: u32, kind: u32, wanted: Option<&Wanted>) -> Outcome<
     let wanted = wanted.unwrap_or(&nothing);
     let name_is = |name: &Option<CString>, own: &CStr| name.as_deref().is_none_or(|name| name == own);
     let is_ours = |name: &CString| name.as_bytes().eq_ignore_ascii_case(NAME.to_bytes());
+    // What is connected has one context on each side.
+    let known = if kind == sys::FI_EP_MSG { CAPS & !sys::FI_NAMED_RX_CTX } else { CAPS };
     require(&[
-        wanted.caps & !CAPS == 0,
+        wanted.caps & !known == 0,
         matches!(wanted.addr_format, 0 | sys::FI_ADDR_GNI | sys::FI_ADDR_STR),
         name_is(&wanted.domain_name, DOMAIN),
         name_is(&wanted.fabric_name, FABRIC),
         wanted.provider_name.as_ref().is_none_or(is_ours),
     ])?;
-    let caps = caps(wanted.caps);
+    let caps = caps(wanted.caps) & known;
     Ok(Offer {
         caps,
         addr_format: given(wanted.addr_format, sys::FI_ADDR_GNI),
         tx: transmit(caps, wanted.tx.as_ref())?,
         rx: receive(caps, wanted.rx.as_ref())?,
         ep: endpoint(version, kind, wanted.ep.as_ref())?,
-        domain: domain(version, caps, wanted.domain.as_ref())?,
+        domain: domain(version, kind, caps, wanted.domain.as_ref())?,
     })
 }
 
@@ -180,7 +185,8 @@ fn caps(asked: u64) -> u64 {
     caps
 }
 
-fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
+/// What a transmit context has, of an endpoint with these capabilities.
+pub(super) fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
     let wish = wish.copied().unwrap_or_default();
     require(&[
         // What only concerns receives may be named here, too.
@@ -205,7 +211,8 @@ fn transmit(caps: u64, wish: Option<&fi_tx_attr>) -> Outcome<fi_tx_attr> {
     })
 }
 
-fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
+/// The same of a receive context.
+pub(super) fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
     let wish = wish.copied().unwrap_or_default();
     require(&[
         wish.caps & !(caps | TRANSMIT) == 0,
@@ -224,6 +231,11 @@ fn receive(caps: u64, wish: Option<&fi_rx_attr>) -> Outcome<fi_rx_attr> {
         iov_limit: given(wish.iov_limit, PIECES),
         ..Default::default()
     })
+}
+
+/// Contexts that an endpoint of this type has on each side, at most.
+fn most_contexts(kind: u32) -> usize {
+    if kind == sys::FI_EP_MSG { 1 } else { context::MOST }
 }
 
 fn endpoint(version: u32, kind: u32, wish: Option<&EpAttr>) -> Outcome<EpAttr> {
@@ -251,8 +263,8 @@ fn endpoint(version: u32, kind: u32, wish: Option<&EpAttr>) -> Outcome<EpAttr> {
         wish.max_order_raw_size <= most.max_order_raw_size,
         wish.max_order_war_size <= most.max_order_war_size,
         wish.max_order_waw_size <= most.max_order_waw_size,
-        matches!(wish.tx_ctx_cnt, 0 | 1 | sys::FI_SHARED_CONTEXT),
-        matches!(wish.rx_ctx_cnt, 0 | 1 | sys::FI_SHARED_CONTEXT),
+        wish.tx_ctx_cnt <= most_contexts(kind) || wish.tx_ctx_cnt == sys::FI_SHARED_CONTEXT,
+        wish.rx_ctx_cnt <= most_contexts(kind) || wish.rx_ctx_cnt == sys::FI_SHARED_CONTEXT,
         version < sys::version(1, 5) || wish.auth_key_size == 0,
     ])?;
     Ok(EpAttr {
@@ -281,8 +293,8 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     ep_cnt: 1024,
     tx_ctx_cnt: 1024,
     rx_ctx_cnt: 1024,
-    max_ep_tx_ctx: 1,
-    max_ep_rx_ctx: 1,
+    max_ep_tx_ctx: context::MOST,
+    max_ep_rx_ctx: context::MOST,
     max_ep_stx_ctx: 1024,
     max_ep_srx_ctx: 1024,
     cntr_cnt: 1024,
@@ -296,8 +308,9 @@ const ANY_DOMAIN: DomainAttr = DomainAttr {
     tclass: 0,
 };
 
-fn domain(version: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainAttr> {
-    let most = ANY_DOMAIN;
+fn domain(version: u32, kind: u32, caps: u64, wish: Option<&DomainAttr>) -> Outcome<DomainAttr> {
+    let contexts = most_contexts(kind);
+    let most = DomainAttr { max_ep_tx_ctx: contexts, max_ep_rx_ctx: contexts, ..ANY_DOMAIN };
     let mr_mode = registration(version, wish.map_or(0, |wish| wish.mr_mode), wish.is_some())?;
     let Some(wish) = wish else { return Ok(DomainAttr { mr_mode, caps: most.caps & caps, ..most }) };
     require(&[
@@ -419,7 +432,15 @@ mod tests {
         let shared = EpAttr { rx_ctx_cnt: sys::FI_SHARED_CONTEXT, ..nothing_of_an_endpoint() };
         let offer = with(|wanted| wanted.ep = Some(shared)).expect("an offer");
         assert_eq!((offer.ep.tx_ctx_cnt, offer.ep.rx_ctx_cnt), (1, sys::FI_SHARED_CONTEXT));
-        assert!(with(|wanted| wanted.ep = Some(EpAttr { tx_ctx_cnt: 2, ..shared })).is_err());
+        let many = |tx_ctx_cnt| EpAttr { tx_ctx_cnt, ..shared };
+        let offer = with(|wanted| wanted.ep = Some(many(context::MOST))).expect("an offer");
+        assert_eq!((offer.ep.tx_ctx_cnt, offer.domain.max_ep_rx_ctx), (context::MOST, context::MOST));
+        assert!(with(|wanted| wanted.ep = Some(many(context::MOST + 1))).is_err());
+        let two = Wanted { ep: Some(many(2)), ..Wanted::default() };
+        assert!(make(NEW, sys::FI_EP_MSG, Some(&two)).is_err());
+        let named = Wanted { caps: sys::FI_MSG | sys::FI_NAMED_RX_CTX, ..Wanted::default() };
+        assert!(make(NEW, sys::FI_EP_MSG, Some(&named)).is_err());
+        assert_eq!(make(NEW, sys::FI_EP_MSG, None).expect("an offer").domain.max_ep_tx_ctx, 1);
         let long = EpAttr { max_msg_size: MAX_MESSAGE + 1, ..nothing_of_an_endpoint() };
         assert!(with(|wanted| wanted.ep = Some(long)).is_err());
         let keyed =
@@ -483,7 +504,7 @@ mod tests {
         }
         assert!(progress(4, 0).is_err() && progress(0, 3).is_err());
         assert!(with(|wanted| wanted.domain = Some(DomainAttr { threading: 6, ..ANY_DOMAIN })).is_err());
-        assert!(with(|wanted| wanted.domain = Some(DomainAttr { max_ep_tx_ctx: 2, ..ANY_DOMAIN })).is_err());
+        assert!(with(|wanted| wanted.domain = Some(DomainAttr { max_ep_tx_ctx: 65, ..ANY_DOMAIN })).is_err());
         assert!(with(|wanted| wanted.domain_name = Some(c"gni1".into())).is_err());
         assert!(with(|wanted| wanted.fabric_name = Some(FABRIC.into())).is_ok());
         for (name, is_good) in [(c"GNI", true), (c"gni;ofi_rxm", false), (c"tcp", false)] {

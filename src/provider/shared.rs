@@ -14,8 +14,7 @@ use super::nosys;
 use super::nosys::size::{eight, five, four, seven, six, three};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{
-    self, OpsEp, fi_msg, fi_msg_tagged, fi_ops, fi_ops_cm, fi_ops_msg, fi_ops_tagged, fid, fid_ep, fid_stx,
-    iovec,
+    self, OpsEp, fi_msg, fi_msg_tagged, fi_ops, fi_ops_msg, fi_ops_tagged, fid, fid_ep, fid_stx, iovec,
 };
 use super::traffic::{Queue, SharedWant, Want};
 use crate::sync::EngineCell;
@@ -96,19 +95,6 @@ static STX_OPTIONS: OpsEp = options(nosys::size::two);
 
 static SRX_OPTIONS: OpsEp = options(cancel);
 
-static NAMES: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname: Some(nosys::three),
-    getname: Some(nosys::three),
-    getpeer: Some(nosys::three),
-    connect: Some(nosys::four),
-    listen: Some(nosys::one),
-    accept: Some(nosys::three),
-    reject: Some(nosys::four),
-    shutdown: Some(nosys::two),
-    join: Some(nosys::five),
-};
-
 static MESSAGES: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
     recv: Some(recv),
@@ -168,7 +154,7 @@ pub(super) unsafe fn open_srx(
     let head = fid_ep {
         fid: fid_of::<Srx>(context, &SRX_OPS),
         ops: std::ptr::from_ref(&SRX_OPTIONS).cast_mut().cast(),
-        cm: std::ptr::from_ref(&NAMES).cast_mut(),
+        cm: std::ptr::from_ref(&super::endpoint::NO_NAMES).cast_mut(),
         msg: std::ptr::from_ref(&MESSAGES).cast_mut(),
         rma: std::ptr::from_ref(&super::endpoint::NO_MEMORY).cast_mut(),
         tagged: std::ptr::from_ref(&TAGGED).cast_mut(),

@@ -61,8 +61,8 @@ const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 pub(super) const THERE: u64 = 2;
 
-/// How often a place can be told to have been used; never what [`NOTHING`] begins with.
-const GENERATIONS: u32 = u32::MAX >> 1;
+/// How often a place can be told to have been used: numbers have eight bits to spare, and none is [`NOTHING`].
+const GENERATIONS: u32 = u32::MAX >> 8;
 
 pub(super) const fn state(generation: u32, phase: u64) -> u64 {
     (generation as u64) << 32 | phase

@@ -257,7 +257,7 @@ impl Run {
     /// Takes out what a source that ends takes along, or everything.
     fn end(&mut self, source: Option<u64>) {
         let left = match source {
-            Some(source) => self.engine.forget(source),
+            Some(source) => self.engine.forget(source, |_| true),
             None => self.engine.drain(),
         };
         let of_it = |receive: &mut Receive| source.is_none() || receive.wanted.source == source;

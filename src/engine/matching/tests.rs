@@ -284,16 +284,29 @@ fn who_ends_takes_along_what_only_he_could_complete() {
     let aside = engine.claim(&exact(4, 9)).expect("the first");
     assert_eq!(engine.claim(&exact(4, 9)), Some((claimed, part(4, 1))));
     assert!(engine.complete(later));
-    let Leftover { receives, messages } = engine.forget(4);
+    let Leftover { receives, messages } = engine.forget(4, |_| true);
     assert_eq!((receives, messages), (vec![0, 2, 4], vec![part(4, 4), part(4, 1)]));
     assert_eq!((engine.redeem(claimed), engine.complete(claimed)), (None, false));
     assert_eq!(engine.redeem(aside.0), Some(message(4, 9, 0)), "that one is complete");
     assert_eq!(takes(&mut engine, exact(4, 9)), Some(3), "and so has this become");
     assert_eq!(takes(&mut engine, exact(5, 9)), Some(2));
     let nothing = Leftover { receives: vec![], messages: vec![] };
-    assert_eq!((engine.forget(4), engine.kept()), (nothing, Kept::default()));
+    assert_eq!((engine.forget(4, |_| true), engine.kept()), (nothing, Kept::default()));
     let left: Vec<usize> = engine.receives().map(|(_, receive)| receive).collect();
     assert_eq!(left, [1, 3]);
+}
+
+#[test]
+fn of_several_that_are_one_source_one_can_be_forgotten() {
+    let mut engine = engine(10);
+    let part = |token| Message { complete: false, ..message(4, 9, token) };
+    let kept: Vec<MessageId> = (0..3).map(|token| keeps(&mut engine, part(token))).collect();
+    posts(&mut engine, exact(4, 1), 7);
+    assert_eq!(engine.forget_incomplete(4, |token| token == 1), [part(1)]);
+    assert!(engine.complete(kept[0]) && engine.complete(kept[2]) && !engine.complete(kept[1]));
+    let Leftover { receives, messages } = engine.forget(4, |token| token == 1);
+    assert_eq!((receives, messages), (vec![7], vec![]));
+    assert_eq!((takes(&mut engine, exact(4, 9)), takes(&mut engine, exact(4, 9))), (Some(0), Some(2)));
 }
 
 #[test]

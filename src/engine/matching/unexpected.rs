@@ -166,12 +166,8 @@ impl<M: Copy> Unexpected<M> {
         self.nodes.get_mut(id.0).map(|entry| entry.message.complete = true).is_some()
     }
 
-    /// Takes the incomplete messages of this source out; all messages, if none is given. Oldest first, and then the
-    /// claimed ones in the order of their claims.
-    pub(super) fn take_all(&mut self, incomplete_of: Option<u64>) -> Vec<Message<M>> {
-        let goes = |message: &Message<M>| {
-            incomplete_of.is_none_or(|source| message.source == source && !message.complete)
-        };
+    /// Takes the messages out of which that is said. Oldest first, and then the claimed ones in the order of their claims.
+    pub(super) fn take_all(&mut self, goes: impl Fn(&Message<M>) -> bool) -> Vec<Message<M>> {
         let mut messages = Vec::new();
         for list in [self.order, self.claimed] {
             let mut index = list.first();

@@ -10,9 +10,10 @@ use super::super::errno::{Errno, Outcome};
 use super::super::guard::{guard, size};
 use super::super::info::name_at;
 use super::super::nosys;
-use super::super::object::{self, body, fid_of};
+use super::super::object::{self, body, fid_of_class};
 use super::super::pep::{data_size, write_name};
 use super::super::sys::{self, Alias, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
+use super::scalable::Side;
 use super::{Endpoint, Wish, atomic, connected, refused, rma, transfer};
 use crate::wire::gni::name::Name;
 
@@ -107,17 +108,23 @@ pub(in super::super) unsafe fn open(
 }
 
 /// What C has of an endpoint.
-fn head(endpoint: &Endpoint, context: *mut c_void) -> fid_ep {
-    let is_connected = endpoint.session.is_some();
-    let memory = if endpoint.caps & sys::FI_RMA != 0 { &rma::MEMORY } else { &refused::MEMORY };
-    let values = if endpoint.caps & sys::FI_ATOMIC != 0 { &atomic::ATOMIC } else { &refused::ATOMIC };
+pub(super) fn head(endpoint: &Endpoint, context: *mut c_void) -> fid_ep {
+    let (class, messages, names) = match endpoint.side() {
+        None if endpoint.session.is_some() => (sys::FI_CLASS_EP, &transfer::BOTH, &CONNECTED),
+        None => (sys::FI_CLASS_EP, &transfer::BOTH, &NAMES),
+        Some(Side::Transmit) => (sys::FI_CLASS_TX_CTX, &transfer::SENDS, &refused::NAMES),
+        Some(Side::Receive) => (sys::FI_CLASS_RX_CTX, &transfer::RECEIVES, &refused::NAMES),
+    };
+    let initiates = |what| endpoint.caps & what != 0 && endpoint.side() != Some(Side::Receive);
+    let memory = if initiates(sys::FI_RMA) { &rma::MEMORY } else { &refused::MEMORY };
+    let values = if initiates(sys::FI_ATOMIC) { &atomic::ATOMIC } else { &refused::ATOMIC };
     fid_ep {
-        fid: fid_of::<Endpoint>(context, &OPS),
+        fid: fid_of_class::<Endpoint>(class, context, &OPS),
         ops: std::ptr::from_ref(&ENDPOINT).cast_mut().cast(),
-        cm: std::ptr::from_ref(if is_connected { &CONNECTED } else { &NAMES }).cast_mut(),
-        msg: std::ptr::from_ref(&transfer::MESSAGES).cast_mut(),
+        cm: std::ptr::from_ref(names).cast_mut(),
+        msg: std::ptr::from_ref(&messages.0).cast_mut(),
         rma: std::ptr::from_ref(memory).cast_mut(),
-        tagged: std::ptr::from_ref(&transfer::TAGGED).cast_mut(),
+        tagged: std::ptr::from_ref(&messages.1).cast_mut(),
         atomic: std::ptr::from_ref(values).cast_mut(),
         collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
     }
@@ -134,6 +141,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         let endpoint = unsafe { body::<Endpoint>(fid.cast()) }?;
         // SAFETY: the same: NULL, or an object that is open.
         match unsafe { object::class(other) }? {
+            sys::FI_CLASS_AV | sys::FI_CLASS_EQ if endpoint.side().is_some() => Err(Errno::INVAL),
             // SAFETY: the same.
             sys::FI_CLASS_AV => endpoint.bind_av(unsafe { body(other.cast()) }?, flags),
             // SAFETY: the same.

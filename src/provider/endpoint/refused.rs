@@ -1,10 +1,26 @@
-//! The tables of data transfers that an endpoint is not opened for, and of those that there are not: all their functions are.
+//! The tables of what an endpoint is not opened for, and of what there is not: all their functions are.
 
 use super::super::nosys;
 use super::super::nosys::size::{
     eight, eleven, four, fourteen, nine, seven, six, sixteen, ten, thirteen, three, twelve,
 };
-use super::super::sys::{fi_ops_atomic, fi_ops_collective, fi_ops_rma};
+use super::super::sys::{fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_rma};
+
+pub(in super::super) static NAMES: fi_ops_cm = NO_NAME;
+
+/// What an object begins with that has more.
+pub(super) const NO_NAME: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname: Some(nosys::three),
+    getname: Some(nosys::three),
+    getpeer: Some(nosys::three),
+    connect: Some(nosys::four),
+    listen: Some(nosys::one),
+    accept: Some(nosys::three),
+    reject: Some(nosys::four),
+    shutdown: Some(nosys::two),
+    join: Some(nosys::five),
+};
 
 pub(in super::super) static MEMORY: fi_ops_rma = fi_ops_rma {
     size: size_of::<fi_ops_rma>(),

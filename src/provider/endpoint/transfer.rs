@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::argument::{Foreign, array, copy};
 use super::super::errno::{Errno, Outcome};
 use super::super::guard::size;
+use super::super::nosys::size::{eight, five, four, seven, six, three};
 use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
 use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
@@ -15,31 +16,42 @@ use super::Endpoint;
 use super::work::Ticket;
 use crate::wire::gni::mailbox::Label;
 
-pub(super) static MESSAGES: fi_ops_msg = fi_ops_msg {
-    size: size_of::<fi_ops_msg>(),
-    recv: Some(recv),
-    recvv: Some(recvv),
-    recvmsg: Some(recvmsg),
-    send: Some(send),
-    sendv: Some(sendv),
-    sendmsg: Some(sendmsg),
-    inject: Some(inject),
-    senddata: Some(senddata),
-    injectdata: Some(injectdata),
-};
+/// The tables of an object: which of the two it does.
+pub(super) struct Tables(pub(super) fi_ops_msg, pub(super) fi_ops_tagged);
 
-pub(super) static TAGGED: fi_ops_tagged = fi_ops_tagged {
-    size: size_of::<fi_ops_tagged>(),
-    recv: Some(trecv),
-    recvv: Some(trecvv),
-    recvmsg: Some(trecvmsg),
-    send: Some(tsend),
-    sendv: Some(tsendv),
-    sendmsg: Some(tsendmsg),
-    inject: Some(tinject),
-    senddata: Some(tsenddata),
-    injectdata: Some(tinjectdata),
-};
+const fn tables(sends: bool, receives: bool) -> Tables {
+    Tables(
+        fi_ops_msg {
+            size: size_of::<fi_ops_msg>(),
+            recv: Some(if receives { recv } else { six }),
+            recvv: Some(if receives { recvv } else { six }),
+            recvmsg: Some(if receives { recvmsg } else { three }),
+            send: Some(if sends { send } else { six }),
+            sendv: Some(if sends { sendv } else { six }),
+            sendmsg: Some(if sends { sendmsg } else { three }),
+            inject: Some(if sends { inject } else { four }),
+            senddata: Some(if sends { senddata } else { seven }),
+            injectdata: Some(if sends { injectdata } else { five }),
+        },
+        fi_ops_tagged {
+            size: size_of::<fi_ops_tagged>(),
+            recv: Some(if receives { trecv } else { eight }),
+            recvv: Some(if receives { trecvv } else { eight }),
+            recvmsg: Some(if receives { trecvmsg } else { three }),
+            send: Some(if sends { tsend } else { seven }),
+            sendv: Some(if sends { tsendv } else { seven }),
+            sendmsg: Some(if sends { tsendmsg } else { three }),
+            inject: Some(if sends { tinject } else { five }),
+            senddata: Some(if sends { tsenddata } else { eight }),
+            injectdata: Some(if sends { tinjectdata } else { six }),
+        },
+    )
+}
+
+pub(super) static BOTH: Tables = tables(true, true);
+pub(super) static SENDS: Tables = tables(true, false);
+pub(super) static RECEIVES: Tables = tables(false, true);
+pub(super) static NEITHER: Tables = tables(false, false);
 
 /// Where a message lies, as C says it.
 #[derive(Clone, Copy)]

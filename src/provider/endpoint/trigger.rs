@@ -54,6 +54,7 @@ impl Endpoint {
             caps: original.caps,
             addr_format: original.addr_format,
             session: original.session.clone(),
+            part: original.part.clone(),
             shares_sends: original.shares_sends,
             shares_receives: original.shares_receives,
             name: EngineCell::new(original.name()),

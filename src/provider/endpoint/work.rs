@@ -16,6 +16,7 @@ use super::super::sys::{
     fi_op_rma, fi_op_tagged, fid_cntr, fid_ep,
 };
 use super::super::traffic::{Instead, Trigger, Work};
+use super::scalable::Side;
 use super::transfer::{Manner, Memory, data_of, plain, tagged};
 use super::{Endpoint, atomic, rma};
 
@@ -55,13 +56,16 @@ unsafe fn counter(domain: &Arc<Domain>, of: *const fid_cntr) -> Outcome<Arc<Coun
     if Arc::ptr_eq(counter.domain(), domain) { Ok(Arc::clone(counter)) } else { Err(Errno::DOMAIN) }
 }
 
-/// An endpoint of a domain.
+/// An endpoint of a domain, or a context of one, if it is of this side.
 ///
 /// # Safety
 /// NULL, or an endpoint that is open.
-unsafe fn endpoint<'a>(domain: &Arc<Domain>, of: *const fid_ep) -> Outcome<&'a Arc<Endpoint>> {
+unsafe fn endpoint<'a>(domain: &Arc<Domain>, of: *const fid_ep, side: Side) -> Outcome<&'a Arc<Endpoint>> {
     // SAFETY: the contract.
     let endpoint = unsafe { body::<Endpoint>(of) }?;
+    if endpoint.side().is_some_and(|own| own != side) {
+        return Err(Errno::INVAL);
+    }
     if Arc::ptr_eq(endpoint.domain(), domain) { Ok(endpoint) } else { Err(Errno::DOMAIN) }
 }
 
@@ -91,7 +95,7 @@ pub(in super::super) unsafe fn queue(domain: &Arc<Domain>, work: *const Deferred
             // SAFETY: the same.
             let op = unsafe { copy(told.op.cast::<fi_op_rma>()) }?;
             // SAFETY: the same.
-            let endpoint = unsafe { endpoint(domain, op.ep) }?;
+            let endpoint = unsafe { endpoint(domain, op.ep, Side::Transmit) }?;
             let is_read = told.op_type == sys::FI_OP_READ;
             // SAFETY: the same.
             unsafe { rma::queue(endpoint, is_read, &op.msg, (op.flags, &ticket)) }
@@ -100,7 +104,7 @@ pub(in super::super) unsafe fn queue(domain: &Arc<Domain>, work: *const Deferred
             // SAFETY: the same.
             let op = unsafe { copy(told.op.cast::<fi_op_atomic>()) }?;
             // SAFETY: the same.
-            let endpoint = unsafe { endpoint(domain, op.ep) }?;
+            let endpoint = unsafe { endpoint(domain, op.ep, Side::Transmit) }?;
             // SAFETY: the same.
             unsafe { atomic::queue(endpoint, &op.msg, None, None, (op.flags, &ticket)) }
         }
@@ -108,7 +112,7 @@ pub(in super::super) unsafe fn queue(domain: &Arc<Domain>, work: *const Deferred
             // SAFETY: the same.
             let op = unsafe { copy(told.op.cast::<fi_op_fetch_atomic>()) }?;
             // SAFETY: the same.
-            let endpoint = unsafe { endpoint(domain, op.ep) }?;
+            let endpoint = unsafe { endpoint(domain, op.ep, Side::Transmit) }?;
             // SAFETY: the same.
             unsafe { atomic::queue(endpoint, &op.msg, Some(&op.fetch), None, (op.flags, &ticket)) }
         }
@@ -116,7 +120,7 @@ pub(in super::super) unsafe fn queue(domain: &Arc<Domain>, work: *const Deferred
             // SAFETY: the same.
             let op = unsafe { copy(told.op.cast::<fi_op_compare_atomic>()) }?;
             // SAFETY: the same.
-            let endpoint = unsafe { endpoint(domain, op.ep) }?;
+            let endpoint = unsafe { endpoint(domain, op.ep, Side::Transmit) }?;
             let (fetched, compared) = (Some(&op.fetch), Some(&op.compare));
             // SAFETY: the same.
             unsafe { atomic::queue(endpoint, &op.msg, fetched, compared, (op.flags, &ticket)) }
@@ -144,8 +148,9 @@ pub(in super::super) unsafe fn queue(domain: &Arc<Domain>, work: *const Deferred
 unsafe fn message(domain: &Arc<Domain>, told: DeferredWork, ticket: &Ticket) -> Outcome<usize> {
     // SAFETY: the contract.
     let op = unsafe { copy(told.op.cast::<fi_op_msg>()) }?;
+    let side = if told.op_type == sys::FI_OP_RECV { Side::Receive } else { Side::Transmit };
     // SAFETY: the contract.
-    let endpoint = unsafe { endpoint(domain, op.ep) }?;
+    let endpoint = unsafe { endpoint(domain, op.ep, side) }?;
     let memory = Memory::Many(op.msg.msg_iov, op.msg.iov_count);
     // SAFETY: the contract: readable, or writable, until the operation has ended.
     let buffer = unsafe { memory.buffer() }?;
@@ -164,8 +169,9 @@ unsafe fn message(domain: &Arc<Domain>, told: DeferredWork, ticket: &Ticket) -> 
 unsafe fn tagged_message(domain: &Arc<Domain>, told: DeferredWork, ticket: &Ticket) -> Outcome<usize> {
     // SAFETY: the contract.
     let op = unsafe { copy(told.op.cast::<fi_op_tagged>()) }?;
+    let side = if told.op_type == sys::FI_OP_TRECV { Side::Receive } else { Side::Transmit };
     // SAFETY: the contract.
-    let endpoint = unsafe { endpoint(domain, op.ep) }?;
+    let endpoint = unsafe { endpoint(domain, op.ep, side) }?;
     let memory = Memory::Many(op.msg.msg_iov, op.msg.iov_count);
     // SAFETY: the contract: readable, or writable, until the operation has ended.
     let buffer = unsafe { memory.buffer() }?;

@@ -170,7 +170,8 @@ impl Context {
         }
         let token = self.vacant();
         let (tag, bytes) = (label.tag.unwrap_or(0), bytes + NOTED);
-        let message = Message { source: peer.into(), tag, bytes, complete, token };
+        let source = self.peers.get(peer as usize).map_or(peer, |there| there.whole).into();
+        let message = Message { source, tag, bytes, complete, token };
         self.matching(label.tag.is_some()).arrive(message)
     }
 

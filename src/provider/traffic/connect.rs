@@ -155,6 +155,7 @@ impl Traffic {
                 let (address, shown) = if is_far { (0, [0; 16]) } else { nic.probe() };
                 there.is_connected = true;
                 (there.failed, there.over) = (None, None);
+                let whole = there.whole;
                 there.queue.push_front(Item::Note(Note::new(&mailbox::Entry::Hello { address, shown })));
                 if !is_far {
                     self.bells.insert((attributes.segment.nonce, attributes.ring), (slot, index));
@@ -166,6 +167,9 @@ impl Traffic {
                 }
                 if is_unreached {
                     self.is_unreached(slot, index);
+                }
+                if let Ok(context) = self.context(slot) {
+                    context.peers[whole as usize].over = None;
                 }
                 self.pump(slot, index);
                 self.look_again(slot, index);
@@ -331,6 +335,10 @@ impl Traffic {
             there.over = is_end(code).then_some((there.past, code));
         }
         let is_left = !there.queue.is_empty() || !there.held.is_empty();
+        let (whole, over) = (there.whole, there.over);
+        if is_dead && whole != peer {
+            context.peers[whole as usize].over = over;
+        }
         if context.owes() {
             self.look_again(slot, peer);
         }
@@ -446,12 +454,16 @@ impl Context {
             }
         }
         self.end_messages(peer);
+        let source = self.peers[peer as usize].whole.into();
         for is_tagged in [true, false] {
-            let matching = self.matching(is_tagged);
+            let Self { tagged, untagged, messages, .. } = &mut *self;
+            let matching = if is_tagged { tagged } else { untagged };
+            // Other contexts of the endpoint may be there still.
+            let is_of_it = |token: u32| messages[token as usize].peer == peer;
             let left = if is_dead {
-                matching.forget(peer.into())
+                matching.forget(source, is_of_it)
             } else {
-                Leftover { receives: Vec::new(), messages: matching.forget_incomplete(peer.into()) }
+                Leftover { receives: Vec::new(), messages: matching.forget_incomplete(source, is_of_it) }
             };
             for message in left.messages {
                 self.empty(message.token);

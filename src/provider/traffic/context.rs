@@ -23,6 +23,7 @@ use crate::engine::slab::{Key, Slab};
 use crate::gni::{Mailbox, Place as Far};
 use crate::shm::CrossMemory;
 use crate::sync::EngineCell;
+use crate::wire::gni::context;
 use crate::wire::gni::datagram::{Key as Secret, NameId};
 use crate::wire::gni::mailbox::{self, HEAD, Label, Lies};
 
@@ -189,6 +190,8 @@ impl Note {
 pub(super) struct Peer {
     /// The life of it that is connected or wanted.
     pub(super) name: NameId,
+    /// The peer that a transmit or receive context is of: whom receives name. Any other is its own.
+    pub(super) whole: u32,
     /// The life that its address names; 0: whichever has the name.
     pub(super) asked: u64,
     /// Where it is on another node, and what it is told by.
@@ -270,7 +273,7 @@ pub(super) struct Context {
     pub(super) tagged: Matching<Key, u32>,
     pub(super) untagged: Matching<Key, u32>,
     pub(super) receives: Slab<Receive>,
-    messages: Vec<Unexpected>,
+    pub(super) messages: Vec<Unexpected>,
     free: Vec<u32>,
     spare: Vec<Vec<u8>>,
     pub(super) sends: Slab<Outgoing>,
@@ -385,11 +388,14 @@ impl Context {
 
     /// The peer of this name, from now on if there was none.
     pub(super) fn peer_named(&mut self, name: NameId) -> u32 {
+        let endpoint = context::whole(name.cdm_id);
+        let whole = (endpoint != name.cdm_id).then(|| self.peer_named(NameId { cdm_id: endpoint, ..name }));
         let next = self.peers.len() as u32;
         let peer = *self.by_name.entry((name.device, name.cdm_id)).or_insert(next);
         if peer == next {
             self.peers.push(Peer {
                 name,
+                whole: whole.unwrap_or(peer),
                 asked: 0,
                 far: None,
                 vc: None,

@@ -130,6 +130,7 @@ impl Context {
     /// Whom a receive names as its source, and why nothing more comes from there, if nothing does.
     #[inline]
     fn source_of(&mut self, number: u64) -> Outcome<(u32, Option<i32>)> {
+        let number = self.ends()?.av.whole(number);
         match self.peer_of(number) {
             Ok(peer) => Ok((peer, self.peers.get(peer as usize).and_then(Peer::end))),
             // Another life of it is there.

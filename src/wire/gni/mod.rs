@@ -2,6 +2,7 @@
 
 pub mod amo;
 pub mod cm;
+pub mod context;
 pub mod datagram;
 pub mod envelope;
 pub mod mailbox;

@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress rma atomics names vectors connected shared scalable; do
+for name in info objects bounds messages progress rma atomics names vectors connected shared scalable scalable-objects; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -116,12 +116,14 @@ done
 for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
 asleep "connected endpoints: death" connected death apart
 for name in receives selections datagrams triggers work; do job "shared contexts, datagrams, triggers: $name" shared $name; done
-for name in objects bound; do job "scalable endpoints: $name" scalable $name alone; done
+job "scalable endpoints: objects" scalable-objects objects alone
+job "scalable endpoints: bound" scalable bound alone
 for where in apart together; do
     for name in messages memory threads; do job "scalable endpoints $where: $name" scalable $name $where; done
 done
 job "scalable endpoints apart, in a table: messages" scalable messages apart table
-for name in sources refusals late closing; do job "scalable endpoints: $name" scalable $name together; done
+for name in sources late; do job "scalable endpoints: $name" scalable $name together; done
+for name in refusals closing; do job "scalable endpoints: $name" scalable-objects $name together; done
 asleep "scalable endpoints: death" scalable death apart
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
 

@@ -116,13 +116,13 @@ done
 for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
 asleep "connected endpoints: death" connected death apart
 for name in receives selections datagrams triggers work; do job "shared contexts, datagrams, triggers: $name" shared $name; done
-job "scalable endpoints: objects" scalable-objects objects alone
+for name in objects names; do job "scalable endpoints: $name" scalable-objects $name alone; done
 job "scalable endpoints: bound" scalable bound alone
 for where in apart together; do
     for name in messages memory threads; do job "scalable endpoints $where: $name" scalable $name $where; done
 done
 job "scalable endpoints apart, in a table: messages" scalable messages apart table
-for name in sources late; do job "scalable endpoints: $name" scalable $name together; done
+for name in sources late parting uncalled; do job "scalable endpoints: $name" scalable $name together; done
 for name in refusals closing; do job "scalable endpoints: $name" scalable-objects $name together; done
 asleep "scalable endpoints: death" scalable death apart
 for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done

@@ -254,7 +254,7 @@ typedef struct hawser_btl_module {
     // under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     // The peers are to be done with this process, too: what they still get from its memory may end only when they
     // delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
-    // again; what it sends before that may be in vain.
+    // again; what it sends before it has heard of that may be in vain, whatever its callback says, or end with an error.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);
@@ -367,6 +367,7 @@ typedef int32_t (*hawser_publish)(void *context, const char *key, const void *by
 // Looks up what a process has published under a key. `*length` is the room in `buffer` and becomes the
 // length of the record. Returns HAWSER_SUCCESS; HAWSER_ERR_TOO_LONG where there is too little room, and says
 // in `*length` how much it wants; or HAWSER_ERR_NOT_FOUND.
+// Peers are looked up when they are added, and those that were not, or were deleted, when they send.
 typedef int32_t (*hawser_lookup)(void *context,
                                  const char *key,
                                  uint64_t name,

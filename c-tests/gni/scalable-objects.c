@@ -312,9 +312,64 @@ static int objects(void)
     return verdict();
 }
 
+/* An endpoint of this name, or why there is none. */
+static int named(const char *id, size_t contexts, struct fid_ep **ep)
+{
+    char text[64];
+    struct fi_info *hints = wish(), *found = NULL;
+    hints->caps = info->caps;
+    hints->addr_format = FI_ADDR_STR;
+    hints->src_addrlen = (size_t)snprintf(text, sizeof(text), "gni;127.0.0.1;%s", id) + 1;
+    hints->src_addr = strdup(text);
+    hints->ep_attr->tx_ctx_cnt = hints->ep_attr->rx_ctx_cnt = contexts;
+    NEED(fi_getinfo(API, NULL, NULL, 0, hints, &found));
+    int code = contexts > 1 ? fi_scalable_ep(domain, found, ep, NULL) : fi_endpoint(domain, found, ep, NULL);
+    fi_freeinfo(found);
+    fi_freeinfo(hints);
+    return code;
+}
+
+/* Names of contexts are nobody's to choose, and who has chosen a name has no contexts where there is no room for theirs. */
+static int names(void)
+{
+    static const char *const of_contexts[] = {"0x20010005", "0x40001041", "0x3fff0001", "0x7fffffff"};
+    static const char *const others[] = {"30000", "0x30000", "0x40001000", "0x80000007"};
+    struct fid_ep *ep, *sep, *tx;
+    char name[48], own[48];
+    size_t length = sizeof(own);
+    open_scalable_domain();
+    for (size_t i = 0; i < sizeof(of_contexts) / sizeof(*of_contexts); i++) {
+        IS(named(of_contexts[i], 1, &ep), -FI_EADDRNOTAVAIL);
+        IS(named(of_contexts[i], 2, &ep), -FI_EADDRNOTAVAIL);
+        NEED(named(others[i], 1, &ep));
+        NEED(fi_close(&ep->fid));
+    }
+    IS(named("0x30000", 2, &ep), -FI_EADDRNOTAVAIL);
+    NEED(named("30000", 2, &sep));
+    IS(named("30000", 1, &ep), -FI_EADDRINUSE);
+    NEED(named("30001", 1, &ep));
+    /* Nor can an endpoint have such a name later; one that it may have says nothing of contexts. */
+    uint32_t id = 0x20000000 | 64 << 16 | 30000;
+    NEED(fi_getname(&ep->fid, name, &length));
+    memcpy(name + 4, &id, 4);
+    IS(fi_setname(&ep->fid, name, 48), -FI_EADDRNOTAVAIL);
+    id = 30002;
+    memcpy(name + 4, &id, 4);
+    name[16] = 3;
+    NEED(fi_setname(&ep->fid, name, 48));
+    NEED(fi_getname(&ep->fid, own, &length));
+    IS(own[16], 0);
+    NEED(fi_tx_context(sep, 0, NULL, &tx, NULL));
+    NEED(fi_close(&tx->fid));
+    NEED(fi_close(&ep->fid));
+    NEED(fi_close(&sep->fid));
+    close_domain();
+    return verdict();
+}
+
 int main(int argc, char **argv)
 {
     static const struct staged_case all[] = {
-        {"objects", objects, ALONE}, {"refusals", refusals, OPENED}, {"closing", closing, ENABLED}};
+        {"objects", objects, ALONE}, {"names", names, ALONE}, {"refusals", refusals, OPENED}, {"closing", closing, ENABLED}};
     return run_staged(argc, argv, all, sizeof(all) / sizeof(*all));
 }

@@ -280,11 +280,80 @@ static int bound(void)
     return finish();
 }
 
+/* An ordinary endpoint that the first of the two has as a peer, and that has it. */
+static struct fid_ep *an_ordinary_one(struct fid_cq *sent, struct fid_cq *come, fi_addr_t *own, fi_addr_t *of_first)
+{
+    struct fid_ep *ep;
+    char name[48];
+    size_t length = sizeof(name);
+    NEED(fi_endpoint(domain, info, &ep, NULL));
+    NEED(fi_ep_bind(ep, &sides[1].av->fid, 0));
+    NEED(fi_ep_bind(ep, &sent->fid, FI_TRANSMIT));
+    NEED(fi_ep_bind(ep, &come->fid, FI_RECV));
+    NEED(fi_enable(ep));
+    NEED(fi_getname(&ep->fid, name, &length));
+    IS(fi_av_insert(mine->av, name, 1, own, 0, NULL), 1);
+    name_side(mine, name);
+    IS(fi_av_insert(sides[1].av, name, 1, of_first, 0, NULL), 1);
+    return ep;
+}
+
+/* The end of a context is not that of its endpoint: who has asked for what that sends goes on waiting for it. */
+static int parting(void)
+{
+    char room[2];
+    fi_addr_t own, peer;
+    struct fid_cq *sent = a_cq(0, FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE), *come = a_cq(0, FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE);
+    struct fid_ep *ep = an_ordinary_one(sent, come, &own, &peer);
+    for (uint64_t round = 0; round < 3; round++) {
+        POST(fi_trecv(ep, room, 1, NULL, peer, round, 0, room));
+        /* A transmit context sends something that nobody wants, and is closed before it is heard; then receive contexts are. */
+        if (round == 0) {
+            POST(fi_tsend(mine->tx[2], "x", 1, NULL, own, 9, NULL));
+            IS(fi_close(&mine->tx[2]->fid), 0);
+            mine->tx[2] = NULL;
+        } else {
+            int index = 2 - (int)round;
+            IS(fi_close(&mine->rx[index]->fid), 0);
+            mine->rx[index] = NULL;
+            POST(fi_tsend(ep, "y", 1, NULL, fi_rx_addr(peer, index, BITS), 1, NULL));
+            int err = next_error(sent).err;
+            HOLDS(err == FI_ECONNREFUSED || err == FI_ECONNRESET);
+        }
+        HOLDS(is_empty(come));
+        POST(fi_tsend(mine->tx[0], "z", 1, NULL, own, round, NULL));
+        IS(next(come, NULL).tag, round);
+        next(mine->tx_cq[0], NULL);
+    }
+    NEED(fi_close(&ep->fid));
+    NEED(fi_close(&sent->fid));
+    NEED(fi_close(&come->fid));
+    return finish();
+}
+
+/* A transmit context is called by nobody: what is sent to its id is told to have failed. */
+static int uncalled(void)
+{
+    char name[48];
+    uint32_t id;
+    fi_addr_t at;
+    name_side(mine, name);
+    memcpy(&id, name + 4, 4);
+    id |= 64;
+    memcpy(name + 4, &id, 4);
+    name[16] = 1;
+    IS(fi_av_insert(sides[1].av, name, 1, &at, 0, NULL), 1);
+    POST(fi_tsend(sides[1].tx[0], "x", 1, NULL, at, 1, NULL));
+    IS(next_error(sides[1].tx_cq[0]).err, FI_ECONNRESET);
+    return finish();
+}
+
 int main(int argc, char **argv)
 {
     static const struct staged_case all[] = {
         {"bound", bound, ALONE},     {"messages", messages, ENABLED}, {"sources", sources, ENABLED}, {"memory", memory, ENABLED},
-        {"death", death, ENABLED},   {"threads", threads, ENABLED},   {"late", late, OPENED},
+        {"death", death, ENABLED},   {"threads", threads, ENABLED},   {"late", late, OPENED},      {"parting", parting, ENABLED},
+        {"uncalled", uncalled, ENABLED},
     };
     return run_staged(argc, argv, all, sizeof(all) / sizeof(*all));
 }

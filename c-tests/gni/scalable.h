@@ -98,7 +98,8 @@ static inline void close_side(struct side *side)
         IS(fi_close(&side->sep->fid), -FI_EBUSY);
         if (side->rx[i])
             IS(fi_close(&side->rx[i]->fid), 0);
-        IS(fi_close(&side->tx[i]->fid), 0);
+        if (side->tx[i])
+            IS(fi_close(&side->tx[i]->fid), 0);
     }
     IS(fi_close(&side->av->fid), -FI_EBUSY);
     IS(fi_close(&side->sep->fid), 0);

@@ -133,6 +133,7 @@ pub type Publish = Option<
 /// Looks up what a process has published under a key. `*length` is the room in `buffer` and becomes the
 /// length of the record. Returns HAWSER_SUCCESS; HAWSER_ERR_TOO_LONG where there is too little room, and says
 /// in `*length` how much it wants; or HAWSER_ERR_NOT_FOUND.
+/// Peers are looked up when they are added, and those that were not, or were deleted, when they send.
 pub type Lookup = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -257,7 +258,7 @@ pub struct BtlModule {
     /// under way ends with an error. Nothing happens if one of the handles is stale; zeros are passed over.
     /// The peers are to be done with this process, too: what they still get from its memory may end only when they
     /// delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
-    /// again; what it sends before that may be in vain.
+    /// again; what it sends before it has heard of that may be in vain, whatever its callback says, or end with an error.
     pub del_peers: unsafe extern "C" fn(module: Btl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,

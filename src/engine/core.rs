@@ -184,7 +184,7 @@ impl<M: Memory> Engine<M> {
             incarnation: endpoint.peer.incarnation,
             alive: endpoint.phase != Phase::Dead,
             used: endpoint.used,
-            heard: endpoint.ids.peer_connection != 0,
+            heard: endpoint.ids.peer_connection != 0 || endpoint.ids.earlier != 0,
             took_longest: endpoint.took_longest,
             max_datagram: endpoint.peer.max_datagram,
             path_width: endpoint.send.path.width(),

@@ -125,8 +125,10 @@ impl Endpoint {
     }
 
     /// Whose connection it was, and what is left of it once it is over.
-    pub(super) const fn closed(&self) -> ((u64, u32), ClosedConnection) {
-        let (peer, ours, peers) = (&self.peer, self.ids.connection, self.ids.peer_connection);
+    pub(super) fn closed(&self) -> ((u64, u32), ClosedConnection) {
+        // A number that no packet has carried is the next one's.
+        let ours = self.ids.connection.wrapping_sub(u16::from(!self.used));
+        let (peer, peers) = (&self.peer, self.ids.peer_connection);
         (
             (peer.name, peer.incarnation),
             ClosedConnection { ours, peers, received: self.receive.window.next() },

@@ -207,7 +207,7 @@ impl Endpoint {
         let datagram = bytes.checked_add(HEADER_LEN)?;
         let charge = self.send.charge_short(datagram, now);
         let may_go = self.phase == Phase::Open
-            && !self.remote_closed
+            && !(self.remote_closed && limits.meets_again)
             && datagram <= limits.max_at_once.min(self.peer.max_datagram)
             && !self.send.has_queued()
             && (self.send.window.len() as u64) < limits.window

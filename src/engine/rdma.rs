@@ -113,6 +113,9 @@ impl<M: Memory> Engine<M> {
         if !inside || !remote.access.allows(wanted) {
             return Err(Error::BadParameter);
         }
+        if self.limits.meets_again {
+            self.meet_parted(endpoint);
+        }
         let is_over = self.endpoints.get(endpoint.0).is_some_and(|endpoint| endpoint.remote_closed);
         if is_over { Err(Error::Unreachable) } else { Ok(()) }
     }

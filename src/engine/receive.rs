@@ -281,6 +281,11 @@ impl<M: Memory> Engine<M> {
                 let is_joined = repr.receiver_slot != 0 && !endpoint.ids.has_parted;
                 return if is_joined { self.reconnected(index, repr, sender) } else { Err(over) };
             }
+            // It was closed before anything was heard: who comes now begins anew.
+            if endpoint.phase == Phase::Lingering && self.limits.meets_again {
+                self.remove(index);
+                return Err(Stranger::Unknown);
+            }
             endpoint.ids.peer_connection = repr.connection;
             endpoint.ids.peer_slot = sender.slot;
             endpoint.used = true;

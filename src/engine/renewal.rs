@@ -45,7 +45,7 @@ impl<M: Memory> Engine<M> {
             // There is nobody left to take leave of.
             Phase::Closing => self.finish_close(index),
             Phase::Open | Phase::Draining if is_crossed => self.lose_peer(index),
-            Phase::Open if endpoint.is_waiting() => self.lose_peer(index),
+            Phase::Open if endpoint.is_waiting() => self.part(index),
             Phase::Open if endpoint.is_drained() => {
                 if self.renew(index).is_ok() {
                     return self.locate(repr, sender);
@@ -72,6 +72,21 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// The peer lives, but knows the connection no more: what was under way has ended. Whoever [meets](Engine::meet_again) peers
+    /// again begins anew with what is sent next, if there is nothing of which the user believes that it arrives; otherwise the
+    /// peer is lost.
+    pub(super) fn part(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
+        if !self.limits.meets_again || endpoint.send.owes_copies() {
+            return self.lose_peer(index);
+        }
+        self.fail_all(index);
+        self.strip(index);
+        if let Some(endpoint) = self.endpoints.at_mut(index) {
+            endpoint.remote_closed = true;
+        }
+    }
+
     /// Begins the next connection where the last one was. What was under way in that has ended.
     fn renew(&mut self, index: u32) -> Result<()> {
         self.strip(index);
@@ -90,6 +105,7 @@ impl<M: Memory> Engine<M> {
         }
         fresh.receive.is_listed = endpoint.receive.is_listed;
         fresh.ids.own_slot = endpoint.ids.own_slot;
+        fresh.took_longest = endpoint.took_longest;
         *endpoint = Endpoint { timers: endpoint.timers.renewed(), ..fresh };
         endpoint.note_names(&self.identity);
         Ok(())

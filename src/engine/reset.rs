@@ -105,7 +105,8 @@ impl<M: Memory> Engine<M> {
         match endpoint.phase {
             Phase::Closing => self.handle_close_ack(index),
             Phase::Open if endpoint.is_drained() && !endpoint.is_waiting() => endpoint.remote_closed = true,
-            Phase::Open | Phase::Draining => self.lose_peer(index),
+            Phase::Open => self.part(index),
+            Phase::Draining => self.lose_peer(index),
             Phase::Lingering | Phase::Dead => {}
         }
     }

@@ -8,7 +8,7 @@ use super::path::Path;
 use super::probe::Probe;
 use super::reordering::Reordering;
 use super::rtt::Rtt;
-use super::send_window::{Landed, Order, SendWindow};
+use super::send_window::{Landed, Order, SendWindow, State};
 use super::time::{Instant, MICRO};
 use crate::wire::usnic::{HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
@@ -186,6 +186,11 @@ impl SendHalf {
     /// Whether everything asked for has been sent and acknowledged.
     pub(super) fn is_drained(&self) -> bool {
         !self.has_queued() && self.withdrawn.is_empty() && self.window.is_empty()
+    }
+
+    /// Whether something is under way whose sender was told at once that it is over.
+    pub(super) fn owes_copies(&self) -> bool {
+        self.window.iter().any(|(_, segment)| segment.state != State::Arrived && segment.copy().is_some())
     }
 
     /// A segment leaves.

@@ -134,10 +134,12 @@ impl Courier {
         if !is_honest || envelope.target().device != self.place.address.to_bits() {
             return None;
         }
-        let known = contacts.peers.get(&(source.device, source.cdm_id)).map(|contact| contact.key);
+        let contact = contacts.peers.get(&(source.device, source.cdm_id)).copied();
+        let known = contact.map(|contact| contact.key);
         let keys = [Some(self.place.key), self.place.shared, known];
         let key = keys.into_iter().flatten().find(|key| envelope.is_genuine(key))?;
-        if known.is_none() {
+        // Another life of it may be elsewhere on its node.
+        if contact.is_none_or(|contact| contact.at != SocketAddr::V4(from)) {
             contacts.add(source, from, key);
         }
         Some(envelope)
@@ -214,6 +216,12 @@ mod tests {
         answer[36..40].copy_from_slice(&21_u32.to_le_bytes());
         assert!(two.send(&twos, device(&one), 11, &answer));
         assert!(matches!(next(&one, &mut ones), Come::Datagram(_)));
+        // Another life of it has another port, and is answered there.
+        let again = courier(2, None);
+        assert!(again.send(&ones, device(&two), 21, &bytes(HOME, device(&two))));
+        assert!(matches!(next(&two, &mut twos), Come::Datagram(_)));
+        assert!(two.send(&twos, device(&one), 11, &answer));
+        assert!(matches!(next(&again, &mut ones), Come::Datagram(_)));
     }
 
     #[test]

@@ -33,11 +33,21 @@ pub enum Sent {
     Nobody,
 }
 
+/// Where an endpoint of this node is reached.
+struct Listener {
+    /// The device and the id there.
+    name: (u32, u32),
+    /// A child of fork(2) does not keep the name when this process ends.
+    _own: Own,
+    fd: OwnedFd,
+    /// Nobody is there any more, but the name is that of a scalable endpoint of which contexts are.
+    has_left: bool,
+}
+
 /// The sockets of a cm_nic.
 pub struct Service {
     outgoing: OwnedFd,
-    /// By device and id there. A child of fork(2) does not keep the name when this process ends.
-    incoming: Vec<((u32, u32), Own, OwnedFd)>,
+    incoming: Vec<Listener>,
     /// Those of the same that other nodes reach, by id; the contexts of a scalable endpoint have one.
     couriers: Vec<(u32, Courier)>,
     contacts: Contacts,
@@ -101,7 +111,8 @@ impl Service {
 
     /// How many listen here that have the courier of this one.
     fn sharing(&self, cdm_id: u32) -> usize {
-        self.incoming.iter().filter(|((_, known), ..)| whole(*known) == whole(cdm_id)).count()
+        let is_one = |of: &&Listener| !of.has_left && whole(of.name.1) == whole(cdm_id);
+        self.incoming.iter().filter(is_one).count()
     }
 
     /// A peer is on another node, there.
@@ -122,29 +133,35 @@ impl Service {
         let fd = socket()?;
         sockopt::set_socket_passcred(&fd, true)?;
         rustix::net::bind(&fd, &address(device, cdm_id)?)?;
-        self.incoming.push(((device, cdm_id), Own::new(&fd), fd));
+        let (name, _own) = ((device, cdm_id), Own::new(&fd));
+        self.incoming.push(Listener { name, _own, fd, has_left: false });
         Ok(())
     }
 
-    /// Listens for it no more.
+    /// Listens for it no more. The name of a scalable endpoint is nobody else's while one of its contexts is there.
     pub fn release(&mut self, device: u32, cdm_id: u32) {
-        let before = self.incoming.len();
-        self.incoming.retain(|(name, ..)| *name != (device, cdm_id));
-        if self.incoming.len() != before && self.sharing(cdm_id) == 0 {
+        let Some(at) = self.incoming.iter().position(|of| of.name == (device, cdm_id) && !of.has_left) else {
+            return;
+        };
+        self.incoming[at].has_left = true;
+        if self.sharing(cdm_id) == 0 {
             self.couriers.retain(|(known, _)| *known != whole(cdm_id));
+            self.incoming.retain(|of| !of.has_left || whole(of.name.1) != whole(cdm_id));
+        } else if cdm_id != whole(cdm_id) {
+            self.incoming.remove(at);
         }
     }
 
     /// What is readable when a datagram has come for an endpoint, and for no other that is still or already here.
     pub fn descriptors_of(&self, device: u32, cdm_id: u32) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let near = self.incoming.iter().find(|(name, ..)| *name == (device, cdm_id));
+        let near = self.incoming.iter().find(|of| of.name == (device, cdm_id));
         let far = self.courier(cdm_id).filter(|_| self.sharing(cdm_id) == 1);
-        near.map(|(.., fd)| fd.as_fd()).into_iter().chain(far.map(Courier::as_fd))
+        near.map(|of| of.fd.as_fd()).into_iter().chain(far.map(Courier::as_fd))
     }
 
     /// The same of all endpoints.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let near = self.incoming.iter().map(|(.., fd)| fd.as_fd());
+        let near = self.incoming.iter().map(|of| of.fd.as_fd());
         near.chain(self.couriers.iter().map(|(_, courier)| courier.as_fd()))
     }
 
@@ -183,10 +200,10 @@ impl Service {
                 }
             }
         }
-        for (.., fd) in &self.incoming {
+        for of in &self.incoming {
             for _ in 0..most {
                 let mut bytes = [0; LEN + 1];
-                match receive(fd, &mut bytes) {
+                match receive(&of.fd, &mut bytes) {
                     Some(Ok(length)) => hear(Heard::Datagram(&bytes[..length])),
                     Some(Err(())) => self.strangers += 1,
                     None => break,
@@ -280,10 +297,15 @@ mod tests {
         assert_eq!(service.bind_far(second, Place { port, ..place }).expect("the same"), port);
         assert_eq!(service.descriptors_of(device(), second).count(), 1, "the other is known");
         service.release(device(), first);
+        let mut other = Service::new([0; 16]).expect("sockets");
+        let taken = other.bind(device(), first).map_err(|error| error.kind());
+        assert_eq!(taken, Err(io::ErrorKind::AddrInUse), "the name is still that endpoint's");
         assert_eq!(service.place(second).map(|place| place.port), Some(port));
         assert_eq!(service.descriptors_of(device(), second).count(), 2, "it goes with this one");
         service.release(device(), second);
         assert!(service.place(first).is_none());
+        assert_eq!(service.descriptors().count(), 0);
+        other.bind(device(), first).expect("free again");
     }
 
     #[test]

@@ -166,9 +166,10 @@ fn incarnation() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Whether this node's endpoints can have the name.
+/// Whether this node's endpoints can have the name: it is of this node, and no context's.
 pub(super) fn check_own(name: &Name) -> Outcome<()> {
-    if resolve::is_own(name.device)? { Ok(()) } else { Err(Errno(libc::EADDRNOTAVAIL)) }
+    let is_free = context::whole(name.cdm_id) == name.cdm_id && resolve::is_own(name.device)?;
+    if is_free { Ok(()) } else { Err(Errno(libc::EADDRNOTAVAIL)) }
 }
 
 /// Has an endpoint of this name in the traffic of a domain, and in the name where other nodes reach it.
@@ -210,7 +211,8 @@ fn fresh(domain: &Domain, device: Option<Ipv4Addr>, incarnation: u64, contexts: 
     let device = device.map_or_else(resolve::device, Ok)?;
     for _ in 0..FRESH {
         let number = fresh_cdm_id();
-        let cdm_id = if contexts == 0 { number } else { context::scalable(number) };
+        // Of those there are fewer bits: numbers of processes that follow each other are as far apart as may be.
+        let cdm_id = if contexts == 0 { number } else { context::scalable(number >> 9 ^ number << 9) };
         let (bound, cm_nic) = (Name::bound(device, 0), cdm_id & 0x00FF_FFFF);
         let mut name = Name { cdm_id, cm_nic, kind: Kind::Unbound, incarnation, contexts, ..bound };
         match announce(domain, &mut name) {
@@ -288,7 +290,7 @@ impl Endpoint {
 
     fn rename(&self, name: Name) -> Outcome<()> {
         self.check_open()?;
-        let mut name = Name { incarnation: incarnation(), ..name };
+        let mut name = Name { incarnation: incarnation(), contexts: 0, ..name };
         let own = self.name();
         check_own(&name)?;
         if (own.device, own.cdm_id) != (name.device, name.cdm_id) {
@@ -435,6 +437,7 @@ impl Endpoint {
             writes: ready.counter(sys::FI_WRITE).cloned(),
             remote_reads: ready.counter(sys::FI_REMOTE_READ).cloned(),
             remote_writes: ready.counter(sys::FI_REMOTE_WRITE).cloned(),
+            takes: self.caps & sys::FI_RECV != 0,
             regions: Arc::clone(&self.domain.regions),
             rights: self.caps & (sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE),
             is_directed: self.caps & sys::FI_DIRECTED_RECV != 0 && self.session.is_none(),

@@ -124,10 +124,13 @@ impl Names {
         Ok(peer)
     }
 
-    /// The number of a peer, in whichever life, the lowest if there are several.
+    /// The number of a peer in this life, or in whichever, the lowest if there are several.
     pub fn find(&self, peer: &NameId) -> Option<u64> {
         let is_it = |place: &Place| place.peer.is_some_and(|known| known.is(peer));
-        let index = self.places.iter().position(is_it)?;
+        let lives = |place: &Place| {
+            place.peer.is_some_and(|known| known.is(peer) && known.id.incarnation == peer.incarnation)
+        };
+        let index = self.places.iter().position(lives).or_else(|| self.places.iter().position(is_it))?;
         Some(self.numbers.number(index as u32, self.places[index].generation))
     }
 }
@@ -181,6 +184,20 @@ mod tests {
         assert_eq!(last >> (u64::BITS - MOST_BITS), 0);
         names.remove(last).expect("there");
         assert_eq!(names.insert(name(2)), Ok(first), "it begins again");
+    }
+
+    #[test]
+    fn of_two_lives_the_one_that_is_asked_for_is_found_and_any_for_another() {
+        let mut names = Names::new(Numbers::Table);
+        let life = |incarnation| {
+            let peer = name(7);
+            Known { id: NameId { incarnation, ..peer.id }, ..peer }
+        };
+        for incarnation in [5, 6] {
+            names.insert(life(incarnation)).expect("a number");
+        }
+        let found = [5, 6, 7].map(|incarnation| names.find(&life(incarnation).id));
+        assert_eq!(found, [Some(0), Some(1), Some(0)]);
     }
 
     #[test]

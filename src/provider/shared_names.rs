@@ -129,11 +129,18 @@ impl SharedNames {
 
     /// The number of a peer, in whichever life, the lowest if there are several.
     pub(super) fn find(&self, peer: &NameId) -> Option<u64> {
-        (0..self.table.used()).find_map(|place| {
-            let (generation, entry) = self.table.get(place)?;
-            let known = resolve::known(name_of(&entry)?, &self.own);
-            known.is(peer).then(|| self.number(place, generation))
-        })
+        let mut any = None;
+        for place in 0..self.table.used() {
+            let Some((generation, entry)) = self.table.get(place) else { continue };
+            let Some(known) = name_of(&entry).map(|name| resolve::known(name, &self.own)) else { continue };
+            if known.is(peer) && known.id.incarnation == peer.incarnation {
+                return Some(self.number(place, generation));
+            }
+            if known.is(peer) && any.is_none() {
+                any = Some(self.number(place, generation));
+            }
+        }
+        any
     }
 }
 

@@ -1,9 +1,11 @@
 //! A process that ends a connection, whose peer has kept it and sends: what is sent begins the next one.
 
-use super::endings::{SECOND, lossy, run, send, story};
+use super::endings::{SECOND, block, lossy, run, send, story};
 use super::forgotten::{MILLI, acquainted, forget};
 use super::renewal::close;
 use super::*;
+use crate::engine::Fragment;
+use crate::wire::usnic::Header;
 
 /// Both have heard each other, and send anew to whoever has ended the connection.
 fn pair(protect: bool) -> Network {
@@ -96,7 +98,7 @@ fn both_are_heard_though_both_send_at_once_and_much_is_lost_late_and_doubled() {
     }
 }
 
-/// Who has forgotten the connection, with nothing under way, answers the next question with that.
+/// Who has forgotten the connection answers the next question with that.
 #[test]
 fn whoever_was_forgotten_is_told_by_the_first_that_it_sends_and_heard_from_the_second_on() {
     for protect in [false, true] {
@@ -104,12 +106,85 @@ fn whoever_was_forgotten_is_told_by_the_first_that_it_sends_and_heard_from_the_s
         forget(&mut network, 0);
         send(&mut network, 1, 0, 10, 1).expect("sent");
         run(&mut network, SECOND);
-        assert_eq!(story(&mut network), ["1 done 1 Err(Unreachable)", "1 lost"]);
-        close(&mut network, 1);
-        run(&mut network, SECOND);
-        story(&mut network);
+        assert_eq!(story(&mut network), ["1 done 1 Err(Unreachable)"]);
         send(&mut network, 1, 0, 10, 2).expect("sent");
         run(&mut network, SECOND);
         assert_eq!(story(&mut network), ["0 gets 10", "1 done 2 Ok(())"]);
+        assert!(nobody_is_lost(&network));
+    }
+}
+
+#[test]
+fn who_is_forgotten_with_something_under_way_or_half_received_hears_and_is_heard_again() {
+    for (protect, sender) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
+        let mut network = pair(protect);
+        send(&mut network, sender, 1 - sender, 500_000, 1).expect("sent");
+        run(&mut network, 200_000);
+        forget(&mut network, 0);
+        send(&mut network, 0, 1, 10, 2).expect("sent");
+        run(&mut network, 5 * SECOND);
+        let mut seen = story(&mut network);
+        seen.sort();
+        let mut wanted =
+            [format!("{sender} done 1 Err(Unreachable)"), "0 done 2 Ok(())".into(), "1 gets 10".into()];
+        wanted.sort();
+        assert_eq!(seen, wanted, "{protect}, {sender}");
+        send(&mut network, 1, 0, 3_000, 3).expect("sent");
+        run(&mut network, SECOND);
+        assert_eq!(story(&mut network), ["0 gets 3000", "1 done 3 Ok(())"]);
+        assert!(nobody_is_lost(&network));
+    }
+}
+
+/// Of what is copied its sender has heard that it is over: it is told that the peer is lost.
+#[test]
+fn who_is_forgotten_with_copies_under_way_loses_the_peer() {
+    let mut network = pair(false);
+    let (kept, now) = (network.endpoint(1, 0), network.now());
+    let fragment =
+        Fragment { tag: 1, pieces: [Some(block(10)), None], cookie: 7, priority: false, awaited: false };
+    let mut datagram = Header::EMPTY;
+    assert!(network.nodes[1].engine.send_copy(kept, &fragment, now, &mut datagram));
+    forget(&mut network, 0);
+    network.nudge(1);
+    run(&mut network, 5 * SECOND);
+    assert_eq!(story(&mut network), ["1 lost"]);
+}
+
+/// It was closed before anything was heard of it.
+#[test]
+fn a_connection_that_was_never_used_swallows_nothing() {
+    for protect in [false, true] {
+        let mut network = pair(protect);
+        for _ in 0..2 {
+            close(&mut network, 0);
+            run(&mut network, 50 * MILLI);
+            network.endpoint(0, 1);
+        }
+        close(&mut network, 0);
+        run(&mut network, MILLI);
+        story(&mut network);
+        for cookie in 1..4 {
+            send(&mut network, 1, 0, 10, cookie).expect("sent");
+            run(&mut network, 50 * MILLI);
+            assert_eq!(story(&mut network), ["0 gets 10".into(), format!("1 done {cookie} Ok(())")]);
+        }
+        assert!(nobody_is_lost(&network));
+    }
+}
+
+#[test]
+fn memory_is_reached_anew_by_whoever_has_kept_the_connection() {
+    for protect in [false, true] {
+        let mut network = pair(protect);
+        let registration = network.nodes[0].engine.register(block(5_000), crate::engine::Access::BOTH);
+        close(&mut network, 0);
+        run(&mut network, 50 * MILLI);
+        story(&mut network);
+        let (kept, now) = (network.endpoint(1, 0), network.now());
+        network.nodes[1].engine.put(kept, block(5_000), registration, 0, 1, now).expect("begun");
+        network.nudge(1);
+        run(&mut network, SECOND);
+        assert_eq!(story(&mut network), ["1 done 1 Ok(())"], "{protect}");
     }
 }

@@ -31,7 +31,7 @@ use super::{Endpoint, Wish, announce_at, entry, named, refused, set, transfer};
 use crate::gni::Place;
 use crate::sync::EngineCell;
 use crate::wire::gni::context::{self, MOST};
-use crate::wire::gni::name::Name;
+use crate::wire::gni::name::{Kind, Name};
 
 /// Which of the two a context does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,8 @@ impl Scalable {
         let index = u8::try_from(index).map_err(|_| Errno::INVAL)?;
         self.seats(side).with(|seats| {
             let seat = seats.get_mut(usize::from(index)).ok_or(Errno::INVAL)?;
-            if seat.opened().is_some() {
+            // Not held here, be it for a moment: who closes it meanwhile is the last to have it.
+            if matches!(seat, Seat::Opened(part) if part.strong_count() != 0) {
                 return Err(Errno::BUSY);
             }
             let (name, slot) = match (side, &*seat) {
@@ -183,13 +184,18 @@ impl Scalable {
         })
     }
 
-    /// The name of the next transmit context, and its place in the traffic.
+    /// The name of the next transmit context that nobody has, and its place in the traffic.
     fn transmitting(&self) -> Outcome<(Name, u32)> {
-        let count = self.opened.load(Ordering::Relaxed);
-        let name = self.name.part(context::Part::Transmit(count)).ok_or(Errno(libc::ENOSPC))?;
-        // Those who open one have the seats to themselves.
-        self.opened.store(count + 1, Ordering::Relaxed);
-        Ok((name, announce_at(&self.domain, &name, self.place)?.0))
+        loop {
+            let count = self.opened.load(Ordering::Relaxed);
+            let name = self.name.part(context::Part::Transmit(count)).ok_or(Errno(libc::ENOSPC))?;
+            // Those who open one have the seats to themselves.
+            self.opened.store(count + 1, Ordering::Relaxed);
+            match announce_at(&self.domain, &name, self.place) {
+                Err(Errno(libc::EADDRINUSE)) => {}
+                outcome => return Ok((name, outcome?.0)),
+            }
+        }
     }
 
     /// What a context is opened with.
@@ -269,6 +275,9 @@ pub(in super::super) unsafe fn open(
     let (transmits, receives) = (count(attr.tx_ctx_cnt)?, count(attr.rx_ctx_cnt)?);
     // SAFETY: the contract: NULL, or so many bytes in the form that the info names.
     let source = unsafe { name_at(info.addr_format, info.src_addr, info.src_addrlen) }?;
+    if source.is_some_and(|name| name.kind == Kind::Bound && !context::has_room(name.cdm_id)) {
+        return Err(Errno(libc::EADDRNOTAVAIL));
+    }
     let (name, slot) = named(domain, source, receives)?;
     let scalable = Scalable {
         domain: Arc::clone(domain),

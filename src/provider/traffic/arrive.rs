@@ -155,6 +155,8 @@ impl Context {
         let (entry, head) = mailbox::Entry::parse(kind, bytes.len(), word)?;
         let payload = bytes.slice(head, bytes.len() - head);
         match entry {
+            // Nobody could receive it.
+            mailbox::Entry::Eager { .. } | mailbox::Entry::Start { .. } if !self.takes => return None,
             mailbox::Entry::Eager { label, send } => self.hear_eager(peer, label, send, payload),
             other => self.hear_rest(peer, &other, payload)?,
         }

@@ -11,6 +11,7 @@ use crate::engine::matching::Leftover;
 use crate::engine::time::Instant;
 use crate::gni::datagram::Heard;
 use crate::gni::{Place, Sent};
+use crate::wire::gni::context::is_scalable;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox;
 
@@ -38,7 +39,7 @@ impl Traffic {
             service.introduce(name, at, key);
         }
         if self.engine.insert(endpoint, name).is_err() || self.engine.connect(endpoint, name, now).is_err() {
-            return self.fail(slot, peer, libc::ECONNRESET, true);
+            return self.fail(slot, peer, libc::ECONNRESET, Gone::It);
         }
         self.control();
     }
@@ -270,7 +271,7 @@ impl Traffic {
             let _ = self.engine.close(vc, sent, now);
             self.disconnect(slot, peer, false);
         }
-        self.fail(slot, peer, code, true);
+        self.fail(slot, peer, code, Gone::It);
         self.stir();
     }
 
@@ -296,7 +297,14 @@ impl Traffic {
         }
         // Of who has died before there was a connection, nothing is left that could read.
         self.disconnect(slot, peer, !is_dead || end == End::Failed(Reason::Died));
-        self.fail(slot, peer, if code == 0 { libc::ECONNRESET } else { code }, is_dead);
+        let gone = match end {
+            End::Closed => Gone::Nobody,
+            End::Lost(Reason::Died | Reason::Silent | Reason::Renewed) | End::Failed(Reason::Died) => {
+                Gone::Whole
+            }
+            End::Lost(_) | End::Failed(_) => Gone::It,
+        };
+        self.fail(slot, peer, if code == 0 { libc::ECONNRESET } else { code }, gone);
     }
 
     /// Gives back what a connection had.
@@ -326,18 +334,18 @@ impl Traffic {
 
     /// Messages that a peer was to take, or to bring, end in error. Those that it has not been told of yet stay, where a
     /// new connection is tried for them.
-    fn fail(&mut self, slot: u32, peer: u32, code: i32, is_dead: bool) {
+    fn fail(&mut self, slot: u32, peer: u32, code: i32, gone: Gone) {
         let Ok(context) = self.context(slot) else { return };
-        context.fail(peer, code, is_dead);
+        let (is_dead, ends) = (gone != Gone::Nobody, context.ends_with(peer, gone));
+        context.fail(peer, code, is_dead, ends.is_some());
         let there = &mut context.peers[peer as usize];
         if is_dead {
             there.failed = Some(code);
-            there.over = is_end(code).then_some((there.past, code));
         }
         let is_left = !there.queue.is_empty() || !there.held.is_empty();
-        let (whole, over) = (there.whole, there.over);
-        if is_dead && whole != peer {
-            context.peers[whole as usize].over = over;
+        let over = is_end(code).then_some((there.past, code));
+        if let Some(endpoint) = ends {
+            context.peers[endpoint as usize].over = over;
         }
         if context.owes() {
             self.look_again(slot, peer);
@@ -407,12 +415,24 @@ impl Traffic {
         }
         let context = self.context(slot)?;
         context.is_sharing = ends.queue.is_some();
+        context.takes = ends.takes;
         context.ends = Some(ends);
         let endpoint = context.endpoint;
         self.engine.enable(endpoint, now).map_err(|_| Errno::OPBADSTATE)?;
         self.control();
         Ok(())
     }
+}
+
+/// Who is gone with a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    /// Nobody.
+    Nobody,
+    /// The peer of the connection; where that is a context, perhaps no other of its endpoint.
+    It,
+    /// The process that it is of.
+    Whole,
 }
 
 /// Whether a connection that has failed so says that the life of the peer is over.
@@ -425,7 +445,24 @@ pub(super) fn system(error: &std::io::Error) -> Errno {
 }
 
 impl Context {
-    fn fail(&mut self, peer: u32, code: i32, is_dead: bool) {
+    /// The endpoint from which nothing more comes when this peer has gone so, if that is the end of one: of a scalable one
+    /// the last context that is connected has the last word.
+    fn ends_with(&self, peer: u32, gone: Gone) -> Option<u32> {
+        let there = &self.peers[peer as usize];
+        let whole = there.whole;
+        let is_the_end = match gone {
+            Gone::Nobody => false,
+            Gone::It => whole == peer && !is_scalable(there.name.cdm_id),
+            Gone::Whole => true,
+        };
+        let is_another = |(at, other): (usize, &super::context::Peer)| {
+            at != peer as usize && other.whole == whole && other.vc.is_some()
+        };
+        (is_the_end && !self.peers.iter().enumerate().any(is_another)).then_some(whole)
+    }
+
+    /// `is_end`: nothing more comes from the endpoint whose peer this is.
+    fn fail(&mut self, peer: u32, code: i32, is_dead: bool, is_end: bool) {
         let there = &mut self.peers[peer as usize];
         there.queue.retain(|item| !is_dead && item.is_request());
         there.held.retain(|_| !is_dead);
@@ -460,7 +497,7 @@ impl Context {
             let matching = if is_tagged { tagged } else { untagged };
             // Other contexts of the endpoint may be there still.
             let is_of_it = |token: u32| messages[token as usize].peer == peer;
-            let left = if is_dead {
+            let left = if is_end {
                 matching.forget(source, is_of_it)
             } else {
                 Leftover { receives: Vec::new(), messages: matching.forget_incomplete(source, is_of_it) }

@@ -50,6 +50,8 @@ pub struct Ends {
     pub remote_reads: Option<Arc<Counter>>,
     /// The second.
     pub remote_writes: Option<Arc<Counter>>,
+    /// Messages may come to it.
+    pub takes: bool,
     /// The memory that peers may reach.
     pub regions: Arc<Regions>,
     /// What they may do there by this endpoint (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
@@ -270,6 +272,8 @@ pub(super) struct Context {
     pub(super) ends: Option<Ends>,
     /// It has receives that it shares.
     pub(super) is_sharing: bool,
+    /// Messages may come to it.
+    pub(super) takes: bool,
     pub(super) tagged: Matching<Key, u32>,
     pub(super) untagged: Matching<Key, u32>,
     pub(super) receives: Slab<Receive>,
@@ -306,6 +310,7 @@ impl Context {
             far,
             ends: None,
             is_sharing: false,
+            takes: true,
             tagged: Matching::new(POSTED, key),
             untagged: Matching::new(POSTED, key),
             receives: Slab::new(),

@@ -104,6 +104,7 @@ impl Side {
             writes: None,
             remote_reads: None,
             remote_writes: None,
+            takes: true,
             regions: Arc::clone(&domain.regions),
             rights: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
             is_directed: true,

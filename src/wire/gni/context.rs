@@ -55,10 +55,15 @@ pub fn scalable(number: u32) -> u32 {
     SCALABLE | number << NUMBER & !KIND
 }
 
+/// Whether that is the cdm id of a scalable endpoint that the provider has named, or of a context of one.
+pub fn is_scalable(cdm_id: u32) -> bool {
+    cdm_id & KIND == SCALABLE
+}
+
 /// The cdm id of the endpoint that an id is of, or of a context of; of any other endpoint its own.
 #[inline]
 pub fn whole(cdm_id: u32) -> u32 {
-    if cdm_id & KIND == SCALABLE {
+    if is_scalable(cdm_id) {
         cdm_id >> NUMBER << NUMBER
     } else if cdm_id & OF_SERVICE_KIND == OF_SERVICE {
         cdm_id & 0xFFFF
@@ -73,9 +78,14 @@ pub fn part(endpoint: u32, part: Part) -> Option<u32> {
     match endpoint {
         _ if number == 0 => Some(endpoint),
         service if service <= 0xFFFF => Some(OF_SERVICE | number << 16 | service),
-        made if made & KIND == SCALABLE && whole(made) == made => Some(made | number),
+        made if is_scalable(made) && whole(made) == made => Some(made | number),
         _ => None,
     }
+}
+
+/// Whether an endpoint of this id can have contexts.
+pub fn has_room(endpoint: u32) -> bool {
+    part(endpoint, Part::Transmit(0)).is_some()
 }
 
 impl Name {
@@ -119,6 +129,7 @@ mod tests {
             assert_eq!(part(endpoint, Part::Receive(MOST as u8)), None);
             assert!(part(endpoint, Part::Transmit(4031)).is_some());
             assert_eq!(part(endpoint, Part::Transmit(4032)), None, "there were too many");
+            assert!(has_room(endpoint) && is_scalable(endpoint) == (endpoint > 0xFFFF));
         }
     }
 
@@ -129,6 +140,7 @@ mod tests {
             assert_eq!(part(id, Part::Receive(1)), None);
             assert_eq!(part(id, Part::Transmit(0)), None);
             assert_eq!(part(id, Part::Receive(0)), Some(id));
+            assert!(!has_room(id) && !is_scalable(id));
         }
         assert_eq!(part(scalable(1) | 3, Part::Receive(1)), None, "that of a context has none");
     }

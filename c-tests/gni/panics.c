@@ -176,6 +176,22 @@ static void shared(void)
     }
 }
 
+static void scalable(void)
+{
+    struct fid_ep *sep = NULL, *tx = NULL, *rx = NULL;
+    size_t length = sizeof(room);
+    if (CALL("fi_scalable_ep", fi_scalable_ep(domain, info, &sep, NULL)))
+        return;
+    CALL("fi_scalable_ep_bind", fi_scalable_ep_bind(sep, &domain->fid, 0));
+    CALL("fi_control of a scalable endpoint", fi_control(&sep->fid, FI_GETWAIT, NULL));
+    CALL("fi_getname of a scalable endpoint", fi_getname(&sep->fid, room, &length));
+    if (CALL("fi_tx_context", fi_tx_context(sep, 0, NULL, &tx, NULL)) == 0)
+        fi_close(&tx->fid);
+    if (CALL("fi_rx_context", fi_rx_context(sep, 0, NULL, &rx, NULL)) == 0)
+        fi_close(&rx->fid);
+    close_it("fi_close of a scalable endpoint", &sep->fid);
+}
+
 /* Nothing here is ever connected. */
 static void connections(void)
 {
@@ -225,6 +241,7 @@ int main(int argc, char **argv)
             memory();
             endpoints();
             shared();
+            scalable();
             connections();
             CALL("fi_control of a domain", fi_control(&domain->fid, FI_FLUSH_WORK, NULL));
             close_it("fi_close of a domain", &domain->fid);

@@ -267,11 +267,13 @@ impl Traffic {
         let Ok(context) = self.context(slot) else { return };
         let there = &context.peers[peer as usize];
         let sent = there.mailbox.as_ref().map_or(0, |mailbox| mailbox.sent());
+        // Of a process of another node nothing but the end of its streams says that it has died.
+        let is_far = there.mailbox.as_ref().is_some_and(|mailbox| mailbox.number().is_some());
         if let Some(vc) = there.vc {
             let _ = self.engine.close(vc, sent, now);
             self.disconnect(slot, peer, false);
         }
-        self.fail(slot, peer, code, Gone::It);
+        self.fail(slot, peer, code, if is_far { Gone::Whole } else { Gone::It });
         self.stir();
     }
 

@@ -188,3 +188,19 @@ fn memory_is_reached_anew_by_whoever_has_kept_the_connection() {
         assert_eq!(story(&mut network), ["1 done 1 Ok(())"], "{protect}");
     }
 }
+
+/// Numbers of connections that no packet has carried are not used up: the peer would take them for those of the past.
+#[test]
+fn who_is_deleted_again_and_again_without_a_word_between_is_still_heard() {
+    let mut network = pair(false);
+    for _ in 0..40_000 {
+        close(&mut network, 0);
+        network.endpoint(0, 1);
+    }
+    network.nudge(0);
+    run(&mut network, 10 * SECOND);
+    story(&mut network);
+    send(&mut network, 0, 1, 10, 1).expect("sent");
+    run(&mut network, SECOND);
+    assert_eq!(story(&mut network), ["1 gets 10", "0 done 1 Ok(())"]);
+}

@@ -22,6 +22,8 @@ if [ "${1-}" = inside ]; then
     ip link set lo up && ip link add e0 type veth peer name e1 && ip addr add 10.97.0.1/24 dev e0 &&
         ip link set e0 up && ip link set e1 up || exit 1
 else
+    # Where it is fetched from is not to be had in there.
+    tests/rig/openib >/dev/null || exit 1
     exec unshare -n "$0" inside "$@"
 fi
 
@@ -46,7 +48,8 @@ work=$results/verbs
 log=$work/log
 rm -rf "$work"
 mkdir -p "$work/sys/class/infiniband"
-openib=$(dirname "$(tests/rig/openib)")
+openib=$(tests/rig/openib) || die "openib is not there"
+openib=$(dirname "$openib")
 verbs_libraries "$work" || die "the stand-in does not compile: $(cat "$log")"
 for program in exchange first; do compile "$program"; done
 

@@ -142,22 +142,6 @@ impl<S, T: Copy + 'static> Arguments<S> for Array<T> {
     }
 }
 
-/// Bytes of the host's, which do not change until the entry returns. Null is none.
-pub(super) struct Bytes(pub(super) *const u8, pub(super) usize);
-
-impl<S> Arguments<S> for Bytes {
-    type Values<'a> = &'a [u8];
-
-    #[inline(always)]
-    unsafe fn values<'a>(self) -> Self::Values<'a> {
-        if self.0.is_null() || self.1 == 0 {
-            return &[];
-        }
-        // SAFETY: not null, hence so many bytes, unchanged for the time of the call.
-        unsafe { std::slice::from_raw_parts(self.0, self.1) }
-    }
-}
-
 /// Room of the host's for so many values, which the entry writes; nobody else's until it returns. Null is none.
 pub(super) struct Room<T>(pub(super) *mut T, pub(super) usize);
 

@@ -1,6 +1,6 @@
 //! [`Table`]: entries that processes of one user and one node share under a name.
 //!
-//! Who opens a name that nobody has makes the table: an anonymous file, to which a [plate](super::plate) leads as long as
+//! Who opens a name that nobody has makes the table: an anonymous file, to which a [plate] leads as long as
 //! that one has it open. Others map it, to read, or to write as well. Those that have it keep it when its maker is gone,
 //! but it has no name any more, and the next to open the name makes another table. Nothing is left of any of it when its
 //! processes have ended, however they end.

@@ -1,5 +1,6 @@
 //! The queue pair of an id: a reliable connection's two ends of work (`rdma_create_qp(3)`, `ibv_post_send(3)`).
 
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -124,10 +125,37 @@ impl Qp {
         flags: Flags,
     ) -> std::result::Result<(), PostError> {
         let mut request = work::send(id, work, pieces, flags);
+        // SAFETY: both live until the call returns; inline bytes are read during the call, and are lent.
+        work::posted(unsafe { self.post_raw(&raw mut request) })
+    }
+
+    /// Posts a list of work, as C has it; the code of the call.
+    ///
+    /// # Safety
+    /// A list of requests with their pieces, all of which live until this returns; their memory as [`post_send`](Self::post_send)
+    /// has it.
+    #[inline]
+    pub(super) unsafe fn post_raw(&self, request: *mut sys::ibv_send_wr) -> c_int {
         let mut bad = ptr::null_mut();
-        // SAFETY: an open queue pair, by the call of its own device, which copies the request and its list; inline bytes are
-        // read during the call, and are lent.
-        work::posted(unsafe { (self.hot.post_send)(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
+        // SAFETY: an open queue pair, by the call of its own device, which copies the requests and their lists.
+        unsafe { (self.hot.post_send)(self.raw.as_ptr(), request, &raw mut bad) }
+    }
+
+    /// The same of receives; `bad` is the first one that was refused.
+    ///
+    /// # Safety
+    /// As [`post_raw`](Self::post_raw).
+    pub(super) unsafe fn post_receives(
+        &self,
+        first: *mut sys::ibv_recv_wr,
+        bad: &mut *mut sys::ibv_recv_wr,
+    ) -> c_int {
+        if self.queues.shared.is_some() {
+            *bad = first;
+            return libc::EINVAL;
+        }
+        // SAFETY: as above.
+        unsafe { (self.hot.post_recv)(self.raw.as_ptr(), first, bad) }
     }
 
     /// Posts a receive. Its memory is lent until it has completed or the queue pair was dropped.

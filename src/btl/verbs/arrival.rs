@@ -70,9 +70,9 @@ impl State {
         }
         let ticked = self.ticked();
         let Self { desk, peers, news, .. } = self;
-        let Some(peer) = peers.get_mut(number.peer as usize).and_then(Option::as_mut) else { return };
+        let Some(peer) = peers.get_mut(number.peer as usize) else { return };
         let Some(connection) = &mut peer.connection else { return };
-        if (connection.attempt.0 & super::line::ATTEMPT) as u16 != number.attempt {
+        if !connection.is_of(number.attempt) {
             return;
         }
         connection.heard = ticked;
@@ -112,15 +112,14 @@ impl State {
     #[inline]
     fn received(&mut self, number: Number, len: usize) -> Option<Step> {
         let (place, queue) = (number.peer, usize::from(number.queue));
-        let size = self.desk.port.queues.all().get(queue)?.size;
         let connection = self.present(place, number.attempt)?;
         let attempt = connection.attempt;
-        let side = connection.sides.get_mut(queue)?;
-        let whole = side.received(number.at, len, size).map(|(bytes, slab)| (bytes, Arc::clone(slab)));
-        let window = side.window.as_mut()?;
-        let is_within = window.arrive().is_ok();
+        let receives = connection.sides.get_mut(queue)?.receives.as_mut()?;
+        let whole = receives.buffers.bytes(number.at, len);
+        let whole = whole.map(|bytes| (bytes, Arc::clone(receives.buffers.slab())));
+        let is_within = receives.window.arrive().is_ok();
         // It may know of no buffer now, and there are some.
-        let is_owed = window.news().is_some();
+        let is_owed = receives.window.news().is_some();
         let Some((bytes, slab)) = whole.filter(|_| is_within) else {
             self.break_off(place, Broken::Corrupt);
             return None;
@@ -183,7 +182,7 @@ impl State {
             return None;
         };
         let Self { desk, peers, .. } = self;
-        let peer = peers.get_mut(place as usize).and_then(Option::as_mut)?;
+        let peer = peers.get_mut(place as usize)?;
         let arrival = peer.machine.handle_arrival(attempt, queue as u8);
         let connection = peer.connection.as_mut()?;
         connection.heard = ticked;
@@ -238,7 +237,7 @@ impl State {
     /// A message of our own; whether it is one that the peer may send.
     fn control(&mut self, place: u32, by: usize, control: Control) -> bool {
         let Self { desk, peers, .. } = self;
-        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return true };
+        let Some(peer) = peers.get_mut(place as usize) else { return true };
         let credits = desk.port.queues.credits();
         let Some(connection) = &mut peer.connection else { return true };
         let count = connection.sides.len();

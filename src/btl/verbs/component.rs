@@ -12,6 +12,7 @@ use super::line::Port;
 use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
+use super::short::Next;
 use super::state::{Delivered, State, Step};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
@@ -330,7 +331,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         self.rail.state.with(|state| state.send(endpoint, fragment))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
         self.rail.state.with(|state| state.send_now(endpoint, tag, pieces))
     }
@@ -366,25 +367,41 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     #[inline]
     fn progress(&self, up: &impl Upcalls) -> usize {
         let state = &self.rail.state;
-        let mut next = state.with(|state| {
-            state.begin_pass();
-            state.next(None)
-        });
-        let mut count = 0;
-        while let Some(step) = next {
-            count += 1;
+        let (mut read, mut count) = (None, 0);
+        loop {
+            let next = state.with(|state| {
+                if let Some(buffer) = read {
+                    state.release_short(buffer);
+                }
+                match count {
+                    0 => state.begin_pass(),
+                    MOST => return Next::Nothing,
+                    _ => {}
+                }
+                state.advance()
+            });
             // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
-            let delivered = self.run(step, up);
+            match next {
+                Next::Short(message) => {
+                    up.deliver_shared(message.from, message.tag, message.bytes);
+                    read = Some(message.buffer);
+                }
+                Next::Step(step) => {
+                    read = None;
+                    let delivered = self.run(step, up);
+                    if up.host().is_here()
+                        && let Some(delivered) = delivered
+                    {
+                        state.with(|state| state.release(delivered));
+                    }
+                }
+                Next::Nothing => return count,
+            }
+            count += 1;
             if !up.host().is_here() {
-                break;
+                return count;
             }
-            if count == MOST {
-                state.with(|state| delivered.into_iter().for_each(|delivered| state.release(delivered)));
-                break;
-            }
-            next = state.with(|state| state.next(delivered));
         }
-        count
     }
 
     fn counter(&self, index: usize) -> u64 {

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use super::buffers::{Pool, Shared, stride};
+use super::buffers::{Pool, Shared};
 use super::counters::Counters;
-use super::credit::{Allowance, Beyond, Window};
-use super::line::{ATTEMPT, Line, Number, Port, Work as Which};
-use super::queues::Kind;
-use super::slots::Slots;
+use super::credit::Beyond;
+use super::line::{ATTEMPT, Line, Port};
+use super::side::Side;
 use crate::btl::{Cookie, Lent};
 use crate::engine::cm::Attempt;
 use crate::error::Result;
-use crate::verbs::{Access, Flags, Mr, Piece, PostError, Remote, Slab, Work};
+use crate::verbs::{Access, Flags, InlineSend, Mr, Piece, PostError, Remote, Slab, Work};
 use crate::wire::verbs::{HEADER, Header, Word};
 
 /// What all peers of a module use.
@@ -65,24 +64,6 @@ pub(super) enum Stall {
     Buffer,
 }
 
-/// One queue pair.
-pub(super) struct Side {
-    pub(super) line: Arc<Line>,
-    /// What the numbers of its sends have in common.
-    base: u64,
-    /// Bytes that are copied when they are posted.
-    inline: usize,
-    pub(super) slots: Slots<Entry>,
-    pub(super) credit: Allowance,
-    /// Of a private queue, what is posted for the peer.
-    pub(super) window: Option<Window>,
-    buffers: Option<Arc<Slab>>,
-    /// Those that are read and not posted again.
-    free: Vec<u32>,
-    /// The peer has been told that credit is wanted, since there was last some.
-    pub(super) has_asked: bool,
-}
-
 /// All queue pairs of one attempt.
 pub(super) struct Connection {
     pub(super) attempt: Attempt,
@@ -105,7 +86,7 @@ pub(super) struct Connection {
     pub(super) heard: u64,
     place: u32,
     /// Where messages lie that are copied when they are posted.
-    scratch: Lent,
+    pub(super) scratch: InlineSend,
     /// There may be a queue of which the peer has not been told what it may send.
     pub(super) has_news: bool,
     /// Where the search for news goes on.
@@ -120,6 +101,12 @@ pub(super) enum Body<'a> {
 }
 
 impl Connection {
+    /// Whether it is of the attempt whose lower bits these are.
+    #[inline]
+    pub(super) const fn is_of(&self, attempt: u16) -> bool {
+        (self.attempt.0 & ATTEMPT) as u16 == attempt
+    }
+
     /// Posts all receives of a peer.
     ///
     /// # Errors
@@ -136,43 +123,16 @@ impl Connection {
         let (words, scratch) = desk.words(queues.len(), inline)?;
         let mut sides = Vec::new();
         for (index, (line, queue)) in lines.into_iter().zip(queues.all()).enumerate() {
-            let number = Number {
-                peer: place,
-                attempt: (attempt.0 & ATTEMPT) as u16,
-                work: Which::Send,
-                queue: index as u8,
-                at: 0,
-            };
-            let mut side = Side {
-                base: number.raw(),
-                inline: line.inline,
-                slots: Slots::new(desk.port.sends(index))?,
-                credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
-                window: None,
-                buffers: None,
-                free: Vec::new(),
-                has_asked: false,
-                line,
-            };
-            side.line.keep(&words);
-            match queue.kind {
-                Kind::Private { window, .. } => {
-                    side.window = Some(Window::new(queue.depth, queue.low, window));
-                    let bytes = stride(queue.size) * queue.depth as usize;
-                    let slab = Arc::new(Slab::new(&desk.port.pd, bytes, Access::LOCAL_WRITE)?);
-                    side.line.keep(&slab);
-                    side.buffers = Some(slab);
-                    side.free.extend((0..queue.depth).rev());
-                    side.post_receives(place, attempt, index, queue.size)?;
-                }
-                Kind::Shared { .. } => {
-                    if let Some(shared) = &mut desk.shared[index] {
-                        shared.begin(&desk.port)?;
-                        // What an earlier attempt had is of the past.
-                        shared.lender.close(place as usize);
-                        shared.lender.open(place as usize);
-                    }
-                }
+            line.keep(&words);
+            let mut side = Side::new(&desk.port, line, (place, attempt), (index, queue))?;
+            if let Some(receives) = &mut side.receives {
+                receives.buffers.post(&side.line.pair)?;
+            }
+            if let Some(shared) = &mut desk.shared[index] {
+                shared.begin(&desk.port)?;
+                // What an earlier attempt had is of the past.
+                shared.lender.close(place as usize);
+                shared.lender.open(place as usize);
             }
             sides.push(side);
         }
@@ -188,7 +148,7 @@ impl Connection {
             doubted: None,
             heard: now,
             place,
-            scratch,
+            scratch: InlineSend::new(scratch),
             has_news: true,
             hand: 0,
         })
@@ -213,7 +173,7 @@ impl Connection {
         if is_inline {
             flags = flags | Flags::INLINE;
         }
-        match side.line.pair.post_send(side.base | u64::from(number), work, pieces, flags) {
+        match side.post(number, work, pieces, flags) {
             Ok(()) => Ok(Some(asks)),
             Err(PostError::Full) => Ok(None),
             Err(PostError::Refused(_)) => Err(Broken::Post),
@@ -248,9 +208,9 @@ impl Connection {
 
     #[inline]
     fn limit(&self, queue: usize, desk: &Desk, urgent: bool) -> Option<u32> {
-        match (&self.sides[queue].window, &desk.shared[queue]) {
-            (Some(window), _) if urgent => window.urgent_news(),
-            (Some(window), _) => window.news(),
+        match (&self.sides[queue].receives, &desk.shared[queue]) {
+            (Some(receives), _) if urgent => receives.window.urgent_news(),
+            (Some(receives), _) => receives.window.news(),
             (None, Some(shared)) if urgent => shared.lender.urgent_news(self.place as usize),
             (None, Some(shared)) => shared.lender.news(self.place as usize),
             (None, None) => None,
@@ -259,8 +219,8 @@ impl Connection {
 
     #[inline]
     fn told(&mut self, queue: usize, desk: &mut Desk) {
-        match (&mut self.sides[queue].window, &mut desk.shared[queue]) {
-            (Some(window), _) => window.tell(),
+        match (&mut self.sides[queue].receives, &mut desk.shared[queue]) {
+            (Some(receives), _) => receives.window.tell(),
             (None, Some(shared)) => {
                 let lent = shared.lender.tell(self.place as usize);
                 desk.counters.num_credits_lent.add(u64::from(lent));
@@ -273,8 +233,8 @@ impl Connection {
     pub(super) fn limits(&mut self, desk: &mut Desk) -> [u32; crate::wire::verbs::QUEUES] {
         let mut limits = [0; crate::wire::verbs::QUEUES];
         for (queue, place) in limits.iter_mut().enumerate().take(self.sides.len()) {
-            *place = match &self.sides[queue].window {
-                Some(window) => window.limit(),
+            *place = match &self.sides[queue].receives {
+                Some(receives) => receives.window.limit(),
                 None => self.limit(queue, desk, false).unwrap_or(0),
             };
             self.told(queue, desk);
@@ -324,7 +284,7 @@ impl Connection {
         let total = HEADER + length;
         let is_inline = total <= self.sides[queue].inline;
         let (at, buffer, key) = if is_inline {
-            (0, self.scratch.slice(0, total), 0)
+            (0, self.scratch.memory().slice(0, total), 0)
         } else {
             let pool = &mut desk.pools[queue];
             let Some(at) = pool.take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
@@ -333,7 +293,7 @@ impl Connection {
         };
         let news = self.news(desk);
         let (of, limit) = news.unwrap_or_else(|| {
-            let limit = self.sides[desk.credits].window.as_ref().map_or(0, Window::limit);
+            let limit = self.sides[desk.credits].receives.as_ref().map_or(0, |it| it.window.limit());
             (desk.credits as u8, limit as u16)
         });
         let wants = self.sides[queue].credit.left() == 1;
@@ -360,9 +320,7 @@ impl Connection {
         let entry =
             if is_inline { waits.map(Entry::Copied) } else { Some(Entry::Buffer { at, cookie: waits }) };
         side.slots.push(entry, asks);
-        if news.is_some() {
-            self.told(usize::from(of), desk);
-        }
+        self.told(usize::from(of), desk);
         let counters = &desk.counters;
         counters.num_inline_sends.add(u64::from(is_inline));
         if tag.is_none() {
@@ -442,51 +400,20 @@ impl Connection {
         Some((self.words.piece(scratch * 8, 8), self.remote?))
     }
 
-    /// A private buffer is not needed any more; whether the peer may have to be told that there are more again.
-    #[inline]
-    pub(super) fn release(&mut self, queue: usize, at: u32, size: u32) -> std::result::Result<bool, Broken> {
+    /// Posts the free buffers of a private queue, so many; whether the peer may have to be told. What is free of the queue that is
+    /// for control, each message says.
+    pub(super) fn post_again(
+        &mut self,
+        queue: usize,
+        count: u32,
+        credits: usize,
+    ) -> std::result::Result<bool, Broken> {
         let side = &mut self.sides[queue];
-        side.free.push(at);
-        let Some(window) = &mut side.window else { return Ok(false) };
-        let count = window.release();
-        if count == 0 || self.is_ending {
-            return Ok(false);
-        }
-        self.post_again(queue, count, size)
-    }
-
-    #[cold]
-    fn post_again(&mut self, queue: usize, count: u32, size: u32) -> std::result::Result<bool, Broken> {
-        let (place, attempt) = (self.place, self.attempt);
-        let side = &mut self.sides[queue];
-        side.post_receives(place, attempt, queue, size).map_err(|_| Broken::Post)?;
-        if let Some(window) = &mut side.window {
-            window.post(count);
-        }
-        self.has_news = true;
+        let Some(receives) = side.receives.as_mut().filter(|_| !self.is_ending) else { return Ok(false) };
+        receives.buffers.post(&side.line.pair).map_err(|_| Broken::Post)?;
+        receives.window.post(count);
+        self.has_news |= queue != credits;
         Ok(true)
-    }
-}
-
-impl Side {
-    /// The bytes of a private buffer, of a message that has just arrived there.
-    #[inline]
-    pub(super) fn received(&self, at: u32, len: usize, size: u32) -> Option<(Lent, &Arc<Slab>)> {
-        let slab = self.buffers.as_ref()?;
-        let offset = stride(size) * at as usize;
-        (len <= stride(size) && offset + len <= slab.len()).then(|| (slab.lent(offset, len), slab))
-    }
-
-    /// Posts all that are free.
-    fn post_receives(&mut self, peer: u32, attempt: Attempt, queue: usize, size: u32) -> Result<()> {
-        let Some(slab) = &self.buffers else { return Ok(()) };
-        for at in self.free.drain(..) {
-            let attempt = (attempt.0 & ATTEMPT) as u16;
-            let number = Number { peer, attempt, work: Which::Receive, queue: queue as u8, at }.raw();
-            let piece = slab.piece(stride(size) * at as usize, size as usize + HEADER);
-            self.line.pair.post_receive(number, &[piece])?;
-        }
-        Ok(())
     }
 }
 

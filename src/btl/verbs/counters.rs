@@ -30,12 +30,17 @@ impl Count {
     }
 }
 
+/// What a message that goes by the short path is.
+const OF_SHORT: [&str; 3] = ["num_sends", "num_inline_sends", "num_sends_at_once"];
+
 macro_rules! counters {
     ($($name:ident: $help:literal,)*) => {
         /// All of a module.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: Count,)*
+            /// Messages that went by the short path. They count in each of [`OF_SHORT`].
+            pub(super) num_short_sends: Count,
         }
 
         /// Name and meaning of each.
@@ -44,7 +49,13 @@ macro_rules! counters {
         impl Counters {
             /// The value of one, by its place in [`COUNTERS`].
             pub(super) fn value(&self, index: usize) -> u64 {
-                [$(&self.$name,)*].get(index).map_or(0, |count| count.0.load(Ordering::Relaxed))
+                let own = [$(&self.$name,)*].get(index).map_or(0, |count| count.0.load(Ordering::Relaxed));
+                match COUNTERS.get(index) {
+                    Some((name, _)) if OF_SHORT.contains(name) => {
+                        own + self.num_short_sends.0.load(Ordering::Relaxed)
+                    }
+                    _ => own,
+                }
             }
 
             /// Those that are not 0, in one line.
@@ -93,4 +104,24 @@ counters! {
     num_corrupt: "Messages and words of peers that were none, or beyond their credit",
     num_dropped: "Messages that came on queue pairs of the past",
     num_failed: "Connections that ended in error",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_by_the_short_path_counts_as_all_that_it_is() {
+        let counters = Counters::default();
+        counters.num_sends.add(2);
+        counters.num_short_sends.add(5);
+        let all = |name: &str| {
+            let index =
+                COUNTERS.iter().position(|(known, _)| *known == name).expect("a counter of this name");
+            counters.value(index)
+        };
+        assert_eq!(OF_SHORT.map(all), [7, 5, 5]);
+        assert_eq!((all("num_recvs"), counters.value(COUNTERS.len())), (0, 0));
+        assert_eq!(counters.describe(), "num_sends 7, num_inline_sends 5, num_sends_at_once 5");
+    }
 }

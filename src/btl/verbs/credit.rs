@@ -96,13 +96,19 @@ impl Window {
         Self { limit: depth, arrived: 0, told: depth, free: 0, depth, low, tell }
     }
 
+    /// Whether a message may arrive.
+    #[inline]
+    pub(super) const fn may_arrive(&self) -> bool {
+        self.limit != self.arrived
+    }
+
     /// A message has arrived.
     ///
     /// # Errors
     /// When the peer had no credit for it.
     #[inline]
     pub(super) const fn arrive(&mut self) -> Result<(), Beyond> {
-        if self.limit == self.arrived {
+        if !self.may_arrive() {
             return Err(Beyond);
         }
         self.arrived = self.arrived.wrapping_add(1);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::connection::{Connection, Entry};
+use super::short::Next;
 use super::state::{State, Step};
 use crate::btl::{Cookie, EndpointId};
 use crate::engine::cm::{self, Attempt};
@@ -67,6 +68,7 @@ impl State {
         peer.departing += usize::from(connection.is_some());
         let was_agreed = peer.has_said_bye || peer.says_bye && !peer.is_cut;
         if let Some(connection) = connection {
+            self.keep_what_is_read(&connection.sides);
             for side in &connection.sides {
                 self.lines.remove(&side.line.pair.number());
             }
@@ -91,7 +93,7 @@ impl State {
                 shared.lender.close(place as usize);
             }
         }
-        let mut peer = self.peers.get_mut(place as usize).and_then(Option::as_mut);
+        let mut peer = self.peers.get_mut(place as usize);
         for (queue, entry) in entries {
             let (cookie, is_message) = match entry {
                 Entry::Buffer { at, cookie } => {
@@ -168,22 +170,24 @@ impl State {
 
     /// Those that the host has not closed: of a process of another job it does not tell that it has done with it.
     pub(super) fn unclosed(&self) -> Vec<EndpointId> {
-        self.peers.iter().flatten().filter(|peer| !peer.says_bye).map(|peer| peer.id).collect()
+        self.peers.iter().filter(|peer| !peer.says_bye).map(|peer| peer.id).collect()
     }
 
     /// Does what there is to do when no host listens any more.
     pub(super) fn pass_silently(&mut self) {
         self.begin_pass();
-        let mut delivered = None;
-        while let Some(step) = self.next(delivered.take()) {
-            if let Step::Deliver { buffer, .. } = step {
-                delivered = Some(buffer);
+        loop {
+            match self.advance() {
+                Next::Short(message) => self.release_short(message.buffer),
+                Next::Step(Step::Deliver { buffer, .. }) => self.release(buffer),
+                Next::Step(_) => {}
+                Next::Nothing => break,
             }
         }
     }
 
     /// Whether nothing is left of any peer.
     pub(super) fn is_empty(&self) -> bool {
-        self.departing.is_empty() && self.leaving.is_empty() && self.peers.iter().all(Option::is_none)
+        self.departing.is_empty() && self.leaving.is_empty() && self.peers.iter().next().is_none()
     }
 }

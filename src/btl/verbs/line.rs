@@ -318,6 +318,16 @@ impl Number {
             | (self.at & AT) as u64
     }
 
+    /// The peer, the attempt and the buffer, of a receive of a queue pair's own that is the first of its peer's.
+    #[inline]
+    pub(super) const fn first_receive(raw: u64) -> Option<(u32, u16, u32)> {
+        const FIRST: u64 = Number { peer: 0, attempt: 0, work: Work::Receive, queue: 0, at: 0 }.raw();
+        if raw & (63 << 20) != FIRST {
+            return None;
+        }
+        Some(((raw >> 40) as u32, (raw >> 26) as u16 & ATTEMPT as u16, raw as u32 & AT))
+    }
+
     /// From one number.
     #[inline]
     pub(super) const fn from_raw(raw: u64) -> Self {
@@ -346,6 +356,8 @@ mod tests {
             for (peer, attempt, queue, at) in [(0, 0, 0, 0), (0xFF_FFFF, 0x3FFF, 15, AT), (1, 2, 3, 4)] {
                 let number = Number { peer, attempt, work, queue, at };
                 assert_eq!(Number::from_raw(number.raw()), number);
+                let is_first = work == Work::Receive && queue == 0;
+                assert_eq!(Number::first_receive(number.raw()), is_first.then_some((peer, attempt, at)));
             }
         }
     }

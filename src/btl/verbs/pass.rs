@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::connection::Broken;
 use super::peer::Item;
 use super::state::{Delivered, State, Step};
+use crate::engine::cm::Attempt;
 use crate::wire::verbs::Control;
 
 /// After so many nanoseconds it is looked at what is seldom due.
@@ -22,17 +23,20 @@ impl State {
         self.is_busy = false;
     }
 
-    /// What is to be done next; what was delivered last is read. `None`: the pass is over.
+    /// Whether the connection thread has said something.
     #[inline]
-    pub(super) fn next(&mut self, delivered: Option<Delivered>) -> Option<Step> {
-        if let Some(delivered) = delivered {
-            self.release(delivered);
-        }
+    pub(super) fn has_mail(&self) -> bool {
+        self.office.mails[self.module].is_there()
+    }
+
+    /// What is to be done next; `None`: the pass is over.
+    #[inline(never)]
+    pub(super) fn next(&mut self) -> Option<Step> {
         loop {
             if let Some(news) = self.news.pop_front() {
                 return Some(news);
             }
-            if self.office.mails[self.module].is_there() {
+            if self.has_mail() {
                 self.read_mail();
                 continue;
             }
@@ -55,7 +59,7 @@ impl State {
 
     /// Reads completion queues until something has come; false when all have been read.
     #[inline]
-    fn poll(&mut self) -> bool {
+    pub(super) fn poll(&mut self) -> bool {
         // SYNC POINT: completion-queues (released in `Port::reserve`)
         if self.completions.len() != self.desk.port.count.load(Ordering::Acquire) {
             self.look_for_queues();
@@ -83,7 +87,7 @@ impl State {
 
     /// Everything that has come is handled.
     #[inline]
-    fn end_pass(&mut self) {
+    pub(super) fn end_pass(&mut self) {
         if self.has_due {
             self.look_at_shared_queues();
         }
@@ -125,7 +129,7 @@ impl State {
     /// Sends what waits for a peer, and tells it what it may send.
     fn look_after(&mut self, place: u32) {
         let Self { desk, peers, news, stalled, has_due, .. } = self;
-        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(peer) = peers.get_mut(place as usize) else { return };
         peer.is_touched = false;
         for shared in desk.shared.iter_mut().flatten() {
             shared.lender.make_up(place as usize);
@@ -158,6 +162,48 @@ impl State {
         }
     }
 
+    /// The host has read what was delivered.
+    #[inline]
+    pub(super) fn release(&mut self, delivered: Delivered) {
+        match delivered {
+            Delivered::Shared { place, queue, at } => {
+                self.has_due = true;
+                if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
+                    shared.release(at);
+                }
+                // It may have been looked after while the host still read.
+                self.touch(place);
+            }
+            Delivered::Private { place, attempt, queue, at, .. } => {
+                self.release_private(place, attempt, usize::from(queue), at);
+            }
+        }
+    }
+
+    /// A private buffer of an attempt to connect is not needed any more.
+    #[cold]
+    pub(super) fn release_private(&mut self, place: u32, attempt: Attempt, queue: usize, at: u32) {
+        let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
+        let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
+        let receives = connection.sides.get_mut(queue).and_then(|side| side.receives.as_mut());
+        match receives.map_or(0, |receives| receives.release(at)) {
+            0 => {}
+            count => self.post_again(place, queue, count),
+        }
+    }
+
+    /// Posts the free buffers of a private queue, of which there are so many.
+    #[inline(never)]
+    pub(super) fn post_again(&mut self, place: u32, queue: usize, count: u32) {
+        let credits = self.desk.credits;
+        let Some(connection) = self.at(place).and_then(|peer| peer.connection.as_mut()) else { return };
+        match connection.post_again(queue, count, credits) {
+            Ok(true) => self.touch(place),
+            Ok(false) => {}
+            Err(broken) => self.break_off(place, broken),
+        }
+    }
+
     /// Now and then.
     #[cold]
     fn tick(&mut self) {
@@ -166,6 +212,9 @@ impl State {
             return;
         }
         self.ticked = now;
+        if self.reading == 0 {
+            self.kept.clear();
+        }
         for queue in 0..self.desk.shared.len() {
             let recall = self.desk.shared[queue].as_mut().and_then(|shared| shared.lender.recall());
             let Some(recall) = recall else { continue };
@@ -188,8 +237,7 @@ impl State {
         let mut lost = Vec::new();
         let Self { desk, peers, answer, .. } = self;
         let (credits, answer) = (desk.port.queues.credits(), *answer);
-        for (place, peer) in peers.iter_mut().enumerate() {
-            let Some(connection) = peer.as_mut().and_then(|peer| peer.connected()) else { continue };
+        for (place, connection) in peers.connections() {
             let heard = connection.heard;
             connection.doubted.take_if(|since| heard > *since);
             let outcome = match (connection.doubted, connection.probed) {

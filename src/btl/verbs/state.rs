@@ -6,24 +6,22 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::buffers::{Pool, Shared};
-use super::connection::{Body, Broken, Connection, Desk, Stall};
+use super::connection::{Broken, Connection, Desk};
 use super::connector::{number, place};
 use super::counters::Counters;
 use super::departure::Departing;
-use super::line::{ATTEMPT, Line, Port};
+use super::line::{Line, Port};
 use super::office::Office;
 use super::parameters::{BATCH, Config};
-use super::peer::{Item, Peer, Transfer, count};
+use super::peer::{Item, Peer};
+use super::peers::Peers;
 use super::queues::Kind;
-use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
+use crate::btl::{Cookie, EndpointId, Lent};
 use crate::engine::cm::{self, Attempt, Notice, Reason};
 use crate::error::{Error, Result};
 use crate::link::Clock;
-use crate::verbs::{Completion, Cq, Mr, Remote, Slab};
+use crate::verbs::{Completion, Cq, Slab};
 use crate::wire::verbs::Control;
-
-/// Fragments that nobody waits for, that may wait for one peer.
-const MOST_QUEUED: usize = 1024;
 
 /// What is delivered: its buffer comes back when the host has read it.
 pub(super) enum Delivered {
@@ -76,7 +74,7 @@ impl Hasher for Spread {
 pub(super) struct State {
     pub(super) desk: Desk,
     /// By their places, of which none is used again.
-    pub(super) peers: Vec<Option<Box<Peer>>>,
+    pub(super) peers: Peers,
     pub(super) names: HashMap<u64, u32>,
     /// Whose a queue pair is, by its number: the place, the attempt and the queue.
     pub(super) lines: HashMap<u32, (u32, Attempt, u8), BuildHasherDefault<Spread>>,
@@ -98,6 +96,9 @@ pub(super) struct State {
     pub(super) has_due: bool,
     pub(super) touched: Vec<u32>,
     pub(super) stalled: Vec<u32>,
+    /// Short messages that the host is reading, and buffers of queue pairs that have gone meanwhile.
+    pub(super) reading: usize,
+    pub(super) kept: Vec<Arc<Slab>>,
     /// Peers whose queue pairs are to be let go of.
     pub(super) leaving: Vec<(u32, Attempt)>,
     pub(super) departing: Vec<Departing>,
@@ -140,7 +141,7 @@ impl State {
         };
         Self {
             desk,
-            peers: Vec::new(),
+            peers: Peers::default(),
             names: HashMap::new(),
             lines: HashMap::default(),
             news: VecDeque::new(),
@@ -157,6 +158,8 @@ impl State {
             has_due: false,
             touched: Vec::new(),
             stalled: Vec::new(),
+            reading: 0,
+            kept: Vec::new(),
             leaving: Vec::new(),
             departing: Vec::new(),
             vacated: Vec::new(),
@@ -172,7 +175,7 @@ impl State {
     /// Makes a peer known; the same one if it is already, and has not been closed.
     pub(super) fn add(&mut self, name: u64, listener: cm::Peer, served: u8) -> Result<EndpointId> {
         if let Some(&at) = self.names.get(&name)
-            && let Some(peer) = self.peers[at as usize].as_ref().filter(|peer| !peer.says_bye)
+            && let Some(peer) = self.peers.get(at as usize).filter(|peer| !peer.says_bye)
         {
             return Ok(peer.id);
         }
@@ -183,9 +186,9 @@ impl State {
         let machine =
             cm::Endpoint::new(number(self.module, at), self.module as u8, own, listener, wire, queues);
         let served = usize::from(served.min(self.desk.port.reads[1]).max(1));
-        let id = EndpointId::from_raw(1 << 32 | u64::from(at));
+        let id = Peers::id(at);
         let peer = Peer::new(id, name, machine, self.desk.port.queues.len(), served);
-        self.peers.push(Some(Box::new(peer)));
+        self.peers.push(peer);
         self.names.insert(name, at);
         self.drive(at);
         Ok(id)
@@ -193,29 +196,27 @@ impl State {
 
     /// The place of an endpoint that there is.
     #[inline]
-    fn place(&self, id: EndpointId) -> Option<u32> {
+    pub(super) fn place(&self, id: EndpointId) -> Option<u32> {
         let at = id.index();
-        let peer = self.peers.get(at)?.as_ref()?;
+        let peer = self.peers.get(at)?;
         (peer.id == id && !peer.is_closed).then_some(at as u32)
     }
 
     #[inline]
     pub(super) fn peer(&mut self, id: EndpointId) -> Option<&mut Peer> {
         let at = self.place(id)?;
-        self.peers[at as usize].as_deref_mut()
+        self.peers.get_mut(at as usize)
     }
 
     #[inline]
     pub(super) fn at(&mut self, place: u32) -> Option<&mut Peer> {
-        self.peers.get_mut(place as usize)?.as_deref_mut()
+        self.peers.get_mut(place as usize)
     }
 
     /// It is going to be looked at what waits for a peer.
     #[inline]
     pub(super) fn touch(&mut self, place: u32) {
-        if let Some(peer) = self.peers.get_mut(place as usize).and_then(Option::as_mut)
-            && !std::mem::replace(&mut peer.is_touched, true)
-        {
+        if self.peers.touch(place as usize) {
             self.touched.push(place);
         }
     }
@@ -255,7 +256,7 @@ impl State {
                 }
                 cm::Step::Closed => {
                     // Its process may have been made known again meanwhile.
-                    if let Some(peer) = self.peers[place as usize].take()
+                    if let Some(peer) = self.peers.take(place as usize)
                         && self.names.get(&peer.name) == Some(&place)
                     {
                         self.names.remove(&peer.name);
@@ -310,7 +311,7 @@ impl State {
     fn connected(&mut self, place: u32, open: bool) {
         let Self { desk, peers, .. } = self;
         let credits = desk.port.queues.credits();
-        let Some(peer) = peers.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(peer) = peers.get_mut(place as usize) else { return };
         let Some(connection) = &mut peer.connection else { return };
         connection.is_connected = true;
         peer.has_said_bye = false;
@@ -404,126 +405,6 @@ impl State {
         self.drive(place);
     }
 
-    /// Sends a fragment, now or later.
-    #[inline]
-    pub(super) fn send(&mut self, to: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
-        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
-        let length = pieces[0].len() + pieces[1].len();
-        let queue = self.desk.port.queues.for_length(length).ok_or(Error::MessageTooBig)?;
-        let place = self.place(to).ok_or(Error::Unreachable)?;
-        let Self { desk, peers, .. } = self;
-        let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
-        if peer.failure.is_some() {
-            if peer.has_said_bye {
-                self.news.push_back(Step::Done(fragment.cookie, Ok(())));
-                return Ok(Sending::UnderWay);
-            }
-            if peer.is_lost {
-                return Err(Error::Unreachable);
-            }
-            // It ends with all that waits, when the user has been told why.
-            peer.pending[queue].push_back(Item::Fragment(fragment));
-            return Ok(Sending::UnderWay);
-        }
-        let waits = fragment.awaited.then_some(fragment.cookie);
-        let pushed = if peer.is_parting() {
-            Ok(Err(Stall::Connection))
-        } else if peer.pending[queue].is_empty() {
-            peer.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)
-        } else {
-            Ok(Err(Stall::Turn))
-        };
-        match pushed {
-            Ok(Ok(())) if fragment.awaited => Ok(Sending::UnderWay),
-            Ok(Ok(())) => Ok(Sending::Over),
-            Ok(Err(_)) if !fragment.awaited && peer.pending[queue].len() >= MOST_QUEUED => {
-                self.touch(place);
-                Err(Error::OutOfResource)
-            }
-            Ok(Err(stall)) => {
-                count(stall, &desk.counters);
-                peer.pending[queue].push_back(Item::Fragment(fragment));
-                peer.machine.want();
-                self.touch(place);
-                self.drive(place);
-                Ok(Sending::UnderWay)
-            }
-            Err(broken) => {
-                peer.pending[queue].push_back(Item::Fragment(fragment));
-                self.break_off(place, broken);
-                Ok(Sending::UnderWay)
-            }
-        }
-    }
-
-    /// Sends at once, or not at all.
-    #[inline]
-    pub(super) fn send_now(&mut self, to: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
-        let length = pieces[0].len().saturating_add(pieces[1].len());
-        let Some(queue) = self.desk.port.queues.for_length(length) else { return false };
-        let Some(place) = self.place(to) else { return false };
-        let Self { desk, peers, .. } = self;
-        let Some(peer) = peers[place as usize].as_deref_mut() else { return false };
-        if !peer.pending[queue].is_empty() || peer.failure.is_some() || peer.is_parting() {
-            return false;
-        }
-        match peer.push(queue, Some(tag), Body::Pieces(pieces), None, desk) {
-            Ok(Ok(())) => {
-                desk.counters.num_sends_at_once.add(1);
-                true
-            }
-            Ok(Err(_)) => false,
-            Err(broken) => {
-                self.break_off(place, broken);
-                false
-            }
-        }
-    }
-
-    /// Begins an RDMA operation. The memory is registered.
-    pub(super) fn transfer(
-        &mut self,
-        to: EndpointId,
-        (is_read, local): (bool, Lent),
-        memory: Option<Arc<Mr>>,
-        remote: Remote,
-        cookie: Cookie,
-    ) -> Result<Sending> {
-        let place = self.place(to).ok_or(Error::Unreachable)?;
-        let Self { desk, peers, .. } = self;
-        let peer = peers[place as usize].as_deref_mut().ok_or(Error::Unreachable)?;
-        if peer.is_lost {
-            return Err(Error::Unreachable);
-        }
-        let (number, bytes) = if is_read {
-            (&desk.counters.num_gets, &desk.counters.get_bytes)
-        } else {
-            (&desk.counters.num_puts, &desk.counters.put_bytes)
-        };
-        number.add(1);
-        bytes.add(local.len() as u64);
-        if local.is_empty() {
-            return Ok(Sending::Over);
-        }
-        let mut transfer = Transfer { is_read, local, memory, remote, cookie, posted: 0 };
-        if peer.transfers.is_empty() {
-            match peer.transfer(&mut transfer, desk) {
-                Ok(true) => return Ok(Sending::UnderWay),
-                Ok(false) => {}
-                Err(broken) => {
-                    peer.transfers.push_back(transfer);
-                    self.break_off(place, broken);
-                    return Ok(Sending::UnderWay);
-                }
-            }
-        }
-        peer.transfers.push_back(transfer);
-        peer.machine.want();
-        self.touch(place);
-        self.drive(place);
-        Ok(Sending::UnderWay)
-    }
-
     #[cold]
     pub(super) fn break_off(&mut self, place: u32, broken: Broken) {
         if broken == Broken::Corrupt {
@@ -539,31 +420,6 @@ impl State {
         }
     }
 
-    /// The host has read what was delivered.
-    #[inline]
-    pub(super) fn release(&mut self, delivered: Delivered) {
-        match delivered {
-            Delivered::Shared { place, queue, at } => {
-                self.has_due = true;
-                if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {
-                    shared.release(at);
-                }
-                // It may have been looked after while the host still read.
-                self.touch(place);
-            }
-            Delivered::Private { place, attempt, queue, at, .. } => {
-                let size = self.desk.port.queues.all()[usize::from(queue)].size;
-                let connection = self.at(place).and_then(|peer| peer.connection.as_mut());
-                let Some(connection) = connection.filter(|it| it.attempt == attempt) else { return };
-                match connection.release(usize::from(queue), at, size) {
-                    Ok(true) => self.touch(place),
-                    Ok(false) => {}
-                    Err(broken) => self.break_off(place, broken),
-                }
-            }
-        }
-    }
-
     /// When something was last looked at, by the clock.
     pub(super) fn ticked(&self) -> u64 {
         self.ticked
@@ -572,8 +428,7 @@ impl State {
     /// The attempt of a number, if it is the present one.
     #[inline]
     pub(super) fn present(&mut self, place: u32, attempt: u16) -> Option<&mut Connection> {
-        let connection = self.at(place)?.connection.as_mut()?;
-        ((connection.attempt.0 & ATTEMPT) as u16 == attempt).then_some(connection)
+        self.at(place)?.connection.as_mut().filter(|connection| connection.is_of(attempt))
     }
 
     /// What there is to say about a peer.

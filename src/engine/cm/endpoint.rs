@@ -122,6 +122,12 @@ impl Endpoint {
         matches!(self.stage, Stage::Connected(_)) && (self.speaks_first() || self.is_open(queue))
     }
 
+    /// Whether data goes by a queue both ways, and nothing more is learned from what comes by it.
+    #[inline]
+    pub const fn is_settled(&self, queue: u8) -> bool {
+        matches!(self.stage, Stage::Connected(_)) && self.is_open(queue)
+    }
+
     /// Whether the own CTS is on its way and the peer's has not come: the peer may be connected already. Whoever closes
     /// it now waits until it is connected, or is not, because a peer that is connected is owed a last word.
     pub const fn is_half_connected(&self) -> bool {

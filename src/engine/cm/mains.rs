@@ -98,8 +98,15 @@ impl World {
                 held.cleared = held.cleared.max(Some(message.attempt));
                 held.endpoint.handle_cts(message.attempt);
             } else {
+                let is_present = held.endpoint.present() == Some(message.attempt);
+                let is_settled = is_present && held.endpoint.is_settled(message.queue);
+                let settled = is_settled.then(|| held.endpoint.clone());
                 let arrival = held.endpoint.handle_arrival(message.attempt, message.queue);
                 assert_eq!(arrival, Arrival::Deliver, "no data is lost, CTS or not");
+                if let Some(before) = settled {
+                    // Nobody need ask then.
+                    assert!(before.may_send(message.queue) && before == held.endpoint, "{before:?}");
+                }
             }
             if message.what == What::Bye {
                 held.endpoint.handle_parted(message.attempt);

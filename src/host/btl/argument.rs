@@ -9,6 +9,7 @@ use super::module::Shell;
 use super::services::{Bitmap, ProcRef};
 use super::sys::{BtlConvertor, BtlProc, Descriptor};
 use super::{BtlAbi, Listed};
+use crate::btl::Lent;
 use crate::host::entry::{Arguments, Array};
 
 /// So many processes, which the host keeps until `del_procs` for them has ended.
@@ -48,6 +49,20 @@ impl<S> Arguments<S> for HandedOut {
     unsafe fn values<'a>(self) -> Self::Values<'a> {
         // SAFETY: of the pool of the module, which is alive.
         unsafe { FragRef::around(self.0) }
+    }
+}
+
+/// Bytes of the host's, which it leaves alone until the entry returns. Null is none.
+pub(super) struct Header(pub(super) *mut c_void, pub(super) usize);
+
+impl<S> Arguments<S> for Header {
+    type Values<'a> = Lent;
+
+    #[inline(always)]
+    unsafe fn values<'a>(self) -> Self::Values<'a> {
+        let len = if self.0.is_null() { 0 } else { self.1 };
+        // SAFETY: none, or so many bytes, readable for the time of the call; nobody writes there.
+        unsafe { Lent::new(self.0.cast(), len) }
     }
 }
 

@@ -35,9 +35,15 @@ impl Convertor<'_> {
     /// Whether the data must be packed (`opal_convertor_need_buffers`).
     #[inline]
     pub(super) fn needs_packing(self) -> bool {
+        self.has_gaps() || self.is_hidden()
+    }
+
+    /// The same of data that lies on no device of which the host does not know.
+    #[inline]
+    fn has_gaps(self) -> bool {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { flags, count, .. } = unsafe { self.0.read() };
-        if flags & flag::HOMOGENEOUS == 0 || flags & flag::DEVICE != 0 || self.is_hidden() {
+        if flags & (flag::HOMOGENEOUS | flag::DEVICE) != flag::HOMOGENEOUS {
             return true;
         }
         !(flags & flag::NO_GAPS != 0 || count == 1 && flags & flag::CONTIGUOUS != 0)
@@ -66,13 +72,12 @@ impl Convertor<'_> {
         copy_hook::is_on() && copy_hook::is_hidden_device(self.start().addr())
     }
 
-    /// Where the next `len` bytes lie, which need no packing (`opal_convertor_get_current_pointer`); `None` when
-    /// they are fewer.
+    /// Where the next `len` bytes lie (`opal_convertor_get_current_pointer`); `None` when they have to be packed, or are fewer.
     #[inline]
-    pub(super) fn find(self, len: usize) -> Option<Lent> {
+    pub(super) fn contiguous(self, len: usize) -> Option<Lent> {
         // SAFETY: alive, by the invariant, and the host does not touch it during the call. It is plain numbers.
         let BtlConvertor { local_size, datatype, base, converted, .. } = unsafe { self.0.read() };
-        if local_size.checked_sub(converted)? < len || self.is_hidden() {
+        if self.has_gaps() || local_size.checked_sub(converted)? < len || self.is_hidden() {
             return None;
         }
         // SAFETY: a prepared convertor has a datatype, which is alive as long.

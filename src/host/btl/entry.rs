@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::argument::{HandedOut, Prepared, Procs, Reachable};
+use super::argument::{HandedOut, Header, Prepared, Procs, Reachable};
 use super::component::shells;
 use super::convertor::Convertor;
 use super::descriptor::{Ending, FragRef, LONGEST};
@@ -15,7 +15,7 @@ use super::sys::{BtlConvertor, BtlEndpoint, BtlModule, BtlProc, Descriptor, Fail
 use super::{BtlAbi, Listed};
 use crate::btl::{Fragment, Host, Lent, Sending};
 use crate::error::Error;
-use crate::host::entry::{self, Array, Bytes, InOut, OutOrNull, Room};
+use crate::host::entry::{self, Array, InOut, OutOrNull, Room};
 use crate::host::guard::guard;
 
 /// The module of an entry with its arguments.
@@ -240,13 +240,11 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
     tag: u8,
     left: *mut *mut Descriptor,
 ) -> c_int {
-    let arguments = (Prepared(conv), Bytes(header.cast(), header_size), OutOrNull(left));
+    let arguments = (Prepared(conv), Header(header, header_size), OutOrNull(left));
     // SAFETY: the contract of `btl_sendi`: through the module's own table, with a convertor that is prepared if
     // there is a payload, the header's bytes, and null or a variable for a descriptor.
     let entry = unsafe { Entry::<A, T, _>::of(module, arguments) };
     entry.run("sendi", |shell, (conv, header, left)| {
-        // SAFETY: bytes of the host's, readable until the entry returns, which nobody writes.
-        let head = unsafe { Lent::new(header.as_ptr().cast_mut(), header.len()) };
         if T::HAS_DEVICES
             && !A::DEVICE
             && payload_size != 0
@@ -258,10 +256,10 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
         let found = match (T::HAS_SEND_NOW, payload_size) {
             (false, _) => None,
             (true, 0) => Some(Lent::EMPTY),
-            (true, _) => conv.filter(|conv| !conv.needs_packing()).and_then(|conv| conv.find(payload_size)),
+            (true, _) => conv.and_then(|conv| conv.contiguous(payload_size)),
         };
         if let Some(data) = found
-            && shell.core.send_now(endpoint(target), tag, [head, data])
+            && shell.core.send_now(endpoint(target), tag, [header, data])
         {
             return code::SUCCESS;
         }

@@ -48,6 +48,16 @@ impl Header {
         [tag, self.queue & 0x0F | wants | own, low, high, a, b, c, d]
     }
 
+    /// The tag and the limit of a message of the host's, of so many bytes, header and all, whose limit is of the first queue and whose
+    /// sender has all the credit that it needs; `None` of any other.
+    #[inline]
+    pub fn plain(bytes: &[u8; HEADER], received: usize) -> Option<(u8, u16)> {
+        let [tag, queue, low, high, a, b, c, d] = *bytes;
+        let length = u32::from_le_bytes([a, b, c, d]);
+        let is_plain = queue == 0 && received.checked_sub(HEADER) == Some(length as usize);
+        is_plain.then(|| (tag, u16::from_le_bytes([low, high])))
+    }
+
     /// Of a message of so many bytes, header and all; `None` when they are not one.
     #[inline]
     pub fn parse(bytes: &[u8; HEADER], received: usize) -> Option<Self> {
@@ -200,6 +210,35 @@ mod tests {
         for wrong in [[65, 0x10], [65, 0x20], [65, 0x40]] {
             assert_eq!(Header::parse(&[wrong[0], wrong[1], 0, 0, 0, 0, 0, 0], HEADER), None);
         }
+    }
+
+    #[test]
+    fn a_plain_header_is_one_that_says_nothing_but_a_tag_a_length_and_a_limit_of_the_first_queue() {
+        let mut plain = 0;
+        for queue in 0..=255 {
+            for (tag, length) in [(0, 0), (65, 3), (255, 0x0102_0304)] {
+                let bytes = [
+                    tag,
+                    queue,
+                    7,
+                    8,
+                    length as u8,
+                    (length >> 8) as u8,
+                    (length >> 16) as u8,
+                    (length >> 24) as u8,
+                ];
+                for received in [0, 7, HEADER, HEADER + length, HEADER + length + 1, usize::MAX] {
+                    let whole = Header::parse(&bytes, received);
+                    let wanted = whole
+                        .filter(|it| it.queue == 0 && !it.wants)
+                        .and_then(|it| Some((it.tag?, it.limit)));
+                    assert_eq!(Header::plain(&bytes, received), wanted, "{bytes:?} of {received}");
+                    plain += usize::from(wanted.is_some());
+                }
+            }
+        }
+        // Of no bytes, two of the lengths are the same.
+        assert_eq!(plain, 4);
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! What the host sends: fragments and transfers, at once where they can go, and else behind what waits.
+
+use std::sync::Arc;
+
+use super::connection::{Body, Stall};
+use super::peer::{Item, Transfer, count};
+use super::state::{State, Step};
+use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
+use crate::error::{Error, Result};
+use crate::verbs::{Mr, Remote};
+
+/// Fragments that nobody waits for, that may wait for one peer.
+const MOST_QUEUED: usize = 1024;
+
+impl State {
+    /// Sends a fragment, now or later.
+    #[inline]
+    pub(super) fn send(&mut self, to: EndpointId, fragment: Fragment<Lent>) -> Result<Sending> {
+        let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
+        let length = pieces[0].len() + pieces[1].len();
+        let queue = self.desk.port.queues.for_length(length).ok_or(Error::MessageTooBig)?;
+        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let Self { desk, peers, .. } = self;
+        let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
+        if peer.failure.is_some() {
+            if peer.has_said_bye {
+                self.news.push_back(Step::Done(fragment.cookie, Ok(())));
+                return Ok(Sending::UnderWay);
+            }
+            if peer.is_lost {
+                return Err(Error::Unreachable);
+            }
+            // It ends with all that waits, when the user has been told why.
+            peer.pending[queue].push_back(Item::Fragment(fragment));
+            return Ok(Sending::UnderWay);
+        }
+        let waits = fragment.awaited.then_some(fragment.cookie);
+        let pushed = if peer.is_parting() {
+            Ok(Err(Stall::Connection))
+        } else if peer.pending[queue].is_empty() {
+            peer.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)
+        } else {
+            Ok(Err(Stall::Turn))
+        };
+        match pushed {
+            Ok(Ok(())) if fragment.awaited => Ok(Sending::UnderWay),
+            Ok(Ok(())) => Ok(Sending::Over),
+            Ok(Err(_)) if !fragment.awaited && peer.pending[queue].len() >= MOST_QUEUED => {
+                self.touch(place);
+                Err(Error::OutOfResource)
+            }
+            Ok(Err(stall)) => {
+                count(stall, &desk.counters);
+                peer.pending[queue].push_back(Item::Fragment(fragment));
+                peer.machine.want();
+                self.touch(place);
+                self.drive(place);
+                Ok(Sending::UnderWay)
+            }
+            Err(broken) => {
+                peer.pending[queue].push_back(Item::Fragment(fragment));
+                self.break_off(place, broken);
+                Ok(Sending::UnderWay)
+            }
+        }
+    }
+
+    /// Sends at once, or not at all.
+    #[inline(always)]
+    pub(super) fn send_now(&mut self, to: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
+        self.send_short(to, tag, pieces) || self.send_at_once(to, tag, pieces)
+    }
+
+    /// The same of a message of any length, and whatever else there is to say.
+    #[inline(never)]
+    fn send_at_once(&mut self, to: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
+        let length = pieces[0].len().saturating_add(pieces[1].len());
+        let Some(queue) = self.desk.port.queues.for_length(length) else { return false };
+        let Some(place) = self.place(to) else { return false };
+        let Self { desk, peers, .. } = self;
+        let Some(peer) = peers.get_mut(place as usize) else { return false };
+        if !peer.pending[queue].is_empty() || peer.failure.is_some() || peer.is_parting() {
+            return false;
+        }
+        match peer.push(queue, Some(tag), Body::Pieces(pieces), None, desk) {
+            Ok(Ok(())) => {
+                desk.counters.num_sends_at_once.add(1);
+                true
+            }
+            Ok(Err(_)) => false,
+            Err(broken) => {
+                self.break_off(place, broken);
+                false
+            }
+        }
+    }
+
+    /// Begins an RDMA operation. The memory is registered.
+    pub(super) fn transfer(
+        &mut self,
+        to: EndpointId,
+        (is_read, local): (bool, Lent),
+        memory: Option<Arc<Mr>>,
+        remote: Remote,
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let Self { desk, peers, .. } = self;
+        let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
+        if peer.is_lost {
+            return Err(Error::Unreachable);
+        }
+        let (number, bytes) = if is_read {
+            (&desk.counters.num_gets, &desk.counters.get_bytes)
+        } else {
+            (&desk.counters.num_puts, &desk.counters.put_bytes)
+        };
+        number.add(1);
+        bytes.add(local.len() as u64);
+        if local.is_empty() {
+            return Ok(Sending::Over);
+        }
+        let mut transfer = Transfer { is_read, local, memory, remote, cookie, posted: 0 };
+        if peer.transfers.is_empty() {
+            match peer.transfer(&mut transfer, desk) {
+                Ok(true) => return Ok(Sending::UnderWay),
+                Ok(false) => {}
+                Err(broken) => {
+                    peer.transfers.push_back(transfer);
+                    self.break_off(place, broken);
+                    return Ok(Sending::UnderWay);
+                }
+            }
+        }
+        peer.transfers.push_back(transfer);
+        peer.machine.want();
+        self.touch(place);
+        self.drive(place);
+        Ok(Sending::UnderWay)
+    }
+}

@@ -1,0 +1,160 @@
+//! One queue pair of a peer: what may be sent by it, what is under way, and the buffers that are posted for what comes. With
+//! them is the short path of both: a message that is copied when it is posted, and one that comes by a private queue.
+
+use std::sync::Arc;
+
+use super::buffers::stride;
+use super::connection::Entry;
+use super::credit::{Allowance, Window};
+use super::line::{ATTEMPT, Line, Number, Port, Work as Which};
+use super::queues::{Kind, Queue};
+use super::slots::Slots;
+use crate::btl::Lent;
+use crate::engine::cm::Attempt;
+use crate::error::Result;
+use crate::verbs::{self, Access, Flags, InlineSend, Piece, PostError, Slab, Work};
+use crate::wire::verbs::{HEADER, Header};
+
+/// One queue pair.
+pub(super) struct Side {
+    pub(super) line: Arc<Line>,
+    /// What the numbers of its sends have in common.
+    base: u64,
+    /// Bytes that are copied when they are posted.
+    pub(super) inline: usize,
+    /// Bytes of the longest message that goes by the short path.
+    short: usize,
+    pub(super) slots: Slots<Entry>,
+    pub(super) credit: Allowance,
+    /// Most messages that the peer may allow.
+    most: u32,
+    /// The peer has been told that credit is wanted, since there was last some.
+    pub(super) has_asked: bool,
+    /// Of a private queue, what is posted for the peer.
+    pub(super) receives: Option<Receives>,
+}
+
+/// What is posted on a private queue.
+pub(super) struct Receives {
+    pub(super) window: Window,
+    pub(super) buffers: verbs::Receives,
+}
+
+/// A short message that has come, in the buffer that it lies in.
+pub(super) struct Came {
+    pub(super) tag: u8,
+    pub(super) bytes: Lent,
+    /// The peer may have to be told that there are buffers.
+    pub(super) is_owed: bool,
+}
+
+impl Side {
+    /// One of which nothing is posted yet.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub(super) fn new(
+        port: &Port,
+        line: Arc<Line>,
+        (place, attempt): (u32, Attempt),
+        (index, queue): (usize, &Queue),
+    ) -> Result<Self> {
+        let attempt = (attempt.0 & ATTEMPT) as u16;
+        let number = |work| Number { peer: place, attempt, work, queue: index as u8, at: 0 }.raw();
+        let receives = match queue.kind {
+            Kind::Private { window, .. } => {
+                let (stride, len) = (stride(queue.size), queue.size as usize + HEADER);
+                let slab = Slab::new(&port.pd, stride * queue.depth as usize, Access::LOCAL_WRITE)?;
+                let slab = Arc::new(slab);
+                line.keep(&slab);
+                let id = number(Which::Receive);
+                Some(Receives {
+                    window: Window::new(queue.depth, queue.low, window),
+                    buffers: verbs::Receives::new(slab, queue.depth, stride, len, id),
+                })
+            }
+            Kind::Shared { .. } => None,
+        };
+        Ok(Self {
+            base: number(Which::Send),
+            inline: line.inline,
+            short: line.inline.saturating_sub(HEADER).min(queue.size as usize),
+            slots: Slots::new(port.sends(index))?,
+            credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
+            most: queue.depth,
+            has_asked: false,
+            receives,
+            line,
+        })
+    }
+
+    /// Whether short messages may go by it.
+    pub(super) const fn is_short(&self) -> bool {
+        self.inline >= HEADER && self.receives.is_some()
+    }
+
+    /// Posts work, for which there is a place.
+    #[inline]
+    pub(super) fn post(
+        &self,
+        number: u32,
+        work: Work,
+        pieces: &[Piece],
+        flags: Flags,
+    ) -> std::result::Result<(), PostError> {
+        self.line.pair.post_send(self.base | u64::from(number), work, pieces, flags)
+    }
+
+    /// Sends a short message if that can be done at once. It takes along how much more the peer may send here.
+    #[inline(always)]
+    pub(super) fn send_short(&mut self, by: &mut InlineSend, tag: u8, [head, data]: [Lent; 2]) -> bool {
+        let Some(receives) = &mut self.receives else { return false };
+        if head.len() > self.short || data.len() > self.short - head.len() {
+            return false;
+        }
+        // The last credit goes with the word that more is wanted.
+        if self.credit.left() <= 1 || !self.slots.has_room() {
+            return false;
+        }
+        let length = head.len() + data.len();
+        let limit = receives.window.limit() as u16;
+        let header = Header { tag: Some(tag), queue: 0, limit, wants: false, length: length as u32 };
+        by.memory().gather(header.to_bytes(), [head, data]);
+        let (number, must) = self.slots.next();
+        // What is refused is found out about once more.
+        let posted = self.line.pair.post_inline(by, self.base | u64::from(number), HEADER + length, must);
+        if posted.is_err() {
+            return false;
+        }
+        receives.window.tell();
+        self.credit.take();
+        self.slots.push(None, must);
+        true
+    }
+
+    /// Takes a short message that has come by the first queue, if nothing about it is of consequence to any other.
+    #[inline(always)]
+    pub(super) fn take_short(&mut self, at: u32, len: usize) -> Option<Came> {
+        let receives = self.receives.as_mut()?;
+        let whole = receives.buffers.bytes(at, len).filter(|whole| whole.len() >= HEADER)?;
+        let mut head = [0; HEADER];
+        whole.read(0, &mut head);
+        let (tag, limit) = Header::plain(&head, len)?;
+        if !receives.window.may_arrive() {
+            return None;
+        }
+        self.credit.raise_short(limit, self.most).ok()?;
+        receives.window.arrive().ok()?;
+        let is_owed = receives.window.news().is_some();
+        Some(Came { tag, bytes: whole.slice(HEADER, len - HEADER), is_owed })
+    }
+}
+
+impl Receives {
+    /// A buffer is not needed any more. How many are to be posted now.
+    #[inline]
+    pub(super) fn release(&mut self, at: u32) -> u32 {
+        self.buffers.give(at);
+        self.window.release()
+    }
+}

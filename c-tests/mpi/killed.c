@@ -5,7 +5,7 @@
  * idle        after messages, while the others wait for the next one
  * transfer    while long messages are under way in both directions
  * collective  in the middle of an allreduce
- * finalize    while the others are in MPI_Finalize
+ * finalize    while the others are in MPI_Finalize, from which the host may let them go: it knows who has died
  * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
  *             mpirun that lets survivors live)
  * reading     the same, when it has received one message of rank 0's before (likewise)
@@ -224,6 +224,8 @@ int main(int argc, char **argv)
         if (check_rank == VICTIM)
             die();
         MPI_Finalize();
+        printf("rank %d has ended its MPI\n", check_rank);
+        return 1;
     } else {
         fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|reading|send|silence\n");
         MPI_Abort(MPI_COMM_WORLD, 2);

@@ -119,12 +119,23 @@ step suite - tests/suite.sh
 step report - python3 tests/report/pages.py
 step exports - c-tests/export.sh
 step install - c-tests/install.sh
-# Real devices, in a machine whose kernel is built once, by the whole matrix.
+# Real devices, in a machine whose kernel is built once, by the whole matrix; on the second host with the root of a cluster's machine.
 if [ -n "$whole" ]; then
-    rig='tests/rig/build-kernel && exec tests/rig/mpi "$0"'
-    on debian12 rig bash -c "$rig" debian12
+    rig='tests/rig/build-kernel && exec tests/rig/"$0" "$@"'
+    on debian12 rig bash -c "$rig" mpi debian12
+    for name in probe traffic; do step "rig-$name" - bash -c "$rig" $name; done
 elif tests/rig/build-kernel --path >/dev/null 2>&1; then
-    on debian12 rig tests/rig/mpi debian12 "2 ranks, 1 % lost: p2p small"
+    sample="2 ranks, 1 % lost: p2p small"
+    on debian12 rig tests/rig/mpi debian12 "$sample"
+    case $hosts in
+    *debian13*)
+        if tests/hosts/cluster.sh debian13 path >/dev/null; then
+            on debian13 rig tests/rig/mpi debian13 "$sample"
+        else
+            echo "without verbs over real devices on Debian 13, whose machine is not there: tests/hosts/cluster.sh debian13 make"
+        fi
+        ;;
+    esac
 else
     echo "without verbs over real devices, whose kernel is not there: tests/rig/build-kernel"
 fi
@@ -141,8 +152,8 @@ if [ -n "$whole" ]; then
         [ -z "$network" ] || for host in $hosts; do
             step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make
             step "where-$host" "cluster-$host" c-tests/where.sh "$host"
+            [ "$host" = debian12 ] || step "rig-$host" "cluster-$host" bash -c "$rig" mpi "$host"
         done
-        case $hosts in *debian13*) step rig-debian13 cluster-debian13 bash -c "$rig" debian13 ;; esac
     }
 fi
 

@@ -1,9 +1,10 @@
 /* One-sided communication on windows of both kinds: fence, post/start, locks and flushes with
  * Put, Get and the accumulating operations. Works for any number of ranks from 2.
  *
- * usage: rma [small] [allocate]
+ * usage: rma [small] [allocate] [coarse]
  * "small" stops at 4 KiB, for slow providers. "allocate" leaves out MPI_Win_create, which
- * Open MPI 5.0 with pml cm refuses on one node (its own MTL included). */
+ * Open MPI 5.0 with pml cm refuses on one node (its own MTL included). "coarse" stops at 4 KiB
+ * where bytes do not lie together: to osc/rdma each of them is a message. */
 #include "check.h"
 
 enum { SPACE = 256 << 10, EDGE = 256, WINDOW = SPACE + 2 * EDGE, TICKETS = 50 };
@@ -13,7 +14,7 @@ static int size_count = sizeof sizes / sizeof sizes[0];
 
 static unsigned char *memory, *scratch;
 static MPI_Win win;
-static int right, left;
+static int right, left, strided_most = SPACE;
 
 /* What this rank does to its own window between epochs is done under a lock of it. */
 static void own_access_begin(void)
@@ -304,7 +305,7 @@ static void strided(int n)
     MPI_Datatype second;
     int count = n / 2;
     doing("strided Put and Get", n);
-    if (count == 0)
+    if (count == 0 || n > strided_most)
         return;
     clear_window(0xA5);
     MPI(MPI_Type_vector(count, 1, 2, MPI_BYTE, &second));
@@ -349,6 +350,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "small") == 0)
             size_count -= 3;
+        if (strcmp(argv[i], "coarse") == 0)
+            strided_most = 4096;
         create = create && strcmp(argv[i], "allocate") != 0;
     }
     right = (check_rank + 1) % check_size;

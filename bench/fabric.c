@@ -7,7 +7,7 @@
  *
  * -d            the second process is in the network namespace of that descriptor
  * -p            all progress is the program's: it asks for FI_PROGRESS_MANUAL of connections, too
- * -f, -m, -M    sizes, from 8 bytes to 4 MiB by factors of 2
+ * -f, -m, -M    sizes, from 4 MiB down to 8 bytes by factors of 2, and the least in any case
  * -t            seconds for a figure
  *
  * speed         latency, bandwidth and message rate; what may be injected is, as Open MPI does
@@ -266,7 +266,10 @@ static void check_whole(int size)
 
 static void speed(int first, int last, int factor)
 {
-    for (int64_t size = first; size <= last; size *= factor) {
+    int least = last;
+    while (least / factor >= first)
+        least /= factor;
+    for (int64_t size = first; size <= last; size = size < least ? least : size * factor) {
         check_whole((int)size);
         latency(ping_pong, (int)size);
         bandwidth(stream, (int)size);

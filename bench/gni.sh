@@ -103,12 +103,12 @@ between() {
             if [ "$side" = udp ]; then
                 began veth-1500 "$round" udp udp
                 bed_on 1 timeout --kill-after=10 300 mpirun --host node1,node2 -n 2 --mca mpi_yield_when_idle 0 --mca pml ob1 \
-                    --mca btl tcp,self --mca btl_tcp_if_include m0 "${pinned[@]}" "$bed_root/$results/udp" -i e0 -l -m 8 \
-                    -M 4096 -f 8 -n 100 -c 100 -t 0.1 >"$results/said" 2>"$results/errors" </dev/null
+                    --mca btl tcp,self --mca btl_tcp_if_include m0 "${pinned[@]}" "$bed_root/$results/udp" -i e0 -l -m 16 \
+                    -M 4096 -f 4 -n 100 -c 100 -t 0.1 >"$results/said" 2>"$results/errors" </dev/null
             else
                 began veth-1500 "$round" "${side/gni/candidate}" "$side"
                 bed_on 1 timeout --kill-after=10 300 env "${provider[@]}" FI_GNI_IFACE=e0 FI_TCP_IFACE=e0 \
-                    "$bed_root/$results/fabric" -d "$second" "${sizes[@]}" -f 8 "$side" speed >"$results/said" 2>"$results/errors" </dev/null
+                    "$bed_root/$results/fabric" -d "$second" "${sizes[@]}" -f 4 "$side" speed >"$results/said" 2>"$results/errors" </dev/null
             fi || { cat "$results/said" "$results/errors" >&2; die "$host: this run of $side between nodes failed"; }
             cat "$results/said" >>"$log"
             [ "$side" != udp ] || bed_sweep || true
@@ -126,7 +126,7 @@ settle() {
     results=target/bench/$host/gni
     log=$results/log
     time=(-t 0.06) sizes=(-t 0.06)
-    [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-t 0.03 -f 8)
+    [ -z "$HAWSER_BENCH_QUICK" ] || sizes=(-t 0.04 -f 4)
     others=(shm)
     [ "$host" = debian12 ] || others=(shm sm2)
     provider=("FI_PROVIDER_PATH=$root/target/fi" IPATH_NO_BACKTRACE=1)

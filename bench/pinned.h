@@ -28,8 +28,8 @@
 
 #define WINDOW 64
 #define WINDOW_LARGE 16  /* from 1 MiB on, as in measure.h */
-#define SAMPLE 0.001     /* seconds, if one repeat is not longer */
-#define SAMPLES_MOST 200
+#define SAMPLE 0.0003    /* seconds, if one repeat is not longer */
+#define SAMPLES_MOST 400
 #define SAMPLES_LEAST 3
 #define RATE_SIZE 8
 #define LARGEST (4 << 20)

@@ -2,6 +2,7 @@
 
     python3 bench/report pairs LOG
     python3 bench/report usnic LOG
+    python3 bench/report gni LOG
     python3 bench/report start LOG
     python3 bench/report instructions --title T --component OBJECT[:FIRST-LAST] --cases C.. --iterations A B
                                       --prefix PATH --log LOG --run WORDS
@@ -10,7 +11,7 @@
 `pairs` reads the log of rounds in which each side ran once, the candidate and what it is compared with. The ratio of a
 round is candidate over other for latency and other over candidate for bandwidth and rate, so that below 1 the candidate
 is the better one; reported is the median over the rounds. `usnic` adds what usnic.sh measures besides, and says which
-goals are met; `start` is how long jobs take that do nothing.
+goals are met, and `gni` does so of the provider; `start` is how long jobs take that do nothing.
 
 `instructions` reads callgrind's PATH.CASE.COUNT, reports the difference between the two counts, for one iteration, and
 adds it to LOG, with WORDS before it.
@@ -22,6 +23,7 @@ import argparse
 import sys
 
 import callgrind
+import gni
 import page
 import tables
 from log import Log, Refused
@@ -30,10 +32,11 @@ from log import Log, Refused
 def main():
     parser = argparse.ArgumentParser(prog="report", description="Tables and a page of what was measured.")
     commands = parser.add_subparsers(required=True)
-    for name, show in (("pairs", tables.print_pairs), ("usnic", tables.print_usnic), ("start", tables.print_starts)):
+    for name, read, show in (("pairs", Log, tables.print_pairs), ("usnic", Log, tables.print_usnic),
+                             ("gni", gni.GniLog, gni.print_gni), ("start", Log, tables.print_starts)):
         command = commands.add_parser(name)
         command.add_argument("log")
-        command.set_defaults(report=lambda arguments, show=show: show(Log(arguments.log)))
+        command.set_defaults(report=lambda arguments, read=read, show=show: show(read(arguments.log)))
 
     instructions = commands.add_parser("instructions")
     instructions.add_argument("--title", required=True)

@@ -9,8 +9,8 @@
 //! overwritten. It says so after every [`QUANTUM`], and the longest entry fits a ring of which less than that
 //! is not yet said to be free: nobody ever waits for the other to say more.
 //!
-//! The writer keeps to the first [`SMALL`] bytes as long as the reader follows, so that a ring that carries
-//! little takes little memory, and little of a cache.
+//! The writer keeps to the first [`SMALL`] bytes as long as the reader follows, and again once it does, so that a ring
+//! that carries little takes little memory, and little of a cache.
 //!
 //! What ends with zeros, as a host's announcement of a long message does, can go [without them](tail).
 //!
@@ -47,8 +47,9 @@ const HEADER: usize = 8;
 pub const LONGEST: usize = 64 << 10;
 /// The reader says how far it has come when it has come so far since it last did.
 pub(super) const QUANTUM: usize = 4 << 10;
-/// A ring whose reader follows is used up to here.
-pub(super) const SMALL: usize = 32 << 10;
+/// A ring whose reader follows is used up to here: two entries of 4 KiB, so that both directions stay in the nearest cache.
+/// With 32 KiB a message of 512 bytes over the provider gni took a tenth longer.
+pub(super) const SMALL: usize = (8 << 10) + 256;
 
 const _: () = {
     assert!(ALIGN.is_power_of_two() && CAPACITY.is_multiple_of(ALIGN) && QUANTUM < SMALL && SMALL < CAPACITY);
@@ -301,6 +302,12 @@ impl Sender {
             self.bound = CAPACITY;
             return Ok(false);
         }
+        if self.bound != SMALL {
+            self.ask()?;
+            if self.position() <= self.read + QUANTUM as u64 {
+                self.bound = SMALL;
+            }
+        }
         let free = (self.read + CAPACITY as u64 - self.turns) as usize;
         self.limit = free.min(self.bound).saturating_sub(ALIGN);
         Ok(true)
@@ -317,13 +324,19 @@ impl Sender {
         if needed <= self.read + CAPACITY as u64 {
             return Ok(true);
         }
+        self.ask()?;
+        Ok(needed <= self.read + CAPACITY as u64)
+    }
+
+    /// Looks how far the reader says that it has come.
+    fn ask(&mut self) -> Result<(), Corrupt> {
         // SYNC POINT: read (released in `Receiver::say`)
         let read = self.memory.control(READ_AT).load(order::REUSE);
         if read < self.read || read > self.position() {
             return Err(Corrupt::Read);
         }
         self.read = read;
-        Ok(needed <= read + CAPACITY as u64)
+        Ok(())
     }
 
     /// Goes back to the start, or beyond the small part, for an entry that does not fit before the bound.

@@ -203,7 +203,7 @@ static void throughput(const struct medium *medium, const char *what, const char
 
     double middle = median(seconds, taken), total = worth * window * bursts;
     if (rank == 0)
-        printf("%s size=%d window=%d bursts=%d samples=%d median_%s=%.3f max_%s=%.3f\n", what, size,
+        printf("%s size=%d window=%d bursts=%d samples=%d median_%s=%.6f max_%s=%.6f\n", what, size,
                window, bursts, taken, unit, total / middle, unit, total / seconds[0]);
 }
 

@@ -230,7 +230,9 @@ impl Completion {
     /// The immediate data of a receive that ended as it should.
     #[inline]
     pub fn immediate(&self) -> Option<u32> {
-        self.0.imm_data().map(u32::from_be)
+        // Of a send that brought some rxe says so as well, and has none.
+        let is_receive = matches!(self.operation(), Operation::Receive | Operation::ReceiveOfWrite);
+        self.0.imm_data().filter(|_| is_receive).map(u32::from_be)
     }
 
     /// The number of the queue pair that the work was posted to, or that a shared receive was of.
@@ -262,6 +264,21 @@ mod tests {
         assert!(!completion.is_success());
         assert_eq!(completion.status(), Status::Other(status::IBV_WC_GENERAL_ERR));
         assert_eq!(completion.immediate(), None);
+    }
+
+    #[test]
+    fn immediate_data_are_a_receives() {
+        let completion = |operation: opcode::Type| {
+            let mut words = [0; size_of::<sys::ibv_wc>() / 4];
+            // Its opcode, its immediate data, and the flag that there are some.
+            (words[3], words[6], words[9]) = (operation, 42_u32.to_be(), 2);
+            // SAFETY: as many bytes as the C structure has, of which all values mean something.
+            Completion(unsafe { std::mem::transmute::<[u32; 12], sys::ibv_wc>(words) })
+        };
+        assert_eq!(completion(opcode::IBV_WC_RECV).immediate(), Some(42));
+        assert_eq!(completion(opcode::IBV_WC_RECV_RDMA_WITH_IMM).immediate(), Some(42));
+        assert_eq!(completion(opcode::IBV_WC_SEND).immediate(), None);
+        assert_eq!(completion(opcode::IBV_WC_RDMA_WRITE).immediate(), None);
     }
 
     #[test]

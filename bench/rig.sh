@@ -16,7 +16,7 @@ cd "$root" || exit 2
 . bench/host.sh
 . bench/header.sh
 
-rounds=5 devices=rxe,siw sizes=(-f 4 -c 7 -t 0.1)
+rounds=5 devices=rxe,siw sizes=(-f 4 -c 5 -t 0.05)
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2; shift 2 ;;

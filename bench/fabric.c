@@ -35,13 +35,13 @@
 #define GIVES_UP 3.0           /* seconds in which nothing can be posted */
 #define NAME 256
 
-#define NEED(call)                                                      \
-    do {                                                                \
-        int answer = (int)(call);                                       \
-        if (answer != 0) {                                              \
-            fprintf(stderr, "fabric: %s: %s\n", #call, fi_strerror(-answer)); \
-            exit(1);                                                    \
-        }                                                               \
+#define NEED(call)                                                         \
+    do {                                                                   \
+        int code_ = (int)(call);                                           \
+        if (code_ != 0) {                                                  \
+            fprintf(stderr, "fabric: %s: %s\n", #call, fi_strerror(-code_)); \
+            exit(1);                                                       \
+        }                                                                  \
     } while (0)
 
 static struct fi_info *info;

@@ -90,6 +90,17 @@ if wanted "$line"; then
     [ "$(sort -u "$log")" = "tally with-the-managers-time 0" ]
     check "$line" $?
 fi
+# Buffers of a shared queue are posted as lists: of 4096 with much fewer calls, though what comes is posted again as well.
+line="verbs over roce, 2 ranks: buffers are posted many at a time"
+if wanted "$line"; then
+    over roce
+    mpi_job "$line: p2p" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" \
+        --mca btl_verbs_receive_queues P,128,16:S,1024,4096,3072,64,4096:S,65536,64
+    log=$work/left
+    grep -h '^call ibv_post_srq_recv ' "$ledger".* >"$log"
+    [ "$(wc -l <"$log")" = 2 ] && [ "$(awk '$3 >= 4096' "$log" | wc -l)" = 0 ]
+    check "$line" $?
+fi
 # Calls that fail and events that are lost, doubled, late or errors, while processes are connected: it is tried again.
 faults() { # KIND FAULTS OPTION …
     local kind=$1 faults=$2

@@ -88,9 +88,11 @@ fn shared(side: &Side, id: Id, report: &mut Report) -> Outcome<()> {
     let shared = Srq::new(&side.pd, 8, 1, SHARED)?;
     let pair = id.create_qp(&side.queues(Some(&shared)), side.depths())?;
     report.check(pair.post_receive(0, &[]).is_err(), "a queue pair with a shared queue takes no receive");
-    for number in 0..8 {
-        shared.post_receive(number, &[memory.mr.piece(number as usize * 64, 64)])?;
-    }
+    let list = |numbers: std::ops::Range<u64>| {
+        numbers.map(|number| (number, memory.mr.piece(number as usize * 64, 64)))
+    };
+    let taken = [0..3, 3..8, 8..8].map(|numbers| shared.post_receives(list(numbers)));
+    report.check(taken == [3, 5, 0], "receives are posted as lists");
     shared.arm(4)?;
     side.accept(&id, &[])?;
     pair.set_receiver_not_ready_delay(12)?;

@@ -45,7 +45,7 @@ pub use library::{Forks, Library, MissingLibrary};
 pub use memory::{Access, Mr, Pd};
 pub use pair::{Depths, Qp, Queues};
 pub use prepared::{InlineSend, Receives};
-pub use shared::Srq;
+pub use shared::{LIST, Srq};
 pub use slab::Slab;
 pub use work::{Flags, Piece, PostError, Remote, Work};
 

@@ -5,9 +5,18 @@ use std::sync::Arc;
 
 use super::context::Hot;
 use super::memory::Pd;
-use super::work::{self, Piece, PostError};
+use super::work::{self, Piece};
 use super::{last_error, outcome, sys};
 use crate::error::{Error, Result};
+
+/// Receives that are posted with one call, at most.
+pub const LIST: usize = 32;
+
+/// How many of a list were taken, given where it and the first refused one lie. One that lies elsewhere is none of them.
+fn taken(first: usize, bad: usize, count: usize) -> usize {
+    let at = bad.wrapping_sub(first) / size_of::<sys::ibv_recv_wr>();
+    if at < count { at } else { 0 }
+}
 
 /// A shared receive queue.
 pub struct Srq {
@@ -37,13 +46,29 @@ impl Srq {
         Ok(Arc::new(Self { raw, hot, depth, pd: Arc::clone(pd) }))
     }
 
-    /// Posts a receive. Its memory is lent until it has completed or the queue was dropped.
-    #[inline]
-    pub fn post_receive(&self, id: u64, pieces: &[Piece]) -> std::result::Result<(), PostError> {
-        let mut request = work::receive(id, pieces);
+    /// Posts receives, up to [`LIST`] with one call, and says how many were taken: all before the first that was refused. Their
+    /// memory is lent until they have completed or the queue was dropped.
+    pub fn post_receives(&self, receives: impl Iterator<Item = (u64, Piece)>) -> usize {
+        let mut pieces = [Piece::EMPTY; LIST];
+        let mut list = [sys::ibv_recv_wr::default(); LIST];
+        let mut count = 0;
+        for ((place, request), (id, piece)) in pieces.iter_mut().zip(&mut list).zip(receives) {
+            *place = piece;
+            *request = work::receive(id, std::slice::from_ref(place));
+            count += 1;
+        }
+        if count == 0 {
+            return 0;
+        }
+        let first = list.as_mut_ptr();
+        for at in 1..count {
+            // SAFETY: inside the list, for it is below its count.
+            unsafe { (*first.wrapping_add(at - 1)).next = first.wrapping_add(at) };
+        }
         let mut bad = ptr::null_mut();
-        // SAFETY: an open queue, by the call of its own device, which copies the request and its list.
-        work::posted(unsafe { (self.hot.post_srq_recv)(self.as_ptr(), &raw mut request, &raw mut bad) })
+        // SAFETY: an open queue, by the call of its own device, which copies the requests and their pieces, all of which are alive.
+        let code = unsafe { (self.hot.post_srq_recv)(self.as_ptr(), first, &raw mut bad) };
+        if code == 0 { count } else { taken(first.addr(), bad.addr(), count) }
     }
 
     /// How many receives it holds.
@@ -69,5 +94,19 @@ impl Drop for Srq {
     fn drop(&mut self) {
         // SAFETY: ours, ended once; queue pairs hold it, so none is left.
         let _ended = outcome(unsafe { (self.pd.context().library().srq_destroy)(self.as_ptr()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_list_all_before_the_refused_one_are_taken() {
+        let list = [sys::ibv_recv_wr::default(); 4];
+        let first = list.as_ptr().addr();
+        let at = |index: usize| (&raw const list[index]).addr();
+        assert_eq!([0, 1, 3].map(|index| taken(first, at(index), 4)), [0, 1, 3]);
+        assert_eq!([0, first.wrapping_sub(32), first + 128].map(|bad| taken(first, bad, 4)), [0; 3]);
     }
 }

@@ -8,7 +8,7 @@ use super::line::{AT, Number, Port, Work};
 use super::parameters::Buffers;
 use crate::btl::Lent;
 use crate::error::Result;
-use crate::verbs::{Piece, Slab, Srq};
+use crate::verbs::{LIST, Piece, Slab, Srq};
 use crate::wire::verbs::HEADER;
 
 /// Bytes from one buffer to the next: the header, the message, and what makes each begin at a line of the cache.
@@ -135,16 +135,20 @@ impl Shared {
     /// Posts what is free.
     #[inline]
     pub(super) fn post(&mut self) {
+        let (index, pool, len) = (self.index, &self.pool, self.pool.size as usize + HEADER);
+        let receive = |at: &u32| {
+            let number = Number { peer: 0, attempt: 0, work: Work::Shared, queue: index, at: *at };
+            (number.raw(), pool.piece(*at, len))
+        };
         let mut count = 0;
-        while let Some(&at) = self.free.last() {
-            let number = Number { peer: 0, attempt: 0, work: Work::Shared, queue: self.index, at };
-            let piece = self.pool.piece(at, self.pool.size as usize + HEADER);
+        loop {
+            let posted = self.queue.post_receives(self.free.iter().rev().map(receive));
+            self.free.truncate(self.free.len() - posted);
+            count += posted as u32;
             // A queue that takes no more takes it later: completions make room.
-            if self.queue.post_receive(number.raw(), &[piece]).is_err() {
+            if posted < LIST {
                 break;
             }
-            self.free.pop();
-            count += 1;
         }
         if count > 0 {
             self.lender.post(count);

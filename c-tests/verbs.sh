@@ -187,6 +187,21 @@ for kind in roce iwarp; do
     done
 done
 
+# While the host reads a message, in its callback, its sender is killed and what it came by goes: the bytes stay until they are read.
+# What keeps them does not know its host.
+if [ "$host" = debian12 ]; then
+    gcc -O2 -Wall -Wextra -Werror -fPIC -shared c-tests/verbs/preload/reading.c -o "$work/reading.so" -ldl >"$log" 2>&1 ||
+        give_up "what is preloaded compiles"
+    for kind in roce iwarp; do
+        line="verbs over $kind, a rank killed while its message is read: its bytes stay, and the other one hears of it"
+        wanted "$line" || continue
+        launch $kind 2 "killed marked" --enable-recovery -x "LD_PRELOAD=$root/$work/reading.so"
+        [ "$status" != 124 ] && [ -z "$remaining" ] && says '^reading: the sender is killed$' &&
+            says 'btl_verbs: rank 1 of job [0-9]+ is lost: ' && ! says 'watchdog|Segmentation|panicked|has changed|goes on'
+        check "$line${remaining:+: $remaining}" $?
+    done
+fi
+
 # --- messages that are none
 
 # The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and

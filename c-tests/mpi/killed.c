@@ -1,5 +1,5 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
- * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|receive|reading|send|silence
+ * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|marked|receive|reading|send|silence
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
@@ -13,12 +13,15 @@
  * send        before it receives anything of what rank 0 sends; rank 0 says when it is told (likewise)
  * silence     when it has received one message of rank 0's, which then sends short ones (likewise)
  *
+ * marked      after messages and one with its process id, while rank 0 reads that (c-tests/verbs/preload/reading.c kills it)
+ *
  * Every rank prints its process id first. A rank that goes on without the victim says so and
  * fails. */
 #include "check.h"
 
 #include <dirent.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { VICTIM = 1, TAG = 5, ROUNDS = 10, LONG = 1 << 26, VALUES = 1 << 18, TURNS = 1000000 };
 
@@ -35,6 +38,27 @@ static void wait_for_victim(void)
     if (check_rank == VICTIM)
         die();
     await_token(VICTIM, TAG, MPI_COMM_WORLD);
+}
+
+/* Rank 0 waits for a message that says whose it is, and does not get to the end of it. */
+static void wait_for_mark(void)
+{
+    struct {
+        char word[8];
+        int64_t pid;
+        unsigned char rest[16];
+    } marked = {.word = "KILL ME", .pid = getpid(), .rest = {1}};
+    MPI_Request request;
+
+    if (check_rank != VICTIM)
+        MPI(MPI_Irecv(&marked, sizeof marked, MPI_BYTE, VICTIM, TAG, MPI_COMM_WORLD, &request));
+    for (int i = 0; i < ROUNDS; i++)
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+    if (check_rank == VICTIM) {
+        MPI(MPI_Send(&marked, sizeof marked, MPI_BYTE, 0, TAG, MPI_COMM_WORLD));
+        await_token(0, TAG, MPI_COMM_WORLD);
+    }
+    MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
 /* Rank 0 and the victim send each other long messages, until one has arrived in part. What counts
@@ -219,6 +243,8 @@ int main(int argc, char **argv)
         send_to_victim(false);
     } else if (strcmp(when, "silence") == 0) {
         send_to_victim(true);
+    } else if (strcmp(when, "marked") == 0) {
+        wait_for_mark();
     } else if (strcmp(when, "finalize") == 0) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (check_rank == VICTIM)
@@ -227,7 +253,7 @@ int main(int argc, char **argv)
         printf("rank %d has ended its MPI\n", check_rank);
         return 1;
     } else {
-        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|receive|reading|send|silence\n");
+        fprintf(stderr, "usage: killed start|idle|transfer|collective|finalize|marked|receive|reading|send|silence\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     printf("rank %d goes on without rank %d\n", check_rank, VICTIM);

@@ -46,6 +46,7 @@
 //! RFC 5044 for who speaks first.
 
 mod desk;
+mod dialect;
 mod endpoint;
 mod interface;
 mod link;
@@ -74,10 +75,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::time::Instant;
 
 use desk::Desk;
+pub use dialect::{Bytes, Dialect};
 pub use endpoint::Endpoint;
 pub use interface::{
-    Action, Arrival, Attempt, Bytes, Counters, EndpointId, Event, Id, Notice, Order, Peer, Queues, Reason,
-    Role, Settings, State, Step, Verdict, Wire,
+    Action, Arrival, Attempt, Counters, EndpointId, Event, Id, Notice, Order, Peer, Queues, Reason, Role,
+    Settings, State, Step, Verdict, Wire,
 };
 use link::{Link, Phase};
 
@@ -92,6 +94,8 @@ pub struct Manager {
     timers: BTreeSet<(Instant, EndpointId)>,
     /// Who has asked and is not known, and in which life: the main thread has been told.
     strangers: BTreeSet<(Key, u64)>,
+    /// What processes have asked that are not known yet, with openib's words: they are not asked to ask again.
+    unanswered: Vec<(Key, Id, Bytes)>,
     /// The last attempts of links that have been closed, by the life of the peer: they go on where it is met again.
     past: BTreeMap<(Key, u64), Attempt>,
     finishing: bool,
@@ -107,6 +111,7 @@ impl Manager {
             keys: BTreeMap::new(),
             timers: BTreeSet::new(),
             strangers: BTreeSet::new(),
+            unanswered: Vec::new(),
             past: BTreeMap::new(),
             finishing: false,
             finished: false,
@@ -168,6 +173,7 @@ impl Manager {
             Order::Close { endpoint } => self.change(endpoint, Link::close),
             Order::Finalize => {
                 self.finishing = true;
+                self.answer_all(None, now);
                 let all: Vec<EndpointId> = self.links.keys().copied().collect();
                 for endpoint in all {
                     self.change(endpoint, Link::close);
@@ -222,7 +228,8 @@ impl Manager {
             return;
         }
         let own = self.desk.settings.listeners.get(usize::from(listener));
-        let role = own.and_then(|own| Role::of(*own, peer.address));
+        let dialect = self.desk.settings.dialect;
+        let role = own.and_then(|own| Role::of(*own, peer.address, dialect));
         self.links.insert(endpoint, Link::new(endpoint, listener, peer, role.unwrap_or(Role::Acceptor)));
         if role.is_none() {
             self.change(endpoint, |link, desk| link.fail(Reason::NoPair, desk));
@@ -237,9 +244,10 @@ impl Manager {
         }
         self.change(endpoint, |link, _| link.attempt = last);
         // It has been told to ask again, and need not wait for that.
-        if self.strangers.remove(&(key, peer.nonce)) {
+        if self.strangers.remove(&(key, peer.nonce)) && dialect == Dialect::Own {
             self.change(endpoint, |link, desk| link.begin(desk, now));
         }
+        self.answer_all(Some(key), now);
     }
 
     /// Something happens to a link; its timer follows, and so does its end.

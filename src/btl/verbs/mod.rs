@@ -11,7 +11,8 @@
 //! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends, `departure` how connections end, `memory` what is registered,
 //! `component` what the host sees of it, under both of its names.
 //!
-//! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has; what it says to its peers is its own.
+//! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has. What it says to its peers is its own, or
+//! what that says: `meeting` is who is met by it, `flow` its further counts, `openib` its messages.
 
 #![forbid(unsafe_code)]
 
@@ -24,11 +25,14 @@ mod connector;
 mod counters;
 mod credit;
 mod departure;
+mod flow;
 mod lender;
 mod line;
+mod meeting;
 mod memory;
 mod office;
 mod open;
+mod openib;
 mod parameters;
 mod pass;
 mod peer;

@@ -119,6 +119,7 @@ impl Peer {
         let is_ready = |connection: &Connection| {
             connection.is_connected
                 && !connection.is_ending
+                && connection.openib.is_none()
                 && connection.sides.first().is_some_and(Side::is_short)
         };
         self.failure.is_none()
@@ -337,7 +338,14 @@ mod tests {
         let at = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 7));
         let there = cm::Peer { process: 5, nonce: 6, listener: 0, address: at(2) };
         let queues = Queues { count: 2, credits: 0, hash: 1 };
-        let machine = cm::Endpoint::new(cm::EndpointId(0), 0, at(1), there, Wire::InfiniBand, queues);
+        let machine = cm::Endpoint::new(
+            cm::EndpointId(0),
+            0,
+            (at(1), cm::Dialect::Own),
+            there,
+            Wire::InfiniBand,
+            queues,
+        );
         Peer::new(EndpointId::from_raw(1 << 32), 5, machine, 2, 4)
     }
 

@@ -144,7 +144,11 @@ impl World {
         let (_, _, queue) = conn.made.expect("it has a queue pair");
         assert_eq!(conn.receives, u8::from(queue == credits), "one receive, before it accepts");
         let (from, asker) = conn.other.expect("somebody asks");
-        assert_eq!(Role::of(address(from), address(at)), Some(Role::Initiator), "always in one direction");
+        assert_eq!(
+            Role::of(address(from), address(at), self.dialect),
+            Some(Role::Initiator),
+            "always in one direction"
+        );
         conn.is_accepted = true;
         match self.sides[from].conns.get_mut(&asker) {
             Some(active) if !active.is_dead => {

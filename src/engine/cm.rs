@@ -42,6 +42,8 @@
 //! have nothing outstanding on them, asks now and then, by a kick, whether its initiator still knows of them. A
 //! connection that works no more is told by events, by completions, or by a probe of the transport's.
 //!
+//! Sides talk in one of two [dialects](Dialect): this BTL's own, or that of Open MPI's openib.
+//!
 //! Answers to `connect/btl_openib_connect_rdmacm.c` and `btl_openib_endpoint.c` of Open MPI 4.1, `rdma_cm(7)`, and
 //! RFC 5044 for who speaks first.
 
@@ -145,6 +147,10 @@ impl Manager {
     pub fn handle_event(&mut self, id: Id, event: Event<'_>, now: Instant) {
         let Some(endpoint) = self.desk.ids.get(&id).copied() else {
             self.desk.counters.late += 1;
+            // Who has asked has gone.
+            if self.unanswered.extract_if(.., |(_, asked, _)| *asked == id).count() > 0 {
+                self.desk.actions.push_back(Action::Destroy { id });
+            }
             return;
         };
         self.change(endpoint, |link, desk| link.handle_event(id, event, desk, now));

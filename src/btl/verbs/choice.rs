@@ -56,9 +56,7 @@ impl fmt::Display for Obstacle {
             Self::NetworkNotIncluded(network) => write!(f, "{network} is not in ipaddr_include"),
             Self::NetworkExcluded(network) => write!(f, "{network} is in ipaddr_exclude"),
             Self::InfiniBand => f.write_str("it is InfiniBand (allow_ib is 0)"),
-            Self::Wire => {
-                f.write_str("openib's wire is only spoken over RoCE and InfiniBand, at addresses of IPv4")
-            }
+            Self::Wire => f.write_str("openib's wire is only spoken over RoCE, at addresses of IPv4"),
             Self::Down => f.write_str("it is down"),
             Self::NoAddress => f.write_str("it has no address in this process's network"),
         }
@@ -140,7 +138,7 @@ impl Lists {
 impl Candidate {
     /// Why a dialect is not spoken there; `None` if it is.
     pub(super) fn refuse(&self, dialect: Dialect) -> Option<Obstacle> {
-        let is_openibs = self.network != Network::Iwarp && self.interface.address.is_ipv4();
+        let is_openibs = self.network == Network::Roce && self.interface.address.is_ipv4();
         (dialect == Dialect::Openib && !is_openibs).then_some(Obstacle::Wire)
     }
 }

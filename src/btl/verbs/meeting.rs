@@ -8,7 +8,7 @@ use super::line::Port;
 use crate::btl::Host;
 use crate::engine::cm::{self, Dialect};
 use crate::wire::openib::{self, Listener, Transport};
-use crate::wire::verbs::{self, Network};
+use crate::wire::verbs;
 
 /// The keys of the records. HOST: that of openib's is its name with the numbers of the Open MPI that had it last
 /// (`mca_base_component_to_string`, 4.1).
@@ -33,20 +33,16 @@ fn own(port: &Port) -> verbs::Port {
 }
 
 /// The same for openib.
+///
+/// HOST: openib has 0 for the subnet of every Ethernet port, so that ports are paired by their order alone: it looks its
+/// addresses up in a list that it makes later (`init_one_port`, `rdmacm_component_init`, 4.1.4).
 fn openibs(port: &Port) -> openib::Port {
-    let (subnet, listener) = match port.at {
-        SocketAddr::V4(at) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(port.prefix.min(32))).unwrap_or(0);
-            (u64::from(at.ip().to_bits() & mask), Some(Listener { at, reads: port.reads }))
-        }
-        SocketAddr::V6(_) => (0, None),
+    let listener = match port.at {
+        SocketAddr::V4(at) => Some(Listener { at, reads: port.reads }),
+        SocketAddr::V6(_) => None,
     };
-    let transport = match port.network {
-        Network::InfiniBand => Transport::InfiniBand,
-        Network::Roce => Transport::Roce,
-        Network::Iwarp => Transport::Iwarp,
-    };
-    openib::Port { subnet, mtu: port.mtu, device: port.device, transport: Some(transport), listener }
+    let transport = Some(Transport::Roce);
+    openib::Port { subnet: 0, mtu: port.mtu, device: port.device, transport, listener }
 }
 
 impl Published {

@@ -69,7 +69,7 @@ const fn texts() -> [Text; 8] {
         Text::new(c"if_exclude", None, 4, c"Devices not to use, as DEVICE or DEVICE:PORT, separated by commas; excludes if_include"),
         Text::new(c"ipaddr_include", None, 4, c"Interfaces or CIDR networks whose devices are used, separated by commas; excludes ipaddr_exclude"),
         Text::new(c"ipaddr_exclude", None, 4, c"Interfaces or CIDR networks whose devices are not used, separated by commas; excludes ipaddr_include"),
-        Text::new(c"wire", Some(c"own"), 5, c"What is spoken with peers: own; or openib, which Open MPI 4.1's component of that name speaks where rdma_cm makes its connections: then a job may have processes with either. The first receive queue is private then, and iWARP is not used"),
+        Text::new(c"wire", Some(c"own"), 5, c"What is spoken with peers: own; or openib, which Open MPI 4.1's component of that name speaks where rdma_cm makes its connections: then a job may have processes with either. The first receive queue is private then, and RoCE alone is used"),
         Text::new(c"cpc_include", None, 6, c"Kept for parameter files, without effect: rdma_cm makes the connections"),
         Text::new(c"cpc_exclude", None, 6, c"Kept for parameter files, without effect: rdma_cm makes the connections"),
     ]

@@ -139,13 +139,14 @@ impl World {
     }
 
     fn accept(&mut self, at: usize, id: Id, private: Bytes) {
+        let dialect = self.dialect;
         let credits = self.queues.credits;
         let conn = self.conn(at, id);
         let (_, _, queue) = conn.made.expect("it has a queue pair");
         assert_eq!(conn.receives, u8::from(queue == credits), "one receive, before it accepts");
         let (from, asker) = conn.other.expect("somebody asks");
         assert_eq!(
-            Role::of(address(from), address(at), self.dialect),
+            Role::of(address(from), address(at), dialect),
             Some(Role::Initiator),
             "always in one direction"
         );

@@ -50,7 +50,8 @@ impl Manager {
         let is_openib = self.desk.settings.dialect == Dialect::Openib;
         let is_meant = is_openib || asked.target == self.desk.settings.nonce;
         let who = ((listener, asked.process, asked.listener), asked.nonce);
-        let waits = is_openib && self.unanswered.len() < UNANSWERED;
+        // Who has been closed is not waited for.
+        let waits = is_openib && !self.past.contains_key(&who) && self.unanswered.len() < UNANSWERED;
         if waits {
             self.unanswered.push((who.0, id, Bytes::of(private)));
         }

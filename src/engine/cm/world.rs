@@ -327,7 +327,7 @@ impl World {
     }
 
     /// The same, of processes that talk as openib does.
-    pub(super) fn as_openib(mut self) -> Self {
+    pub(super) fn talking_as_openib(mut self) -> Self {
         self.dialect = Dialect::Openib;
         for side in &mut self.sides {
             side.manager.desk.settings.dialect = Dialect::Openib;

@@ -39,7 +39,7 @@ pub struct Listener {
 /// A port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Ports of one number reach each other: of Ethernet, the address without what is not the subnet's.
+    /// Ports of one number reach each other.
     pub subnet: u64,
     /// Code of the MTU.
     pub mtu: u8,

@@ -6,5 +6,5 @@ mod cell;
 pub mod fork;
 mod thread;
 
-pub use cell::{Bars, EngineCell};
+pub use cell::{Bars, EngineCell, Visit};
 pub use thread::spawn;

@@ -12,7 +12,7 @@ use super::line::Port;
 use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
-use super::short::Next;
+use super::short::{self, Buffer, Message, Next};
 use super::state::{Delivered, State, Step};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
@@ -190,6 +190,60 @@ impl<const SECOND: bool> Module<SECOND> {
         let remote = Remote { address, key: registration.key };
         self.rail.state.with(|state| state.transfer(to, (is_read, local), memory, remote, cookie))
     }
+
+    /// Sends at once, or not at all, on whatever way there is.
+    #[inline(never)]
+    fn send_at_once(&self, endpoint: EndpointId, tag: u8, head: Lent, data: Lent) -> bool {
+        self.rail.state.with(|state| state.send_now(endpoint, tag, [head, data]))
+    }
+
+    /// A pass of a thread that may be one of several.
+    #[cold]
+    fn begin(&self, up: &impl Upcalls) -> usize {
+        if self.rail.state.with(State::begin_pass) { self.advance(up) } else { 0 }
+    }
+
+    /// Does what there is to do in a pass; how much that was.
+    fn advance(&self, up: &impl Upcalls) -> usize {
+        let state = &self.rail.state;
+        let (mut read, mut count) = (Buffer::NONE, 0);
+        loop {
+            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+            if let Some(Some(message)) = state.visit(short::Take(&mut read)) {
+                read = deliver(message, up);
+            } else {
+                match state.with(|state| state.advance(read.take())) {
+                    Next::Short(message) => read = deliver(message, up),
+                    Next::Step(step) => {
+                        let delivered = self.run(step, up);
+                        if up.host().is_here()
+                            && let Some(delivered) = delivered
+                        {
+                            state.with(|state| state.release(delivered));
+                        }
+                    }
+                    Next::Nothing => return count,
+                }
+            }
+            count += 1;
+            if !up.host().is_here() {
+                return count;
+            }
+            if count == MOST {
+                if read != Buffer::NONE {
+                    state.with(|state| state.release_short(read));
+                }
+                return count;
+            }
+        }
+    }
+}
+
+/// Has the host read a short message; the buffer to give back.
+#[inline(always)]
+fn deliver(message: Message, up: &impl Upcalls) -> Buffer {
+    up.deliver_shared(message.from, message.tag, message.bytes);
+    message.buffer
 }
 
 /// A peer is lost.
@@ -333,7 +387,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     #[inline(always)]
     fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
-        self.rail.state.with(|state| state.send_now(endpoint, tag, pieces))
+        let sent = self.rail.state.visit(short::Send { to: endpoint, tag, pieces });
+        sent == Some(true) || self.send_at_once(endpoint, tag, pieces[0], pieces[1])
     }
 
     fn put(
@@ -366,41 +421,11 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     #[inline]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        let state = &self.rail.state;
-        let (mut read, mut count) = (None, 0);
-        loop {
-            let next = state.with(|state| {
-                if let Some(buffer) = read {
-                    state.release_short(buffer);
-                }
-                match count {
-                    0 => state.begin_pass(),
-                    MOST => return Next::Nothing,
-                    _ => {}
-                }
-                state.advance()
-            });
-            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
-            match next {
-                Next::Short(message) => {
-                    up.deliver_shared(message.from, message.tag, message.bytes);
-                    read = Some(message.buffer);
-                }
-                Next::Step(step) => {
-                    read = None;
-                    let delivered = self.run(step, up);
-                    if up.host().is_here()
-                        && let Some(delivered) = delivered
-                    {
-                        state.with(|state| state.release(delivered));
-                    }
-                }
-                Next::Nothing => return count,
-            }
-            count += 1;
-            if !up.host().is_here() {
-                return count;
-            }
+        // Mostly there is nothing.
+        match self.rail.state.visit(short::Begin) {
+            Some(false) => 0,
+            Some(true) => self.advance(up),
+            None => self.begin(up),
         }
     }
 

@@ -37,6 +37,7 @@ mod queues;
 mod sending;
 mod short;
 mod side;
+mod sides;
 mod slots;
 mod state;
 mod survey;

@@ -165,7 +165,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         hash: hash(&record.queues),
     };
     // Before there is a thread of ours.
-    let kept = keeps(config, host);
+    let kept = keeps(config, ports.len(), host);
     let office = Arc::new(Office::new(ports.len()).map_err(|error| told(format!("no eventfd ({error})")))?);
     let addresses = ports.iter().map(|port| port.at).collect();
     let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
@@ -195,9 +195,9 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     Ok(Opened { rails: rails.collect(), record, connector: Arc::new(connector), kept })
 }
 
-/// What is kept of registered memory that nobody uses. Who cannot have what he has asked for is told.
-fn keeps(config: &Config, host: &impl Host) -> Option<Bounds> {
-    let kept = config.kept;
+/// What each of so many ports keeps of registered memory that nobody uses. Who cannot have what he has asked for is told.
+fn keeps(config: &Config, ports: usize, host: &impl Host) -> Option<Bounds> {
+    let kept = Bounds { bytes: config.kept.bytes / ports, ..config.kept };
     if kept.count == 0 || kept.bytes == 0 {
         return None;
     }

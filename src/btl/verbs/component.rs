@@ -182,11 +182,8 @@ impl<const SECOND: bool> Module<SECOND> {
         }
         let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
         let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
-        let memory = if local.is_empty() {
-            None
-        } else {
-            Some(self.registrations.of(local, is_read, &self.rail, &self.rail.counters)?)
-        };
+        let memory =
+            if local.is_empty() { None } else { Some(self.registrations.of(local, is_read, &self.rail)?) };
         let remote = Remote { address, key: registration.key };
         self.rail.state.with(|state| state.transfer(to, (is_read, local), memory, remote, cookie))
     }
@@ -286,12 +283,16 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             host.notice("verbs not used", &why);
             Declined::Told
         })?;
-        let Opened { rails, record, connector } = open::open(&config, asked_for, host)?;
+        let opened = open::open(&config, asked_for, host);
+        if opened.is_err() {
+            host.tell_no_more();
+        }
+        let Opened { rails, record, connector, kept } = opened?;
         std::mem::forget(taken);
         let common = Arc::new(Common { record, connector, left: AtomicUsize::new(rails.len()) });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
-            registrations: Registrations::default(),
+            registrations: Registrations::new(kept),
             place,
             common: Arc::clone(&common),
         });
@@ -378,6 +379,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         if office.is_over.load(Ordering::Acquire) {
             self.common.connector.join();
         }
+        if is_last {
+            host.tell_no_more();
+        }
     }
 
     #[inline]
@@ -416,7 +420,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     }
 
     fn deregister(&self, registration: Registration) {
-        self.registrations.deregister(registration);
+        self.registrations.deregister(registration, &self.rail);
     }
 
     #[inline]

@@ -124,6 +124,72 @@ if wanted "$line"; then
     [ "$(sort -u "$log")" = "thing completion-queues made 1 most 1 left 0" ]
     check "$line" $?
 fi
+# --- memory that stays registered
+
+# counted "LINE" KIND "PROGRAM ARGUMENT…" CONDITION [OPTION …]: what the ranks have counted is so: an awk expression in which
+# each counter is a variable.
+counted() {
+    local line="verbs over $2, $1" condition=$4 kind=$2 command=$3
+    shift 4
+    wanted "$line" || return 0
+    over "$kind"
+    mpi_job "$line" 2 "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" "$@"
+    awk -v condition="$condition" '
+        $1 == "counter" { all[$2, $3] = $4; ranks[$2] = 1 }
+        END {
+            for (rank in ranks) {
+                hits = all[rank, "num_cache_hits"]; misses = all[rank, "num_cache_misses"]
+                evictions = all[rank, "num_cache_evictions"]; invalidations = all[rank, "num_cache_invalidations"]
+                registrations = all[rank, "num_registrations"] + all[rank, "num_transfer_registrations"]
+                if (!('"$condition"')) bad = 1
+                count++
+            }
+            exit bad || count != 2
+        }' "$log" || not_ok "$line: $condition" "$log"
+    ranks=$(find "$work/ledgers" -name "$jobs.*" | wc -l)
+    verbs_ledger "$ledger" "$ranks" >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+for kind in roce iwarp; do
+    counted "a buffer is registered once" $kind "pinned same 200" "registrations == 1 && hits >= 199 && misses == 1"
+    for way in unmap over move empty segment thread; do
+        ! brief || [ "$way" = unmap ] || [ "$way" = segment ] || [ $way = thread ] || continue
+        # Where others unmap all the time, it may be told in the midst of that, and then counts as everything.
+        [ $way = thread ] && count=">=" || count="=="
+        counted "memory that is replaced ($way)" $kind "pinned $way 30" "registrations $count 30 && invalidations >= 29"
+    done
+    counted "with mpi_leave_pinned 0 nothing stays registered" $kind "pinned unmap 20" \
+        "registrations >= 20 && hits + misses + invalidations == 0" --mca mpi_leave_pinned 0
+    counted "where Open MPI cannot tell of memory nothing stays registered" $kind "pinned unmap 20" \
+        "registrations >= 20 && hits + misses + invalidations == 0" --mca memory ^patcher
+    counted "so many registrations are kept" $kind "pinned many 12 3" \
+        "registrations == 36 && evictions == 36 - 8" --mca btl_verbs_reg_mru_len 8
+    counted "so many bytes are kept" $kind "pinned many 12 3" \
+        "registrations == 36 && evictions == 36 - 5" --mca btl_verbs_reg_mru_size 5
+    counted "all that there is room for is kept" $kind "pinned many 12 3" "registrations == 12 && hits >= 24" \
+        --mca btl_verbs_reg_mru_size 12 --mca btl_verbs_reg_mru_len 12
+    counted "what is kept gives way where there is no room" $kind "pinned many 12 3" "evictions == 1 && registrations == 13" \
+        -x HAWSER_VERBS_FAULTS=ibv_reg_mr:12:12
+done
+counted "who asked for it hears that Open MPI cannot tell of memory" roce "pinned unmap 2" "hits + misses == 0" \
+    --mca memory ^patcher --mca mpi_leave_pinned 1
+! wanted "verbs over roce, who asked for it hears that Open MPI cannot tell of memory" || says 'mpi_leave_pinned is 1: Open MPI cannot tell' ||
+    not_ok "verbs over roce, who asked for it hears that Open MPI cannot tell of memory: a line says so" "$log"
+# That memory has gone is seen by the stand-in, where the component does not hear of it.
+line="verbs over roce, memory that is replaced and not told of: the stand-in sees it"
+if wanted "$line"; then
+    log=$work/left
+    "${there[@]}" gcc -O2 -Wall -Wextra -Werror -fPIC -shared c-tests/verbs/preload/deaf.c -o "$work/deaf.so" -ldl >"$log" 2>&1 ||
+        give_up "what is preloaded compiles"
+    over roce
+    log=$work/logs/deaf
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" \
+        "${quiet[@]}" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x "LD_PRELOAD=$root/$work/deaf.so" \
+        "$root/$work/pinned" unmap 20 >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && says 'is used, and its memory was unmapped meanwhile'
+    check "$line" $?
+fi
+
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0

@@ -38,7 +38,8 @@ fn allowed(module: &str) -> &'static [&'static str] {
     match module {
         "config" => &["error"],
         "shm" => &["link::Lent", "sync", "error"],
-        "cuda" | "verbs" => &["link::Lent", "error"],
+        "cuda" => &["link::Lent", "sync", "error"],
+        "verbs" => &["link::Lent", "error"],
         "wire" | "sync" => &["config", "error"],
         "fabric" => &["sync", "config", "error"],
         "engine" => &["wire", "config", "error"],

@@ -12,8 +12,10 @@
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_var_enum.h"
+#include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
 #include "opal/runtime/opal.h"
+#include "opal/runtime/opal_params.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
@@ -329,6 +331,25 @@ void opal_output(int stream, const char *format, ...)
 }
 
 /* What tells when memory goes: this host cannot. */
+
+int opal_leave_pinned = -1;
+bool opal_leave_pinned_pipeline;
+mca_base_framework_t opal_memory_base_framework;
+static int memory_users;
+
+int mca_base_framework_open(mca_base_framework_t *framework, mca_base_open_flag_t flags)
+{
+    CHECK(framework == &opal_memory_base_framework && flags == 0);
+    memory_users++;
+    return OPAL_SUCCESS;
+}
+
+int mca_base_framework_close(mca_base_framework_t *framework)
+{
+    CHECK(framework == &opal_memory_base_framework && memory_users > 0);
+    memory_users--;
+    return OPAL_SUCCESS;
+}
 
 int opal_mem_hooks_support_level(void) { return 0; }
 

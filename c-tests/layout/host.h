@@ -27,8 +27,10 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/mca.h"
+#include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
 #include "opal/memoryhooks/memory_internal.h"
+#include "opal/runtime/opal_params.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
@@ -481,6 +483,12 @@ static void check_prototypes(void)
     CHECK_PROTOTYPE(opal_mem_hooks_register_release, int (*)(opal_mem_hooks_callback_fn_t *, void *));
     CHECK_PROTOTYPE(opal_mem_hooks_unregister_release, int (*)(opal_mem_hooks_callback_fn_t *));
     CHECK_CONSTANT(OPAL_MEMORY_FREE_SUPPORT | OPAL_MEMORY_MUNMAP_SUPPORT, 0x1 | 0x2);
+    CHECK_PROTOTYPE(opal_leave_pinned, int *);
+    CHECK_PROTOTYPE(opal_leave_pinned_pipeline, bool *);
+    CHECK_PROTOTYPE(opal_memory_base_framework, mca_base_framework_t *);
+    CHECK_PROTOTYPE(mca_base_framework_open, int (*)(mca_base_framework_t *, mca_base_open_flag_t));
+    CHECK_PROTOTYPE(mca_base_framework_close, int (*)(mca_base_framework_t *));
+    CHECK_SIZE_IS(mca_base_open_flag_t, 4);
     CHECK_PROTOTYPE(opal_progress_unregister, int (*)(int (*)(void)));
     CHECK_PROTOTYPE(opal_convertor_pack,
                     int32_t (*)(opal_convertor_t *, struct iovec *, uint32_t *, size_t *));

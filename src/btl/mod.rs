@@ -252,6 +252,20 @@ pub trait Peer {
     fn node(&self) -> Option<String>;
 }
 
+/// Whether a host tells when memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// It does from now on, by [`unmapped::gone`](crate::sync::unmapped::gone).
+    Begun,
+    /// The user does not want what goes by it.
+    Unwanted,
+    /// It cannot. `is_wanted`: the user has said that he wants what goes by it.
+    Impossible {
+        /// See above.
+        is_wanted: bool,
+    },
+}
+
 /// What a host does for a transport at any time.
 pub trait Host {
     /// The name of this process: the job in the lower half, the rank in the upper.
@@ -301,6 +315,13 @@ pub trait Host {
     fn meets_again(&self) -> bool {
         false
     }
+    /// Has the host tell when memory goes, so that memory may stay registered until then. It may change instructions under
+    /// the feet of threads: for who is going to need it, and before he has threads.
+    fn tell_of_unmapping(&self) -> Telling {
+        Telling::Impossible { is_wanted: false }
+    }
+    /// It need not any more, if it was asked to.
+    fn tell_no_more(&self) {}
     /// Shows a help text around one line, once for all processes that it happens to.
     fn notice(&self, topic: &str, line: &str);
     /// Says one line.

@@ -4,14 +4,8 @@
 //! driver puts memory of a device there. So an answer of the driver's holds until then and no longer, and is kept only where
 //! somebody tells before memory goes. That somebody is the host, whose hooks change the first instructions of `munmap` and
 //! its like ([`gone`] is what they call); whether they do is its own matter, for it is no small thing to a process with
-//! threads. Others do the same to the same functions, libfabric and UCX among them, and then nothing is told any more:
-//! therefore
-//!
-//! * whether it is told is tried, with a page of our own, before the first answer is kept;
-//! * the instructions at the begin of `munmap` are looked at with each answer: other ones, and all is forgotten for
-//!   good;
-//! * nothing is kept where these functions are not the C library's own, as under a sanitizer: its `free` would unmap
-//!   without them.
+//! threads. Others do the same to the same functions, and then nothing is told any more: therefore it is tried before the
+//! first answer is kept, and [looked at](Watch) with each answer, and all is forgotten for good when it is so no more.
 //!
 //! What is kept is one page, that of the address: whoever has been told that it goes has unmapped a buffer in
 //! use. A page is kept when it is asked about for the second time before long, so that a copy which passes through a large
@@ -19,13 +13,11 @@
 //! reserved for devices the driver knows nothing before something is mapped there. The data of libraries is not kept:
 //! who unloads one has the loader unmap it, which has instructions of its own for that.
 
-use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Length of a page.
-const PAGE: usize = 4096;
+use crate::sync::unmapped::{self, PAGE, Proof, Watch};
 
 /// Places that a page may be in.
 const WAYS: usize = 4;
@@ -42,26 +34,8 @@ struct Pages {
     asked: [Set; SETS],
     /// Where the next goes in a set that is full.
     turn: AtomicUsize,
-    /// The instructions that tell when memory goes, once that is proven; null before, and when they are others.
-    code: AtomicPtr<AtomicU64>,
-    /// What they were then.
-    word: AtomicU64,
-    /// Somebody tries it: one thread alone, or one would take another's page for its own.
-    is_tried: AtomicBool,
-    /// The page by which it is tried.
-    tried: AtomicUsize,
-    /// Somebody may tell.
-    is_begun: AtomicBool,
-}
-
-/// Whether it is told when memory goes.
-enum Proof {
-    /// As long as these instructions are these.
-    Told(&'static AtomicU64, u64),
-    /// Perhaps later.
-    NotYet,
-    /// It ought to be, and is not.
-    Never,
+    /// Whether it is told when pages go.
+    watch: Watch,
 }
 
 static PAGES: Pages = Pages::new();
@@ -96,7 +70,11 @@ pub(super) fn is_known(address: usize) -> bool {
 
 /// The driver has said that an address is not its own.
 pub(super) fn not_the_drivers(address: usize) {
-    PAGES.not_the_drivers(address, || ASKS.get().is_some_and(|asks| asks()), prove);
+    PAGES.not_the_drivers(
+        address,
+        || ASKS.get().is_some_and(|asks| asks()),
+        |pages| unmapped::prove(&pages.watch),
+    );
 }
 
 /// The set of a page. Buffers lie at great powers of two from each other: all bits count (Knuth's multiplicative hash).
@@ -115,41 +93,18 @@ impl Pages {
             kept: [const { [const { AtomicUsize::new(0) }; WAYS] }; SETS],
             asked: [const { [const { AtomicUsize::new(0) }; WAYS] }; SETS],
             turn: AtomicUsize::new(0),
-            code: AtomicPtr::new(ptr::null_mut()),
-            word: AtomicU64::new(0),
-            is_tried: AtomicBool::new(false),
-            tried: AtomicUsize::new(0),
-            is_begun: AtomicBool::new(false),
+            watch: Watch::new(),
         }
     }
 
     fn begin(&self) {
-        self.is_begun.store(true, Ordering::Release);
+        self.watch.begin();
     }
 
     #[inline]
     fn is_known(&self, address: usize) -> bool {
         let page = address / PAGE;
-        holds(&self.kept[set_of(page)], page) && self.is_told()
-    }
-
-    /// Whether the instructions that tell are what they were.
-    #[inline]
-    fn is_told(&self) -> bool {
-        let code = self.code.load(Ordering::Acquire);
-        // SAFETY: null, or eight aligned bytes that stay: `trust` is called with nothing else. Who changes instructions
-        // writes such a word as a whole, or what is read is neither and not equal.
-        unsafe { code.as_ref() }
-            .is_some_and(|code| code.load(Ordering::Relaxed) == self.word.load(Ordering::Relaxed))
-    }
-
-    /// We are told as long as these bytes are these, unless it has ended meanwhile.
-    fn trust(&self, code: &'static AtomicU64, word: u64) {
-        self.word.store(word, Ordering::Relaxed);
-        self.code.store(ptr::from_ref(code).cast_mut(), Ordering::SeqCst);
-        if !self.is_begun.load(Ordering::SeqCst) {
-            self.code.store(ptr::null_mut(), Ordering::SeqCst);
-        }
+        holds(&self.kept[set_of(page)], page) && self.watch.is_told()
     }
 
     /// A place in a set: one that is empty, or else each in turn.
@@ -161,22 +116,20 @@ impl Pages {
     /// Where nobody tells, little is done here: nothing takes a lock.
     #[cold]
     fn not_the_drivers(&self, address: usize, asks: Asks, prove: fn(&Self) -> Proof) {
-        if !self.is_begun.load(Ordering::Acquire) {
+        if !self.watch.has_begun() {
             return;
         }
-        if self.code.load(Ordering::Acquire).is_null() {
-            if !asks() || self.is_tried.swap(true, Ordering::AcqRel) {
+        if !self.watch.is_trusted() {
+            if !asks() {
                 return;
             }
-            let proof = prove(self);
-            self.is_tried.store(false, Ordering::Release);
-            match proof {
-                Proof::Told(code, word) => self.trust(code, word),
-                Proof::NotYet => return,
-                Proof::Never => return self.end(),
+            match self.watch.try_out(|| prove(self)) {
+                Some(true) => {}
+                Some(false) => return self.end(),
+                None => return,
             }
         }
-        if !self.is_told() {
+        if !self.watch.is_told() {
             return self.end();
         }
         let page = address / PAGE;
@@ -197,7 +150,7 @@ impl Pages {
         let place = self.place(kept);
         // It may have ended meanwhile on another thread: either that empties this place, or it is seen here.
         place.store(page, Ordering::SeqCst);
-        if self.code.load(Ordering::SeqCst).is_null() {
+        if !self.watch.is_trusted() {
             place.store(0, Ordering::Relaxed);
         }
     }
@@ -205,10 +158,8 @@ impl Pages {
     fn gone(&self, start: usize, len: usize) {
         let Some(last) = len.checked_sub(1).map(|len| start.saturating_add(len) / PAGE) else { return };
         let pages = start / PAGE..=last;
-        if pages.contains(&self.tried.load(Ordering::Relaxed)) {
-            self.tried.store(0, Ordering::Relaxed);
-        }
-        if self.code.load(Ordering::Relaxed).is_null() {
+        self.watch.gone(&pages);
+        if !self.watch.is_trusted() {
             return;
         }
         let forget = |kept: &AtomicUsize| {
@@ -224,56 +175,16 @@ impl Pages {
     }
 
     fn end(&self) {
-        self.is_begun.store(false, Ordering::SeqCst);
-        self.code.store(ptr::null_mut(), Ordering::SeqCst);
+        self.watch.end();
         for place in self.kept.as_flattened().iter().chain(self.asked.as_flattened()) {
             place.store(0, Ordering::SeqCst);
         }
     }
 }
 
-/// Unmaps a page to see whether it is told.
-#[cold]
-fn prove(pages: &Pages) -> Proof {
-    // Elsewhere the first instructions of all who change them are the same.
-    if !cfg!(target_arch = "x86_64") {
-        return Proof::Never;
-    }
-    let [Some(code), Some(_), Some(_), Some(_)] = [c"munmap", c"mmap", c"mremap", c"shmdt"].map(function)
-    else {
-        return Proof::Never;
-    };
-    let word = code.load(Ordering::Relaxed);
-    let Ok(mapping) = memmap2::MmapMut::map_anon(PAGE) else { return Proof::NotYet };
-    pages.tried.store(mapping.as_ptr().addr() / PAGE, Ordering::Relaxed);
-    drop(mapping);
-    if pages.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code, word) } else { Proof::Never }
-}
-
-/// Where the program or library begins that an address lies in: its code or its data.
-fn library(address: *const c_void) -> Option<*mut c_void> {
-    // SAFETY: plain numbers and pointers; zero is a value of each.
-    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address; the callee fills the structure in.
-    (unsafe { libc::dladdr(address, &raw mut about) } != 0).then_some(about.dli_fbase)
-}
-
 /// Whether an address is in what the loader has mapped, and may unmap.
 fn is_a_librarys(address: usize) -> bool {
-    library(ptr::without_provenance(address)).is_some()
-}
-
-/// The first instructions of a function of the C library's, unless the process calls another one by this name.
-fn function(name: &CStr) -> Option<&'static AtomicU64> {
-    // SAFETY: a zero-ended name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    let own = library(libc::gnu_get_libc_version as *const () as *const _)?;
-    let code = found.cast::<AtomicU64>();
-    if library(found)? != own || !code.is_aligned() {
-        return None;
-    }
-    // SAFETY: aligned, and the begin of a function, which is longer, in a library that stays.
-    unsafe { code.as_ref() }
+    unmapped::library(address).is_some()
 }
 
 /// Whether the processor can read what is at an address.
@@ -289,6 +200,8 @@ fn is_readable(address: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
     use super::*;
 
     const PLACES: usize = WAYS * SETS;
@@ -403,9 +316,9 @@ mod tests {
         assert!(!pages.is_known(start), "nobody has said so");
         let pages = begun();
         (0..3).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::Never));
-        assert!(!pages.is_known(start) && !pages.is_begun.load(Ordering::Relaxed), "it is not so");
+        assert!(!pages.is_known(start) && !pages.watch.has_begun(), "it is not so");
         let pages = begun();
-        (0..3).for_each(|_| pages.not_the_drivers(start, || true, prove));
+        (0..3).for_each(|_| pages.not_the_drivers(start, || true, |pages| unmapped::prove(&pages.watch)));
         assert!(!pages.is_known(start), "in this process nobody tells");
     }
 
@@ -432,7 +345,7 @@ mod tests {
             told(pages)
         };
         pages.not_the_drivers(start, || true, late);
-        assert!(pages.code.load(Ordering::Relaxed).is_null());
+        assert!(!pages.watch.is_trusted());
         pages.begin();
         keep(&pages, start);
         assert!(pages.is_known(start));
@@ -488,13 +401,5 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
-    }
-
-    #[test]
-    fn the_functions_are_found_in_the_c_library() {
-        for name in [c"munmap", c"mmap", c"mremap", c"shmdt"] {
-            assert!(function(name).is_some(), "{name:?}");
-        }
-        assert!(function(c"no_such_function").is_none());
     }
 }

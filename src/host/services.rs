@@ -62,6 +62,11 @@ symbols! {
         memory_hooks: unsafe extern "C" fn() -> c_int = c"opal_mem_hooks_support_level",
         release_register: unsafe extern "C" fn(Released, *mut c_void) -> c_int = c"opal_mem_hooks_register_release",
         release_unregister: unsafe extern "C" fn(Released) -> c_int = c"opal_mem_hooks_unregister_release",
+        leave_pinned: Variable<c_int> = c"opal_leave_pinned",
+        leave_pinned_pipeline: Variable<bool> = c"opal_leave_pinned_pipeline",
+        memory_framework: *mut c_void = c"opal_memory_base_framework",
+        framework_open: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = c"mca_base_framework_open",
+        framework_close: unsafe extern "C" fn(*mut c_void) -> c_int = c"mca_base_framework_close",
     }
 }
 
@@ -118,6 +123,30 @@ pub(super) fn world_size() -> usize {
 pub(super) fn has_met(name: u64) -> bool {
     // SAFETY: a name, which is two aligned words, is only read.
     !unsafe { (Services::host().proc_find)(&raw const name) }.is_null()
+}
+
+/// Whether memory is to stay registered after its message (`mpi_leave_pinned`, `mpi_leave_pinned_pipeline`); `None`: as may be.
+pub(super) fn leaves_pinned() -> Option<bool> {
+    let host = Services::host();
+    match (host.leave_pinned.get(), host.leave_pinned_pipeline.get()) {
+        (1, _) | (_, true) => Some(true),
+        (0, false) => Some(false),
+        _ => None,
+    }
+}
+
+/// Has the host put its hooks in place, if it has not yet. Each time is to be [taken back](close_memory_hooks).
+pub(super) fn open_memory_hooks() -> bool {
+    let host = Services::host();
+    // SAFETY: the host's own framework, by the functions that its components open it with.
+    unsafe { (host.framework_open)(host.memory_framework, 0) == 0 }
+}
+
+/// They are not needed any more here.
+pub(super) fn close_memory_hooks() {
+    let host = Services::host();
+    // SAFETY: the host's own framework, which was opened once for this.
+    unsafe { (host.framework_close)(host.memory_framework) };
 }
 
 /// Has a function called before memory is unmapped, where the host has hooks for that in place.

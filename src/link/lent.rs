@@ -158,25 +158,6 @@ impl Lent {
         unsafe { ptr::copy(from.start, to, from.len) }
     }
 
-    /// Copies bytes into it, and behind them those of other lent memory, two pieces in a row.
-    ///
-    /// # Panics
-    /// If there is no room for them.
-    #[inline(always)]
-    pub fn gather<const N: usize>(self, first: [u8; N], [second, third]: [Self; 2]) {
-        let (behind, end) = (N.wrapping_add(second.len), N.wrapping_add(second.len).wrapping_add(third.len));
-        if behind > self.len || end > self.len || end < behind || behind < N {
-            outside(0, end, self.len);
-        }
-        let to = self.start;
-        // SAFETY: inside, as just checked; writable by the promise of `new`.
-        unsafe { to.cast::<[u8; N]>().write_unaligned(first) };
-        // SAFETY: inside, as just checked; readable and writable by the promises of `new`. Either may be a part of the other, as below.
-        unsafe { ptr::copy(second.start, to.wrapping_add(N), second.len) };
-        // SAFETY: as above.
-        unsafe { ptr::copy(third.start, to.wrapping_add(behind), third.len) };
-    }
-
     #[inline]
     fn check(self, offset: usize, len: usize) {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
@@ -252,28 +233,6 @@ mod tests {
         };
         assert_eq!((next(3), next(4)), (b"abc".to_vec(), b"defg".to_vec()));
         assert_eq!((next(4), next(1)), (b"h".to_vec(), Vec::new()));
-    }
-
-    #[test]
-    fn three_pieces_are_gathered_where_they_fit_and_nowhere_else() {
-        let (mut bytes, mut from) = ([0_u8; 8], *b"abc");
-        // SAFETY: outlives the lent memory, and is not touched before its last use.
-        let all = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
-        // SAFETY: as above.
-        let from = unsafe { Lent::new(from.as_mut_ptr(), from.len()) };
-        all.gather(*b"12", [from, from]);
-        all.slice(0, 5).gather(*b"34", [from, Lent::EMPTY]);
-        Lent::EMPTY.gather([], [Lent::EMPTY; 2]);
-        for (first, second) in [(from, from), (from, Lent::EMPTY), (Lent::EMPTY, from)] {
-            let lacks = all.slice(0, 1 + first.len() + second.len());
-            assert!(std::panic::catch_unwind(|| lacks.gather(*b"xy", [first, second])).is_err());
-        }
-        // SAFETY: never touched: it is too long.
-        let endless = unsafe { Lent::new(ptr::null_mut(), usize::MAX) };
-        for pieces in [[endless, Lent::EMPTY], [from, endless], [endless, endless]] {
-            assert!(std::panic::catch_unwind(|| all.gather(*b"xy", pieces)).is_err());
-        }
-        assert_eq!(&bytes, b"34abcabc");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! State that is borrowed for the span of one closure and no longer, and threads of our own.
+//! State that is borrowed for the span of one closure and no longer, threads of our own, and what the process unmaps, on any
+//! thread.
 
 pub mod across;
 mod barrier;
 mod cell;
 pub mod fork;
 mod thread;
+pub mod unmapped;
 
-pub use cell::{Bars, EngineCell};
+pub use cell::{Bars, EngineCell, Visit};
 pub use thread::spawn;

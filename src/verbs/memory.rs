@@ -84,6 +84,27 @@ impl BitOr for Access {
     }
 }
 
+/// Bytes that this process may lock, as registered memory is.
+pub fn lockable() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for what is asked for.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+    // SAFETY: takes a number.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    // SAFETY: takes a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let whole = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
+    if !is_known || locks_all() { whole } else { whole.min(limit.rlim_cur as usize) }
+}
+
+/// Whether the process may lock more than its limit says (`CAP_IPC_LOCK`, capabilities(7)).
+fn locks_all() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> 14 & 1 == 1)
+}
+
 /// Registered memory: the device may use it until this is dropped.
 ///
 /// It is pinned. Dropping it waits for nothing: whoever drops it knows that no work of his own uses it any more; a peer

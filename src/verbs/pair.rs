@@ -1,6 +1,7 @@
 //! The queue pair of an id: a reliable connection's two ends of work (`rdma_create_qp(3)`, `ibv_post_send(3)`).
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -136,9 +137,10 @@ impl Qp {
     /// has it.
     #[inline]
     pub(super) unsafe fn post_raw(&self, request: *mut sys::ibv_send_wr) -> c_int {
-        let mut bad = ptr::null_mut();
-        // SAFETY: an open queue pair, by the call of its own device, which copies the requests and their lists.
-        unsafe { (self.hot.post_send)(self.raw.as_ptr(), request, &raw mut bad) }
+        let mut bad = MaybeUninit::uninit();
+        // SAFETY: an open queue pair, by the call of its own device, which copies the requests and their lists; a place for the
+        // address of the first one that was refused.
+        unsafe { (self.hot.post_send)(self.raw.as_ptr(), request, bad.as_mut_ptr()) }
     }
 
     /// The same of receives; `bad` is the first one that was refused.

@@ -11,7 +11,7 @@ use super::meeting::Published;
 use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
-use super::short::Next;
+use super::short::{self, Buffer, Message, Next};
 use super::state::{Delivered, State, Step};
 use crate::btl::{
     Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
@@ -165,14 +165,65 @@ impl<const SECOND: bool> Module<SECOND> {
         }
         let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
         let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
-        let memory = if local.is_empty() {
-            None
-        } else {
-            Some(self.registrations.of(local, is_read, &self.rail, &self.rail.counters)?)
-        };
+        let memory =
+            if local.is_empty() { None } else { Some(self.registrations.of(local, is_read, &self.rail)?) };
         let remote = Remote { address, key: registration.key };
         self.rail.state.with(|state| state.transfer(to, (is_read, local), memory, remote, cookie))
     }
+
+    /// Sends at once, or not at all, on whatever way there is.
+    #[inline(never)]
+    fn send_at_once(&self, endpoint: EndpointId, tag: u8, head: Lent, data: Lent) -> bool {
+        self.rail.state.with(|state| state.send_now(endpoint, tag, [head, data]))
+    }
+
+    /// A pass of a thread that may be one of several.
+    #[cold]
+    fn begin(&self, up: &impl Upcalls) -> usize {
+        if self.rail.state.with(State::begin_pass) { self.advance(up) } else { 0 }
+    }
+
+    /// Does what there is to do in a pass; how much that was.
+    fn advance(&self, up: &impl Upcalls) -> usize {
+        let state = &self.rail.state;
+        let (mut read, mut count) = (Buffer::NONE, 0);
+        loop {
+            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
+            if let Some(Some(message)) = state.visit(short::Take(&mut read)) {
+                read = deliver(message, up);
+            } else {
+                match state.with(|state| state.advance(read.take())) {
+                    Next::Short(message) => read = deliver(message, up),
+                    Next::Step(step) => {
+                        let delivered = self.run(step, up);
+                        if up.host().is_here()
+                            && let Some(delivered) = delivered
+                        {
+                            state.with(|state| state.release(delivered));
+                        }
+                    }
+                    Next::Nothing => return count,
+                }
+            }
+            count += 1;
+            if !up.host().is_here() {
+                return count;
+            }
+            if count == MOST {
+                if read != Buffer::NONE {
+                    state.with(|state| state.release_short(read));
+                }
+                return count;
+            }
+        }
+    }
+}
+
+/// Has the host read a short message; the buffer to give back.
+#[inline(always)]
+fn deliver(message: Message, up: &impl Upcalls) -> Buffer {
+    up.deliver_shared(message.from, message.tag, message.bytes);
+    message.buffer
 }
 
 /// A peer is lost.
@@ -215,12 +266,16 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             host.notice("verbs not used", &why);
             Declined::Told
         })?;
-        let Opened { rails, published, connector } = open::open(&config, asked_for, host)?;
+        let opened = open::open(&config, asked_for, host);
+        if opened.is_err() {
+            host.tell_no_more();
+        }
+        let Opened { rails, published, connector, kept } = opened?;
         std::mem::forget(taken);
         let common = Arc::new(Common { published, connector, left: AtomicUsize::new(rails.len()) });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
-            registrations: Registrations::default(),
+            registrations: Registrations::new(kept),
             place,
             common: Arc::clone(&common),
         });
@@ -312,6 +367,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         if office.is_over.load(Ordering::Acquire) {
             self.common.connector.join();
         }
+        if is_last {
+            host.tell_no_more();
+        }
     }
 
     #[inline]
@@ -321,7 +379,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     #[inline(always)]
     fn send_now(&self, endpoint: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
-        self.rail.state.with(|state| state.send_now(endpoint, tag, pieces))
+        let sent = self.rail.state.visit(short::Send { to: endpoint, tag, pieces });
+        sent == Some(true) || self.send_at_once(endpoint, tag, pieces[0], pieces[1])
     }
 
     fn put(
@@ -353,46 +412,16 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     }
 
     fn deregister(&self, registration: Registration) {
-        self.registrations.deregister(registration);
+        self.registrations.deregister(registration, &self.rail);
     }
 
     #[inline]
     fn progress(&self, up: &impl Upcalls) -> usize {
-        let state = &self.rail.state;
-        let (mut read, mut count) = (None, 0);
-        loop {
-            let next = state.with(|state| {
-                if let Some(buffer) = read {
-                    state.release_short(buffer);
-                }
-                match count {
-                    0 => state.begin_pass(),
-                    MOST => return Next::Nothing,
-                    _ => {}
-                }
-                state.advance()
-            });
-            // Nothing is borrowed while the host runs: it sends from its callbacks, and makes progress in them.
-            match next {
-                Next::Short(message) => {
-                    up.deliver_shared(message.from, message.tag, message.bytes);
-                    read = Some(message.buffer);
-                }
-                Next::Step(step) => {
-                    read = None;
-                    let delivered = self.run(step, up);
-                    if up.host().is_here()
-                        && let Some(delivered) = delivered
-                    {
-                        state.with(|state| state.release(delivered));
-                    }
-                }
-                Next::Nothing => return count,
-            }
-            count += 1;
-            if !up.host().is_here() {
-                return count;
-            }
+        // Mostly there is nothing.
+        match self.rail.state.visit(short::Begin) {
+            Some(false) => 0,
+            Some(true) => self.advance(up),
+            None => self.begin(up),
         }
     }
 

@@ -8,9 +8,10 @@ use super::credit::Beyond;
 use super::flow::Flow;
 use super::line::{ATTEMPT, Line, Port};
 use super::side::Side;
+use super::sides::Sides;
 use crate::btl::{Cookie, Lent};
 use crate::engine::cm::{Attempt, Dialect};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::verbs::{Access, Flags, InlineSend, Mr, Piece, PostError, Remote, Slab, Work};
 use crate::wire::verbs::{HEADER, Header, Word};
 
@@ -68,7 +69,7 @@ pub(super) enum Stall {
 /// All queue pairs of one attempt.
 pub(super) struct Connection {
     pub(super) attempt: Attempt,
-    pub(super) sides: Vec<Side>,
+    pub(super) sides: Sides,
     /// What the peer writes, by queue; what is written to it; and where answers to probes go.
     pub(super) words: Arc<Slab>,
     /// Where the peer has the first.
@@ -87,7 +88,9 @@ pub(super) struct Connection {
     pub(super) heard: u64,
     place: u32,
     /// Where messages lie that are copied when they are posted.
-    pub(super) scratch: InlineSend,
+    pub(super) scratch: Lent,
+    /// By what those go that take the short path.
+    pub(super) short: InlineSend<HEADER>,
     /// There may be a queue of which the peer has not been told what it may send.
     pub(super) has_news: bool,
     /// Where the search for news goes on.
@@ -142,9 +145,14 @@ impl Connection {
             }
             sides.push(side);
         }
+        if sides.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let first = sides.remove(0);
+        let short = InlineSend::new(first.longest_short(&queues.all()[0]))?;
         Ok(Self {
             attempt,
-            sides,
+            sides: Sides::new(first, sides),
             words,
             remote: None,
             is_connected: false,
@@ -154,7 +162,8 @@ impl Connection {
             doubted: None,
             heard: now,
             place,
-            scratch: InlineSend::new(scratch),
+            scratch,
+            short,
             has_news: true,
             hand: 0,
             openib,
@@ -298,7 +307,7 @@ impl Connection {
         let total = HEADER + length;
         let is_inline = total <= self.sides[queue].inline;
         let (at, buffer, key) = if is_inline {
-            (0, self.scratch.memory().slice(0, total), 0)
+            (0, self.scratch.slice(0, total), 0)
         } else {
             let pool = &mut desk.pools[queue];
             let Some(at) = pool.take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
@@ -417,8 +426,8 @@ impl Connection {
         Some((self.words.piece(scratch * 8, 8), self.remote?))
     }
 
-    /// Posts the free buffers of a private queue, so many; whether the peer may have to be told. What is free of the queue that is
-    /// for control, each message says.
+    /// Posts the free buffers of a private queue, so many; whether the peer may have to be told now. What is free of the queue that
+    /// is for control, each message says.
     pub(super) fn post_again(
         &mut self,
         queue: usize,
@@ -430,7 +439,7 @@ impl Connection {
         receives.buffers.post(&side.line.pair).map_err(|_| Broken::Post)?;
         receives.window.post(count);
         self.has_news |= queue != credits;
-        Ok(true)
+        Ok(queue != credits || receives.window.urgent_news().is_some())
     }
 }
 

@@ -36,8 +36,20 @@ impl Allowance {
         if self.left() == 0 {
             return false;
         }
-        self.used = self.used.wrapping_add(1);
+        self.spend();
         true
+    }
+
+    /// The same where there is known to be one left.
+    #[inline]
+    pub(super) const fn spend(&mut self) {
+        debug_assert!(self.left() > 0);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// One message that was taken is not sent after all.
+    pub(super) const fn put_back(&mut self) {
+        self.used = self.used.wrapping_sub(1);
     }
 
     /// The peer has told a limit; whether it is a new one.
@@ -162,7 +174,10 @@ impl Window {
     #[inline]
     pub(super) const fn urgent_news(&self) -> Option<u32> {
         let owed = self.limit.wrapping_sub(self.told);
-        if owed >= self.tell || owed > 0 && self.told == self.arrived { Some(self.limit) } else { None }
+        if owed == 0 {
+            return None;
+        }
+        if owed >= self.tell || self.told == self.arrived { Some(self.limit) } else { None }
     }
 
     /// The peer is told the limit.
@@ -180,6 +195,8 @@ mod tests {
     fn a_limit_that_comes_twice_or_late_changes_nothing() {
         let mut allowance = Allowance::new(2);
         assert!(allowance.take() && allowance.take() && !allowance.take());
+        allowance.put_back();
+        assert!(allowance.take() && !allowance.take());
         assert_eq!(allowance.raise(4, 8), Ok(true));
         assert_eq!(
             (allowance.raise(3, 8), allowance.raise(4, 8), allowance.raise_short(2, 8)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::connection::{Connection, Entry};
-use super::short::Next;
+use super::short::{Buffer, Next};
 use super::state::{State, Step};
 use crate::btl::{Cookie, EndpointId};
 use crate::engine::cm::{self, Attempt, Dialect};
@@ -69,7 +69,7 @@ impl State {
         let was_agreed = peer.has_said_bye || peer.says_bye && !peer.is_cut;
         if let Some(connection) = connection {
             self.keep_what_is_read(&connection.sides);
-            for side in &connection.sides {
+            for side in connection.sides.iter() {
                 self.lines.remove(&side.line.pair.number());
             }
             self.departing.push(Departing::of(place, connection, was_agreed));
@@ -177,10 +177,13 @@ impl State {
 
     /// Does what there is to do when no host listens any more.
     pub(super) fn pass_silently(&mut self) {
-        self.begin_pass();
+        if !self.begin_pass() {
+            return;
+        }
+        let mut read = Buffer::NONE;
         loop {
-            match self.advance() {
-                Next::Short(message) => self.release_short(message.buffer),
+            match self.advance(read.take()) {
+                Next::Short(message) => read = message.buffer,
                 Next::Step(Step::Deliver { buffer, .. }) => self.release(buffer),
                 Next::Step(_) => {}
                 Next::Nothing => break,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::flow::reserves;
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
-use crate::engine::cm::Dialect;
+use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
 use crate::verbs::{Access, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
 use crate::wire::verbs::Network;
@@ -350,14 +350,29 @@ impl Number {
             | (self.at & AT) as u64
     }
 
-    /// The peer, the attempt and the buffer, of a receive of a queue pair's own that is the first of its peer's.
+    /// What the numbers of all receives of the first queue pair of a peer have in common. Not 0.
     #[inline]
-    pub(super) const fn first_receive(raw: u64) -> Option<(u32, u16, u32)> {
-        const FIRST: u64 = Number { peer: 0, attempt: 0, work: Work::Receive, queue: 0, at: 0 }.raw();
-        if raw & (63 << 20) != FIRST {
-            return None;
-        }
-        Some(((raw >> 40) as u32, (raw >> 26) as u16 & ATTEMPT as u16, raw as u32 & AT))
+    pub(super) const fn first_of(peer: u32, attempt: Attempt) -> u64 {
+        let attempt = (attempt.0 & ATTEMPT) as u16;
+        Self { peer, attempt, work: Work::Receive, queue: 0, at: 0 }.raw()
+    }
+
+    /// The place of the peer.
+    #[inline]
+    pub(super) const fn place(raw: u64) -> usize {
+        (raw >> 40) as usize
+    }
+
+    /// All but the buffer.
+    #[inline]
+    pub(super) const fn common(raw: u64) -> u64 {
+        raw & !(AT as u64)
+    }
+
+    /// Whether two numbers differ in the buffer alone.
+    #[inline]
+    pub(super) const fn are_beside(one: u64, other: u64) -> bool {
+        one ^ other <= AT as u64
     }
 
     /// From one number.
@@ -388,8 +403,16 @@ mod tests {
             for (peer, attempt, queue, at) in [(0, 0, 0, 0), (0xFF_FFFF, 0x3FFF, 15, AT), (1, 2, 3, 4)] {
                 let number = Number { peer, attempt, work, queue, at };
                 assert_eq!(Number::from_raw(number.raw()), number);
-                let is_first = work == Work::Receive && queue == 0;
-                assert_eq!(Number::first_receive(number.raw()), is_first.then_some((peer, attempt, at)));
+                assert_eq!(Number::place(number.raw()), peer as usize);
+                let first = Number::first_of(peer, Attempt(u32::from(attempt)));
+                assert_eq!(Number::common(number.raw()) == first, work == Work::Receive && queue == 0);
+                let beside = |other: Number| Number::are_beside(number.raw(), other.raw());
+                assert!(beside(Number { at: at ^ 7, ..number }));
+                assert!(
+                    !beside(Number { peer: peer ^ 1, ..number })
+                        && !beside(Number { attempt: attempt ^ 1, ..number })
+                );
+                assert!(!beside(Number { queue: queue ^ 1, ..number }));
             }
         }
     }

@@ -1,95 +1,231 @@
 //! Registered memory: what peers may read and write, and what is read into and written from here.
 //!
-//! There is no cache: what is registered is what somebody has asked for and has not given back, so that nothing is ever
-//! found that has been unmapped meanwhile. A transfer from or to memory that nobody has registered registers it for
-//! itself alone.
+//! What is registered is looked up before anything else is: a registration that covers the memory, and has the rights, serves
+//! once more. Where the host [tells](unmapped) of memory before it is unmapped, one that nobody uses any more is kept, in a
+//! [`Cache`], and what is told is read before each look into it: what is found is of the memory that is there now. A
+//! transfer that is under way has the registration itself, which lives until that is over, whatever becomes of it here.
+//!
+//! What is kept has the rights that it was first asked for with, and exactly its bytes: a peer that keeps a key can do afterwards
+//! what it could before, and whoever is told the key later no more than that. The memory of libraries is not kept, for the
+//! loader unmaps it untold.
+//!
+//! Where the host does not tell, or the user does not want it, there is no cache: what is registered is what somebody has asked
+//! for and has not given back, and a transfer from or to memory that nobody has registered registers it for itself alone.
+//!
+//! Nothing is deregistered within somebody's `munmap`: that is done by the next call that comes here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::cache::{Bounds, Cache, Rights, Span};
 use super::component::Rail;
 use super::counters::Counters;
 use crate::btl::{self, Lent, Registration};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::sync::unmapped::{self, News, Reader};
 use crate::verbs::{Access, Mr};
 
-/// What is registered now: by its first address and its key.
-#[derive(Default)]
-pub(super) struct Registrations(Mutex<BTreeMap<(u64, u32), Live>>);
+/// What is registered now.
+pub(super) struct Registrations(Mutex<Table>);
 
-struct Live {
-    memory: Arc<Mr>,
-    length: u64,
-    /// What arrives may be written there.
-    is_writable: bool,
+struct Table {
+    cache: Cache<Arc<Mr>>,
+    /// Where what is told was read up to; none where nothing is told, and nothing is kept.
+    reader: Option<Reader>,
 }
 
-impl Registrations {
-    /// Opens memory to peers.
-    pub(super) fn register(&self, memory: Lent, access: btl::Access, rail: &Rail) -> Option<Registration> {
-        let mut rights = Access::LOCAL_WRITE;
+impl Table {
+    /// Reads what was told since the last time.
+    fn refresh(&mut self) {
+        let Self { cache, reader } = self;
+        let Some(told) = reader else { return };
+        if !unmapped::is_told() {
+            // Others have changed what tells, and memory may have gone since.
+            *reader = None;
+            return cache.keep_none();
+        }
+        told.read(|news| match news {
+            News::Range(start, end) => cache.forget((start, end)),
+            News::All => cache.forget_all(),
+        });
+    }
+}
+
+/// What memory is registered for, to the device and to the table.
+#[derive(Clone, Copy)]
+struct Purpose {
+    access: Access,
+    rights: Rights,
+}
+
+impl Purpose {
+    /// A peer uses it; so does this side, as a rule.
+    fn of_peers(access: btl::Access, is_iwarp: bool) -> Self {
+        let mut it = Self { access: Access::LOCAL_WRITE, rights: Rights::FILLED };
         if access.allows(btl::Access::READ) {
-            rights = rights | Access::REMOTE_READ;
+            it = it.and(Access::REMOTE_READ, Rights::READ);
         }
         // Where an RDMA read brings something, iWARP takes it for a write of the peer's.
-        if access.allows(btl::Access::WRITE) || rail.port.is_iwarp() {
-            rights = rights | Access::REMOTE_WRITE;
+        if access.allows(btl::Access::WRITE) || is_iwarp {
+            it = it.and(Access::REMOTE_WRITE, Rights::WRITTEN);
         }
-        let mr = Mr::register(&rail.port.pd, memory, rights);
-        // Memory that cannot be written is read all the same.
-        let is_read_only = mr.is_err() && !access.allows(btl::Access::WRITE);
-        let mr = if is_read_only {
-            Mr::register(&rail.port.pd, memory, Access::REMOTE_READ).ok()?
-        } else {
-            mr.ok()?
-        };
-        rail.counters.num_registrations.raise_by_one();
-        let address = memory.as_ptr().expose_provenance() as u64;
-        let (key, length) = (mr.remote_key(), memory.len() as u64);
-        let live = Live { memory: Arc::new(mr), length, is_writable: !is_read_only };
-        self.0.lock().insert((address, key), live);
-        Some(Registration { id: address as u32, generation: (address >> 32) as u32, length, access, key })
+        it
     }
 
-    /// Closes it again. What is under way still uses it.
-    pub(super) fn deregister(&self, registration: Registration) {
-        let address = u64::from(registration.id) | u64::from(registration.generation) << 32;
-        let live = self.0.lock().remove(&(address, registration.key));
-        // Outside the lock: it is a call of the system's.
-        drop(live);
-    }
-
-    /// The registration of memory that is here, or a new one for one transfer.
-    ///
-    /// # Errors
-    /// As [`Mr::register`].
-    pub(super) fn of(&self, local: Lent, is_read: bool, rail: &Rail, counters: &Counters) -> Result<Arc<Mr>> {
-        let start = local.as_ptr().expose_provenance() as u64;
-        let end = start + local.len() as u64;
-        let found = {
-            let all = self.0.lock();
-            let mut before = all.range(..=(start, u32::MAX)).rev().take(LOOKED_AT);
-            let covers = |(address, _): &(u64, u32), live: &Live| {
-                address + live.length >= end && (live.is_writable || !is_read)
-            };
-            before.find(|(key, live)| covers(key, live)).map(|(_, live)| Arc::clone(&live.memory))
-        };
-        match found {
-            Some(memory) => Ok(memory),
-            None => {
-                counters.num_transfer_registrations.raise_by_one();
-                let access = match (is_read, rail.port.is_iwarp()) {
-                    (false, _) => Access::LOCAL_READ,
-                    (true, false) => Access::LOCAL_WRITE,
-                    (true, true) => Access::READ_SINK_OF_IWARP,
-                };
-                Ok(Arc::new(Mr::register(&rail.port.pd, local, access)?))
+    /// This side writes from there, or reads into it.
+    const fn of_transfer(is_read: bool, is_iwarp: bool) -> Self {
+        match (is_read, is_iwarp) {
+            (false, _) => Self { access: Access::LOCAL_READ, rights: Rights::NONE },
+            (true, false) => Self { access: Access::LOCAL_WRITE, rights: Rights::FILLED },
+            (true, true) => {
+                Self { access: Access::READ_SINK_OF_IWARP, rights: Rights::FILLED.and(Rights::WRITTEN) }
             }
         }
     }
+
+    fn and(self, access: Access, rights: Rights) -> Self {
+        Self { access: self.access | access, rights: self.rights.and(rights) }
+    }
 }
 
-/// Registrations that begin before an address and are looked at, the nearest first.
-const LOOKED_AT: usize = 16;
+/// Peers read what cannot be written.
+const READ_ONLY: Purpose = Purpose { access: Access::REMOTE_READ, rights: Rights::READ };
+
+impl Registrations {
+    /// `keeps`: the host tells of memory that goes from now on, and so much is kept.
+    pub(super) fn new(keeps: Option<Bounds>) -> Self {
+        let bounds = keeps.unwrap_or(Bounds { count: 0, bytes: 0 });
+        let reader = keeps.map(|_| Reader::new());
+        Self(Mutex::new(Table { cache: Cache::new(bounds), reader }))
+    }
+
+    /// Opens memory to peers.
+    pub(super) fn register(&self, memory: Lent, access: btl::Access, rail: &Rail) -> Option<Registration> {
+        let span = span(memory);
+        let registration = |key| Registration {
+            id: span.0 as u32,
+            generation: (span.0 as u64 >> 32) as u32,
+            length: memory.len() as u64,
+            access,
+            key,
+        };
+        let purpose = Purpose::of_peers(access, rail.port.is_iwarp());
+        let is_cached = {
+            let mut table = self.0.lock();
+            table.refresh();
+            let Table { cache, reader } = &mut *table;
+            let found = reader.is_some().then(|| cache.find(span, purpose.rights)).flatten();
+            if let Some((key, _)) = found {
+                cache.hold(key);
+                self.part(table, rail);
+                rail.counters.num_cache_hits.raise_by_one();
+                return Some(registration(key));
+            }
+            let is_cached = reader.is_some();
+            self.part(table, rail);
+            is_cached
+        };
+        let made = self.pin(memory, purpose.access, rail).map(|mr| (mr, purpose.rights));
+        let (mr, rights) = match made {
+            Ok(made) => made,
+            // Memory that cannot be written is read all the same.
+            Err(_) if !access.allows(btl::Access::WRITE) => {
+                (self.pin(memory, READ_ONLY.access, rail).ok()?, READ_ONLY.rights)
+            }
+            Err(_) => return None,
+        };
+        rail.counters.num_registrations.raise_by_one();
+        let key = mr.remote_key();
+        self.insert(span, rights, Arc::new(mr), is_cached, rail);
+        Some(registration(key))
+    }
+
+    /// Closes it again. What is under way still uses it.
+    pub(super) fn deregister(&self, registration: Registration, rail: &Rail) {
+        let mut table = self.0.lock();
+        table.refresh();
+        table.cache.release(registration.key);
+        self.part(table, rail);
+    }
+
+    /// The registration of memory that is here, or a new one.
+    ///
+    /// # Errors
+    /// As [`Mr::register`].
+    pub(super) fn of(&self, local: Lent, is_read: bool, rail: &Rail) -> Result<Arc<Mr>> {
+        let span = span(local);
+        let purpose = Purpose::of_transfer(is_read, rail.port.is_iwarp());
+        let (found, is_cached) = {
+            let mut table = self.0.lock();
+            table.refresh();
+            let found = table.cache.find(span, purpose.rights).map(|(_, mr)| Arc::clone(mr));
+            let is_cached = table.reader.is_some();
+            self.part(table, rail);
+            (found, is_cached)
+        };
+        if let Some(mr) = found {
+            if is_cached {
+                rail.counters.num_cache_hits.raise_by_one();
+            }
+            return Ok(mr);
+        }
+        rail.counters.num_transfer_registrations.raise_by_one();
+        let mr = Arc::new(self.pin(local, purpose.access, rail)?);
+        if is_cached {
+            let key = mr.remote_key();
+            self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
+            let mut table = self.0.lock();
+            table.cache.release(key);
+            self.part(table, rail);
+        }
+        Ok(mr)
+    }
+
+    /// Takes in what was just registered. `is_cached`: it was looked for before.
+    fn insert(&self, span: Span, rights: Rights, mr: Arc<Mr>, is_cached: bool, rail: &Rail) {
+        if is_cached {
+            rail.counters.num_cache_misses.raise_by_one();
+        }
+        let may_stay = is_cached && !unmapped::goes_untold(span.0) && !unmapped::goes_untold(span.1 - 1);
+        let mut table = self.0.lock();
+        table.cache.insert(span, rights, mr.remote_key(), may_stay, mr);
+        self.part(table, rail);
+    }
+
+    /// Registers memory. Where there is no more room, what nobody uses goes.
+    fn pin(&self, memory: Lent, access: Access, rail: &Rail) -> Result<Mr> {
+        loop {
+            match Mr::register(&rail.port.pd, memory, access) {
+                Err(Error::OutOfResource) => {
+                    let mut table = self.0.lock();
+                    let has_given = table.cache.evict();
+                    self.part(table, rail);
+                    if !has_given {
+                        return Err(Error::OutOfResource);
+                    }
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Lets go of the table, and then ends what has ended in it: that is a call of the system's.
+    fn part(&self, mut table: MutexGuard<'_, Table>, rail: &Rail) {
+        let ended = table.cache.take_ended();
+        count(&table.cache, &rail.counters);
+        drop(table);
+        drop(ended);
+    }
+}
+
+fn count(cache: &Cache<Arc<Mr>>, counters: &Counters) {
+    let tally = cache.tally();
+    counters.num_cache_evictions.set(tally.evictions);
+    counters.num_cache_invalidations.set(tally.invalidations);
+}
+
+fn span(memory: Lent) -> Span {
+    let start = memory.as_ptr().expose_provenance();
+    (start, start + memory.len())
+}

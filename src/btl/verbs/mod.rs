@@ -8,7 +8,8 @@
 //! `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
 //! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `peer` what waits for it, `peers` all
-//! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends, `departure` how connections end, `memory` what is registered,
+//! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends, `departure` how connections end, `memory` what is registered, and
+//! `cache` what stays so when it is not used,
 //! `component` what the host sees of it, under both of its names.
 //!
 //! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has. What it says to its peers is its own, or
@@ -18,6 +19,7 @@
 
 mod arrival;
 mod buffers;
+mod cache;
 mod choice;
 mod component;
 mod connection;
@@ -41,6 +43,7 @@ mod queues;
 mod sending;
 mod short;
 mod side;
+mod sides;
 mod slots;
 mod state;
 mod survey;

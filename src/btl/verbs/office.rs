@@ -59,7 +59,7 @@ pub(super) struct Office {
     orders: Mutex<VecDeque<Order>>,
     bell: OwnedFd,
     /// One for each module.
-    pub(super) mails: Vec<Mail>,
+    pub(super) mails: Vec<Arc<Mail>>,
     /// What the thread has counted, as it was when it last looked.
     pub(super) counters: Mutex<Counters>,
     /// Everything has ended.
@@ -75,7 +75,7 @@ impl Office {
         Ok(Self {
             orders: Mutex::new(VecDeque::new()),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            mails: (0..modules).map(|_| Mail::default()).collect(),
+            mails: (0..modules).map(|_| Arc::default()).collect(),
             counters: Mutex::new(Counters::default()),
             is_over: AtomicBool::new(false),
         })

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::cache::Bounds;
 use super::choice::{Candidate, Lists};
 use super::component::Rail;
 use super::connector::{Connector, MODULES, listener_token};
@@ -13,7 +14,7 @@ use super::meeting::Published;
 use super::office::Office;
 use super::parameters::Config;
 use super::state::State;
-use crate::btl::{Declined, Host};
+use crate::btl::{Declined, Host, Telling};
 use crate::engine::cm;
 use crate::error::Error;
 use crate::link::{Clock, Interface};
@@ -35,6 +36,8 @@ pub(super) struct Opened {
     pub(super) rails: Vec<Rail>,
     pub(super) published: Published,
     pub(super) connector: Arc<Connector>,
+    /// So much is kept of registered memory that nobody uses; none where nobody tells when it goes.
+    pub(super) kept: Option<Bounds>,
 }
 
 /// What a device speaks at a port.
@@ -158,6 +161,8 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     let published = Published::of(config.dialect, ports.iter().map(Arc::as_ref), (nonce, specification));
     let queues =
         cm::Queues { count: config.queues.len() as u8, credits: config.queues.credits() as u8, hash };
+    // Before there is a thread of ours.
+    let kept = keeps(config, ports.len(), host);
     let office = Arc::new(Office::new(ports.len()).map_err(|error| told(format!("no eventfd ({error})")))?);
     let addresses = ports.iter().map(|port| port.at).collect();
     let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
@@ -185,7 +190,28 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         }
         Rail { state: EngineCell::new(state), counters, limits, port: Arc::clone(port) }
     });
-    Ok(Opened { rails: rails.collect(), published, connector: Arc::new(connector) })
+    Ok(Opened { rails: rails.collect(), published, connector: Arc::new(connector), kept })
+}
+
+/// What each of so many ports keeps of registered memory that nobody uses. Who cannot have what he has asked for is told.
+fn keeps(config: &Config, ports: usize, host: &impl Host) -> Option<Bounds> {
+    let kept = Bounds { bytes: config.kept.bytes / ports, ..config.kept };
+    if kept.count == 0 || kept.bytes == 0 {
+        return None;
+    }
+    let line = "memory is registered anew for each message";
+    match host.tell_of_unmapping() {
+        Telling::Begun => return Some(kept),
+        Telling::Impossible { is_wanted: true } => host.say(&format!(
+            "btl_verbs: {line}, though mpi_leave_pinned is 1: Open MPI cannot tell here when memory is unmapped"
+        )),
+        Telling::Impossible { is_wanted: false } | Telling::Unwanted if !config.is_verbose => {}
+        Telling::Impossible { is_wanted: false } => {
+            host.say(&format!("btl:verbs: {line}: Open MPI cannot tell here when memory is unmapped"));
+        }
+        Telling::Unwanted => host.say(&format!("btl:verbs: {line}, because mpi_leave_pinned is 0")),
+    }
+    None
 }
 
 /// Listens at a port.

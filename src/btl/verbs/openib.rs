@@ -97,7 +97,7 @@ impl Connection {
         let total = HEADER + length;
         let is_inline = total <= self.sides[by].inline;
         let (at, buffer, key) = if is_inline {
-            (0, self.scratch.memory().slice(0, total), 0)
+            (0, self.scratch.slice(0, total), 0)
         } else {
             let Some(at) = desk.pools[by].take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
             let (buffer, key) = desk.pools[by].lent(at, total);
@@ -215,7 +215,7 @@ impl State {
         let (place, queue) = (number.peer, usize::from(number.queue));
         let connection = self.present(place, number.attempt)?;
         let attempt = connection.attempt;
-        let receives = connection.sides.get(queue)?.receives.as_ref()?;
+        let receives = connection.sides.get_mut(queue)?.receives.as_ref()?;
         let Some(bytes) = receives.buffers.bytes(number.at, len) else {
             self.break_off(place, Broken::Corrupt);
             return None;

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int};
 use std::time::Duration;
 
+use super::cache::Bounds;
 use super::queues::Queues;
 use crate::btl::{Host, Kind, Limits, Number, Parameters, Text};
 use crate::engine::cm::Dialect;
@@ -17,7 +18,7 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
 }
 
 /// Numbers there are.
-const COUNT: usize = 33;
+const COUNT: usize = 35;
 
 const fn numbers() -> [Number; COUNT] {
     [
@@ -37,6 +38,8 @@ const fn numbers() -> [Number; COUNT] {
         number(c"free_list_max", -1, 5, c"Send buffers of each size at most; -1: without bound, which the send queues are"),
         number(c"free_list_inc", 32, 5, c"Send buffers of a size that are made when there are too few"),
         number(c"poll_cq_batch", 32, 5, c"Completions that are read at a time, 1 to 64"),
+        number(c"reg_mru_len", 2048, 5, c"Registrations of memory that are kept for its next use, at most at each port, where the host tells when memory is unmapped and mpi_leave_pinned is not 0; 0: none (openib: 16, without effect)"),
+        number(c"reg_mru_size", -1, 5, c"Memory of such registrations, at most at all ports together, in MiB; -1: half of what the process may lock"),
         number(c"use_eager_rdma", 0, 5, c"Kept for parameter files, without effect: nothing is received by looking at the last byte of a buffer, whose order no specification promises"),
         number(c"use_message_coalescing", 0, 5, c"Kept for parameter files, without effect: each message goes alone"),
         number(c"enable_srq_resize", 1, 5, c"Kept for parameter files, without effect: shared queues always grow from rd_init to rd_num as they are used"),
@@ -111,6 +114,8 @@ pub(super) struct Config {
     pub(super) completions: usize,
     pub(super) buffers: Buffers,
     pub(super) batch: usize,
+    /// What is kept of registered memory that nobody uses.
+    pub(super) kept: Bounds,
     pub(super) connect: Duration,
     /// A peer whose device has not answered for so long is lost.
     pub(super) patience: Option<Duration>,
@@ -220,6 +225,13 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
             most: or_all(c"free_list_max", 1)?,
         },
         batch: range(c"poll_cq_batch", 1, BATCH as i64)?,
+        kept: Bounds {
+            count: range(c"reg_mru_len", 0, MOST)?,
+            bytes: match parameters.number(c"reg_mru_size") {
+                -1 => crate::verbs::lockable() / 2,
+                _ => range(c"reg_mru_size", 0, MOST)? << 20,
+            },
+        },
         connect: Duration::from_millis(range(c"connect_timeout", 100, MOST)? as u64),
         patience: (patience != 0).then(|| Duration::from_millis(patience)),
         limits,

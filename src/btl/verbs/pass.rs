@@ -12,21 +12,26 @@ use crate::wire::verbs::Control;
 /// After so many nanoseconds it is looked at what is seldom due.
 const TICK: u64 = 5_000_000;
 
-/// Passes between looks at the clock.
+/// Passes between looks at the clock, and at whether there is anyone who leaves.
 const TURNS: u32 = 32;
 
 impl State {
-    /// A pass begins.
-    #[inline]
-    pub(super) fn begin_pass(&mut self) {
+    /// A pass begins; whether there is anything to be done in it. If not, it is over.
+    #[inline(always)]
+    pub(super) fn begin_pass(&mut self) -> bool {
         self.cursor = 0;
         self.is_busy = false;
+        if !self.news.is_empty() || self.next != self.came || self.has_mail() || self.poll() {
+            return true;
+        }
+        self.end_pass();
+        !self.news.is_empty()
     }
 
     /// Whether the connection thread has said something.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
-        self.office.mails[self.module].is_there()
+        self.mail.is_there()
     }
 
     /// What is to be done next; `None`: the pass is over.
@@ -69,7 +74,7 @@ impl State {
         while let Some(queue) = self.completions.get(self.cursor) {
             self.cursor += 1;
             // A queue that is broken brings nothing; its device tells the connection thread.
-            self.came = queue.poll(&mut self.batch[..self.wanted]).unwrap_or(0);
+            self.came = queue.poll(&mut self.batch).unwrap_or(0);
             if self.came > 0 {
                 self.is_busy = true;
                 return true;
@@ -86,8 +91,31 @@ impl State {
     }
 
     /// Everything that has come is handled.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_pass(&mut self) {
+        let is_over =
+            self.touched.is_empty() && self.stalled.is_empty() && !self.has_due && !self.is_seeing_off;
+        if !is_over {
+            self.do_what_is_left();
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS) {
+            self.is_seeing_off = self.is_anyone_leaving();
+            self.tick();
+        }
+    }
+
+    /// Whether there is anyone whose queue pairs go.
+    fn is_anyone_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+            || !self.departing.is_empty()
+            || !self.vacated.is_empty()
+            || self.desk.port.has_vacated()
+    }
+
+    /// Does what is left for the end of a pass.
+    #[inline(never)]
+    fn do_what_is_left(&mut self) {
         if self.has_due {
             self.look_at_shared_queues();
         }
@@ -97,16 +125,9 @@ impl State {
         if !self.stalled.is_empty() {
             self.look_for_words();
         }
-        let is_anyone_leaving = !self.leaving.is_empty()
-            || !self.departing.is_empty()
-            || !self.vacated.is_empty()
-            || self.desk.port.has_vacated();
-        if is_anyone_leaving && !self.is_busy {
+        if self.is_seeing_off && !self.is_busy {
             self.let_go();
-        }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(TURNS) {
-            self.tick();
+            self.is_seeing_off = self.is_anyone_leaving();
         }
     }
 
@@ -199,7 +220,14 @@ impl State {
     pub(super) fn post_again(&mut self, place: u32, queue: usize, count: u32) {
         let credits = self.desk.credits;
         let Some(connection) = self.at(place).and_then(|peer| peer.connection.as_mut()) else { return };
-        match connection.post_again(queue, count, credits) {
+        let posted = connection.post_again(queue, count, credits);
+        self.posted(place, posted);
+    }
+
+    /// Buffers of a peer's private queue have been posted, or could not be; whether it may have to be told.
+    #[inline]
+    pub(super) fn posted(&mut self, place: u32, outcome: std::result::Result<bool, Broken>) {
+        match outcome {
             Ok(true) => self.touch(place),
             Ok(false) => {}
             Err(broken) => self.break_off(place, broken),

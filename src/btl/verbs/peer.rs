@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
 use super::counters::Counters;
-use super::side::Side;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent};
 use crate::engine::cm::{self, Reason};
 use crate::verbs::{Mr, Piece, Remote};
@@ -120,7 +119,7 @@ impl Peer {
             connection.is_connected
                 && !connection.is_ending
                 && connection.openib.is_none()
-                && connection.sides.first().is_some_and(Side::is_short)
+                && connection.sides[0].is_short()
         };
         self.failure.is_none()
             && !(self.has_said_bye || self.says_bye || self.is_closed)

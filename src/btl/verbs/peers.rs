@@ -1,6 +1,7 @@
 //! The peers of a module, by their places, of which none is used again, and whether the short path of each is free.
 
 use super::connection::Connection;
+use super::line::Number;
 use super::peer::Peer;
 use crate::btl::EndpointId;
 
@@ -11,8 +12,36 @@ pub(super) struct Peers(Vec<Place>);
 #[derive(Default)]
 struct Place {
     peer: Option<Box<Peer>>,
-    /// Nothing is in the way of a short message, as [`Peer::is_free`] said when the peer was last touched.
-    is_free: bool,
+    /// If nothing is in the way of a short message, as [`Peer::is_free`] said when the peer was last touched: what the numbers of the
+    /// receives of its first queue have in common. 0: something is.
+    free: u64,
+}
+
+impl Place {
+    /// Finds out whether the path of short messages is free.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, place: usize) {
+        let free =
+            self.peer.as_deref().filter(|peer| peer.is_free()).and_then(|peer| peer.connection.as_ref());
+        self.free = free.map_or(0, |connection| Number::first_of(place as u32, connection.attempt));
+    }
+
+    /// The same of a path that receives with these numbers come by.
+    #[cold]
+    #[inline(never)]
+    fn look_for(&mut self, place: usize, common: u64) -> bool {
+        if self.free == 0 {
+            self.look(place);
+        }
+        self.free == common
+    }
+
+    /// The connection of a peer whose path is free.
+    #[inline(always)]
+    fn connection(&mut self) -> Option<&mut Connection> {
+        if self.free == 0 { None } else { self.peer.as_deref_mut()?.connection.as_mut() }
+    }
 }
 
 impl Peers {
@@ -29,7 +58,7 @@ impl Peers {
 
     /// One more, at the next place.
     pub(super) fn push(&mut self, peer: Peer) {
-        self.0.push(Place { peer: Some(Box::new(peer)), is_free: false });
+        self.0.push(Place { peer: Some(Box::new(peer)), free: 0 });
     }
 
     /// The one at a place.
@@ -41,24 +70,31 @@ impl Peers {
     /// The same, to do with it what may bar its short path.
     #[inline]
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Peer> {
-        let Place { peer, is_free } = self.0.get_mut(place)?;
-        *is_free = false;
+        let Place { peer, free } = self.0.get_mut(place)?;
+        *free = 0;
         peer.as_deref_mut()
     }
 
     /// The connection of the one at a place, if nothing is in the way of short messages to it and from it. What is done with it
     /// does not bar that path.
-    #[inline]
-    pub(super) fn free(&mut self, place: usize) -> Option<&mut Connection> {
-        let Place { peer, is_free } = self.0.get_mut(place)?;
-        let peer = peer.as_deref_mut()?;
-        if !*is_free {
-            *is_free = peer.is_free();
-            if !*is_free {
-                return None;
-            }
+    #[inline(always)]
+    pub(super) fn free(&mut self, at: usize) -> Option<&mut Connection> {
+        let place = self.0.get_mut(at)?;
+        if place.free == 0 {
+            place.look(at);
         }
-        peer.connection.as_mut()
+        place.connection()
+    }
+
+    /// The same of the peer that a receive of this number is of, if it is one of the first queue of that connection.
+    #[inline(always)]
+    pub(super) fn free_for(&mut self, number: u64) -> Option<&mut Connection> {
+        let (at, common) = (Number::place(number), Number::common(number));
+        let place = self.0.get_mut(at)?;
+        if place.free != common && !place.look_for(at, common) {
+            return None;
+        }
+        place.connection()
     }
 
     /// Notes that the one at a place is going to be looked at; whether that was not known.

@@ -22,8 +22,6 @@ pub(super) struct Side {
     base: u64,
     /// Bytes that are copied when they are posted.
     pub(super) inline: usize,
-    /// Bytes of the longest message that goes by the short path.
-    short: usize,
     pub(super) slots: Slots<Entry>,
     pub(super) credit: Allowance,
     /// Most messages that the peer may allow.
@@ -79,7 +77,6 @@ impl Side {
         Ok(Self {
             base: number(Which::Send),
             inline: line.inline,
-            short: line.inline.saturating_sub(HEADER).min(queue.size as usize),
             slots: Slots::new(port.sends(index))?,
             credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
             most: queue.depth,
@@ -108,52 +105,65 @@ impl Side {
 
     /// Sends a short message if that can be done at once. It takes along how much more the peer may send here.
     #[inline(always)]
-    pub(super) fn send_short(&mut self, by: &mut InlineSend, tag: u8, [head, data]: [Lent; 2]) -> bool {
+    pub(super) fn send_short(&mut self, by: &mut InlineSend<HEADER>, tag: u8, pieces: [Lent; 2]) -> bool {
         let Some(receives) = &mut self.receives else { return false };
-        if head.len() > self.short || data.len() > self.short - head.len() {
-            return false;
-        }
         // The last credit goes with the word that more is wanted.
         if self.credit.left() <= 1 || !self.slots.has_room() {
             return false;
         }
-        let length = head.len() + data.len();
+        let length = pieces[0].len().wrapping_add(pieces[1].len());
         let limit = receives.window.limit() as u16;
         let header = Header { tag: Some(tag), queue: 0, limit, wants: false, length: length as u32 };
-        by.memory().gather(header.to_bytes(), [head, data]);
-        let (number, must) = self.slots.next();
-        // What is refused is found out about once more.
-        let posted = self.line.pair.post_inline(by, self.base | u64::from(number), HEADER + length, must);
-        if posted.is_err() {
+        self.credit.spend();
+        let (number, must) = self.slots.take();
+        let id = self.base | u64::from(number);
+        // What does not fit goes another way, and what is refused is found out about once more.
+        if !by.fill((id, must), header.to_bytes(), pieces) || self.line.pair.post_inline(by).is_err() {
+            self.slots.put_back(must);
+            self.credit.put_back();
             return false;
         }
         receives.window.tell();
-        self.credit.take();
-        self.slots.push(None, must);
         true
     }
 
-    /// Takes a short message that has come by the first queue, if nothing about it is of consequence to any other.
+    /// Bytes of the longest message that goes by the short path.
+    pub(super) fn longest_short(&self, queue: &Queue) -> usize {
+        self.inline.saturating_sub(HEADER).min(queue.size as usize)
+    }
+
+    /// What is posted on it, and by what the peer lets more be sent.
     #[inline(always)]
-    pub(super) fn take_short(&mut self, at: u32, len: usize) -> Option<Came> {
-        let receives = self.receives.as_mut()?;
-        let whole = receives.buffers.bytes(at, len).filter(|whole| whole.len() >= HEADER)?;
-        let mut head = [0; HEADER];
-        whole.read(0, &mut head);
-        let (tag, limit) = Header::plain(&head, len)?;
-        if !receives.window.may_arrive() {
-            return None;
-        }
-        self.credit.raise_short(limit, self.most).ok()?;
-        receives.window.arrive().ok()?;
-        let is_owed = receives.window.news().is_some();
-        Some(Came { tag, bytes: whole.slice(HEADER, len - HEADER), is_owed })
+    pub(super) fn receiving(&mut self) -> Option<(&mut Receives, &mut Allowance, u32)> {
+        Some((self.receives.as_mut()?, &mut self.credit, self.most))
     }
 }
 
 impl Receives {
+    /// Takes a short message that has come by the first queue, if nothing about it is of consequence to any other.
+    #[inline(always)]
+    pub(super) fn take_short(
+        &mut self,
+        at: u32,
+        len: usize,
+        credit: &mut Allowance,
+        most: u32,
+    ) -> Option<Came> {
+        let whole = self.buffers.bytes(at, len).filter(|whole| whole.len() >= HEADER)?;
+        let mut head = [0; HEADER];
+        whole.read(0, &mut head);
+        let (tag, limit) = Header::plain(&head, len)?;
+        if !self.window.may_arrive() {
+            return None;
+        }
+        credit.raise_short(limit, most).ok()?;
+        self.window.arrive().ok()?;
+        let is_owed = self.window.urgent_news().is_some();
+        Some(Came { tag, bytes: whole.slice(HEADER, whole.len() - HEADER), is_owed })
+    }
+
     /// A buffer is not needed any more. How many are to be posted now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release(&mut self, at: u32) -> u32 {
         self.buffers.give(at);
         self.window.release()

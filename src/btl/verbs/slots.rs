@@ -19,9 +19,9 @@ pub(super) struct Slots<T> {
     /// The numbers of the first request under way, and of the next one.
     first: u32,
     next: u32,
-    /// Requests in a row that have not asked.
-    silent: u32,
-    /// So many of them are the most that there may be.
+    /// The number of the request that must ask, if none before it does.
+    asks_at: u32,
+    /// So many in a row need not.
     most_silent: u32,
 }
 
@@ -33,7 +33,7 @@ impl<T> Slots<T> {
     pub(super) fn new(depth: u32) -> Result<Self> {
         let most_silent = (depth / 4).max(1) - 1;
         let entries = room::vector(depth as usize)?.into();
-        Ok(Self { entries, depth, first: 0, next: 0, silent: 0, most_silent })
+        Ok(Self { entries, depth, first: 0, next: 0, asks_at: most_silent, most_silent })
     }
 
     /// Whether there is a place.
@@ -57,18 +57,38 @@ impl<T> Slots<T> {
     /// The number that the next request has, and whether it must ask for a completion even if nobody waits for one.
     #[inline]
     pub(super) fn next(&self) -> (u32, bool) {
-        (self.next & NUMBERS, self.silent >= self.most_silent)
+        (self.next & NUMBERS, self.next == self.asks_at)
     }
 
     /// The next request has been posted. There was room for it.
     #[inline]
     pub(super) fn push(&mut self, entry: Option<T>, asks: bool) {
         debug_assert!(self.has_room());
-        self.silent = if asks { 0 } else { self.silent + 1 };
+        debug_assert!(asks || self.next != self.asks_at);
+        if asks {
+            self.asks_at = self.next.wrapping_add(1).wrapping_add(self.most_silent);
+        }
         if let Some(entry) = entry {
             self.entries.push_back((self.next, entry));
         }
         self.next = self.next.wrapping_add(1);
+    }
+
+    /// The next request is posted, and nothing is to be done when it has ended: its number, and whether it must ask for a
+    /// completion. There is room for it.
+    #[inline]
+    pub(super) fn take(&mut self) -> (u32, bool) {
+        let (number, must) = self.next();
+        self.push(None, must);
+        (number, must)
+    }
+
+    /// What was just taken has not been posted.
+    pub(super) fn put_back(&mut self, asks: bool) {
+        self.next = self.next.wrapping_sub(1);
+        if asks {
+            self.asks_at = self.next;
+        }
     }
 
     /// The request of this number has completed, and all before it; false when there is none of this number.
@@ -90,7 +110,7 @@ impl<T> Slots<T> {
     /// Everything under way ends, for nothing of the queue will complete any more.
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = T> {
         self.first = self.next;
-        self.silent = 0;
+        self.asks_at = self.next.wrapping_add(self.most_silent);
         std::mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry)
     }
 }
@@ -117,7 +137,7 @@ mod tests {
     #[test]
     fn a_request_of_which_nothing_is_to_be_done_has_its_place_and_is_the_last_one() {
         let mut slots = Slots::new(3).expect("memory");
-        (slots.first, slots.next) = (u32::MAX, u32::MAX);
+        (slots.first, slots.next, slots.asks_at) = (u32::MAX, u32::MAX, 1);
         slots.push(Some('a'), false);
         slots.push(None, false);
         assert_eq!((slots.len(), slots.last()), (2, None));
@@ -128,12 +148,27 @@ mod tests {
         assert_eq!((ended, slots.len(), slots.last()), (vec!['a'], 1, Some(&'c')));
     }
 
+    #[test]
+    fn what_is_put_back_has_never_been_there() {
+        let mut slots = Slots::<()>::new(8).expect("memory");
+        let mut asked = Vec::new();
+        for _ in 0..8 {
+            let (number, must) = slots.take();
+            slots.put_back(must);
+            assert_eq!(slots.take(), (number, must));
+            asked.push(must);
+        }
+        assert_eq!(asked, [false, true].repeat(4));
+        assert!(!slots.has_room());
+    }
+
     /// A queue in which nobody ever waits for a completion does not stop.
     #[test]
     fn a_full_queue_always_has_something_that_completes() {
         for depth in 1..70 {
             let mut slots = Slots::new(depth).expect("memory");
-            (slots.first, slots.next) = (NUMBERS - 5, NUMBERS - 5);
+            let start = NUMBERS - 5;
+            (slots.first, slots.next, slots.asks_at) = (start, start, start + slots.most_silent);
             let mut asked = VecDeque::new();
             for entry in 0..1_000 {
                 if !slots.has_room() {

@@ -11,8 +11,8 @@ use super::connector::{number, place};
 use super::counters::Counters;
 use super::departure::Departing;
 use super::line::{Line, Port};
-use super::office::Office;
-use super::parameters::{BATCH, Config};
+use super::office::{Mail, Office};
+use super::parameters::Config;
 use super::peer::{Item, Peer};
 use super::peers::Peers;
 use super::queues::Kind;
@@ -95,10 +95,10 @@ pub(super) struct State {
     pub(super) news: VecDeque<Step>,
     pub(super) module: usize,
     pub(super) office: Arc<Office>,
+    pub(super) mail: Arc<Mail>,
     pub(super) clock: Clock,
     pub(super) completions: Vec<Arc<Cq>>,
-    pub(super) batch: Box<[Completion; BATCH]>,
-    pub(super) wanted: usize,
+    pub(super) batch: Box<[Completion]>,
     /// Completions of the batch: the next one, and how many there are.
     pub(super) next: usize,
     pub(super) came: usize,
@@ -118,6 +118,8 @@ pub(super) struct State {
     pub(super) departing: Vec<Departing>,
     /// Room in completion queues that queue pairs had, when those were last empty.
     pub(super) vacated: Vec<(usize, usize)>,
+    /// There is someone of all those who leave.
+    pub(super) is_seeing_off: bool,
     /// The queue pairs of a letter that is being read.
     pub(super) at_hand: Vec<Arc<Line>>,
     pub(super) turns: u32,
@@ -161,10 +163,10 @@ impl State {
             news: VecDeque::new(),
             module,
             office: Arc::clone(office),
+            mail: Arc::clone(&office.mails[module]),
             clock,
             completions: Vec::new(),
-            batch: Box::new([Completion::default(); BATCH]),
-            wanted: config.batch,
+            batch: vec![Completion::default(); config.batch].into(),
             next: 0,
             came: 0,
             cursor: 0,
@@ -177,6 +179,7 @@ impl State {
             leaving: Vec::new(),
             departing: Vec::new(),
             vacated: Vec::new(),
+            is_seeing_off: false,
             at_hand: Vec::new(),
             turns: 0,
             ticked: 0,

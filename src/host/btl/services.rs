@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::params::owner;
 use super::sys::{ActiveMessage, BtlProc};
 use super::{BtlAbi, Listed};
-use crate::btl::{Host, Peer};
+use crate::btl::{Host, Peer, Telling};
 use crate::error::Result;
 use crate::host::abi::Patience;
 use crate::host::params::{self, Names};
+use crate::host::released;
 use crate::host::services::{has_met, say, show_help, world_size};
 use crate::host::symbols::{Variable, symbols};
 
@@ -187,6 +188,14 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
 
     fn patience(&self) -> Duration {
         PATIENCE
+    }
+
+    fn tell_of_unmapping(&self) -> Telling {
+        released::ask()
+    }
+
+    fn tell_no_more(&self) {
+        released::ask_no_more();
     }
 
     fn notice(&self, topic: &str, line: &str) {

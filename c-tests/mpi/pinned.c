@@ -1,0 +1,127 @@
+/* Long messages from and to memory that comes and goes, so that a transport which keeps memory registered must not take what
+ * lies at an address now for what lay there before. Rank 0 sends, rank 1 receives; both do the same to their own buffers. Last
+ * it says what the verbs component counted.
+ *
+ * usage: pinned same COUNT      one buffer, sent so often
+ *        pinned many COUNT TURNS   so many buffers, each sent so often, in turn
+ *        pinned WAY COUNT       memory that is replaced at its address between two messages, so often, in one of these ways:
+ *                               unmap, over (mapped over), move (moved away), empty (given back, and still mapped), segment,
+ *                               thread (unmapped by another thread, while others map and unmap all the time) */
+#define _GNU_SOURCE
+#include "check.h"
+#include "counters.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+
+enum { TAG = 9, SIZE = 1 << 20, MAPPERS = 1 };
+
+static void pass(unsigned char *buffer, int turn)
+{
+    doing("message", turn);
+    if (check_rank == 0) {
+        fill(buffer, SIZE, (unsigned)turn);
+        MPI(MPI_Send(buffer, SIZE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD));
+    } else {
+        memset(buffer, 0, SIZE);
+        MPI(MPI_Recv(buffer, SIZE, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        VERIFY(buffer, SIZE, (unsigned)turn);
+    }
+}
+
+static unsigned char *map(void *at, int more)
+{
+    void *got = mmap(at, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0);
+    if (got == MAP_FAILED)
+        abort();
+    CHECK(at == NULL || got == at);
+    return got;
+}
+
+static void *unmap(void *buffer)
+{
+    CHECK_EQ(munmap(buffer, SIZE), 0);
+    return NULL;
+}
+
+static atomic_bool over;
+
+static void *map_and_unmap(void *unused)
+{
+    while (!atomic_load(&over)) {
+        unmap(map(NULL, 0));
+        sched_yield();
+    }
+    return unused;
+}
+
+static unsigned char *segment(void *at)
+{
+    int id = shmget(IPC_PRIVATE, SIZE, IPC_CREAT | 0600);
+    void *got = shmat(id, at, 0);
+    CHECK_EQ(shmctl(id, IPC_RMID, NULL), 0);
+    CHECK(at == NULL || got == at);
+    return got;
+}
+
+/* Other memory at the same address; or, if it is given back, the same mapping with other pages. */
+static void replace(const char *way, unsigned char *buffer)
+{
+    pthread_t thread;
+    if (strcmp(way, "unmap") == 0) {
+        unmap(buffer);
+        map(buffer, MAP_FIXED_NOREPLACE);
+    } else if (strcmp(way, "over") == 0) {
+        map(buffer, MAP_FIXED);
+    } else if (strcmp(way, "move") == 0) {
+        void *moved = mremap(buffer, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, map(NULL, 0));
+        CHECK(moved != MAP_FAILED);
+        map(buffer, MAP_FIXED_NOREPLACE);
+        unmap(moved);
+    } else if (strcmp(way, "empty") == 0) {
+        CHECK_EQ(madvise(buffer, SIZE, MADV_DONTNEED), 0);
+    } else if (strcmp(way, "segment") == 0) {
+        CHECK_EQ(shmdt(buffer), 0);
+        CHECK(segment(buffer) == buffer);
+    } else {
+        CHECK_EQ(pthread_create(&thread, NULL, unmap, buffer), 0);
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+        /* Another thread may have memory there for a moment. */
+        while (mmap(buffer, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != buffer)
+            CHECK_EQ(errno, EEXIST);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t mappers[MAPPERS];
+    check_start(&argc, &argv, "pinned", MPI_THREAD_SERIALIZED, 2);
+    const char *way = argc > 2 ? argv[1] : "same";
+    int count = argc > 2 ? atoi(argv[2]) : 200, turns = argc > 3 ? atoi(argv[3]) : 1;
+    bool is_threaded = strcmp(way, "thread") == 0, is_many = strcmp(way, "many") == 0;
+    counters_begin("btl_verbs_");
+    for (int i = 0; is_threaded && i < MAPPERS; i++)
+        CHECK_EQ(pthread_create(&mappers[i], NULL, map_and_unmap, NULL), 0);
+    if (is_many) {
+        unsigned char *buffers[count];
+        for (int i = 0; i < count; i++)
+            buffers[i] = map(NULL, 0);
+        for (int i = 0; i < count * turns; i++)
+            pass(buffers[i % count], i);
+    } else {
+        unsigned char *buffer = strcmp(way, "segment") == 0 ? segment(NULL) : map(NULL, 0);
+        for (int i = 0; i < count; i++) {
+            pass(buffer, i);
+            if (strcmp(way, "same") != 0)
+                replace(way, buffer);
+        }
+    }
+    atomic_store(&over, true);
+    for (int i = 0; is_threaded && i < MAPPERS; i++)
+        CHECK_EQ(pthread_join(mappers[i], NULL), 0);
+    counters_print();
+    return check_finish();
+}

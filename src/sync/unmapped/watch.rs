@@ -1,0 +1,201 @@
+//! Whether it is still told when memory goes.
+//!
+//! Others change the same functions as the host, libfabric and UCX among them, and then nothing is told any more. Therefore it
+//! is tried, with a page of our own, before anything relies on it; and the instructions at the begin of `munmap` are looked at
+//! with each use of what was kept: other ones, and it is not told. Nothing is told where these functions are not the C
+//! library's own, as under a sanitizer: its `free` would unmap without them.
+
+use std::ffi::CStr;
+use std::ops::RangeInclusive;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// Length of a page.
+pub const PAGE: usize = 4096;
+
+/// What somebody tells, as long as he does.
+pub struct Watch {
+    /// The instructions that tell when memory goes, once that is proven; null before, and when they are others.
+    code: AtomicPtr<AtomicU64>,
+    /// What they were then.
+    word: AtomicU64,
+    /// Somebody tries it: one thread alone, or one would take another's page for its own.
+    is_tried: AtomicBool,
+    /// The page by which it is tried.
+    tried: AtomicUsize,
+    /// Somebody may tell.
+    is_begun: AtomicBool,
+}
+
+/// Whether it is told when memory goes.
+pub enum Proof {
+    /// As long as these instructions are these.
+    Told(&'static AtomicU64, u64),
+    /// Perhaps later.
+    NotYet,
+    /// It ought to be, and is not.
+    Never,
+}
+
+impl Watch {
+    /// Nobody tells.
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Self {
+        Self {
+            code: AtomicPtr::new(ptr::null_mut()),
+            word: AtomicU64::new(0),
+            is_tried: AtomicBool::new(false),
+            tried: AtomicUsize::new(0),
+            is_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Somebody may tell from now on.
+    pub fn begin(&self) {
+        self.is_begun.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody may.
+    pub fn has_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Acquire)
+    }
+
+    /// Whether it was proven that somebody tells, and has not ended since. On all threads in one order with [`end`](Self::end).
+    pub fn is_trusted(&self) -> bool {
+        !self.code.load(Ordering::SeqCst).is_null()
+    }
+
+    /// Whether that is so, and the instructions that tell are what they were.
+    #[inline]
+    pub fn is_told(&self) -> bool {
+        let code = self.code.load(Ordering::Acquire);
+        // SAFETY: null, or eight aligned bytes that stay: `trust` is called with nothing else. Who changes instructions
+        // writes such a word as a whole, or what is read is neither and not equal.
+        unsafe { code.as_ref() }
+            .is_some_and(|code| code.load(Ordering::Relaxed) == self.word.load(Ordering::Relaxed))
+    }
+
+    /// We are told as long as these bytes are these, unless it has ended meanwhile.
+    fn trust(&self, code: &'static AtomicU64, word: u64) {
+        self.word.store(word, Ordering::Relaxed);
+        self.code.store(ptr::from_ref(code).cast_mut(), Ordering::SeqCst);
+        if !self.is_begun.load(Ordering::SeqCst) {
+            self.code.store(ptr::null_mut(), Ordering::SeqCst);
+        }
+    }
+
+    /// Tries whether it is told. `None`: it is not known yet, or another thread tries.
+    #[cold]
+    pub fn try_out(&self, prove: impl FnOnce() -> Proof) -> Option<bool> {
+        if self.is_tried.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let proof = prove();
+        self.is_tried.store(false, Ordering::Release);
+        match proof {
+            Proof::Told(code, word) => {
+                self.trust(code, word);
+                Some(true)
+            }
+            Proof::NotYet => None,
+            Proof::Never => Some(false),
+        }
+    }
+
+    /// These pages go. Called from within `munmap`.
+    pub fn gone(&self, pages: &RangeInclusive<usize>) {
+        if pages.contains(&self.tried.load(Ordering::Relaxed)) {
+            self.tried.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody tells any more.
+    pub fn end(&self) {
+        self.is_begun.store(false, Ordering::SeqCst);
+        self.code.store(ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+/// Unmaps a page to see whether it is told.
+#[cold]
+pub fn prove(watch: &Watch) -> Proof {
+    // Elsewhere the first instructions of all who change them are the same.
+    if !cfg!(target_arch = "x86_64") {
+        return Proof::Never;
+    }
+    let [Some(code), Some(_), Some(_), Some(_)] = [c"munmap", c"mmap", c"mremap", c"shmdt"].map(function)
+    else {
+        return Proof::Never;
+    };
+    let word = code.load(Ordering::Relaxed);
+    let Ok(mapping) = memmap2::MmapMut::map_anon(PAGE) else { return Proof::NotYet };
+    watch.tried.store(mapping.as_ptr().addr() / PAGE, Ordering::Relaxed);
+    drop(mapping);
+    if watch.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code, word) } else { Proof::Never }
+}
+
+/// Where the program or library begins that an address lies in: its code or its data.
+pub fn library(address: usize) -> Option<usize> {
+    // SAFETY: plain numbers and pointers; zero is a value of each.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address; the callee fills the structure in.
+    (unsafe { libc::dladdr(ptr::without_provenance(address), &raw mut about) } != 0)
+        .then(|| about.dli_fbase.addr())
+}
+
+/// Whether an address is in what the loader has mapped, and may unmap, with instructions of its own: in a library, that is, and
+/// not in the program.
+pub(super) fn is_of_a_library_that_may_go(address: usize) -> bool {
+    // SAFETY: takes a number.
+    let of_program = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
+    library(address).is_some_and(|found| library(of_program) != Some(found))
+}
+
+/// The first instructions of a function of the C library's, unless the process calls another one by this name.
+fn function(name: &CStr) -> Option<&'static AtomicU64> {
+    // SAFETY: a zero-ended name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let own = library((libc::gnu_get_libc_version as *const ()).addr())?;
+    let code = found.cast::<AtomicU64>();
+    if library(found.addr())? != own || !code.is_aligned() {
+        return None;
+    }
+    // SAFETY: aligned, and the begin of a function, which is longer, in a library that stays.
+    unsafe { code.as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_this_process_nobody_tells() {
+        let watch = Watch::new();
+        watch.begin();
+        assert_eq!(watch.try_out(|| prove(&watch)), Some(false));
+        assert!(!watch.is_trusted() && !watch.is_told());
+    }
+
+    #[test]
+    fn it_is_told_as_long_as_the_instructions_are_these() {
+        static CODE: AtomicU64 = AtomicU64::new(5);
+        let watch = Watch::new();
+        watch.begin();
+        assert_eq!(watch.try_out(|| Proof::Told(&CODE, 5)), Some(true));
+        assert!(watch.is_told());
+        CODE.store(6, Ordering::Relaxed);
+        assert!(!watch.is_told() && watch.is_trusted());
+        watch.end();
+        assert!(!watch.is_trusted());
+        assert_eq!(watch.try_out(|| Proof::Told(&CODE, 6)), Some(true));
+        assert!(!watch.is_told(), "it had ended before");
+    }
+
+    #[test]
+    fn the_functions_are_found_in_the_c_library() {
+        for name in [c"munmap", c"mmap", c"mremap", c"shmdt"] {
+            assert!(function(name).is_some(), "{name:?}");
+        }
+        assert!(function(c"no_such_function").is_none());
+    }
+}

@@ -202,6 +202,90 @@ if wanted "verbs over roce, $line"; then
     mpi_job "verbs over roce, $line" 2 p2p "${device[@]}" --mca pml ob1 --mca btl openib,self --mca btl_openib_ipaddr_include 127.0.0.0/8
 fi
 
+# --- openib's wire: jobs that have processes with Open MPI 4.1's own openib, which tests/rig/openib builds with rdma_cm from
+# Debian's sources (fetched once, and kept). It takes no address of 127.0.0.0/8, so that these run in a network namespace.
+
+declare -A queues=(
+    [many]=P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,1024,1008,64
+    # Few credits, also of buffers for messages about credits; private queues alone, and a shared one.
+    [private]=P,128,8,4,2,4:P,65536,8,4,2,4
+    [shared]=P,128,8,4,2,4:S,65536,16,8,4
+)
+inside='ip link set lo up && ip link add e0 type veth peer name e1 && ip addr add 10.97.0.1/24 dev e0 && ip link set e0 up &&
+    ip link set e1 up && exec "$@"'
+# fill QUEUES WIRE MIX: fills `whole_job`, all words before those of ranks, and `ranks`, those of each: o is openib's, h hawser's.
+fill() {
+    local wire=$2 mix=$3 at path
+    over roce
+    whole_job=(unshare -n sh -c "$inside" sh mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl openib,self
+        --mca btl_openib_receive_queues "${queues[$1]}" "${@:4}")
+    ranks=()
+    for ((at = 0; at < ${#mix}; at++)); do
+        ranks+=(: -x "LD_LIBRARY_PATH=$root/$work/lib" -x HAWSER_VERBS_DEVICES=roce_0=10.97.0.1/roce -x "HAWSER_VERBS_SYSFS=$root/$work/sys" -n 1 env)
+        case ${mix:at:1} in
+        o) path=$stock_openib ranks+=(HAWSER_VERBS_STRICT=0) ;;
+        h) path=$root/target/mca ranks+=("HAWSER_VERBS_LEDGER=$root/$ledger" "OMPI_MCA_btl_openib_wire=$wire") ;;
+        esac
+        ranks+=("OMPI_MCA_mca_base_component_path=$path:$stock" "$root/$work/${command[0]}" "${command[@]:1}")
+    done
+    ranks=("${ranks[@]:1}")
+}
+# mixed MIX QUEUES "PROGRAM ARGUMENT…" [OPTION …]
+mixed() {
+    local mix=$1 which=$2 line status only_hawser=${1//o/}
+    local -a command whole_job ranks
+    read -ra command <<<"$3"
+    line="verbs over roce, openib's wire, ranks of openib (o) and hawser (h): $mix: $3, $2 queues${4+ ${*:4}}"
+    shift 3
+    wanted "$line" || return 0
+    fill "$which" openib "$mix" "$@"
+    log=$work/logs/mixed
+    c-tests/patience.sh 180 "${whole_job[@]}" "${ranks[@]}" >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" = 0 ] && grep -qx "PASS ${command[0]}" "$log" && ! says '\] hawser: |btl_verbs|openib BTL'
+    status=$?
+    if [ "$status" = 0 ]; then
+        log=$work/left
+        verbs_ledger "$ledger" "${#only_hawser}" >"$log"
+        status=$?
+    fi
+    check "$line" $status
+}
+if [ "$host" = debian12 ]; then
+    log=$work/logs/openib
+    if stock_openib=$(tests/rig/openib 2>"$log"); then
+        stock_openib=$(dirname "$stock_openib")
+        mkdir -p "$work/sys/class/infiniband"
+        for mix in ho oh hh; do mixed $mix many p2p; done
+        for mix in hooh ohho; do mixed $mix many coll; done
+        for mix in ho oh; do
+            mixed $mix many "bigmsg 4194304"
+            mixed $mix private "p2p small"
+            # What its own component need not do, and is not answered.
+            mixed $mix many "p2p small" --mca btl_openib_use_eager_rdma 1 --mca btl_openib_use_message_coalescing 1
+        done
+        # Many to one, and one to many.
+        for mix in hooo ohhh; do
+            mixed $mix many "flood 200"
+            mixed $mix shared "flood 50" --mca btl_openib_use_message_coalescing 1
+        done
+        mixed oh many datatypes --mca btl_openib_flags 1
+        # Its own component withdraws where a program has threads in MPI.
+        mixed hh many "threads 100"
+        line="verbs over roce, openib's wire: who does not speak it says so, and the job ends"
+        if wanted "$line"; then
+            log=$work/logs/mixed command=(p2p small)
+            fill many own ho
+            c-tests/patience.sh 60 "${whole_job[@]}" "${ranks[@]}" >"$log" 2>&1 </dev/null
+            status=$?
+            [ "$status" != 0 ] && [ "$status" != 124 ] && says '^btl_verbs: rank 1 of job [0-9]+ is not reached: it speaks openib.s wire'
+            check "$line" $?
+        fi
+    else
+        not_ok "openib is there (tests/rig/openib)" "$log"
+    fi
+fi
+
 # --- ranks that die
 
 mpi_compile killed

@@ -63,6 +63,11 @@ fn no_announcement_makes_its_parser_panic() {
 }
 
 #[test]
+fn nothing_of_openibs_makes_its_parsers_panic() {
+    replay("openib", fuzz::openib, 200_000);
+}
+
+#[test]
 fn no_name_of_a_link_makes_its_parsers_panic() {
     replay("name", fuzz::name, 200_000);
 }

@@ -156,6 +156,11 @@ pub trait Transport: Sized + Send + Sync + 'static {
     }
     /// Closes it again.
     fn deregister(&self, _registration: Registration) {}
+
+    /// Whether peers are told nothing of registered memory but its key, twice: it is all that some others' take.
+    fn has_bare_keys(&self) -> bool {
+        false
+    }
     /// Whether memory is a device's, and the processor cannot touch it. For hosts that do not know.
     fn is_on_device(&self, _address: *const u8) -> bool {
         false

@@ -42,10 +42,13 @@
 //! have nothing outstanding on them, asks now and then, by a kick, whether its initiator still knows of them. A
 //! connection that works no more is told by events, by completions, or by a probe of the transport's.
 //!
+//! Sides talk in one of two [dialects](Dialect): this BTL's own, or that of Open MPI's openib.
+//!
 //! Answers to `connect/btl_openib_connect_rdmacm.c` and `btl_openib_endpoint.c` of Open MPI 4.1, `rdma_cm(7)`, and
 //! RFC 5044 for who speaks first.
 
 mod desk;
+mod dialect;
 mod endpoint;
 mod interface;
 mod link;
@@ -74,10 +77,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::time::Instant;
 
 use desk::Desk;
+pub use dialect::{Bytes, Dialect};
 pub use endpoint::Endpoint;
 pub use interface::{
-    Action, Arrival, Attempt, Bytes, Counters, EndpointId, Event, Id, Notice, Order, Peer, Queues, Reason,
-    Role, Settings, State, Step, Verdict, Wire,
+    Action, Arrival, Attempt, Counters, EndpointId, Event, Id, Notice, Order, Peer, Queues, Reason, Role,
+    Settings, State, Step, Verdict, Wire,
 };
 use link::{Link, Phase};
 
@@ -92,6 +96,8 @@ pub struct Manager {
     timers: BTreeSet<(Instant, EndpointId)>,
     /// Who has asked and is not known, and in which life: the main thread has been told.
     strangers: BTreeSet<(Key, u64)>,
+    /// What processes have asked that are not known yet, with openib's words: they are not asked to ask again.
+    unanswered: Vec<(Key, Id, Bytes)>,
     /// The last attempts of links that have been closed, by the life of the peer: they go on where it is met again.
     past: BTreeMap<(Key, u64), Attempt>,
     finishing: bool,
@@ -107,6 +113,7 @@ impl Manager {
             keys: BTreeMap::new(),
             timers: BTreeSet::new(),
             strangers: BTreeSet::new(),
+            unanswered: Vec::new(),
             past: BTreeMap::new(),
             finishing: false,
             finished: false,
@@ -140,6 +147,10 @@ impl Manager {
     pub fn handle_event(&mut self, id: Id, event: Event<'_>, now: Instant) {
         let Some(endpoint) = self.desk.ids.get(&id).copied() else {
             self.desk.counters.late += 1;
+            // Who has asked has gone.
+            if self.unanswered.extract_if(.., |(_, asked, _)| *asked == id).count() > 0 {
+                self.desk.actions.push_back(Action::Destroy { id });
+            }
             return;
         };
         self.change(endpoint, |link, desk| link.handle_event(id, event, desk, now));
@@ -168,6 +179,7 @@ impl Manager {
             Order::Close { endpoint } => self.change(endpoint, Link::close),
             Order::Finalize => {
                 self.finishing = true;
+                self.answer_all(None, now);
                 let all: Vec<EndpointId> = self.links.keys().copied().collect();
                 for endpoint in all {
                     self.change(endpoint, Link::close);
@@ -222,7 +234,8 @@ impl Manager {
             return;
         }
         let own = self.desk.settings.listeners.get(usize::from(listener));
-        let role = own.and_then(|own| Role::of(*own, peer.address));
+        let dialect = self.desk.settings.dialect;
+        let role = own.and_then(|own| Role::of(*own, peer.address, dialect));
         self.links.insert(endpoint, Link::new(endpoint, listener, peer, role.unwrap_or(Role::Acceptor)));
         if role.is_none() {
             self.change(endpoint, |link, desk| link.fail(Reason::NoPair, desk));
@@ -237,9 +250,10 @@ impl Manager {
         }
         self.change(endpoint, |link, _| link.attempt = last);
         // It has been told to ask again, and need not wait for that.
-        if self.strangers.remove(&(key, peer.nonce)) {
+        if self.strangers.remove(&(key, peer.nonce)) && dialect == Dialect::Own {
             self.change(endpoint, |link, desk| link.begin(desk, now));
         }
+        self.answer_all(Some(key), now);
     }
 
     /// Something happens to a link; its timer follows, and so does its end.

@@ -10,6 +10,7 @@ use crate::wire::announcement::Announcement;
 use crate::wire::coalesced::{can_be_followed, first_len};
 use crate::wire::gni::{datagram, mailbox, name as endpoint, remote};
 use crate::wire::modex;
+use crate::wire::openib;
 use crate::wire::probe;
 use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
 use crate::wire::usnic::{
@@ -50,6 +51,30 @@ fn one_packet(bytes: &[u8]) {
     // Without the payload that it speaks of it may be too short; nothing else may differ.
     if packet.repr.length == 0 {
         assert_eq!(again, Ok(packet.repr));
+    }
+}
+
+/// Parses what openib publishes, says while it connects, and sends: what is read must say the same when it is written again.
+pub fn openib(bytes: &[u8]) {
+    if let Some(record) = openib::Record::parse(bytes) {
+        assert_eq!(openib::Record::parse(&record.to_bytes()), Some(record));
+    }
+    if let Some(private) = openib::Private::parse(bytes) {
+        assert_eq!(private.to_bytes()[..], bytes[..private.to_bytes().len()]);
+    }
+    let _ = openib::Refusal::parse(bytes);
+    let Some((head, rest)) = bytes.split_first_chunk::<{ openib::HEADER }>() else { return };
+    let header = openib::Header::parse(*head);
+    assert_eq!(openib::Header::parse(header.to_bytes()), header);
+    let Some(first) = rest.first_chunk::<{ openib::LONGEST_CONTROL }>() else { return };
+    if openib::Control::parse(*first, rest.len()) != Some(openib::Control::Joined) {
+        return;
+    }
+    let mut rest = &rest[1..];
+    while let Some((head, left)) = rest.split_first_chunk::<{ openib::JOINED }>() {
+        let Some(joined) = openib::Joined::parse(*head, left.len()) else { return };
+        assert!(joined.length <= joined.whole && joined.whole <= left.len());
+        rest = &left[joined.whole..];
     }
 }
 

@@ -8,6 +8,7 @@ pub mod coalesced;
 pub mod gni;
 mod kind;
 pub mod modex;
+pub mod openib;
 pub mod probe;
 pub mod protection;
 pub mod run;

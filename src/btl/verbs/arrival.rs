@@ -8,7 +8,7 @@ use super::line::{Number, Work};
 use super::peer::Item;
 use super::state::{Delivered, State, Step};
 use crate::btl::Lent;
-use crate::engine::cm::{Arrival, Attempt, Reason};
+use crate::engine::cm::{Arrival, Attempt, Dialect, Reason};
 use crate::verbs::{Remote, Status};
 use crate::wire::verbs::{Control, HEADER, Header, LONGEST_CONTROL};
 
@@ -21,6 +21,12 @@ impl State {
         let (is_success, len, line) = (completion.is_success(), completion.len(), completion.qp_number());
         match number.work {
             Work::Send => self.sent(number, is_success, at),
+            Work::Receive | Work::Shared if is_success && self.desk.port.dialect == Dialect::Openib => {
+                return match number.work {
+                    Work::Shared => self.received_shared_openib(number, line, len),
+                    _ => self.received_openib(number, len),
+                };
+            }
             Work::Receive if is_success => return self.received(number, len),
             Work::Shared if is_success => return self.received_shared(number, line, len),
             Work::Cts if is_success => {

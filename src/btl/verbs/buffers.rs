@@ -9,11 +9,18 @@ use super::parameters::Buffers;
 use crate::btl::Lent;
 use crate::error::Result;
 use crate::verbs::{LIST, Piece, Slab, Srq};
+use crate::wire::openib;
 use crate::wire::verbs::HEADER;
+
+/// Bytes of a buffer: the message, and what is in front of it, whichever wire is spoken.
+pub(super) const fn room(size: u32) -> usize {
+    let front = if HEADER > openib::OVERHEAD { HEADER } else { openib::OVERHEAD };
+    size as usize + front
+}
 
 /// Bytes from one buffer to the next: the header, the message, and what makes each begin at a line of the cache.
 pub(super) const fn stride(size: u32) -> usize {
-    (size as usize + HEADER).next_multiple_of(64)
+    room(size).next_multiple_of(64)
 }
 
 /// Buffers of one size.
@@ -88,6 +95,10 @@ pub(super) struct Shared {
     /// Those that are read and not posted again.
     free: Vec<u32>,
     initial: u32,
+    /// Buffers, at most.
+    depth: u32,
+    /// Where nothing is lent: there have been few.
+    is_short: bool,
 }
 
 impl Shared {
@@ -101,6 +112,8 @@ impl Shared {
             pool: Pool::new(size, limits),
             free: Vec::new(),
             initial,
+            depth,
+            is_short: false,
         }
     }
 
@@ -126,6 +139,22 @@ impl Shared {
         self.free.push(at);
     }
 
+    /// A message has come of a peer that is lent nothing.
+    pub(super) fn arrive_unlent(&mut self) {
+        self.lender.lose();
+        self.is_short |= self.lender.posted() < self.lender.capacity() / 4;
+    }
+
+    /// Makes twice as many buffers, where nothing is lent and there have been few.
+    pub(super) fn keep_up_unlent(&mut self, port: &Port) {
+        if std::mem::take(&mut self.is_short) {
+            let capacity = self.lender.capacity();
+            let count = capacity.min(self.depth.saturating_sub(capacity));
+            // Without memory the others go around.
+            let _ = self.grow(count, port);
+        }
+    }
+
     /// Whether there are buffers to post, or peers that wait for some or have just got some.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
@@ -135,7 +164,7 @@ impl Shared {
     /// Posts what is free.
     #[inline]
     pub(super) fn post(&mut self) {
-        let (index, pool, len) = (self.index, &self.pool, self.pool.size as usize + HEADER);
+        let (index, pool, len) = (self.index, &self.pool, room(self.pool.size));
         let receive = |at: &u32| {
             let number = Number { peer: 0, attempt: 0, work: Work::Shared, queue: index, at: *at };
             (number.raw(), pool.piece(*at, len))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::engine::cm::Dialect;
 use crate::link::{Filter, Interface};
 use crate::wire::verbs::{Network, Port};
 
@@ -39,6 +40,8 @@ pub enum Obstacle {
     NetworkExcluded(String),
     /// It is InfiniBand, which `allow_ib` does not allow.
     InfiniBand,
+    /// openib's wire, which is to be spoken, is not spoken there.
+    Wire,
     /// It carries no data now, or its network interface is down.
     Down,
     /// It has no address in this process's network.
@@ -53,6 +56,7 @@ impl fmt::Display for Obstacle {
             Self::NetworkNotIncluded(network) => write!(f, "{network} is not in ipaddr_include"),
             Self::NetworkExcluded(network) => write!(f, "{network} is in ipaddr_exclude"),
             Self::InfiniBand => f.write_str("it is InfiniBand (allow_ib is 0)"),
+            Self::Wire => f.write_str("openib's wire is only spoken over RoCE, at addresses of IPv4"),
             Self::Down => f.write_str("it is down"),
             Self::NoAddress => f.write_str("it has no address in this process's network"),
         }
@@ -128,6 +132,14 @@ impl Lists {
             devices.iter().any(|device| device == name || device == word)
         };
         all.filter(|word| !is_known(word)).map(str::to_owned).collect()
+    }
+}
+
+impl Candidate {
+    /// Why a dialect is not spoken there; `None` if it is.
+    pub(super) fn refuse(&self, dialect: Dialect) -> Option<Obstacle> {
+        let is_openibs = self.network == Network::Roce && self.interface.address.is_ipv4();
+        (dialect == Dialect::Openib && !is_openibs).then_some(Obstacle::Wire)
     }
 }
 

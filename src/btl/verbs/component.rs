@@ -1,14 +1,13 @@
 //! The component as the host knows it, under both of its names.
 
-use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::choice::pair;
 use super::connector::Connector;
 use super::counters::{COUNTERS, Counters};
 use super::line::Port;
+use super::meeting::Published;
 use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
@@ -23,10 +22,6 @@ use crate::error::{Error, Result};
 use crate::link::Clock;
 use crate::sync::EngineCell;
 use crate::verbs::Remote;
-use crate::wire::verbs::Record;
-
-/// The key of the modex record.
-pub(super) const KEY: &CStr = c"hawser.btl.verbs";
 
 /// Things that one pass does outside.
 const MOST: usize = 64;
@@ -75,7 +70,7 @@ pub(super) struct Rail {
 
 /// What the modules of a process share.
 struct Common {
-    record: Record,
+    published: Published,
     connector: Arc<Connector>,
     /// Modules that have not ended.
     left: AtomicUsize,
@@ -122,20 +117,8 @@ impl<const SECOND: bool> Module<SECOND> {
     /// # Errors
     /// Why it is not reached.
     fn meet(&self, name: u64, bytes: &[u8]) -> std::result::Result<EndpointId, String> {
-        let record = Record::parse(bytes).ok_or("it has published a record of another version")?;
-        let own = &self.common.record;
-        if record.queues != own.queues {
-            return Err(format!(
-                "it has other receive queues ({} there, {} here); all processes of a job must agree",
-                record.queues, own.queues
-            ));
-        }
-        let listener =
-            pair(&own.ports, &record.ports, self.place).ok_or("none of its ports is in our networks")?;
-        let port = record.ports[listener];
-        let peer =
-            cm::Peer { process: name, nonce: record.nonce, listener: listener as u8, address: port.at };
-        self.rail.state.with(|state| state.add(name, peer, port.reads)).map_err(|error| error.to_string())
+        let (peer, reads) = self.common.published.meet(self.place, name, bytes)?;
+        self.rail.state.with(|state| state.add(name, peer, reads)).map_err(|error| error.to_string())
     }
 
     /// Does one thing that is due outside.
@@ -158,7 +141,7 @@ impl<const SECOND: bool> Module<SECOND> {
             }
             Step::Stranger(name) => {
                 // Whose record is not to be had asks again.
-                if let Ok(bytes) = up.host().published(KEY, name) {
+                if let Ok(bytes) = up.host().published(self.common.published.key(), name) {
                     let _ = self.meet(name, &bytes);
                 }
             }
@@ -287,9 +270,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         if opened.is_err() {
             host.tell_no_more();
         }
-        let Opened { rails, record, connector, kept } = opened?;
+        let Opened { rails, published, connector, kept } = opened?;
         std::mem::forget(taken);
-        let common = Arc::new(Common { record, connector, left: AtomicUsize::new(rails.len()) });
+        let common = Arc::new(Common { published, connector, left: AtomicUsize::new(rails.len()) });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
             registrations: Registrations::new(kept),
@@ -312,9 +295,14 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         if name == host.name() {
             return None;
         }
-        // A process that has published nothing does not run this component.
-        let bytes = host.published(KEY, name).ok()?;
-        match module.meet(name, &bytes) {
+        let published = &module.common.published;
+        let met = match host.published(published.key(), name) {
+            Ok(bytes) => module.meet(name, &bytes),
+            // A process that has published nothing does not run this component.
+            Err(_) if !host.is_asked_for() => return None,
+            Err(_) => Err(published.why_not(name, host)?.to_owned()),
+        };
+        match met {
             Ok(id) => {
                 module.rail.state.with(|state| {
                     if let Some(peer) = state.peer(id) {
@@ -417,6 +405,10 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn register(&self, memory: Lent, access: Access) -> Option<Registration> {
         self.registrations.register(memory, access, &self.rail)
+    }
+
+    fn has_bare_keys(&self) -> bool {
+        self.rail.port.dialect == cm::Dialect::Openib
     }
 
     fn deregister(&self, registration: Registration) {

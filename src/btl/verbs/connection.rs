@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::buffers::{Pool, Shared};
 use super::counters::Counters;
 use super::credit::Beyond;
+use super::flow::Flow;
 use super::line::{ATTEMPT, Line, Port};
 use super::side::Side;
 use super::sides::Sides;
 use crate::btl::{Cookie, Lent};
-use crate::engine::cm::Attempt;
+use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
 use crate::verbs::{Access, Flags, InlineSend, Mr, Piece, PostError, Remote, Slab, Work};
 use crate::wire::verbs::{HEADER, Header, Word};
@@ -87,13 +88,15 @@ pub(super) struct Connection {
     pub(super) heard: u64,
     place: u32,
     /// Where messages lie that are copied when they are posted.
-    scratch: Lent,
+    pub(super) scratch: Lent,
     /// By what those go that take the short path.
     pub(super) short: InlineSend<HEADER>,
     /// There may be a queue of which the peer has not been told what it may send.
     pub(super) has_news: bool,
     /// Where the search for news goes on.
     hand: usize,
+    /// Where openib's wire is spoken, what it counts.
+    pub(super) openib: Option<Flow>,
 }
 
 /// What a message is made of.
@@ -116,7 +119,7 @@ impl Connection {
     /// When there is no memory, or nothing can be posted.
     pub(super) fn begin(
         place: u32,
-        attempt: Attempt,
+        (attempt, token): (Attempt, u32),
         lines: Vec<Arc<Line>>,
         desk: &mut Desk,
         now: u64,
@@ -124,6 +127,7 @@ impl Connection {
         let queues = desk.port.queues.clone();
         let inline = lines.iter().map(|line| line.inline).max().unwrap_or(0);
         let (words, scratch) = desk.words(queues.len(), inline)?;
+        let openib = (desk.port.dialect == Dialect::Openib).then(|| Flow::new(token, &queues));
         let mut sides = Vec::new();
         for (index, (line, queue)) in lines.into_iter().zip(queues.all()).enumerate() {
             line.keep(&words);
@@ -135,7 +139,9 @@ impl Connection {
                 shared.begin(&desk.port)?;
                 // What an earlier attempt had is of the past.
                 shared.lender.close(place as usize);
-                shared.lender.open(place as usize);
+                if openib.is_none() {
+                    shared.lender.open(place as usize);
+                }
             }
             sides.push(side);
         }
@@ -160,12 +166,13 @@ impl Connection {
             short,
             has_news: true,
             hand: 0,
+            openib,
         })
     }
 
     /// Posts something, if there is a place; `None`: there is none.
     #[inline]
-    fn post(
+    pub(super) fn post(
         &mut self,
         queue: usize,
         work: Work,
@@ -189,8 +196,12 @@ impl Connection {
         }
     }
 
-    /// Sends the CTS, which has no bytes and takes no credit.
-    pub(super) fn send_cts(&mut self, queue: usize) -> std::result::Result<(), Broken> {
+    /// Sends the CTS, which takes no credit, and has no bytes unless openib's wire is spoken.
+    pub(super) fn send_cts(&mut self, desk: &mut Desk) -> std::result::Result<(), Broken> {
+        if self.openib.is_some() {
+            return self.send_ready(desk);
+        }
+        let queue = desk.credits;
         let asks = self.post(queue, Work::Send, &[], (false, false))?.ok_or(Broken::Post)?;
         self.sides[queue].slots.push(None, asks);
         Ok(())
@@ -277,6 +288,9 @@ impl Connection {
         waits: Option<Cookie>,
         desk: &mut Desk,
     ) -> std::result::Result<std::result::Result<(), Stall>, Broken> {
+        if let (Some(_), Some(tag)) = (&self.openib, tag) {
+            return self.push_openib(queue, tag, body, waits, desk);
+        }
         if self.sides[queue].credit.left() == 0 {
             self.read_word(queue, desk.most(queue))?;
             if self.sides[queue].credit.left() == 0 {
@@ -343,6 +357,9 @@ impl Connection {
 
     /// Writes to the peer's memory what it should know now; whether there was a place for all of it.
     pub(super) fn write_words(&mut self, desk: &mut Desk) -> std::result::Result<bool, Broken> {
+        if self.openib.is_some() {
+            return self.send_credits(desk);
+        }
         let Some(remote) = self.remote else { return Ok(true) };
         let (count, credits) = (self.sides.len(), desk.credits);
         for queue in 0..count {

@@ -286,10 +286,15 @@ impl Body {
             }
             Action::PostReceive { id, endpoint, attempt } => {
                 let (_, peer) = place(endpoint);
+                let module = self.at(id)?.module;
+                let cts = self.ports[module].cts();
                 let held = self.at(id)?;
                 let attempt = (attempt.0 & ATTEMPT) as u16;
                 let number = Number { peer, attempt, work: Work::Cts, queue: held.queue as u8, at: 0 }.raw();
                 let pair = &held.line.as_ref().ok_or(crate::error::Error::NotFound)?.pair;
+                if let Some(cts) = cts {
+                    return Ok(pair.post_receive(number, &[cts])?);
+                }
                 // siw takes no receive without pieces.
                 pair.post_receive(number, &[]).or_else(|_| pair.post_receive(number, &[Piece::EMPTY]))?;
                 Ok(())

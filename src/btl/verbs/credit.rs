@@ -78,6 +78,17 @@ impl Allowance {
         self.raise(self.limit.wrapping_add(more as u32), most)
     }
 
+    /// The peer has told that there are so many more.
+    ///
+    /// # Errors
+    /// As [`raise`](Self::raise).
+    pub(super) const fn add(&mut self, more: u32, most: u32) -> Result<(), Beyond> {
+        match self.raise(self.limit.wrapping_add(more), most) {
+            Ok(_) => Ok(()),
+            Err(beyond) => Err(beyond),
+        }
+    }
+
     /// All but so many messages are given up; how many those are.
     pub(super) const fn give_back(&mut self, keep: u32) -> u32 {
         let given = self.left().saturating_sub(keep);
@@ -146,6 +157,11 @@ impl Window {
     #[inline]
     pub(super) const fn news(&self) -> Option<u32> {
         if self.limit == self.told { None } else { Some(self.limit) }
+    }
+
+    /// How much of the limit the peer does not know.
+    pub(super) const fn owed(&self) -> u32 {
+        self.limit.wrapping_sub(self.told)
     }
 
     /// The limit, known or not.

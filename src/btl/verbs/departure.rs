@@ -8,7 +8,7 @@ use super::connection::{Connection, Entry};
 use super::short::{Buffer, Next};
 use super::state::{State, Step};
 use crate::btl::{Cookie, EndpointId};
-use crate::engine::cm::{self, Attempt};
+use crate::engine::cm::{self, Attempt, Dialect};
 use crate::error::Error;
 
 /// Queue pairs that are on their way out.
@@ -124,11 +124,13 @@ impl State {
 
     /// The host closes an endpoint: what waits is still sent, and then a last word.
     pub(super) fn begin_close(&mut self, id: EndpointId) {
+        // Openib has no word for it.
+        let says_so = self.desk.port.dialect == Dialect::Own;
         let Some(peer) = self.peer(id) else { return };
         if peer.says_bye {
             return;
         }
-        (peer.says_bye, peer.owes_bye) = (true, true);
+        (peer.says_bye, peer.owes_bye) = (true, says_so);
         peer.is_draining = true;
         self.touch(id.index() as u32);
     }

@@ -92,6 +92,11 @@ impl Lender {
         self.capacity
     }
 
+    /// Those that are posted.
+    pub(super) fn posted(&self) -> u32 {
+        self.posted
+    }
+
     /// There are so many more buffers, which are not posted yet.
     pub(super) fn enlarge(&mut self, count: u32) {
         self.capacity += count;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::flow::reserves;
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
-use crate::engine::cm::Attempt;
+use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
-use crate::verbs::{Access, Context, Cq, Depths, Id, Pd, Qp, Slab, Srq};
+use crate::verbs::{Access, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
 use crate::wire::verbs::Network;
 
 /// Places of a send queue for what is no message: credits, probes, reads.
@@ -18,6 +19,9 @@ const BESIDE: u32 = 16;
 
 /// Receives of a shared queue that there may be at least: a peer has a right to one.
 const PEERS: usize = 1024;
+
+/// Bytes for a CTS that has some.
+const CTS: usize = 64;
 
 /// A completion queue, and how much it can still hold.
 struct Share {
@@ -32,6 +36,9 @@ pub(super) struct Port {
     pub(super) network: Network,
     /// The device's name and the port's number.
     pub(super) name: String,
+    /// The code of its MTU, and the vendor and part of the device.
+    pub(super) mtu: u8,
+    pub(super) device: [u32; 2],
     /// Where this process listens.
     pub(super) at: SocketAddr,
     pub(super) prefix: u8,
@@ -53,6 +60,10 @@ pub(super) struct Port {
     inline: u32,
     /// How long a peer waits that found no buffer, by its code.
     pub(super) receiver_not_ready: u8,
+    /// What is spoken with peers.
+    pub(super) dialect: Dialect,
+    /// Where the CTS of whichever peer arrives, if it has bytes.
+    cts: Option<Slab>,
     /// Buffers that queue pairs may use: they stay until all of those have gone.
     kept: Mutex<Vec<Arc<Slab>>>,
 }
@@ -85,6 +96,11 @@ impl Port {
         let limits = context.limits().map_err(|error| failed("its limits cannot be read", error))?;
         let port = context.port(number).map_err(|error| failed("the port cannot be read", error))?;
         let pd = Pd::new(&context).map_err(|error| failed("no protection domain", error))?;
+        let cts = match config.dialect {
+            Dialect::Own => Ok(None),
+            Dialect::Openib => Slab::new(&pd, CTS, Access::LOCAL_WRITE).map(Some),
+        };
+        let cts = cts.map_err(|error| failed("no memory can be registered", error))?;
         let mut shared = Vec::new();
         for (index, queue) in config.queues.all().iter().enumerate() {
             let depth = (queue.depth as usize).max(PEERS).min(limits.shared_depth);
@@ -104,6 +120,8 @@ impl Port {
         }
         Ok(Self {
             pd,
+            mtu: (port.mtu / 128).checked_ilog2().unwrap_or(0) as u8,
+            device: [limits.vendor, limits.part],
             network,
             at,
             prefix,
@@ -122,6 +140,8 @@ impl Port {
             depth: config.completions.min(limits.completion_depth),
             inline: config.inline,
             receiver_not_ready: config.receiver_not_ready,
+            dialect: config.dialect,
+            cts,
             kept: Mutex::new(Vec::new()),
             name,
             context,
@@ -138,11 +158,22 @@ impl Port {
         self.queues.all()[queue].sends() + BESIDE
     }
 
+    /// Receives of a queue pair's own for messages that take no credit, besides the CTS.
+    pub(super) fn kept_back(&self, queue: usize) -> u32 {
+        let is_for_control = queue == self.queues.credits();
+        if self.dialect == Dialect::Openib && is_for_control { reserves(&self.queues) } else { 0 }
+    }
+
+    /// Where the CTS of whichever peer arrives; `None`: it has no bytes.
+    pub(super) fn cts(&self) -> Option<Piece> {
+        self.cts.as_ref().map(|slab| slab.piece(0, slab.len()))
+    }
+
     /// Receives of a queue pair's own.
     fn receives(&self, queue: usize) -> u32 {
         match self.queues.all()[queue] {
             // The CTS has one of its own.
-            it if it.is_private() => it.depth + 1,
+            it if it.is_private() => it.depth + 1 + self.kept_back(queue),
             _ => 0,
         }
     }

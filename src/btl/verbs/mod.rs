@@ -12,7 +12,8 @@
 //! `cache` what stays so when it is not used,
 //! `component` what the host sees of it, under both of its names.
 //!
-//! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has; what it says to its peers is its own.
+//! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has. What it says to its peers is its own, or
+//! what that says: `meeting` is who is met by it, `flow` its further counts, `openib` its messages.
 
 #![forbid(unsafe_code)]
 
@@ -26,11 +27,14 @@ mod connector;
 mod counters;
 mod credit;
 mod departure;
+mod flow;
 mod lender;
 mod line;
+mod meeting;
 mod memory;
 mod office;
 mod open;
+mod openib;
 mod parameters;
 mod pass;
 mod peer;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::cache::Bounds;
 use super::choice::{Candidate, Lists};
-use super::component::{KEY, Rail};
+use super::component::Rail;
 use super::connector::{Connector, MODULES, listener_token};
 use super::counters::Counters;
 use super::line::{Found, Port};
+use super::meeting::Published;
 use super::office::Office;
 use super::parameters::Config;
 use super::state::State;
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::link::{Clock, Interface};
 use crate::sync::EngineCell;
 use crate::verbs::{Context, Devices, EventChannel, Id, Library, LinkLayer, Transport};
-use crate::wire::verbs::{self, Network, Record};
+use crate::wire::verbs::Network;
 
 /// Requests that wait to be read, at a listener.
 const BACKLOG: usize = 1024;
@@ -33,7 +34,7 @@ pub(super) struct Usable {
 /// Everything that there is.
 pub(super) struct Opened {
     pub(super) rails: Vec<Rail>,
-    pub(super) record: Record,
+    pub(super) published: Published,
     pub(super) connector: Arc<Connector>,
     /// So much is kept of registered memory that nobody uses; none where nobody tells when it goes.
     pub(super) kept: Option<Bounds>,
@@ -112,7 +113,8 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     })?;
     let mut wanted = Vec::new();
     for usable in look(&channel, &lists) {
-        match lists.refuse(&usable.candidate, config.allow_infiniband) {
+        let unwanted = lists.refuse(&usable.candidate, config.allow_infiniband);
+        match unwanted.or_else(|| usable.candidate.refuse(config.dialect)) {
             None => wanted.push(usable),
             Some(why) if config.is_verbose => {
                 let it = &usable.candidate;
@@ -154,21 +156,17 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         return Err(Declined::Told);
     }
     let nonce = crate::link::random().map_err(|error| silently(format!("no random numbers ({error})")))?;
-    let record = Record {
-        nonce,
-        queues: config.queues.to_string(),
-        ports: ports.iter().map(|port| published(port)).collect(),
-    };
-    let queues = cm::Queues {
-        count: config.queues.len() as u8,
-        credits: config.queues.credits() as u8,
-        hash: hash(&record.queues),
-    };
+    let specification = config.queues.to_string();
+    let hash = hash(&specification);
+    let published = Published::of(config.dialect, ports.iter().map(Arc::as_ref), (nonce, specification));
+    let queues =
+        cm::Queues { count: config.queues.len() as u8, credits: config.queues.credits() as u8, hash };
     // Before there is a thread of ours.
     let kept = keeps(config, ports.len(), host);
     let office = Arc::new(Office::new(ports.len()).map_err(|error| told(format!("no eventfd ({error})")))?);
     let addresses = ports.iter().map(|port| port.at).collect();
     let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
+    settings.dialect = config.dialect;
     settings.attempt = config.connect;
     settings.answer = 2 * (config.connect + settings.longest);
     let clock = Clock::new();
@@ -177,7 +175,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
             .map_err(|error| {
                 told(format!("the thread that makes connections cannot be started ({error})"))
             })?;
-    host.publish(KEY, &record.to_bytes()).map_err(|error| {
+    host.publish(published.key(), &published.to_bytes()).map_err(|error| {
         connector.office.order(cm::Order::Finalize);
         connector.join();
         silently(format!("its address cannot be published to the job ({error})"))
@@ -192,7 +190,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         }
         Rail { state: EngineCell::new(state), counters, limits, port: Arc::clone(port) }
     });
-    Ok(Opened { rails: rails.collect(), record, connector: Arc::new(connector), kept })
+    Ok(Opened { rails: rails.collect(), published, connector: Arc::new(connector), kept })
 }
 
 /// What each of so many ports keeps of registered memory that nobody uses. Who cannot have what he has asked for is told.
@@ -242,17 +240,6 @@ fn listen(
     let port = Port::open(found, config)?;
     id.listen(BACKLOG).map_err(failed)?;
     Ok((port, id))
-}
-
-/// What is published of a port.
-fn published(port: &Port) -> verbs::Port {
-    verbs::Port {
-        at: port.at,
-        prefix: port.prefix,
-        network: port.network,
-        reads: port.reads[0],
-        speed: port.speed,
-    }
 }
 
 /// FNV-1a: the same on every machine.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::cache::Bounds;
 use super::queues::Queues;
 use crate::btl::{Host, Kind, Limits, Number, Parameters, Text};
+use crate::engine::cm::Dialect;
 
 const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
     Number::new(Kind::Signed, name, default, level, help)
@@ -71,7 +72,7 @@ const fn texts() -> [Text; 8] {
         Text::new(c"if_exclude", None, 4, c"Devices not to use, as DEVICE or DEVICE:PORT, separated by commas; excludes if_include"),
         Text::new(c"ipaddr_include", None, 4, c"Interfaces or CIDR networks whose devices are used, separated by commas; excludes ipaddr_exclude"),
         Text::new(c"ipaddr_exclude", None, 4, c"Interfaces or CIDR networks whose devices are not used, separated by commas; excludes ipaddr_include"),
-        Text::new(c"wire", Some(c"own"), 5, c"What is spoken with peers: own"),
+        Text::new(c"wire", Some(c"own"), 5, c"What is spoken with peers: own; or openib, which Open MPI 4.1's component of that name speaks where rdma_cm makes its connections: then a job may have processes with either. The first receive queue is private then, and RoCE alone is used"),
         Text::new(c"cpc_include", None, 6, c"Kept for parameter files, without effect: rdma_cm makes the connections"),
         Text::new(c"cpc_exclude", None, 6, c"Kept for parameter files, without effect: rdma_cm makes the connections"),
     ]
@@ -97,6 +98,8 @@ const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4;
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) queues: Queues,
+    /// What is spoken with peers.
+    pub(super) dialect: Dialect,
     pub(super) allow_infiniband: bool,
     pub(super) most_ports: usize,
     pub(super) devices: [Option<String>; 2],
@@ -162,12 +165,18 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
         )),
         both => Ok(both.into()),
     };
-    if let Some(wire) = text(c"wire").filter(|wire| wire != "own") {
-        return Err(format!("btl_{name}_wire is {wire}; it must be own"));
-    }
+    let dialect = match text(c"wire").as_deref().map_or("own", str::trim) {
+        "own" => Dialect::Own,
+        "openib" => Dialect::Openib,
+        other => return Err(format!("btl_{name}_wire is {other}; it must be own or openib")),
+    };
     let specification =
         text(c"receive_queues").unwrap_or_else(|| RECEIVE_QUEUES.to_string_lossy().into_owned());
-    let queues = Queues::parse(&specification).map_err(|why| format!("btl_{name}_receive_queues: {why}"))?;
+    let queues = match dialect {
+        Dialect::Own => Queues::parse(&specification),
+        Dialect::Openib => Queues::parse_for_openib(&specification),
+    };
+    let queues = queues.map_err(|why| format!("btl_{name}_receive_queues: {why}"))?;
     let longest = queues.longest() as i64;
     let sizes = |number: &CStr, low: i64| {
         let size = range(number, low, MOST)?;
@@ -197,6 +206,7 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
     };
     Ok(Config {
         queues,
+        dialect,
         allow_infiniband: range(c"allow_ib", 0, 1)? == 1,
         most_ports: or_all(c"max_btls", 1)?,
         devices: lists(c"if_include", c"if_exclude")?,

@@ -140,6 +140,7 @@ impl State {
             };
             shared.post();
             shared.keep_up(&self.desk.port);
+            shared.keep_up_unlent(&self.desk.port);
             self.has_due |= shared.is_due();
             while let Some(place) = self.desk.shared[queue].as_mut().and_then(|it| it.lender.next_fresh()) {
                 self.touch(place as u32);
@@ -187,6 +188,7 @@ impl State {
     #[inline]
     pub(super) fn release(&mut self, delivered: Delivered) {
         match delivered {
+            Delivered::Part { .. } => {}
             Delivered::Shared { place, queue, at } => {
                 self.has_due = true;
                 if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {

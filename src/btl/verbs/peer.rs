@@ -116,7 +116,10 @@ impl Peer {
     /// Whether nothing is in the way of short messages, to it and from it, which go by the first queue.
     pub(super) fn is_free(&self) -> bool {
         let is_ready = |connection: &Connection| {
-            connection.is_connected && !connection.is_ending && connection.sides[0].is_short()
+            connection.is_connected
+                && !connection.is_ending
+                && connection.openib.is_none()
+                && connection.sides[0].is_short()
         };
         self.failure.is_none()
             && !(self.has_said_bye || self.says_bye || self.is_closed)
@@ -334,7 +337,14 @@ mod tests {
         let at = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 7));
         let there = cm::Peer { process: 5, nonce: 6, listener: 0, address: at(2) };
         let queues = Queues { count: 2, credits: 0, hash: 1 };
-        let machine = cm::Endpoint::new(cm::EndpointId(0), 0, at(1), there, Wire::InfiniBand, queues);
+        let machine = cm::Endpoint::new(
+            cm::EndpointId(0),
+            0,
+            (at(1), cm::Dialect::Own),
+            there,
+            Wire::InfiniBand,
+            queues,
+        );
         Peer::new(EndpointId::from_raw(1 << 32), 5, machine, 2, 4)
     }
 

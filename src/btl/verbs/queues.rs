@@ -116,6 +116,20 @@ impl Queues {
         Ok(Self { all, credits })
     }
 
+    /// Reads a specification that both sides number in the same way, one of which is Open MPI's own.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse); or it is one of which that makes something else.
+    pub(super) fn parse_for_openib(text: &str) -> Result<Self, String> {
+        let queues = Self::parse(text)?;
+        let given = text.split(':').map(|part| parse_queue(part.trim())).collect::<Result<Vec<_>, _>>()?;
+        if given != queues.all || queues.credits != 0 {
+            return Err("with openib's wire, the first queue is private, and each has longer buffers than the one before"
+                .to_owned());
+        }
+        Ok(queues)
+    }
+
     /// All of them.
     pub(super) fn all(&self) -> &[Queue] {
         &self.all
@@ -233,6 +247,15 @@ mod tests {
         assert_eq!(parsed("P,128,0"), "P,128,256,192,128,4");
         assert_eq!(parsed("P,128,16:S,65536,1024"), "P,128,16,12,8,4:S,65536,1024,768,192,256");
         assert_eq!(parsed("P,128,16:S,2048,1024,1008,64,512,30"), "P,128,16,12,8,4:S,2048,1024,1008,64,512");
+    }
+
+    #[test]
+    fn openib_has_its_queues_in_the_order_that_is_given_and_a_private_one_first() {
+        assert!(Queues::parse_for_openib("P,128,256:S,2048,1024:P,65536,64").is_ok());
+        for text in ["S,128,256", "S,128,256:P,2048,64", "P,2048,64:P,128,64"] {
+            assert!(Queues::parse(text).is_ok(), "{text}");
+            assert!(Queues::parse_for_openib(text).is_err_and(|why| why.contains("private")), "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::buffers::stride;
+use super::buffers::{room, stride};
 use super::connection::Entry;
 use super::credit::{Allowance, Window};
 use super::line::{ATTEMPT, Line, Number, Port, Work as Which};
@@ -61,14 +61,15 @@ impl Side {
         let number = |work| Number { peer: place, attempt, work, queue: index as u8, at: 0 }.raw();
         let receives = match queue.kind {
             Kind::Private { window, .. } => {
-                let (stride, len) = (stride(queue.size), queue.size as usize + HEADER);
-                let slab = Slab::new(&port.pd, stride * queue.depth as usize, Access::LOCAL_WRITE)?;
+                let (stride, len) = (stride(queue.size), room(queue.size));
+                let count = queue.depth + port.kept_back(index);
+                let slab = Slab::new(&port.pd, stride * count as usize, Access::LOCAL_WRITE)?;
                 let slab = Arc::new(slab);
                 line.keep(&slab);
                 let id = number(Which::Receive);
                 Some(Receives {
                     window: Window::new(queue.depth, queue.low, window),
-                    buffers: verbs::Receives::new(slab, queue.depth, stride, len, id),
+                    buffers: verbs::Receives::new(slab, count, stride, len, id),
                 })
             }
             Kind::Shared { .. } => None,

@@ -25,8 +25,22 @@ use crate::wire::verbs::Control;
 
 /// What is delivered: its buffer comes back when the host has read it.
 pub(super) enum Delivered {
-    Private { place: u32, attempt: Attempt, queue: u8, at: u32, _keep: Arc<Slab> },
-    Shared { place: u32, queue: u8, at: u32 },
+    Private {
+        place: u32,
+        attempt: Attempt,
+        queue: u8,
+        at: u32,
+        _keep: Arc<Slab>,
+    },
+    Shared {
+        place: u32,
+        queue: u8,
+        at: u32,
+    },
+    /// One of several messages in a buffer, not the last.
+    Part {
+        _keep: Option<Arc<Slab>>,
+    },
 }
 
 /// What is to be done outside.
@@ -185,7 +199,7 @@ impl State {
         let at =
             u32::try_from(self.peers.len()).ok().filter(|at| *at < 1 << 24).ok_or(Error::OutOfResource)?;
         let (queues, wire) = self.settings;
-        let own = self.desk.port.at;
+        let own = (self.desk.port.at, self.desk.port.dialect);
         let machine =
             cm::Endpoint::new(number(self.module, at), self.module as u8, own, listener, wire, queues);
         let served = usize::from(served.min(self.desk.port.reads[1]).max(1));
@@ -229,14 +243,13 @@ impl State {
         while let Some(step) = self.at(place).and_then(|peer| peer.machine.poll_step()) {
             match step {
                 cm::Step::Order(order) => self.office.order(order),
-                cm::Step::PostReceives { attempt, .. } => self.begin(place, attempt),
+                cm::Step::PostReceives { attempt, token, .. } => self.begin(place, (attempt, token)),
                 cm::Step::SendCts { attempt } => {
-                    let credits = self.desk.port.queues.credits();
-                    let counters = Arc::clone(&self.desk.counters);
-                    let Some(peer) = self.at(place) else { return };
-                    match peer.connection.as_mut().map(|connection| connection.send_cts(credits)) {
+                    let Self { desk, peers, .. } = self;
+                    let Some(peer) = peers.get_mut(place as usize) else { return };
+                    match peer.connection.as_mut().map(|connection| connection.send_cts(desk)) {
                         Some(Ok(())) => {
-                            counters.num_cts_sent.add(1);
+                            desk.counters.num_cts_sent.add(1);
                             peer.machine.handle_cts_posted(attempt);
                         }
                         _ => peer.machine.handle_broken(attempt, Reason::Broken),
@@ -270,7 +283,7 @@ impl State {
     }
 
     /// All queues are up.
-    fn begin(&mut self, place: u32, attempt: Attempt) {
+    fn begin(&mut self, place: u32, (attempt, token): (Attempt, u32)) {
         let lines = std::mem::take(&mut self.at_hand);
         self.has_due = true;
         let now = self.clock.nanos();
@@ -282,7 +295,7 @@ impl State {
             let _ = line.pair.set_receiver_not_ready_delay(code);
         }
         let made = if is_whole {
-            Connection::begin(place, attempt, lines, &mut self.desk, now)
+            Connection::begin(place, (attempt, token), lines, &mut self.desk, now)
         } else {
             Err(Error::NotFound)
         };
@@ -318,6 +331,12 @@ impl State {
         let Some(connection) = &mut peer.connection else { return };
         connection.is_connected = true;
         peer.has_said_bye = false;
+        if connection.openib.is_some() {
+            desk.counters.num_connected.add(1);
+            desk.counters.num_initiated.add(u64::from(peer.machine.role() == cm::Role::Initiator));
+            self.touch(place);
+            return;
+        }
         let remote = connection.words.remote(0);
         let limits = connection.limits(desk);
         desk.counters.num_connected.add(1);
@@ -384,6 +403,9 @@ impl State {
                 Notice::Finished => continue,
             };
             let (_, at) = place(endpoint);
+            if let Notice::Down { attempt, .. } = &letter.notice {
+                self.part_if_quiet(at, *attempt);
+            }
             self.at_hand = letter.lines;
             if let Some(peer) = self.at(at) {
                 peer.machine.handle_notice(letter.notice);
@@ -402,6 +424,7 @@ impl State {
     /// A queue pair does not work any more.
     #[cold]
     pub(super) fn broken(&mut self, place: u32, attempt: Attempt, why: cm::Reason) {
+        self.part_if_quiet(place, attempt);
         if let Some(peer) = self.at(place) {
             peer.machine.handle_broken(attempt, why);
         }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::interface::{Action, Bytes, Counters, EndpointId, Id, Notice, Settings};
+use super::dialect::Bytes;
+use super::interface::{Action, Counters, EndpointId, Id, Notice, Settings};
 use super::link::{Leg, Link, Stage};
 use crate::wire::verbs::private::{Body, Private, Refusal};
 
@@ -33,14 +34,14 @@ impl Desk {
     /// What this process says to whoever listens at the other end of a link.
     pub(super) fn say(&self, link: &Link, body: Body, attempt: u32) -> Bytes {
         let (target, token) = (link.peer.nonce, link.endpoint.0);
-        self.private(body, target, token, attempt, link.listener).emit()
+        self.private(body, target, token, attempt, link.listener)
     }
 
     /// Rejects what an unknown process has asked, or one that is known and asks in vain.
     pub(super) fn reject(&mut self, id: Id, listener: u8, target: u64, attempt: u32, why: Refusal) {
         self.counters.rejections += 1;
         self.counters.postponed += u64::from(why == Refusal::Later);
-        let private = self.private(Body::Rejection(why), target, 0, attempt, listener).emit();
+        let private = self.private(Body::Rejection(why), target, 0, attempt, listener);
         self.actions.push_back(Action::Reject { id, private });
     }
 
@@ -62,8 +63,8 @@ impl Desk {
         }
     }
 
-    const fn private(&self, body: Body, target: u64, token: u32, attempt: u32, listener: u8) -> Private {
-        Private {
+    fn private(&self, body: Body, target: u64, token: u32, attempt: u32, listener: u8) -> Bytes {
+        let private = Private {
             body,
             nonce: self.settings.nonce,
             target,
@@ -73,6 +74,8 @@ impl Desk {
             specification: self.settings.queues.hash,
             listener,
             queues: self.settings.queues.count,
-        }
+        };
+        let own = self.settings.listeners.get(usize::from(listener));
+        self.settings.dialect.say(&private, own.map_or(0, SocketAddr::port))
     }
 }

@@ -139,12 +139,17 @@ impl World {
     }
 
     fn accept(&mut self, at: usize, id: Id, private: Bytes) {
+        let dialect = self.dialect;
         let credits = self.queues.credits;
         let conn = self.conn(at, id);
         let (_, _, queue) = conn.made.expect("it has a queue pair");
         assert_eq!(conn.receives, u8::from(queue == credits), "one receive, before it accepts");
         let (from, asker) = conn.other.expect("somebody asks");
-        assert_eq!(Role::of(address(from), address(at)), Some(Role::Initiator), "always in one direction");
+        assert_eq!(
+            Role::of(address(from), address(at), dialect),
+            Some(Role::Initiator),
+            "always in one direction"
+        );
         conn.is_accepted = true;
         match self.sides[from].conns.get_mut(&asker) {
             Some(active) if !active.is_dead => {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use super::dialect::Dialect;
 use super::interface::{
     Arrival, Attempt, EndpointId, Id, Notice, Order, Peer, Queues, Reason, Role, State, Step, Verdict, Wire,
 };
@@ -70,17 +71,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A peer, as `add_procs` tells of it. `own` is the address and port of this process's listener of that number.
+    /// A peer, as `add_procs` tells of it. `own` is the address and port of this process's listener of that number, which talks
+    /// in this dialect.
     pub fn new(
         id: EndpointId,
         listener: u8,
-        own: SocketAddr,
+        (own, dialect): (SocketAddr, Dialect),
         peer: Peer,
         wire: Wire,
         queues: Queues,
     ) -> Self {
         // Where both are the same, the manager says that this is no pair.
-        let role = Role::of(own, peer.address).unwrap_or(Role::Acceptor);
+        let role = Role::of(own, peer.address, dialect).unwrap_or(Role::Acceptor);
         let add = Step::Order(Order::Add { endpoint: id, listener, peer });
         Self {
             id,

@@ -231,3 +231,36 @@ fn of_three_sides_two_ask_the_third() {
     let budget = Budget { wants: [0, 1, 1], ..Budget::default() };
     assert_explored(World::new(3, Wire::Iwarp, 1, budget).added(), 5_954, [14, 0, 1]);
 }
+
+/// The same of two that talk as openib does.
+fn openib_pair(queues: u8, budget: Budget) -> World {
+    World::new(2, Wire::InfiniBand, queues, budget).talking_as_openib().added()
+}
+
+#[test]
+fn with_openibs_words_either_or_both_sides_start_in_every_order_before_and_after_add_procs() {
+    let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
+    let explored = explore(World::new(2, Wire::InfiniBand, 2, budget).talking_as_openib());
+    assert_eq!((explored.rests[1], explored.rests[2]), (0, 1), "connected, or nobody wants it");
+}
+
+#[test]
+fn with_openibs_words_three_sides_start_in_every_order() {
+    let budget = Budget { wants: [1, 1, 0], ..Budget::default() };
+    let first = World::new(3, Wire::InfiniBand, 1, budget).talking_as_openib().added();
+    assert_explored(first, 22_459, [28, 0, 1]);
+}
+
+#[test]
+fn with_openibs_words_either_side_closes_in_every_state() {
+    for closes in [[0, 1, 0], [1, 0, 0]] {
+        let budget = Budget { wants: [1, 1, 0], closes, ..Budget::default() };
+        assert!(explore(openib_pair(1, budget)).rests[0] > 0);
+    }
+}
+
+#[test]
+fn with_openibs_words_addresses_routes_and_requests_fail() {
+    let budget = Budget { wants: [1, 1, 0], errors: 1, ..Budget::default() };
+    assert!(explore(openib_pair(1, budget)).rests[0] > 0);
+}

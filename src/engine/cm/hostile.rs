@@ -95,7 +95,7 @@ impl Process {
             listener: 0,
             queues: QUEUES.count,
         };
-        private.emit()
+        Dialect::Own.say(&private, 0)
     }
 
     /// Does what the manager says.

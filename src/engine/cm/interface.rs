@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::wire::verbs::private::{LEN, Refusal};
+use super::dialect::{Bytes, Dialect};
+use crate::wire::verbs::private::Refusal;
 
 /// An endpoint, by the main thread's own number. The peer is told it, as the token of what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,19 +34,6 @@ pub enum Role {
     Initiator,
     /// It answers them, and kicks the initiator if it has something to send.
     Acceptor,
-}
-
-impl Role {
-    /// A pure function of what both sides know of each other from the modex: the greater address, in network order,
-    /// initiates, and of equal ones the smaller port. `None` where both are the same: no pair.
-    pub fn of(own: SocketAddr, peer: SocketAddr) -> Option<Self> {
-        let order = own.ip().cmp(&peer.ip()).then(peer.port().cmp(&own.port()));
-        match order {
-            std::cmp::Ordering::Greater => Some(Self::Initiator),
-            std::cmp::Ordering::Less => Some(Self::Acceptor),
-            std::cmp::Ordering::Equal => None,
-        }
-    }
 }
 
 /// What the wire demands of whoever speaks first.
@@ -93,6 +81,8 @@ pub struct Settings {
     pub listeners: Vec<SocketAddr>,
     /// The queues.
     pub queues: Queues,
+    /// How it talks with its peers.
+    pub dialect: Dialect,
     /// How long an initiator tries to have all queues connected, and a kick to be rejected.
     pub attempt: Duration,
     /// How long an acceptor waits for the rest of an attempt. Longer than `attempt`: the initiator is to give up first, so
@@ -121,6 +111,7 @@ impl Settings {
             nonce,
             listeners,
             queues,
+            dialect: Dialect::Own,
             attempt: Duration::from_secs(20),
             answer: Duration::from_secs(50),
             question: Duration::from_secs(2),
@@ -131,9 +122,6 @@ impl Settings {
         }
     }
 }
-
-/// Private data that is to be sent.
-pub type Bytes = [u8; LEN];
 
 /// What the connection thread is to do. Whatever fails at once is told as [`Event::Refused`] of its id; what was to be
 /// done with that id after it is not polled any more.

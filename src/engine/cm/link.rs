@@ -1,8 +1,10 @@
 //! One peer, as the connection thread sees it: its ids, and what happens to them.
 
 use super::desk::Desk;
-use super::interface::{Action, Attempt, EndpointId, Event, Id, Notice, Peer, Reason, Role};
+use super::dialect::Dialect;
+use super::interface::{Action, Attempt, EndpointId, Event, Id, Notice, Peer, Reason, Role, Settings};
 use crate::engine::time::Instant;
+use crate::wire::openib;
 use crate::wire::verbs::private::{Body, Malformed, Private, Refusal};
 
 /// How far the connection to a peer has come.
@@ -159,7 +161,7 @@ impl Link {
             }
             (_, Event::Rejected { private }) => {
                 desk.counters.rejected += 1;
-                self.rejected(refusal(private, desk), desk, now);
+                self.rejected(refusal(private, false, desk), desk, now);
                 return;
             }
             _ => match failure(event) {
@@ -206,7 +208,7 @@ impl Link {
             }
             (_, Event::Rejected { private }) => {
                 desk.counters.rejected += 1;
-                self.kick_rejected(refusal(private, desk), desk, now);
+                self.kick_rejected(refusal(private, true, desk), desk, now);
                 return;
             }
             // Nobody accepts a kick.
@@ -258,16 +260,22 @@ impl Link {
 
     /// Whether this is the peer's answer to the request for this queue; which is also how its endpoint is called.
     fn is_reply(&mut self, queue: usize, private: &[u8], desk: &Desk) -> bool {
-        let Ok(reply) = Private::parse(private) else { return false };
-        reply.body == Body::Reply { queue: queue as u8 }
-            && (reply.nonce, reply.target) == (self.peer.nonce, desk.settings.nonce)
-            && reply.attempt == self.attempt.0
-            && *self.token.get_or_insert(reply.token) == reply.token
+        let Settings { dialect, nonce, .. } = desk.settings;
+        let token = dialect.reply(private, self, (nonce, queue as u8));
+        token.is_some_and(|token| *self.token.get_or_insert(token) == token)
     }
 }
 
 /// What the peer says in a rejection; `None` if it is not the peer that says it.
-fn refusal(private: &[u8], desk: &mut Desk) -> Option<Refusal> {
+fn refusal(private: &[u8], is_kick: bool, desk: &mut Desk) -> Option<Refusal> {
+    if desk.settings.dialect == Dialect::Openib {
+        return match openib::Refusal::parse(private)? {
+            openib::Refusal::WrongDirection if is_kick => Some(Refusal::WrongDirection),
+            // Nobody rejects a request so: these are the zeros of a device.
+            openib::Refusal::WrongDirection => None,
+            openib::Refusal::Other => Some(Refusal::Later),
+        };
+    }
     match Private::parse(private) {
         Ok(Private { body: Body::Rejection(why), target, .. })
             if target == desk.settings.nonce || why == Refusal::Malformed =>

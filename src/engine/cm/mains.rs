@@ -46,7 +46,11 @@ impl World {
     }
 
     fn hold(&mut self, at: usize, id: EndpointId, (peer_at, life): (usize, u64)) {
-        let endpoint = Endpoint::new(id, 0, address(at), peer(peer_at, life), self.wire, self.queues);
+        let mut known = peer(peer_at, life);
+        if self.dialect == Dialect::Openib {
+            known.nonce = 0;
+        }
+        let endpoint = Endpoint::new(id, 0, (address(at), self.dialect), known, self.wire, self.queues);
         let held = Held {
             peer: peer_at,
             endpoint,

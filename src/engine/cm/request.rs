@@ -1,20 +1,25 @@
 //! What comes to a listener: requests of initiators, and kicks.
 
-use super::Manager;
 use super::desk::Desk;
-use super::interface::{Action, Attempt, Id, Notice, Reason, Role};
+use super::dialect::{Bytes, Dialect};
+use super::interface::{Action, Attempt, Id, Notice, Reason, Role, Settings};
 use super::link::{Leg, Link, Phase, Stage};
+use super::{Key, Manager};
 use crate::engine::time::Instant;
+use crate::wire::openib;
 use crate::wire::verbs::private::{Body, Malformed, Private, Refusal};
 
 /// Listeners of unknown processes that the main thread is told of, at most.
 const STRANGERS: usize = 1024;
 
+/// Requests of such that wait, at most.
+const UNANSWERED: usize = 8192;
+
 impl Manager {
     /// Somebody asks at a listener, with an id that the caller numbers: `CONNECT_REQUEST`, acknowledged. It is going to be
     /// accepted, or rejected.
     pub fn handle_request(&mut self, listener: u8, id: Id, private: &[u8], now: Instant) {
-        let asked = match Private::parse(private) {
+        let asked = match self.read(listener, private) {
             Ok(asked) if matches!(asked.body, Body::Request { .. } | Body::Kick) => asked,
             other => {
                 self.desk.counters.malformed += 1;
@@ -35,20 +40,52 @@ impl Manager {
             Some(endpoint) => {
                 self.change(endpoint, |link, desk| link.handle_request(id, &asked, desk, now));
             }
-            None => self.handle_stranger(listener, id, &asked),
+            None => self.handle_stranger((listener, id), &asked, private),
         }
     }
 
     /// Somebody asks who is not known here, at least not in this life.
-    fn handle_stranger(&mut self, listener: u8, id: Id, asked: &Private) {
+    fn handle_stranger(&mut self, (listener, id): (u8, Id), asked: &Private, private: &[u8]) {
         self.desk.counters.unknown += 1;
-        let is_meant = asked.target == self.desk.settings.nonce;
+        let is_openib = self.desk.settings.dialect == Dialect::Openib;
+        let is_meant = is_openib || asked.target == self.desk.settings.nonce;
         let who = ((listener, asked.process, asked.listener), asked.nonce);
+        // Who has been closed is not waited for.
+        let waits = is_openib && !self.past.contains_key(&who) && self.unanswered.len() < UNANSWERED;
+        if waits {
+            self.unanswered.push((who.0, id, Bytes::of(private)));
+        }
         if is_meant && self.strangers.len() < STRANGERS && self.strangers.insert(who) {
             self.desk.notices.push_back(Notice::Unknown { process: asked.process, listener });
         }
         let why = if is_meant { Refusal::Later } else { Refusal::Incarnation };
-        self.desk.reject(id, listener, asked.nonce, asked.attempt, why);
+        if !waits {
+            self.desk.reject(id, listener, asked.nonce, asked.attempt, why);
+        }
+    }
+
+    /// Reads what is asked at a listener.
+    fn read(&self, listener: u8, private: &[u8]) -> Result<Private, Malformed> {
+        let Settings { dialect, nonce, queues, .. } = self.desk.settings;
+        let asked = dialect.asker(private)?;
+        let key = (listener, asked.process, asked.listener);
+        let link = self.keys.get(&key).and_then(|endpoint| self.links.get(endpoint));
+        match (dialect, link, openib::Private::parse(private)) {
+            (Dialect::Openib, Some(link), Some(said)) => {
+                let known = (nonce, (queues.hash, queues.count));
+                link.complete(&asked, said.port, known).ok_or(Malformed::Kind)
+            }
+            _ => Ok(asked),
+        }
+    }
+
+    /// Looks again at what has been asked by processes that were not known: of one, or of all.
+    pub(super) fn answer_all(&mut self, of: Option<Key>, now: Instant) {
+        let is_its = |(key, ..): &mut (Key, Id, Bytes)| of.is_none_or(|of| *key == of);
+        let its: Vec<_> = self.unanswered.extract_if(.., is_its).collect();
+        for ((listener, ..), id, private) in its {
+            self.handle_request(listener, id, &private, now);
+        }
     }
 }
 

@@ -76,7 +76,8 @@ fn asking(manager: &mut Manager) -> Vec<Id> {
 
 fn endpoint(side: usize, wire: Wire) -> Endpoint {
     let other = 1 - side;
-    let mut endpoint = Endpoint::new(called(other, 1), 0, address(side), peer(other, 1), wire, QUEUES);
+    let mut endpoint =
+        Endpoint::new(called(other, 1), 0, (address(side), Dialect::Own), peer(other, 1), wire, QUEUES);
     assert!(matches!(endpoint.poll_step(), Some(Step::Order(Order::Add { .. }))));
     endpoint
 }
@@ -106,7 +107,7 @@ fn connected(wire: Wire) -> World {
 fn who_initiates_is_known_to_both() {
     let of = |own: &str, peer: &str| {
         let [own, peer]: [SocketAddr; 2] = [own, peer].map(|text| text.parse().expect("an address"));
-        Role::of(own, peer)
+        Role::of(own, peer, Dialect::Own)
     };
     // In network order, and not as numbers of this machine.
     assert_eq!(of("10.0.0.2:9", "10.0.1.1:1"), Some(Role::Acceptor));
@@ -121,8 +122,8 @@ fn two_processes_of_a_node_are_told_apart_by_their_ports() {
     let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
     // 256 is smaller than 511 in either order of bytes, 255 only as a number.
     for (smaller, greater) in [(256, 511), (255, 256), (1, 65535)] {
-        assert_eq!(Role::of(at(smaller), at(greater)), Some(Role::Initiator));
-        assert_eq!(Role::of(at(greater), at(smaller)), Some(Role::Acceptor));
+        assert_eq!(Role::of(at(smaller), at(greater), Dialect::Own), Some(Role::Initiator));
+        assert_eq!(Role::of(at(greater), at(smaller), Dialect::Own), Some(Role::Acceptor));
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::*;
-use crate::wire::verbs::private::LEN;
 
 /// When everything begins. Without durations no time passes: a timer runs out whenever that is said.
 pub(super) const NOW: Instant = Instant::ORIGIN;
@@ -108,9 +107,9 @@ pub(super) enum Said {
     AddressError,
     RouteResolved,
     RouteError,
-    Request(usize, Id, [u8; LEN]),
-    Established(Option<[u8; LEN]>),
-    Rejected(Option<[u8; LEN]>),
+    Request(usize, Id, Bytes),
+    Established(Option<Bytes>),
+    Rejected(Option<Bytes>),
     Unreachable,
     Disconnected,
     DeviceRemoved,
@@ -224,6 +223,7 @@ pub(super) struct World {
     pub(super) budget: Budget,
     pub(super) wire: Wire,
     pub(super) queues: Queues,
+    pub(super) dialect: Dialect,
 }
 
 /// What may happen next.
@@ -323,7 +323,16 @@ impl World {
         let queues = Queues { count, credits: 0, hash: 77 };
         let lives = vec![1; sides];
         let sides = (0..sides).map(|at| Side::new(at, 1, &lives, queues)).collect();
-        Self { trail: Trail::default(), now: NOW, sides, budget, wire, queues }
+        Self { trail: Trail::default(), now: NOW, sides, budget, wire, queues, dialect: Dialect::Own }
+    }
+
+    /// The same, of processes that talk as openib does.
+    pub(super) fn talking_as_openib(mut self) -> Self {
+        self.dialect = Dialect::Openib;
+        for side in &mut self.sides {
+            side.manager.desk.settings.dialect = Dialect::Openib;
+        }
+        self
     }
 
     /// All main threads have added all peers, and the connection threads know.

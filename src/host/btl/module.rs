@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::descriptor::{Ending, FragRef, LONGEST, Pool};
 use super::services::{Own, ProcRef, Runtime};
 use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
-use super::transfer::{self, Get, Handle, LongHandle, Put, Transfers};
+use super::transfer::{self, BareKeys, Get, Handle, LongHandle, Put, Transfers};
 use super::{BtlAbi, Listed, entry};
 use crate::btl::{Cookie, EndpointId, Host, Lent, Upcalls};
 use crate::error::{Error, Result};
@@ -292,8 +292,11 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     // HOST: it is called without a look whether it is there (`mca_pml_ob1_dump`, 4.1 and 5.0).
     table.dump = Some(entry::dump::<A, T>);
     if T::HAS_TRANSFERS {
-        table.registration_handle_size =
-            if T::HAS_DEVICES { size_of::<LongHandle>() } else { size_of::<Handle>() };
+        table.registration_handle_size = match core.has_bare_keys() {
+            true => size_of::<BareKeys>(),
+            false if T::HAS_DEVICES => size_of::<LongHandle>(),
+            false => size_of::<Handle>(),
+        };
         table.get_limit = usize::MAX >> 1;
         table.put_limit = usize::MAX >> 1;
         table.get_local_registration_threshold = usize::MAX;

@@ -31,6 +31,17 @@ pub(super) struct LongHandle {
     piece: Piece,
 }
 
+/// What travels of a handle of a transport that [tells keys only](crate::btl::Transport::has_bare_keys).
+pub(super) type BareKeys = [u32; 2];
+
+/// A handle of such a transport: what travels, and behind it what does not.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct BareHandle {
+    keys: BareKeys,
+    head: Handle,
+}
+
 /// What says of a handle that its memory is the host's.
 const OF_HOST: Piece = [0; PIECE];
 
@@ -170,13 +181,19 @@ impl Direction for Get {
     }
 }
 
-/// The bytes of a handle that the peer's `register_mem` made, at any address.
-struct Copied(*const BtlRegistration);
+/// The bytes of a handle that the peer's `register_mem` made, at any address, and how many they are.
+struct Copied(*const BtlRegistration, usize);
 
 impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
     type Values<'a> = LongHandle;
 
     unsafe fn values<'a>(self) -> Self::Values<'a> {
+        if self.1 == size_of::<BareKeys>() {
+            // SAFETY: the bytes of a handle, which has so many in this module, readable for the time of the call.
+            let [key, _] = unsafe { self.0.cast::<BareKeys>().read_unaligned() };
+            let whole = Registration { id: 0, generation: 0, length: u64::MAX, access: Access::BOTH, key };
+            return LongHandle { head: Handle { token: whole.to_bytes(), base: 0 }, piece: OF_HOST };
+        }
         if T::HAS_DEVICES {
             // SAFETY: the bytes of a handle, which is as long in every module of this transport, readable for the time of
             // the call; any bytes are one.
@@ -216,9 +233,11 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     data: *mut c_void,
 ) -> c_int {
     let operation = Operation { endpoint, local, handle, callback, context, data };
-    // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, with a handle of the
+    // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, which is read only.
+    let length = unsafe { (*module).registration_handle_size };
+    // SAFETY: as above, with a handle of the
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
-    let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote), Left(local, size))) };
+    let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote, length), Left(local, size))) };
     entry.run(D::ENTRY, |shell, (LongHandle { head: remote, piece }, local)| {
         let on_device = shell.is_on_device(local) || piece != OF_HOST;
         // HOST: ob1 asks for a GET into device memory of any transport that has GET (`pml_ob1_recvreq.c`, 5.0), and
@@ -296,7 +315,10 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
         };
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         let head = Handle { token, base: base.addr() as u64 };
-        if T::HAS_DEVICES {
+        if shell.core.has_bare_keys() {
+            let key = registration.map_or(0, |registration| registration.key);
+            Box::into_raw(Box::new(BareHandle { keys: [key; 2], head })).cast()
+        } else if T::HAS_DEVICES {
             Box::into_raw(Box::new(LongHandle { head, piece })).cast()
         } else {
             Box::into_raw(Box::new(head)).cast()
@@ -371,13 +393,18 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     }
 }
 
-/// What `register_mem` has made, coming back once.
-struct Returned(*mut BtlRegistration);
+/// What `register_mem` has made, coming back once, and how many bytes of it travel.
+struct Returned(*mut BtlRegistration, usize);
 
 impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Returned {
     type Values<'a> = LongHandle;
 
     unsafe fn values<'a>(self) -> Self::Values<'a> {
+        if self.1 == size_of::<BareKeys>() {
+            // SAFETY: boxed by `register_mem` of the same module, in this form, and never used again.
+            let BareHandle { head, .. } = *unsafe { Box::from_raw(self.0.cast::<BareHandle>()) };
+            return LongHandle { head, piece: OF_HOST };
+        }
         if T::HAS_DEVICES {
             // SAFETY: boxed by `register_mem` of the same transport, in this form, and never used again.
             return *unsafe { Box::from_raw(self.0.cast::<LongHandle>()) };
@@ -392,9 +419,10 @@ pub(super) unsafe extern "C" fn deregister_mem<A: BtlAbi, T: Listed>(
     module: *mut BtlModule,
     registration: *mut BtlRegistration,
 ) -> c_int {
-    // SAFETY: the contract of `btl_deregister_mem`: through the module's own table, with what its `register_mem`
-    // has made, for the last time.
-    let entry = unsafe { Entry::<A, T, _>::of(module, (Returned(registration),)) };
+    // SAFETY: the contract of `btl_deregister_mem`: through the module's own table, which is read only.
+    let length = unsafe { (*module).registration_handle_size };
+    // SAFETY: as above, with what its `register_mem` has made, for the last time.
+    let entry = unsafe { Entry::<A, T, _>::of(module, (Returned(registration, length),)) };
     entry.run("deregister_mem", |shell, (LongHandle { head: handle, piece },)| {
         if piece != OF_HOST {
             shell.core.deregister_device(&piece);

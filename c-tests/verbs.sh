@@ -431,6 +431,30 @@ doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
 
+# listed LINE TEXT VARIABLE=VALUE…: what ompi_info says of the parameters, with these and with a parameter file.
+listed() {
+    local line=$1 text=$2
+    shift 2
+    wanted "verbs, $line" || return 0
+    log=$work/logs/listed
+    c-tests/patience.sh 120 "${there[@]}" env OMPI_MCA_mca_base_component_path="$root/target/mca:$stock" \
+        "OMPI_MCA_mca_base_param_files=$root/$work/first.conf,$root/$work/second.conf" "$@" \
+        ompi_info --parsable --param btl verbs --level 9 >"$log" 2>&1 </dev/null
+    says "^mca:btl:verbs:param:btl_verbs_$text\$"
+    check "verbs, $line" $?
+}
+printf '%s\n' 'btl_openib_cq_size = 2k' '# btl_openib_mtu = 3' 'btl_openib_if_include = "one,two"' 'btl_openib_verbose = much' >"$work/first.conf"
+printf '%s\n' 'btl_openib_cq_size = 77' 'btl_openib_max_btls = 5' 'btl_verbs_free_list_num = 6' 'btl_openib_free_list_num = 7' >"$work/second.conf"
+listed "what is said of openib in the environment holds" "eager_limit:value:8192" OMPI_MCA_btl_openib_eager_limit=8k
+listed "what is said of openib in the first file holds" "cq_size:value:2048"
+listed "what is said of openib in the second file holds" "max_btls:value:5"
+listed "what is said of openib may be a text" "if_include:value:one,two"
+listed "what is said of openib may be names" "flags:value:send,get" OMPI_MCA_btl_openib_flags=send,get
+listed "what is no number is passed over" "verbose:value:0"
+listed "the environment goes before the files" "cq_size:value:99" OMPI_MCA_btl_openib_cq_size=99
+listed "what is said of verbs in a file goes before that" "free_list_num:value:6" OMPI_MCA_btl_openib_free_list_num=9
+listed "and what is said of verbs in the environment" "cq_size:value:11" OMPI_MCA_btl_verbs_cq_size=11 OMPI_MCA_btl_openib_cq_size=99
+
 # loads LINE yes|no WORD…: whether hawser has the loader open librdmacm, which may be there already, with the host's libfabric.
 loads() {
     local line=$1 expected=$2 found=no

@@ -63,6 +63,9 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and
     /// [`get_device`](Self::get_device).
     const HAS_DEVICES: bool = false;
+    /// The component that it stands in for: what the user has said of that one's parameters holds for its own of the same names,
+    /// of which he has said nothing.
+    const PREDECESSOR: Option<&'static CStr> = None;
     /// A tag that is its own, and nobody else's to send under.
     const OWN_TAG: Option<u8> = None;
 

@@ -17,6 +17,7 @@ mod copy_hook;
 mod entry;
 mod foreign;
 mod guard;
+mod inherited;
 pub mod listing;
 mod mtl;
 mod object;

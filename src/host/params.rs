@@ -157,6 +157,13 @@ pub(super) fn selection(owner: Owner<'_>) -> Option<String> {
     look_up(owner.project, owner.framework, None, None)?.text()
 }
 
+/// The files with values, separated by commas, of which the first that has one says it.
+pub(super) fn files() -> Option<String> {
+    // HOST: 4.1 has it under the one name, 5.0 under the other.
+    let found = look_up(c"opal", c"mca", Some(c"base"), Some(c"param_files"));
+    found.or_else(|| look_up(c"opal", c"mca", None, Some(c"param_files")))?.text()
+}
+
 /// How much the user wants to hear of a framework.
 pub(super) fn verbosity(owner: Owner<'_>) -> c_int {
     find(Owner { component: c"base", ..owner }, c"verbose").map_or(0, Registered::number)

@@ -1,5 +1,6 @@
 //! The component as the host knows it, under both of its names.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -234,6 +235,7 @@ fn tell(name: u64, why: &str, host: &impl Host) {
 impl<const SECOND: bool> Transport for Module<SECOND> {
     const COMPONENT: &'static str = if SECOND { "btl_openib" } else { "btl_verbs" };
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
+    const PREDECESSOR: Option<&'static CStr> = if SECOND { None } else { Some(c"openib") };
     const HAS_TRANSFERS: bool = true;
     const HAS_SEND_NOW: bool = true;
     const QUEUES_FOR_CALLS: bool = true;

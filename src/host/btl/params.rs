@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::Listed;
 use super::services::Own;
 use crate::btl::Kind;
+use crate::host::inherited::Inherited;
 use crate::host::params::{self, Names, Owner, Parameter, Storage};
 
 /// The framework's parameters of a component.
@@ -19,8 +20,13 @@ pub(super) fn register<T: Listed>() -> c_int {
     let component = CString::new(T::name()).unwrap_or_default();
     let owner = owner(&component);
     let parameters = T::parameters();
+    let inherited = T::PREDECESSOR.map(|other| Inherited::of(owner.framework, other));
     for number in parameters.numbers {
-        number.value.store(number.default, Ordering::Relaxed);
+        let told = inherited.as_ref().and_then(|inherited| match number.kind {
+            Kind::Signed | Kind::Unsigned => inherited.number(number.name),
+            Kind::Flags => inherited.flags(number.name),
+        });
+        number.value.store(told.unwrap_or(number.default), Ordering::Relaxed);
         let (storage, names) = match number.kind {
             Kind::Signed => (Storage::Signed(&number.value), Names::NONE),
             Kind::Unsigned => (Storage::Unsigned(&number.value), Names::NONE),
@@ -30,8 +36,11 @@ pub(super) fn register<T: Listed>() -> c_int {
         params::register(owner, &Parameter { name, help, level, settable: false, storage, names });
     }
     for text in parameters.texts {
+        let told = inherited.as_ref().and_then(|inherited| inherited.text(text.name));
+        let told = told.and_then(|told| CString::new(told).ok());
         // The host copies the default before it returns.
-        let default = text.default.map_or(ptr::null_mut(), |default| default.as_ptr().cast_mut());
+        let default =
+            told.as_deref().or(text.default).map_or(ptr::null_mut(), |default| default.as_ptr().cast_mut());
         text.value.store(default, Ordering::Relaxed);
         let (name, help, level) = (text.name, text.help, text.level);
         let storage = Storage::Text(&text.value);

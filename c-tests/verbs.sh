@@ -109,6 +109,12 @@ faults() { # KIND FAULTS OPTION …
 }
 calls=rdma_resolve_addr:2:19,rdma_create_qp:2:12,rdma_connect:3:110,rdma_accept:2:12,ibv_reg_mr:4:12,ibv_post_recv:3:12,ibv_post_srq_recv:5:12
 events=ADDR_RESOLVED:1:lost,ROUTE_RESOLVED:2:110,ESTABLISHED:1:lost,ESTABLISHED:3:110,ESTABLISHED:5:twice,ESTABLISHED:6:late,REJECTED:1:lost
+# Transfers that the device refuses, several times in a row, with nothing under way that would tell, not even a question whether the
+# peer is there: they are tried again.
+refuse() { run roce 2 "pinned same 5" -x "HAWSER_VERBS_FAULTS=$1" --mca btl_verbs_peer_timeout 0 "${@:2}"; }
+refuse ibv_post_send:5:12@1,ibv_post_send:6:12@1
+refuse ibv_post_send:3:12@1,ibv_post_send:4:12@1,ibv_post_send:5:12@1
+refuse ibv_post_send:4:12@0,ibv_post_send:5:12@0 --mca btl_verbs_flags send,put
 for kind in roce iwarp; do
     faults $kind $calls
     faults $kind $events --mca btl_verbs_connect_timeout 1000
@@ -167,6 +173,9 @@ for kind in roce iwarp; do
         "registrations == 36 && evictions == 36 - 5" --mca btl_verbs_reg_mru_size 5
     counted "all that there is room for is kept" $kind "pinned many 12 3" "registrations == 12 && hits >= 24" \
         --mca btl_verbs_reg_mru_size 12 --mca btl_verbs_reg_mru_len 12
+    counted "memory that cannot be written is registered once" $kind "pinned fixed 50" "registrations == 1 && hits >= 49"
+    counted "what is longer than all that may be kept takes nothing along" $kind "pinned great 10" \
+        "registrations == 11 && hits >= 9" --mca btl_verbs_reg_mru_size 10
     counted "what is kept gives way where there is no room" $kind "pinned many 12 3" "evictions == 1 && registrations == 13" \
         -x HAWSER_VERBS_FAULTS=ibv_reg_mr:12:12
 done

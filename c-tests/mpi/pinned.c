@@ -4,6 +4,8 @@
  *
  * usage: pinned same COUNT      one buffer, sent so often
  *        pinned many COUNT TURNS   so many buffers, each sent so often, in turn
+ *        pinned fixed COUNT     one that rank 0 cannot write to
+ *        pinned great COUNT     one, and in turn with it one that is twenty times as long
  *        pinned WAY COUNT       memory that is replaced at its address between two messages, so often, in one of these ways:
  *                               unmap, over (mapped over), move (moved away), empty (given back, and still mapped), segment,
  *                               thread (unmapped by another thread, while others map and unmap all the time) */
@@ -17,19 +19,45 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 
-enum { TAG = 9, SIZE = 1 << 20, MAPPERS = 1 };
+enum { TAG = 9, SIZE = 1 << 20, GREAT = 20 * SIZE, MAPPERS = 1 };
 
-static void pass(unsigned char *buffer, int turn)
+/* What rank 0 has in its buffer already goes as it is. */
+static void hand_over(unsigned char *buffer, int size, int turn)
+{
+    if (check_rank == 0) {
+        MPI(MPI_Send(buffer, size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD));
+    } else {
+        memset(buffer, 0, (size_t)size);
+        MPI(MPI_Recv(buffer, size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        VERIFY(buffer, (size_t)size, (unsigned)turn);
+    }
+}
+
+static void pass_so_many(unsigned char *buffer, int size, int turn)
 {
     doing("message", turn);
-    if (check_rank == 0) {
-        fill(buffer, SIZE, (unsigned)turn);
-        MPI(MPI_Send(buffer, SIZE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD));
-    } else {
-        memset(buffer, 0, SIZE);
-        MPI(MPI_Recv(buffer, SIZE, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        VERIFY(buffer, SIZE, (unsigned)turn);
-    }
+    if (check_rank == 0)
+        fill(buffer, (size_t)size, (unsigned)turn);
+    hand_over(buffer, size, turn);
+}
+
+static void pass(unsigned char *buffer, int turn) { pass_so_many(buffer, SIZE, turn); }
+
+/* Shared memory that is mapped anew, to be read. */
+static unsigned char *fixed(void)
+{
+    int file = memfd_create("fixed", 0);
+    CHECK_EQ(ftruncate(file, SIZE), 0);
+    unsigned char *all = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (all == MAP_FAILED)
+        abort();
+    fill(all, SIZE, 0);
+    CHECK_EQ(munmap(all, SIZE), 0);
+    all = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
+    if (all == MAP_FAILED)
+        abort();
+    CHECK_EQ(close(file), 0);
+    return all;
 }
 
 static unsigned char *map(void *at, int more)
@@ -111,6 +139,21 @@ int main(int argc, char **argv)
             buffers[i] = map(NULL, 0);
         for (int i = 0; i < count * turns; i++)
             pass(buffers[i % count], i);
+    } else if (strcmp(way, "fixed") == 0) {
+        unsigned char *buffer = check_rank == 0 ? fixed() : map(NULL, 0);
+        for (int i = 0; i < count; i++) {
+            doing("message", i);
+            hand_over(buffer, SIZE, 0);
+        }
+    } else if (strcmp(way, "great") == 0) {
+        unsigned char *buffer = map(NULL, 0);
+        unsigned char *great = mmap(NULL, GREAT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (great == MAP_FAILED)
+            abort();
+        for (int i = 0; i < count; i++) {
+            pass(buffer, i);
+            pass_so_many(great, GREAT, i);
+        }
     } else {
         unsigned char *buffer = strcmp(way, "segment") == 0 ? segment(NULL) : map(NULL, 0);
         for (int i = 0; i < count; i++) {

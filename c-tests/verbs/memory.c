@@ -7,6 +7,7 @@
 #include "standin.h"
 
 #include <linux/mempolicy.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -90,6 +91,22 @@ static bool mapped(const void *address, size_t length)
     return true;
 }
 
+/* A device writes where the process may, as the kernel pins pages. */
+static bool writable(uintptr_t from, uintptr_t to)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t start, end;
+    char write, line[512];
+    if (maps == NULL) violation("/proc/self/maps is not there");
+    while (from < to && fgets(line, sizeof line, maps) != NULL)
+        if (sscanf(line, "%lx-%lx %*c%c", &start, &end, &write) == 3 && start <= from && from < end) {
+            if (write != 'w') break;
+            from = end;
+        }
+    fclose(maps);
+    return from >= to;
+}
+
 static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t length, unsigned access)
 {
     struct pd *pd = (struct pd *)public;
@@ -102,6 +119,8 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
         return refuse_null(EINVAL);
     if (length == 0) return refuse_null(EINVAL);
     if (!mapped(address, length)) return refuse_null(EFAULT);
+    if ((access & IBV_ACCESS_LOCAL_WRITE) != 0 && !writable((uintptr_t)address, (uintptr_t)address + length))
+        return refuse_null(EFAULT);
     uint32_t place = next_place;
     while (place < region_count && regions[place] != NULL) place++;
     if (place == region_count) {
@@ -117,7 +136,7 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
     next_place = place + 1;
     struct mr *mr = make(sizeof *mr);
     mr->tag = (struct tag){.kind = KIND_MR, .alive = true};
-    /* The two keys are never the same, and neither comes again soon. */
+    /* The two keys are never the same, and neither comes again soon. Peers have none of what they have no right to (rxe). */
     variant += 3;
     uint32_t key = (place + 1) << 8 | variant;
     mr->access = (int)access;
@@ -127,7 +146,7 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
         .length = length,
         .handle = place,
         .lkey = key,
-        .rkey = key ^ 0x80};
+        .rkey = (access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 ? key ^ 0x80 : 0};
     regions[place] = mr;
     if (settings.marks) {
         mark(first_page(mr), last_page(mr), MPOL_PREFERRED);

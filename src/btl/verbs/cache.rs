@@ -73,18 +73,21 @@ struct Entry<M> {
     memory: M,
 }
 
-/// All of a port, by the keys that the device gives.
+/// What tells registrations apart: whoever has the table gives them numbers.
+pub(super) type Key = u64;
+
+/// All of a port.
 pub(super) struct Cache<M> {
     bounds: Bounds,
-    entries: BTreeMap<u32, Entry<M>>,
+    entries: BTreeMap<Key, Entry<M>>,
     /// Of each set of rights, by the first address: the end, and the key.
-    found: [BTreeMap<usize, (usize, u32)>; SETS],
+    found: [BTreeMap<usize, (usize, Key)>; SETS],
     /// Those that are kept, by when they were used.
-    idle: BTreeMap<u64, u32>,
+    idle: BTreeMap<u64, Key>,
     idle_bytes: usize,
     turn: u64,
     /// What has ended: whoever has the table ends it when he has let go of the table.
-    ended: Vec<M>,
+    ended: Vec<(Key, M)>,
     tally: Tally,
 }
 
@@ -107,7 +110,7 @@ impl<M> Cache<M> {
     }
 
     /// One that covers a range and has these rights. Whoever finds it uses it now.
-    pub(super) fn find(&mut self, span: Span, rights: Rights) -> Option<(u32, &M)> {
+    pub(super) fn find(&mut self, span: Span, rights: Rights) -> Option<(Key, &M)> {
         let key = self.covering(span, rights)?;
         let entry = self.entries.get_mut(&key)?;
         if let Some(turn) = &mut entry.turn {
@@ -119,7 +122,7 @@ impl<M> Cache<M> {
         Some((key, &entry.memory))
     }
 
-    fn covering(&self, (start, end): Span, rights: Rights) -> Option<u32> {
+    fn covering(&self, (start, end): Span, rights: Rights) -> Option<Key> {
         let covers = |set: Rights| {
             let (_, &(reach, key)) = self.found[usize::from(set.0)].range(..=start).next_back()?;
             (reach >= end).then_some(key)
@@ -128,7 +131,7 @@ impl<M> Cache<M> {
     }
 
     /// One more holds it.
-    pub(super) fn hold(&mut self, key: u32) {
+    pub(super) fn hold(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.holders += 1;
         if let Some(turn) = entry.turn.take() {
@@ -139,14 +142,13 @@ impl<M> Cache<M> {
 
     /// A new one, which one holds. It is found unless another serves for all that it does, and those that it serves for are
     /// not found any more.
-    pub(super) fn insert(&mut self, span: Span, rights: Rights, key: u32, may_stay: bool, memory: M) {
-        // The device gives a key again when what had it has ended.
-        self.remove(key);
+    pub(super) fn insert(&mut self, span: Span, rights: Rights, key: Key, may_stay: bool, memory: M) {
+        debug_assert!(!self.entries.contains_key(&key));
         let is_found = self.covering(span, rights).is_none();
         if is_found {
             for set in Rights::all().filter(|set| rights.allow(*set)) {
                 let within = self.found[usize::from(set.0)].range(span.0..).map(|(_, &within)| within);
-                let within: Vec<u32> =
+                let within: Vec<Key> =
                     within.take_while(|(end, _)| *end <= span.1).map(|(_, key)| key).collect();
                 within.into_iter().for_each(|key| self.lose(key));
             }
@@ -157,19 +159,21 @@ impl<M> Cache<M> {
     }
 
     /// One holds it no longer.
-    pub(super) fn release(&mut self, key: u32) {
+    pub(super) fn release(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.holders = entry.holders.saturating_sub(1);
         if entry.holders != 0 || entry.turn.is_some() {
             return;
         }
-        if !(entry.is_found && entry.may_stay) {
+        let bytes = entry.span.1 - entry.span.0;
+        // What is longer than all that may be kept would take everything else along.
+        if !(entry.is_found && entry.may_stay) || bytes > self.bounds.bytes {
             return self.remove(key);
         }
         self.turn += 1;
         entry.turn = Some(self.turn);
         self.idle.insert(self.turn, key);
-        self.idle_bytes += entry.span.1 - entry.span.0;
+        self.idle_bytes += bytes;
         while self.idle.len() > self.bounds.count || self.idle_bytes > self.bounds.bytes {
             self.evict();
         }
@@ -187,7 +191,7 @@ impl<M> Cache<M> {
     pub(super) fn forget(&mut self, (start, end): Span) {
         for set in 0..SETS {
             let before = self.found[set].range(..end).rev().map(|(_, &before)| before);
-            let hit: Vec<u32> = before.take_while(|(end, _)| *end > start).map(|(_, key)| key).collect();
+            let hit: Vec<Key> = before.take_while(|(end, _)| *end > start).map(|(_, key)| key).collect();
             self.tally.invalidations += hit.len() as u64;
             hit.into_iter().for_each(|key| self.lose(key));
         }
@@ -205,12 +209,12 @@ impl<M> Cache<M> {
     }
 
     /// What has ended since the last time.
-    pub(super) fn take_ended(&mut self) -> Vec<M> {
+    pub(super) fn take_ended(&mut self) -> Vec<(Key, M)> {
         std::mem::take(&mut self.ended)
     }
 
     /// It is not found any more, and ends if nobody holds it.
-    fn lose(&mut self, key: u32) {
+    fn lose(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         if entry.holders == 0 {
             return self.remove(key);
@@ -220,7 +224,7 @@ impl<M> Cache<M> {
         }
     }
 
-    fn remove(&mut self, key: u32) {
+    fn remove(&mut self, key: Key) {
         let Some(entry) = self.entries.remove(&key) else { return };
         if let Some(turn) = entry.turn {
             self.idle.remove(&turn);
@@ -229,7 +233,7 @@ impl<M> Cache<M> {
         if entry.is_found {
             self.found[usize::from(entry.rights.0)].remove(&entry.span.0);
         }
-        self.ended.push(entry.memory);
+        self.ended.push((key, entry.memory));
     }
 }
 

@@ -14,11 +14,12 @@
 //!
 //! Nothing is deregistered within somebody's `munmap`: that is done by the next call that comes here.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::cache::{Bounds, Cache, Rights, Span};
+use super::cache::{Bounds, Cache, Key, Rights, Span};
 use super::component::Rail;
 use super::counters::Counters;
 use crate::btl::{self, Lent, Registration};
@@ -31,14 +32,23 @@ pub(super) struct Registrations(Mutex<Table>);
 
 struct Table {
     cache: Cache<Arc<Mr>>,
+    /// Which those are that peers have keys of: a device may give none to others.
+    remote: HashMap<u32, Key>,
+    /// The number of the next one.
+    next: Key,
     /// Where what is told was read up to; none where nothing is told, and nothing is kept.
     reader: Option<Reader>,
 }
 
 impl Table {
+    /// One that serves for this.
+    fn find(&mut self, span: Span, rights: Rights) -> Option<(Key, Arc<Mr>)> {
+        self.cache.find(span, rights).map(|(key, mr)| (key, Arc::clone(mr)))
+    }
+
     /// Reads what was told since the last time.
     fn refresh(&mut self) {
-        let Self { cache, reader } = self;
+        let Self { cache, reader, .. } = self;
         let Some(told) = reader else { return };
         if !unmapped::is_told() {
             // Others have changed what tells, and memory may have gone since.
@@ -97,7 +107,7 @@ impl Registrations {
     pub(super) fn new(keeps: Option<Bounds>) -> Self {
         let bounds = keeps.unwrap_or(Bounds { count: 0, bytes: 0 });
         let reader = keeps.map(|_| Reader::new());
-        Self(Mutex::new(Table { cache: Cache::new(bounds), reader }))
+        Self(Mutex::new(Table { cache: Cache::new(bounds), remote: HashMap::new(), next: 0, reader }))
     }
 
     /// Opens memory to peers.
@@ -114,15 +124,18 @@ impl Registrations {
         let is_cached = {
             let mut table = self.0.lock();
             table.refresh();
-            let Table { cache, reader } = &mut *table;
-            let found = reader.is_some().then(|| cache.find(span, purpose.rights)).flatten();
-            if let Some((key, _)) = found {
-                cache.hold(key);
+            let is_cached = table.reader.is_some();
+            let mut found = table.find(span, purpose.rights).filter(|_| is_cached);
+            // What cannot be written was registered to be read alone.
+            if found.is_none() && is_cached && !access.allows(btl::Access::WRITE) {
+                found = table.find(span, READ_ONLY.rights);
+            }
+            if let Some((key, mr)) = found {
+                table.cache.hold(key);
                 self.part(table, rail);
                 rail.counters.num_cache_hits.raise_by_one();
-                return Some(registration(key));
+                return Some(registration(mr.remote_key()));
             }
-            let is_cached = reader.is_some();
             self.part(table, rail);
             is_cached
         };
@@ -136,16 +149,19 @@ impl Registrations {
             Err(_) => return None,
         };
         rail.counters.num_registrations.raise_by_one();
-        let key = mr.remote_key();
-        self.insert(span, rights, Arc::new(mr), is_cached, rail);
-        Some(registration(key))
+        let remote = mr.remote_key();
+        let key = self.insert(span, rights, Arc::new(mr), is_cached, rail);
+        self.0.lock().remote.insert(remote, key);
+        Some(registration(remote))
     }
 
     /// Closes it again. What is under way still uses it.
     pub(super) fn deregister(&self, registration: Registration, rail: &Rail) {
         let mut table = self.0.lock();
         table.refresh();
-        table.cache.release(registration.key);
+        if let Some(&key) = table.remote.get(&registration.key) {
+            table.cache.release(key);
+        }
         self.part(table, rail);
     }
 
@@ -159,7 +175,7 @@ impl Registrations {
         let (found, is_cached) = {
             let mut table = self.0.lock();
             table.refresh();
-            let found = table.cache.find(span, purpose.rights).map(|(_, mr)| Arc::clone(mr));
+            let found = table.find(span, purpose.rights).map(|(_, mr)| mr);
             let is_cached = table.reader.is_some();
             self.part(table, rail);
             (found, is_cached)
@@ -173,8 +189,7 @@ impl Registrations {
         rail.counters.num_transfer_registrations.raise_by_one();
         let mr = Arc::new(self.pin(local, purpose.access, rail)?);
         if is_cached {
-            let key = mr.remote_key();
-            self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
+            let key = self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
             let mut table = self.0.lock();
             table.cache.release(key);
             self.part(table, rail);
@@ -183,14 +198,17 @@ impl Registrations {
     }
 
     /// Takes in what was just registered. `is_cached`: it was looked for before.
-    fn insert(&self, span: Span, rights: Rights, mr: Arc<Mr>, is_cached: bool, rail: &Rail) {
+    fn insert(&self, span: Span, rights: Rights, mr: Arc<Mr>, is_cached: bool, rail: &Rail) -> Key {
         if is_cached {
             rail.counters.num_cache_misses.raise_by_one();
         }
         let may_stay = is_cached && !unmapped::goes_untold(span.0) && !unmapped::goes_untold(span.1 - 1);
         let mut table = self.0.lock();
-        table.cache.insert(span, rights, mr.remote_key(), may_stay, mr);
+        let key = table.next;
+        table.next += 1;
+        table.cache.insert(span, rights, key, may_stay, mr);
         self.part(table, rail);
+        key
     }
 
     /// Registers memory. Where there is no more room, what nobody uses goes.
@@ -213,6 +231,11 @@ impl Registrations {
     /// Lets go of the table, and then ends what has ended in it: that is a call of the system's.
     fn part(&self, mut table: MutexGuard<'_, Table>, rail: &Rail) {
         let ended = table.cache.take_ended();
+        for (key, mr) in &ended {
+            if table.remote.get(&mr.remote_key()) == Some(key) {
+                table.remote.remove(&mr.remote_key());
+            }
+        }
         count(&table.cache, &rail.counters);
         drop(table);
         drop(ended);

@@ -204,6 +204,7 @@ impl Peer {
                 continue;
             }
             self.transfers.push_front(transfer);
+            is_stalled |= self.is_refused();
             break;
         }
         if self.owes_bye && self.is_idle() {
@@ -217,9 +218,21 @@ impl Peer {
             is_stalled = true;
         }
         if self.is_draining && self.is_idle() {
-            self.drain(desk)?;
+            is_stalled |= !self.drain(desk)?;
         }
         Ok(is_stalled)
+    }
+
+    /// Whether a transfer that could not be posted waits for the device alone, of which no completion need tell: there is a place,
+    /// and reads are not what it waits for.
+    fn is_refused(&mut self) -> bool {
+        let served = self.served;
+        if self.is_parting() {
+            return false;
+        }
+        self.connected().is_some_and(|connection| {
+            connection.reads < served && connection.sides[connection.sides.len() - 1].slots.has_room()
+        })
     }
 
     /// Something waits for a credit of a shared queue, and the peer may not know.
@@ -233,16 +246,17 @@ impl Peer {
         }
     }
 
-    /// Has each queue tell that all before has arrived.
-    fn drain(&mut self, desk: &Desk) -> Result<(), Broken> {
-        let Some(connection) = self.connected() else { return Ok(()) };
+    /// Has each queue tell that all before has arrived. Whether the device took all the questions that there was a place for.
+    fn drain(&mut self, desk: &Desk) -> Result<bool, Broken> {
+        let Some(connection) = self.connected().filter(|it| it.remote.is_some()) else { return Ok(true) };
+        let mut all = true;
         for queue in 0..connection.sides.len() {
             let slots = &connection.sides[queue].slots;
-            if slots.len() > 0 && !matches!(slots.last(), Some(Entry::Probe { .. })) {
-                connection.probe(queue, desk)?;
+            if slots.len() > 0 && slots.has_room() && !matches!(slots.last(), Some(Entry::Probe { .. })) {
+                all &= connection.probe(queue, desk)?;
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Posts what is left of a transfer; whether that is all.

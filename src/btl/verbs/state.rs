@@ -269,6 +269,7 @@ impl State {
                         connection.is_ending = true;
                     }
                     self.leaving.push((place, attempt));
+                    self.is_seeing_off = true;
                 }
                 cm::Step::Closed => {
                     // Its process may have been made known again meanwhile.

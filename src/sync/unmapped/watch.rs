@@ -5,9 +5,10 @@
 //! with each use of what was kept: other ones, and it is not told. Nothing is told where these functions are not the C
 //! library's own, as under a sanitizer: its `free` would unmap without them.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::RangeInclusive;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Length of a page.
@@ -134,8 +135,40 @@ pub fn prove(watch: &Watch) -> Proof {
     if watch.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code, word) } else { Proof::Never }
 }
 
+/// What `_dl_find_object(3)` says of an address (`dlfcn.h` of glibc 2.35).
+#[repr(C)]
+struct Object {
+    flags: u64,
+    start: *mut c_void,
+    end: *mut c_void,
+    map: *mut c_void,
+    frames: *mut c_void,
+    reserved: [u64; 7],
+}
+
+type Find = unsafe extern "C" fn(*mut c_void, *mut Object) -> c_int;
+
+/// That function, where there is one. It takes no lock, as `dladdr` does that of the loader, which a thread may have for long: it
+/// runs what a library wants done when it is loaded.
+fn find() -> Option<Find> {
+    static FIND: OnceLock<Option<Find>> = OnceLock::new();
+    *FIND.get_or_init(|| {
+        // SAFETY: a zero-ended name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+        // SAFETY: null, or the C library's function of this name, which has this type.
+        unsafe { std::mem::transmute::<*mut c_void, Option<Find>>(found) }
+    })
+}
+
 /// Where the program or library begins that an address lies in: its code or its data.
 pub fn library(address: usize) -> Option<usize> {
+    if let Some(find) = find() {
+        // SAFETY: plain numbers and pointers; zero is a value of each.
+        let mut object: Object = unsafe { std::mem::zeroed() };
+        // SAFETY: any address; the callee fills the structure in, which is as long as it is there.
+        let code = unsafe { find(ptr::without_provenance_mut(address), &raw mut object) };
+        return (code == 0).then(|| object.start.addr());
+    }
     // SAFETY: plain numbers and pointers; zero is a value of each.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address; the callee fills the structure in.

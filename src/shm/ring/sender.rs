@@ -1,0 +1,233 @@
+//! The end of a ring that writes.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{
+    ALIGN, CAPACITY, Corrupt, HEADER, Header, LINE, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT,
+    SHORT, SMALL, order, span,
+};
+use crate::link::Lent;
+use crate::shm::tail;
+
+/// The end that writes.
+pub struct Sender {
+    pub(super) memory: Memory,
+    /// Where the next entry goes.
+    pub(super) offset: usize,
+    /// Entries that end up to here need no question: the reader has done with all that lies there, and with the
+    /// header behind it.
+    limit: usize,
+    /// Bytes of the turns that are over. With an offset, that is a position: bytes since the ring was made.
+    turns: u64,
+    /// The position of the reader when it was last asked.
+    read: u64,
+    /// Bytes that are used.
+    pub(super) bound: usize,
+    /// The reader looks by itself.
+    is_polled: bool,
+}
+
+impl Sender {
+    /// # Safety
+    /// `STRIDE` bytes at a multiple of 64, zero, readable and writable as long as `keep` lives, and no other sender
+    /// of this process writes there.
+    pub(in crate::shm) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
+        let memory = Memory { start, _keep: keep };
+        let limit = SMALL - ALIGN;
+        Self { memory, offset: 0, limit, turns: 0, read: 0, bound: SMALL, is_polled: false }
+    }
+
+    /// Writes an entry; false when there is no room yet. At most [`LONGEST`] bytes.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    #[inline(always)]
+    pub fn push(&mut self, tag: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        self.write(|len| Header::Data { tag, len }, pieces)
+    }
+
+    /// The same of what may end with zeros, which are left out where that pays.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    #[inline]
+    pub fn push_cut(&mut self, tag: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        match tail::cut(pieces[0]).filter(|_| pieces[1].is_empty()) {
+            Some(rest) => self.write(|len| Header::Cut { tag, len }, [rest, Lent::EMPTY]),
+            None => self.push(tag, pieces),
+        }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, header: impl Fn(usize) -> Header, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
+        let len = pieces[0].len().saturating_add(pieces[1].len());
+        assert!(len <= LONGEST, "longer than any entry");
+        if self.offset + span(len) > self.limit && !self.make_room(len)? {
+            return Ok(false);
+        }
+        let offset = self.offset;
+        let end = offset + span(len);
+        let [head, data] = pieces;
+        let to = self.memory.payload(offset, len);
+        let behind = to.wrapping_add(head.len());
+        // What lies on the lines behind that of the header is written first: the reader looks at that line all the time,
+        // and takes it away from who is not done with it.
+        let near = (LINE - (offset + HEADER) % LINE).saturating_sub(head.len()).min(data.len());
+        if data.len() > SHORT && near < data.len() {
+            let (from, to) = (data.as_ptr().wrapping_add(near), behind.wrapping_add(near));
+            // SAFETY: the end of a piece that is readable by the promise of whoever lent it; the room is inside the ring
+            // (`payload`), and the writer's alone until a header says otherwise. Lent memory is the host's, not a ring's.
+            unsafe { ptr::copy_nonoverlapping(from, to, data.len() - near) };
+            // SAFETY: its beginning, likewise.
+            unsafe { copy(data.as_ptr(), behind, near) };
+        } else {
+            // SAFETY: all of it, likewise.
+            unsafe { copy(data.as_ptr(), behind, data.len()) };
+        }
+        // SAFETY: the other piece, likewise, and the room before the first.
+        unsafe { copy(head.as_ptr(), to, head.len()) };
+        self.memory.header(end).store(0, Ordering::Relaxed);
+        self.memory.header(offset).store(header(len).to_word(), order::PUBLISH);
+        self.offset = end;
+        Ok(true)
+    }
+
+    /// The same with bytes of our own.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    pub fn push_bytes(&mut self, tag: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
+        // SAFETY: readable until the call returns, which only reads them.
+        let piece = unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+        self.push(tag, [piece, Lent::EMPTY])
+    }
+
+    /// Whether the reader looks at the ring without being rung for. Once it does, it always will.
+    #[inline(always)]
+    pub fn is_polled(&mut self) -> bool {
+        if !self.is_polled {
+            self.is_polled = self.memory.control(POLLED_AT).load(Ordering::Relaxed) == POLLED;
+        }
+        self.is_polled
+    }
+
+    /// Whether a reader has found the ring.
+    pub fn is_found(&self) -> bool {
+        // SYNC POINT: found (released in `Receiver::found`)
+        self.memory.control(POLLED_AT).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether anything was ever written.
+    pub fn has_written(&self) -> bool {
+        self.position() != 0
+    }
+
+    /// Finds room for an entry beyond the limit.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        let fits = self.offset + span(len) + ALIGN <= self.bound;
+        if !(if fits { self.has_room(span(len))? } else { self.turn(len)? }) {
+            // From the next turn on there is more.
+            self.bound = CAPACITY;
+            return Ok(false);
+        }
+        if self.bound != SMALL {
+            self.ask()?;
+            if self.position() <= self.read + QUANTUM as u64 {
+                self.bound = SMALL;
+            }
+        }
+        let free = (self.read + CAPACITY as u64 - self.turns) as usize;
+        self.limit = free.min(self.bound).saturating_sub(ALIGN);
+        Ok(true)
+    }
+
+    /// Bytes that were written since the ring was made: a multiple of [`ALIGN`].
+    pub fn position(&self) -> u64 {
+        self.turns + self.offset as u64
+    }
+
+    /// Whether so many bytes, and the empty header behind them, lie where the reader has done with everything.
+    fn has_room(&mut self, bytes: usize) -> Result<bool, Corrupt> {
+        let needed = self.position() + (bytes + ALIGN) as u64;
+        if needed <= self.read + CAPACITY as u64 {
+            return Ok(true);
+        }
+        self.ask()?;
+        Ok(needed <= self.read + CAPACITY as u64)
+    }
+
+    /// Looks how far the reader says that it has come.
+    fn ask(&mut self) -> Result<(), Corrupt> {
+        // SYNC POINT: read (released in `Receiver::say`)
+        let read = self.memory.control(READ_AT).load(order::REUSE);
+        if read < self.read || read > self.position() {
+            return Err(Corrupt::Read);
+        }
+        self.read = read;
+        Ok(())
+    }
+
+    /// Goes back to the start, or beyond the small part, for an entry that does not fit before the bound.
+    fn turn(&mut self, len: usize) -> Result<bool, Corrupt> {
+        let rest = CAPACITY - self.offset;
+        if self.has_room(rest + span(len))? {
+            self.memory.header(0).store(0, Ordering::Relaxed);
+            self.memory.header(self.offset).store(Header::Skip.to_word(), order::PUBLISH);
+            self.turns += CAPACITY as u64;
+            self.offset = 0;
+            return Ok(true);
+        }
+        self.bound = CAPACITY;
+        if self.offset + span(len) + ALIGN <= CAPACITY { self.has_room(span(len)) } else { Ok(false) }
+    }
+}
+
+/// Copies so many bytes, few of them without a call.
+///
+/// # Safety
+/// `from` is readable for so many bytes, `to` writable, and they are not the same memory.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // The host's header of a message is the usual case.
+    if (8..=16).contains(&len) {
+        // SAFETY: at least eight bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<u64>(from, to, len) }
+    } else if len > SHORT {
+        // SAFETY: the caller's promise.
+        unsafe { ptr::copy_nonoverlapping(from, to, len) }
+    } else if len > 16 {
+        // SAFETY: more than sixteen bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<[u64; 2]>(from, to, len) }
+    } else if len >= 4 {
+        // SAFETY: at least four bytes, and less than eight; the rest is the caller's promise.
+        unsafe { copy_ends::<u32>(from, to, len) }
+    } else if len >= 2 {
+        // SAFETY: at least two bytes; the rest is the caller's promise.
+        unsafe { copy_ends::<u16>(from, to, len) }
+    } else if len == 1 {
+        // SAFETY: one byte; the rest is the caller's promise.
+        unsafe { copy_ends::<u8>(from, to, len) }
+    }
+}
+
+/// Copies as many bytes as a word has from both ends, which may be the same ones in part: all, when there are up to
+/// two words of them.
+///
+/// # Safety
+/// As for [`copy`], and there are as many bytes as in a word.
+#[inline(always)]
+unsafe fn copy_ends<W: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let behind = len - size_of::<W>();
+    // SAFETY: a word of readable bytes, as the caller says; words are numbers.
+    let first = unsafe { from.cast::<W>().read_unaligned() };
+    // SAFETY: the last word of these bytes.
+    let last = unsafe { from.wrapping_add(behind).cast::<W>().read_unaligned() };
+    // SAFETY: the same of bytes that the caller may write.
+    unsafe { to.cast::<W>().write_unaligned(first) };
+    // SAFETY: the last word of these.
+    unsafe { to.wrapping_add(behind).cast::<W>().write_unaligned(last) };
+}

@@ -6,10 +6,11 @@
 //! stands in a `log`, from which each who keeps something [reads](Reader) on before he uses any of it; `watch` sees to it that
 //! it is still told, for others change the same instructions.
 //!
-//! The loader has a `munmap` of its own, so that of libraries nothing is told: whose memory is a library's asks
-//! [`goes_untold`]. Nor is it of whoever calls the kernel himself, as an allocator might that is no part of the C library, or
+//! The loader has a `munmap` of its own, so that of libraries nothing is told, and others may have an `sbrk` of theirs: whose memory
+//! is a library's, or the [heap](heap)'s, asks [`goes_untold`]. Nor is it of whoever calls the kernel himself, as an allocator might that is no part of the C library, or
 //! of a mapped file that is cut short.
 
+mod heap;
 mod log;
 mod watch;
 
@@ -33,6 +34,7 @@ pub fn gone(start: usize, len: usize) {
 /// [`gone`] is called from now on, somebody says: tries it. Whether it is so.
 pub fn begin() -> bool {
     WATCH.begin();
+    heap::look();
     WATCH.is_trusted() || WATCH.try_out(|| prove(&WATCH)) == Some(true)
 }
 
@@ -49,7 +51,7 @@ pub fn is_told() -> bool {
 
 /// Whether what is at an address may be unmapped without a word.
 pub fn goes_untold(address: usize) -> bool {
-    watch::is_of_a_library_that_may_go(address)
+    watch::is_of_a_library_that_may_go(address) || heap::goes_untold(address)
 }
 
 /// Where somebody has read up to.
@@ -91,6 +93,7 @@ mod tests {
     fn what_the_program_itself_has_is_not_unloaded() {
         static DATA: u8 = 1;
         assert!(!goes_untold(std::ptr::from_ref(&DATA).addr()), "the program's data");
+        heap::look();
         assert!(!goes_untold(Box::new(1).as_ref() as *const i32 as usize), "the heap");
         assert!(goes_untold(libc::gnu_get_libc_version as *const () as usize), "a library's");
     }

@@ -185,7 +185,7 @@ pub(super) fn is_of_a_library_that_may_go(address: usize) -> bool {
 }
 
 /// The first instructions of a function of the C library's, unless the process calls another one by this name.
-fn function(name: &CStr) -> Option<&'static AtomicU64> {
+pub(super) fn function(name: &CStr) -> Option<&'static AtomicU64> {
     // SAFETY: a zero-ended name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let own = library((libc::gnu_get_libc_version as *const ()).addr())?;

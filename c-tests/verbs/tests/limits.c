@@ -74,7 +74,18 @@ static void memory(void)
     IS(ibv_reg_mr(pd, NULL, 4096, 0) == NULL && errno == EFAULT, true);
     IS(ibv_reg_mr(pd, bytes, 0, 0) == NULL && errno == EINVAL, true);
     IS(ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL, true);
-    struct ibv_mr *first = ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_LOCAL_WRITE), *second = ibv_reg_mr(pd, bytes, 8192, 0);
+    /* What cannot be written cannot be registered to be written. */
+    static const char constant[4096] = {1};
+    IS(ibv_reg_mr(pd, (void *)(uintptr_t)constant, 4096, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT, true);
+    struct ibv_mr *read = ibv_reg_mr(pd, (void *)(uintptr_t)constant, 4096, IBV_ACCESS_REMOTE_READ);
+    IS(read != NULL && read->rkey != 0, true);
+    OK(ibv_dereg_mr(read));
+    /* Nor do peers have a key of what they have no right to. */
+    struct ibv_mr *own = ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_LOCAL_WRITE);
+    IS(own->rkey, 0);
+    OK(ibv_dereg_mr(own));
+    struct ibv_mr *first = ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ),
+                  *second = ibv_reg_mr(pd, bytes, 8192, IBV_ACCESS_REMOTE_READ);
     IS(first->lkey != second->lkey && first->rkey != second->rkey && first->lkey != first->rkey, true);
     IS(first->addr == bytes && first->length == 8192 && first->pd == pd, true);
     IS(ibv_dealloc_pd(pd), EBUSY);

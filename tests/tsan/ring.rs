@@ -9,8 +9,8 @@ mod lent;
 mod link {
     pub(crate) use super::lent::Lent;
 }
-#[expect(dead_code, reason = "nobody rings a bell here")]
-#[path = "../../src/shm/ring.rs"]
+#[expect(dead_code, unused_imports, reason = "nobody rings a bell here")]
+#[path = "../../src/shm/ring/mod.rs"]
 mod ring;
 #[expect(dead_code, reason = "nothing is left out here")]
 #[path = "../../src/shm/tail.rs"]

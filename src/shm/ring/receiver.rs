@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::tail::Whole;
 use super::{
     ALIGN, CAPACITY, Corrupt, FOUND, Header, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT, order, span,
 };
 use crate::link::Lent;
-use crate::shm::tail::Whole;
 
 /// An entry that has arrived. Its bytes lie in the ring, where the sender could still write to them.
 pub struct Arrival {
@@ -45,7 +45,7 @@ pub struct Receiver {
 impl Receiver {
     /// # Safety
     /// `STRIDE` bytes at a multiple of 64, readable and writable as long as `keep` lives.
-    pub(in crate::shm) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
+    pub(in super::super) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
         let memory = Memory { start, _keep: keep };
         Self { memory, offset: 0, say_at: QUANTUM, turns: 0, held: 0, is_polled: false }
     }

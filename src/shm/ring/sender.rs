@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use super::{
     ALIGN, CAPACITY, Corrupt, HEADER, Header, LINE, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT,
-    SHORT, SMALL, order, span,
+    SHORT, SMALL, order, span, tail,
 };
 use crate::link::Lent;
-use crate::shm::tail;
 
 /// The end that writes.
 pub struct Sender {
@@ -33,7 +32,7 @@ impl Sender {
     /// # Safety
     /// `STRIDE` bytes at a multiple of 64, zero, readable and writable as long as `keep` lives, and no other sender
     /// of this process writes there.
-    pub(in crate::shm) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
+    pub(in super::super) unsafe fn new(start: *mut u8, keep: Arc<dyn Send + Sync>) -> Self {
         let memory = Memory { start, _keep: keep };
         let limit = SMALL - ALIGN;
         Self { memory, offset: 0, limit, turns: 0, read: 0, bound: SMALL, is_polled: false }

@@ -28,7 +28,7 @@ pub use sender::Sender;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::tail::REST;
+use super::tail::{self, REST};
 
 /// Bytes of a ring with its two control words.
 pub(super) const STRIDE: usize = 256 << 10;

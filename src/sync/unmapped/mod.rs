@@ -7,7 +7,7 @@
 //! it is still told, for others change the same instructions.
 //!
 //! The loader has a `munmap` of its own, so that of libraries nothing is told, and others may have an `sbrk` of theirs: whose memory
-//! is a library's, or the [heap](heap)'s, asks [`goes_untold`]. Nor is it of whoever calls the kernel himself, as an allocator might that is no part of the C library, or
+//! is a library's, or the heap's, asks [`goes_untold`]. Nor is it of whoever calls the kernel himself, as an allocator might that is no part of the C library, or
 //! of a mapped file that is cut short.
 
 mod heap;

@@ -201,6 +201,17 @@ static void counters(void)
     IS(poll(&poll_fd, 1, 0), 0);
     IS(fi_cntr_adderr(counter, 1), 0);
     IS(poll(&poll_fd, 1, 0), 1);
+    /* What is counted between reading and asking whether to sleep would wake nobody afterwards. */
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(fi_cntr_readerr(counter), 1);
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(fi_cntr_add(counter, 1), 0);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(poll(&poll_fd, 1, 0), 1);
+    IS(fi_cntr_read(counter), 1);
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(poll(&poll_fd, 1, 0), 0);
     IS(fi_close(&counter->fid), 0);
     struct fi_cntr_attr attr = {.flags = 1};
     IS(fi_cntr_open(domain, &attr, &counter, NULL), -FI_EINVAL);

@@ -18,9 +18,18 @@ pub struct Counter {
     domain: Arc<Domain>,
     well: AtomicU64,
     failed: AtomicU64,
+    /// What the program has read of both.
+    known: Known,
     wait: Wait,
     /// Whose sleepers are woken.
     set: OnceLock<Arc<WaitSet>>,
+}
+
+/// The values that a program has read last.
+#[derive(Default)]
+struct Known {
+    well: AtomicU64,
+    failed: AtomicU64,
 }
 
 // SAFETY: `fid_cntr` is libfabric's structure of the class, and `open` below opens those.
@@ -37,7 +46,7 @@ impl Counter {
         }
         let wait = Wait::of_member(attr.wait_obj, || domain.descriptor().map(Some))?;
         let (well, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { domain, well, failed, wait, set: OnceLock::new() })
+        Ok(Self { domain, well, failed, known: Known::default(), wait, set: OnceLock::new() })
     }
 
     /// What it was opened of.
@@ -98,9 +107,20 @@ impl Counter {
         reached.unwrap_or(Err(Errno::TIMEDOUT))
     }
 
-    /// Whether a program may sleep on the descriptor: a counter has nothing that is left unread.
+    /// Whether a program may sleep on the descriptor: it has read the values that there are. What changed after it has read
+    /// them, and before it asks this, has been told of before it sleeps and would not wake it.
     pub(super) fn try_wait(&self) -> Outcome<()> {
+        self.wait.try_wait(|| self.domain.arm(), || self.is_news())
+    }
+
+    /// The same for who knows the values in another way, and compares them after this.
+    pub(super) fn try_wait_for_change(&self) -> Outcome<()> {
         self.wait.try_wait(|| self.domain.arm(), || false)
+    }
+
+    fn is_news(&self) -> bool {
+        let known = (self.known.well.load(Ordering::Relaxed), self.known.failed.load(Ordering::Relaxed));
+        self.values() != known
     }
 }
 
@@ -158,24 +178,27 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     })
 }
 
-/// A value of a counter; of what is no counter, 0.
-unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> &AtomicU64) -> u64 {
+/// A value of a counter, and where it is kept that it is known; of what is no counter, 0.
+unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> (&AtomicU64, &AtomicU64)) -> u64 {
     guard_or(entry, 0, || {
         // SAFETY: the contract of `fi_cntr_read(3)`: a counter.
         let Ok(counter) = (unsafe { body::<Counter>(counter) }) else { return 0 };
         counter.domain.progress();
-        of(counter).load(Ordering::Acquire)
+        let (value, known) = of(counter);
+        let value = value.load(Ordering::Acquire);
+        known.store(value, Ordering::Relaxed);
+        value
     })
 }
 
 unsafe extern "C" fn read(counter: *mut fid_cntr) -> u64 {
     // SAFETY: the contract of `fi_cntr_read(3)`.
-    unsafe { value("fi_cntr_read", counter, |counter| &counter.well) }
+    unsafe { value("fi_cntr_read", counter, |counter| (&counter.well, &counter.known.well)) }
 }
 
 unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
     // SAFETY: the contract of `fi_cntr_readerr(3)`.
-    unsafe { value("fi_cntr_readerr", counter, |counter| &counter.failed) }
+    unsafe { value("fi_cntr_readerr", counter, |counter| (&counter.failed, &counter.known.failed)) }
 }
 
 /// Does something to a counter.

@@ -89,9 +89,9 @@ impl WaitSet {
         for member in &members {
             found |= match member {
                 Member::Queue(queue) => queue.upgrade().is_some_and(|queue| queue.try_wait().is_err()),
-                Member::Counter(counter, told) => counter
-                    .upgrade()
-                    .is_some_and(|counter| counter.try_wait().is_err() || self.tell(&counter, *told)),
+                Member::Counter(counter, told) => counter.upgrade().is_some_and(|counter| {
+                    counter.try_wait_for_change().is_err() || self.tell(&counter, *told)
+                }),
             };
         }
         Ok(found)

@@ -149,7 +149,7 @@ impl<T: Listed> Module<T> {
 
     /// The name of a peer.
     pub(super) fn name(&self, endpoint: Endpoint) -> Outcome<u64> {
-        let id = self.peers.with(|peers| peers.find(endpoint))?;
+        let id = self.peers.with(|peers| peers.find_from(endpoint))?;
         self.core.peer(id).ok_or(HAWSER_ERR_NOT_FOUND)
     }
 

@@ -66,6 +66,15 @@ impl Peers {
         }
     }
 
+    /// The same of one that is being ended, too, from which something may still arrive.
+    pub(super) fn find_from(&self, endpoint: Endpoint) -> Outcome<EndpointId> {
+        let key = self.place.key(Kind::Endpoint, endpoint.id).ok_or(HAWSER_ERR_STALE)?;
+        match self.entries.get(key.index) {
+            Some(entry) if entry.generation == key.generation && entry.state != State::Gone => Ok(entry.id),
+            _ => Err(HAWSER_ERR_STALE),
+        }
+    }
+
     /// The handle of an endpoint that something has arrived from: a new one where the caller has not added the
     /// peer; none where it has deleted it, or where another has its place by now.
     #[inline]

@@ -166,6 +166,25 @@ impl Lent {
     }
 }
 
+/// A copy of bytes that were lent.
+#[derive(Debug)]
+pub struct Copied(Vec<u8>);
+
+impl Copied {
+    /// Of these.
+    pub fn of(bytes: Lent) -> Self {
+        let mut copy = Vec::with_capacity(bytes.len());
+        bytes.append_to(&mut copy);
+        Self(copy)
+    }
+
+    /// All of it. It is there as long as this is, wherever this is moved to.
+    pub fn lent(&mut self) -> Lent {
+        // SAFETY: bytes of our own, of which nobody makes a reference.
+        unsafe { Lent::new(self.0.as_mut_ptr(), self.0.len()) }
+    }
+}
+
 /// Asks the processor for the bytes at an address, where there is a way to ask.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

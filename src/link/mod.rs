@@ -59,7 +59,7 @@ pub use folder::{Folder, Held, Turn, replace, user};
 pub use inbox::{Datagram, Inbox};
 pub use interface::{BadFilter, Filter, Interface, host};
 pub use landing::Landing;
-pub use lent::Lent;
+pub use lent::{Copied, Lent};
 pub use local::{Listener, Local};
 pub use place::{Place, place, same_kind};
 pub use probe::{Heard, Prober};

@@ -193,6 +193,7 @@ impl State {
         let connection = peer.connection.as_mut()?;
         connection.heard = ticked;
         let (id, of) = (peer.id, usize::from(header.queue));
+        let closed = peer.is_closed.then_some(peer.name);
         let raised = match connection.sides.get_mut(of) {
             Some(side) => {
                 side.credit.raise_short(header.limit, desk.most(of)).map(|is_new| side.has_asked &= !is_new)
@@ -237,6 +238,11 @@ impl State {
             self.drive(place);
         }
         let bytes = bytes.slice(HEADER, header.length as usize);
+        if let Some(name) = closed {
+            self.inherit(name, tag, bytes);
+            self.release(buffer);
+            return None;
+        }
         Some(Step::Deliver { from: id, tag, bytes, buffer })
     }
 
@@ -290,9 +296,10 @@ impl State {
                 shared.is_none_or(|shared| shared.lender.take_back(place as usize, count).is_ok())
             }
             Control::Bye => {
-                peer.has_said_bye = true;
+                (peer.has_said_bye, peer.is_draining) = (true, true);
                 let attempt = connection.attempt;
                 peer.machine.handle_parted(attempt);
+                self.touch(place);
                 true
             }
         }

@@ -27,6 +27,9 @@ use crate::verbs::Remote;
 /// Things that one pass does outside.
 const MOST: usize = 64;
 
+/// How long closing waits until the others have heard that nothing follows, in nanoseconds: until then they may send.
+const HEARING: u64 = 2_000_000_000;
+
 /// How long the end waits for the connection thread, in nanoseconds.
 const END: u64 = 5_000_000_000;
 
@@ -338,6 +341,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         let is_drained = || self.rail.state.with(|state| endpoints.iter().all(|id| state.is_drained(*id)));
         let is_over = || !up.host().is_here() || is_drained();
         wait(patience(&up.host()), is_over, || self.progress(up) != 0);
+        let has_heard = || self.rail.state.with(|state| endpoints.iter().all(|id| state.has_heard(*id)));
+        wait(HEARING, || !up.host().is_here() || has_heard(), || self.progress(up) != 0);
         for id in endpoints.iter().take_while(|_| up.host().is_here()) {
             fail(self.rail.state.with(|state| state.end_close(*id)), up);
         }

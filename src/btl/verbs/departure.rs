@@ -156,6 +156,12 @@ impl State {
         is_quiet
     }
 
+    /// Whether the peer, too, has done with the connection: it has heard that nothing follows, and what it had sent until then is here.
+    pub(super) fn has_heard(&self, id: EndpointId) -> bool {
+        let peer = self.place(id).and_then(|place| self.peers.get(place as usize));
+        peer.is_none_or(|peer| peer.has_said_bye || !peer.can_say())
+    }
+
     /// The endpoint is nobody's any more. What has not been sent is not: cookies. What is under way, and was waited for in
     /// vain, ends in error when the queue pairs have gone.
     pub(super) fn end_close(&mut self, id: EndpointId) -> Vec<Cookie> {

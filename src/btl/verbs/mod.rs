@@ -28,6 +28,7 @@ mod counters;
 mod credit;
 mod departure;
 mod flow;
+mod late;
 mod lender;
 mod line;
 mod meeting;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::connection::Broken;
 use super::peer::Item;
 use super::state::{Delivered, State, Step};
-use crate::engine::cm::Attempt;
+use crate::engine::cm::{Attempt, Reason};
 use crate::wire::verbs::Control;
 
 /// After so many nanoseconds it is looked at what is seldom due.
@@ -169,7 +169,13 @@ impl State {
                 }
             }
             Ok(false) => {}
-            Err(broken) => self.break_off(place, broken),
+            Err(broken) => {
+                self.break_off(place, broken);
+                return;
+            }
+        }
+        if let Some(attempt) = peer.is_left() {
+            self.broken(place, attempt, Reason::Broken);
         }
     }
 
@@ -188,7 +194,7 @@ impl State {
     #[inline]
     pub(super) fn release(&mut self, delivered: Delivered) {
         match delivered {
-            Delivered::Part { .. } => {}
+            Delivered::Part { .. } | Delivered::Late { .. } => {}
             Delivered::Shared { place, queue, at } => {
                 self.has_due = true;
                 if let Some(shared) = &mut self.desk.shared[usize::from(queue)] {

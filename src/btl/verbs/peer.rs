@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
 use super::counters::Counters;
 use crate::btl::{Cookie, EndpointId, Fragment, Lent};
-use crate::engine::cm::{self, Reason};
+use crate::engine::cm::{self, Attempt, Reason};
 use crate::verbs::{Mr, Piece, Remote};
 use crate::wire::verbs::Control;
 
@@ -113,6 +113,23 @@ impl Peer {
         self.has_said_bye && !self.says_bye
     }
 
+    /// The connection that the peer has done with, when nothing of ours is under way there any more.
+    pub(super) fn is_left(&self) -> Option<Attempt> {
+        let is_over = |connection: &&Connection| {
+            connection.openib.is_none()
+                && connection.is_connected
+                && !connection.is_ending
+                && connection.sides.iter().all(|side| side.slots.len() == 0)
+        };
+        let connection = self.connection.as_ref().filter(is_over);
+        connection.filter(|_| self.is_parting()).map(|connection| connection.attempt)
+    }
+
+    /// Whether there is a connection by which the peer may say something.
+    pub(super) fn can_say(&self) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.is_connected && !it.is_ending && it.openib.is_none())
+    }
+
     /// Whether nothing is in the way of short messages, to it and from it, which go by the first queue.
     pub(super) fn is_free(&self) -> bool {
         let is_ready = |connection: &Connection| {
@@ -217,7 +234,7 @@ impl Peer {
         if !connection.write_words(desk)? {
             is_stalled = true;
         }
-        if self.is_draining && self.is_idle() {
+        if self.is_draining && (self.is_idle() || self.is_parting()) {
             is_stalled |= !self.drain(desk)?;
         }
         Ok(is_stalled)

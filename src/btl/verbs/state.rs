@@ -10,6 +10,7 @@ use super::connection::{Broken, Connection, Desk};
 use super::connector::{number, place};
 use super::counters::Counters;
 use super::departure::Departing;
+use super::late::Late;
 use super::line::{Line, Port};
 use super::office::{Mail, Office};
 use super::parameters::Config;
@@ -19,7 +20,7 @@ use super::queues::Kind;
 use crate::btl::{Cookie, EndpointId, Lent};
 use crate::engine::cm::{self, Attempt, Notice, Reason};
 use crate::error::{Error, Result};
-use crate::link::Clock;
+use crate::link::{Clock, Copied};
 use crate::verbs::{Completion, Cq, Slab};
 use crate::wire::verbs::Control;
 
@@ -40,6 +41,10 @@ pub(super) enum Delivered {
     /// One of several messages in a buffer, not the last.
     Part {
         _keep: Option<Arc<Slab>>,
+    },
+    /// Of a peer that the host had closed.
+    Late {
+        _keep: Copied,
     },
 }
 
@@ -113,6 +118,7 @@ pub(super) struct State {
     /// Short messages that the host is reading, and buffers of queue pairs that have gone meanwhile.
     pub(super) reading: usize,
     pub(super) kept: Vec<Arc<Slab>>,
+    pub(super) late: Late,
     /// Peers whose queue pairs are to be let go of.
     pub(super) leaving: Vec<(u32, Attempt)>,
     pub(super) departing: Vec<Departing>,
@@ -176,6 +182,7 @@ impl State {
             stalled: Vec::new(),
             reading: 0,
             kept: Vec::new(),
+            late: Late::default(),
             leaving: Vec::new(),
             departing: Vec::new(),
             vacated: Vec::new(),
@@ -207,6 +214,7 @@ impl State {
         let peer = Peer::new(id, name, machine, self.desk.port.queues.len(), served);
         self.peers.push(peer);
         self.names.insert(name, at);
+        self.hand_over(name, id);
         self.drive(at);
         Ok(id)
     }
@@ -332,6 +340,7 @@ impl State {
         let Some(connection) = &mut peer.connection else { return };
         connection.is_connected = true;
         peer.has_said_bye = false;
+        peer.is_draining = peer.says_bye;
         if connection.openib.is_some() {
             desk.counters.num_connected.add(1);
             desk.counters.num_initiated.add(u64::from(peer.machine.role() == cm::Role::Initiator));

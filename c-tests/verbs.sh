@@ -72,6 +72,23 @@ for kind in roce iwarp; do
     # PRRTE gives what it is told by `-x` to the first job only: others have no stand-in.
     [ "$host" != debian12 ] || run $kind 2 spawn
 done
+# Windows of osc/rdma want a BTL with atomic operations to each process, the own one too.
+# atomics RANKS [OPTION …]
+atomics() {
+    local ranks=$1 line
+    shift
+    line="verbs over roce, $ranks ranks: atomics, by the device${*:+ $*}"
+    wanted "$line" || return 0
+    over roce
+    mpi_job "$line" "$ranks" "atomics 50" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca osc rdma "$@"
+    # Of one kind of windows on one node at least, each rank has drawn the tickets of all other ranks by the device.
+    awk -v ranks="$ranks" '$1 == "counter" && $3 == "num_atomics" { count++; if ($4 < 50 * (ranks - 1)) bad = 1 } END { exit bad || count != ranks }' \
+        "$log" || not_ok "$line: the device has done them" "$log"
+    verbs_ledger "$ledger" "$ranks" >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+for ranks in 2 4; do atomics $ranks; done
+# One at a time is under way to each peer.
+atomics 3 --mca btl_verbs_ib_qp_ous_rd_atom 1 --mca btl_verbs_ib_max_rdma_dst_ops 1
 for kind in roce iwarp; do
     for program in coll "p2p small"; do run $kind 4 "$program"; done
     # Few credits, of one buffer at a time in the end: a receiver that computes lets its senders wait, and no message is lost.

@@ -83,13 +83,14 @@ case_of() {
     done
 }
 
-for program in connect transfer limits failure; do
+for program in connect transfer atomics limits failure; do
     for name in $("${there[@]}" env LD_LIBRARY_PATH="$root/$work/plain" "$root/$work/plain/$program"); do
         case $program-$name in
         limits-use-after-the-end) case_of "$program" "$name" 0 ;;
         limits-a-* | limits-places-in-* | limits-completions-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
+        atomics-to-itself) case_of "$program" "$name" 1 ;;
         connect-several-devices) case_of "$program" "$name" 2 \
             HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1 ;;
         connect-a-killed-peer | failure-stale-memory) case_of "$program" "$name" 1 ;;

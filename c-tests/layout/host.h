@@ -198,9 +198,20 @@ static void check_btl(void)
                            mca_btl_base_rdma_completion_fn_t, void *, void *));
     CHECK_FUNCTION(BtlModule, dump, mca_btl_base_module_t, btl_dump,
                    void (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, int));
-    CHECK(BtlModule, atomic_op, mca_btl_base_module_t, btl_atomic_op);
-    CHECK(BtlModule, atomic_fop, mca_btl_base_module_t, btl_atomic_fop);
-    CHECK(BtlModule, atomic_cswap, mca_btl_base_module_t, btl_atomic_cswap);
+    CHECK_FUNCTION(BtlModule, atomic_op, mca_btl_base_module_t, btl_atomic_op,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, uint64_t,
+                           struct mca_btl_base_registration_handle_t *, mca_btl_base_atomic_op_t, uint64_t, int, int,
+                           mca_btl_base_rdma_completion_fn_t, void *, void *));
+    CHECK_FUNCTION(BtlModule, atomic_fop, mca_btl_base_module_t, btl_atomic_fop,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, void *, uint64_t,
+                           struct mca_btl_base_registration_handle_t *,
+                           struct mca_btl_base_registration_handle_t *, mca_btl_base_atomic_op_t, uint64_t, int, int,
+                           mca_btl_base_rdma_completion_fn_t, void *, void *));
+    CHECK_FUNCTION(BtlModule, atomic_cswap, mca_btl_base_module_t, btl_atomic_cswap,
+                   int (*)(mca_btl_base_module_t *, struct mca_btl_base_endpoint_t *, void *, uint64_t,
+                           struct mca_btl_base_registration_handle_t *,
+                           struct mca_btl_base_registration_handle_t *, uint64_t, uint64_t, int, int,
+                           mca_btl_base_rdma_completion_fn_t, void *, void *));
     CHECK_FUNCTION(BtlModule, register_mem, mca_btl_base_module_t, btl_register_mem,
                    struct mca_btl_base_registration_handle_t *(*) (mca_btl_base_module_t *,
                                                             struct mca_btl_base_endpoint_t *, void *,
@@ -262,7 +273,17 @@ static void check_btl(void)
     CHECK_CONSTANT(MCA_BTL_FLAGS_SEND_INPLACE, 0x8);
     CHECK_CONSTANT(MCA_BTL_REG_FLAG_REMOTE_READ, 0x2);
     CHECK_CONSTANT(MCA_BTL_REG_FLAG_REMOTE_WRITE, 0x4);
+    CHECK_CONSTANT(MCA_BTL_REG_FLAG_REMOTE_ATOMIC, 0x8);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_ATOMIC_OPS, 0x8000);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_ATOMIC_FOPS, 0x10000);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_ADD, 0x1);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_FLAG_32BIT, 0x1);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_SUPPORTS_ADD, 0x1);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_SUPPORTS_CSWAP, 0x10000000);
+    CHECK_CONSTANT(MCA_BTL_ATOMIC_SUPPORTS_GLOB, 0x20000000);
+    compare_type("an atomic operation is an int", sizeof(mca_btl_base_atomic_op_t) == sizeof(int));
     CHECK_CONSTANT(MCA_BTL_ERROR_FLAGS_FATAL, 0x1);
+    CHECK_CONSTANT(OPAL_ERR_NOT_SUPPORTED, -8);
     CHECK_CONSTANT(OPAL_ERR_UNREACH, -12);
     CHECK_CONSTANT(OPAL_ERR_OUT_OF_RESOURCE, -2);
     CHECK_CONSTANT(CONVERTOR_HOMOGENEOUS, 0x00080000);

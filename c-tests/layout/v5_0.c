@@ -189,6 +189,7 @@ static void check_one_sided(void)
     CHECK(AmRdma, put, mca_btl_base_am_rdma_module_t, am_btl_put);
     CHECK(AmRdma, get, mca_btl_base_am_rdma_module_t, am_btl_get);
     CHECK_SIZE(AmRdma, mca_btl_base_am_rdma_module_t);
+    CHECK_CONSTANT(MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION, 0x800000);
     CHECK_CONSTANT(MCA_BTL_FLAGS_ACCELERATOR_PUT, 0x0400);
     CHECK_CONSTANT(MCA_BTL_FLAGS_ACCELERATOR_GET, 0x0800);
     CHECK_CONSTANT(MCA_BTL_TAG_BTL_BASE, 0x10);

@@ -19,6 +19,7 @@ pub mod verbs;
 
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;
+pub use crate::verbs::Atomics;
 pub use parameters::{Kind, Number, Parameters, Text};
 pub use user::Seat;
 
@@ -46,6 +47,20 @@ pub enum Sending {
     Over,
 }
 
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds this, modulo 2^64.
+    Add(u64),
+    /// Writes `swap` where it finds `compare`.
+    CompareSwap {
+        /// What is expected.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+}
+
 /// One module of a byte transport; all calls may come from several threads, and every call that takes
 /// [`Upcalls`] may be re-entered from them.
 pub trait Transport: Sized + Send + Sync + 'static {
@@ -60,6 +75,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Whether what is queued leaves in later calls only, and not by itself: then the host is told when it has left, so that
     /// a program whose send has returned may compute, or wait for something else, for as long as it likes.
     const QUEUES_FOR_CALLS: bool = false;
+    /// Whether it has [`atomic`](Self::atomic), where [`Limits::atomics`] says so.
+    const HAS_ATOMICS: bool = false;
     /// Whether it gets from and to the memory of devices: [`register_device`](Self::register_device) and
     /// [`get_device`](Self::get_device).
     const HAS_DEVICES: bool = false;
@@ -146,6 +163,21 @@ pub trait Transport: Sized + Send + Sync + 'static {
     ) -> Result<Sending> {
         Err(Error::Unsupported)
     }
+    /// Changes a word of a peer's memory in one step: 8 bytes at a multiple of 8. What they were is written to `result`, which is
+    /// another such word, or empty.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::BadParameter`] where either is no such word, or the peer's may not be changed so.
+    fn atomic(
+        &self,
+        _endpoint: EndpointId,
+        _result: Lent,
+        _remote: (Registration, u64),
+        _what: Atomic,
+        _cookie: Cookie,
+    ) -> Result<Sending> {
+        Err(Error::Unsupported)
+    }
     /// Makes room to note one more registration.
     ///
     /// # Errors
@@ -226,6 +258,8 @@ pub struct Limits {
     pub bandwidth: u32,
     /// `MCA_BTL_FLAGS_*`
     pub flags: u32,
+    /// Whether there are atomic operations, and which others they are atomic for.
+    pub atomics: Atomics,
 }
 
 /// Why there is no module.

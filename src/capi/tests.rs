@@ -13,8 +13,8 @@ use super::component::{Component, Listed};
 use super::entry::Tables;
 use super::handle::TRANSPORTS;
 use crate::btl::{
-    Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat, Sending,
-    Transport, Upcalls,
+    Atomics, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat,
+    Sending, Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 
@@ -71,7 +71,19 @@ impl Transport for Fake {
         let most = Self::parameters().number(c"limit") as usize;
         let (latency, bandwidth, exclusivity, flags) = (1, 1, 1, 1);
         let (eager, rndv_eager, max_send, max_send_device, copy) = (most, most, most, 0, 0);
-        Limits { eager, rndv_eager, max_send, max_send_device, copy, exclusivity, latency, bandwidth, flags }
+        let atomics = Atomics::None;
+        Limits {
+            eager,
+            rndv_eager,
+            max_send,
+            max_send_device,
+            copy,
+            exclusivity,
+            latency,
+            bandwidth,
+            flags,
+            atomics,
+        }
     }
 
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, _: &impl Host) -> Option<EndpointId> {

@@ -15,6 +15,13 @@ impl Access {
     pub const WRITE: Self = Self(2);
     /// Both.
     pub const BOTH: Self = Self(3);
+    /// Atomic operations, where a device does them.
+    pub const ATOMIC: Self = Self(4);
+
+    /// What either allows.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// Whether `wanted` is allowed.
     pub const fn allows(self, wanted: Self) -> bool {
@@ -56,7 +63,7 @@ impl Registration {
         let bytes: &[u8; REGISTRATION_LEN] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let length = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
-        let known = bytes[16] & !3 == 0 && bytes[17..20].iter().chain(&bytes[24..]).all(|byte| *byte == 0);
+        let known = bytes[16] & !7 == 0 && bytes[17..20].iter().chain(&bytes[24..]).all(|byte| *byte == 0);
         known.then_some(Self {
             id: word(0),
             generation: word(4),

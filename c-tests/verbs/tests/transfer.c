@@ -338,52 +338,6 @@ static void immediate_data(void)
     part(child, &end);
 }
 
-static void adds_and_swaps(void)
-{
-    struct end end = connects(usual);
-    struct remote remote;
-    struct ibv_sge sge;
-    volatile uint64_t *old = (uint64_t *)(void *)(end.memory + SIZE / 2);
-    take(from_parent, &remote, sizeof remote);
-    struct ibv_send_wr wr = work(&end, &sge, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
-    wr.wr.atomic.remote_addr = remote.address;
-    wr.wr.atomic.rkey = (uint32_t)remote.key;
-    wr.wr.atomic.compare_add = 5;
-    IS(posts(&end, &wr), iwarp() ? -EINVAL : 0);
-    if (!iwarp()) {
-        struct ibv_wc wc = completion(end.sends);
-        IS(wc.status, IBV_WC_SUCCESS);
-        IS(wc.opcode, IBV_WC_FETCH_ADD);
-        IS(*old, 100);
-        wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-        wr.wr.atomic.compare_add = 105;
-        wr.wr.atomic.swap = 7;
-        for (int i = 0; i < 2; i++) { /* the second finds the first's */
-            OK(posts(&end, &wr));
-            IS(completion(end.sends).opcode, IBV_WC_COMP_SWAP);
-            IS(*old, i == 0 ? 105 : 7);
-        }
-        wr.wr.atomic.remote_addr++;
-        IS(posts(&end, &wr), EINVAL);
-        wr.wr.atomic.remote_addr--;
-        sge.length = 4;
-        IS(posts(&end, &wr), EINVAL);
-    }
-    parted(&end);
-}
-static void atomics(void)
-{
-    struct child child = family(adds_and_swaps);
-    struct end end = accepts(child, usual);
-    *(volatile uint64_t *)(void *)end.memory = 100;
-    shows(&end, child.to);
-    await(child.from);
-    IS(*(volatile uint64_t *)(void *)end.memory, iwarp() ? 100 : 7);
-    tell(child.to);
-    parts_then(&end);
-    join(child);
-}
-
 /* --- who looks */
 
 /* The peer computes, calls nothing, and its memory changes. */
@@ -474,7 +428,6 @@ int main(int argc, char **argv)
         {"reads-wait-for-room", reads_wait_for_room},
         {"no-more-reads-than-the-peer-serves", no_more_reads_than_the_peer_serves},
         {"immediate-data", immediate_data},
-        {"atomics", atomics},
         {"progress-without-calls", progress_without_calls},
         {"completion-events", completion_events},
     };

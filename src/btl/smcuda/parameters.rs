@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use crate::btl::{Host, Kind, Limits, Number, Parameters, Text};
+use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Text};
 use crate::cuda::share::{self, Bounds};
 use crate::shm::LONGEST;
 
@@ -93,6 +93,7 @@ pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
         latency: range(c"latency", 0, most)? as u32,
         bandwidth: range(c"bandwidth", 0, most)? as u32,
         flags: range(c"flags", 0, most)? as u32 & CAPABILITIES,
+        atomics: Atomics::None,
     })
 }
 

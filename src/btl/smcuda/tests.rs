@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::component::Smcuda;
 use super::parameters::TRANSFERS;
 use super::record::{Place, Record};
-use crate::btl::{Access, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls};
+use crate::btl::{
+    Access, Atomics, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls,
+};
 use crate::error::{Error, Result};
 use crate::shm::{Door, NONCE};
 
@@ -115,6 +117,7 @@ pub(super) fn life_of(name: u64, door: &Arc<Door>) -> Smcuda {
         latency: 1,
         bandwidth: 1,
         flags: 7,
+        atomics: Atomics::None,
     };
     let devices = super::parameters::Devices {
         use_ipc: false,

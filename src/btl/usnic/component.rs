@@ -13,8 +13,8 @@ use super::{
     place,
 };
 use crate::btl::{
-    self, Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration,
-    Seat, Sending, Transport, Upcalls,
+    self, Access, Atomics, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer,
+    Registration, Seat, Sending, Transport, Upcalls,
 };
 use crate::config;
 use crate::error::Result;
@@ -122,6 +122,7 @@ fn limits(config: &config::Btl, speed: u32, rails: usize, is_far: bool) -> Limit
         latency: config.table.latency.saturating_add(u32::from(is_far)),
         bandwidth: config.table.bandwidth.unwrap_or(speed),
         flags: config.table.flags,
+        atomics: Atomics::None,
     }
 }
 

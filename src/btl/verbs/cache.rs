@@ -24,6 +24,8 @@ impl Rights {
     pub(super) const READ: Self = Self(2);
     /// Peers write it.
     pub(super) const WRITTEN: Self = Self(4);
+    /// Peers' atomic operations change it.
+    pub(super) const CHANGED: Self = Self(8);
 
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -39,7 +41,7 @@ impl Rights {
     }
 }
 
-const SETS: usize = 8;
+const SETS: usize = 16;
 
 /// From the first address up to the second.
 pub(super) type Span = (usize, usize);

@@ -15,14 +15,13 @@ use super::parameters;
 use super::short::{self, Buffer, Message, Next};
 use super::state::{Delivered, State, Step};
 use crate::btl::{
-    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Registration, Seat,
-    Sending, Transport, Upcalls, fail,
+    Access, Atomic, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer,
+    Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::link::Clock;
 use crate::sync::EngineCell;
-use crate::verbs::Remote;
 
 /// Things that one pass does outside.
 const MOST: usize = 64;
@@ -70,6 +69,8 @@ pub(super) struct Rail {
     pub(super) counters: Arc<Counters>,
     pub(super) limits: Limits,
     pub(super) port: Arc<Port>,
+    /// By what this life of the process is told from others.
+    pub(super) nonce: u64,
 }
 
 /// What the modules of a process share.
@@ -88,8 +89,8 @@ impl Drop for Common {
 
 /// A module: one for each port. `SECOND`: under the name of the component that it answers to, openib.
 pub struct Module<const SECOND: bool> {
-    rail: Rail,
-    registrations: Registrations,
+    pub(super) rail: Rail,
+    pub(super) registrations: Registrations,
     /// Which of those that were opened together it is.
     place: usize,
     common: Arc<Common>,
@@ -151,28 +152,6 @@ impl<const SECOND: bool> Module<SECOND> {
             }
         }
         None
-    }
-
-    /// Begins an RDMA operation.
-    fn transfer(
-        &self,
-        to: EndpointId,
-        (is_read, local): (bool, Lent),
-        remote: (Registration, u64),
-        cookie: Cookie,
-    ) -> Result<Sending> {
-        let (registration, offset) = remote;
-        let wanted = if is_read { Access::READ } else { Access::WRITE };
-        let end = offset.checked_add(local.len() as u64);
-        if !registration.access.allows(wanted) || end.is_none_or(|end| end > registration.length) {
-            return Err(Error::BadParameter);
-        }
-        let base = u64::from(registration.id) | u64::from(registration.generation) << 32;
-        let address = base.checked_add(offset).ok_or(Error::BadParameter)?;
-        let memory =
-            if local.is_empty() { None } else { Some(self.registrations.of(local, is_read, &self.rail)?) };
-        let remote = Remote { address, key: registration.key };
-        self.rail.state.with(|state| state.transfer(to, (is_read, local), memory, remote, cookie))
     }
 
     /// Sends at once, or not at all, on whatever way there is.
@@ -240,6 +219,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     const COUNTERS: &'static [(&'static str, &'static str)] = COUNTERS;
     const PREDECESSOR: Option<&'static CStr> = if SECOND { None } else { Some(c"openib") };
     const HAS_TRANSFERS: bool = true;
+    const HAS_ATOMICS: bool = true;
     const HAS_SEND_NOW: bool = true;
     const QUEUES_FOR_CALLS: bool = true;
 
@@ -298,7 +278,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
         let (module, name) = (all.get(own)?, peer.name());
         if name == host.name() {
-            return None;
+            return module.reach_itself(name);
         }
         let published = &module.common.published;
         let met = match host.published(published.key(), name) {
@@ -408,6 +388,17 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         cookie: Cookie,
     ) -> Result<Sending> {
         self.transfer(endpoint, (true, local), remote, cookie)
+    }
+
+    fn atomic(
+        &self,
+        endpoint: EndpointId,
+        result: Lent,
+        remote: (Registration, u64),
+        what: Atomic,
+        cookie: Cookie,
+    ) -> Result<Sending> {
+        self.change(endpoint, result, remote, (what, cookie))
     }
 
     fn register(&self, memory: Lent, access: Access) -> Option<Registration> {

@@ -35,7 +35,7 @@ pub(super) enum Entry {
     Buffer { at: u32, cookie: Option<Cookie> },
     /// A message that was copied when it was posted.
     Copied(Cookie),
-    /// A part of a transfer; the last has the cookie.
+    /// A part of a transfer, which counts as a read where the peer answers; the last has the cookie.
     Part { cookie: Option<Cookie>, is_read: bool, _memory: Option<Arc<Mr>> },
     /// A question to the peer's device.
     Probe { is_read: bool },
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     pub(super) is_connected: bool,
     /// Nothing is posted any more.
     pub(super) is_ending: bool,
-    /// Reads under way.
+    /// Reads and atomic operations under way.
     pub(super) reads: usize,
     /// When a probe was sent that is not answered.
     pub(super) probed: Option<u64>,
@@ -403,14 +403,13 @@ impl Connection {
     /// Posts a part of a transfer; `None`: there is no place.
     pub(super) fn post_part(
         &mut self,
-        (is_read, piece): (bool, Piece),
-        remote: Remote,
+        (work, piece): (Work, Piece),
         (cookie, memory): (Option<Cookie>, Option<Arc<Mr>>),
         queue: usize,
     ) -> std::result::Result<bool, Broken> {
+        let is_read = !matches!(work, Work::Write(_));
         let is_inline = memory.is_none() && !is_read;
-        let work = if is_read { Work::Read(remote) } else { Work::Write(remote) };
-        // Of reads there may only be so many: each has to be heard of.
+        // Of reads, and of atomic operations with them, there may only be so many: each has to be heard of.
         let asks = is_read || cookie.is_some();
         let Some(asks) = self.post(queue, work, &[piece], (asks, is_inline))? else {
             return Ok(false);
@@ -420,10 +419,14 @@ impl Connection {
         Ok(true)
     }
 
-    /// Where a read that only asks puts its answer, and what it reads.
-    pub(super) fn fence(&self) -> Option<(Piece, Remote)> {
-        let scratch = 2 * self.sides.len();
-        Some((self.words.piece(scratch * 8, 8), self.remote?))
+    /// Where answers go that nobody looks at.
+    pub(super) fn nowhere(&self) -> Piece {
+        self.words.piece(2 * self.sides.len() * 8, 8)
+    }
+
+    /// A read that only asks.
+    pub(super) fn fence(&self) -> Option<(Work, Piece)> {
+        Some((Work::Read(self.remote?), self.nowhere()))
     }
 
     /// Posts the free buffers of a private queue, so many; whether the peer may have to be told now. What is free of the queue that

@@ -96,7 +96,8 @@ impl Connector {
         config: &Config,
         clock: Clock,
     ) -> io::Result<Self> {
-        let devices = ports.iter().map(|port| AsyncEvents::new(&port.context).ok()).collect();
+        let modules = ports.iter().take(office.mails.len());
+        let devices = modules.map(|port| AsyncEvents::new(&port.context).ok()).collect();
         let body = Body {
             office: Arc::clone(&office),
             channel,
@@ -130,7 +131,9 @@ struct Body {
     // Ids hold their channel; what is here is dropped in this order.
     held: BTreeMap<Id, Held>,
     _listeners: Vec<verbs::Id>,
+    /// By module.
     devices: Vec<Option<AsyncEvents>>,
+    /// By listener.
     ports: Vec<Arc<Port>>,
     channel: Arc<EventChannel>,
     manager: Manager,
@@ -192,7 +195,10 @@ impl Body {
             {
                 if event == AsyncEvent::DeviceFailed {
                     self.devices[module] = None;
-                    self.manager.handle_listener_lost(module as u8);
+                    let lost = &self.ports[module];
+                    for listener in (0..self.ports.len()).filter(|at| Arc::ptr_eq(&self.ports[*at], lost)) {
+                        self.manager.handle_listener_lost(listener as u8);
+                    }
                     self.act();
                     break;
                 }

@@ -79,6 +79,7 @@ counters! {
     put_bytes: "Bytes of these",
     num_gets: "RDMA reads",
     get_bytes: "Bytes of these",
+    num_atomics: "Atomic operations on memory of peers, and of the process's own by way of the device",
     num_registrations: "Times that memory was registered for peers",
     num_transfer_registrations: "Times that memory was registered for a transfer of this side's",
     num_cache_hits: "Times that memory was registered already, where registrations are kept",

@@ -11,7 +11,7 @@ use super::parameters::Config;
 use super::queues::{Kind, Queues};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
-use crate::verbs::{Access, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
+use crate::verbs::{Access, Atomics, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
 use crate::wire::verbs::Network;
 
 /// Places of a send queue for what is no message: credits, probes, reads.
@@ -45,6 +45,8 @@ pub(super) struct Port {
     pub(super) speed: u32,
     /// Reads of a peer's that are served at once, and own ones that are under way.
     pub(super) reads: [u8; 2],
+    /// Atomic operations that its device has.
+    pub(super) atomics: Atomics,
     /// Bytes of the longest message.
     pub(super) longest: usize,
     pub(super) queues: Queues,
@@ -130,6 +132,8 @@ impl Port {
                 limits.served_reads.min(config.served_reads).max(1),
                 limits.started_reads.min(config.started_reads).max(1),
             ],
+            // Those of InfiniBand and RoCE.
+            atomics: if network == Network::Iwarp { Atomics::None } else { limits.atomics },
             longest: (port.message_size as usize).clamp(1 << 20, 1 << 30),
             queues: config.queues.clone(),
             shared,

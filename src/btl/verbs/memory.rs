@@ -76,6 +76,9 @@ impl Purpose {
         if access.allows(btl::Access::READ) {
             it = it.and(Access::REMOTE_READ, Rights::READ);
         }
+        if access.allows(btl::Access::ATOMIC) {
+            it = it.and(Access::REMOTE_ATOMIC, Rights::CHANGED);
+        }
         // Where an RDMA read brings something, iWARP takes it for a write of the peer's.
         if access.allows(btl::Access::WRITE) || is_iwarp {
             it = it.and(Access::REMOTE_WRITE, Rights::WRITTEN);
@@ -127,7 +130,7 @@ impl Registrations {
             let is_cached = table.reader.is_some();
             let mut found = table.find(span, purpose.rights).filter(|_| is_cached);
             // What cannot be written was registered to be read alone.
-            if found.is_none() && is_cached && !access.allows(btl::Access::WRITE) {
+            if found.is_none() && is_cached && access == btl::Access::READ {
                 found = table.find(span, READ_ONLY.rights);
             }
             if let Some((key, mr)) = found {
@@ -143,7 +146,7 @@ impl Registrations {
         let (mr, rights) = match made {
             Ok(made) => made,
             // Memory that cannot be written is read all the same.
-            Err(_) if !access.allows(btl::Access::WRITE) => {
+            Err(_) if access == btl::Access::READ => {
                 (self.pin(memory, READ_ONLY.access, rail).ok()?, READ_ONLY.rights)
             }
             Err(_) => return None,

@@ -8,7 +8,8 @@
 //! `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
 //! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `peer` what waits for it, `peers` all
-//! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends, `departure` how connections end, `memory` what is registered, and
+//! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends,
+//! `transfers` what it does with memory of peers, `itself` the process as a peer of its own, `departure` how connections end, `memory` what is registered, and
 //! `cache` what stays so when it is not used,
 //! `component` what the host sees of it, under both of its names.
 //!
@@ -28,6 +29,7 @@ mod counters;
 mod credit;
 mod departure;
 mod flow;
+mod itself;
 mod late;
 mod lender;
 mod line;
@@ -48,6 +50,7 @@ mod sides;
 mod slots;
 mod state;
 mod survey;
+mod transfers;
 
 pub use choice::Obstacle;
 pub use component::{Openib, Verbs};

@@ -12,9 +12,9 @@ use super::counters::Counters;
 use super::line::{Found, Port};
 use super::meeting::Published;
 use super::office::Office;
-use super::parameters::Config;
+use super::parameters::{Config, capabilities};
 use super::state::State;
-use crate::btl::{Declined, Host, Telling};
+use crate::btl::{Atomics, Declined, Host, Telling};
 use crate::engine::cm;
 use crate::error::Error;
 use crate::link::{Clock, Interface};
@@ -164,14 +164,29 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     // Before there is a thread of ours.
     let kept = keeps(config, ports.len(), host);
     let office = Arc::new(Office::new(ports.len()).map_err(|error| told(format!("no eventfd ({error})")))?);
-    let addresses = ports.iter().map(|port| port.at).collect();
+    // At some ports, for the process itself too: behind the listeners of all ports.
+    let mut listening = ports.clone();
+    let mut addresses: Vec<SocketAddr> = ports.iter().map(|port| port.at).collect();
+    let mut loopbacks = Vec::new();
+    for port in &ports {
+        let (_, atomics) = capabilities(config.limits.flags, port.atomics);
+        let number = listeners.len();
+        let listener = Some(port).filter(|_| atomics != Atomics::None);
+        let listener = listener.and_then(|port| listen_for_itself(&channel, port, number).ok());
+        loopbacks.push(listener.as_ref().map(|(_, at)| (number as u8, *at)));
+        if let Some((id, at)) = listener {
+            listeners.push(id);
+            listening.push(Arc::clone(port));
+            addresses.push(at);
+        }
+    }
     let mut settings = cm::Settings::new(host.name(), nonce, addresses, queues);
     settings.dialect = config.dialect;
     settings.attempt = config.connect;
     settings.answer = 2 * (config.connect + settings.longest);
     let clock = Clock::new();
     let connector =
-        Connector::start(Arc::clone(&office), channel, listeners, ports.clone(), settings, config, clock)
+        Connector::start(Arc::clone(&office), channel, listeners, listening, settings, config, clock)
             .map_err(|error| {
                 told(format!("the thread that makes connections cannot be started ({error})"))
             })?;
@@ -180,15 +195,18 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         connector.join();
         silently(format!("its address cannot be published to the job ({error})"))
     })?;
-    let rails = ports.iter().enumerate().map(|(module, port)| {
+    let rails = ports.iter().zip(loopbacks).enumerate().map(|(module, (port, loopback))| {
         let counters = Arc::new(Counters::default());
         let wire = if port.is_iwarp() { cm::Wire::Iwarp } else { cm::Wire::InfiniBand };
-        let state = State::new(module, port, &office, &counters, (config, clock), (queues, wire));
+        let state = State::new(module, port, &office, &counters, (config, clock), (queues, wire), loopback);
         let mut limits = config.limits;
         if limits.bandwidth == 0 {
             limits.bandwidth = port.speed;
         }
-        Rail { state: EngineCell::new(state), counters, limits, port: Arc::clone(port) }
+        // Windows want all processes reached, this one as well.
+        let atomics = loopback.map_or(Atomics::None, |_| port.atomics);
+        (limits.flags, limits.atomics) = capabilities(limits.flags, atomics);
+        Rail { state: EngineCell::new(state), counters, limits, port: Arc::clone(port), nonce }
     });
     Ok(Opened { rails: rails.collect(), published, connector: Arc::new(connector), kept })
 }
@@ -240,6 +258,19 @@ fn listen(
     let port = Port::open(found, config)?;
     id.listen(BACKLOG).map_err(failed)?;
     Ok((port, id))
+}
+
+/// Listens at a port for the process itself.
+fn listen_for_itself(
+    channel: &Arc<EventChannel>,
+    port: &Port,
+    number: usize,
+) -> crate::error::Result<(Id, SocketAddr)> {
+    let id = Id::new(channel, listener_token(number))?;
+    id.bind(SocketAddr::new(port.at.ip(), 0))?;
+    let at = id.address().ok_or(Error::NotFound)?;
+    id.listen(BACKLOG)?;
+    Ok((id, at))
 }
 
 /// FNV-1a: the same on every machine.

@@ -335,12 +335,15 @@ impl State {
     /// Openib does not say that nothing follows: who ends a connection on which nothing is under way is not lost.
     pub(super) fn part_if_quiet(&mut self, place: u32, attempt: Attempt) {
         let Some(peer) = self.at(place) else { return };
-        let is_its = |connection: &Connection| {
-            connection.openib.is_some() && connection.is_connected && connection.attempt == attempt
-        };
-        if peer.connection.as_ref().is_some_and(is_its) && peer.is_quiet() && !peer.is_corrupt {
-            peer.has_said_bye = true;
-            peer.machine.handle_parted(attempt);
+        let connection = peer.connection.as_ref().filter(|it| it.is_connected && it.attempt == attempt);
+        match connection.map(|connection| connection.openib.is_some()) {
+            Some(true) if peer.is_quiet() && !peer.is_corrupt => {
+                peer.has_said_bye = true;
+                peer.machine.handle_parted(attempt);
+            }
+            // It has heard that nothing follows.
+            Some(false) if peer.says_bye && !peer.owes_bye => peer.machine.handle_parted(attempt),
+            _ => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cache::Bounds;
 use super::queues::Queues;
-use crate::btl::{Host, Kind, Limits, Number, Parameters, Text};
+use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Text};
 use crate::engine::cm::Dialect;
 
 const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
@@ -30,8 +30,8 @@ const fn numbers() -> [Number; COUNT] {
         number(c"ib_retry_count", 7, 6, c"How often it is sent again before the peer counts as lost, 0 to 7"),
         number(c"ib_rnr_retry", 7, 6, c"How often a message that finds no buffer at the peer is sent again on shared queues, 0 to 7; 7: for ever. Credits see to it that none does"),
         number(c"ib_min_rnr_timer", 12, 6, c"How long a peer waits before it sends such a message again, by the code of the InfiniBand specification; 12 is 0.64 ms (openib: 25, which it does not set on connections that rdma_cm makes, where 655 ms hold)"),
-        number(c"ib_max_rdma_dst_ops", 4, 6, c"RDMA reads of a peer's that are served at once, at most"),
-        number(c"ib_qp_ous_rd_atom", 4, 6, c"RDMA reads that are under way to a peer at once, at most"),
+        number(c"ib_max_rdma_dst_ops", 4, 6, c"RDMA reads and atomic operations of a peer's that are served at once, at most"),
+        number(c"ib_qp_ous_rd_atom", 4, 6, c"RDMA reads and atomic operations that are under way to a peer at once, at most"),
         number(c"max_inline_data", -1, 5, c"Longest message, header included, that is copied to the device when it is sent, in bytes; -1: as long as the device takes, up to 512"),
         number(c"cq_size", 8192, 6, c"Entries of a completion queue; another one is made where one does not suffice"),
         number(c"free_list_num", 8, 5, c"Send buffers of each size at first"),
@@ -49,7 +49,7 @@ const fn numbers() -> [Number; COUNT] {
         number(c"connect_timeout", 30_000, 5, c"Milliseconds within which a peer must answer when it is connected to; then it is tried again"),
         number(c"peer_timeout", 60_000, 5, c"Milliseconds after which a peer whose device does not answer at all counts as lost; 0: never"),
         unsigned(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
-        Number::new(Kind::Flags, c"flags", 7, 5, c"What the component may be used for: send, put, get"),
+        Number::new(Kind::Flags, c"flags", CAPABILITIES as c_int, 5, c"What the component may be used for: send, put, get, atomics and fetching-atomics, which are left out where a device has none"),
         number(c"eager_limit", 12_288, 4, c"Longest message sent without asking the receiver, header included, in bytes"),
         number(c"rndv_eager_limit", 12_288, 4, c"Data that goes with the announcement of a long message, in bytes"),
         number(c"max_send_size", 65_536, 4, c"Longest fragment of a long message that is sent rather than put or got, in bytes"),
@@ -91,8 +91,23 @@ pub(super) fn of(second: bool) -> &'static Parameters {
     &PARAMETERS[usize::from(second)]
 }
 
-/// `MCA_BTL_FLAGS_SEND`, `PUT` and `GET` (`opal/mca/btl/btl.h`).
-const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4;
+/// `MCA_BTL_FLAGS_PUT` and `GET` (`opal/mca/btl/btl.h`).
+const TRANSFERS: u32 = 0x2 | 0x4;
+
+/// `MCA_BTL_FLAGS_ATOMIC_OPS` and `ATOMIC_FOPS`.
+const ATOMICS: u32 = 0x8000 | 0x1_0000;
+
+/// Those, and `MCA_BTL_FLAGS_SEND`.
+const CAPABILITIES: u32 = 0x1 | TRANSFERS | ATOMICS;
+
+/// What a port's table says that it can be used for, with these of the user's flags, by a device with such atomic operations.
+pub(super) const fn capabilities(flags: u32, atomics: Atomics) -> (u32, Atomics) {
+    let is_wanted = flags & ATOMICS != 0 && flags & TRANSFERS == TRANSFERS;
+    match atomics {
+        Atomics::Device | Atomics::Global if is_wanted => (flags, atomics),
+        _ => (flags & !ATOMICS, Atomics::None),
+    }
+}
 
 /// What is set.
 #[derive(Clone, Debug)]
@@ -198,6 +213,7 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
         latency: range(c"latency", 0, MOST)? as u32,
         bandwidth: range(c"bandwidth", 0, MOST)? as u32,
         flags: range(c"flags", 0, MOST)? as u32 & CAPABILITIES,
+        atomics: Atomics::None,
     };
     let patience = range(c"peer_timeout", 0, MOST)? as u64;
     let inline = match parameters.number(c"max_inline_data") {
@@ -263,6 +279,16 @@ mod tests {
         for name in [c"eager_limit", c"rndv_eager_limit", c"max_send_size"] {
             assert!(longest(name).is_some_and(|size| size <= queues.longest()), "{name:?}");
         }
+    }
+
+    #[test]
+    fn atomic_operations_are_offered_where_the_device_has_them_and_the_user_wants_them() {
+        let all = CAPABILITIES;
+        assert_eq!(capabilities(all, Atomics::Device), (0x1_8007, Atomics::Device));
+        assert_eq!(capabilities(all, Atomics::Global), (0x1_8007, Atomics::Global));
+        assert_eq!(capabilities(all, Atomics::None), (7, Atomics::None));
+        assert_eq!(capabilities(7, Atomics::Device), (7, Atomics::None));
+        assert_eq!(capabilities(0x1_0003, Atomics::Device), (3, Atomics::None), "windows need all of it");
     }
 
     #[test]

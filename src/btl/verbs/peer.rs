@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
 use super::counters::Counters;
-use crate::btl::{Cookie, EndpointId, Fragment, Lent};
+use crate::btl::{Atomic, Cookie, EndpointId, Fragment, Lent};
 use crate::engine::cm::{self, Attempt, Reason};
-use crate::verbs::{Mr, Piece, Remote};
+use crate::verbs::{Mr, Piece, Remote, Work};
 use crate::wire::verbs::Control;
 
 /// What waits to be sent by a queue.
@@ -16,11 +16,19 @@ pub(super) enum Item {
     Control(Control),
 }
 
-/// An RDMA read or write.
+/// What is done with a peer's memory.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    Write,
+    Read,
+    Change(Atomic),
+}
+
+/// An RDMA write or read, or an atomic operation.
 pub(super) struct Transfer {
-    pub(super) is_read: bool,
+    pub(super) what: What,
     pub(super) local: Lent,
-    /// The registration of the local memory; none of a write that is copied when it is posted.
+    /// The registration of the local memory; none of a write that is copied when it is posted, or without local memory.
     pub(super) memory: Option<Arc<Mr>>,
     pub(super) remote: Remote,
     pub(super) cookie: Cookie,
@@ -39,7 +47,7 @@ pub(super) struct Peer {
     /// What waits, by queue.
     pub(super) pending: Vec<VecDeque<Item>>,
     pub(super) transfers: VecDeque<Transfer>,
-    /// RDMA reads that it serves at once.
+    /// RDMA reads and atomic operations that it serves at once.
     pub(super) served: usize,
     /// Why there is no connection, and will be none.
     pub(super) failure: Option<Reason>,
@@ -286,9 +294,16 @@ impl Peer {
         let Some(connection) = self.connected() else { return Ok(false) };
         let length = transfer.local.len();
         // Where a write that has completed may not have arrived, a read behind it has its end.
-        let is_fenced = is_iwarp && !transfer.is_read;
+        let is_fenced = is_iwarp && matches!(transfer.what, What::Write);
+        if let What::Change(what) = transfer.what {
+            return if connection.reads < served {
+                change(transfer, what, connection, queue)
+            } else {
+                Ok(false)
+            };
+        }
         while transfer.posted < length {
-            if transfer.is_read && connection.reads >= served {
+            if matches!(transfer.what, What::Read) && connection.reads >= served {
                 return Ok(false);
             }
             let part = desk.longest.min(length - transfer.posted);
@@ -298,17 +313,21 @@ impl Peer {
             let address = transfer.remote.address.wrapping_add(transfer.posted as u64);
             let remote = Remote { address, key: transfer.remote.key };
             let cookie = is_last.then_some(transfer.cookie);
-            let what = (transfer.is_read, Piece::new(local, key));
-            if !connection.post_part(what, remote, (cookie, transfer.memory.clone()), queue)? {
+            let work = match transfer.what {
+                What::Read => Work::Read(remote),
+                _ => Work::Write(remote),
+            };
+            let work = (work, Piece::new(local, key));
+            if !connection.post_part(work, (cookie, transfer.memory.clone()), queue)? {
                 return Ok(false);
             }
             transfer.posted += part;
         }
         if is_fenced {
-            let Some((piece, remote)) = connection.fence().filter(|_| connection.reads < served) else {
+            let Some(fence) = connection.fence().filter(|_| connection.reads < served) else {
                 return Ok(false);
             };
-            return connection.post_part((true, piece), remote, (Some(transfer.cookie), None), queue);
+            return connection.post_part(fence, (Some(transfer.cookie), None), queue);
         }
         Ok(true)
     }
@@ -344,6 +363,26 @@ impl Peer {
     pub(super) fn queued(&self) -> usize {
         self.transfers.len() + self.pending.iter().map(VecDeque::len).sum::<usize>()
     }
+}
+
+/// Posts an atomic operation; whether there was a place for it.
+fn change(
+    transfer: &Transfer,
+    what: Atomic,
+    connection: &mut Connection,
+    queue: usize,
+) -> Result<bool, Broken> {
+    let at = transfer.remote;
+    let work = match what {
+        Atomic::Add(add) => Work::FetchAdd { at, add },
+        Atomic::CompareSwap { compare, swap } => Work::CompareSwap { at, compare, swap },
+    };
+    // There is no operation without a result.
+    let piece = match &transfer.memory {
+        Some(memory) => Piece::new(transfer.local, memory.local_key()),
+        None => connection.nowhere(),
+    };
+    connection.post_part((work, piece), (Some(transfer.cookie), transfer.memory.clone()), queue)
 }
 
 /// Counts what something waits for.
@@ -385,7 +424,7 @@ mod tests {
 
     fn transfer(cookie: Cookie) -> Transfer {
         let remote = Remote { address: 64, key: 1 };
-        Transfer { is_read: true, local: Lent::EMPTY, memory: None, remote, cookie, posted: 0 }
+        Transfer { what: What::Read, local: Lent::EMPTY, memory: None, remote, cookie, posted: 0 }
     }
 
     #[test]

@@ -1,13 +1,10 @@
 //! What the host sends: fragments and transfers, at once where they can go, and else behind what waits.
 
-use std::sync::Arc;
-
 use super::connection::{Body, Stall};
-use super::peer::{Item, Transfer, count};
+use super::peer::{Item, Transfer, What, count};
 use super::state::{State, Step};
-use crate::btl::{Cookie, EndpointId, Fragment, Lent, Sending};
+use crate::btl::{EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
-use crate::verbs::{Mr, Remote};
 
 /// Fragments that nobody waits for, that may wait for one peer.
 const MOST_QUEUED: usize = 1024;
@@ -96,31 +93,28 @@ impl State {
     }
 
     /// Begins an RDMA operation. The memory is registered.
-    pub(super) fn transfer(
-        &mut self,
-        to: EndpointId,
-        (is_read, local): (bool, Lent),
-        memory: Option<Arc<Mr>>,
-        remote: Remote,
-        cookie: Cookie,
-    ) -> Result<Sending> {
+    pub(super) fn transfer(&mut self, to: EndpointId, mut transfer: Transfer) -> Result<Sending> {
         let place = self.place(to).ok_or(Error::Unreachable)?;
         let Self { desk, peers, .. } = self;
         let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
         if peer.is_lost {
             return Err(Error::Unreachable);
         }
-        let (number, bytes) = if is_read {
-            (&desk.counters.num_gets, &desk.counters.get_bytes)
-        } else {
-            (&desk.counters.num_puts, &desk.counters.put_bytes)
-        };
-        number.add(1);
-        bytes.add(local.len() as u64);
-        if local.is_empty() {
+        let (counters, length) = (&desk.counters, transfer.local.len() as u64);
+        match transfer.what {
+            What::Write => {
+                counters.num_puts.add(1);
+                counters.put_bytes.add(length);
+            }
+            What::Read => {
+                counters.num_gets.add(1);
+                counters.get_bytes.add(length);
+            }
+            What::Change(_) => counters.num_atomics.add(1),
+        }
+        if length == 0 && !matches!(transfer.what, What::Change(_)) {
             return Ok(Sending::Over);
         }
-        let mut transfer = Transfer { is_read, local, memory, remote, cookie, posted: 0 };
         if peer.transfers.is_empty() {
             match peer.transfer(&mut transfer, desk) {
                 Ok(true) => return Ok(Sending::UnderWay),

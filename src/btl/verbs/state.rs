@@ -10,6 +10,7 @@ use super::connection::{Broken, Connection, Desk};
 use super::connector::{number, place};
 use super::counters::Counters;
 use super::departure::Departing;
+use super::itself::Loopback;
 use super::late::Late;
 use super::line::{Line, Port};
 use super::office::{Mail, Office};
@@ -95,6 +96,9 @@ pub(super) struct State {
     /// By their places, of which none is used again.
     pub(super) peers: Peers,
     pub(super) names: HashMap<u64, u32>,
+    /// Where the process listens for itself, and the place of the far end of its connection to itself.
+    pub(super) loopback: Option<Loopback>,
+    pub(super) far: Option<u32>,
     /// Whose a queue pair is, by its number: the place, the attempt and the queue.
     pub(super) lines: HashMap<u32, (u32, Attempt, u8), BuildHasherDefault<Spread>>,
     pub(super) news: VecDeque<Step>,
@@ -144,6 +148,7 @@ impl State {
         counters: &Arc<Counters>,
         (config, clock): (&Config, Clock),
         settings: (cm::Queues, cm::Wire),
+        loopback: Option<Loopback>,
     ) -> Self {
         let queues = port.queues.all().iter();
         let pools = queues.clone().map(|queue| Pool::new(queue.size, config.buffers)).collect();
@@ -165,6 +170,8 @@ impl State {
             desk,
             peers: Peers::default(),
             names: HashMap::new(),
+            loopback,
+            far: None,
             lines: HashMap::default(),
             news: VecDeque::new(),
             module,
@@ -197,26 +204,36 @@ impl State {
     }
 
     /// Makes a peer known; the same one if it is already, and has not been closed.
-    pub(super) fn add(&mut self, name: u64, listener: cm::Peer, served: u8) -> Result<EndpointId> {
+    pub(super) fn add(&mut self, name: u64, peer: cm::Peer, served: u8) -> Result<EndpointId> {
         if let Some(&at) = self.names.get(&name)
-            && let Some(peer) = self.peers.get(at as usize).filter(|peer| !peer.says_bye)
+            && let Some(known) = self.peers.get(at as usize).filter(|known| !known.says_bye)
         {
-            return Ok(peer.id);
+            return Ok(known.id);
         }
+        let own = (self.module as u8, self.desk.port.at);
+        let at = self.insert(name, own, peer, served)?;
+        self.names.insert(name, at);
+        self.hand_over(name, Peers::id(at));
+        Ok(Peers::id(at))
+    }
+
+    /// Makes one known that is met at a listener of ours; its place.
+    pub(super) fn insert(
+        &mut self,
+        name: u64,
+        (listener, own): Loopback,
+        peer: cm::Peer,
+        served: u8,
+    ) -> Result<u32> {
         let at =
             u32::try_from(self.peers.len()).ok().filter(|at| *at < 1 << 24).ok_or(Error::OutOfResource)?;
         let (queues, wire) = self.settings;
-        let own = (self.desk.port.at, self.desk.port.dialect);
-        let machine =
-            cm::Endpoint::new(number(self.module, at), self.module as u8, own, listener, wire, queues);
+        let own = (own, self.desk.port.dialect);
+        let machine = cm::Endpoint::new(number(self.module, at), listener, own, peer, wire, queues);
         let served = usize::from(served.min(self.desk.port.reads[1]).max(1));
-        let id = Peers::id(at);
-        let peer = Peer::new(id, name, machine, self.desk.port.queues.len(), served);
-        self.peers.push(peer);
-        self.names.insert(name, at);
-        self.hand_over(name, id);
+        self.peers.push(Peer::new(Peers::id(at), name, machine, self.desk.port.queues.len(), served));
         self.drive(at);
-        Ok(id)
+        Ok(at)
     }
 
     /// The place of an endpoint that there is.

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use super::{Listed, Registry};
 use crate::btl::{
-    Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Seat, Sending, Transport, Upcalls,
+    Atomics, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Seat, Sending, Transport,
+    Upcalls,
 };
 use crate::error::Result;
 use crate::host::construct::Slot;
@@ -77,6 +78,7 @@ impl Transport for Fake {
             latency: 0,
             bandwidth: 0,
             flags: 0,
+            atomics: Atomics::None,
         }
     }
 

@@ -1,13 +1,14 @@
 //! Byte transports behind the host's tables, written once for every version and every transport.
 //!
 //! `sys` holds the layouts, which 4.1 and 5.0 share; `entry` the functions in the module's table, `transfer`
-//! those for registered memory, `argument` what they are passed, as Rust values; `descriptor` the
+//! and `atomic` those for registered memory, `argument` what they are passed, as Rust values; `descriptor` the
 //! descriptors, `convertor` the host's convertors, `module` a module with what
 //! belongs to it and what its transport tells the host, `component` what happens before there is a
 //! module, `services` what a transport may ask at any time, `params` and `pvars` what users set and see.
 //! Nothing here knows any one transport.
 
 mod argument;
+mod atomic;
 mod component;
 mod convertor;
 mod descriptor;
@@ -43,6 +44,10 @@ pub(super) unsafe trait BtlAbi: Abi {
     /// What the error callback is told when device memory for a peer may be registered and got
     /// (`MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC`); none where the host does not know it.
     const DEVICES_REACHED: Option<c_int> = None;
+
+    /// What the module's flags say of a device's RDMA where it has atomic operations, besides the transport's own: that a completion
+    /// means the memory of the peer (`MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION`), where the host asks.
+    const REMOTE_COMPLETION: u32 = 0;
 
     /// Whether this build's module table has two more fields before its last ones
     /// (`OPAL_CUDA_GDR_SUPPORT`).

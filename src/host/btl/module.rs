@@ -11,8 +11,8 @@ use super::descriptor::{Ending, FragRef, LONGEST, Pool};
 use super::services::{Own, ProcRef, Runtime};
 use super::sys::{BtlEndpoint, BtlModule, Failed, Segment};
 use super::transfer::{self, BareKeys, Get, Handle, LongHandle, Put, Transfers};
-use super::{BtlAbi, Listed, entry};
-use crate::btl::{Cookie, EndpointId, Host, Lent, Upcalls};
+use super::{BtlAbi, Listed, atomic, entry};
+use crate::btl::{Atomics, Cookie, EndpointId, Host, Lent, Limits, Upcalls};
 use crate::error::{Error, Result};
 use crate::host::entry::Module;
 use crate::host::foreign::Opaque;
@@ -26,6 +26,7 @@ pub(super) mod code {
     pub(crate) const SUCCESS: c_int = 0;
     pub(crate) const ERROR: c_int = -1;
     pub(crate) const OUT_OF_RESOURCE: c_int = -2;
+    pub(crate) const NOT_SUPPORTED: c_int = -8;
     pub(crate) const UNREACH: c_int = -12;
 }
 
@@ -172,7 +173,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// Tells the host what the module can be used for, which may have become less.
     pub(super) fn refresh_flags(&self) {
-        let flags = self.core.limits().flags;
+        let flags = flags::<A>(&self.core.limits());
         let field = self.raw().wrapping_byte_add(offset_of!(BtlModule, flags)).cast::<u32>();
         // SAFETY: the field of the table, which is this module's first, in both forms at the same place, and opaque:
         // nothing else here refers to it. The host reads it after `add_procs`, in which this is called.
@@ -265,6 +266,11 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     }
 }
 
+/// What the table says that a module can be used for.
+fn flags<A: BtlAbi>(limits: &Limits) -> u32 {
+    limits.flags | if limits.atomics == Atomics::None { 0 } else { A::REMOTE_COMPLETION }
+}
+
 /// The table of a module.
 fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     let limits = core.limits();
@@ -279,7 +285,7 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     table.exclusivity = limits.exclusivity;
     table.latency = limits.latency;
     table.bandwidth = limits.bandwidth;
-    table.flags = limits.flags;
+    table.flags = flags::<A>(&limits);
     table.add_procs = Some(entry::add_procs::<A, T>);
     table.del_procs = Some(entry::del_procs::<A, T>);
     table.finalize = Some(entry::finalize::<A, T>);
@@ -306,6 +312,12 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
         table.register_mem = Some(transfer::register_mem::<A, T>);
         table.deregister_mem = Some(transfer::deregister_mem::<A, T>);
         table.flush = Some(transfer::flush::<A, T>);
+    }
+    if T::HAS_ATOMICS && limits.atomics != Atomics::None {
+        table.atomic_flags = atomic::flags(limits.atomics);
+        table.atomic_op = Some(atomic::op::<A, T>);
+        table.atomic_fop = Some(atomic::fop::<A, T>);
+        table.atomic_cswap = Some(atomic::cswap::<A, T>);
     }
     let flush = table.flush.take_if(|_| A::has_gdr_fields());
     // SAFETY: plain numbers, pointers and optional functions; zero is a value of each, in both forms.

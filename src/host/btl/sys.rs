@@ -73,6 +73,67 @@ pub type Transfer = Option<
     ) -> c_int,
 >;
 
+/// Starts an atomic operation without a result.
+///
+/// C: `mca_btl_base_module_atomic_op64_fn_t`.
+pub type AtomicOp = Option<
+    unsafe extern "C" fn(
+        *mut BtlModule,
+        *mut BtlEndpoint,
+        u64,
+        *mut BtlRegistration,
+        c_int,
+        u64,
+        c_int,
+        c_int,
+        Transferred,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+>;
+
+/// Starts one with a result.
+///
+/// C: `mca_btl_base_module_atomic_fop64_fn_t`.
+pub type AtomicFop = Option<
+    unsafe extern "C" fn(
+        *mut BtlModule,
+        *mut BtlEndpoint,
+        *mut c_void,
+        u64,
+        *mut BtlRegistration,
+        *mut BtlRegistration,
+        c_int,
+        u64,
+        c_int,
+        c_int,
+        Transferred,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+>;
+
+/// Starts a compare-and-swap.
+///
+/// C: `mca_btl_base_module_atomic_cswap64_fn_t`.
+pub type AtomicSwap = Option<
+    unsafe extern "C" fn(
+        *mut BtlModule,
+        *mut BtlEndpoint,
+        *mut c_void,
+        u64,
+        *mut BtlRegistration,
+        *mut BtlRegistration,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        Transferred,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+>;
+
 /// The table of a byte transport.
 ///
 /// C: `mca_btl_base_module_t`.
@@ -177,11 +238,11 @@ pub struct BtlModule {
     /// says what state it is in
     pub dump: Option<unsafe extern "C" fn(*mut BtlModule, *mut BtlEndpoint, c_int)>,
     /// atomic operation without result
-    pub atomic_op: Option<unsafe extern "C" fn()>,
+    pub atomic_op: AtomicOp,
     /// atomic operation with result
-    pub atomic_fop: Option<unsafe extern "C" fn()>,
+    pub atomic_fop: AtomicFop,
     /// compare and swap
-    pub atomic_cswap: Option<unsafe extern "C" fn()>,
+    pub atomic_cswap: AtomicSwap,
     /// registers memory
     pub register_mem: Option<
         unsafe extern "C" fn(

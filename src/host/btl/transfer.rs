@@ -7,7 +7,9 @@ use super::entry::Entry;
 use super::module::{self, Shell, code, endpoint, status};
 use super::sys::{BtlEndpoint, BtlModule, BtlRegistration, Transferred};
 use super::{BtlAbi, Listed};
-use crate::btl::{Access, Cookie, EndpointId, Host, Lent, PIECE, Piece, Registration, Sending, Upcalls};
+use crate::btl::{
+    Access, Atomics, Cookie, EndpointId, Host, Lent, PIECE, Piece, Registration, Sending, Upcalls,
+};
 use crate::error::Result;
 use crate::host::entry::Arguments;
 use crate::sync::EngineCell;
@@ -29,6 +31,13 @@ pub(super) struct LongHandle {
     head: Handle,
     /// What the transport says of device memory; zeros of the host's.
     piece: Piece,
+}
+
+impl LongHandle {
+    /// What is registered there, and where an address of the peer's lies in it.
+    pub(super) fn remote(&self, address: u64) -> Option<(Registration, u64)> {
+        Some((Registration::from_bytes(&self.head.token)?, address.checked_sub(self.head.base)?))
+    }
 }
 
 /// What travels of a handle of a transport that [tells keys only](crate::btl::Transport::has_bare_keys).
@@ -65,6 +74,17 @@ pub(super) struct Operation {
 unsafe impl Send for Operation {}
 
 impl Operation {
+    /// One to an endpoint, with local memory and its handle, and what the host wants to be called with.
+    pub(super) const fn new(
+        endpoint: *mut BtlEndpoint,
+        (local, handle): (*mut c_void, *mut BtlRegistration),
+        callback: Transferred,
+        context: *mut c_void,
+        data: *mut c_void,
+    ) -> Self {
+        Self { endpoint, local, handle, callback, context, data }
+    }
+
     /// Tells the host that it has ended.
     pub(super) fn complete(&self, module: *mut BtlModule, status: c_int) {
         if let Some(callback) = self.callback {
@@ -99,7 +119,7 @@ impl Transfers {
         Self(EngineCell::new(State::default()))
     }
 
-    fn put(&self, operation: Operation) -> Cookie {
+    pub(super) fn put(&self, operation: Operation) -> Cookie {
         let place = self.0.with(|state| {
             let place = state.free.pop().unwrap_or_else(|| {
                 state.places.push(None);
@@ -182,7 +202,7 @@ impl Direction for Get {
 }
 
 /// The bytes of a handle that the peer's `register_mem` made, at any address, and how many they are.
-struct Copied(*const BtlRegistration, usize);
+pub(super) struct Copied(pub(super) *const BtlRegistration, pub(super) usize);
 
 impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
     type Values<'a> = LongHandle;
@@ -191,7 +211,8 @@ impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
         if self.1 == size_of::<BareKeys>() {
             // SAFETY: the bytes of a handle, which has so many in this module, readable for the time of the call.
             let [key, _] = unsafe { self.0.cast::<BareKeys>().read_unaligned() };
-            let whole = Registration { id: 0, generation: 0, length: u64::MAX, access: Access::BOTH, key };
+            let access = Access::BOTH.and(Access::ATOMIC);
+            let whole = Registration { id: 0, generation: 0, length: u64::MAX, access, key };
             return LongHandle { head: Handle { token: whole.to_bytes(), base: 0 }, piece: OF_HOST };
         }
         if T::HAS_DEVICES {
@@ -206,7 +227,7 @@ impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
 }
 
 /// Memory that the host leaves to us until an operation's callback has run, or a registration has ended.
-struct Left(*mut c_void, usize);
+pub(super) struct Left(pub(super) *mut c_void, pub(super) usize);
 
 impl<S> Arguments<S> for Left {
     type Values<'a> = Lent;
@@ -232,24 +253,21 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     context: *mut c_void,
     data: *mut c_void,
 ) -> c_int {
-    let operation = Operation { endpoint, local, handle, callback, context, data };
+    let operation = Operation::new(endpoint, (local, handle), callback, context, data);
     // SAFETY: the contract of `btl_put` and `btl_get`: through the module's own table, which is read only.
     let length = unsafe { (*module).registration_handle_size };
     // SAFETY: as above, with a handle of the
     // peer's, as its bytes have come, and memory that is ours until the callback has run.
     let entry = unsafe { Entry::<A, T, _>::of(module, (Copied(remote, length), Left(local, size))) };
-    entry.run(D::ENTRY, |shell, (LongHandle { head: remote, piece }, local)| {
+    entry.run(D::ENTRY, |shell, (remote, local)| {
+        let piece = remote.piece;
         let on_device = shell.is_on_device(local) || piece != OF_HOST;
         // HOST: ob1 asks for a GET into device memory of any transport that has GET (`pml_ob1_recvreq.c`, 5.0), and
         // has the message sent in fragments when that fails.
         if on_device && !(T::HAS_DEVICES && D::DEVICES) {
             return code::ERROR;
         }
-        let (Some(registration), Some(offset)) =
-            (Registration::from_bytes(&remote.token), remote_address.checked_sub(remote.base))
-        else {
-            return code::ERROR;
-        };
+        let Some((registration, offset)) = remote.remote(remote_address) else { return code::ERROR };
         let to = module::endpoint(operation.endpoint);
         let cookie = shell.transfers.put(operation);
         let outcome = if on_device {
@@ -275,16 +293,17 @@ pub(super) unsafe extern "C" fn transfer<A: BtlAbi, T: Listed, D: Direction>(
     })
 }
 
-/// What a peer may do with registered memory (`MCA_BTL_REG_FLAG_*`); `None`: nothing.
-fn access(flags: u32) -> Option<Access> {
+/// What a peer may do with registered memory (`MCA_BTL_REG_FLAG_*`), of what the transport has; `None`: nothing.
+fn access(flags: u32, has_atomics: bool) -> Option<Access> {
     const REMOTE_READ: u32 = 0x2;
     const REMOTE_WRITE: u32 = 0x4;
-    match (flags & REMOTE_READ != 0, flags & REMOTE_WRITE != 0) {
-        (true, false) => Some(Access::READ),
-        (false, true) => Some(Access::WRITE),
-        (true, true) => Some(Access::BOTH),
-        (false, false) => None,
-    }
+    const REMOTE_ATOMIC: u32 = 0x8;
+    let rights = [
+        (flags & REMOTE_READ != 0, Access::READ),
+        (flags & REMOTE_WRITE != 0, Access::WRITE),
+        (flags & REMOTE_ATOMIC != 0 && has_atomics, Access::ATOMIC),
+    ];
+    rights.into_iter().filter_map(|(is_asked, right)| is_asked.then_some(right)).reduce(Access::and)
 }
 
 pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
@@ -299,7 +318,7 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
     let entry = unsafe { Entry::<A, T, _>::of(module, (Left(base, size),)) };
     entry.run("register_mem", |shell, (memory,)| {
         let (registration, piece) = if shell.is_on_device(memory) {
-            match access(flags) {
+            match access(flags, false) {
                 _ if !T::HAS_DEVICES => return ptr::null_mut(),
                 // HOST: ob1 asks for a handle of what it gets into, and needs one (`mca_pml_ob1_recv_request_get_frag`, 4.1
                 // and 5.0). Peers write there by other ways.
@@ -311,7 +330,8 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
                 Some(_) => return ptr::null_mut(),
             }
         } else {
-            (access(flags).and_then(|access| shell.core.register(memory, access)), OF_HOST)
+            let has_atomics = T::HAS_ATOMICS && shell.core.limits().atomics != Atomics::None;
+            (access(flags, has_atomics).and_then(|access| shell.core.register(memory, access)), OF_HOST)
         };
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         let head = Handle { token, base: base.addr() as u64 };
@@ -484,9 +504,12 @@ mod tests {
     /// Memory without a remote flag is nobody else's.
     #[test]
     fn access_is_what_the_flags_say() {
-        assert_eq!(access(0x1), None);
-        assert_eq!(access(0x2), Some(Access::READ));
-        assert_eq!(access(0x4 | 0x1), Some(Access::WRITE));
-        assert_eq!(access(0x6), Some(Access::BOTH));
+        assert_eq!(access(0x1, true), None);
+        assert_eq!(access(0x2, true), Some(Access::READ));
+        assert_eq!(access(0x4 | 0x1, true), Some(Access::WRITE));
+        assert_eq!(access(0x6, true), Some(Access::BOTH));
+        assert_eq!(access(0xF, false), Some(Access::BOTH));
+        assert_eq!(access(0xF, true), Some(Access::BOTH.and(Access::ATOMIC)));
+        assert_eq!((access(0x8, true), access(0x9, false)), (Some(Access::ATOMIC), None));
     }
 }

@@ -202,6 +202,7 @@ unsafe impl BtlAbi for V5_0 {
     /// No flag: the host itself decides, and knows the process.
     const LOSS: i32 = 0;
     const DEVICES_REACHED: Option<c_int> = Some(4);
+    const REMOTE_COMPLETION: u32 = 0x80_0000;
 
     fn has_gdr_fields() -> bool {
         // Every CUDA that 5.0 can be built with has GPU direct, so the one says the other.

@@ -2,7 +2,9 @@
  * three, point to point, and then one of the round's own length by MPI_Alltoall and MPI_Alltoallv.
  * All payloads are verified. Any number of ranks from 2; meant for 4 to 8.
  *
- * usage: alltoall [rounds, default 20] [longest in bytes, default 1 MiB]
+ * usage: alltoall [rounds, default 20] [longest in bytes, default 1 MiB] [PREFIX]
+ *                                        with PREFIX it also says what the counters of these names have
+ *                                        counted, from before the first message on
  *        alltoall PATH [longest]         rounds until there is a file of that name; then it also says
  *                                        what the usnic BTL has counted meanwhile */
 #include "counters.h"
@@ -154,6 +156,7 @@ static void begin_counting(void) { counters_begin("btl_usnic_"); }
 int main(int argc, char **argv)
 {
     const char *path = argc > 1 && strchr(argv[1], '/') != NULL ? argv[1] : NULL;
+    const char *prefix = argc > 3 ? argv[3] : NULL;
     int rounds = 20;
     size_t room;
     check_start(&argc, &argv, "alltoall", MPI_THREAD_SINGLE, 2);
@@ -172,14 +175,18 @@ int main(int argc, char **argv)
     if (out == NULL || in == NULL || out_places == NULL || requests == NULL || statuses == NULL)
         abort();
     in_places = out_places + check_size;
-    if (path != NULL)
+    if (prefix != NULL)
+        counters_begin(prefix);
+    else if (path != NULL)
         in_turn(begin_counting);
     for (; wanted(rounds, path); round_number++) {
         point_to_point();
         collective();
         collective_of_many_lengths();
     }
-    if (path != NULL)
+    if (prefix != NULL)
+        counters_print();
+    else if (path != NULL)
         in_turn(counters_print);
     free(out);
     free(in);

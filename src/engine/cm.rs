@@ -56,6 +56,8 @@ mod request;
 mod transition;
 
 #[cfg(test)]
+mod crossing;
+#[cfg(test)]
 mod deaths;
 #[cfg(test)]
 mod devices;
@@ -262,14 +264,15 @@ impl Manager {
             self.desk.counters.stray += 1;
             return;
         };
-        let before = link.deadline;
+        let before = link.next_timeout();
         change(link, &mut self.desk);
-        if link.deadline != before {
+        let after = link.next_timeout();
+        if after != before {
             if let Some(before) = before {
                 self.timers.remove(&(before, endpoint));
             }
-            if let Some(deadline) = link.deadline {
-                self.timers.insert((deadline, endpoint));
+            if let Some(after) = after {
+                self.timers.insert((after, endpoint));
             }
         }
         if link.phase == Phase::Closed {

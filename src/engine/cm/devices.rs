@@ -76,6 +76,7 @@ impl World {
             Action::Reject { private, .. } => {
                 let conn = self.sides[at].conns.remove(&id).expect("it came with a request");
                 assert!(!conn.is_active && !conn.is_established);
+                self.check_rejected(at, &conn);
                 self.tell_other(&conn, Said::Rejected(Some(private)));
             }
             Action::Disconnect { .. } => {
@@ -106,6 +107,15 @@ impl World {
         if !conn.is_dead {
             self.tell_other(conn, if is_up { Said::Disconnected } else { Said::Rejected(None) });
         }
+    }
+
+    /// Openib ends its job when it cannot reject a kick. It is that of an acceptor, which may let go of it when it closes.
+    fn check_rejected(&self, at: usize, conn: &Conn) {
+        let Some((from, kick)) = conn.other.filter(|_| self.dialect == Dialect::Openib) else { return };
+        let asker = &self.sides[from];
+        let is_its = |link: &&Link| link.peer.address == address(at) && link.role == Role::Acceptor;
+        let is_open = asker.manager.links.values().find(is_its).is_some_and(|link| !link.closing);
+        assert!(!is_open || asker.conns.contains_key(&kick), "a kick is there until it is rejected");
     }
 
     fn tell_other(&mut self, conn: &Conn, said: Said) {

@@ -63,8 +63,11 @@ pub(super) struct Link {
     pub(super) token: Option<u32>,
     /// The ids of the present attempt, by queue.
     pub(super) legs: Vec<Option<Leg>>,
-    /// A kick that has not been rejected yet.
+    /// A kick that has not been rejected yet. The deadline is its.
     pub(super) kick: Option<Leg>,
+    /// Kicks whose rejection changes nothing any more, each until then, or until its own deadline: who rejects one that is no
+    /// more ends its job, if it is Open MPI's openib.
+    pub(super) crossed: Vec<(Leg, Instant)>,
     /// Attempts and kicks so far that were not postponed; of what is up, kicks without an answer.
     pub(super) failures: u32,
     pub(super) postponements: u32,
@@ -89,6 +92,7 @@ impl Link {
             token: None,
             legs: Vec::new(),
             kick: None,
+            crossed: Vec::new(),
             failures: 0,
             postponements: 0,
             why: Reason::TimedOut,
@@ -100,6 +104,11 @@ impl Link {
 
     pub(super) const fn key(&self) -> (u8, u64, u8) {
         (self.listener, self.peer.process, self.peer.listener)
+    }
+
+    /// When it [expires](Self::expire) next.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.crossed.iter().map(|(_, deadline)| *deadline).chain(self.deadline).min()
     }
 
     /// Whether the queue pairs are the main thread's and not disconnected.
@@ -115,6 +124,10 @@ impl Link {
         }
         if let Some(kick) = self.kick.filter(|kick| kick.id == id) {
             self.handle_kick(kick, event, desk, now);
+            return;
+        }
+        if let Some(at) = self.crossed.iter().position(|(kick, _)| kick.id == id) {
+            self.handle_crossed(at, event, desk);
             return;
         }
         let Some(queue) = self.legs.iter().position(|leg| leg.is_some_and(|leg| leg.id == id)) else {
@@ -208,12 +221,14 @@ impl Link {
             }
             (_, Event::Rejected { private }) => {
                 desk.counters.rejected += 1;
+                self.end_kick(desk);
                 self.kick_rejected(refusal(private, true, desk), desk, now);
                 return;
             }
             // Nobody accepts a kick.
             (_, Event::Established { .. }) => {
                 desk.counters.malformed += 1;
+                self.end_kick(desk);
                 self.fail(Reason::Malformed, desk);
                 return;
             }
@@ -229,6 +244,21 @@ impl Link {
             },
         };
         self.kick = Some(Leg { id, stage });
+    }
+
+    /// Something has happened to the id of a kick that has crossed what it asked for: it ends, and that is all.
+    fn handle_crossed(&mut self, at: usize, event: Event<'_>, desk: &mut Desk) {
+        match event {
+            Event::Rejected { .. } => desk.counters.rejected += 1,
+            Event::Established { .. } => desk.counters.malformed += 1,
+            _ if failure(event).is_some() => {}
+            _ => {
+                desk.counters.stray += 1;
+                return;
+            }
+        }
+        let (kick, _) = self.crossed.swap_remove(at);
+        self.end(kick, desk);
     }
 
     /// A queue pair is made for a queue, and on the credits queue the one receive posted that is not the main thread's.

@@ -27,12 +27,14 @@ impl Side {
 
     fn check(&self) {
         let manager = &self.manager;
-        let timed = manager.links.iter().filter_map(|(endpoint, link)| Some((link.deadline?, *endpoint)));
+        let timed =
+            manager.links.iter().filter_map(|(endpoint, link)| Some((link.next_timeout()?, *endpoint)));
         assert_eq!(timed.collect::<BTreeSet<_>>(), manager.timers);
         let mut ids = BTreeMap::new();
         for (endpoint, link) in &manager.links {
             assert!(self.is_owned(*endpoint, link), "somebody goes on with it: {link:?}");
-            let legs = link.legs.iter().flatten().chain(&link.kick);
+            let crossed = link.crossed.iter().map(|(kick, _)| kick);
+            let legs = link.legs.iter().flatten().chain(&link.kick).chain(crossed);
             ids.extend(legs.map(|leg| (leg.id, *endpoint)));
             assert!(link.failures <= manager.desk.settings.attempts, "{link:?}");
             assert!(link.postponements <= manager.desk.settings.postponements, "{link:?}");

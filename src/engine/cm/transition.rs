@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::desk::Desk;
+use super::dialect::Dialect;
 use super::interface::{Action, Attempt, Notice, Reason, Role, Verdict};
-use super::link::{Leg, Link, Phase};
+use super::link::{Leg, Link, Phase, Stage};
 use crate::engine::time::Instant;
 use crate::wire::verbs::private::Refusal;
 
@@ -71,10 +72,7 @@ impl Link {
             (_, None) => self.kick_failed(Reason::NotListening, desk, now),
             (Phase::Kicking, Some(Refusal::WrongDirection)) => self.expect(desk, now),
             // The initiator knows of what is up here.
-            (_, Some(Refusal::WrongDirection)) => {
-                self.drop_kick(desk);
-                self.deadline = Some(now + desk.settings.answer);
-            }
+            (_, Some(Refusal::WrongDirection)) => self.deadline = Some(now + desk.settings.answer),
             (Phase::Kicking, Some(Refusal::Later)) => self.postpone(desk, now),
             (_, Some(Refusal::Later)) => self.down(Reason::Abandoned, desk),
             (_, Some(why)) => self.fail(Reason::Refused(why), desk),
@@ -83,11 +81,11 @@ impl Link {
 
     /// A kick of this side comes to nothing.
     pub(super) fn kick_failed(&mut self, why: Reason, desk: &mut Desk, now: Instant) {
+        self.end_kick(desk);
         if self.phase == Phase::Kicking {
             self.again(why, desk, now);
             return;
         }
-        self.drop_kick(desk);
         self.failures += 1;
         if self.failures >= desk.settings.attempts {
             self.down(why, desk);
@@ -113,7 +111,6 @@ impl Link {
         }
         self.postponements += 1;
         self.failures = self.failures.saturating_sub(1);
-        self.drop_kick(desk);
         self.rest(true, desk, now);
     }
 
@@ -140,9 +137,17 @@ impl Link {
 
     /// A timer has run out.
     pub(super) fn expire(&mut self, desk: &mut Desk, now: Instant) {
+        let over: Vec<_> = self.crossed.extract_if(.., |(_, deadline)| *deadline <= now).collect();
+        for (kick, _) in over {
+            self.end(kick, desk);
+        }
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
         match self.phase {
             Phase::Pausing => self.begin(desk, now),
-            Phase::Asking | Phase::Kicking | Phase::Answering => self.again(Reason::TimedOut, desk, now),
+            Phase::Kicking => self.kick_failed(Reason::TimedOut, desk, now),
+            Phase::Asking | Phase::Answering => self.again(Reason::TimedOut, desk, now),
             // Does the initiator still know of it?
             Phase::Up if self.kick.is_none() => self.send_kick(desk, now),
             Phase::Up => self.kick_failed(Reason::TimedOut, desk, now),
@@ -206,6 +211,9 @@ impl Link {
 
     /// There is no connection, and there will be none.
     pub(super) fn fail(&mut self, reason: Reason, desk: &mut Desk) {
+        if reason == Reason::DeviceRemoved {
+            self.end_kicks(desk);
+        }
         match self.phase {
             Phase::Failed | Phase::Closed => {}
             Phase::Up | Phase::Settled => {
@@ -230,6 +238,7 @@ impl Link {
     /// It ends, as soon as nothing of it is the main thread's.
     pub(super) fn close(&mut self, desk: &mut Desk) {
         self.closing = true;
+        self.end_kicks(desk);
         match self.phase {
             Phase::Up | Phase::Settled => self.down(Reason::Refusing(Refusal::Closing), desk),
             Phase::Down => {}
@@ -241,19 +250,44 @@ impl Link {
         }
     }
 
-    /// Lets go of all ids, none of which is the main thread's.
+    /// Lets go of all ids, none of which is the main thread's, but of kicks that may still be rejected.
     fn abandon(&mut self, desk: &mut Desk) {
         self.drop_kick(desk);
         let legs: Vec<Leg> = std::mem::take(&mut self.legs).into_iter().flatten().collect();
         desk.counters.abandoned += u64::from(!legs.is_empty());
         for leg in legs {
-            desk.let_go(leg, (self.listener, self.peer.nonce, self.attempt.0));
+            self.end(leg, desk);
         }
     }
 
+    /// Nothing follows from the answer to a kick any more. With openib's words it stays until then, if it has been sent: the
+    /// peer may have received it, and its own openib ends the job when it cannot reject it.
     fn drop_kick(&mut self, desk: &mut Desk) {
-        if let Some(kick) = self.kick.take() {
-            desk.let_go(kick, (self.listener, self.peer.nonce, self.attempt.0));
+        let is_sent = self.kick.is_some_and(|kick| kick.stage == Stage::Connecting);
+        match (desk.settings.dialect, self.deadline) {
+            (Dialect::Openib, Some(deadline)) if is_sent => {
+                self.crossed.extend(self.kick.take().map(|kick| (kick, deadline)));
+            }
+            _ => self.end_kick(desk),
         }
+    }
+
+    /// The kick is answered, or its time is over.
+    pub(super) fn end_kick(&mut self, desk: &mut Desk) {
+        if let Some(kick) = self.kick.take() {
+            self.end(kick, desk);
+        }
+    }
+
+    /// Nobody waits for the answer to any kick.
+    fn end_kicks(&mut self, desk: &mut Desk) {
+        self.end_kick(desk);
+        for (kick, _) in std::mem::take(&mut self.crossed) {
+            self.end(kick, desk);
+        }
+    }
+
+    pub(super) fn end(&self, leg: Leg, desk: &mut Desk) {
+        desk.let_go(leg, (self.listener, self.peer.nonce, self.attempt.0));
     }
 }

@@ -17,8 +17,8 @@ pub(super) const SHORTEST: u32 = 128;
 /// Most buffers of a queue: credits travel as the lower 16 bits of a number that only grows.
 const DEEPEST: u32 = 16_384;
 
-/// Least reserve of a private queue with openib's wire: messages that tell of credits alone take credits of their own there,
-/// of which each side lends so many, and with one a pair of processes comes to wait for each other.
+/// Least reserve of a private queue with openib's wire: so many buffers are kept there for messages that tell of credits alone,
+/// and one of them is never used.
 const LEAST_RESERVE_FOR_OPENIB: u32 = 2;
 
 /// Longest buffer.

@@ -208,7 +208,7 @@ mod tests {
 
     /// Instructions that tell.
     fn told(_: &Pages) -> Proof {
-        Proof::Told(Box::leak(Box::new(AtomicU64::new(0xc3))), 0xc3)
+        Proof::told_by(Box::leak(Box::new(AtomicU64::new(0xc3))), 0xc3)
     }
 
     fn begun() -> Box<Pages> {
@@ -366,7 +366,7 @@ mod tests {
         static CODE: AtomicU64 = AtomicU64::new(5);
         let (_memory, start) = memory(PAGE);
         let pages = begun();
-        (0..2).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::Told(&CODE, 5)));
+        (0..2).for_each(|_| pages.not_the_drivers(start, || true, |_| Proof::told_by(&CODE, 5)));
         assert!(pages.is_known(start));
         CODE.store(6, Ordering::Relaxed);
         assert!(!pages.is_known(start), "somebody else has changed them");

@@ -49,23 +49,68 @@ impl Inherited {
     pub(super) fn flags(&self, name: &CStr) -> Option<c_int> {
         let text = self.text(name)?;
         number(text.trim()).or_else(|| {
-            text.split(',').try_fold(0, |flags, name| {
-                let bit = ["send", "put", "get"].iter().position(|known| *known == name.trim())?;
-                Some(flags | 1 << bit)
+            text.split(',').map(str::trim).try_fold(0, |flags, name| {
+                match ["send", "put", "get"].iter().position(|known| *known == name) {
+                    Some(bit) => Some(flags | 1 << bit),
+                    None => OTHER_FLAGS.contains(&name).then_some(flags),
+                }
             })
         })
     }
 }
 
-/// The lines of a parameter file whose names begin like this.
+/// What else the host's byte transports may be used for, and none of ours is (`mca_btl_base_flag_enum_flags`, 4.1 and 5.0).
+const OTHER_FLAGS: [&str; 13] = [
+    "inplace",
+    "signaled",
+    "atomics",
+    "fetching-atomics",
+    "static",
+    "cuda-put",
+    "cuda-get",
+    "cuda-async-send",
+    "cuda-async-recv",
+    "failover",
+    "need-ack",
+    "need-csum",
+    "hetero-rdma",
+];
+
+/// What a parameter file says of names that begin like this. HOST: a comment begins where a name might stand, and a value is
+/// the rest of its line, whatever is in it (`keyval_lex.l`, 4.1 and 5.0).
 fn values<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = (String, String)> + 'a {
-    text.lines().filter_map(move |line| {
-        let (name, value) = line.split_once('#').map_or(line, |(line, _)| line).split_once('=')?;
-        let name = name.trim().strip_prefix(prefix)?;
-        let value = value.trim();
-        let inner = |quote| value.strip_prefix(quote).and_then(|value| value.strip_suffix(quote));
-        Some((name.to_owned(), inner('"').or_else(|| inner('\'')).unwrap_or(value).to_owned()))
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            rest = behind_comments(rest);
+            if rest.is_empty() {
+                return None;
+            }
+            let (line, others) = rest.split_once('\n').unwrap_or((rest, ""));
+            rest = others;
+            let (name, value) = line.split_once('=').unzip();
+            let name = name.and_then(|name| name.trim_end().strip_prefix(prefix));
+            if let (Some(name), Some(value)) = (name, value) {
+                let value = value.trim();
+                let inner = |quote| value.strip_prefix(quote).and_then(|value| value.strip_suffix(quote));
+                let value = inner('"').or_else(|| inner('\'')).unwrap_or(value);
+                return Some((name.to_owned(), value.to_owned()));
+            }
+        }
     })
+}
+
+/// A text from the first letter on that is neither space nor in a comment.
+fn behind_comments(mut text: &str) -> &str {
+    loop {
+        text = text.trim_start();
+        let (rest, end) = match text.strip_prefix("/*") {
+            Some(rest) => (rest, "*/"),
+            None if text.starts_with('#') || text.starts_with("//") => (text, "\n"),
+            None => return text,
+        };
+        text = rest.split_once(end).map_or("", |(_, behind)| behind);
+    }
 }
 
 /// As the host reads numbers: with the bases of C, and units of 1024 (`int_from_string`, 4.1 and 5.0).
@@ -101,8 +146,18 @@ mod tests {
         let text = "# btl_openib_a = 0\nbtl_openib_a = 1\n  btl_openib_b=two words # and more\nbtl_openib_c = \"3,4\"\n\
                     btl_openib_d = '5'\nbtl_openib_e\nbtl_verbs_f = 6\nbtl_openib_a = 7\nbtl_openib_g =\n";
         let all: HashMap<_, _> = values(text, "btl_openib_").collect();
-        let expected = [("a", "7"), ("b", "two words"), ("c", "3,4"), ("d", "5"), ("g", "")];
+        let expected = [("a", "7"), ("b", "two words # and more"), ("c", "3,4"), ("d", "5"), ("g", "")];
         assert_eq!(all, HashMap::from(expected.map(|(name, value)| (name.to_owned(), value.to_owned()))));
+    }
+
+    #[test]
+    fn comments_begin_where_no_value_is() {
+        let text = "/* o_a = 1 */\n/* several\no_b = 2\n*/ o_c = 3\n  // o_d = 4\n\t# o_e = 5\n/** x **/ o_f = /* 6 */\n\
+                    o_g = 7 // 8\no_h = 9 /* 10\no_i = 11\n*/\no_j=12\r\n/* o_k = 13\n";
+        let all: Vec<_> = values(text, "o_").collect();
+        let expected =
+            [("c", "3"), ("f", "/* 6 */"), ("g", "7 // 8"), ("h", "9 /* 10"), ("i", "11"), ("j", "12")];
+        assert_eq!(all, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     #[test]
@@ -126,10 +181,18 @@ mod tests {
 
     #[test]
     fn flags_have_names() {
-        let files = [("a", "send, get"), ("b", "7"), ("c", "send,atomics")];
+        let files = [
+            ("a", "send, get"),
+            ("b", "7"),
+            ("c", "send,atomics"),
+            ("e", "send,unheard-of"),
+            ("f", "need-ack"),
+        ];
         let files = files.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let it = Inherited { prefix: "OMPI_MCA_btl_nobody_".to_owned(), files };
-        assert_eq!([c"a", c"b", c"c", c"d"].map(|name| it.flags(name)), [Some(5), Some(7), None, None]);
+        assert_eq!([c"a", c"b", c"c"].map(|name| it.flags(name)), [Some(5), Some(7), Some(1)]);
+        assert_eq!([c"d", c"e"].map(|name| it.flags(name)), [None, None], "nothing, and what nobody knows");
+        assert_eq!(it.flags(c"f"), Some(0));
         assert_eq!(
             (it.number(c"b"), it.number(c"a"), it.text(c"c").as_deref()),
             (Some(7), None, Some("send,atomics"))

@@ -37,7 +37,7 @@ const fn numbers() -> [Number; COUNT] {
         number(c"free_list_num", 8, 5, c"Send buffers of each size at first"),
         number(c"free_list_max", -1, 5, c"Send buffers of each size at most; -1: without bound, which the send queues are"),
         number(c"free_list_inc", 32, 5, c"Send buffers of a size that are made when there are too few"),
-        number(c"poll_cq_batch", 32, 5, c"Completions that are read at a time, 1 to 64"),
+        number(c"poll_cq_batch", 32, 5, c"Completions that are read at a time, 1 to 1024 (openib: 256)"),
         number(c"reg_mru_len", 2048, 5, c"Registrations of memory that are kept for its next use, at most at each port, where the host tells when memory is unmapped and mpi_leave_pinned is not 0; 0: none (openib: 16, without effect)"),
         number(c"reg_mru_size", -1, 5, c"Memory of such registrations, at most at all ports together, in MiB; -1: half of what the process may lock"),
         number(c"use_eager_rdma", 0, 5, c"Kept for parameter files, without effect: nothing is received by looking at the last byte of a buffer, whose order no specification promises"),
@@ -240,7 +240,7 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
             more: range(c"free_list_inc", 1, 1 << 16)?,
             most: or_all(c"free_list_max", 1)?,
         },
-        batch: range(c"poll_cq_batch", 1, BATCH as i64)?,
+        batch: range(c"poll_cq_batch", 1, BATCH)?,
         kept: Bounds {
             count: range(c"reg_mru_len", 0, MOST)?,
             bytes: match parameters.number(c"reg_mru_size") {
@@ -262,8 +262,8 @@ const MOST: i64 = c_int::MAX as i64;
 /// Bytes that are asked for to be copied when they are posted.
 const INLINE: u32 = 512;
 
-/// Completions that are read at a time, at most.
-pub(super) const BATCH: usize = 64;
+/// Completions that are read at a time, at most: what each port's state has room for.
+const BATCH: i64 = 1024;
 
 #[cfg(test)]
 mod tests {

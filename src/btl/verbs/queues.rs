@@ -17,6 +17,10 @@ pub(super) const SHORTEST: u32 = 128;
 /// Most buffers of a queue: credits travel as the lower 16 bits of a number that only grows.
 const DEEPEST: u32 = 16_384;
 
+/// Least reserve of a private queue with openib's wire: so many buffers are kept there for messages that tell of credits alone,
+/// and one of them is never used.
+const LEAST_RESERVE_FOR_OPENIB: u32 = 2;
+
 /// Longest buffer.
 const LONGEST: u32 = 1 << 24;
 
@@ -126,6 +130,12 @@ impl Queues {
         if given != queues.all || queues.credits != 0 {
             return Err("with openib's wire, the first queue is private, and each has longer buffers than the one before"
                 .to_owned());
+        }
+        let scarce = |queue: &&Queue| matches!(queue.kind, Kind::Private { reserve, .. } if reserve < LEAST_RESERVE_FOR_OPENIB);
+        if let Some(queue) = given.iter().find(scarce) {
+            return Err(format!(
+                "{queue}: with openib's wire, rd_rsv is at least {LEAST_RESERVE_FOR_OPENIB}"
+            ));
         }
         Ok(queues)
     }
@@ -255,6 +265,21 @@ mod tests {
         for text in ["S,128,256", "S,128,256:P,2048,64", "P,2048,64:P,128,64"] {
             assert!(Queues::parse(text).is_ok(), "{text}");
             assert!(Queues::parse_for_openib(text).is_err_and(|why| why.contains("private")), "{text}");
+        }
+    }
+
+    #[test]
+    fn openib_needs_two_buffers_for_messages_of_control() {
+        for (text, is_enough) in [
+            ("P,128,16,12,8,2", true),
+            ("P,128,16,12,16", true),
+            ("P,128,16,12,8,1", false),
+            ("P,128,16,12,8,2:S,2048,64:P,65536,16,12,8,1", false),
+        ] {
+            assert!(Queues::parse(text).is_ok(), "{text}");
+            let parsed = Queues::parse_for_openib(text);
+            assert_eq!(parsed.is_ok(), is_enough, "{text}");
+            assert!(parsed.map_or_else(|why| why.contains("rd_rsv is at least 2"), |_| true), "{text}");
         }
     }
 

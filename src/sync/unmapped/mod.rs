@@ -8,7 +8,8 @@
 //!
 //! The loader has a `munmap` of its own, so that of libraries nothing is told, and others may have an `sbrk` of theirs: whose memory
 //! is a library's, or the heap's, asks [`goes_untold`]. Nor is it of whoever calls the kernel himself, as an allocator might that is no part of the C library, or
-//! of a mapped file that is cut short.
+//! of a mapped file that is cut short. HOST: of an `mremap` that moves other memory over some with `MREMAP_FIXED`, the hooks tell what
+//! is moved away, and not what it comes to lie over.
 
 mod heap;
 mod log;

@@ -1,8 +1,8 @@
 //! Whether it is still told when memory goes.
 //!
 //! Others change the same functions as the host, libfabric and UCX among them, and then nothing is told any more. Therefore it
-//! is tried, with a page of our own, before anything relies on it; and the instructions at the begin of `munmap` are looked at
-//! with each use of what was kept: other ones, and it is not told. Nothing is told where these functions are not the C
+//! is tried, with a page of our own, before anything relies on it; and the instructions at the begin of `munmap` and of its like are
+//! looked at with each use of what was kept: other ones in any, and it is not told. Nothing is told where these functions are not the C
 //! library's own, as under a sanitizer: its `free` would unmap without them.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -14,12 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 /// Length of a page.
 pub const PAGE: usize = 4096;
 
+/// The functions by which memory goes: who changes one of them may leave it untold.
+const WATCHED: [&CStr; 7] = [c"munmap", c"mmap", c"mremap", c"shmdt", c"madvise", c"brk", c"sbrk"];
+
+/// So many of them, from the first, there must be.
+const NEEDED: usize = 4;
+
+/// The first instructions of each, and what they are.
+type Codes = [Option<(&'static AtomicU64, u64)>; WATCHED.len()];
+
 /// What somebody tells, as long as he does.
 pub struct Watch {
-    /// The instructions that tell when memory goes, once that is proven; null before, and when they are others.
-    code: AtomicPtr<AtomicU64>,
-    /// What they were then.
-    word: AtomicU64,
+    /// It is proven that somebody tells, and has not ended since.
+    is_proven: AtomicBool,
+    /// The first instructions of the [`WATCHED`], of those that there are.
+    codes: [AtomicPtr<AtomicU64>; WATCHED.len()],
+    /// What they were when it was proven.
+    words: [AtomicU64; WATCHED.len()],
     /// Somebody tries it: one thread alone, or one would take another's page for its own.
     is_tried: AtomicBool,
     /// The page by which it is tried.
@@ -31,11 +42,21 @@ pub struct Watch {
 /// Whether it is told when memory goes.
 pub enum Proof {
     /// As long as these instructions are these.
-    Told(&'static AtomicU64, u64),
+    Told(Codes),
     /// Perhaps later.
     NotYet,
     /// It ought to be, and is not.
     Never,
+}
+
+#[cfg(test)]
+impl Proof {
+    /// Told, as long as these instructions alone are these.
+    pub fn told_by(code: &'static AtomicU64, word: u64) -> Self {
+        let mut codes = [None; WATCHED.len()];
+        codes[0] = Some((code, word));
+        Self::Told(codes)
+    }
 }
 
 impl Watch {
@@ -43,8 +64,9 @@ impl Watch {
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub const fn new() -> Self {
         Self {
-            code: AtomicPtr::new(ptr::null_mut()),
-            word: AtomicU64::new(0),
+            is_proven: AtomicBool::new(false),
+            codes: [const { AtomicPtr::new(ptr::null_mut()) }; WATCHED.len()],
+            words: [const { AtomicU64::new(0) }; WATCHED.len()],
             is_tried: AtomicBool::new(false),
             tried: AtomicUsize::new(0),
             is_begun: AtomicBool::new(false),
@@ -63,25 +85,32 @@ impl Watch {
 
     /// Whether it was proven that somebody tells, and has not ended since. On all threads in one order with [`end`](Self::end).
     pub fn is_trusted(&self) -> bool {
-        !self.code.load(Ordering::SeqCst).is_null()
+        self.is_proven.load(Ordering::SeqCst)
     }
 
     /// Whether that is so, and the instructions that tell are what they were.
     #[inline]
     pub fn is_told(&self) -> bool {
-        let code = self.code.load(Ordering::Acquire);
-        // SAFETY: null, or eight aligned bytes that stay: `trust` is called with nothing else. Who changes instructions
-        // writes such a word as a whole, or what is read is neither and not equal.
-        unsafe { code.as_ref() }
-            .is_some_and(|code| code.load(Ordering::Relaxed) == self.word.load(Ordering::Relaxed))
+        self.is_proven.load(Ordering::Acquire)
+            && self.codes.iter().zip(&self.words).all(|(code, word)| {
+                // SAFETY: null, or eight aligned bytes that stay: `trust` is called with nothing else. Who changes
+                // instructions writes such a word as a whole, or what is read is neither and not equal.
+                unsafe { code.load(Ordering::Relaxed).as_ref() }
+                    .is_none_or(|code| code.load(Ordering::Relaxed) == word.load(Ordering::Relaxed))
+            })
     }
 
     /// We are told as long as these bytes are these, unless it has ended meanwhile.
-    fn trust(&self, code: &'static AtomicU64, word: u64) {
-        self.word.store(word, Ordering::Relaxed);
-        self.code.store(ptr::from_ref(code).cast_mut(), Ordering::SeqCst);
+    fn trust(&self, codes: Codes) {
+        for (at, found) in codes.into_iter().enumerate() {
+            let (code, word) =
+                found.map_or((ptr::null_mut(), 0), |(code, word)| (ptr::from_ref(code).cast_mut(), word));
+            self.words[at].store(word, Ordering::Relaxed);
+            self.codes[at].store(code, Ordering::Relaxed);
+        }
+        self.is_proven.store(true, Ordering::SeqCst);
         if !self.is_begun.load(Ordering::SeqCst) {
-            self.code.store(ptr::null_mut(), Ordering::SeqCst);
+            self.is_proven.store(false, Ordering::SeqCst);
         }
     }
 
@@ -94,8 +123,8 @@ impl Watch {
         let proof = prove();
         self.is_tried.store(false, Ordering::Release);
         match proof {
-            Proof::Told(code, word) => {
-                self.trust(code, word);
+            Proof::Told(codes) => {
+                self.trust(codes);
                 Some(true)
             }
             Proof::NotYet => None,
@@ -113,7 +142,7 @@ impl Watch {
     /// Nobody tells any more.
     pub fn end(&self) {
         self.is_begun.store(false, Ordering::SeqCst);
-        self.code.store(ptr::null_mut(), Ordering::SeqCst);
+        self.is_proven.store(false, Ordering::SeqCst);
     }
 }
 
@@ -124,15 +153,14 @@ pub fn prove(watch: &Watch) -> Proof {
     if !cfg!(target_arch = "x86_64") {
         return Proof::Never;
     }
-    let [Some(code), Some(_), Some(_), Some(_)] = [c"munmap", c"mmap", c"mremap", c"shmdt"].map(function)
-    else {
+    let codes = WATCHED.map(|name| function(name).map(|code| (code, code.load(Ordering::Relaxed))));
+    if codes[..NEEDED].iter().any(Option::is_none) {
         return Proof::Never;
-    };
-    let word = code.load(Ordering::Relaxed);
+    }
     let Ok(mapping) = memmap2::MmapMut::map_anon(PAGE) else { return Proof::NotYet };
     watch.tried.store(mapping.as_ptr().addr() / PAGE, Ordering::Relaxed);
     drop(mapping);
-    if watch.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(code, word) } else { Proof::Never }
+    if watch.tried.swap(0, Ordering::Relaxed) == 0 { Proof::Told(codes) } else { Proof::Never }
 }
 
 /// What `_dl_find_object(3)` says of an address (`dlfcn.h` of glibc 2.35).
@@ -211,22 +239,37 @@ mod tests {
 
     #[test]
     fn it_is_told_as_long_as_the_instructions_are_these() {
+        static CODES: [AtomicU64; WATCHED.len()] = [const { AtomicU64::new(5) }; WATCHED.len()];
+        for (at, changed) in CODES.iter().enumerate() {
+            let watch = Watch::new();
+            watch.begin();
+            let told = || Proof::Told(CODES.each_ref().map(|code| Some((code, 5))));
+            assert_eq!(watch.try_out(told), Some(true));
+            assert!(watch.is_told());
+            changed.store(6, Ordering::Relaxed);
+            assert!(!watch.is_told() && watch.is_trusted(), "{:?}", WATCHED[at]);
+            changed.store(5, Ordering::Relaxed);
+            watch.end();
+            assert!(!watch.is_trusted() && !watch.is_told());
+            assert_eq!(watch.try_out(told), Some(true));
+            assert!(!watch.is_told(), "it had ended before");
+        }
+    }
+
+    #[test]
+    fn what_there_is_not_does_not_change() {
         static CODE: AtomicU64 = AtomicU64::new(5);
         let watch = Watch::new();
         watch.begin();
-        assert_eq!(watch.try_out(|| Proof::Told(&CODE, 5)), Some(true));
+        assert_eq!(watch.try_out(|| Proof::told_by(&CODE, 5)), Some(true));
         assert!(watch.is_told());
         CODE.store(6, Ordering::Relaxed);
-        assert!(!watch.is_told() && watch.is_trusted());
-        watch.end();
-        assert!(!watch.is_trusted());
-        assert_eq!(watch.try_out(|| Proof::Told(&CODE, 6)), Some(true));
-        assert!(!watch.is_told(), "it had ended before");
+        assert!(!watch.is_told());
     }
 
     #[test]
     fn the_functions_are_found_in_the_c_library() {
-        for name in [c"munmap", c"mmap", c"mremap", c"shmdt"] {
+        for name in WATCHED {
             assert!(function(name).is_some(), "{name:?}");
         }
         assert!(function(c"no_such_function").is_none());

@@ -133,6 +133,8 @@ if wanted "$line"; then
     [ "$(wc -l <"$log")" = 2 ] && [ "$(awk '$3 >= 4096' "$log" | wc -l)" = 0 ]
     check "$line" $?
 fi
+# As many completions at a time as openib reads.
+run roce 2 "p2p small" --mca btl_verbs_poll_cq_batch 256
 # Calls that fail and events that are lost, doubled, late or errors, while processes are connected: it is tried again.
 faults() { # KIND FAULTS OPTION …
     local kind=$1 faults=$2
@@ -194,6 +196,10 @@ for kind in roce iwarp; do
         # Where others unmap all the time, it may be told in the midst of that, and then counts as everything.
         [ $way = thread ] && count=">=" || count="=="
         counted "memory that is replaced ($way)" $kind "pinned $way 30" "registrations $count 30 && invalidations >= 29"
+    done
+    for function in madvise sbrk; do
+        counted "where somebody else changes $function nothing more stays registered" $kind "pinned changed-$function 6" \
+            "registrations == 6 && hits <= 1"
     done
     counted "with mpi_leave_pinned 0 nothing stays registered" $kind "pinned unmap 20" \
         "registrations >= 20 && hits + misses + invalidations == 0" --mca mpi_leave_pinned 0
@@ -299,6 +305,8 @@ if [ "$host" = debian12 ]; then
         mkdir -p "$work/sys/class/infiniband"
         for mix in ho oh hh; do mixed $mix many p2p; done
         for mix in hooh ohho; do mixed $mix many coll; done
+        # All begin at once, and what is said to a peer takes its time: kicks cross the requests that they ask for.
+        for mix in oohh hoho; do HAWSER_VERBS_CM_DELAY=200 mixed $mix many "alltoall 2 65536"; done
         for mix in ho oh; do
             mixed $mix many "bigmsg 4194304"
             mixed $mix private "p2p small"
@@ -484,13 +492,20 @@ listed() {
     says "^mca:btl:verbs:param:btl_verbs_$text\$"
     check "verbs, $line" $?
 }
-printf '%s\n' 'btl_openib_cq_size = 2k' '# btl_openib_mtu = 3' 'btl_openib_if_include = "one,two"' 'btl_openib_verbose = much' >"$work/first.conf"
+printf '%s\n' 'btl_openib_cq_size = 2k' '# btl_openib_mtu = 3' 'btl_openib_if_include = "one,two"' 'btl_openib_verbose = much' \
+    '/* btl_openib_latency = 9' 'btl_openib_gid_index = 9 */ btl_openib_mtu = 5' '// btl_openib_mtu = 6' 'btl_openib_cpc_include = a # b' \
+    >"$work/first.conf"
 printf '%s\n' 'btl_openib_cq_size = 77' 'btl_openib_max_btls = 5' 'btl_verbs_free_list_num = 6' 'btl_openib_free_list_num = 7' >"$work/second.conf"
 listed "what is said of openib in the environment holds" "eager_limit:value:8192" OMPI_MCA_btl_openib_eager_limit=8k
 listed "what is said of openib in the first file holds" "cq_size:value:2048"
 listed "what is said of openib in the second file holds" "max_btls:value:5"
 listed "what is said of openib may be a text" "if_include:value:one,two"
 listed "what is said of openib may be names" "flags:value:send,get" OMPI_MCA_btl_openib_flags=send,get
+listed "what is said of openib may be names that mean nothing here" "flags:value:send" OMPI_MCA_btl_openib_flags=send,atomics
+listed "a comment that is inherited says nothing" "latency:value:4"
+listed "and neither do its other lines" "gid_index:value:0"
+listed "behind an inherited comment a line goes on" "mtu:value:5"
+listed "what is inherited has its line to the end" "cpc_include:value:a # b"
 listed "what is no number is passed over" "verbose:value:0"
 listed "the environment goes before the files" "cq_size:value:99" OMPI_MCA_btl_openib_cq_size=99
 listed "what is said of verbs in a file goes before that" "free_list_num:value:6" OMPI_MCA_btl_openib_free_list_num=9

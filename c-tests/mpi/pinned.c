@@ -8,16 +8,20 @@
  *        pinned great COUNT     one, and in turn with it one that is twenty times as long
  *        pinned WAY COUNT       memory that is replaced at its address between two messages, so often, in one of these ways:
  *                               unmap, over (mapped over), move (moved away), empty (given back, and still mapped), segment,
- *                               thread (unmapped by another thread, while others map and unmap all the time) */
+ *                               thread (unmapped by another thread, while others map and unmap all the time), changed-madvise
+ *                               and changed-sbrk (given back by a function that somebody changes after the first message) */
 #define _GNU_SOURCE
 #include "check.h"
 #include "counters.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { TAG = 9, SIZE = 1 << 20, GREAT = 20 * SIZE, MAPPERS = 1 };
 
@@ -95,6 +99,36 @@ static unsigned char *segment(void *at)
     return got;
 }
 
+static int other_madvise(void *at, size_t len, int advice) { return (int)syscall(SYS_madvise, at, len, advice); }
+
+static void *other_sbrk(intptr_t more)
+{
+    char *end = (char *)syscall(SYS_brk, 0);
+    return more == 0 || (char *)syscall(SYS_brk, end + more) == end + more ? end : (void *)-1;
+}
+
+/* Has a function of the C library go elsewhere, as libraries do that want to know when memory goes: movabs to r11, jmp there. */
+static void change(const char *name, const void *to)
+{
+    unsigned char *code = dlsym(RTLD_DEFAULT, name), jump[13] = {0x49, 0xbb, [10] = 0x41, 0xff, 0xe3};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *first = (void *)((uintptr_t)code & ~(page - 1));
+    memcpy(jump + 2, &to, sizeof to);
+    CHECK_EQ(mprotect(first, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
+    memcpy(code, jump, sizeof jump);
+    CHECK_EQ(mprotect(first, 2 * page, PROT_READ | PROT_EXEC), 0);
+}
+
+/* The end of the heap, given back and taken anew. What others took behind it meanwhile stays, and another end is taken. */
+static unsigned char *heap_anew(unsigned char *buffer)
+{
+    if ((unsigned char *)sbrk(0) == buffer + SIZE)
+        CHECK(sbrk(-SIZE) != (void *)-1);
+    void *got = sbrk(SIZE);
+    CHECK(got != (void *)-1);
+    return got;
+}
+
 /* Other memory at the same address; or, if it is given back, the same mapping with other pages. */
 static void replace(const char *way, unsigned char *buffer)
 {
@@ -109,7 +143,7 @@ static void replace(const char *way, unsigned char *buffer)
         CHECK(moved != MAP_FAILED);
         map(buffer, MAP_FIXED_NOREPLACE);
         unmap(moved);
-    } else if (strcmp(way, "empty") == 0) {
+    } else if (strcmp(way, "empty") == 0 || strcmp(way, "changed-madvise") == 0) {
         CHECK_EQ(madvise(buffer, SIZE, MADV_DONTNEED), 0);
     } else if (strcmp(way, "segment") == 0) {
         CHECK_EQ(shmdt(buffer), 0);
@@ -155,10 +189,17 @@ int main(int argc, char **argv)
             pass_so_many(great, GREAT, i);
         }
     } else {
-        unsigned char *buffer = strcmp(way, "segment") == 0 ? segment(NULL) : map(NULL, 0);
+        bool is_heap = strcmp(way, "changed-sbrk") == 0;
+        unsigned char *buffer = strcmp(way, "segment") == 0 ? segment(NULL) : is_heap ? sbrk(SIZE) : map(NULL, 0);
         for (int i = 0; i < count; i++) {
             pass(buffer, i);
-            if (strcmp(way, "same") != 0)
+            if (i == 0 && is_heap)
+                change("sbrk", (const void *)(uintptr_t)other_sbrk);
+            if (i == 0 && strcmp(way, "changed-madvise") == 0)
+                change("madvise", (const void *)(uintptr_t)other_madvise);
+            if (is_heap)
+                buffer = heap_anew(buffer);
+            else if (strcmp(way, "same") != 0)
                 replace(way, buffer);
         }
     }

@@ -608,6 +608,55 @@ typedef int (*hawser_v4_1_Transfer)(struct hawser_v4_1_BtlModule*,
                                     void*,
                                     void*);
 
+// Starts an atomic operation without a result.
+//
+// C: `mca_btl_base_module_atomic_op64_fn_t`.
+typedef int (*hawser_v4_1_AtomicOp)(struct hawser_v4_1_BtlModule*,
+                                    hawser_v4_1_BtlEndpoint*,
+                                    uint64_t,
+                                    hawser_v4_1_BtlRegistration*,
+                                    int,
+                                    uint64_t,
+                                    int,
+                                    int,
+                                    hawser_v4_1_Transferred,
+                                    void*,
+                                    void*);
+
+// Starts one with a result.
+//
+// C: `mca_btl_base_module_atomic_fop64_fn_t`.
+typedef int (*hawser_v4_1_AtomicFop)(struct hawser_v4_1_BtlModule*,
+                                     hawser_v4_1_BtlEndpoint*,
+                                     void*,
+                                     uint64_t,
+                                     hawser_v4_1_BtlRegistration*,
+                                     hawser_v4_1_BtlRegistration*,
+                                     int,
+                                     uint64_t,
+                                     int,
+                                     int,
+                                     hawser_v4_1_Transferred,
+                                     void*,
+                                     void*);
+
+// Starts a compare-and-swap.
+//
+// C: `mca_btl_base_module_atomic_cswap64_fn_t`.
+typedef int (*hawser_v4_1_AtomicSwap)(struct hawser_v4_1_BtlModule*,
+                                      hawser_v4_1_BtlEndpoint*,
+                                      void*,
+                                      uint64_t,
+                                      hawser_v4_1_BtlRegistration*,
+                                      hawser_v4_1_BtlRegistration*,
+                                      uint64_t,
+                                      uint64_t,
+                                      int,
+                                      int,
+                                      hawser_v4_1_Transferred,
+                                      void*,
+                                      void*);
+
 // What the transport tells when a peer or a device is lost.
 //
 // C: `mca_btl_base_module_error_cb_fn_t`.
@@ -713,11 +762,11 @@ typedef struct hawser_v4_1_BtlModule {
     // says what state it is in
     void (*dump)(struct hawser_v4_1_BtlModule*, hawser_v4_1_BtlEndpoint*, int);
     // atomic operation without result
-    void (*atomic_op)(void);
+    hawser_v4_1_AtomicOp atomic_op;
     // atomic operation with result
-    void (*atomic_fop)(void);
+    hawser_v4_1_AtomicFop atomic_fop;
     // compare and swap
-    void (*atomic_cswap)(void);
+    hawser_v4_1_AtomicSwap atomic_cswap;
     // registers memory
     hawser_v4_1_BtlRegistration *(*register_mem)(struct hawser_v4_1_BtlModule*,
                                                  hawser_v4_1_BtlEndpoint*,

@@ -638,6 +638,55 @@ typedef int (*hawser_v5_0_Transfer)(struct hawser_v5_0_BtlModule*,
                                     void*,
                                     void*);
 
+// Starts an atomic operation without a result.
+//
+// C: `mca_btl_base_module_atomic_op64_fn_t`.
+typedef int (*hawser_v5_0_AtomicOp)(struct hawser_v5_0_BtlModule*,
+                                    hawser_v5_0_BtlEndpoint*,
+                                    uint64_t,
+                                    hawser_v5_0_BtlRegistration*,
+                                    int,
+                                    uint64_t,
+                                    int,
+                                    int,
+                                    hawser_v5_0_Transferred,
+                                    void*,
+                                    void*);
+
+// Starts one with a result.
+//
+// C: `mca_btl_base_module_atomic_fop64_fn_t`.
+typedef int (*hawser_v5_0_AtomicFop)(struct hawser_v5_0_BtlModule*,
+                                     hawser_v5_0_BtlEndpoint*,
+                                     void*,
+                                     uint64_t,
+                                     hawser_v5_0_BtlRegistration*,
+                                     hawser_v5_0_BtlRegistration*,
+                                     int,
+                                     uint64_t,
+                                     int,
+                                     int,
+                                     hawser_v5_0_Transferred,
+                                     void*,
+                                     void*);
+
+// Starts a compare-and-swap.
+//
+// C: `mca_btl_base_module_atomic_cswap64_fn_t`.
+typedef int (*hawser_v5_0_AtomicSwap)(struct hawser_v5_0_BtlModule*,
+                                      hawser_v5_0_BtlEndpoint*,
+                                      void*,
+                                      uint64_t,
+                                      hawser_v5_0_BtlRegistration*,
+                                      hawser_v5_0_BtlRegistration*,
+                                      uint64_t,
+                                      uint64_t,
+                                      int,
+                                      int,
+                                      hawser_v5_0_Transferred,
+                                      void*,
+                                      void*);
+
 // What the transport tells when a peer or a device is lost.
 //
 // C: `mca_btl_base_module_error_cb_fn_t`.
@@ -743,11 +792,11 @@ typedef struct hawser_v5_0_BtlModule {
     // says what state it is in
     void (*dump)(struct hawser_v5_0_BtlModule*, hawser_v5_0_BtlEndpoint*, int);
     // atomic operation without result
-    void (*atomic_op)(void);
+    hawser_v5_0_AtomicOp atomic_op;
     // atomic operation with result
-    void (*atomic_fop)(void);
+    hawser_v5_0_AtomicFop atomic_fop;
     // compare and swap
-    void (*atomic_cswap)(void);
+    hawser_v5_0_AtomicSwap atomic_cswap;
     // registers memory
     hawser_v5_0_BtlRegistration *(*register_mem)(struct hawser_v5_0_BtlModule*,
                                                  hawser_v5_0_BtlEndpoint*,

@@ -321,6 +321,19 @@ if [ "$host" = debian12 ]; then
         mixed oh many datatypes --mca btl_openib_flags 1
         # Its own component withdraws where a program has threads in MPI.
         mixed hh many "threads 100"
+        # Which of both connects follows from their ports: hawser's asks to be connected to nobody, or connects to nobody.
+        mpi_compile killed
+        for when in silence send send send; do
+            line="verbs over roce, openib's wire, ho: openib's rank killed ($when), and the launcher says nothing: hawser's says so, once"
+            wanted "$line" || continue
+            log=$work/logs/mixed command=(killed $when)
+            fill many openib ho --enable-recovery
+            c-tests/patience.sh 120 "${whole_job[@]}" "${ranks[@]}" >"$log" 2>&1 </dev/null
+            status=$?
+            [ "$status" != 124 ] && ! says 'watchdog|Segmentation|panicked|has sent everything' &&
+                [ "$(grep -caE 'btl_verbs: rank 1 of job [0-9]+ is lost: ' "$log")" = 1 ]
+            check "$line" $?
+        done
         line="verbs over roce, openib's wire: who does not speak it says so, and the job ends"
         if wanted "$line"; then
             log=$work/logs/mixed command=(p2p small)
@@ -337,7 +350,7 @@ fi
 
 # --- ranks that die
 
-mpi_compile killed
+[ "$host" = debian12 ] || mpi_compile killed
 
 # launch KIND RANKS "PROGRAM ARGUMENT…" WORD…: a job that need not end well; fills `log`, `status`, and `remaining`, the
 # processes that are left of it.

@@ -65,6 +65,8 @@ void btl_init(struct btl *btl, bool threads)
     CHECK(opal_progress_register(btl->component->btl_progress) == OPAL_SUCCESS);
 }
 
+bool btl_has_itself(const struct btl *btl) { return btl->module->btl_atomic_op != NULL; }
+
 void btl_meet(struct btl *btl)
 {
     uint64_t bits[1] = {0};
@@ -75,11 +77,11 @@ void btl_meet(struct btl *btl)
         endpoint_t found[RANKS] = {(endpoint_t)1, (endpoint_t)1};
         CHECK(btl->modules[index]->btl_add_procs(btl->modules[index], RANKS, procs, found, &reachable) ==
               OPAL_SUCCESS);
-        CHECK(found[self] == NULL, "hawser does not talk to itself");
-        btl->peer = found[other];
+        CHECK((found[self] != NULL) == btl_has_itself(btl), "a process is a peer of its own where its device changes words");
+        btl->peer = found[other], btl->itself = found[self];
     }
     CHECK(btl->peer != NULL);
-    CHECK(bits[0] == (uint64_t)1 << other);
+    CHECK(bits[0] == ((uint64_t)1 << other | (uint64_t)btl_has_itself(btl) << self));
 }
 
 void btl_begin(struct btl *btl, const char *const parameters[], bool threads)

@@ -12,7 +12,7 @@ struct btl {
     int count;
     /* The first module, and the peer through it. */
     mca_btl_base_module_t *module;
-    endpoint_t peer;
+    endpoint_t peer, itself;
 };
 
 /* What the user sets to have the transport, and something wrong. Of usnic: only the loopback interface, kernel sockets. */
@@ -27,6 +27,8 @@ void btl_begin(struct btl *btl, const char *const parameters[], bool threads);
 /* The parts of it. */
 void btl_load(struct btl *btl);
 void btl_init(struct btl *btl, bool threads);
+/* Whether a process is a peer of its own, as it is where it has atomic operations. */
+bool btl_has_itself(const struct btl *btl);
 void btl_meet(struct btl *btl);
 /* Gives the peer up, ends all modules and closes the component. All sends have ended before. */
 void btl_end(struct btl *btl);

@@ -225,6 +225,11 @@ impl Manager {
         self.desk.notices.pop_front()
     }
 
+    /// How it talks with its peers.
+    pub const fn dialect(&self) -> Dialect {
+        self.desk.settings.dialect
+    }
+
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
         &self.desk.counters

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::btl::{
-    Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat,
-    Sending, Transport, Upcalls,
+    Atomics, Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer,
+    Seat, Sending, Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::sync::EngineCell;
@@ -75,6 +75,7 @@ impl Transport for Loop {
             latency: 0,
             bandwidth: 100,
             flags: SEND,
+            atomics: Atomics::None,
         }
     }
 

@@ -16,7 +16,7 @@ use super::line::{ATTEMPT, Line, Number, Port, Work};
 use super::office::{Letter, Office};
 use super::parameters::Config;
 use crate::engine::Instant;
-use crate::engine::cm::{Action, EndpointId, Event, Id, Manager, Notice, Settings};
+use crate::engine::cm::{Action, Dialect, EndpointId, Event, Id, Manager, Notice, Settings};
 use crate::error::Result;
 use crate::link::Clock;
 use crate::sync;
@@ -62,6 +62,10 @@ const fn id_of(token: usize) -> Option<Id> {
 pub(super) const fn listener_token(module: usize) -> usize {
     module << 2
 }
+
+/// Of a rejection: the peer's user has said it (`IB_CM_REJ_CONSUMER_DEFINED`; table 108 of the InfiniBand specification). Where
+/// nobody listens, a device hands on zeros as private data, which mean something in openib's words.
+const BY_ITS_USER: i32 = 28;
 
 /// An id that the thread has.
 struct Held {
@@ -245,7 +249,10 @@ impl Body {
             EventKind::RouteError => Event::RouteError,
             EventKind::ConnectError => Event::ConnectError,
             EventKind::Unreachable => Event::Unreachable,
-            EventKind::Rejected => Event::Rejected { private },
+            EventKind::Rejected => {
+                let is_said = self.manager.dialect() == Dialect::Own || event.status == BY_ITS_USER;
+                Event::Rejected { private: if is_said { private } else { &[] } }
+            }
             EventKind::Established => Event::Established { private },
             EventKind::Disconnected | EventKind::AddressChange => Event::Disconnected,
             EventKind::DeviceRemoval => Event::DeviceRemoved,

@@ -33,7 +33,12 @@ impl State {
         let is_there = |at: &u32| self.peers.get(*at as usize).is_some_and(|peer| !peer.says_bye);
         if self.far.filter(is_there).is_none() {
             match self.insert(name, far, end(name, nonce, dialect, near), served) {
-                Ok(at) => self.far = Some(at),
+                Ok(at) => {
+                    self.far = Some(at);
+                    if let Some(peer) = self.at(at) {
+                        peer.is_far = true;
+                    }
+                }
                 Err(error) => return Some(Err(error)),
             }
         }

@@ -111,24 +111,27 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     let channel = EventChannel::new(library).map_err(|error| {
         missing(format!("there is no connection manager for RDMA ({error}; the kernel's module rdma_ucm)"))
     })?;
-    let mut wanted = Vec::new();
+    let (mut wanted, mut unused) = (Vec::new(), Vec::new());
     for usable in look(&channel, &lists) {
         let unwanted = lists.refuse(&usable.candidate, config.allow_infiniband);
         match unwanted.or_else(|| usable.candidate.refuse(config.dialect)) {
             None => wanted.push(usable),
-            Some(why) if config.is_verbose => {
+            Some(why) => {
                 let it = &usable.candidate;
-                host.say(&format!("btl:verbs: {}:{} is not used: {why}", it.device, it.port));
+                if config.is_verbose {
+                    host.say(&format!("btl:verbs: {}:{} is not used: {why}", it.device, it.port));
+                }
+                unused.push(format!("{}:{}: {why}", it.device, it.port));
             }
-            Some(_) => {}
         }
     }
     wanted.truncate(config.most_ports.min(MODULES));
     if wanted.is_empty() {
-        return Err(missing(format!(
-            "no port of {} can be used: none is up with an address in this process's network, or none is wanted",
-            devices.join(", ")
-        )));
+        let why = match unused.len() {
+            0 => "none is up with an address in this process's network".to_owned(),
+            _ => unused.join("; "),
+        };
+        return Err(missing(format!("no port of {} can be used: {why}", devices.join(", "))));
     }
     // What is registered is to stay this process's when it forks.
     if let Err(error) = library.prepare_forks()

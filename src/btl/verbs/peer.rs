@@ -43,6 +43,8 @@ pub(super) struct Peer {
     pub(super) machine: cm::Endpoint,
     /// The host may send to it.
     pub(super) is_open: bool,
+    /// It is the far end of the connection to the process itself, which the host does not have.
+    pub(super) is_far: bool,
     pub(super) connection: Option<Connection>,
     /// What waits, by queue.
     pub(super) pending: Vec<VecDeque<Item>>,
@@ -89,6 +91,7 @@ impl Peer {
             name,
             machine,
             is_open: false,
+            is_far: false,
             connection: None,
             pending: (0..queues).map(|_| VecDeque::new()).collect(),
             transfers: VecDeque::new(),
@@ -147,7 +150,7 @@ impl Peer {
                 && connection.sides[0].is_short()
         };
         self.failure.is_none()
-            && !(self.has_said_bye || self.says_bye || self.is_closed)
+            && !(self.has_said_bye || self.says_bye || self.is_closed || self.is_far)
             && self.machine.is_settled(0)
             && self.is_idle()
             && self.connection.as_ref().is_some_and(is_ready)

@@ -16,7 +16,7 @@ impl State {
         let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
         let length = pieces[0].len() + pieces[1].len();
         let queue = self.desk.port.queues.for_length(length).ok_or(Error::MessageTooBig)?;
-        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let place = self.reached(to).ok_or(Error::Unreachable)?;
         let Self { desk, peers, .. } = self;
         let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
         if peer.failure.is_some() {
@@ -73,7 +73,7 @@ impl State {
     fn send_at_once(&mut self, to: EndpointId, tag: u8, pieces: [Lent; 2]) -> bool {
         let length = pieces[0].len().saturating_add(pieces[1].len());
         let Some(queue) = self.desk.port.queues.for_length(length) else { return false };
-        let Some(place) = self.place(to) else { return false };
+        let Some(place) = self.reached(to) else { return false };
         let Self { desk, peers, .. } = self;
         let Some(peer) = peers.get_mut(place as usize) else { return false };
         if !peer.pending[queue].is_empty() || peer.failure.is_some() || peer.is_parting() {
@@ -94,7 +94,7 @@ impl State {
 
     /// Begins an RDMA operation. The memory is registered.
     pub(super) fn transfer(&mut self, to: EndpointId, mut transfer: Transfer) -> Result<Sending> {
-        let place = self.place(to).ok_or(Error::Unreachable)?;
+        let place = self.reached(to).ok_or(Error::Unreachable)?;
         let Self { desk, peers, .. } = self;
         let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
         if peer.is_lost {

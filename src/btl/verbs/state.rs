@@ -244,6 +244,12 @@ impl State {
         (peer.id == id && !peer.is_closed).then_some(at as u32)
     }
 
+    /// The same of one that the host has.
+    #[inline]
+    pub(super) fn reached(&self, id: EndpointId) -> Option<u32> {
+        self.place(id).filter(|at| self.far != Some(*at))
+    }
+
     #[inline]
     pub(super) fn peer(&mut self, id: EndpointId) -> Option<&mut Peer> {
         let at = self.place(id)?;

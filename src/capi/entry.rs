@@ -13,7 +13,7 @@ use super::component::{Inside, Listed};
 use super::fragment::Completion;
 use super::guard::{fused, guard, listen, stop};
 use super::host::{Caller, Context, Named, value};
-use crate::btl::{Access, Host, Lent};
+use crate::btl::{Access, Host, Lent, Peer as _};
 use crate::error::panic::run;
 
 /// The tables of a transport.
@@ -158,6 +158,9 @@ unsafe extern "C" fn add_peers<T: Listed>(
         for (index, peer) in peers.iter().enumerate() {
             // SAFETY: the contract of `add_peers`: the node is NULL or a text.
             let peer = unsafe { Named::new(*peer) };
+            // It would be a peer of its own for the sake of atomic operations, which are not here.
+            let is_itself = T::HAS_ATOMICS && peer.name() == view.name();
+            let own = own.filter(|_| !is_itself);
             let found = own.and_then(|own| T::reach(&cores, own, &peer, &view));
             let endpoint = found.and_then(|id| module.peers.with(|peers| peers.add(id)));
             let room = endpoints.wrapping_add(index);

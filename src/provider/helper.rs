@@ -2,19 +2,20 @@
 //! connections only.
 //!
 //! It sleeps until there is something to do, and while the program looks for that itself it only sees now and then whether
-//! it still does: then the program is not in its way, nor it in the program's. It is there from when the first endpoint
+//! it still does, by a number, without coming in: then the program is not in its way, nor it in the program's, whose way
+//! into the domain is the short one until somebody else takes it (`EngineCell`). It is there from when the first endpoint
 //! is enabled to when the domain is closed. A child of fork(2) does not have it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::errno::{Errno, Outcome};
 use super::guard::guard;
-use super::traffic::Traffic;
+use super::traffic::{Rests, Traffic};
 use super::wait::Beside;
 use crate::sync::EngineCell;
 
@@ -51,14 +52,14 @@ impl Helper {
     /// What the system does not give.
     pub fn start(traffic: &Arc<EngineCell<Traffic>>, span: Span) -> Outcome<Self> {
         // What it sleeps on is there before it is: nobody would hear of it otherwise.
-        traffic.with(Traffic::descriptor)?;
+        let rests = traffic.with(Traffic::rests)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(Stop { is_over: AtomicBool::new(false), event });
         let (traffic, until) = (Arc::clone(traffic), Arc::clone(&stop));
         let help = move || {
             guard("progress", || match span {
-                Span::All => help(&traffic, &until),
-                Span::Control => help_to_connect(&traffic, &until),
+                Span::All => help(&traffic, &until, &rests),
+                Span::Control => help_to_connect(&traffic, &until, &rests),
             });
         };
         let thread = crate::sync::spawn("hawser gni", STACK, help);
@@ -96,32 +97,47 @@ impl Stop {
     }
 }
 
-fn help(traffic: &EngineCell<Traffic>, stop: &Stop) -> Outcome<()> {
-    let mut seen = None;
+/// Whether the program has called since it was last seen to.
+struct Calls<'a> {
+    passes: &'a AtomicU32,
+    seen: Option<u32>,
+}
+
+impl Calls<'_> {
+    fn has_called(&mut self) -> bool {
+        let passes = Some(self.passes.load(Ordering::Relaxed));
+        std::mem::replace(&mut self.seen, passes) != passes
+    }
+}
+
+fn help(traffic: &EngineCell<Traffic>, stop: &Stop, rests: &Rests) -> Outcome<()> {
+    let mut calls = Calls { passes: &rests.passes, seen: None };
     while stop.goes_on() {
-        let look = traffic.with(|traffic| {
-            if seen != Some(traffic.passes()) {
-                seen = Some(traffic.passes());
-                return Ok(None);
-            }
-            let beside = traffic.arm()?;
-            seen = Some(traffic.passes());
-            Ok::<_, Errno>(Some(beside))
+        if calls.has_called() {
+            stop.sleep(None, Some(NAP));
+            continue;
+        }
+        let beside = traffic.with(|traffic| {
+            let beside = traffic.arm();
+            // That was a pass of its own.
+            calls.has_called();
+            beside
         });
-        let _ = match look? {
-            None => stop.sleep(None, Some(NAP)),
-            Some(Beside::Set(set, most)) => stop.sleep(Some(&set), most),
-            Some(_) => true,
-        };
+        if let Beside::Set(set, most) = beside? {
+            stop.sleep(Some(&set), most);
+        }
     }
     Ok(())
 }
 
-fn help_to_connect(traffic: &EngineCell<Traffic>, stop: &Stop) -> Outcome<()> {
-    while stop.goes_on() {
-        if let Beside::Set(set, most) = traffic.with(Traffic::arm_control)? {
-            stop.sleep(Some(&set), most);
+fn help_to_connect(traffic: &EngineCell<Traffic>, stop: &Stop, rests: &Rests) -> Outcome<()> {
+    let mut calls = Calls { passes: &rests.passes, seen: None };
+    while stop.sleep(Some(&rests.control), None) {
+        if calls.has_called() {
+            stop.sleep(None, Some(NAP));
+            continue;
         }
+        while traffic.with(Traffic::control_again) && stop.goes_on() {}
     }
     Ok(())
 }
@@ -129,6 +145,29 @@ fn help_to_connect(traffic: &EngineCell<Traffic>, stop: &Stop) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Bars;
+
+    #[test]
+    fn who_only_connects_leaves_the_program_its_short_way_in() {
+        let traffic = Arc::new(EngineCell::new(Traffic::new()));
+        let is_short = || traffic.with_unless(Bars::NONE, |_| ()).is_some();
+        for _ in 0..10 {
+            let helper = Helper::start(&traffic, Span::Control).expect("a thread");
+            // It sleeps, or has not begun to; nothing happens that it could be woken by.
+            traffic.with(|traffic| (0..1000).for_each(|_| drop(traffic.progress())));
+            drop(helper);
+            assert!(is_short());
+        }
+    }
+
+    #[test]
+    fn who_has_called_is_left_alone_until_he_does_not() {
+        let passes = AtomicU32::new(7);
+        let mut calls = Calls { passes: &passes, seen: None };
+        assert!(calls.has_called() && !calls.has_called());
+        passes.store(8, Ordering::Relaxed);
+        assert!(calls.has_called() && !calls.has_called());
+    }
 
     #[test]
     fn the_thread_ends_with_its_owner() {

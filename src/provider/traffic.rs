@@ -12,6 +12,8 @@
 //! domain lends it. What moves, moves in calls of the program (`FI_PROGRESS_MANUAL`), or of its helper.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::errno::{Errno, Outcome};
 use crate::engine::connect::{EndpointId, Engine, Settings, Vc};
@@ -50,6 +52,7 @@ use context::Context;
 pub use context::Ends;
 pub use ending::Instead;
 pub use receive::{Look, Want};
+pub use rest::Rests;
 pub use rma::{Act, Reach};
 pub use send::Order;
 pub use shared::{Queue, SharedWant};
@@ -112,7 +115,8 @@ pub struct Traffic {
     leaving: Vec<(EndpointId, NameId)>,
     /// What begins later.
     deferred: Vec<triggered::Deferred>,
-    passes: u32,
+    /// Calls, which others may look at.
+    passes: Arc<AtomicU32>,
     /// Calls until the clock is looked at; when it was; when connections were last seen to.
     until_clock: u32,
     clock_at: u64,
@@ -150,7 +154,7 @@ impl Traffic {
             lacking: HashMap::new(),
             leaving: Vec::new(),
             deferred: Vec::new(),
-            passes: 0,
+            passes: Arc::new(AtomicU32::new(0)),
             until_clock: 1,
             clock_at: 0,
             control_at: 0,
@@ -209,16 +213,21 @@ impl Traffic {
         if self.until_clock == 0 {
             is_vain = self.look_at_clock(count != 0);
         }
-        self.passes = self.passes.wrapping_add(1);
+        let passes = self.count_pass();
         let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
-        if self.passes.is_multiple_of(often) && count == 0
-            || self.is_stirred
-            || self.passes.is_multiple_of(64 * IDLE)
-        {
+        if passes.is_multiple_of(often) && count == 0 || self.is_stirred || passes.is_multiple_of(64 * IDLE) {
             self.is_stirred = false;
             self.control();
         }
         is_vain
+    }
+
+    /// Counts a call. Only who has the domain does.
+    #[inline(always)]
+    fn count_pass(&self) -> u32 {
+        let passes = self.passes.load(Ordering::Relaxed).wrapping_add(1);
+        self.passes.store(passes, Ordering::Relaxed);
+        passes
     }
 
     /// Sees to connections when nobody has for long. A program that calls seldom has the clock looked at in each call.

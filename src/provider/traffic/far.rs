@@ -4,6 +4,7 @@
 //! long as there is one, only now and then.
 
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 
 use super::super::errno::Outcome;
 use super::Traffic;
@@ -78,7 +79,10 @@ impl Traffic {
             }
         }
         let is_seldom = self.until_clock <= 1;
-        if is_seldom || self.hot.is_empty() && !is_busy || self.passes.is_multiple_of(OTHERS) {
+        if is_seldom
+            || self.hot.is_empty() && !is_busy
+            || self.passes.load(Ordering::Relaxed).is_multiple_of(OTHERS)
+        {
             count += self.hear_far();
         }
         count

@@ -9,6 +9,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use rustix::event::{Timespec, epoll};
 use rustix::time::{
@@ -26,6 +27,14 @@ pub(super) struct Rest {
     control: Arc<OwnedFd>,
     timer: OwnedFd,
     due: Option<u64>,
+}
+
+/// What is known of a domain outside of it.
+pub struct Rests {
+    /// Readable when connections are to be seen to.
+    pub control: Arc<OwnedFd>,
+    /// How often anybody has looked for what is to be done.
+    pub passes: Arc<AtomicU32>,
 }
 
 /// Nanoseconds to the next look where something may come without a sign.
@@ -61,8 +70,15 @@ impl Rest {
         }
     }
 
-    /// Has the timer be readable at a time, or never.
-    fn wake_at(&mut self, due: Option<u64>, now: u64) {
+    /// Has the timer be readable at a time, or never; within [`DOZE`] where something may come without a sign.
+    fn wake_at(&mut self, due: Option<u64>, dozes: bool, now: u64) {
+        let due = if dozes {
+            // One that is set for then is not set anew each time.
+            let set = self.due.filter(|set| (now + 1..=now + DOZE).contains(set)).unwrap_or(now + DOZE);
+            Some(due.map_or(set, |due| due.min(set)))
+        } else {
+            due
+        };
         if due == self.due && due.is_none_or(|due| due > now) {
             return;
         }
@@ -159,21 +175,20 @@ impl Traffic {
         Ok(Beside::Moved)
     }
 
-    /// The same for who only sees to connections.
-    ///
-    /// # Errors
-    /// What the system does not give.
-    pub fn arm_control(&mut self) -> Outcome<Beside> {
-        let control = Arc::clone(&self.rest()?.control);
+    /// Sees to connections only; whether there was anything, so that there may be more.
+    pub fn control_again(&mut self) -> bool {
         let before = self.moved;
         self.watch_at = 0;
         self.control();
-        let is_sure = self.nic.as_ref().is_none_or(|nic| !nic.is_blind()) && !self.has_unreached();
-        Ok(if self.moved != before {
-            Beside::Moved
-        } else {
-            Beside::Set(control, if is_sure { None } else { Some(DOZE) })
-        })
+        self.moved != before
+    }
+
+    /// What the domain's own thread sleeps on, and sees of it without coming in.
+    ///
+    /// # Errors
+    /// What the system does not give.
+    pub fn rests(&mut self) -> Outcome<Rests> {
+        Ok(Rests { control: Arc::clone(&self.rest()?.control), passes: Arc::clone(&self.passes) })
     }
 
     /// Has sleepers look again, if there are any.
@@ -194,13 +209,9 @@ impl Traffic {
     /// Has sleepers woken when something is due.
     pub(super) fn set_timer(&mut self) {
         let now = self.clock.nanos();
+        let dozes = self.nic.as_ref().is_some_and(|nic| nic.is_blind()) || self.has_unreached();
         if let Some(rest) = &mut self.rest {
-            rest.wake_at(self.engine.poll_timeout().map(|at| at.nanos()), now);
+            rest.wake_at(self.engine.poll_timeout().map(|at| at.nanos()), dozes, now);
         }
-    }
-
-    /// How often anybody has looked for what is to be done.
-    pub fn passes(&self) -> u32 {
-        self.passes
     }
 }

@@ -159,6 +159,12 @@ impl Mailbox {
         }
     }
 
+    /// The same of a peer of this node.
+    #[inline(always)]
+    pub fn has_come(&self) -> bool {
+        self.near().is_some_and(|peer| peer.receiver.has_next())
+    }
+
     /// The kind of the next entry, if there is one.
     pub fn next_kind(&self) -> Option<u8> {
         match &self.side {

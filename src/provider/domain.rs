@@ -46,8 +46,8 @@ impl Domain {
     /// Does what there is to be done, unless somebody else does.
     #[inline]
     pub(super) fn progress(&self) {
-        if self.traffic.try_with(Traffic::progress) == Some(true) {
-            std::thread::yield_now();
+        if let Some(found) = self.traffic.try_with(Traffic::progress) {
+            found.wait();
         }
     }
 

@@ -154,7 +154,7 @@ mod tests {
         for _ in 0..10 {
             let helper = Helper::start(&traffic, Span::Control).expect("a thread");
             // It sleeps, or has not begun to; nothing happens that it could be woken by.
-            traffic.with(|traffic| (0..1000).for_each(|_| drop(traffic.progress())));
+            traffic.with(|traffic| (0..1000).for_each(|_| _ = traffic.progress()));
             drop(helper);
             assert!(is_short());
         }

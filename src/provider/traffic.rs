@@ -57,6 +57,7 @@ pub use rma::{Act, Reach};
 pub use send::Order;
 pub use shared::{Queue, SharedWant};
 pub use triggered::{Trigger, Work};
+pub use vain::Found;
 
 /// Longest answer that goes through a mailbox at once, bytes.
 const EAGER: usize = 4096;
@@ -123,6 +124,8 @@ pub struct Traffic {
     control_at: u64,
     watch_at: u64,
     vain: vain::Vain,
+    /// The last look has found nothing.
+    is_vain: bool,
     /// The engine has something to say.
     is_stirred: bool,
     /// What was read, written or said, in number: whether there was anything.
@@ -160,6 +163,7 @@ impl Traffic {
             control_at: 0,
             watch_at: 0,
             vain: vain::Vain::default(),
+            is_vain: false,
             is_stirred: false,
             moved: 0,
             is_armed: false,
@@ -188,30 +192,33 @@ impl Traffic {
         }
     }
 
-    /// Does what there is to be done. Whether whoever calls is to let others have the processor: there was nothing for long.
+    /// Does what there is to be done.
     #[inline]
-    pub fn progress(&mut self) -> bool {
-        let Some(nic) = &self.nic else { return false };
+    pub fn progress(&mut self) -> Found {
+        let Some(nic) = &self.nic else { return Found::Something };
         let is_rung = nic.is_rung();
         let mut count = 0;
         for index in 0..self.polled.len() {
             // Reading may end a connection.
             let Some((slot, peer)) = self.polled.get(index).copied() else { break };
-            count += self.read(slot, peer);
+            if self.has_come(slot, peer) {
+                count += self.read(slot, peer);
+            }
         }
         if !self.streams.is_empty() {
             count += self.look_far(count != 0);
         }
-        if is_rung || !self.again.is_empty() {
+        let is_called = is_rung || !self.again.is_empty();
+        if is_called {
             self.visit();
         }
         if !self.deferred.is_empty() {
             self.fire();
         }
-        let mut is_vain = false;
+        let mut is_long = false;
         self.until_clock -= 1;
         if self.until_clock == 0 {
-            is_vain = self.look_at_clock(count != 0);
+            is_long = self.look_at_clock(count != 0);
         }
         let passes = self.count_pass();
         let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
@@ -219,7 +226,12 @@ impl Traffic {
             self.is_stirred = false;
             self.control();
         }
-        is_vain
+        let is_vain = count == 0 && !is_called;
+        match std::mem::replace(&mut self.is_vain, is_vain) && is_vain {
+            _ if is_long => Found::NothingForLong,
+            true => Found::Nothing,
+            false => Found::Something,
+        }
     }
 
     /// Counts a call. Only who has the domain does.

@@ -29,6 +29,14 @@ pub(super) enum Left {
 }
 
 impl Traffic {
+    /// Whether something has come from a peer of this node, right or wrong. Mostly nothing has.
+    #[inline(always)]
+    pub(super) fn has_come(&self, slot: u32, peer: u32) -> bool {
+        let context = self.contexts.get(slot as usize).and_then(Option::as_deref);
+        let there = context.and_then(|context| context.peers.get(peer as usize));
+        there.and_then(|there| there.mailbox.as_ref()).is_some_and(|mailbox| mailbox.has_come())
+    }
+
     /// Reads what has come from a peer.
     #[inline]
     pub(super) fn read(&mut self, slot: u32, peer: u32) -> usize {

@@ -1,11 +1,63 @@
-//! [`Vain`]: a program that looks all the time and finds nothing lets others have its processor now and then.
+//! A program that looks all the time and finds nothing draws breath between looks, and lets others have its processor now and
+//! then.
 //!
-//! What it waits for may be a process that waits for that processor: there may be more processes than processors, and not all
-//! that look in a loop leave it between looks. Somebody who has the processor for himself loses next to nothing by that.
+//! What it waits for may be done by the other thread of its core, which has less of the core the more of it is spent on looks. It
+//! may be a process that waits for that very processor: there may be more processes than processors, and not all that look in a
+//! loop leave it between looks. Somebody who has the processor for himself loses next to nothing by either.
+
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// Nanoseconds without anything new after which it does; and between two times.
 const LONG: u64 = 100_000;
 const BETWEEN: u64 = 20_000;
+
+/// What a look has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There was something, or was when it was looked before.
+    Something,
+    /// Nothing, again.
+    Nothing,
+    /// Nothing for so long that it is others' turn.
+    NothingForLong,
+}
+
+impl Found {
+    /// What whoever looks does before it goes on.
+    #[inline]
+    pub fn wait(self) {
+        match self {
+            Self::Something => {}
+            Self::Nothing => draw_breath(),
+            Self::NothingForLong => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Nanoseconds of a breath.
+const BREATH: u64 = 50;
+
+fn draw_breath() {
+    static PAUSES: OnceLock<u64> = OnceLock::new();
+    (0..*PAUSES.get_or_init(|| pauses(time_of_a_hundred()))).for_each(|_| spin_loop());
+}
+
+/// Of how many pauses a breath is, by what a hundred of them take, in nanoseconds: one takes 3 to 50, by the processor.
+fn pauses(hundred: u64) -> u64 {
+    (100 * BREATH + hundred / 2).checked_div(hundred).unwrap_or(u64::MAX).clamp(1, 4)
+}
+
+/// The least of some times: of the others a part was somebody else's.
+fn time_of_a_hundred() -> u64 {
+    let time = || {
+        let start = Instant::now();
+        (0..100).for_each(|_| spin_loop());
+        start.elapsed().as_nanos() as u64
+    };
+    (0..5).map(|_| time()).min().unwrap_or_default()
+}
 
 /// Since when nothing has come.
 #[derive(Default)]
@@ -32,7 +84,28 @@ impl Vain {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Traffic;
+    use super::super::tests::pair;
     use super::*;
+
+    #[test]
+    fn the_second_of_two_looks_that_find_nothing_is_in_vain() {
+        let [one, two] = pair();
+        let found_nothing = || matches!(two.with(Traffic::progress), Found::Nothing | Found::NothingForLong);
+        while !found_nothing() {}
+        let mut to = [0; 1];
+        two.receive(&mut to, 2);
+        one.send(b"c", 1, 2).expect("sent");
+        assert_eq!([(); 3].map(|()| found_nothing()), [false, false, true]);
+        assert_eq!((to, two.receive.len()), (*b"c", 1));
+    }
+
+    #[test]
+    fn a_breath_is_about_as_long_on_all_processors() {
+        for (hundred, count) in [(300, 4), (900, 4), (2_470, 2), (4_600, 1), (90_000, 1), (0, 4)] {
+            assert_eq!(pauses(hundred), count, "{hundred} ns");
+        }
+    }
 
     #[test]
     fn who_finds_nothing_for_long_gives_way_now_and_then() {

@@ -81,10 +81,11 @@ python3 - "$work/all" "$work/params" "$host" >"$log" 2>&1 <<'PYTHON'
 import json, re, sys
 told, listed, host = {}, json.load(open(sys.argv[2]))["components"], sys.argv[3]
 release = {"debian12": "4.1", "debian13": "5.0"}[host]
-line = re.compile(r"mca:(\w+):(\w+):param:(\w+):(value|level|help|synonym_of:name):(.*)")
+line = re.compile(r"mca:(\w+):(\w+):param:(\w+):(value|level|help|type|synonym_of:name):(.*)")
 for found in map(line.fullmatch, open(sys.argv[1], errors="replace").read().splitlines()):
     if found:
         told.setdefault("_".join(found.group(1, 2)), {}).setdefault(found[3], {})[found[4]] = found[5].strip('"')
+types = {"int": "int", "unsigned": "unsigned_int", "bool": "bool", "text": "string"}
 compared = 0
 for component in listed:
     whole = component["framework"] + "_" + component["name"]
@@ -101,11 +102,21 @@ for component in listed:
         if "synonym_of:name" in have[name]:
             continue
         assert one["help"] == have[name]["help"], (name, one, have[name])
+        assert types[one["type"]] == have[name]["type"], (name, one, have[name])
         # The host has names for flags.
         assert name.endswith("_flags") or (one["default"] or "") == have[name]["value"], (name, one, have[name])
 assert compared > 75, compared
 PYTHON
 check "hawser-info --params lists the parameters of all components as this host does" $?
+
+# What is true or false in the original has the host's words for that.
+for said in "connectivity_check no false" "connectivity_check enabled true" "show_route_failures f false" "show_route_failures 2 true"; do
+    read -r name word value <<<"$said"
+    on_host env OMPI_MCA_mca_base_component_path="$root/target/mca:$stock" "OMPI_MCA_btl_usnic_$name=$word" \
+        ompi_info --parsable --param btl usnic --level 9 >"$log" 2>&1
+    grep -qx "mca:btl:usnic:param:btl_usnic_$name:value:$value" "$log" && grep -qx "mca:btl:usnic:param:btl_usnic_$name:type:bool" "$log"
+    check "btl_usnic_$name may be $word" $?
+done
 
 # --- performance variables
 

@@ -471,6 +471,50 @@ missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,2
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
+missing "whether it says so may be a word" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
+    "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose yes
+
+# What is said of openib and does not fit here: there is nothing but verbs to go on with.
+# inherits LINE TEXT [OPTION …]: as missing.
+inherits() {
+    local line=$1 text=$2
+    shift 2
+    missing "what is said of openib: $line" "$text" "${device[@]}" --mca btl verbs,self "${loopback[@]}" "$@"
+}
+inherits "a number that does not fit is told, and ours holds" \
+    'btl_openib_cq_size is 9; it must be 64 to [0-9]+: not taken over; btl_verbs_cq_size stays 8192' --mca btl_openib_cq_size 9
+inherits "a text that is no number" 'btl_openib_poll_cq_batch is many, which is no number: not taken over; btl_verbs_poll_cq_batch stays 32' \
+    --mca btl_openib_poll_cq_batch many
+inherits "a word that is none" 'btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' \
+    --mca btl_openib_allow_ib perhaps
+inherits "queues that do not fit" 'btl_openib_receive_queues: X,128,256: XRC queues \(X\) are not supported.*: not taken over; btl_verbs_receive_queues stays P,' \
+    --mca btl_openib_receive_queues X,128,256:S,65536,256
+inherits "queues that are too short" 'btl_openib_receive_queues has no buffers of more than 4096 bytes, and eager_limit is 12288: not taken over' \
+    --mca btl_openib_receive_queues P,4096,64
+inherits "all of several is told" 'btl_openib_ib_timeout is 99; it must be 1 to 31: not taken over' \
+    --mca btl_openib_cq_size 9 --mca btl_openib_poll_cq_batch many --mca btl_openib_ib_timeout 99
+inherits "an excluding list gives way to an including one of verbs" "" --mca btl_openib_ipaddr_exclude 127.0.0.0/8
+inherits "an including list gives way to an excluding one of verbs" "" \
+    --mca btl_openib_if_include elsewhere_0 --mca btl_verbs_if_exclude elsewhere_1 --mca btl_verbs_warn_nonexistent_if false
+inherits "two lists that exclude each other" 'btl_openib_if_include and btl_openib_if_exclude exclude each other: not taken over' \
+    --mca btl_openib_if_include roce_0 --mca btl_openib_if_exclude roce_0
+missing "what is said of verbs itself is refused, whatever is said of openib" 'btl_verbs_cq_size is 9; it must be 64 to' \
+    "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_cq_size 9 --mca btl_openib_cq_size 4096
+
+# All that openib has, as it is without anybody's saying.
+defaults=c-tests/verbs/openib-defaults.conf
+stated=()
+while IFS='=' read -r name value; do stated+=(--mca "${name% }" "${value# }"); done <$defaults
+[ "${#stated[@]}" -ge 200 ] || give_up "$defaults has the parameters of openib"
+inherits "all of its defaults do, and nobody hears of it" "" "${stated[@]}"
+line="verbs, the defaults of openib are those of the host's"
+if [ "$host" = debian12 ] && wanted "$line"; then
+    log=$work/logs/defaults
+    ompi_info --parsable --param btl openib --level 9 2>&1 |
+        sed -nE 's/^mca:btl:openib:param:(btl_openib_[a-z_]+):value:"?([^"]*)"?$/\1 = \2/p' | sed 's/ $//' | diff "$defaults" - >"$log" 2>&1
+    check "$line" $?
+fi
+
 # doctor LINE TEXT VARIABLE=VALUE…: what hawser-info says of the devices, with these. libfabric, which it asks for its
 # providers, would use devices in ways that are not in the stand-in: on debian12 it finds a file that is none; on debian13,
 # whose ompi_info is linked with it, it gets a provider that does without devices.
@@ -514,12 +558,20 @@ listed "what is said of openib in the first file holds" "cq_size:value:2048"
 listed "what is said of openib in the second file holds" "max_btls:value:5"
 listed "what is said of openib may be a text" "if_include:value:one,two"
 listed "what is said of openib may be names" "flags:value:send,get" OMPI_MCA_btl_openib_flags=send,get
-listed "what is said of openib may be names that mean nothing here" "flags:value:send" OMPI_MCA_btl_openib_flags=send,atomics
+listed "what is said of openib may be names that mean nothing here" "flags:value:send" OMPI_MCA_btl_openib_flags=send,need-ack
+listed "what is said of openib may be names of atomic operations" "flags:value:send,put,get,fetching-atomics" \
+    OMPI_MCA_btl_openib_flags=send,put,get,fetching-atomics
 listed "a comment that is inherited says nothing" "latency:value:4"
 listed "and neither do its other lines" "gid_index:value:0"
 listed "behind an inherited comment a line goes on" "mtu:value:5"
 listed "what is inherited has its line to the end" "cpc_include:value:a # b"
-listed "what is no number is passed over" "verbose:value:0"
+listed "what is neither true nor false is passed over" "verbose:value:false"
+listed "what is no number is passed over" "latency:value:4" OMPI_MCA_btl_openib_latency=low
+listed "what is true or false is of the host's type for that" "allow_ib:type:bool"
+listed "what is true or false has words" "allow_ib:value:true" OMPI_MCA_btl_verbs_allow_ib=enabled
+listed "and numbers" "warn_nonexistent_if:value:false" OMPI_MCA_btl_verbs_warn_nonexistent_if=0
+listed "and words where it is said of openib" "allow_ib:value:true" OMPI_MCA_btl_openib_allow_ib=yes
+listed "and for what is true otherwise" "warn_nonexistent_if:value:false" OMPI_MCA_btl_openib_warn_nonexistent_if=f
 listed "the environment goes before the files" "cq_size:value:99" OMPI_MCA_btl_openib_cq_size=99
 listed "what is said of verbs in a file goes before that" "free_list_num:value:6" OMPI_MCA_btl_openib_free_list_num=9
 listed "and what is said of verbs in the environment" "cq_size:value:11" OMPI_MCA_btl_verbs_cq_size=11 OMPI_MCA_btl_openib_cq_size=99

@@ -34,6 +34,9 @@
 // It is a text.
 #define HAWSER_KIND_TEXT 2
 
+// It is true or false, or a number that stands for that.
+#define HAWSER_KIND_BOOL 3
+
 // Of a send: the callback is always called, and not before the peer has the message or its transport has
 // taken it.
 #define HAWSER_AWAITED 1

@@ -54,7 +54,7 @@ static const char *give(const char *name)
 
 static void declare(void *context, const hawser_parameter *one)
 {
-    CHECK(context == &two.pair && one->size == sizeof *one && one->kind <= HAWSER_KIND_TEXT);
+    CHECK(context == &two.pair && one->size == sizeof *one && one->kind <= HAWSER_KIND_BOOL);
     CHECK(strncmp(one->name, "btl_", 4) == 0 && strlen(one->help) > 0 && one->level >= 1 && one->level <= 9);
     CHECK(one->kind == HAWSER_KIND_TEXT || one->default_value != NULL);
     declared++;

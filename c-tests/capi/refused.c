@@ -29,7 +29,7 @@ static long declared;
 
 static void declare(void *context, const hawser_parameter *one)
 {
-    CHECK(context == &two.pair && one->size == sizeof *one && one->kind <= HAWSER_KIND_TEXT);
+    CHECK(context == &two.pair && one->size == sizeof *one && one->kind <= HAWSER_KIND_BOOL);
     CHECK(strncmp(one->name, "mtl_ofi_", 8) == 0 && strlen(one->help) > 0 && one->level >= 1 && one->level <= 9);
     declared++;
 }

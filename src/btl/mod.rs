@@ -20,7 +20,7 @@ pub mod verbs;
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;
 pub use crate::verbs::Atomics;
-pub use parameters::{Kind, Number, Parameters, Text};
+pub use parameters::{Kind, Number, Parameters, Text, truth};
 pub use user::Seat;
 
 use std::ffi::CStr;
@@ -303,6 +303,17 @@ pub enum Telling {
     },
 }
 
+/// What the user has said of a parameter of another component, for one of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Without the component's name.
+    pub name: &'static CStr,
+    /// What he has said.
+    pub text: String,
+    /// It has no meaning for a parameter of this kind; otherwise it is the value that ours has.
+    pub is_meaningless: bool,
+}
+
 /// What a host does for a transport at any time.
 pub trait Host {
     /// The name of this process: the job in the lower half, the rank in the upper.
@@ -333,6 +344,11 @@ pub trait Host {
     }
     /// The value of a text parameter of the component.
     fn text(&self, parameter: &CStr) -> Option<String>;
+    /// What the user has said of the [component that it stands in for](Transport::PREDECESSOR), and not of its own parameters of
+    /// the same names.
+    fn inherited(&self) -> Vec<Inherited> {
+        Vec::new()
+    }
     /// Whether the user named the component: `--mca btl usnic,self`.
     fn is_asked_for(&self) -> bool;
     /// Whether the user wants to know what is chosen and why.

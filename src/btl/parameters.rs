@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 /// What kind of number a parameter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Kind {
     Unsigned,
     /// `unsigned int`, of the host's names for what a byte transport can do.
     Flags,
+    /// `bool`: 0 or 1, for which users have [words](truth), too.
+    Bool,
 }
 
 /// A number that users set.
@@ -30,6 +32,8 @@ pub struct Number {
     pub kind: Kind,
     /// Where the host writes it.
     pub value: AtomicI32,
+    /// Where the host writes a `bool`.
+    pub flag: AtomicBool,
 }
 
 /// A text that users set.
@@ -58,10 +62,33 @@ pub struct Parameters {
 impl Number {
     /// What the user has said, or the default.
     fn given(&self) -> i64 {
-        let value = self.value.load(Ordering::Relaxed);
+        self.read(match self.kind {
+            Kind::Bool => self.flag.load(Ordering::Relaxed).into(),
+            _ => self.value.load(Ordering::Relaxed),
+        })
+    }
+
+    /// What the bits of an `int` say.
+    fn read(&self, bits: c_int) -> i64 {
         match self.kind {
-            Kind::Signed => value.into(),
-            Kind::Unsigned | Kind::Flags => value.cast_unsigned().into(),
+            Kind::Signed | Kind::Bool => bits.into(),
+            Kind::Unsigned | Kind::Flags => bits.cast_unsigned().into(),
+        }
+    }
+
+    /// Gives it a value, of which the bits are those of an `int`.
+    pub fn set(&self, value: c_int) {
+        match self.kind {
+            Kind::Bool => self.flag.store(value != 0, Ordering::Relaxed),
+            _ => self.value.store(value, Ordering::Relaxed),
+        }
+    }
+
+    /// The default as users write it.
+    pub fn default_text(&self) -> String {
+        match self.kind {
+            Kind::Bool => (self.default != 0).to_string(),
+            _ => self.read(self.default).to_string(),
         }
     }
 
@@ -73,7 +100,8 @@ impl Number {
         level: c_int,
         help: &'static CStr,
     ) -> Self {
-        Self { name, help, default, level: level - 1, kind, value: AtomicI32::new(0) }
+        let (value, flag) = (AtomicI32::new(0), AtomicBool::new(false));
+        Self { name, help, default, level: level - 1, kind, value, flag }
     }
 }
 
@@ -95,8 +123,35 @@ impl Parameters {
     /// # Panics
     /// When there is none of this name.
     pub fn number(&self, name: &CStr) -> i64 {
+        self.find(name).given()
+    }
+
+    /// What a number of the table is before anybody has said anything.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub fn default(&self, name: &CStr) -> i64 {
+        let number = self.find(name);
+        number.read(number.default)
+    }
+
+    fn find(&self, name: &CStr) -> &Number {
         let number = self.numbers.iter().find(|number| number.name == name);
-        number.expect("a parameter of the table").given()
+        number.expect("a parameter of the table")
+    }
+}
+
+/// A `bool` as users write it: a decimal number, or one of a few words in small letters. HOST: `mca_base_var_enum_bool`, which
+/// takes space before it and none behind, and nothing for 0 (4.1 and 5.0).
+pub fn truth(text: &str) -> Option<bool> {
+    match text.trim_ascii_start() {
+        "true" | "t" | "enabled" | "yes" => Some(true),
+        "" | "false" | "f" | "disabled" | "no" => Some(false),
+        text => {
+            let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+            let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+            is_number.then(|| digits.bytes().any(|digit| digit != b'0'))
+        }
     }
 }
 
@@ -115,6 +170,35 @@ mod tests {
             // As the host does.
             numbers[0].value.store(-1, Ordering::Relaxed);
             assert_eq!(parameters.number(c"it"), most);
+        }
+    }
+
+    #[test]
+    fn a_truth_is_one_byte_for_the_host_and_a_number_for_us() {
+        let numbers: &'static [Number] =
+            Box::leak(Box::new([Number::new(Kind::Bool, c"it", 1, 1, c"a truth")]));
+        let parameters = Parameters { numbers, texts: &[] };
+        for value in [true, false] {
+            // As the host does.
+            numbers[0].flag.store(value, Ordering::Relaxed);
+            assert_eq!(parameters.number(c"it"), value.into());
+        }
+        numbers[0].set(1);
+        assert_eq!((parameters.number(c"it"), parameters.default(c"it")), (1, 1));
+        assert_eq!(numbers[0].default_text(), "true");
+    }
+
+    /// As `ompi_info` shows them on both hosts, for parameters of the hosts' own.
+    #[test]
+    fn truths_are_read_as_the_host_reads_them() {
+        for text in ["1", "2", "-1", "+7", "true", " true", "t", "yes", "enabled", "10"] {
+            assert_eq!(truth(text), Some(true), "{text}");
+        }
+        for text in ["0", "00", "-0", "false", "f", "no", "disabled", ""] {
+            assert_eq!(truth(text), Some(false), "{text}");
+        }
+        for text in ["True", "TRUE", "T", "Yes", "true ", "on", "y", "0x1", "1k", "enable", "-", "much"] {
+            assert_eq!(truth(text), None, "{text}");
         }
     }
 }

@@ -26,6 +26,8 @@ pub const HAWSER_KIND_INT: u32 = 0;
 pub const HAWSER_KIND_UNSIGNED: u32 = 1;
 /// It is a text.
 pub const HAWSER_KIND_TEXT: u32 = 2;
+/// It is true or false, or a number that stands for that.
+pub const HAWSER_KIND_BOOL: u32 = 3;
 
 /// Of a send: the callback is always called, and not before the peer has the message or its transport has
 /// taken it.

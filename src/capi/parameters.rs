@@ -1,16 +1,19 @@
 //! Parameters: the transports' tables, with the values that the caller gives them as texts.
 
-use std::sync::atomic::Ordering;
-
-use super::abi::{HAWSER_KIND_INT, HAWSER_KIND_TEXT, HAWSER_KIND_UNSIGNED, HAWSER_LOG_ERROR, Parameter};
+use super::abi::{
+    HAWSER_KIND_BOOL, HAWSER_KIND_INT, HAWSER_KIND_TEXT, HAWSER_KIND_UNSIGNED, HAWSER_LOG_ERROR, Parameter,
+};
 use super::code::{HAWSER_ERR_PARAMETER, Outcome};
 use super::host::{Caller, c_text};
-use crate::btl::{Kind, Transport};
+use crate::btl::{Kind, Transport, truth};
 
 /// Reads a number as Open MPI does (`int_from_string` of `mca_base_var.c`): in base 10, 8 behind 0 or 16 behind 0x, with
-/// K, M or G behind it; but nothing else before, between or behind. What is kept are the bits of an `int`.
+/// K, M or G behind it; but nothing else before, between or behind. What is kept are the bits of an `int`. A `bool` may be a word.
 fn parse(kind: Kind, text: &str) -> Option<i32> {
     let text = text.trim();
+    if kind == Kind::Bool {
+        return Some(text).filter(|text| !text.is_empty()).and_then(truth).map(i32::from);
+    }
     let (sign, text) = match text.strip_prefix('-') {
         Some(text) => (-1, text),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
@@ -31,7 +34,7 @@ fn parse(kind: Kind, text: &str) -> Option<i32> {
     let digits = Some(digits).filter(|digits| digits.starts_with(|c: char| c.is_digit(base)))?;
     let value = sign * (i64::from(u32::from_str_radix(digits, base).ok()?) << shift);
     match kind {
-        Kind::Signed => i32::try_from(value).ok(),
+        Kind::Signed | Kind::Bool => i32::try_from(value).ok(),
         Kind::Unsigned | Kind::Flags => u32::try_from(value).ok().map(u32::cast_signed),
     }
 }
@@ -43,28 +46,33 @@ pub(super) fn register<T: Transport>(caller: &Caller) -> Outcome {
     let parameters = T::parameters();
     for number in parameters.numbers {
         let name = c_text(&format!("{}_{}", T::COMPONENT, number.name.to_string_lossy()));
-        let unsigned = number.kind != Kind::Signed;
-        let default =
-            if unsigned { number.default.cast_unsigned().to_string() } else { number.default.to_string() };
-        let default = c_text(&default);
+        let default = c_text(&number.default_text());
         caller.declare(&Parameter {
             size,
             name: name.as_ptr(),
             help: number.help.as_ptr(),
             default_value: default.as_ptr(),
-            kind: if unsigned { HAWSER_KIND_UNSIGNED } else { HAWSER_KIND_INT },
+            kind: match number.kind {
+                Kind::Signed => HAWSER_KIND_INT,
+                Kind::Unsigned | Kind::Flags => HAWSER_KIND_UNSIGNED,
+                Kind::Bool => HAWSER_KIND_BOOL,
+            },
             level: number.level.cast_unsigned() + 1,
         });
         let value = match caller.parameter(&name) {
             None => number.default,
             Some(text) => parse(number.kind, &text).ok_or_else(|| {
-                let line =
-                    format!("{} is {text}: that is no number that it may have", name.to_string_lossy());
+                let what = if number.kind == Kind::Bool {
+                    "neither true nor false"
+                } else {
+                    "no number that it may have"
+                };
+                let line = format!("{} is {text}: that is {what}", name.to_string_lossy());
                 caller.log(HAWSER_LOG_ERROR, &line);
                 HAWSER_ERR_PARAMETER
             })?,
         };
-        number.value.store(value, Ordering::Relaxed);
+        number.set(value);
     }
     for text in parameters.texts {
         let name = c_text(&format!("{}_{}", T::COMPONENT, text.name.to_string_lossy()));
@@ -102,5 +110,8 @@ mod tests {
         let unsigned = |text| parse(Kind::Unsigned, text);
         assert_eq!([unsigned("4294967295"), unsigned("-1"), unsigned("4294967296")], [Some(-1), None, None]);
         assert_eq!([unsigned("2G"), unsigned("4G")], [Some(i32::MIN), None]);
+        let truth = |text| parse(Kind::Bool, text);
+        assert_eq!([truth("true"), truth(" no "), truth("2"), truth("0")], [1, 0, 1, 0].map(Some));
+        assert_eq!([truth("maybe"), truth(""), truth("1k")], [None; 3]);
     }
 }

@@ -10,15 +10,16 @@ use std::ffi::{CStr, c_int};
 use std::fs;
 
 use super::params;
+use crate::btl::{Kind, Number, truth};
 
 /// Values, by the names of parameters without the component's.
-pub(super) struct Inherited {
+pub(super) struct Said {
     /// What the names in the environment begin with.
     prefix: String,
     files: HashMap<String, String>,
 }
 
-impl Inherited {
+impl Said {
     /// What is said of a component.
     pub(super) fn of(framework: &CStr, component: &CStr) -> Self {
         let prefix = format!("{}_{}_", framework.to_string_lossy(), component.to_string_lossy());
@@ -40,32 +41,38 @@ impl Inherited {
         told.or_else(|| self.files.get(name).cloned())
     }
 
-    /// The same of a number; what is none says nothing.
-    pub(super) fn number(&self, name: &CStr) -> Option<c_int> {
-        number(self.text(name)?.trim())
-    }
-
-    /// The same of what a byte transport may be used for (`btl_flags`): a number, or names.
-    pub(super) fn flags(&self, name: &CStr) -> Option<c_int> {
-        let text = self.text(name)?;
-        number(text.trim()).or_else(|| {
-            text.split(',').map(str::trim).try_fold(0, |flags, name| {
-                match ["send", "put", "get"].iter().position(|known| *known == name) {
-                    Some(bit) => Some(flags | 1 << bit),
-                    None => OTHER_FLAGS.contains(&name).then_some(flags),
-                }
-            })
-        })
+    /// The same of a number, as the bits of an `int`: an error if what is said is none.
+    pub(super) fn number(&self, parameter: &Number) -> Option<Result<c_int, String>> {
+        let text = self.text(parameter.name).filter(|text| !text.trim().is_empty())?;
+        let found = match parameter.kind {
+            Kind::Signed | Kind::Unsigned => number(text.trim()),
+            Kind::Flags => number(text.trim()).or_else(|| flags(&text)),
+            Kind::Bool => truth(&text).map(c_int::from),
+        };
+        Some(found.ok_or(text))
     }
 }
 
-/// What else the host's byte transports may be used for, and none of ours is (`mca_btl_base_flag_enum_flags`, 4.1 and 5.0).
-const OTHER_FLAGS: [&str; 13] = [
+/// What a byte transport may be used for (`btl_flags`), by names.
+fn flags(text: &str) -> Option<c_int> {
+    text.split(',').map(str::trim).try_fold(0, |flags, name| {
+        match FLAGS.iter().find(|(known, _)| *known == name) {
+            Some((_, flag)) => Some(flags | flag),
+            None => OTHER_FLAGS.contains(&name).then_some(flags),
+        }
+    })
+}
+
+/// What ours may be used for, by the host's names (`mca_btl_base_flag_enum_flags`, 4.1 and 5.0).
+const FLAGS: [(&str, c_int); 5] =
+    [("send", 1), ("put", 1 << 1), ("get", 1 << 2), ("atomics", 1 << 15), ("fetching-atomics", 1 << 16)];
+
+/// What else the host's byte transports may be used for, and none of ours is.
+const OTHER_FLAGS: [&str; 12] = [
     "inplace",
     "signaled",
-    "atomics",
-    "fetching-atomics",
     "static",
+    "rdma-flush",
     "cuda-put",
     "cuda-get",
     "cuda-async-send",
@@ -180,22 +187,32 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_names() {
+    fn what_is_said_is_of_the_kind_of_its_parameter() {
         let files = [
             ("a", "send, get"),
             ("b", "7"),
-            ("c", "send,atomics"),
+            ("c", "send,atomics,fetching-atomics"),
             ("e", "send,unheard-of"),
             ("f", "need-ack"),
+            ("g", "enabled"),
+            ("h", " "),
         ];
         let files = files.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let it = Inherited { prefix: "OMPI_MCA_btl_nobody_".to_owned(), files };
-        assert_eq!([c"a", c"b", c"c"].map(|name| it.flags(name)), [Some(5), Some(7), Some(1)]);
-        assert_eq!([c"d", c"e"].map(|name| it.flags(name)), [None, None], "nothing, and what nobody knows");
-        assert_eq!(it.flags(c"f"), Some(0));
+        let it = Said { prefix: "OMPI_MCA_btl_nobody_".to_owned(), files };
+        let said = |kind, name| it.number(&Number::new(kind, name, 0, 1, c"a number"));
+        let flags = |name| said(Kind::Flags, name);
+        assert_eq!([flags(c"a"), flags(c"b"), flags(c"f")], [5, 7, 0].map(|flags| Some(Ok(flags))));
+        assert_eq!(flags(c"c"), Some(Ok(0x1_8001)));
         assert_eq!(
-            (it.number(c"b"), it.number(c"a"), it.text(c"c").as_deref()),
-            (Some(7), None, Some("send,atomics"))
+            (flags(c"d"), flags(c"e")),
+            (None, Some(Err("send,unheard-of".to_owned()))),
+            "nothing, and what nobody knows"
         );
+        assert_eq!(said(Kind::Signed, c"b"), Some(Ok(7)));
+        assert_eq!(said(Kind::Unsigned, c"a"), Some(Err("send, get".to_owned())));
+        assert_eq!([said(Kind::Signed, c"h"), said(Kind::Bool, c"h")], [None, None]);
+        assert_eq!([said(Kind::Bool, c"b"), said(Kind::Bool, c"g")], [const { Some(Ok(1)) }; 2]);
+        assert_eq!(said(Kind::Bool, c"f"), Some(Err("need-ack".to_owned())));
+        assert_eq!(it.text(c"a").as_deref(), Some("send, get"));
     }
 }

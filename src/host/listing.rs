@@ -98,12 +98,12 @@ pub(super) fn byte_transport<T: Transport>() -> Component {
     let parameters = T::parameters();
     let numbers = parameters.numbers.iter().map(|number| {
         let words = Words { name: number.name, help: number.help, level: number.level };
-        match number.kind {
-            Kind::Signed => words.setting("int", Some(number.default.to_string())),
-            Kind::Unsigned | Kind::Flags => {
-                words.setting("unsigned", Some(number.default.cast_unsigned().to_string()))
-            }
-        }
+        let kind = match number.kind {
+            Kind::Signed => "int",
+            Kind::Unsigned | Kind::Flags => "unsigned",
+            Kind::Bool => "bool",
+        };
+        words.setting(kind, Some(number.default_text()))
     });
     let texts = parameters.texts.iter().map(|words| {
         let default = words.default.map(text);

@@ -2,7 +2,6 @@
 //! nothing.
 
 use std::ffi::CStr;
-use std::sync::atomic::Ordering;
 
 use crate::btl::{Host, Kind, Transport};
 use crate::error::{Error, Result};
@@ -60,10 +59,10 @@ pub(super) fn byte_transport<T: Transport>(values: Values<'_>) -> std::result::R
     let defaults: Vec<_> = texts.collect();
     for number in T::parameters().numbers {
         let given = values(&number.name.to_string_lossy()).and_then(|text| match number.kind {
-            Kind::Signed => text.parse().ok(),
+            Kind::Signed | Kind::Bool => text.parse().ok(),
             Kind::Unsigned | Kind::Flags => text.parse().ok().map(u32::cast_signed),
         });
-        number.value.store(given.unwrap_or(number.default), Ordering::Relaxed);
+        number.set(given.unwrap_or(number.default));
     }
     // HOST: a text that is set, and empty, is none (`var_set_string`).
     let given = |name: &str| {

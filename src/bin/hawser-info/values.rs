@@ -1,5 +1,6 @@
 //! Values that users have given parameters: those that the host cannot read, and those that a component refuses.
 
+use hawser::btl::truth;
 use hawser::host::components;
 use hawser::host::listing::{Component, Setting};
 use hawser::mtl::ofi::parameters::{INTEGERS, read};
@@ -25,7 +26,7 @@ fn check(setting: &Setting, value: &str, host: &Host) -> Result<(), Unfit> {
     let number = number(value);
     let must = if setting.kind == "int" { "a whole number" } else { "a whole number, not less than 0" };
     match setting.kind {
-        "bool" if !value.is_empty() && !is_truth(value) => ignored("0 or 1, true or false"),
+        "bool" if truth(value).is_none() => ignored("0 or 1, true or false"),
         "int" if !setting.values.is_empty() && !value.is_empty() => {
             let integer = INTEGERS.iter().find(|integer| integer.name.to_bytes() == setting.name.as_bytes());
             match integer.is_some_and(|integer| value.trim() == value && read(integer.names, value).is_some())
@@ -50,14 +51,6 @@ fn check(setting: &Setting, value: &str, host: &Host) -> Result<(), Unfit> {
         }
         _ => Ok(()),
     }
-}
-
-/// HOST: `mca_base_var_enum_bool`.
-const TRUTHS: [&str; 10] = ["true", "t", "enabled", "yes", "y", "false", "f", "disabled", "no", "n"];
-
-fn is_truth(text: &str) -> bool {
-    let is_number = number(text).is_whole && !text.ends_with(|c: char| c.is_ascii_alphabetic());
-    is_number || TRUTHS.iter().any(|truth| truth.eq_ignore_ascii_case(text))
 }
 
 /// HOST: `mca_btl_base_flag_enum_flags` of 4.1.
@@ -179,6 +172,7 @@ fn all_wrong(component: &Component, host: &Host) -> Vec<Wrong> {
             (_, Some(verify)) => verify(&|name| {
                 value(name).map(|(kind, text)| match kind {
                     "text" => text,
+                    "bool" => i32::from(truth(&text) == Some(true)).to_string(),
                     _ => number(&text).value.to_string(),
                 })
             }),
@@ -257,9 +251,10 @@ mod tests {
             assert_eq!(check("mtl_hawser", "tag_mode", value), what, "{value}");
         }
         for (value, what) in
-            [("no", Ok(())), ("TRUE", Ok(())), ("1", Ok(())), ("maybe", ignored), ("1k", ignored)]
+            [("no", Ok(())), ("TRUE", ignored), ("1", Ok(())), ("maybe", ignored), ("1k", ignored)]
         {
             assert_eq!(check("accelerator_cuda", "copy_hook", value), what, "{value}");
+            assert_eq!(check("btl_usnic", "connectivity_check", value), what, "{value}");
         }
         for (value, what) in
             [("send,PUT", Ok(())), ("3", Ok(())), ("send,put,bogus", ignored), ("999999", ignored)]

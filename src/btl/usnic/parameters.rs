@@ -17,6 +17,10 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
     Number::new(Kind::Unsigned, name, default, level, help)
 }
 
+const fn truth(name: &'static CStr, default: bool, level: c_int, help: &'static CStr) -> Number {
+    Number::new(Kind::Bool, name, default as c_int, level, help)
+}
+
 static NUMBERS: [Number; 33] = [
     number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
     number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, or in the log of a C program, one for each module, and one at the end; 0: none"),
@@ -37,8 +41,8 @@ static NUMBERS: [Number; 33] = [
     number(c"rndv_eager_limit", 0, 5, c"Data that goes with the announcement of a long message; 0: 500 bytes"),
     number(c"pack_lazy_threshold", 16384, 5, c"Longest data that is copied when it is sent; longer contiguous data is sent from where it lies"),
     number(c"max_short_packets", 25, 5, c"Kept for parameter files, without effect: short packets are counted and dropped"),
-    number(c"show_route_failures", 1, 3, c"Say which peers have no address that can be reached (1) or not (0)"),
-    number(c"connectivity_check", 1, 3, c"Check the way to each peer when it is first used (1) or not (0)"),
+    truth(c"show_route_failures", true, 3, c"Say which peers have no address that can be reached"),
+    truth(c"connectivity_check", true, 3, c"Check the way to each peer when it is first used"),
     number(c"connectivity_ack_timeout", 250, 3, c"Milliseconds between tries of the connectivity check; 0: no check"),
     number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
@@ -143,7 +147,7 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
     };
     let interval = range(c"connectivity_ack_timeout", 0, MOST)?;
     let tries = range(c"connectivity_error_num_retries", 0, MOST)?;
-    let is_checked = range(c"connectivity_check", 0, 1)? == 1 && interval > 0;
+    let is_checked = PARAMETERS.number(c"connectivity_check") != 0 && interval > 0;
     let check = config::Check { interval: Duration::from_millis(interval as u64), tries: tries as u32 };
     Ok(config::Btl {
         engine,

@@ -247,11 +247,15 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             return Err(Declined::Silently("this process has it under its other name".to_owned()));
         }
         let taken = Taken;
-        let config = parameters::config(SECOND, host).map_err(|why| {
+        let (config, not_taken_over) = parameters::config(SECOND, host).map_err(|why| {
             host.notice("verbs not used", &why);
             Declined::Told
         })?;
         let opened = open::open(&config, asked_for, host);
+        // Where there is nothing to use them for, nobody misses them.
+        if opened.is_ok() && !not_taken_over.is_empty() {
+            host.notice("verbs parameter not taken over", &not_taken_over.join(".\n"));
+        }
         if opened.is_err() {
             host.tell_no_more();
         }

@@ -7,6 +7,7 @@ use super::counters::Counters;
 use super::credit::Beyond;
 use super::flow::Flow;
 use super::line::{ATTEMPT, Line, Port};
+use super::outgoing::Body;
 use super::side::Side;
 use super::sides::Sides;
 use crate::btl::{Cookie, Lent};
@@ -97,13 +98,6 @@ pub(super) struct Connection {
     hand: usize,
     /// Where openib's wire is spoken, what it counts.
     pub(super) openib: Option<Flow>,
-}
-
-/// What a message is made of.
-#[derive(Clone, Copy)]
-pub(super) enum Body<'a> {
-    Pieces([Lent; 2]),
-    Bytes(&'a [u8]),
 }
 
 impl Connection {
@@ -297,22 +291,10 @@ impl Connection {
                 return Ok(Err(Stall::Credit));
             }
         }
-        if !self.sides[queue].slots.has_room() {
-            return Ok(Err(Stall::Slot));
-        }
-        let length = match body {
-            Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
-            Body::Bytes(bytes) => bytes.len(),
-        };
-        let total = HEADER + length;
-        let is_inline = total <= self.sides[queue].inline;
-        let (at, buffer, key) = if is_inline {
-            (0, self.scratch.slice(0, total), 0)
-        } else {
-            let pool = &mut desk.pools[queue];
-            let Some(at) = pool.take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
-            let (buffer, key) = pool.lent(at, total);
-            (at, buffer, key)
+        let length = body.len();
+        let outgoing = match self.outgoing(queue, HEADER + length, desk) {
+            Ok(outgoing) => outgoing,
+            Err(stall) => return Ok(Err(stall)),
         };
         let news = self.news(desk);
         let (of, limit) = news.unwrap_or_else(|| {
@@ -321,31 +303,16 @@ impl Connection {
         });
         let wants = self.sides[queue].credit.left() == 1;
         let header = Header { tag, queue: of, limit, wants, length: length as u32 };
-        buffer.write(0, &header.to_bytes());
-        match body {
-            Body::Pieces([first, second]) => {
-                buffer.copy(HEADER, first);
-                buffer.copy(HEADER + first.len(), second);
-            }
-            Body::Bytes(bytes) => buffer.write(HEADER, bytes),
+        outgoing.write(&header.to_bytes(), body);
+        let posted = self.post_outgoing(queue, Work::Send, &outgoing, (waits, waits.is_some()), desk)?;
+        if posted.is_err() {
+            return Ok(posted);
         }
-        let posted = self.post(queue, Work::Send, &[Piece::new(buffer, key)], (waits.is_some(), is_inline));
-        let Ok(Some(asks)) = posted else {
-            if !is_inline {
-                desk.pools[queue].give(at);
-            }
-            // The device has no place, whatever we have counted: it is tried again.
-            return posted.map(|_| Err(Stall::Buffer));
-        };
         let side = &mut self.sides[queue];
         side.credit.take();
         side.has_asked |= wants;
-        let entry =
-            if is_inline { waits.map(Entry::Copied) } else { Some(Entry::Buffer { at, cookie: waits }) };
-        side.slots.push(entry, asks);
         self.told(usize::from(of), desk);
         let counters = &desk.counters;
-        counters.num_inline_sends.add(u64::from(is_inline));
         if tag.is_none() {
             counters.num_controls.add(1);
         } else {

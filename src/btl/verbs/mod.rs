@@ -5,9 +5,9 @@
 //! ever finds no buffer. `queues` is what users say of all that, `credit` and `lender` the counting, `slots` that of send
 //! queues; none of them does anything but count.
 //!
-//! `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
+//! `given` is what users say of it and of openib, `parameters` what that comes to. `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
-//! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `peer` what waits for it, `peers` all
+//! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `outgoing` the buffers that messages are posted from, `peer` what waits for it, `peers` all
 //! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends,
 //! `transfers` what it does with memory of peers, `itself` the process as a peer of its own, `departure` how connections end, `memory` what is registered, and
 //! `cache` what stays so when it is not used,
@@ -29,6 +29,7 @@ mod counters;
 mod credit;
 mod departure;
 mod flow;
+mod given;
 mod itself;
 mod late;
 mod lender;
@@ -38,6 +39,7 @@ mod memory;
 mod office;
 mod open;
 mod openib;
+mod outgoing;
 mod parameters;
 mod pass;
 mod peer;

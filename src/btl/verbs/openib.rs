@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
+use super::connection::{Broken, Connection, Desk, Stall};
 use super::credit::Beyond;
 use super::line::Number;
+use super::outgoing::Body;
 use super::state::{Delivered, State, Step};
 use crate::btl::{Cookie, Lent};
 use crate::engine::cm::{Arrival, Attempt};
-use crate::verbs::{Piece, Slab, Work};
+use crate::verbs::{Slab, Work};
 use crate::wire::openib::{Control, HEADER, Header, JOINED, Joined, LONGEST_CONTROL};
 
 impl Connection {
@@ -35,12 +36,8 @@ impl Connection {
             if is_private {
                 self.sides[queue].credit.take();
             }
-            let length = match body {
-                Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
-                Body::Bytes(bytes) => bytes.len(),
-            };
             desk.counters.num_sends.add(1);
-            desk.counters.send_bytes.add(length as u64);
+            desk.counters.send_bytes.add(body.len() as u64);
         }
         Ok(launched)
     }
@@ -83,51 +80,25 @@ impl Connection {
         waits: Option<Cookie>,
         desk: &mut Desk,
     ) -> Result<Result<(), Stall>, Broken> {
-        if !self.sides[by].slots.has_room() {
-            return Ok(Err(Stall::Slot));
-        }
         let Some(flow) = &self.openib else { return Err(Broken::Post) };
         let (token, seen) = (flow.token, flow.posted(of));
         let owed = self.sides[of].receives.as_ref().map_or(0, |receives| receives.window.owed());
         let header = Header { tag, seen, credits: owed as u16 };
-        let length = match body {
-            Body::Pieces(pieces) => pieces[0].len() + pieces[1].len(),
-            Body::Bytes(bytes) => bytes.len(),
+        let outgoing = match self.outgoing(by, HEADER + body.len(), desk) {
+            Ok(outgoing) => outgoing,
+            Err(stall) => return Ok(Err(stall)),
         };
-        let total = HEADER + length;
-        let is_inline = total <= self.sides[by].inline;
-        let (at, buffer, key) = if is_inline {
-            (0, self.scratch.slice(0, total), 0)
-        } else {
-            let Some(at) = desk.pools[by].take(&desk.port) else { return Ok(Err(Stall::Buffer)) };
-            let (buffer, key) = desk.pools[by].lent(at, total);
-            (at, buffer, key)
-        };
-        buffer.write(0, &header.to_bytes());
-        match body {
-            Body::Pieces([first, second]) => {
-                buffer.copy(HEADER, first);
-                buffer.copy(HEADER + first.len(), second);
-            }
-            Body::Bytes(bytes) => buffer.write(HEADER, bytes),
-        }
+        outgoing.write(&header.to_bytes(), body);
         let work = match &self.sides[by].receives {
             Some(_) => Work::Send,
             // It is read as the processor has it, and so it is sent.
             None => Work::SendWithImmediate(u32::from_be_bytes(token.to_ne_bytes())),
         };
         // No probe could ask for the completion of what is before it.
-        let posted = self.post(by, work, &[Piece::new(buffer, key)], (true, is_inline));
-        let Ok(Some(asks)) = posted else {
-            if !is_inline {
-                desk.pools[by].give(at);
-            }
-            return posted.map(|_| Err(Stall::Buffer));
-        };
-        let entry =
-            if is_inline { waits.map(Entry::Copied) } else { Some(Entry::Buffer { at, cookie: waits }) };
-        self.sides[by].slots.push(entry, asks);
-        desk.counters.num_inline_sends.add(u64::from(is_inline));
+        let posted = self.post_outgoing(by, work, &outgoing, (waits, true), desk)?;
+        if posted.is_err() {
+            return Ok(posted);
+        }
         if let Some(flow) = &mut self.openib {
             flow.returned(of, seen);
         }

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_int};
 use std::time::Duration;
 
 use super::cache::Bounds;
+use super::choice::Lists;
+use super::given::{Given, Refused};
 use super::queues::Queues;
 use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Text};
 use crate::engine::cm::Dialect;
@@ -17,12 +19,16 @@ const fn unsigned(name: &'static CStr, default: c_int, level: c_int, help: &'sta
     Number::new(Kind::Unsigned, name, default, level, help)
 }
 
+const fn truth(name: &'static CStr, default: bool, level: c_int, help: &'static CStr) -> Number {
+    Number::new(Kind::Bool, name, default as c_int, level, help)
+}
+
 /// Numbers there are.
 const COUNT: usize = 35;
 
 const fn numbers() -> [Number; COUNT] {
     [
-        number(c"allow_ib", 0, 4, c"Whether InfiniBand ports are used too, and not RoCE and iWARP alone"),
+        truth(c"allow_ib", false, 4, c"Whether InfiniBand ports are used too, and not RoCE and iWARP alone"),
         number(c"max_btls", -1, 4, c"Ports that are used at most; -1: all"),
         number(c"gid_index", 0, 4, c"Kept for parameter files, without effect: the connection manager takes the entry of RoCE v2 for the port's address"),
         number(c"mtu", 0, 4, c"Kept for parameter files, without effect: the connection manager takes the port's"),
@@ -41,9 +47,9 @@ const fn numbers() -> [Number; COUNT] {
         number(c"reg_mru_len", 2048, 5, c"Registrations of memory that are kept for its next use, at most at each port, where the host tells when memory is unmapped and mpi_leave_pinned is not 0; 0: none (openib: 16, without effect)"),
         number(c"reg_mru_size", -1, 5, c"Memory of such registrations, at most at all ports together, in MiB; -1: half of what the process may lock"),
         number(c"use_eager_rdma", 0, 5, c"Kept for parameter files, without effect: nothing is received by looking at the last byte of a buffer, whose order no specification promises"),
-        number(c"use_message_coalescing", 0, 5, c"Kept for parameter files, without effect: each message goes alone"),
-        number(c"enable_srq_resize", 1, 5, c"Kept for parameter files, without effect: shared queues always grow from rd_init to rd_num as they are used"),
-        number(c"use_async_event_thread", 1, 5, c"Kept for parameter files, without effect: the connection thread hears of devices"),
+        truth(c"use_message_coalescing", false, 5, c"Kept for parameter files, without effect: each message goes alone"),
+        truth(c"enable_srq_resize", true, 5, c"Kept for parameter files, without effect: shared queues always grow from rd_init to rd_num as they are used"),
+        truth(c"use_async_event_thread", true, 5, c"Kept for parameter files, without effect: the connection thread hears of devices"),
         number(c"ignore_locality", 0, 5, c"Kept for parameter files, without effect: all ports are used"),
         number(c"connect_rdmacm_port", 0, 5, c"Kept for parameter files, without effect: each process listens at a port of its own, which its peers are told"),
         number(c"connect_timeout", 30_000, 5, c"Milliseconds within which a peer must answer when it is connected to; then it is tried again"),
@@ -55,8 +61,8 @@ const fn numbers() -> [Number; COUNT] {
         number(c"max_send_size", 65_536, 4, c"Longest fragment of a long message that is sent rather than put or got, in bytes"),
         unsigned(c"latency", 4, 5, c"Rank among byte transports for short messages: the lowest are used"),
         unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each port"),
-        number(c"verbose", 0, 5, c"Above 0: says of each device why it is not used"),
-        number(c"warn_nonexistent_if", 1, 5, c"Whether a device or network of the lists that is not there is told of"),
+        truth(c"verbose", false, 5, c"Whether it is said of each device why it is not used"),
+        truth(c"warn_nonexistent_if", true, 5, c"Whether a device or network of the lists that is not there is told of"),
     ]
 }
 
@@ -155,54 +161,67 @@ pub(super) struct Buffers {
     pub(super) most: usize,
 }
 
-/// What is set; a value out of range is refused with a reason.
-pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
-    let parameters = of(second);
+/// What is set, and what the user hears of openib's values that are not taken over; one of the component's own that is out of range
+/// is refused with a reason.
+pub(super) fn config(second: bool, host: &impl Host) -> Result<(Config, Vec<String>), String> {
     let name = if second { "openib" } else { "verbs" };
-    let range = |number: &CStr, low: i64, high: i64| {
-        let value = parameters.number(number);
+    let mut given = Given::new(name, of(second), host);
+    loop {
+        match read(&given, host) {
+            Ok(config) => return Ok((config, given.lines())),
+            Err(refused) => given.mend(&refused)?,
+        }
+    }
+}
+
+/// What is given, unless it cannot be used.
+fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
+    let refused = |name: &'static CStr, why: String| Refused::new(&[name], why);
+    let range = |number: &'static CStr, low: i64, high: i64| {
+        let value = given.number(number);
         if (low..=high).contains(&value) {
             Ok(value as usize)
         } else {
-            Err(format!("btl_{name}_{} is {value}; it must be {low} to {high}", number.to_string_lossy()))
+            Err(refused(number, format!(" is {value}; it must be {low} to {high}")))
         }
     };
-    let or_all = |number: &CStr, low: i64| match parameters.number(number) {
+    let or_all = |number: &'static CStr, low: i64| match given.number(number) {
         -1 => Ok(usize::MAX),
         _ => range(number, low, MOST),
     };
-    let text = |text: &CStr| host.text(text).filter(|text| !text.trim().is_empty());
-    let lists = |include: &CStr, exclude: &CStr| match (text(include), text(exclude)) {
-        (Some(_), Some(_)) => Err(format!(
-            "btl_{name}_{} and btl_{name}_{} exclude each other",
-            include.to_string_lossy(),
-            exclude.to_string_lossy()
-        )),
-        both => Ok(both.into()),
-    };
-    let dialect = match text(c"wire").as_deref().map_or("own", str::trim) {
+    let is_true = |name: &CStr| given.number(name) != 0;
+    let dialect = match given.text(c"wire").as_deref().map_or("own", str::trim) {
         "own" => Dialect::Own,
         "openib" => Dialect::Openib,
-        other => return Err(format!("btl_{name}_wire is {other}; it must be own or openib")),
+        other => return Err(refused(c"wire", format!(" is {other}; it must be own or openib"))),
     };
     let specification =
-        text(c"receive_queues").unwrap_or_else(|| RECEIVE_QUEUES.to_string_lossy().into_owned());
+        given.text(c"receive_queues").unwrap_or_else(|| RECEIVE_QUEUES.to_string_lossy().into_owned());
     let queues = match dialect {
         Dialect::Own => Queues::parse(&specification),
         Dialect::Openib => Queues::parse_for_openib(&specification),
     };
-    let queues = queues.map_err(|why| format!("btl_{name}_receive_queues: {why}"))?;
+    let queues = queues.map_err(|why| refused(c"receive_queues", format!(": {why}")))?;
     let longest = queues.longest() as i64;
-    let sizes = |number: &CStr, low: i64| {
+    let sizes = |number: &'static CStr, low: i64| {
         let size = range(number, low, MOST)?;
         if size as i64 > longest {
-            return Err(format!(
-                "btl_{name}_{} is {size}, and the longest receive queue has buffers of {longest} bytes",
-                number.to_string_lossy()
-            ));
+            let name = number.to_string_lossy();
+            let line = format!(" is {size}, and the longest receive queue has buffers of {longest} bytes");
+            let other = format!(" has no buffers of more than {longest} bytes, and {name} is {size}");
+            return Err(refused(number, line).or(&[c"receive_queues"], other));
         }
         Ok(size)
     };
+    let devices = given.lists(c"if_include", c"if_exclude")?;
+    let networks = given.lists(c"ipaddr_include", c"ipaddr_exclude")?;
+    // The user's own are looked at where there are devices.
+    for (name, list) in [c"ipaddr_include", c"ipaddr_exclude"].into_iter().zip(&networks) {
+        if given.is_inherited(name) {
+            let only = [list.clone(), None];
+            Lists::parse(&[None, None], &only).map_err(|why| refused(name, format!(": {why}")))?;
+        }
+    }
     let limits = Limits {
         eager: sizes(c"eager_limit", 1024)?,
         rndv_eager: sizes(c"rndv_eager_limit", 0)?,
@@ -216,17 +235,17 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
         atomics: Atomics::None,
     };
     let patience = range(c"peer_timeout", 0, MOST)? as u64;
-    let inline = match parameters.number(c"max_inline_data") {
+    let inline = match given.number(c"max_inline_data") {
         -1 => INLINE,
         _ => range(c"max_inline_data", 0, 4096)? as u32,
     };
     Ok(Config {
         queues,
         dialect,
-        allow_infiniband: range(c"allow_ib", 0, 1)? == 1,
+        allow_infiniband: is_true(c"allow_ib"),
         most_ports: or_all(c"max_btls", 1)?,
-        devices: lists(c"if_include", c"if_exclude")?,
-        networks: lists(c"ipaddr_include", c"ipaddr_exclude")?,
+        devices,
+        networks,
         acknowledgement: range(c"ib_timeout", 1, 31)? as u8,
         retries: range(c"ib_retry_count", 0, 7)? as u8,
         retries_without_receive: range(c"ib_rnr_retry", 0, 7)? as u8,
@@ -243,7 +262,7 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
         batch: range(c"poll_cq_batch", 1, BATCH)?,
         kept: Bounds {
             count: range(c"reg_mru_len", 0, MOST)?,
-            bytes: match parameters.number(c"reg_mru_size") {
+            bytes: match given.number(c"reg_mru_size") {
                 -1 => crate::verbs::lockable() / 2,
                 _ => range(c"reg_mru_size", 0, MOST)? << 20,
             },
@@ -251,8 +270,8 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<Config, String> {
         connect: Duration::from_millis(range(c"connect_timeout", 100, MOST)? as u64),
         patience: (patience != 0).then(|| Duration::from_millis(patience)),
         limits,
-        is_verbose: range(c"verbose", 0, MOST)? > 0 || host.is_verbose(),
-        warns: range(c"warn_nonexistent_if", 0, 1)? == 1,
+        is_verbose: is_true(c"verbose") || host.is_verbose(),
+        warns: is_true(c"warn_nonexistent_if"),
     })
 }
 
@@ -268,6 +287,7 @@ const BATCH: i64 = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::btl::Inherited;
 
     #[test]
     fn the_default_queues_carry_the_default_sizes() {
@@ -296,5 +316,172 @@ mod tests {
         let names = |second| of(second).numbers.iter().map(|number| number.name).collect::<Vec<_>>();
         assert_eq!(names(false), names(true));
         assert!(!std::ptr::eq(&raw const of(false).numbers[0].value, &raw const of(true).numbers[0].value));
+    }
+
+    /// A user: what he has said of openib, and of verbs.
+    struct User {
+        openib: &'static [(&'static CStr, &'static str)],
+        verbs: &'static [(&'static CStr, &'static str)],
+    }
+
+    impl Host for User {
+        fn name(&self) -> u64 {
+            0
+        }
+
+        fn node(&self) -> String {
+            String::new()
+        }
+
+        fn publish(&self, _: &'static CStr, _: &[u8]) -> crate::error::Result<()> {
+            Ok(())
+        }
+
+        fn published(&self, _: &'static CStr, _: u64) -> crate::error::Result<Vec<u8>> {
+            Err(crate::error::Error::NotFound)
+        }
+
+        fn text(&self, parameter: &CStr) -> Option<String> {
+            let default =
+                || of(false).texts.iter().find(|text| text.name == parameter)?.default?.to_str().ok();
+            let said = [self.verbs, self.openib].concat();
+            let found = said.iter().find(|(name, _)| *name == parameter).map(|(_, text)| *text);
+            found.or_else(default).map(str::to_owned)
+        }
+
+        fn inherited(&self) -> Vec<Inherited> {
+            let is_own = |name: &CStr| self.verbs.iter().any(|(own, _)| *own == name);
+            let all = self.openib.iter().filter(|(name, _)| !is_own(name));
+            let is_meaningless = |text: &str| text == "many";
+            all.map(|&(name, text)| Inherited {
+                name,
+                text: text.to_owned(),
+                is_meaningless: is_meaningless(text),
+            })
+            .collect()
+        }
+
+        fn is_asked_for(&self) -> bool {
+            false
+        }
+
+        fn is_verbose(&self) -> bool {
+            false
+        }
+
+        fn notice(&self, _: &str, _: &str) {}
+
+        fn say(&self, _: &str) {}
+    }
+
+    /// What the component is set to, and what the user hears. The values lie where there is one of each: no two at a time.
+    fn said(
+        openib: &'static [(&'static CStr, &'static str)],
+        verbs: &'static [(&'static CStr, &'static str)],
+    ) -> Result<(Config, Vec<String>), String> {
+        static ONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        let _one = ONE.lock();
+        for number in of(false).numbers {
+            let all = verbs.iter().chain(openib).find(|(name, _)| *name == number.name);
+            number.set(all.and_then(|(_, text)| text.parse().ok()).unwrap_or(number.default));
+        }
+        config(false, &User { openib, verbs })
+    }
+
+    #[test]
+    fn what_is_said_of_openib_and_does_not_fit_is_left_and_told() {
+        let heard = |openib, verbs| said(openib, verbs).map(|(_, lines)| lines);
+        let line = |text: &str| Ok(vec![text.to_owned()]);
+        assert_eq!(heard(&[(c"cq_size", "100")], &[]), Ok(Vec::new()), "it fits");
+        assert_eq!(
+            heard(&[(c"cq_size", "9")], &[]),
+            line(
+                "btl_openib_cq_size is 9; it must be 64 to 4194304: not taken over; btl_verbs_cq_size stays 8192"
+            )
+        );
+        assert_eq!(
+            heard(&[(c"cq_size", "many")], &[]),
+            line(
+                "btl_openib_cq_size is many, which is no number: not taken over; btl_verbs_cq_size stays 8192"
+            )
+        );
+        let queues = heard(&[(c"receive_queues", "X,128,256")], &[]).expect("the default");
+        assert_eq!(queues.len(), 1);
+        assert!(queues[0].starts_with(
+            "btl_openib_receive_queues: X,128,256: XRC queues (X) are not supported; use S for shared queues: \
+             not taken over; btl_verbs_receive_queues stays P,256,"
+        ));
+        let (config, lines) =
+            said(&[(c"cq_size", "9"), (c"ib_timeout", "77"), (c"ib_retry_count", "3")], &[])
+                .expect("defaults");
+        assert_eq!((config.completions, config.acknowledgement, config.retries), (8192, 18, 3));
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            heard(&[(c"ipaddr_include", "10.0.0.0/999")], &[]).expect("the default").len(),
+            1,
+            "a list that is none"
+        );
+    }
+
+    #[test]
+    fn of_what_does_not_go_together_openibs_is_left() {
+        let (config, lines) = said(&[(c"receive_queues", "P,4096,64")], &[]).expect("the defaults");
+        assert_eq!((config.queues.longest(), lines.len()), (65_536, 1));
+        assert!(
+            lines[0].contains("has no buffers of more than 4096 bytes, and eager_limit is 12288: not taken")
+        );
+        let (config, lines) =
+            said(&[(c"eager_limit", "100000")], &[(c"receive_queues", "P,65536,64")]).expect("the default");
+        assert_eq!((config.limits.eager, lines.len()), (12_288, 1));
+        let fitting: &[_] = &[
+            (c"receive_queues", "P,4096,64"),
+            (c"eager_limit", "4096"),
+            (c"rndv_eager_limit", "4096"),
+            (c"max_send_size", "4096"),
+        ];
+        let (config, lines) = said(fitting, &[]).expect("openib's");
+        assert_eq!((config.queues.longest(), config.limits.max_send, lines.len()), (4096, 4096, 0));
+    }
+
+    #[test]
+    fn what_is_said_of_verbs_goes_before_the_opposite_of_openib() {
+        let lists = |openib, verbs| said(openib, verbs).map(|(config, lines)| (config.devices, lines));
+        let one = |list: &str| Some(list.to_owned());
+        let (include, exclude): (&[_], &[_]) = (&[(c"if_include", "a")], &[(c"if_exclude", "b")]);
+        assert_eq!(lists(include, exclude), Ok(([None, one("b")], Vec::new())));
+        assert_eq!(lists(exclude, include), Ok(([one("a"), None], Vec::new())));
+        let both: &[_] = &[(c"if_include", "a"), (c"if_exclude", "b")];
+        assert_eq!(
+            lists(both, &[]),
+            Ok((
+                [None, None],
+                vec![
+                    "btl_openib_if_include and btl_openib_if_exclude exclude each other: not taken over; \
+                     btl_verbs_if_include stays empty, btl_verbs_if_exclude stays empty"
+                        .to_owned()
+                ]
+            ))
+        );
+        assert_eq!(
+            lists(&[], both),
+            Err("btl_verbs_if_include and btl_verbs_if_exclude exclude each other".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_said_of_verbs_itself_is_refused() {
+        let why = |openib, verbs| said(openib, verbs).err();
+        assert_eq!(
+            why(&[(c"cq_size", "8192")], &[(c"cq_size", "9")]).as_deref(),
+            Some("btl_verbs_cq_size is 9; it must be 64 to 4194304")
+        );
+        assert!(
+            why(&[(c"ib_timeout", "77")], &[(c"receive_queues", "X,128,256")])
+                .is_some_and(|why| why.starts_with("btl_verbs_receive_queues: X,128,256: XRC"))
+        );
+        assert!(
+            why(&[], &[(c"receive_queues", "P,4096,64")])
+                .is_some_and(|why| why.starts_with("btl_verbs_eager_limit is 12288, and the longest"))
+        );
     }
 }

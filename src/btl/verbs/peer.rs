@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::connection::{Body, Broken, Connection, Desk, Entry, Stall};
+use super::connection::{Broken, Connection, Desk, Entry, Stall};
 use super::counters::Counters;
+use super::outgoing::Body;
 use crate::btl::{Atomic, Cookie, EndpointId, Fragment, Lent};
 use crate::engine::cm::{self, Attempt, Reason};
 use crate::verbs::{Mr, Piece, Remote, Work};

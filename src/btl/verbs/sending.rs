@@ -1,6 +1,7 @@
 //! What the host sends: fragments and transfers, at once where they can go, and else behind what waits.
 
-use super::connection::{Body, Stall};
+use super::connection::Stall;
+use super::outgoing::Body;
 use super::peer::{Item, Transfer, What, count};
 use super::state::{State, Step};
 use crate::btl::{EndpointId, Fragment, Lent, Sending};

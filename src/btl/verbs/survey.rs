@@ -2,6 +2,7 @@
 
 use super::choice::{Lists, Obstacle};
 use super::open::look;
+use crate::btl::truth;
 use crate::verbs::{Devices, EventChannel, Library};
 use crate::wire::verbs::Network;
 
@@ -43,7 +44,7 @@ pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>,
     let lists = Lists::parse(&pair("if_include", "if_exclude"), &pair("ipaddr_include", "ipaddr_exclude"))
         .map_err(Unsurveyed::Parameter)?;
     let channel = EventChannel::new(library).map_err(|error| Unsurveyed::Manager(error.to_string()))?;
-    let allows_infiniband = setting("allow_ib").is_some_and(|value| value.trim() == "1");
+    let allows_infiniband = setting("allow_ib").as_deref().and_then(truth) == Some(true);
     let ports = look(&channel, &lists).into_iter().map(|usable| {
         let it = usable.candidate;
         Surveyed {

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::params::owner;
+use super::params::{self as own, owner};
 use super::sys::{ActiveMessage, BtlProc};
 use super::{BtlAbi, Listed};
-use crate::btl::{Host, Peer, Telling};
+use crate::btl::{Host, Inherited, Peer, Telling};
 use crate::error::Result;
 use crate::host::abi::Patience;
 use crate::host::params::{self, Names};
@@ -174,6 +174,10 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
     fn text(&self, parameter: &CStr) -> Option<String> {
         let own = CString::new(T::name()).unwrap_or_default();
         params::find(owner(&own), parameter)?.text()
+    }
+
+    fn inherited(&self) -> Vec<Inherited> {
+        own::inherited::<T>()
     }
 
     fn is_asked_for(&self) -> bool {

@@ -53,6 +53,31 @@ fn what_a_peer_sends_when_it_has_met_us_again_is_received_when_we_have() {
     }
 }
 
+/// It has not heard of its being closed, and its host has been told of success.
+#[test]
+fn where_the_host_meets_peers_again_what_one_has_sent_meanwhile_is_received_in_its_order() {
+    let (own, other) = (module(1), module(2));
+    let (told, theirs) = (Told::default(), Told::default());
+    own.state.with(|state| state.meets_again = true);
+    let mut id = meet(&own, &other, 2, &told);
+    let back = meet(&other, &own, 1, &theirs);
+    for round in 0..1100 {
+        let texts = ["unread", "to nobody", "hello"].map(|text| format!("{text} {round}"));
+        sends(&other, back, &texts[0]);
+        own.close(&[id], &told);
+        sends(&other, back, &texts[1]);
+        own.progress(&told);
+        assert!(told.delivered.borrow().is_empty(), "{round}: whoever is closed is not heard");
+        id = meet(&own, &other, 2, &told);
+        sends(&other, back, &texts[2]);
+        while told.delivered.borrow().len() < texts.len() {
+            own.progress(&told);
+        }
+        assert_eq!(told.delivered.take(), texts.map(|text| (65, text.into_bytes())));
+    }
+    assert_eq!((own.kept(), told.lost.get(), theirs.lost.get()), ([1, 1, 0], 0, 0));
+}
+
 /// In need of room, what was shared with a closed peer is given up, though it has us in its list.
 #[test]
 fn a_closed_peer_is_reached_again_though_its_place_was_needed() {

@@ -457,6 +457,7 @@ impl Transport for Smcuda {
             Declined::because(error, line)
         })?;
         let module = Self::make(host.name(), door, limits, devices)?;
+        module.state.with(|state| state.meets_again = host.meets_again());
         host.publish(KEY, &module.record.to_bytes()).map_err(|error| {
             Declined::Silently(format!("its address cannot be published to the job ({error})"))
         })?;

@@ -64,7 +64,8 @@ impl State {
     }
 
     /// A peer that the host has closed is wanted again, in the same life of its, with what it shares; by another endpoint. What
-    /// it has sent meanwhile was for nobody, but where it has closed us too, and wanted us again.
+    /// it has sent meanwhile was for nobody, but where it has closed us too, and wanted us again, or the host meets those again who
+    /// have kept it.
     fn revive(&mut self, name: u64) -> Option<usize> {
         let index = *self.by_name.get(&name)?;
         let place = self.closed.iter().position(|other| *other == index)?;
@@ -75,6 +76,9 @@ impl State {
         self.closed.remove(place);
         peer.id = after(peer.id);
         peer.revive(&self.segment);
+        if !self.meets_again {
+            peer.drop_past(&self.segment);
+        }
         if peer.has_ended() {
             self.follow(index);
         }

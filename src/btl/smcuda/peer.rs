@@ -273,14 +273,17 @@ impl Peer {
         self.left = self.claim.and(self.life).and_then(|life| segment.begun_at(self.claimed, &life.nonce));
     }
 
-    /// The host wants it again, and so may its own host want us: what either writes from now on is for the other, and what it
-    /// has written before is dropped.
+    /// The host wants it again, and so may its own host want us: what either writes from now on is for the other.
     pub(super) fn revive(&mut self, segment: &Segment) {
         if let Some((shared, place)) = &self.shared {
             self.times += 1;
             let mark = self.sender.position() | (self.times % ALIGN as u64);
             shared.begin_at(*place, &segment.identity().nonce, mark);
         }
+    }
+
+    /// What it has written before is dropped.
+    pub(super) fn drop_past(&mut self, segment: &Segment) {
         // Who had not been heard of is as one that writes before it was ever made known.
         let Some(left) = self.left else { return };
         for _ in 0..MOST_DROPPED {

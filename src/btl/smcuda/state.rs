@@ -92,6 +92,8 @@ pub(super) enum Look {
 pub(super) struct State {
     pub(super) segment: Segment,
     pub(super) own: u64,
+    /// What a closed peer goes on to send is for its next endpoint.
+    pub(super) meets_again: bool,
     /// By the index of their endpoints.
     pub(super) peers: Vec<Peer>,
     /// Of these, places that nobody has any more.
@@ -143,6 +145,7 @@ impl State {
         Self {
             segment,
             own,
+            meets_again: false,
             peers: Vec::new(),
             free: Vec::new(),
             closed: Vec::new(),

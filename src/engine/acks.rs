@@ -364,7 +364,7 @@ impl<M: Memory> Engine<M> {
         }
         self.check_ready(index);
         if let Some(endpoint) = self.endpoints.at(index)
-            && endpoint.phase == Phase::Draining
+            && matches!(endpoint.phase, Phase::Draining | Phase::Parting)
             && endpoint.is_drained()
         {
             self.advance_close(index);

@@ -33,8 +33,14 @@ impl<M: Memory> Engine<M> {
         let Some(index) = self.place(endpoint) else { return };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         match endpoint.phase {
-            Phase::Open => {
+            Phase::Open | Phase::Parting => {
                 endpoint.phase = Phase::Draining;
+                if !endpoint.held.is_empty() {
+                    // The peer receives in this connection until it is answered.
+                    endpoint.notices.retain(|notice| *notice != Notice::CloseAck);
+                    self.release(index);
+                }
+                let Some(endpoint) = self.endpoints.at(index) else { return };
                 if endpoint.is_drained() {
                     self.advance_close(index);
                 }
@@ -62,7 +68,12 @@ impl<M: Memory> Engine<M> {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.timers.stop(Timer::Close);
         match endpoint.phase {
-            Phase::Draining if !endpoint.used || endpoint.remote_closed => self.finish_close(index),
+            Phase::Draining if !endpoint.used || endpoint.remote_closed => {
+                if self.limits.meets_again && endpoint.remote_closed {
+                    self.notify(index, Notice::CloseAck);
+                }
+                self.finish_close(index);
+            }
             Phase::Closing if endpoint.closes >= CLOSES => self.finish_close(index),
             Phase::Draining | Phase::Closing => {
                 endpoint.phase = Phase::Closing;
@@ -73,6 +84,7 @@ impl<M: Memory> Engine<M> {
                 self.arm(index);
             }
             Phase::Lingering => self.remove(index),
+            Phase::Parting => self.finish_parting(index),
             Phase::Open | Phase::Dead => {}
         }
     }
@@ -97,14 +109,6 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    pub(super) fn handle_close(&mut self, index: u32) {
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if !std::mem::replace(&mut endpoint.remote_closed, true) {
-            self.fail_gets(index);
-        }
-        self.notify(index, Notice::CloseAck);
-    }
-
     /// Sees to it that a packet without a sequence number is sent.
     pub(super) fn notify(&mut self, index: u32, notice: Notice) {
         if let Some(endpoint) = self.endpoints.at_mut(index)
@@ -116,7 +120,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A peer that has closed sends no more data.
-    fn fail_gets(&mut self, index: u32) {
+    pub(super) fn fail_gets(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         for key in endpoint.gets.operations.take() {
             let open = |operation: &Operation<M>| matches!(operation.job, Job::Get { .. });
@@ -133,7 +137,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// A packet for a connection that we have closed. What comes is acknowledged, that the peer may end
-    /// in good order; but memory is not reached any more, and who wants it hears so.
+    /// in good order, but not where peers meet again: there its sender hears that nobody has it. Memory is not reached any more,
+    /// and who wants it hears so.
     pub(super) fn answer_late(&mut self, index: u32, repr: &Repr) {
         match repr.body {
             Body::Close => self.handle_close(index),
@@ -141,6 +146,9 @@ impl<M: Memory> Engine<M> {
             body if body.kind().is_sequenced() => {
                 let Some(endpoint) = self.endpoints.at_mut(index) else { return };
                 if endpoint.receive.window.judge(repr.seq) == Verdict::New {
+                    if self.limits.meets_again {
+                        return self.disown(index, repr);
+                    }
                     match body {
                         // A PUT, perhaps, which has not been done.
                         Body::Withdraw => return self.handle_withdraw(index, repr.seq),
@@ -177,7 +185,7 @@ impl<M: Memory> Engine<M> {
                 Notice::Ack if phase == Phase::Lingering => {
                     (above, Body::Ack(endpoint.receive.window.bitmap(above)))
                 }
-                Notice::Introduction if matches!(phase, Phase::Open | Phase::Draining) => {
+                Notice::Introduction if matches!(phase, Phase::Open | Phase::Draining | Phase::Parting) => {
                     (above, Body::Ack(endpoint.receive.window.bitmap(above)))
                 }
                 Notice::Reject(operation) if phase != Phase::Dead => (next, Body::Reject { operation }),
@@ -187,7 +195,11 @@ impl<M: Memory> Engine<M> {
             let piggyback = self.piggyback(index)?;
             let introduces = notice == Notice::Introduction || body == Body::Close && closes > TOLD;
             let packet = Outgoing { seq, body, introduces, ..Outgoing::default() };
-            return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
+            let transmit = self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
+            if notice == Notice::CloseAck && phase == Phase::Open {
+                self.go_on(index);
+            }
+            return transmit;
         }
         None
     }

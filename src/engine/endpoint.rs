@@ -22,6 +22,8 @@ const KEEPALIVE: u64 = 500 * MILLI;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
+    /// The peer ends the connection, and hears that it is over when what is under way has arrived. Nothing new begins.
+    Parting,
     /// To be closed when all has been sent and acknowledged.
     Draining,
     /// The peer has been told.
@@ -63,6 +65,8 @@ pub(super) struct Endpoint {
     pub(super) ready: bool,
     pub(super) resending: bool,
 
+    /// What waits for the next connection, in its order, and on which queue.
+    pub(super) held: Vec<(usize, u32)>,
     pub(super) gets: Gets,
     pub(super) life: Life,
     /// It has acknowledged a datagram of the greatest length.
@@ -87,6 +91,7 @@ impl Endpoint {
             ids: ConnectionIds::new(&peer),
             ready: false,
             resending: false,
+            held: Vec::new(),
             gets: Gets::default(),
             life: Life::new(now),
             took_longest: false,

@@ -288,11 +288,11 @@ impl<M: Memory> Engine<M> {
         let verdict = evidence(&mut peer.life.evidence, peer.life.last_heard, running);
         match (peer.phase, verdict) {
             (Phase::Closing, _) => self.handle_close_ack(index),
-            (Phase::Open | Phase::Draining, Verdict::Ended) => self.lose_peer(index),
-            (Phase::Open | Phase::Draining, Verdict::Ask) => {
+            (Phase::Lingering | Phase::Dead, _) | (_, Verdict::Wait) => {}
+            (Phase::Open | Phase::Draining | Phase::Parting, Verdict::Ended) => self.lose_peer(index),
+            (Phase::Open | Phase::Draining | Phase::Parting, Verdict::Ask) => {
                 self.events.push_back(Event::Silent { endpoint })
             }
-            (Phase::Open | Phase::Draining | Phase::Lingering | Phase::Dead, _) => {}
         }
     }
 
@@ -321,6 +321,7 @@ impl<M: Memory> Engine<M> {
         let under_way = endpoint.send.window.iter().filter(|(_, segment)| open(segment));
         let mut places: Vec<u32> = under_way.map(|(_, segment)| segment.operation).collect();
         places.extend(endpoint.send.queues.iter().flatten());
+        places.extend(endpoint.held.drain(..).map(|(_, place)| place));
         places.extend(endpoint.send.withdrawn.iter().map(|data| data.operation));
         let getting = endpoint.gets.operations.take().into_iter();
         places.extend(getting.filter(|key| self.operations.get(*key).is_some()).map(|key| key.index));

@@ -83,6 +83,7 @@ mod extents;
 mod fastpath;
 mod landed;
 mod loss;
+mod parting;
 mod rdma;
 mod receive;
 mod renewal;

@@ -113,8 +113,8 @@ impl<M: Memory> Engine<M> {
         if !inside || !remote.access.allows(wanted) {
             return Err(Error::BadParameter);
         }
-        if self.limits.meets_again {
-            self.meet_parted(endpoint);
+        if self.limits.meets_again && self.meet_parted(endpoint) {
+            return Err(Error::OutOfResource);
         }
         let is_over = self.endpoints.get(endpoint.0).is_some_and(|endpoint| endpoint.remote_closed);
         if is_over { Err(Error::Unreachable) } else { Ok(()) }
@@ -233,7 +233,8 @@ impl<M: Memory> Engine<M> {
         if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.gets.open -= 1;
             self.expected = self.expected.saturating_sub(1);
-            let drained = endpoint.phase == Phase::Draining && endpoint.is_drained();
+            let ends = matches!(endpoint.phase, Phase::Draining | Phase::Parting);
+            let drained = ends && endpoint.is_drained();
             if drained {
                 self.advance_close(index);
             }

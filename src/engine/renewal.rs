@@ -10,7 +10,7 @@
 
 use super::core::Engine;
 use super::endpoint::{Endpoint, Phase};
-use super::interface::{EndpointId, Memory};
+use super::interface::Memory;
 use super::packet::Notice;
 use super::receive::Stranger;
 use super::time::MILLI;
@@ -45,6 +45,7 @@ impl<M: Memory> Engine<M> {
             // There is nobody left to take leave of.
             Phase::Closing => self.finish_close(index),
             Phase::Open | Phase::Draining if is_crossed => self.lose_peer(index),
+            Phase::Parting if is_crossed => self.part(index),
             Phase::Open if endpoint.is_waiting() => self.part(index),
             Phase::Open if endpoint.is_drained() => {
                 if self.renew(index).is_ok() {
@@ -52,43 +53,13 @@ impl<M: Memory> Engine<M> {
                 }
                 self.lose_peer(index);
             }
-            Phase::Open | Phase::Draining => self.notify(index, Notice::Introduction),
+            Phase::Open | Phase::Draining | Phase::Parting => self.notify(index, Notice::Introduction),
         }
         Err(Stranger::Stale)
     }
 
-    /// Something is to be sent to a peer. Where that has ended the connection, and all of that has arrived, the next one begins
-    /// here: the peer hears of it by what is sent.
-    pub(super) fn meet_parted(&mut self, endpoint: EndpointId) {
-        let parted = self.endpoints.get(endpoint.0).is_some_and(|it| {
-            it.remote_closed && it.phase == Phase::Open && it.is_drained() && !it.is_waiting()
-        });
-        // Where there is no memory for that, it is told of this one that it is over.
-        if parted
-            && self.renew(endpoint.0.index).is_ok()
-            && let Some(fresh) = self.endpoints.get_mut(endpoint.0)
-        {
-            fresh.ids.has_parted = true;
-        }
-    }
-
-    /// The peer lives, but knows the connection no more: what was under way has ended. Whoever [meets](Engine::meet_again) peers
-    /// again begins anew with what is sent next, if there is nothing of which the user believes that it arrives; otherwise the
-    /// peer is lost.
-    pub(super) fn part(&mut self, index: u32) {
-        let Some(endpoint) = self.endpoints.at_mut(index) else { return };
-        if !self.limits.meets_again || endpoint.send.owes_copies() {
-            return self.lose_peer(index);
-        }
-        self.fail_all(index);
-        self.strip(index);
-        if let Some(endpoint) = self.endpoints.at_mut(index) {
-            endpoint.remote_closed = true;
-        }
-    }
-
-    /// Begins the next connection where the last one was. What was under way in that has ended.
-    fn renew(&mut self, index: u32) -> Result<()> {
+    /// Begins the next connection where the last one was, with what was held back for it. What was under way in that has ended.
+    pub(super) fn renew(&mut self, index: u32) -> Result<()> {
         self.strip(index);
         let Some((peer, (name, closed))) = self.endpoints.at(index).map(|old| (old.peer, old.closed()))
         else {
@@ -106,8 +77,10 @@ impl<M: Memory> Engine<M> {
         fresh.receive.is_listed = endpoint.receive.is_listed;
         fresh.ids.own_slot = endpoint.ids.own_slot;
         fresh.took_longest = endpoint.took_longest;
+        fresh.held = std::mem::take(&mut endpoint.held);
         *endpoint = Endpoint { timers: endpoint.timers.renewed(), ..fresh };
         endpoint.note_names(&self.identity);
+        self.release(index);
         Ok(())
     }
 }

@@ -91,7 +91,9 @@ impl<M: Memory> Engine<M> {
             return false;
         }
         self.counters.num_reset_recvs.add(1);
-        if matches!(endpoint.phase, Phase::Open | Phase::Draining) && repr.flags.has(Flags::ACKNOWLEDGES) {
+        if matches!(endpoint.phase, Phase::Open | Phase::Draining | Phase::Parting)
+            && repr.flags.has(Flags::ACKNOWLEDGES)
+        {
             let info = AckInfo::of(repr, self.reception.arrival);
             self.handle_ack(index, &info, None, self.clock.now());
         }
@@ -105,7 +107,7 @@ impl<M: Memory> Engine<M> {
         match endpoint.phase {
             Phase::Closing => self.handle_close_ack(index),
             Phase::Open if endpoint.is_drained() && !endpoint.is_waiting() => endpoint.remote_closed = true,
-            Phase::Open => self.part(index),
+            Phase::Open | Phase::Parting => self.part(index),
             Phase::Draining => self.lose_peer(index),
             Phase::Lingering | Phase::Dead => {}
         }

@@ -260,7 +260,7 @@ impl<M: Memory> Engine<M> {
     #[cold]
     fn end_exhausted(&mut self, index: u32) {
         let phase = self.endpoints.at(index).map(|endpoint| endpoint.phase);
-        if matches!(phase, Some(Phase::Open | Phase::Draining | Phase::Closing)) {
+        if matches!(phase, Some(Phase::Open | Phase::Parting | Phase::Draining | Phase::Closing)) {
             self.lose_peer(index);
         }
     }

@@ -31,12 +31,14 @@ impl<M: Memory> Engine<M> {
             return Err(Error::MessageTooBig);
         }
         self.counters.pml_module_sends.add(1);
-        if self.limits.meets_again {
-            self.meet_parted(endpoint);
-        }
+        let is_early = self.limits.meets_again && self.meet_parted(endpoint);
         let Fragment { tag, pieces, cookie, priority, awaited } = fragment;
         let job = Job::Send { tag, pieces, split: split as u64, fragment: 0, awaited };
-        self.queue(endpoint, job, total as u64, Some(cookie), priority).map(|_| ())
+        self.queue(endpoint, job, total as u64, Some(cookie), priority)?;
+        if is_early {
+            self.keep(endpoint);
+        }
+        Ok(())
     }
 
     /// Puts an operation on its queue.
@@ -63,7 +65,11 @@ impl<M: Memory> Engine<M> {
     ) -> Result<Key> {
         let index = endpoint.0.index;
         let ours = cookie.is_none();
-        let takes = |phase| phase == Phase::Open || ours && phase == Phase::Draining;
+        let takes = |phase| match phase {
+            Phase::Open | Phase::Parting => true,
+            Phase::Draining => ours,
+            Phase::Closing | Phase::Lingering | Phase::Dead => false,
+        };
         let at = self.endpoints.get_mut(endpoint.0).filter(|at| takes(at.phase));
         let at = at.ok_or(Error::Unreachable)?;
         let operation = Operation::new(index, cookie, job, total);

@@ -5,6 +5,7 @@ use super::forgotten::{MILLI, acquainted, forget};
 use super::renewal::close;
 use super::*;
 use crate::engine::Fragment;
+use crate::error::Result;
 use crate::wire::usnic::Header;
 
 /// Both have heard each other, and send anew to whoever has ended the connection.
@@ -203,4 +204,101 @@ fn who_is_deleted_again_and_again_without_a_word_between_is_still_heard() {
     send(&mut network, 0, 1, 10, 1).expect("sent");
     run(&mut network, SECOND);
     assert_eq!(story(&mut network), ["1 gets 10", "0 done 1 Ok(())"]);
+}
+
+/// Messages of [`stream`].
+const MANY: usize = 300;
+
+/// The length says which it is.
+fn length(number: usize) -> usize {
+    if number.is_multiple_of(7) { 20_000 + number } else { 10 + number }
+}
+
+/// One sends all the time; the other closes whenever it has heard so many, and wants it again. How often each has come, and how it
+/// has ended.
+fn stream(network: &mut Network, every: usize) -> Vec<(usize, Result<()>)> {
+    let (mut came, mut done) = (vec![0; MANY], vec![None; MANY]);
+    let (mut sent, mut heard, mut closed, mut is_closing) = (0, 0, 0, false);
+    for _ in 0..2_000_000 {
+        if sent < MANY {
+            send(network, 1, 0, length(sent), sent as u64).expect("sent");
+            sent += 1;
+        }
+        run(network, 50_000);
+        for happened in network.happened.split_off(0) {
+            match happened {
+                Happened::Delivered { node: 0, bytes, .. } => {
+                    let number = bytes.len() % 20_000;
+                    let number = if bytes.len() < 20_000 { number - 10 } else { number };
+                    came[number] += 1;
+                    heard += 1;
+                }
+                Happened::Event { node: 1, event: Event::Done { cookie, outcome } } => {
+                    assert_eq!(done[cookie as usize].replace(outcome), None);
+                }
+                Happened::Event { node: 0, event: Event::Closed { .. } } => {
+                    is_closing = false;
+                    network.endpoint(0, 1);
+                }
+                other => assert!(matches!(other, Happened::Event { event: Event::Silent { .. }, .. })),
+            }
+        }
+        if !is_closing && heard / every > closed {
+            (closed, is_closing) = (heard / every, true);
+            close(network, 0);
+        }
+        if done.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    came.into_iter().zip(done.into_iter().map(|outcome| outcome.expect("over"))).collect()
+}
+
+#[test]
+fn whoever_sends_all_the_time_to_who_closes_it_again_and_again_loses_nothing() {
+    for (protect, every) in [(false, 7), (false, 20), (true, 20)] {
+        let mut network = pair(protect);
+        let all = stream(&mut network, every);
+        let wrong: Vec<_> = all.iter().enumerate().filter(|(_, it)| **it != (1, Ok(()))).collect();
+        assert!(wrong.is_empty(), "{protect}, {every}: {wrong:?}");
+        run(&mut network, SECOND);
+        assert!(story(&mut network).iter().all(|words| words == "0 closed"), "the last time, perhaps");
+        assert_eq!(network.nodes[1].engine.outstanding(), (0, 0));
+        assert!(nobody_is_lost(&network));
+    }
+}
+
+#[test]
+fn what_is_lost_on_the_way_to_who_closes_again_and_again_is_never_told_to_have_arrived() {
+    for seed in 0..40 {
+        let mut network = pair(seed % 2 == 0);
+        network.wires.random = Random::new(seed);
+        let path = Path { reordering: 200_000, duplication: 100_000, ..lossy(200_000) };
+        network.wires.set_path(0, 1, path.clone());
+        network.wires.set_path(1, 0, path);
+        for (number, (came, outcome)) in stream(&mut network, 20).into_iter().enumerate() {
+            assert!(came == 1 || came == 0 && outcome.is_err(), "seed {seed}, {number}: {came}, {outcome:?}");
+        }
+        assert!(nobody_is_lost(&network));
+    }
+}
+
+/// It is not asked for by anybody any more: it is still sent, as what is queued.
+#[test]
+fn who_closes_while_the_other_ends_the_connection_sends_first_what_was_held_back() {
+    for protect in [false, true] {
+        let mut network = pair(protect);
+        for number in 0..20 {
+            send(&mut network, 1, 0, length(number), number as u64).expect("sent");
+        }
+        run(&mut network, 200_000);
+        close(&mut network, 0);
+        run(&mut network, 100_000);
+        close(&mut network, 1);
+        run(&mut network, SECOND);
+        let seen = story(&mut network);
+        let count = |words: &str| seen.iter().filter(|line| line.contains(words)).count();
+        assert_eq!((count("Ok(())"), count("0 gets"), count("closed")), (20, 20, 2), "{protect}: {seen:?}");
+        assert_eq!((seen.len(), network.nodes[1].engine.outstanding()), (42, (0, 0)));
+    }
 }

@@ -7,6 +7,7 @@ mod peers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::incoming::Work;
 use super::Upcalls;
@@ -57,6 +58,8 @@ struct State {
     routes: Routes,
     /// Routes of connections that are closed, and when they were.
     closed: VecDeque<(Instant, EndpointId)>,
+    /// How long whoever closes one waits for the peer.
+    hearing: Duration,
     /// When the link was last looked at, as far as the clock was.
     looked: Instant,
     /// Batches that are still read in this call, because much may have come while nobody looked.
@@ -150,6 +153,7 @@ impl Module {
             short: Header::EMPTY,
             routes: Routes::default(),
             closed: VecDeque::new(),
+            hearing: peers::CLOSING,
             looked: Instant::ORIGIN,
             catching_up: 0,
             landings: 0,

@@ -11,7 +11,10 @@ use crate::wire::modex::{self, Address};
 use crate::wire::probe::Process;
 
 /// How long a closing hand-shake may take: the peers close at the same time, behind the host's fence.
-const CLOSING: Duration = Duration::from_millis(250);
+pub(super) const CLOSING: Duration = Duration::from_millis(250);
+
+/// The same where peers do not, but hear of it and may be busy with something else.
+const HEARING: Duration = Duration::from_secs(2);
 
 /// How long a closed connection may still have something to say, by the engine's `LINGER`.
 const LAST_WORDS: Duration = Duration::from_millis(2_500);
@@ -33,24 +36,28 @@ impl Module {
 
     /// What is sent to a peer that has ended its connection begins the next one.
     pub fn meet_again(&self) {
-        self.state.with(|state| state.engine.meet_again());
+        self.state.with(|state| {
+            state.engine.meet_again();
+            state.hearing = HEARING;
+        });
     }
 
-    /// Ends connections: what is queued is sent first, and the peers are told. After `CLOSING`
-    /// whoever has not answered is forgotten.
+    /// Ends connections: what is queued is sent first, and the peers are told. Whoever has not answered after `CLOSING`, or
+    /// [`HEARING`], is forgotten.
     pub fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         let begin = self.now();
-        self.state.with(|state| {
+        let hearing = self.state.with(|state| {
             for &endpoint in endpoints {
                 state.engine.close(endpoint, begin);
             }
             state.transmit(begin);
+            state.hearing
         });
         let is_open = |endpoint: &EndpointId| {
             self.state.with(|state| state.routes.find(*endpoint).is_some_and(|route| !route.is_closed))
         };
         while endpoints.iter().any(is_open) {
-            if Duration::from_nanos(self.now().nanos() - begin.nanos()) > CLOSING {
+            if Duration::from_nanos(self.now().nanos() - begin.nanos()) > hearing {
                 endpoints.iter().for_each(|&endpoint| self.forget(endpoint));
                 return;
             }

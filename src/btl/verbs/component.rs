@@ -19,7 +19,7 @@ use crate::btl::{
     Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::link::Clock;
 use crate::sync::EngineCell;
 
@@ -256,6 +256,10 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             host.tell_no_more();
         }
         let Opened { rails, published, connector, kept } = opened?;
+        if host.meets_again() {
+            let unheard = |state: &mut State| state.unheard = Err(Error::Unreachable);
+            rails.iter().for_each(|rail| rail.state.with(unheard));
+        }
         std::mem::forget(taken);
         let common = Arc::new(Common { published, connector, left: AtomicUsize::new(rails.len()) });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {

@@ -109,7 +109,8 @@ impl State {
                 (Some(cookie), Some(peer)) if !was_agreed && !peer.is_closed => peer.dead.push(cookie),
                 // What a peer that has ended did not serve was not done; messages to it are nobody's any more.
                 (Some(cookie), _) => {
-                    let outcome = if was_agreed && is_message { Ok(()) } else { Err(Error::Unreachable) };
+                    let outcome =
+                        if was_agreed && is_message { self.unheard } else { Err(Error::Unreachable) };
                     self.news.push_back(Step::Done(cookie, outcome));
                 }
             }
@@ -144,7 +145,7 @@ impl State {
         if peer.has_parted() {
             // Nobody waits for what is not closed at the other side any more.
             let cookies = peer.drop_pending();
-            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, self.unheard)));
             return true;
         }
         // Between two attempts what waits is not lost.

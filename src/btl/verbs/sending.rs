@@ -21,7 +21,7 @@ impl State {
         let peer = peers.get_mut(place as usize).ok_or(Error::Unreachable)?;
         if peer.failure.is_some() {
             if peer.has_said_bye {
-                self.news.push_back(Step::Done(fragment.cookie, Ok(())));
+                self.news.push_back(Step::Done(fragment.cookie, self.unheard));
                 return Ok(Sending::UnderWay);
             }
             if peer.is_lost {

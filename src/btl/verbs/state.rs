@@ -138,6 +138,9 @@ pub(super) struct State {
     /// How long a peer has to answer to which the kernel knows no way.
     pub(super) answer: u64,
     pub(super) settings: (cm::Queues, cm::Wire),
+    /// How a message ends that a peer has not received which has ended the connection. At the end of a job nobody wants it; where
+    /// peers meet again, its sender is to know.
+    pub(super) unheard: Result<()>,
 }
 
 impl State {
@@ -200,6 +203,7 @@ impl State {
             patience: config.patience.map(|patience| patience.as_nanos() as u64),
             answer: config.answer().as_nanos() as u64,
             settings,
+            unheard: Ok(()),
         }
     }
 
@@ -397,7 +401,7 @@ impl State {
         }
         let mut cookies = peer.drop_pending();
         if was_over || !is_open {
-            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, Ok(()))));
+            self.news.extend(cookies.into_iter().map(|cookie| Step::Done(cookie, self.unheard)));
             self.news.extend(dead.into_iter().map(|cookie| Step::Done(cookie, Err(Error::Unreachable))));
         } else {
             cookies.splice(0..0, dead);

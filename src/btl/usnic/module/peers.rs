@@ -43,7 +43,7 @@ impl Module {
     }
 
     /// Ends connections: what is queued is sent first, and the peers are told. Whoever has not answered after `CLOSING`, or
-    /// [`HEARING`], is forgotten.
+    /// `HEARING`, is forgotten.
     pub fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {
         let begin = self.now();
         let hearing = self.state.with(|state| {

@@ -258,8 +258,8 @@ typedef struct hawser_btl_module {
     // The peers are to be done with this process, too: what they still get from its memory may end only when they
     // delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
     // again: what it sends before it has heard of that arrives then, or ends with an error, if it is awaited. Over `usnic` and
-    // `verbs` this waits until the peers have heard, for two seconds at most; over `verbs`, what one sends later that has not
-    // heard may be in vain, whatever its callback says.
+    // `verbs` this waits until the peers have heard, for two seconds at most. A device of iWARP is not told of arrival: what
+    // one sends by it that has not heard by then may be in vain, whatever its callback says.
     int32_t (*del_peers)(struct hawser_btl module,
                          size_t count,
                          const struct hawser_endpoint *endpoints);

@@ -261,8 +261,8 @@ pub struct BtlModule {
     /// The peers are to be done with this process, too: what they still get from its memory may end only when they
     /// delete it, or when it ends. Who is deleted and keeps its own endpoint meets this process again when that adds it
     /// again: what it sends before it has heard of that arrives then, or ends with an error, if it is awaited. Over `usnic` and
-    /// `verbs` this waits until the peers have heard, for two seconds at most; over `verbs`, what one sends later that has not
-    /// heard may be in vain, whatever its callback says.
+    /// `verbs` this waits until the peers have heard, for two seconds at most. A device of iWARP is not told of arrival: what
+    /// one sends by it that has not heard by then may be in vain, whatever its callback says.
     pub del_peers: unsafe extern "C" fn(module: Btl, count: usize, endpoints: *const Endpoint) -> i32,
     /// The name of the process behind an endpoint.
     pub peer_name: unsafe extern "C" fn(module: Btl, endpoint: Endpoint, name: *mut u64) -> i32,

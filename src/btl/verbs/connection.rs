@@ -79,6 +79,8 @@ pub(super) struct Connection {
     pub(super) is_connected: bool,
     /// Nothing is posted any more.
     pub(super) is_ending: bool,
+    /// Its devices take nothing any more.
+    pub(super) is_flushed: bool,
     /// Reads and atomic operations under way.
     pub(super) reads: usize,
     /// When a probe was sent that is not answered.
@@ -151,6 +153,7 @@ impl Connection {
             remote: None,
             is_connected: false,
             is_ending: false,
+            is_flushed: false,
             reads: 0,
             probed: None,
             doubted: None,

@@ -48,7 +48,12 @@ impl State {
             self.desk.port.give_back(at, room);
         }
         for (place, attempt) in std::mem::take(&mut self.leaving) {
-            self.detach(place, attempt);
+            if self.unheard.is_err() && self.flush(place, attempt) {
+                // What has been taken until now is read first.
+                self.leaving.push((place, attempt));
+            } else {
+                self.detach(place, attempt);
+            }
         }
         for mut departing in std::mem::take(&mut self.departing) {
             if departing.is_over {
@@ -59,6 +64,19 @@ impl State {
             departing.is_over = departing.has_gone();
             self.departing.push(departing);
         }
+    }
+
+    /// Has the device take nothing more for an attempt: its peer would be told that it has arrived, and nobody would read it.
+    /// Whether it did until now.
+    fn flush(&mut self, place: u32, attempt: Attempt) -> bool {
+        let present = self.at(place).and_then(|peer| peer.connection.as_mut());
+        let Some(connection) = present.filter(|it| it.attempt == attempt && !it.is_flushed) else {
+            return false;
+        };
+        connection.is_flushed = true;
+        // One that does not any more has gone.
+        connection.sides.iter().for_each(|side| _ = side.line.pair.flush());
+        true
     }
 
     /// Gives the queue pairs of an attempt back to the connection thread.

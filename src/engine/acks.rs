@@ -363,12 +363,7 @@ impl<M: Memory> Engine<M> {
             }
         }
         self.check_ready(index);
-        if let Some(endpoint) = self.endpoints.at(index)
-            && matches!(endpoint.phase, Phase::Draining | Phase::Parting)
-            && endpoint.is_drained()
-        {
-            self.advance_close(index);
-        }
+        self.check_drained(index);
     }
 }
 

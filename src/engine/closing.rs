@@ -6,7 +6,7 @@
 //! connected. By it, datagrams of an earlier connection are known as such for good.
 
 use super::core::Engine;
-use super::endpoint::Phase;
+use super::endpoint::{Endpoint, Phase};
 use super::interface::{Channel, EndpointId, Event, Memory, Transmit};
 use super::operation::{Job, Operation};
 use super::packet::{Notice, Outgoing};
@@ -18,6 +18,8 @@ use crate::wire::usnic::{Body, Repr};
 
 /// How often a closed peer is told, at most.
 const CLOSES: u32 = 8;
+/// The same where peers may be busy with something else, and are waited for.
+const PATIENT: u32 = 13;
 /// How long a closed connection still answers.
 const LINGER: u64 = 2_000 * MILLI;
 /// How many closed connections still answer.
@@ -31,6 +33,9 @@ impl<M: Memory> Engine<M> {
     pub fn close(&mut self, endpoint: EndpointId, now: Instant) {
         self.settle(now);
         let Some(index) = self.place(endpoint) else { return };
+        if self.endpoints.at(index).is_some_and(|endpoint| endpoint.notices.contains(&Notice::Next)) {
+            self.go_on(index);
+        }
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         match endpoint.phase {
             Phase::Open | Phase::Parting => {
@@ -65,6 +70,7 @@ impl<M: Memory> Engine<M> {
     /// The next step of closing: all is drained, or the peer has been silent for too long.
     pub(super) fn advance_close(&mut self, index: u32) {
         let now = self.clock.now();
+        let most = if self.limits.meets_again { PATIENT } else { CLOSES };
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.timers.stop(Timer::Close);
         match endpoint.phase {
@@ -74,7 +80,7 @@ impl<M: Memory> Engine<M> {
                 }
                 self.finish_close(index);
             }
-            Phase::Closing if endpoint.closes >= CLOSES => self.finish_close(index),
+            Phase::Closing if endpoint.closes >= most => self.finish_close(index),
             Phase::Draining | Phase::Closing => {
                 endpoint.phase = Phase::Closing;
                 let wait = endpoint.send.rtt.probe_timeout(self.limits.ack_delay) << endpoint.closes;
@@ -86,6 +92,15 @@ impl<M: Memory> Engine<M> {
             Phase::Lingering => self.remove(index),
             Phase::Parting => self.finish_parting(index),
             Phase::Open | Phase::Dead => {}
+        }
+    }
+
+    /// Whether that was the last that was under way in a connection that ends: then the end goes on.
+    #[inline]
+    pub(super) fn check_drained(&mut self, index: u32) {
+        let ends = |endpoint: &Endpoint| matches!(endpoint.phase, Phase::Draining | Phase::Parting);
+        if self.endpoints.at(index).is_some_and(|endpoint| ends(endpoint) && endpoint.is_drained()) {
+            self.advance_close(index);
         }
     }
 
@@ -176,6 +191,10 @@ impl<M: Memory> Engine<M> {
                 continue;
             }
             let notice = endpoint.notices.remove(0);
+            if notice == Notice::Next {
+                self.go_on(index);
+                continue;
+            }
             let (phase, closes) = (endpoint.phase, endpoint.closes);
             let next = endpoint.receive.window.next();
             let above = next + 1;
@@ -195,11 +214,10 @@ impl<M: Memory> Engine<M> {
             let piggyback = self.piggyback(index)?;
             let introduces = notice == Notice::Introduction || body == Body::Close && closes > TOLD;
             let packet = Outgoing { seq, body, introduces, ..Outgoing::default() };
-            let transmit = self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
             if notice == Notice::CloseAck && phase == Phase::Open {
-                self.go_on(index);
+                self.follow(index);
             }
-            return transmit;
+            return self.seal(index, Channel::Priority, [None, None], &packet, &piggyback);
         }
         None
     }

@@ -104,6 +104,8 @@ impl AckInfo {
 pub(super) enum Notice {
     Close,
     CloseAck,
+    /// None of a packet: behind the answer to the end of a connection begins the next one.
+    Next,
     /// Says who we are, in case that the peer does not know.
     Introduction,
     /// Of what comes for a connection that is closed here.

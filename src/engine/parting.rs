@@ -82,7 +82,15 @@ impl<M: Memory> Engine<M> {
         self.check_ready(index);
     }
 
-    /// Nothing more is said in a connection that the peer has ended: the next one begins, if there is something for it.
+    /// Nothing more is said in a connection that the peer has ended: the next one begins when the last packet has left, which
+    /// may yet be encrypted, if there is something for it.
+    pub(super) fn follow(&mut self, index: u32) {
+        if self.endpoints.at(index).is_some_and(|endpoint| !endpoint.held.is_empty()) {
+            self.notify(index, Notice::Next);
+        }
+    }
+
+    /// The next connection begins, if there is something for it.
     pub(super) fn go_on(&mut self, index: u32) {
         if self.endpoints.at(index).is_none_or(|endpoint| endpoint.held.is_empty()) {
             return;

@@ -7,7 +7,6 @@
 
 use super::core::Engine;
 use super::coverage::Coverage;
-use super::endpoint::Phase;
 use super::interface::{Cookie, EndpointId, Event, Memory};
 use super::memory::{Access, Registration};
 use super::operation::{Job, Operation};
@@ -233,12 +232,8 @@ impl<M: Memory> Engine<M> {
         if let Some(endpoint) = self.endpoints.at_mut(index) {
             endpoint.gets.open -= 1;
             self.expected = self.expected.saturating_sub(1);
-            let ends = matches!(endpoint.phase, Phase::Draining | Phase::Parting);
-            let drained = ends && endpoint.is_drained();
-            if drained {
-                self.advance_close(index);
-            }
         }
+        self.check_drained(index);
         if let Some(cookie) = cookie {
             self.counters.pml_send_callbacks.add(1);
             self.events.push_back(Event::Done { cookie, outcome });

@@ -218,6 +218,12 @@ impl<M: Memory> Engine<M> {
                     self.arm(index);
                 }
             }
+            self.check_drained(index);
+        }
+        if !self.lists.notices.is_empty()
+            && let Some(notice) = self.poll_notice()
+        {
+            return Some(notice);
         }
         if let Some(ack) = self.poll_ack() {
             return Some(ack);
@@ -262,6 +268,7 @@ impl<M: Memory> Engine<M> {
             if let Some(endpoint) = self.endpoints.at_mut(index) {
                 endpoint.resending = false;
             }
+            self.check_drained(index);
         }
         None
     }

@@ -339,6 +339,8 @@ impl Network {
 #[cfg(test)]
 mod acknowledgements;
 #[cfg(test)]
+mod apart;
+#[cfg(test)]
 mod coalesced;
 #[cfg(test)]
 mod costs;

@@ -42,7 +42,6 @@ impl Asking {
 }
 
 /// Both, and what they remember.
-
 struct Two {
     network: Network,
     random: Random,

@@ -18,8 +18,8 @@ use crate::sync::fork::Own;
 use crate::wire::gni::stream::{HEADER, Header};
 use crate::wire::gni::{mailbox, remote};
 
-/// Longest message of an entry that is taken whole.
-pub const MESSAGE: usize = 32 << 10;
+/// Longest message of an entry that is taken whole: a copy of it costs less than the round trip that a longer one waits for.
+pub const MESSAGE: usize = 64 << 10;
 /// Longest payload of such an entry: there is a head before the message.
 pub const WHOLE: usize = MESSAGE + 512;
 const _: () = assert!(WHOLE - MESSAGE >= mailbox::HEAD && WHOLE - MESSAGE >= remote::HEAD);
@@ -279,7 +279,10 @@ impl Stream {
         if !self.may_read() {
             return None;
         }
-        self.inbox.resize(INBOX, 0);
+        if self.inbox.is_empty() {
+            // Of the kernel, which gives each page when it is first written to.
+            self.inbox = vec![0; INBOX];
+        }
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
         } else if self.from > 0 && INBOX - self.to < HEADER + WHOLE {

@@ -4,6 +4,8 @@
 //! meet in one place. At most half of the places are taken, and a group that goes leaves no trace: what it had pushed
 //! further moves up (Knuth, The Art of Computer Programming, 6.4, algorithm R).
 
+use std::cell::Cell;
+
 use siphasher::sip::SipHasher13;
 
 use super::list::{List, Nodes};
@@ -23,6 +25,9 @@ pub(super) struct Group {
     pub(super) tag: u64,
 }
 
+/// No class has this number.
+const NONE: Group = Group { class: u8::MAX, source: 0, tag: 0 };
+
 #[derive(Clone, Copy, Debug)]
 struct Place {
     source: u64,
@@ -30,6 +35,13 @@ struct Place {
     list: List,
     hash: u32,
     class: u8,
+}
+
+impl Place {
+    #[inline]
+    fn is_of(&self, group: &Group) -> bool {
+        self.tag == group.tag && self.source == group.source && self.class == group.class
+    }
 }
 
 const VACANT: Place = Place { source: 0, tag: 0, list: List::EMPTY, hash: 0, class: 0 };
@@ -40,12 +52,19 @@ pub(super) struct Table {
     /// None, or a power of two.
     places: Vec<Place>,
     taken: usize,
+    /// What was found last, and where: many in a row are often of one group, which is looked for there without a hash.
+    recent: Cell<(Group, usize)>,
     hasher: SipHasher13,
 }
 
 impl Table {
     pub(super) fn new(key: &[u8; 16]) -> Self {
-        Self { places: Vec::new(), taken: 0, hasher: SipHasher13::new_with_key(key) }
+        Self {
+            places: Vec::new(),
+            taken: 0,
+            recent: Cell::new((NONE, 0)),
+            hasher: SipHasher13::new_with_key(key),
+        }
     }
 
     #[inline]
@@ -55,6 +74,18 @@ impl Table {
         bytes[8..16].copy_from_slice(&group.tag.to_le_bytes());
         bytes[16] = group.class;
         self.hasher.hash(&bytes) as u32
+    }
+
+    /// The group, if it is where one was found last.
+    #[inline]
+    fn again(&self, group: &Group) -> Option<usize> {
+        let (recent, at) = self.recent.get();
+        if recent != *group {
+            return None;
+        }
+        look();
+        let place = self.places.get(at)?;
+        (place.is_of(group) && !place.list.is_empty()).then_some(at)
     }
 
     /// The place of the group, or the vacant one where it belongs. There is a vacant one.
@@ -68,7 +99,8 @@ impl Table {
             if place.list.is_empty() {
                 return Err(at);
             }
-            if place.tag == group.tag && place.source == group.source && place.class == group.class {
+            if place.is_of(group) {
+                self.recent.set((*group, at));
                 return Ok(at);
             }
             at = (at + 1) & mask;
@@ -81,7 +113,7 @@ impl Table {
         if self.taken == 0 {
             return None;
         }
-        self.seek(group, self.hash(group)).ok()
+        self.again(group).or_else(|| self.seek(group, self.hash(group)).ok())
     }
 
     /// The oldest entry of the group at `place`.
@@ -99,17 +131,23 @@ impl Table {
         lane: usize,
         index: u32,
     ) {
+        let at = self.again(group).unwrap_or_else(|| self.enter(group));
+        nodes.push(lane, &mut self.places[at].list, index);
+    }
+
+    /// The place of a group that may be new.
+    fn enter(&mut self, group: &Group) -> usize {
         if (self.taken + 1) * 2 > self.places.len() {
             self.grow();
         }
         let hash = self.hash(group);
-        let at = self.seek(group, hash).unwrap_or_else(|vacant| {
+        self.seek(group, hash).unwrap_or_else(|vacant| {
             let Group { class, source, tag } = *group;
             self.places[vacant] = Place { source, tag, list: List::EMPTY, hash, class };
             self.taken += 1;
+            self.recent.set((*group, vacant));
             vacant
-        });
-        nodes.push(lane, &mut self.places[at].list, index);
+        })
     }
 
     /// Takes an entry out of its group.
@@ -196,6 +234,7 @@ mod tests {
             let mut table = Table::new(&[seed as u8; 16]);
             let mut nodes = Nodes::<Group, 1>::new();
             let mut model: HashMap<(u8, u64, u64), VecDeque<u32>> = HashMap::new();
+            let mut last = NONE;
             for step in 0..4000 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let dice = random >> 33;
@@ -221,6 +260,14 @@ mod tests {
                 }
                 let groups = model.values().filter(|queue| !queue.is_empty()).count();
                 assert_eq!(table.room().0, groups);
+                // What was found last has gone or moved meanwhile, or has not.
+                for group in [last, group] {
+                    let oldest = model.get(&(group.class, group.source, group.tag)).and_then(VecDeque::front);
+                    assert_eq!(table.find(&group).map(|place| table.oldest(place)), oldest.copied());
+                }
+                if dice % 4 == 0 {
+                    last = group;
+                }
             }
             for ((class, source, tag), queue) in model {
                 let group = Group { class, source, tag };

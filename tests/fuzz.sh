@@ -15,8 +15,8 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 
-# With a target, because the flags are not for build scripts.
-if ! CARGO_TARGET_DIR=target/fuzz CXX=clang++ RUSTFLAGS="--cfg fuzzing $coverage -Ccodegen-units=1 -Cdebug-assertions" \
+# With little optimization: compiling takes longer than fuzzing. With a target, because the flags are not for build scripts.
+if ! CARGO_TARGET_DIR=target/fuzz CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CXX=clang++ RUSTFLAGS="--cfg fuzzing $coverage -Ccodegen-units=1 -Cdebug-assertions" \
     cargo build --release --locked --target "$triple" --manifest-path fuzz/Cargo.toml; then
     echo "not ok the targets compile"
     echo "0 passed, 1 failed"

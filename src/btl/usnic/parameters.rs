@@ -47,7 +47,7 @@ static NUMBERS: [Number; 33] = [
     number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
     number(c"peer_timeout", 0, 5, c"Seconds without any answer after which a peer counts as lost; 0: never, since a process that computes, is stopped, or cannot be reached for a while has not ended. Of one that has ended, another process of its node says so within seconds, or the network does"),
-    number(c"protect_payload", 0, 5, c"Encrypt the data of each packet and authenticate all of it (1), or authenticate its header only (0); all processes of a job must agree"),
+    truth(c"protect_payload", false, 5, c"Encrypt the data of each packet and authenticate all of it, not its header only; all processes of a job must agree"),
     number(c"busy_poll", 0, 5, c"Microseconds for which a look at the sockets may poll the device's queue itself (SO_BUSY_POLL, with SO_PREFER_BUSY_POLL), instead of waiting for its interrupt; 0: none"),
     number(c"coalesce_delay", 50, 5, c"Microseconds that a short message, sent in a row of others, may wait for more of them to share its packet; it never waits beyond the next call that makes progress. 0: none waits"),
     // What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
@@ -142,7 +142,7 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         retransmit: Duration::from_micros(range(c"retrans_timeout", 1, MOST)? as u64),
         ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
         peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, MOST)? as u64),
-        protect_payload: range(c"protect_payload", 0, 1)? == 1,
+        protect_payload: PARAMETERS.number(c"protect_payload") != 0,
         ..default
     };
     let interval = range(c"connectivity_ack_timeout", 0, MOST)?;

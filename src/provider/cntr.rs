@@ -10,6 +10,7 @@ use super::errno::{Errno, Outcome};
 use super::guard::{guard, guard_or};
 use super::object::{self, Object, body, fid_of};
 use super::sys::{self, CntrAttr, OpsCntr, fi_ops, fid, fid_cntr};
+use super::traffic::Traffic;
 use super::wait::{Manner, Wait, watch};
 use super::wait_set::{Member, WaitSet};
 
@@ -39,7 +40,7 @@ unsafe impl Object for Counter {
 }
 
 impl Counter {
-    fn new(domain: Arc<Domain>, attr: &CntrAttr) -> Outcome<Self> {
+    pub(super) fn new(domain: Arc<Domain>, attr: &CntrAttr) -> Outcome<Self> {
         // Completions are all that can be counted.
         if attr.events != 0 || attr.flags != 0 {
             return Err(Errno::INVAL);
@@ -87,6 +88,13 @@ impl Counter {
     fn set_failed(&self, value: u64) {
         self.failed.store(value, Ordering::Release);
         self.wait.notify();
+    }
+
+    /// The program changes it, and something may have waited for that.
+    pub(super) fn change(&self, what: impl FnOnce(&Self)) {
+        what(self);
+        // Whoever makes progress meanwhile may have looked before.
+        self.domain.traffic.with(Traffic::progress);
     }
 
     /// Waits until so many have ended well.
@@ -205,10 +213,7 @@ unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
 unsafe fn change(entry: &str, counter: *mut fid_cntr, what: impl FnOnce(&Counter)) -> c_int {
     guard(entry, || {
         // SAFETY: the contract of `fi_cntr(3)`: a counter.
-        let counter = unsafe { body::<Counter>(counter) }?;
-        what(counter);
-        // Something may have waited for that.
-        counter.domain.progress();
+        unsafe { body::<Counter>(counter) }?.change(what);
         Ok(())
     })
 }

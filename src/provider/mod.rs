@@ -17,6 +17,8 @@
 //! object stands on is held by it, so that a program that closes in the wrong order is told `-FI_EBUSY`.
 
 mod argument;
+#[cfg(test)]
+mod arm_model;
 pub mod av;
 mod cm;
 pub mod cntr;

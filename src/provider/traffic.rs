@@ -42,6 +42,8 @@ mod rma;
 mod rma_tests;
 mod send;
 mod shared;
+#[cfg(test)]
+mod sleep_tests;
 mod target;
 #[cfg(test)]
 mod tests;

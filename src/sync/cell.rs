@@ -49,19 +49,42 @@ pub trait Visit<T> {
 }
 
 /// Nobody has come yet.
-const UNUSED: usize = 0;
+pub(super) const UNUSED: usize = 0;
 /// The bias is being taken away.
-const REVOKING: usize = 2;
+pub(super) const REVOKING: usize = 2;
 /// There is no bias: `holder` is a lock.
-const SHARED: usize = 4;
+pub(super) const SHARED: usize = 4;
 
 /// No thread, in `door` and `holder`.
-const NOBODY: usize = 0;
+pub(super) const NOBODY: usize = 0;
 /// The thread of the mark has the state. Marks are even.
-const INSIDE: usize = 1;
+pub(super) const INSIDE: usize = 1;
 
 /// The bar of those who take the bias away.
-const REVOKED: u32 = 1;
+pub(super) const REVOKED: u32 = 1;
+
+/// The orderings that keep one from coming in while another is inside, or from not seeing what it has written; `cell_model`
+/// tries them out. Those that are not named here order nothing that they do not.
+pub(super) mod order {
+    use std::sync::atomic::Ordering;
+
+    /// Of who gives the state back.
+    /// SYNC POINT: engine-cell (acquired by `OUT` and `TAKE`)
+    pub(crate) const LEAVE: Ordering = Ordering::Release;
+    /// Of an owner that has found its door taken away: the last that is written there.
+    pub(crate) const GONE: Ordering = Ordering::Release;
+    /// Of who waits until the owner is out.
+    pub(crate) const OUT: Ordering = Ordering::Acquire;
+    /// Of who has seen the owner out, and says that the cell is everybody's.
+    /// SYNC POINT: engine-cell shared (acquired by `SHARED` and `SETTLED`)
+    pub(crate) const SHARE: Ordering = Ordering::Release;
+    /// Of who looks whether it is.
+    pub(crate) const SHARED: Ordering = Ordering::Acquire;
+    /// Of who looks again before it takes the bias away.
+    pub(crate) const SETTLED: Ordering = Ordering::Acquire;
+    /// Of who takes the lock.
+    pub(crate) const TAKE: Ordering = Ordering::Acquire;
+}
 
 /// What a user of a cell puts up before the owner's door: one of 31, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +122,14 @@ impl Drop for Leave<'_> {
     fn drop(&mut self) {
         // Nobody else writes to it while it says that this thread is inside.
         let mark = self.0.load(Ordering::Relaxed) & !INSIDE;
-        // SYNC POINT: engine-cell (acquired in `lock` and `revoke`)
-        self.0.store(mark, Ordering::Release);
+        self.0.store(mark, order::LEAVE);
     }
 }
 
 /// An even number that no other living thread has, and none of the constants above. A later thread may have
 /// it again when this one has ended; what this one did has then happened before.
 #[inline(always)]
-fn this_thread() -> usize {
+pub(super) fn this_thread() -> usize {
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
     {
         let pointer: usize;
@@ -212,6 +234,15 @@ impl<T> EngineCell<T> {
         }
     }
 
+    /// Door, bars, owner and holder, as they are.
+    #[cfg(test)]
+    pub(super) fn words(&self) -> [usize; 4] {
+        let Self { door, bars, owner, holder, .. } = self;
+        let bars = bars.load(Ordering::Relaxed) as usize;
+        let [door, owner, holder] = [door, owner, holder].map(|word| word.load(Ordering::Relaxed));
+        [door, bars, owner, holder]
+    }
+
     /// Whether any of these bars is up.
     #[inline(always)]
     pub fn has_bar(&self, bars: Bars, order: Ordering) -> bool {
@@ -248,8 +279,8 @@ impl<T> EngineCell<T> {
     fn step_back(&self) {
         drop(Leave(&self.door));
         if self.has_bar(Bars(REVOKED), Ordering::Relaxed) {
-            // Nobody is owner any more. SYNC POINT: engine-cell (acquired in `revoke`)
-            self.door.store(NOBODY, Ordering::Release);
+            // Nobody is owner any more.
+            self.door.store(NOBODY, order::GONE);
         }
     }
 
@@ -271,7 +302,7 @@ impl<T> EngineCell<T> {
     #[cold]
     #[inline(never)]
     fn try_lock(&self, me: usize, waits: bool) -> Option<&AtomicUsize> {
-        if self.owner.load(Ordering::Acquire) != SHARED {
+        if self.owner.load(order::SHARED) != SHARED {
             if self.own(me) {
                 return self.enter(Bars::NONE).then_some(&self.door);
             }
@@ -283,8 +314,7 @@ impl<T> EngineCell<T> {
         if last & INSIDE != 0 {
             return None;
         }
-        // SYNC POINT: engine-cell (released in `Leave::drop`)
-        let taken = self.holder.compare_exchange(last, me | INSIDE, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.holder.compare_exchange(last, me | INSIDE, order::TAKE, Ordering::Relaxed);
         taken.is_ok().then_some(&self.holder)
     }
 
@@ -311,7 +341,7 @@ impl<T> EngineCell<T> {
         if self.door.load(Ordering::Relaxed) == me | INSIDE {
             return false;
         }
-        let owner = self.owner.load(Ordering::Acquire);
+        let owner = self.owner.load(order::SETTLED);
         if owner == SHARED {
             return true;
         }
@@ -322,14 +352,13 @@ impl<T> EngineCell<T> {
         // Also when another thread took it away: it must not be relied on that its barrier is over.
         barrier::heavy();
         let mut spins = 0;
-        // SYNC POINT: engine-cell (released in `Leave::drop`)
-        while self.door.load(Ordering::Acquire) & INSIDE != 0 {
+        while self.door.load(order::OUT) & INSIDE != 0 {
             if !waits {
                 return false;
             }
             pause(&mut spins);
         }
-        self.owner.store(SHARED, Ordering::Release);
+        self.owner.store(SHARED, order::SHARE);
         true
     }
 }

@@ -4,6 +4,8 @@
 pub mod across;
 mod barrier;
 mod cell;
+#[cfg(test)]
+mod cell_model;
 pub mod fork;
 mod thread;
 pub mod unmapped;

@@ -62,6 +62,7 @@ impl Traffic {
             // There may be room for what has come now.
             self.rouse();
         }
+        self.rouse_deferred();
         outcome
     }
 

@@ -159,15 +159,16 @@ impl Traffic {
         let all = self.descriptor()?;
         let wants_room = !self.again.is_empty();
         let is_seen = self.nic.as_ref().is_none_or(|nic| nic.sleep(wants_room));
-        let (before, was_armed) = (self.moved, std::mem::replace(&mut self.is_armed, false));
-        self.watch_at = 0;
+        // What this look leaves to the next one rouses nobody.
+        (self.is_armed, self.watch_at) = (false, 0);
+        let before = self.moved;
         self.progress_all();
+        // Also where this one does not sleep: another may, who was woken and sleeps on, because what woke it is gone.
         self.is_armed = true;
         if self.moved == before && (wants_room || self.again.is_empty()) {
             let is_sure = is_seen && !self.has_unreached();
             return Ok(Beside::Set(all, if is_sure { None } else { Some(DOZE) }));
         }
-        self.is_armed = was_armed;
         if !self.again.is_empty() {
             // Others sleep who do not know.
             self.rouse();
@@ -197,6 +198,14 @@ impl Traffic {
             && let Some(nic) = &self.nic
         {
             nic.wake();
+        }
+    }
+
+    /// What was begun may be over, and counted, and something may begin by that: whoever sleeps is to see to it.
+    #[inline]
+    pub(super) fn rouse_deferred(&mut self) {
+        if !self.deferred.is_empty() {
+            self.rouse();
         }
     }
 

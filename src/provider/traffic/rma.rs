@@ -142,6 +142,7 @@ impl Traffic {
             // Its end says so.
             Begun::Lost => self.lose(slot, peer, libc::ECONNRESET),
         }
+        self.rouse_deferred();
         Ok(())
     }
 }

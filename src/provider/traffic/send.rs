@@ -61,7 +61,10 @@ impl Traffic {
             && let Some(outcome) = context.send_at_once(peer, &order, whole)
         {
             return match outcome {
-                Ok(is_sent) if is_sent => Ok(()),
+                Ok(is_sent) if is_sent => {
+                    self.rouse_deferred();
+                    Ok(())
+                }
                 Ok(_) if order.is_silent => Err(Errno::AGAIN),
                 Ok(_) => self.send_later(slot, peer, order),
                 Err(Refused::Busy) => Err(Errno::AGAIN),
@@ -120,6 +123,7 @@ impl Traffic {
         } else {
             self.connect(slot, peer);
         }
+        self.rouse_deferred();
         Ok(())
     }
 

@@ -1,0 +1,89 @@
+//! What is to be done, while several threads sleep or look for it.
+
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::argument::Foreign;
+use super::super::cntr::Counter;
+use super::super::sys::{self, CntrAttr};
+use super::super::wait::Beside;
+use super::tests::{Side, pair};
+use super::{Traffic, Trigger, Work};
+
+/// What a thread sleeps on that has nothing to do.
+fn asleep(side: &Side) -> Arc<OwnedFd> {
+    loop {
+        if let Beside::Set(set, None) = side.with(Traffic::arm).expect("armed") {
+            return set;
+        }
+    }
+}
+
+fn is_awake(set: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&now)) == Ok(1)
+}
+
+#[test]
+fn who_was_woken_and_finds_nothing_more_to_do_is_woken_again() {
+    let [one, two] = pair();
+    let asleep = asleep(&two);
+    // Before it looks, another thread does what there is to be done, and does not go to sleep.
+    two.with(Traffic::rouse);
+    one.send(b"word", 1, 3).expect("sent");
+    assert!(matches!(two.with(Traffic::arm), Ok(Beside::Moved)));
+    two.with(Traffic::rouse);
+    assert!(is_awake(&asleep));
+}
+
+/// Counters of a domain.
+fn counters<const COUNT: usize>(side: &Side) -> [Arc<Counter>; COUNT] {
+    let attr = CntrAttr { events: 0, wait_obj: sys::FI_WAIT_NONE, wait_set: ptr::null_mut(), flags: 0 };
+    std::array::from_fn(|_| Arc::new(Counter::new(Arc::clone(&side.domain), &attr).expect("a counter")))
+}
+
+/// Has one counter count when another has.
+fn chain(side: &Side, first: &Arc<Counter>, then: &Arc<Counter>) {
+    let trigger = Trigger { counter: Arc::clone(first), threshold: 1, counts_failures: false };
+    let work = Work::Count { counter: Arc::clone(then), value: 1, is_set: false };
+    side.with(|traffic| traffic.defer(None, trigger, work, Some(Foreign::NULL))).expect("queued");
+}
+
+#[test]
+fn what_waits_for_what_is_over_at_once_wakes_who_sleeps() {
+    let [one, _two] = pair();
+    let [first, then] = counters(&one);
+    chain(&one, &first, &then);
+    one.with(|traffic| {
+        let ends = traffic.context(one.slot).expect("open").ends.as_mut().expect("enabled");
+        ends.sends = Some(Arc::clone(&first));
+    });
+    let asleep = asleep(&one);
+    one.send(b"word", 1, 3).expect("sent");
+    assert_eq!((first.value(), then.value()), (1, 0));
+    assert!(is_awake(&asleep));
+    let _ = one.with(Traffic::arm);
+    assert_eq!(then.value(), 1);
+}
+
+#[test]
+fn what_waits_for_a_counter_begins_though_another_thread_makes_progress() {
+    let side = Side::new();
+    let [first, then] = counters(&side);
+    chain(&side, &first, &then);
+    std::thread::scope(|scope| {
+        side.with(|traffic| {
+            traffic.progress_all();
+            scope.spawn(|| first.change(|counter| counter.add(1)));
+            // All that was to be done has been, and this thread is still in there: long enough for a call that does not wait.
+            while first.value() == 0 {
+                std::thread::yield_now();
+            }
+            (0..1000).for_each(|_| std::thread::yield_now());
+        });
+    });
+    assert_eq!(then.value(), 1);
+}

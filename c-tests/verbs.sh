@@ -237,6 +237,12 @@ if wanted "$line"; then
     check "$line" $?
 fi
 
+# The kernel loses the way to a peer, which goes on answering. A process that computes meanwhile asks before it gives it up.
+for kind in roce iwarp; do
+    counted "the way to a peer is lost, and who computes asks for it first" $kind "seldom 1000 5000" 'all[rank, "num_probes"] >= 1' \
+        -x HAWSER_VERBS_FAULTS=ESTABLISHED:*:doubted --mca btl_verbs_ib_timeout 16
+done
+
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0

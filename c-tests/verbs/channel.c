@@ -89,6 +89,14 @@ static struct event *event_make(struct id *id, enum rdma_cm_event_type type, int
     return event;
 }
 
+/* Makes an event come later, in so many nanoseconds. */
+static void delay_event(struct event *event, uint64_t delay)
+{
+    event->next = delayed;
+    delayed = event;
+    timer_set(now() + delay, deliver_late, event);
+}
+
 void event_post(struct id *id, enum rdma_cm_event_type type, int status, const struct event_data *data)
 {
     static struct call calls[16];
@@ -103,6 +111,8 @@ void event_post(struct id *id, enum rdma_cm_event_type type, int status, const s
     if (fault != NULL && strcmp(fault, "lost") == 0) return;
     if (fault != NULL && strcmp(fault, "twice") == 0) times = 2;
     else if (fault != NULL && strcmp(fault, "late") == 0) delay += 500 * MILLISECOND;
+    else if (fault != NULL && strcmp(fault, "doubted") == 0)
+        delay_event(event_make(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL), delay + 500 * MILLISECOND);
     else if (fault != NULL) {
         status = -atoi(fault);
         enum rdma_cm_event_type instead = failure_of(type, -status);
@@ -111,13 +121,8 @@ void event_post(struct id *id, enum rdma_cm_event_type type, int status, const s
     }
     for (; times != 0; times--) {
         struct event *event = event_make(id, type, status, data);
-        if (delay == 0) {
-            deliver(event);
-        } else {
-            event->next = delayed;
-            delayed = event;
-            timer_set(now() + delay, deliver_late, event);
-        }
+        if (delay == 0) deliver(event);
+        else delay_event(event, delay);
     }
 }
 

@@ -26,11 +26,13 @@ unset "${!HAWSER_VERBS_@}"
 # A device at an address of the loopback interface is used where that is named.
 loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
 
-# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device.
+# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device; of ONE+ANOTHER, what it needs to have both.
 over() {
+    local devices=$1_0=127.0.0.1/$1
+    case $1 in *+*) devices=first=10.97.1.1/${1%+*},second=10.97.2.1/${1#*+} ;; esac
     jobs=$((${jobs-0} + 1))
     ledger=$work/ledgers/$jobs
-    device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$1_0=127.0.0.1/$1" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
+    device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$devices" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
 }
 
 # brief: without the longest runs, which the second host has in the whole matrix only: what it has otherwise is above the BTL.
@@ -398,6 +400,63 @@ for kind in roce iwarp; do
         check "$line${remaining:+: $remaining}" $?
     done
 done
+
+# --- several ports
+
+# apart COMMAND…: in a network namespace with two networks, of which nothing has to be named.
+networks='ip link set lo up && ip link add e1 type veth peer name e2 && ip addr add 10.97.1.1/24 dev e1 && ip addr add 10.97.2.1/24 dev e2 &&
+    ip link set e1 up && ip link set e2 up && exec "$@"'
+apart() {
+    local there=(unshare -n sh -c "$networks" sh) loopback=()
+    "$@"
+}
+# striped BOTH: long messages go by both ports in equal parts, and short ones by turns.
+striped() {
+    local line="verbs over $1, 2 ranks: what is put goes by both ports in equal parts, and what is sent by either"
+    wanted "$line" || return 0
+    over "$1"
+    mpi_job "$line" 2 "pinned same 20" "${device[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_flags send,put
+    awk '$1 == "module" && $2 == 0 { all[$3, $4] = $5 } END {
+            exit !(all[0, "put_bytes"] > 0 && all[0, "put_bytes"] == all[1, "put_bytes"] && all[0, "num_sends"] > 0 && all[1, "num_sends"] > 0)
+        }' "$log" || not_ok "$line: they do" "$log"
+    verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+# fewer BOTH: one process has the first port alone.
+fewer() {
+    local line="verbs over $1, of which one rank has the first alone: they use what they have in common" command=$root/$work/bigmsg rank
+    wanted "$line" || return 0
+    over "$1"
+    log=$work/logs/fewer
+    rank=("${device[@]}" -n 1 env "OMPI_MCA_mca_base_component_path=$root/target/mca:$stock" "OMPI_MCA_btl_verbs_if_include=")
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl verbs,self \
+        "${rank[@]/%if_include=/if_include=first,second}" "$command" 4194304 : "${rank[@]/%if_include=/if_include=first}" "$command" 4194304 \
+        >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" = 0 ] && says '^PASS bigmsg$' && verbs_ledger "$ledger" 2 >>"$log"
+    check "$line" $?
+}
+# unplugged BOTH WHAT: this happens to the second device in the middle of messages that go by both.
+unplugged() {
+    local line="verbs over $1, in the middle of long messages the second device is lost ($2): who loses whom is told, and the job ends"
+    wanted "$line" || return 0
+    rm -rf "$work/control" && mkdir "$work/control"
+    launch "$1" 2 "killed unplugged $root/$work/control/$2.second" -x "HAWSER_VERBS_CONTROL=$root/$work/control" \
+        --mca btl_verbs_flags send,put --mca btl_verbs_ib_timeout 12 --mca btl_verbs_peer_timeout 3000
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && [ -e "$work/control/$2.second" ] &&
+        ! says 'goes on with|watchdog|Segmentation|panicked' &&
+        says 'btl_verbs: rank [01] of job [0-9]+ is lost: (the device is gone|the peer does not answer|the peer has ended|the connection does not)'
+    check "$line${remaining:+: $remaining}" $?
+}
+if [ "$host" = debian12 ]; then
+    for both in roce+roce iwarp+iwarp roce+iwarp; do
+        apart striped $both
+        apart run $both 2 "bigmsg 4194304"
+        for what in removed link-down; do apart unplugged $both $what; done
+    done
+    apart run roce+iwarp 4 coll
+    apart run roce+iwarp 2 "threads 100"
+    apart fewer roce+iwarp
+fi
 
 # While the host reads a message, in its callback, its sender is killed and what it came by goes: the bytes stay until they are read.
 # What keeps them does not know its host.

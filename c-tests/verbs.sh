@@ -476,9 +476,12 @@ fi
 # --- messages that are none
 
 # The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and
-# lengths that are not the message's. Whoever receives it ends the connection and says why; the other one hears of the end, and may
+# lengths that are not the message's; of the first one a tag, another kind, a queue and bytes that mean nothing, an address where
+# no words are, one of memory that is not the peer's, a key that is not its, and a limit beyond all buffers. Whoever receives it ends the connection and says why; the other one hears of the end, and may
 # have said that and ended the job before.
-for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1"; do
+for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1" "roce message:1:0@1" \
+    "iwarp message:1:8@0" "roce message:1:9@1" "iwarp message:1:10@0" "roce message:1:16@1" "iwarp message:1:16@1" \
+    "roce message:1:23@1" "roce message:1:12@0" "iwarp message:1:12@1" "roce message:1:25@1" "iwarp message:1:25@0"; do
     read -r kind fault <<<"$what"
     line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"
     wanted "$line" || continue

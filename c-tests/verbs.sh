@@ -491,6 +491,18 @@ for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iw
         says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: the peer says what means nothing|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
     check "$line" $?
 done
+# What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,
+# attempt, or with other queues.
+for what in "roce 1:0" "iwarp 1:4" "roce 1:6" "iwarp 1:7" "roce 1:8" "iwarp 1:16" "roce 1:24" "roce 1:32" "iwarp 1:36" "roce 1:40" "iwarp 1:49" \
+    "iwarp 2:0" "roce 2:7"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, what comes with a request or its answer is garbled ($fault): it is asked again, or the user is told"
+    wanted "$line" || continue
+    launch "$kind" 2 "p2p small" -x "HAWSER_VERBS_FAULTS=private-data:$fault"
+    [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|stand-in' &&
+        if [ "$status" = 0 ]; then says '^PASS p2p$'; else says 'btl_verbs: rank [01] of job [0-9]+ is lost: '; fi
+    check "$line" $?
+done
 # Who has sent it is out of MPI: why the connection ends is told, whatever happens meanwhile.
 for kind in roce iwarp; do
     line="verbs over $kind, what is received of a process that computes is no message: the user hears that"

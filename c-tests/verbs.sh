@@ -565,6 +565,9 @@ inherits "queues that do not fit" 'btl_openib_receive_queues: X,128,256: XRC que
     --mca btl_openib_receive_queues X,128,256:S,65536,256
 inherits "queues that are too short" 'btl_openib_receive_queues has no buffers of more than 4096 bytes, and eager_limit is 12288: not taken over' \
     --mca btl_openib_receive_queues P,4096,64
+inherits "words that there are none of, where there are words" \
+    'btl_openib_flags is send,bogus, which is no list of what a byte transport can do: not taken over; btl_verbs_flags stays send,put,get,atomics,fetching-atomics' \
+    --mca btl_openib_flags send,bogus
 inherits "all of several is told" 'btl_openib_ib_timeout is 99; it must be 1 to 31: not taken over' \
     --mca btl_openib_cq_size 9 --mca btl_openib_poll_cq_batch many --mca btl_openib_ib_timeout 99
 inherits "an excluding list gives way to an including one of verbs" "" --mca btl_openib_ipaddr_exclude 127.0.0.0/8
@@ -609,7 +612,29 @@ doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(R
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
+doctor "what is said of openib's devices holds there" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first
+doctor "but where verbs has the opposite" '^good  RDMA devices: first:1 .* is used by btl verbs' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first OMPI_MCA_btl_verbs_if_include=first
+doctor "and what does not fit is told, and is not bad" '^note  settings: btl_openib_cq_size is 9; it must be 64 to [0-9]+: not taken over; btl_verbs_cq_size stays 8192' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=9
+doctor "and what means nothing" '^note  settings: btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' "${standin[@]}" $named OMPI_MCA_btl_openib_allow_ib=perhaps
+doctor "of which what is said of verbs itself is" '^bad   settings: btl_verbs_cq_size is 9; it must be 64 to' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=4096 OMPI_MCA_btl_verbs_cq_size=9
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
+
+# params LINE TEXT OTHER VARIABLE=VALUE…: what hawser-info says of a parameter of verbs, and of its value.
+params() {
+    local line=$1 text=$2 other=$3
+    shift 3
+    wanted "verbs, $line" || return 0
+    log=$work/logs/params
+    "${there[@]}" env HOME="$root/$work" "$@" "$root/target/release/hawser-info" --params btl_verbs >"$log" 2>&1 </dev/null
+    says "$text" && says "$other"
+    check "verbs, $line" $?
+}
+cq_size=OMPI_MCA_btl_openib_cq_size
+params "hawser-info lists what is said of openib" '^  btl_verbs_cq_size = 4k$' "; by the variable $cq_size; default 8192\$" $cq_size=4k
+params "and what of it does not hold" '^  btl_verbs_cq_size = 8192$' "; not by the variable $cq_size\$" $cq_size=9
+params "and why" '^  btl_verbs_cq_size = 8192$' '^ +btl_openib_cq_size is nine, which is no number: not taken over' $cq_size=nine
+params "and what is said of verbs before it" '^  btl_verbs_cq_size = 128$' '; by the variable OMPI_MCA_btl_verbs_cq_size; default' $cq_size=9 OMPI_MCA_btl_verbs_cq_size=128
+params "and where it may be said" '^  btl_verbs_cq_size = 8192$' '^ +also set by btl_openib_cq_size$'
 
 # listed LINE TEXT VARIABLE=VALUE…: what ompi_info says of the parameters, with these and with a parameter file.
 listed() {

@@ -68,6 +68,15 @@ static enum rdma_cm_event_type failure_of(enum rdma_cm_event_type type, int erro
     }
 }
 
+/* One byte of private data, if that is ordered. */
+static void garble(struct event *event, size_t length)
+{
+    static struct call faults = {.name = "private-data"};
+    ledger_call(&faults);
+    const char *fault = fault_for(&faults);
+    if (fault != NULL && strtoul(fault, NULL, 10) < length) event->data[strtoul(fault, NULL, 10)] ^= 0xFF;
+}
+
 static struct event *event_make(struct id *id, enum rdma_cm_event_type type, int status, const struct event_data *data)
 {
     struct event *event = make(sizeof *event);
@@ -83,6 +92,7 @@ static struct event *event_make(struct id *id, enum rdma_cm_event_type type, int
         }
         *param = data->param;
         memcpy(event->data, data->data == NULL ? "" : data->data, data->length);
+        if (data->length != 0) garble(event, data->length);
         param->private_data_len = (uint8_t)(data->filled > data->length ? data->filled : data->length);
         param->private_data = param->private_data_len != 0 ? event->data : NULL;
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -18,6 +19,7 @@ use super::parameters::Config;
 use crate::engine::Instant;
 use crate::engine::cm::{Action, Dialect, EndpointId, Event, Id, Manager, Notice, Settings};
 use crate::error::Result;
+use crate::error::panic::run;
 use crate::link::Clock;
 use crate::sync;
 use crate::verbs::{self, AsyncEvent, AsyncEvents, Connect, Depths, EventChannel, EventKind, Piece};
@@ -105,7 +107,7 @@ impl Connector {
         let body = Body {
             office: Arc::clone(&office),
             channel,
-            _listeners: listeners,
+            listeners,
             devices,
             ports,
             held: BTreeMap::new(),
@@ -134,7 +136,7 @@ struct Body {
     office: Arc<Office>,
     // Ids hold their channel; what is here is dropped in this order.
     held: BTreeMap<Id, Held>,
-    _listeners: Vec<verbs::Id>,
+    listeners: Vec<verbs::Id>,
     /// By module.
     devices: Vec<Option<AsyncEvents>>,
     /// By listener.
@@ -155,11 +157,21 @@ impl Body {
     }
 
     fn run(mut self) {
-        // Where the program has closed what is waited with, nothing can be heard any more.
-        while !self.turn() && self.wait() {}
+        // A panic is told where it happens. Whoever waits for a connection hears that there is none.
+        if !self.turns() {
+            self.listeners.clear();
+            self.manager.give_up();
+            self.turns();
+        }
         let office = Arc::clone(&self.office);
         drop(self);
         office.is_over.store(true, Ordering::Release);
+    }
+
+    /// Until everything has ended; false where it panics.
+    fn turns(&mut self) -> bool {
+        // Where the program has closed what is waited with, nothing can be heard any more.
+        catch_unwind(AssertUnwindSafe(|| while !self.turn() && self.wait() {})).is_ok()
     }
 
     /// Sleeps until there is something to do; false when nothing can be waited for.
@@ -319,9 +331,9 @@ impl Body {
                 held.dummy = Some(port.dummy(&held.id)?);
                 Ok(())
             }
-            Action::Connect { id, private } => {
+            Action::Connect { id, private } => run("btl_verbs", "connection thread", || {
                 self.begin(id, &private, |held, wanted| held.id.connect(wanted))
-            }
+            }),
             Action::Accept { id, private } => self.begin(id, &private, |held, wanted| held.id.accept(wanted)),
             Action::Reject { id, private } => {
                 if let Some(held) = self.held.remove(&id) {

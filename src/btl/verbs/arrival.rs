@@ -86,7 +86,7 @@ impl State {
         let Some(side) = connection.sides.get_mut(queue) else { return };
         let (mut reads, mut is_answered) = (0, false);
         let pool = &mut desk.pools[queue];
-        side.slots.complete(number.at, |entry| {
+        side.slots.complete(number.at, Entry::is_answered, |entry| {
             let cookie = match entry {
                 Entry::Buffer { at, cookie } => {
                     pool.give(at);

@@ -43,6 +43,17 @@ pub(super) enum Entry {
     Probe { is_read: bool },
 }
 
+impl Entry {
+    /// Whether the peer answers, and it is over then.
+    #[inline]
+    pub(super) const fn is_answered(&self) -> bool {
+        match self {
+            Self::Buffer { .. } | Self::Copied(_) => false,
+            Self::Part { is_read, .. } | Self::Probe { is_read } => *is_read,
+        }
+    }
+}
+
 /// A queue pair does not work any more, or the peer does what no peer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {

@@ -1,7 +1,11 @@
 //! Places of a send queue, counted exactly: what is posted, what asks for a completion, and what a completion ends.
 //!
-//! A send queue ends its work in order, so that one completion stands for all before it. Not every request asks for one;
-//! but one does before the queue could be full of others, since a request that never asks keeps its place for good.
+//! A send queue ends its work in order, so that one completion stands for all before it, but for what the peer answers: reads, and
+//! atomic operations. Linux' siw tells of a message as soon as it has gone, while the answer to a read before it is still to come.
+//! What is answered ends by its own completion, or by that of another that was posted behind it and is answered.
+//!
+//! Not every request asks for a completion. What is answered always does; and one does before the queue could be full of others,
+//! since a request that never asks keeps its place for good.
 
 use std::collections::VecDeque;
 
@@ -15,6 +19,8 @@ const NUMBERS: u32 = 0xF_FFFF;
 pub(super) struct Slots<T> {
     /// What is to be done when a request has ended, by its number. Of most there is nothing.
     entries: VecDeque<(u32, T)>,
+    /// So many of them, the first, wait for answers: what was posted behind them is over. They keep their places.
+    late: u32,
     depth: u32,
     /// The numbers of the first request under way, and of the next one.
     first: u32,
@@ -33,7 +39,7 @@ impl<T> Slots<T> {
     pub(super) fn new(depth: u32) -> Result<Self> {
         let most_silent = (depth / 4).max(1) - 1;
         let entries = room::vector(depth as usize)?.into();
-        Ok(Self { entries, depth, first: 0, next: 0, asks_at: most_silent, most_silent })
+        Ok(Self { entries, late: 0, depth, first: 0, next: 0, asks_at: most_silent, most_silent })
     }
 
     /// Whether there is a place.
@@ -45,7 +51,7 @@ impl<T> Slots<T> {
     /// Requests under way, as far as is known.
     #[inline]
     pub(super) fn len(&self) -> u32 {
-        self.next.wrapping_sub(self.first)
+        self.next.wrapping_sub(self.first) + self.late
     }
 
     /// What is to be done when the request that was posted last has ended, if it is under way.
@@ -91,25 +97,50 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The request of this number has completed, and all before it; false when there is none of this number.
+    /// The request of this number has completed, and all before it that it [stands for](self); false when there is none of this
+    /// number.
     #[inline]
-    pub(super) fn complete(&mut self, number: u32, mut each: impl FnMut(T)) -> bool {
+    pub(super) fn complete(
+        &mut self,
+        number: u32,
+        is_answered: impl Fn(&T) -> bool,
+        mut each: impl FnMut(T),
+    ) -> bool {
+        let late = self.late as usize;
+        if let Some(at) = self.entries.range(..late).position(|(own, _)| own & NUMBERS == number) {
+            self.late -= at as u32 + 1;
+            self.entries.drain(..=at).for_each(|(_, entry)| each(entry));
+            return true;
+        }
         let count = (number.wrapping_sub(self.first) & NUMBERS) + 1;
-        if count > self.len() {
+        if count > self.next.wrapping_sub(self.first) {
             return false;
         }
-        let first = self.first.wrapping_add(count);
-        self.first = first;
-        let is_over = |(number, _): &(u32, T)| number.wrapping_sub(first).cast_signed() < 0;
-        while self.entries.front().is_some_and(is_over) {
-            self.entries.pop_front().into_iter().for_each(|(_, entry)| each(entry));
+        let last = self.first.wrapping_add(count - 1);
+        self.first = last.wrapping_add(1);
+        let is_over = |(own, _): &(u32, T)| own.wrapping_sub(last).cast_signed() <= 0;
+        let over = late + self.entries.range(late..).take_while(|entry| is_over(entry)).count();
+        let is_answer = |(own, entry): &(u32, T)| *own == last && is_answered(entry);
+        if over > late && is_answer(&self.entries[over - 1]) {
+            self.late = 0;
+            self.entries.drain(..over).for_each(|(_, entry)| each(entry));
+            return true;
         }
+        let mut at = late;
+        for _ in late..over {
+            if is_answered(&self.entries[at].1) {
+                at += 1;
+            } else {
+                self.entries.remove(at).into_iter().for_each(|(_, entry)| each(entry));
+            }
+        }
+        self.late = at as u32;
         true
     }
 
     /// Everything under way ends, for nothing of the queue will complete any more.
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = T> {
-        self.first = self.next;
+        (self.first, self.late) = (self.next, 0);
         self.asks_at = self.next.wrapping_add(self.most_silent);
         std::mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry)
     }
@@ -126,9 +157,10 @@ mod tests {
             slots.push(Some(entry), asks);
         }
         let mut ended = Vec::new();
-        assert!(slots.complete(1, |entry| ended.push(entry)));
+        assert!(slots.complete(1, |_| false, |entry| ended.push(entry)));
         assert_eq!((ended, slots.len()), (vec!['a', 'b'], 1));
-        assert!(!slots.complete(1, |_| panic!("twice")) && !slots.complete(3, |_| panic!("not posted")));
+        assert!(!slots.complete(1, |_| false, |_| panic!("twice")));
+        assert!(!slots.complete(3, |_| false, |_| panic!("not posted")));
         assert_eq!(slots.abandon().collect::<Vec<_>>(), ['c']);
         assert_eq!(slots.next().0, 3);
         assert_eq!((slots.len(), slots.last()), (0, None));
@@ -144,7 +176,7 @@ mod tests {
         slots.push(Some('c'), true);
         assert_eq!((slots.has_room(), slots.last()), (false, Some(&'c')));
         let mut ended = Vec::new();
-        assert!(slots.complete(0, |entry| ended.push(entry)));
+        assert!(slots.complete(0, |_| false, |entry| ended.push(entry)));
         assert_eq!((ended, slots.len(), slots.last()), (vec!['a'], 1, Some(&'c')));
     }
 
@@ -162,6 +194,48 @@ mod tests {
         assert!(!slots.has_room());
     }
 
+    /// Of what is in capital letters the peer answers.
+    fn ended(slots: &mut Slots<char>, number: u32) -> Option<String> {
+        let mut ended = String::new();
+        slots.complete(number, char::is_ascii_uppercase, |entry| ended.push(entry)).then_some(ended)
+    }
+
+    #[test]
+    fn what_is_answered_is_over_when_it_is_answered_and_not_when_what_was_posted_behind_it_has_gone() {
+        let mut slots = Slots::new(16).expect("memory");
+        (slots.first, slots.next, slots.asks_at) = (NUMBERS - 1, NUMBERS - 1, NUMBERS + 2);
+        for entry in "aBcDeFg".chars() {
+            slots.push(Some(entry), true);
+        }
+        let number = |at: u32| (NUMBERS - 1 + at) & NUMBERS;
+        let mut over = |at: u32| (ended(&mut slots, number(at)), slots.len());
+        assert_eq!(over(4), (Some("ace".to_owned()), 4), "the reads before it are not");
+        assert_eq!(over(2), (None, 4), "twice");
+        assert_eq!(over(1), (Some("B".to_owned()), 3));
+        assert_eq!(over(1), (None, 3), "twice");
+        assert_eq!(over(5), (Some("DF".to_owned()), 1), "the answers come in order");
+        assert_eq!(over(6), (Some("g".to_owned()), 0));
+    }
+
+    #[test]
+    fn what_waits_for_an_answer_keeps_its_place_and_ends_with_the_queue() {
+        let mut slots = Slots::new(3).expect("memory");
+        for entry in "AbC".chars() {
+            slots.push(Some(entry), true);
+        }
+        assert_eq!((ended(&mut slots, 1), slots.len(), slots.has_room()), (Some("b".to_owned()), 2, true));
+        slots.push(Some('d'), true);
+        assert_eq!((ended(&mut slots, 3), slots.len()), (Some("d".to_owned()), 2));
+        slots.push(None, true);
+        assert!(!slots.has_room());
+        assert_eq!(ended(&mut slots, 2), Some("AC".to_owned()));
+        slots.push(Some('E'), true);
+        slots.push(Some('f'), true);
+        assert_eq!((ended(&mut slots, 6), slots.len()), (Some("f".to_owned()), 1));
+        assert_eq!((slots.abandon().collect::<String>(), slots.len()), ("E".to_owned(), 0));
+        assert_eq!((ended(&mut slots, 5), slots.next().0), (None, 7));
+    }
+
     /// A queue in which nobody ever waits for a completion does not stop.
     #[test]
     fn a_full_queue_always_has_something_that_completes() {
@@ -173,7 +247,7 @@ mod tests {
             for entry in 0..1_000 {
                 if !slots.has_room() {
                     let number = asked.pop_front().expect("one that asked");
-                    assert!(slots.complete(number, |_: i32| ()));
+                    assert!(slots.complete(number, |_: &i32| false, |_| ()));
                     assert!(slots.has_room());
                 }
                 let (number, must) = slots.next();

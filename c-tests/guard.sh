@@ -163,12 +163,15 @@ poisons "hawser_mtl ofi" ofi nothing open register_parameters init progress clos
     limits add_peers del_peers peer_name send isend irecv iprobe improbe imrecv cancel counter finalize
 # A device at an address of the loopback interface is one for it, too.
 export HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce
+usual=("${there[@]}")
 for name in smcuda usnic verbs; do
     [ $name != verbs ] || there+=(env "LD_LIBRARY_PATH=$root/$work/verbs")
     poisons "hawser_btl $name" $name nothing open register_parameters init module_at progress close \
         limits add_peers del_peers peer_name register_receive register_error alloc prepare_src free send sendi put get \
         register_memory register_device memory_key deregister_memory flush dump counter finalize
 done
+there=("${usual[@]}")
+unset HAWSER_VERBS_DEVICES
 
 rm -f "$log.raw"
 # The libfabric provider: every entry that its sources name.

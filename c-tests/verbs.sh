@@ -486,7 +486,7 @@ fi
 # no words are, one of memory that is not the peer's, a key that is not its, and a limit beyond all buffers. Whoever receives it ends the connection and says why; the other one hears of the end, and may
 # have said that and ended the job before.
 for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1" "roce message:1:0@1" \
-    "roce message:1:8@0" "roce message:1:9@1" "roce message:1:10@0" "roce message:1:16@1" "roce message:1:23@1" "roce message:1:12@0" \
+    "roce message:1:8@0" "roce message:1:9@1" "roce message:1:10@0" "roce message:1:16@1" "roce message:1:23@1" \
     "roce message:1:25@1"; do
     read -r kind fault <<<"$what"
     line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"

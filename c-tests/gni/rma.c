@@ -254,13 +254,13 @@ static void order(void)
 static void fences(void)
 {
     struct end *to = receiver(0), *from = sender(0);
-    unsigned char *out = some(50000, 5), *in = calloc(1, 50000);
+    unsigned char *out = some(100000, 5), *in = calloc(1, 100000);
     struct iovec piece = {out, 100};
     struct fi_rma_iov there = {far.base, 100, far.key};
     struct fi_msg_rma message = {.msg_iov = &piece, .iov_count = 1, .rma_iov = &there, .rma_iov_count = 1, .context = &there};
     if (from) {
         message.addr = from->peer;
-        POST(fi_tsend(from->ep, out, 50000, NULL, from->peer, 1, out));
+        POST(fi_tsend(from->ep, out, 100000, NULL, from->peer, 1, out));
         POST(fi_writemsg(from->ep, &message, FI_FENCE));
         POST(fi_tsend(from->ep, out, 8, NULL, from->peer, 2, out));
         struct fi_msg_tagged fenced = {.msg_iov = &piece, .iov_count = 1, .addr = from->peer, .tag = 3, .context = out};
@@ -272,17 +272,17 @@ static void fences(void)
         POST(fi_tsendmsg(from->ep, &fenced, FI_FENCE));
     }
     if (to) {
-        POST(fi_trecv(to->ep, in, 50000, NULL, FI_ADDR_UNSPEC, 2, 0, &in[2]));
+        POST(fi_trecv(to->ep, in, 100000, NULL, FI_ADDR_UNSPEC, 2, 0, &in[2]));
         for (int i = 0; i < 3000; i++) {
             stir();
             HOLDS(memory[1] == 0 && memory[201] == 0 && is_empty(to->rx));
         }
-        POST(fi_trecv(to->ep, in, 50000, NULL, FI_ADDR_UNSPEC, 1, 0, &in[1]));
+        POST(fi_trecv(to->ep, in, 100000, NULL, FI_ADDR_UNSPEC, 1, 0, &in[1]));
         struct fi_cq_tagged_entry entry = next(to->rx, NULL);
-        HOLDS(entry.tag == 1 && entry.len == 50000);
+        HOLDS(entry.tag == 1 && entry.len == 100000);
         HOLDS(next(to->rx, NULL).tag == 2 && same(memory, 100, 5));
         for (int tag = 3; tag <= 5; tag++) {
-            POST(fi_trecv(to->ep, in, 50000, NULL, FI_ADDR_UNSPEC, tag, 0, &in[1]));
+            POST(fi_trecv(to->ep, in, 100000, NULL, FI_ADDR_UNSPEC, tag, 0, &in[1]));
             HOLDS(next(to->rx, NULL).tag == (uint64_t) tag);
             if (tag == 4)
                 HOLDS(same(memory + 200, 100, 5));

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use crate::btl::{Host, Inherited, Kind, Left, Parameters};
+use crate::btl::{Host, Inherited, Kind, Parameters};
 
 /// What is said of all parameters.
 pub(super) struct Given<'a, H> {
@@ -13,8 +13,10 @@ pub(super) struct Given<'a, H> {
     component: &'static str,
     /// What is openib's, and the value here.
     inherited: Vec<Inherited>,
-    /// What of that is not taken over.
-    left: Vec<Left>,
+    /// Parameters of which that is not taken over.
+    left: Vec<&'static CStr>,
+    /// What the user hears of them.
+    lines: Vec<String>,
 }
 
 /// Values that cannot be used; of several causes, each is one without which there would be none of the others.
@@ -54,7 +56,8 @@ impl<'a, H: Host> Given<'a, H> {
     /// What is said under one of the component's names.
     pub(super) fn new(component: &'static str, parameters: &'static Parameters, host: &'a H) -> Self {
         let inherited = host.inherited();
-        let mut given = Self { host, parameters, component, inherited, left: Vec::new() };
+        let (left, lines) = (Vec::new(), Vec::new());
+        let mut given = Self { host, parameters, component, inherited, left, lines };
         let is_meaningless = |one: &&Inherited| one.is_meaningless;
         let meaningless: Vec<_> = given.inherited.iter().filter(is_meaningless).cloned().collect();
         for Inherited { name, text, .. } in meaningless {
@@ -71,12 +74,12 @@ impl<'a, H: Host> Given<'a, H> {
 
     /// The value of a number.
     pub(super) fn number(&self, name: &CStr) -> i64 {
-        if self.is_left(name) { self.parameters.default(name) } else { self.parameters.number(name) }
+        if self.left.contains(&name) { self.parameters.default(name) } else { self.parameters.number(name) }
     }
 
     /// The value of a text that is not empty.
     pub(super) fn text(&self, name: &CStr) -> Option<String> {
-        let text = if self.is_left(name) { self.default_text(name) } else { self.host.text(name) };
+        let text = if self.left.contains(&name) { self.default_text(name) } else { self.host.text(name) };
         text.filter(|text| !text.trim().is_empty())
     }
 
@@ -115,13 +118,9 @@ impl<'a, H: Host> Given<'a, H> {
         Err(first.unwrap_or_default())
     }
 
-    /// Openib's values that do not fit.
-    pub(super) fn left(self) -> Vec<Left> {
-        self.left
-    }
-
-    fn is_left(&self, name: &CStr) -> bool {
-        self.left.iter().any(|left| left.names.contains(&name))
+    /// What the user hears of openib's values that do not fit.
+    pub(super) fn lines(self) -> Vec<String> {
+        self.lines
     }
 
     fn leave(&mut self, names: &[&'static CStr], why: &str) {
@@ -130,16 +129,16 @@ impl<'a, H: Host> Given<'a, H> {
             format!("{} stays {}", joined(self.component, &[name]), default.as_deref().unwrap_or("empty"))
         };
         let stay = names.iter().map(stays).collect::<Vec<_>>().join(", ");
-        let line = format!("{}{why}: not taken over; {stay}", joined(OTHER, names));
+        self.lines.push(format!("{}{why}: not taken over; {stay}", joined(OTHER, names)));
         self.inherited.retain(|one| !names.contains(&one.name));
-        self.left.push(Left { names: names.to_vec(), line });
+        self.left.extend(names);
     }
 
-    /// A default as users read it.
+    /// A default as users write it.
     fn default_text(&self, name: &CStr) -> Option<String> {
         let Parameters { numbers, texts } = self.parameters;
         let number = numbers.iter().find(|number| number.name == name);
-        number.map(crate::btl::Number::default_words).or_else(|| {
+        number.map(crate::btl::Number::default_text).or_else(|| {
             let default = texts.iter().find(|text| text.name == name)?.default?;
             Some(default.to_string_lossy().into_owned())
         })

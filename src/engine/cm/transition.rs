@@ -86,9 +86,8 @@ impl Link {
             self.again(why, desk, now);
             return;
         }
-        // Of the last attempt it is asked once.
-        self.failures = (self.failures + 1).min(desk.settings.attempts);
-        if self.failures == desk.settings.attempts {
+        self.failures += 1;
+        if self.failures >= desk.settings.attempts {
             self.down(why, desk);
         } else {
             self.deadline = Some(now + self.pause(desk));

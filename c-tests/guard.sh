@@ -15,6 +15,7 @@ unset RUST_BACKTRACE
 cd "$(dirname "$0")/.." || exit 2
 
 . c-tests/host.sh
+. c-tests/verbs/build.sh
 
 host_use "${1-}" || { echo "usage: $0 debian12|debian13 [WORD …]" >&2; exit 2; }
 shift
@@ -32,6 +33,11 @@ headers="-isystem $libraries/openmpi/include -isystem $libraries/openmpi/include
 [ "$host" = debian13 ] || headers=${headers/-Ic-tests\/layout\/stubs/}
 # shellcheck disable=SC2086 # a list of words
 "${there[@]}" mpicc -std=gnu11 -O1 -Wall -Wextra -Werror $headers -o "$work/visit" c-tests/guard/visit.c -lopen-pal >"$log" 2>&1 || give_up "visit.c compiles"
+
+# RDMA devices are the software stand-in's.
+unset "${!HAWSER_VERBS_@}"
+mkdir -p "$work/verbs" && verbs_libraries "$work/verbs" || give_up "the stand-in for the RDMA libraries compiles"
+device=(-x "LD_LIBRARY_PATH=$root/$work/verbs" -x HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce)
 
 mkdir -p "$work/include" && ln -sfn ../../../../../include "$work/include/hawser" && ln -sf libhawser.so "$work/mca/libhawser.so.0"
 "${there[@]}" gcc -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -I"$root/$work/include" -o "$work/poisoned" c-tests/guard/poisoned.c \
@@ -109,6 +115,35 @@ ends btl_smcuda --mca pml ob1 --mca btl smcuda,self -- \
     "pvar bound" "pvar value" del_procs finalize
 ends btl_smcuda --mca pml ob1 --mca btl smcuda,self --mca btl_smcuda_flags 3 -- put
 
+line="the job itself over verbs"
+if wanted "$line"; then
+    provoked nothing "${device[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8
+    [ "$status" = 0 ] && says '^PASS visit' && ! says panicked
+    check "$line passes where nothing panics" $?
+fi
+
+# Its connection thread has no guard: whoever waits for a connection hears that there is none.
+line="btl_verbs connection thread"
+if wanted "$line"; then
+    provoked "$line" "${device[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$status" != 137 ] && ! says '^PASS visit' &&
+        says 'hawser: a bug: the thread hawser-verbs panicked: provoked \(src/error/panic\.rs:[0-9:]+\); please report this line, ' &&
+        says 'btl_verbs: rank [01] of job [0-9]+ is lost: nothing is connected any more in this process, because of a bug'
+    check "$line: a panic is told, and the job ends" $?
+fi
+
+# Under both of its names; the host's own list leaves openib out.
+for name in verbs openib; do
+    over=("${device[@]}" --mca pml ob1 --mca "btl_${name}_ipaddr_include" 127.0.0.0/8)
+    others=verbs
+    [ $name = openib ] || others=openib
+    declines btl_$name "${over[@]}" --mca btl ^uct,ofi,$others -- register open init close
+    ends btl_$name "${over[@]}" --mca btl $name,self -- \
+        progress add_procs register_error alloc free prepare_src send sendi get atomic_op atomic_fop atomic_cswap \
+        register_mem deregister_mem flush dump "pvar bound" "pvar value" "pvar device" del_procs finalize
+    ends btl_$name "${over[@]}" --mca btl $name,self --mca btl_${name}_flags 3 -- put
+done
+
 # poisons COMPONENT NAME ENTRY…: each of these, of the component that people read this name of.
 poisons() {
     local component=$1 name=$2 entry
@@ -126,11 +161,17 @@ poisons() {
 }
 poisons "hawser_mtl ofi" ofi nothing open register_parameters init progress close \
     limits add_peers del_peers peer_name send isend irecv iprobe improbe imrecv cancel counter finalize
-for name in smcuda usnic; do
+# A device at an address of the loopback interface is one for it, too.
+export HAWSER_VERBS_DEVICES=roce_0=127.0.0.1/roce
+usual=("${there[@]}")
+for name in smcuda usnic verbs; do
+    [ $name != verbs ] || there+=(env "LD_LIBRARY_PATH=$root/$work/verbs")
     poisons "hawser_btl $name" $name nothing open register_parameters init module_at progress close \
         limits add_peers del_peers peer_name register_receive register_error alloc prepare_src free send sendi put get \
         register_memory register_device memory_key deregister_memory flush dump counter finalize
 done
+there=("${usual[@]}")
+unset HAWSER_VERBS_DEVICES
 
 rm -f "$log.raw"
 # The libfabric provider: every entry that its sources name.

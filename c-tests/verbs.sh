@@ -26,11 +26,13 @@ unset "${!HAWSER_VERBS_@}"
 # A device at an address of the loopback interface is used where that is named.
 loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
 
-# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device.
+# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device; of ONE+ANOTHER, what it needs to have both.
 over() {
+    local devices=$1_0=127.0.0.1/$1
+    case $1 in *+*) devices=first=10.97.1.1/${1%+*},second=10.97.2.1/${1#*+} ;; esac
     jobs=$((${jobs-0} + 1))
     ledger=$work/ledgers/$jobs
-    device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$1_0=127.0.0.1/$1" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
+    device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$devices" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
 }
 
 # brief: without the longest runs, which the second host has in the whole matrix only: what it has otherwise is above the BTL.
@@ -237,6 +239,12 @@ if wanted "$line"; then
     check "$line" $?
 fi
 
+# The kernel loses the way to a peer, which goes on answering. A process that computes meanwhile asks before it gives it up.
+for kind in roce iwarp; do
+    counted "the way to a peer is lost, and who computes asks for it first" $kind "seldom 1000 5000" 'all[rank, "num_probes"] >= 1' \
+        -x HAWSER_VERBS_FAULTS=ESTABLISHED:*:doubted --mca btl_verbs_ib_timeout 16
+done
+
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0
@@ -399,6 +407,63 @@ for kind in roce iwarp; do
     done
 done
 
+# --- several ports
+
+# apart COMMAND…: in a network namespace with two networks, of which nothing has to be named.
+networks='ip link set lo up && ip link add e1 type veth peer name e2 && ip addr add 10.97.1.1/24 dev e1 && ip addr add 10.97.2.1/24 dev e2 &&
+    ip link set e1 up && ip link set e2 up && exec "$@"'
+apart() {
+    local there=(unshare -n sh -c "$networks" sh) loopback=()
+    "$@"
+}
+# striped BOTH: long messages go by both ports in equal parts, and short ones by turns.
+striped() {
+    local line="verbs over $1, 2 ranks: what is put goes by both ports in equal parts, and what is sent by either"
+    wanted "$line" || return 0
+    over "$1"
+    mpi_job "$line" 2 "pinned same 20" "${device[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_flags send,put
+    awk '$1 == "module" && $2 == 0 { all[$3, $4] = $5 } END {
+            exit !(all[0, "put_bytes"] > 0 && all[0, "put_bytes"] == all[1, "put_bytes"] && all[0, "num_sends"] > 0 && all[1, "num_sends"] > 0)
+        }' "$log" || not_ok "$line: they do" "$log"
+    verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+# fewer BOTH: one process has the first port alone.
+fewer() {
+    local line="verbs over $1, of which one rank has the first alone: they use what they have in common" command=$root/$work/bigmsg rank
+    wanted "$line" || return 0
+    over "$1"
+    log=$work/logs/fewer
+    rank=("${device[@]}" -n 1 env "OMPI_MCA_mca_base_component_path=$root/target/mca:$stock" "OMPI_MCA_btl_verbs_if_include=")
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl verbs,self \
+        "${rank[@]/%if_include=/if_include=first,second}" "$command" 4194304 : "${rank[@]/%if_include=/if_include=first}" "$command" 4194304 \
+        >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" = 0 ] && says '^PASS bigmsg$' && verbs_ledger "$ledger" 2 >>"$log"
+    check "$line" $?
+}
+# unplugged BOTH WHAT: this happens to the second device in the middle of messages that go by both.
+unplugged() {
+    local line="verbs over $1, in the middle of long messages the second device is lost ($2): who loses whom is told, and the job ends"
+    wanted "$line" || return 0
+    rm -rf "$work/control" && mkdir "$work/control"
+    launch "$1" 2 "killed unplugged $root/$work/control/$2.second" -x "HAWSER_VERBS_CONTROL=$root/$work/control" \
+        --mca btl_verbs_flags send,put --mca btl_verbs_ib_timeout 12 --mca btl_verbs_peer_timeout 3000
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && [ -e "$work/control/$2.second" ] &&
+        ! says 'goes on with|watchdog|Segmentation|panicked' &&
+        says 'btl_verbs: rank [01] of job [0-9]+ is lost: (the device is gone|the peer does not answer|the peer has ended|the connection does not)'
+    check "$line${remaining:+: $remaining}" $?
+}
+if [ "$host" = debian12 ]; then
+    for both in roce+roce iwarp+iwarp roce+iwarp; do
+        apart striped $both
+        apart run $both 2 "bigmsg 4194304"
+        for what in removed link-down; do apart unplugged $both $what; done
+    done
+    apart run roce+iwarp 4 coll
+    apart run roce+iwarp 2 "threads 100"
+    apart fewer roce+iwarp
+fi
+
 # While the host reads a message, in its callback, its sender is killed and what it came by goes: the bytes stay until they are read.
 # What keeps them does not know its host.
 if [ "$host" = debian12 ]; then
@@ -417,16 +482,31 @@ fi
 # --- messages that are none
 
 # The first message says where a peer's limits are to be written; the others are of all kinds. A queue that there is not, and
-# lengths that are not the message's. Whoever receives it ends the connection and says why; the other one hears of the end, and may
+# lengths that are not the message's; of the first one a tag, another kind, a queue and bytes that mean nothing, an address where
+# no words are, one of memory that is not the peer's, a key that is not its, and a limit beyond all buffers. Whoever receives it ends the connection and says why; the other one hears of the end, and may
 # have said that and ended the job before.
-for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1"; do
+for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iwarp message:1:4@1" "roce message:1:0@1" \
+    "roce message:1:8@0" "roce message:1:9@1" "roce message:1:10@0" "roce message:1:16@1" "roce message:1:23@1" \
+    "roce message:1:25@1"; do
     read -r kind fault <<<"$what"
     line="verbs over $kind, what is received is no message ($fault): that ends the connection, and the user is told"
     wanted "$line" || continue
     launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault"
     receiver=${fault#*@}
     [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
-        says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: the peer says what means nothing|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
+        says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: (the peer says what means nothing|the connection does not work any more)|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
+    check "$line" $?
+done
+# What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,
+# attempt, or with other queues.
+for what in "roce 1:0" "iwarp 1:4" "roce 1:6" "iwarp 1:7" "roce 1:8" "iwarp 1:16" "roce 1:24" "roce 1:32" "iwarp 1:36" "roce 1:40" "iwarp 1:49" \
+    "iwarp 2:0" "roce 2:7"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, what comes with a request or its answer is garbled ($fault): it is asked again, or the user is told"
+    wanted "$line" || continue
+    launch "$kind" 2 "p2p small" -x "HAWSER_VERBS_FAULTS=private-data:$fault"
+    [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|stand-in' &&
+        if [ "$status" = 0 ]; then says '^PASS p2p$'; else says 'btl_verbs: rank [01] of job [0-9]+ is lost: '; fi
     check "$line" $?
 done
 # Who has sent it is out of MPI: why the connection ends is told, whatever happens meanwhile.
@@ -491,6 +571,9 @@ inherits "queues that do not fit" 'btl_openib_receive_queues: X,128,256: XRC que
     --mca btl_openib_receive_queues X,128,256:S,65536,256
 inherits "queues that are too short" 'btl_openib_receive_queues has no buffers of more than 4096 bytes, and eager_limit is 12288: not taken over' \
     --mca btl_openib_receive_queues P,4096,64
+inherits "words that there are none of, where there are words" \
+    'btl_openib_flags is send,bogus, which is no list of what a byte transport can do: not taken over; btl_verbs_flags stays send,put,get,atomics,fetching-atomics' \
+    --mca btl_openib_flags send,bogus
 inherits "all of several is told" 'btl_openib_ib_timeout is 99; it must be 1 to 31: not taken over' \
     --mca btl_openib_cq_size 9 --mca btl_openib_poll_cq_batch many --mca btl_openib_ib_timeout 99
 inherits "an excluding list gives way to an including one of verbs" "" --mca btl_openib_ipaddr_exclude 127.0.0.0/8
@@ -535,7 +618,29 @@ doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(R
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
+doctor "what is said of openib's devices holds there" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first
+doctor "but where verbs has the opposite" '^good  RDMA devices: first:1 .* is used by btl verbs' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first OMPI_MCA_btl_verbs_if_include=first
+doctor "and what does not fit is told, and is not bad" '^note  settings: btl_openib_cq_size is 9; it must be 64 to [0-9]+: not taken over; btl_verbs_cq_size stays 8192' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=9
+doctor "and what means nothing" '^note  settings: btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' "${standin[@]}" $named OMPI_MCA_btl_openib_allow_ib=perhaps
+doctor "of which what is said of verbs itself is" '^bad   settings: btl_verbs_cq_size is 9; it must be 64 to' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=4096 OMPI_MCA_btl_verbs_cq_size=9
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
+
+# params LINE TEXT OTHER VARIABLE=VALUE…: what hawser-info says of a parameter of verbs, and of its value.
+params() {
+    local line=$1 text=$2 other=$3
+    shift 3
+    wanted "verbs, $line" || return 0
+    log=$work/logs/params
+    "${there[@]}" env HOME="$root/$work" "$@" "$root/target/release/hawser-info" --params btl_verbs >"$log" 2>&1 </dev/null
+    says "$text" && says "$other"
+    check "verbs, $line" $?
+}
+cq_size=OMPI_MCA_btl_openib_cq_size
+params "hawser-info lists what is said of openib" '^  btl_verbs_cq_size = 4k$' "; by the variable $cq_size; default 8192\$" $cq_size=4k
+params "and what of it does not hold" '^  btl_verbs_cq_size = 8192$' "; not by the variable $cq_size\$" $cq_size=9
+params "and why" '^  btl_verbs_cq_size = 8192$' '^ +btl_openib_cq_size is nine, which is no number: not taken over' $cq_size=nine
+params "and what is said of verbs before it" '^  btl_verbs_cq_size = 128$' '; by the variable OMPI_MCA_btl_verbs_cq_size; default' $cq_size=9 OMPI_MCA_btl_verbs_cq_size=128
+params "and where it may be said" '^  btl_verbs_cq_size = 8192$' '^ +also set by btl_openib_cq_size$'
 
 # listed LINE TEXT VARIABLE=VALUE…: what ompi_info says of the parameters, with these and with a parameter file.
 listed() {

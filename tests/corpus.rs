@@ -68,6 +68,11 @@ fn nothing_of_openibs_makes_its_parsers_panic() {
 }
 
 #[test]
+fn nothing_of_a_peers_makes_the_parsers_of_verbs_panic() {
+    replay("verbs", fuzz::verbs, 300_000);
+}
+
+#[test]
 fn no_name_of_a_link_makes_its_parsers_panic() {
     replay("name", fuzz::name, 200_000);
 }

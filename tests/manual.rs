@@ -146,9 +146,9 @@ fn what_a_transport_would_refuse_is_known_before_it_is_opened() {
     let verify = |whole: &str, name: &str, value: &str| {
         let component = all.iter().find(|component| component.whole_name() == whole).expect("a component");
         let verify = component.verify.expect("a byte transport");
-        verify(&|asked| (asked == name).then(|| value.to_owned()))
+        verify(&|asked| (asked == name).then(|| value.to_owned()), &|_| None)
     };
-    assert_eq!(verify("btl_usnic", "eager_limit", "20000"), Ok(()));
+    assert_eq!(verify("btl_usnic", "eager_limit", "20000"), Ok(Vec::new()));
     for (whole, name, value) in [
         ("btl_usnic", "eager_limit", "9999999"),
         ("btl_usnic", "base_udp_port", "65536"),
@@ -160,8 +160,24 @@ fn what_a_transport_would_refuse_is_known_before_it_is_opened() {
         assert!(refused.contains(&format!("{whole}_{name} is {value}; it must be")), "{refused}");
     }
     for whole in ["btl_usnic", "btl_smcuda", "btl_verbs", "btl_openib"] {
-        assert_eq!(verify(whole, "nothing", ""), Ok(()), "nothing is left of what was asked before");
+        assert_eq!(verify(whole, "nothing", ""), Ok(Vec::new()), "nothing is left of what was asked before");
     }
+    let verbs = all.iter().find(|component| component.whole_name() == "btl_verbs").expect("it is there");
+    let said = |own: &[(&str, &str)], openib: &[(&str, &str)]| {
+        let of = |list: &[(&str, &str)], asked: &str| {
+            list.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned())
+        };
+        let left =
+            verbs.verify.expect("a byte transport")(&|asked| of(own, asked), &|asked| of(openib, asked));
+        left.expect("its own are in their ranges").into_iter().map(|left| left.line).collect::<Vec<_>>()
+    };
+    let (fits, unfit) = (("cq_size", "4k"), ("cq_size", "9"));
+    assert_eq!(said(&[], &[fits]), [""; 0]);
+    assert_eq!(said(&[("cq_size", "128")], &[unfit]), [""; 0], "what is said of its own goes before it");
+    let told = said(&[], &[unfit]);
+    assert!(told.len() == 1 && told[0].ends_with("not taken over; btl_verbs_cq_size stays 8192"), "{told:?}");
+    let told = said(&[], &[("ib_timeout", "long"), ("flags", "send,bogus")]);
+    assert!(told.len() == 2 && told[0].contains("is long, which is no number"), "{told:?}");
 }
 
 /// All that is in the code, with texts of several lines in one.

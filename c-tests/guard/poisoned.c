@@ -43,6 +43,8 @@ static int32_t lookup(void *context, const char *key, uint64_t name, void *buffe
 
 static const char *parameter(void *context, const char *name)
 {
+    /* What has an address of the loopback interface is used where that is named. */
+    if (strcmp(name, "btl_verbs_ipaddr_include") == 0) return "127.0.0.0/8";
     return strcmp(name, "mtl_ofi_provider_include") == 0 ? context : NULL;
 }
 

@@ -1,6 +1,6 @@
 /* Makes the host call every entry of a transport: point to point in all forms, long messages, one-sided
  * transfers, a communicator that comes and goes, performance variables, and the debuggers' dump; what the
- * host itself calls in no such job is called here through the transport's table.
+ * host itself calls in no such job, atomic operations among it, is called here through the transport's table.
  * Needs two ranks. Ends with `PASS visit`, if it gets so far. */
 #include "ompi_config.h"
 
@@ -19,6 +19,31 @@ enum { LONG = 4 << 20, STRIDED = 100000 };
 
 static int rank, other;
 static char *out, *in;
+
+/* The transports that there are rows of. */
+static const char *const transports[] = {"usnic", "smcuda", "verbs", "openib"};
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
+
+/* Whether a performance variable is of one of them. */
+static int is_theirs(const char *name)
+{
+    char prefix[32];
+
+    for (int i = 0; i < TRANSPORTS; i++) {
+        int length = snprintf(prefix, sizeof prefix, "btl_%s_", transports[i]);
+        if (strncmp(name, prefix, (size_t)length) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int is_one(const char *component)
+{
+    for (int i = 0; i < TRANSPORTS; i++)
+        if (strcmp(component, transports[i]) == 0)
+            return 1;
+    return 0;
+}
 
 static void point_to_point(void)
 {
@@ -95,7 +120,7 @@ static void variables(void)
 
         if (MPI_T_pvar_get_info(i, name, &name_size, &verbosity, &class, &type, &names, text,
                                 &text_size, &bind, &readonly, &continuous, &atomic) != MPI_SUCCESS ||
-            (strncmp(name, "btl_usnic_", 10) != 0 && strncmp(name, "btl_smcuda_", 11) != 0) || bind != MPI_T_BIND_NO_OBJECT ||
+            !is_theirs(name) || bind != MPI_T_BIND_NO_OBJECT ||
             MPI_T_pvar_handle_alloc(session, i, NULL, &handle, &values) != MPI_SUCCESS)
             continue;
         if (values <= 64)
@@ -104,6 +129,57 @@ static void variables(void)
     }
     MPI_T_pvar_session_free(&session);
     MPI_T_finalize();
+}
+
+static int done;
+
+static void count(mca_btl_base_module_t *module, struct mca_btl_base_endpoint_t *endpoint, void *local,
+                  mca_btl_base_registration_handle_t *handle, void *context, void *data, int status)
+{
+    (void)module, (void)endpoint, (void)local, (void)handle, (void)context, (void)data;
+    done += status == OPAL_SUCCESS;
+}
+
+/* One by one on a word of the other rank's, which it leaves alone. */
+static void atomics(mca_btl_base_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+{
+    static int64_t word, result;
+    mca_btl_base_registration_handle_t *handle;
+    void *remote = calloc(1, module->btl_registration_handle_size);
+    uint64_t own = (uint64_t)(uintptr_t)&word, address;
+    int begun;
+
+    handle = module->btl_register_mem(module, MCA_BTL_ENDPOINT_ANY, &word, sizeof word, MCA_BTL_REG_FLAG_ACCESS_ANY);
+    MPI_Sendrecv(&own, sizeof own, MPI_BYTE, other, 7, &address, sizeof address, MPI_BYTE, other, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(handle, module->btl_registration_handle_size, MPI_BYTE, other, 8, remote, module->btl_registration_handle_size,
+                 MPI_BYTE, other, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < 3; i++) {
+        mca_btl_base_registration_handle_t *local =
+            module->btl_register_mem(module, endpoint, &result, sizeof result, MCA_BTL_REG_FLAG_LOCAL_WRITE);
+        switch (i) {
+        case 0:
+            begun = module->btl_atomic_op(module, endpoint, address, remote, MCA_BTL_ATOMIC_ADD, 1, 0, MCA_BTL_NO_ORDER,
+                                          count, NULL, NULL);
+            break;
+        case 1:
+            begun = module->btl_atomic_fop(module, endpoint, &result, address, local, remote, MCA_BTL_ATOMIC_ADD, 1, 0,
+                                           MCA_BTL_NO_ORDER, count, NULL, NULL);
+            break;
+        default:
+            begun = module->btl_atomic_cswap(module, endpoint, &result, address, local, remote, 2, 3, 0, MCA_BTL_NO_ORDER,
+                                             count, NULL, NULL);
+        }
+        if (begun != OPAL_SUCCESS)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        while (done == i)
+            opal_progress();
+        module->btl_deregister_mem(module, local);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (word != 3)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    module->btl_deregister_mem(module, handle);
+    free(remote);
 }
 
 /* What the PML calls in no such job: it gives its descriptors away with the send, and waits for its PUTs and
@@ -120,13 +196,14 @@ static void transport(void)
         return;
     way = mca_bml_base_btl_array_get_index(&peer->btl_send, 0);
     module = way->btl;
-    if (strcmp(module->btl_component->btl_version.mca_component_name, "usnic") != 0 &&
-        strcmp(module->btl_component->btl_version.mca_component_name, "smcuda") != 0)
+    if (!is_one(module->btl_component->btl_version.mca_component_name))
         return;
     descriptor = module->btl_alloc(module, way->btl_endpoint, MCA_BTL_NO_ORDER, 64, 0);
     if (descriptor == NULL || module->btl_free(module, descriptor) != OPAL_SUCCESS ||
         module->btl_flush(module, way->btl_endpoint) != OPAL_SUCCESS)
         MPI_Abort(MPI_COMM_WORLD, 1);
+    if (module->btl_atomic_op != NULL)
+        atomics(module, way->btl_endpoint);
 }
 
 int main(int argc, char **argv)

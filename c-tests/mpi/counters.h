@@ -1,5 +1,6 @@
 /* What a component counts, by MPI_T: a line `counter RANK NAME VALUE` for each of its performance
- * variables of which there are numbers, the values of all its modules together. Sends nothing. */
+ * variables of which there are numbers, the values of all its modules together, and where there are several,
+ * `module RANK NUMBER NAME VALUE` for each. Sends nothing. */
 #ifndef COUNTERS_H
 #define COUNTERS_H
 
@@ -38,8 +39,11 @@ static inline void counters_print(void)
     for (int i = 0; i < counters_count; i++) {
         unsigned long long values[counters[i].values > 0 ? counters[i].values : 1], sum = 0;
         MPI(MPI_T_pvar_read(counters_session, counters[i].handle, values));
-        for (int module = 0; module < counters[i].values; module++)
+        for (int module = 0; module < counters[i].values; module++) {
             sum += values[module];
+            if (counters[i].values > 1)
+                printf("module %d %d %s %llu\n", check_rank, module, counters[i].name, values[module]);
+        }
         printf("counter %d %s %llu\n", check_rank, counters[i].name, sum);
         MPI(MPI_T_pvar_handle_free(counters_session, &counters[i].handle));
     }

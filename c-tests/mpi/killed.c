@@ -1,9 +1,11 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
  * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|marked|receive|reading|send|silence
+ *        killed unplugged FILE
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
  * transfer    while long messages are under way in both directions
+ * unplugged   then nobody is killed: the file comes to be, and whoever sees it takes the network away
  * collective  in the middle of an allreduce
  * finalize    while the others are in MPI_Finalize, from which the host may let them go: it knows who has died
  * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
@@ -61,9 +63,19 @@ static void wait_for_mark(void)
     MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
 }
 
+static const char *unplugs;
+
+/* Has the network taken away, as far as it has not been. */
+static void unplug(void)
+{
+    FILE *file = fopen(unplugs, "w");
+    if (file == NULL || fclose(file) != 0)
+        abort();
+}
+
 /* Rank 0 and the victim send each other long messages, until one has arrived in part. What counts
  * as received must be there. */
-static void transfer(void)
+static void transfer(void (*strike)(void))
 {
     unsigned char *out = malloc(LONG), *in = malloc(LONG);
     volatile unsigned char *first = in, *last = in + LONG - 1;
@@ -84,7 +96,7 @@ static void transfer(void)
         MPI(MPI_Isend(out, LONG, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[1]));
         while (!done) {
             if (check_rank == VICTIM && *first == 1 && *last == 0)
-                die();
+                strike();
             MPI(MPI_Testall(2, requests, &done, statuses));
         }
         MPI(MPI_Test_cancelled(&statuses[0], &cancelled));
@@ -232,7 +244,10 @@ int main(int argc, char **argv)
             MPI(MPI_Barrier(MPI_COMM_WORLD));
         wait_for_victim();
     } else if (strcmp(when, "transfer") == 0) {
-        transfer();
+        transfer(die);
+    } else if (strcmp(when, "unplugged") == 0 && argc > 2) {
+        unplugs = argv[2];
+        transfer(unplug);
     } else if (strcmp(when, "collective") == 0) {
         collective();
     } else if (strcmp(when, "receive") == 0) {

@@ -68,6 +68,15 @@ static enum rdma_cm_event_type failure_of(enum rdma_cm_event_type type, int erro
     }
 }
 
+/* One byte of private data, if that is ordered. */
+static void garble(struct event *event, size_t length)
+{
+    static struct call faults = {.name = "private-data"};
+    ledger_call(&faults);
+    const char *fault = fault_for(&faults);
+    if (fault != NULL && strtoul(fault, NULL, 10) < length) event->data[strtoul(fault, NULL, 10)] ^= 0xFF;
+}
+
 static struct event *event_make(struct id *id, enum rdma_cm_event_type type, int status, const struct event_data *data)
 {
     struct event *event = make(sizeof *event);
@@ -83,10 +92,19 @@ static struct event *event_make(struct id *id, enum rdma_cm_event_type type, int
         }
         *param = data->param;
         memcpy(event->data, data->data == NULL ? "" : data->data, data->length);
+        if (data->length != 0) garble(event, data->length);
         param->private_data_len = (uint8_t)(data->filled > data->length ? data->filled : data->length);
         param->private_data = param->private_data_len != 0 ? event->data : NULL;
     }
     return event;
+}
+
+/* Makes an event come later, in so many nanoseconds. */
+static void delay_event(struct event *event, uint64_t delay)
+{
+    event->next = delayed;
+    delayed = event;
+    timer_set(now() + delay, deliver_late, event);
 }
 
 void event_post(struct id *id, enum rdma_cm_event_type type, int status, const struct event_data *data)
@@ -103,6 +121,8 @@ void event_post(struct id *id, enum rdma_cm_event_type type, int status, const s
     if (fault != NULL && strcmp(fault, "lost") == 0) return;
     if (fault != NULL && strcmp(fault, "twice") == 0) times = 2;
     else if (fault != NULL && strcmp(fault, "late") == 0) delay += 500 * MILLISECOND;
+    else if (fault != NULL && strcmp(fault, "doubted") == 0)
+        delay_event(event_make(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL), delay + 500 * MILLISECOND);
     else if (fault != NULL) {
         status = -atoi(fault);
         enum rdma_cm_event_type instead = failure_of(type, -status);
@@ -111,13 +131,8 @@ void event_post(struct id *id, enum rdma_cm_event_type type, int status, const s
     }
     for (; times != 0; times--) {
         struct event *event = event_make(id, type, status, data);
-        if (delay == 0) {
-            deliver(event);
-        } else {
-            event->next = delayed;
-            delayed = event;
-            timer_set(now() + delay, deliver_late, event);
-        }
+        if (delay == 0) deliver(event);
+        else delay_event(event, delay);
     }
 }
 

@@ -20,7 +20,7 @@ pub mod verbs;
 pub use crate::engine::{Access, Cookie, EndpointId, Fragment, Registration};
 pub use crate::link::Lent;
 pub use crate::verbs::Atomics;
-pub use parameters::{Kind, Number, Parameters, Text, truth};
+pub use parameters::{FLAGS, Kind, Number, Parameters, Text, truth};
 pub use user::Seat;
 
 use std::ffi::CStr;
@@ -91,12 +91,13 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Who has the component.
     fn seat() -> &'static Seat;
 
-    /// Whether the values of the parameters can be used. Only texts are asked of the host.
+    /// Whether the values of the parameters can be used; which of those that are [inherited](Host::inherited) cannot, and are left.
+    /// Only texts and these are asked of the host.
     ///
     /// # Errors
-    /// Which not, and why.
-    fn verify(_host: &impl Host) -> std::result::Result<(), String> {
-        Ok(())
+    /// Which of its own not, and why.
+    fn verify(_host: &impl Host) -> std::result::Result<Vec<Left>, String> {
+        Ok(Vec::new())
     }
 
     /// Opens all modules there are.
@@ -312,6 +313,15 @@ pub struct Inherited {
     pub text: String,
     /// It has no meaning for a parameter of this kind; otherwise it is the value that ours has.
     pub is_meaningless: bool,
+}
+
+/// What is [inherited](Inherited) and does not fit: the default holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which parameters, without the component's name.
+    pub names: Vec<&'static CStr>,
+    /// What a person hears of it.
+    pub line: String,
 }
 
 /// What a host does for a transport at any time.

@@ -59,6 +59,17 @@ pub struct Parameters {
     pub texts: &'static [Text],
 }
 
+/// What our byte transports may be used for, by the host's names (`mca_btl_base_flag_enum_flags`, 4.1 and 5.0).
+pub const FLAGS: [(&str, c_int); 5] =
+    [("send", 1), ("put", 1 << 1), ("get", 1 << 2), ("atomics", 1 << 15), ("fetching-atomics", 1 << 16)];
+
+/// These flags by their names; `None` where one has none, or there is none.
+fn flag_words(flags: c_int) -> Option<String> {
+    let named = FLAGS.iter().filter(|(_, flag)| flags & flag != 0);
+    let (names, all): (Vec<&str>, Vec<c_int>) = named.copied().unzip();
+    (flags != 0 && all.into_iter().sum::<c_int>() == flags).then(|| names.join(","))
+}
+
 impl Number {
     /// What the user has said, or the default.
     fn given(&self) -> i64 {
@@ -90,6 +101,15 @@ impl Number {
             Kind::Bool => (self.default != 0).to_string(),
             _ => self.read(self.default).to_string(),
         }
+    }
+
+    /// The same as users read it: in words, where there are words for all of it.
+    pub fn default_words(&self) -> String {
+        let words = match self.kind {
+            Kind::Flags => flag_words(self.default),
+            _ => None,
+        };
+        words.unwrap_or_else(|| self.default_text())
     }
 
     /// A number; levels are 1 to 9 here, as users count them.
@@ -186,6 +206,14 @@ mod tests {
         numbers[0].set(1);
         assert_eq!((parameters.number(c"it"), parameters.default(c"it")), (1, 1));
         assert_eq!(numbers[0].default_text(), "true");
+    }
+
+    #[test]
+    fn flags_are_read_in_words_where_all_have_some() {
+        let words = |default| Number::new(Kind::Flags, c"flags", default, 1, c"flags").default_words();
+        assert_eq!(words(0x1_8007), "send,put,get,atomics,fetching-atomics");
+        assert_eq!([words(1), words(9), words(0), words(-1)], ["send", "9", "0", "4294967295"]);
+        assert_eq!(Number::new(Kind::Signed, c"number", 1, 1, c"a number").default_words(), "1");
     }
 
     /// As `ompi_info` shows them on both hosts, for parameters of the hosts' own.

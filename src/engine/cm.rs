@@ -104,6 +104,7 @@ pub struct Manager {
     past: BTreeMap<(Key, u64), Attempt>,
     finishing: bool,
     finished: bool,
+    has_given_up: bool,
     desk: Desk,
 }
 
@@ -119,6 +120,7 @@ impl Manager {
             past: BTreeMap::new(),
             finishing: false,
             finished: false,
+            has_given_up: false,
             desk: Desk {
                 settings,
                 ids: BTreeMap::new(),
@@ -162,11 +164,14 @@ impl Manager {
     pub fn handle_order(&mut self, order: Order, now: Instant) {
         match order {
             Order::Add { endpoint, listener, peer } => self.add(endpoint, listener, peer, now),
-            Order::Connect { endpoint } => self.change(endpoint, |link, desk| {
-                if link.phase == Phase::Idle {
-                    link.begin(desk, now);
-                }
-            }),
+            Order::Connect { endpoint } => {
+                let has_given_up = self.has_given_up;
+                self.change(endpoint, |link, desk| match link.phase {
+                    Phase::Idle if has_given_up => link.fail(Reason::Defect, desk),
+                    Phase::Idle => link.begin(desk, now),
+                    _ => {}
+                });
+            }
             Order::Settled { endpoint, attempt } => {
                 self.change(endpoint, |link, desk| link.settle(attempt, desk));
             }
@@ -197,6 +202,18 @@ impl Manager {
         let its: Vec<EndpointId> = its.map(|(endpoint, _)| *endpoint).collect();
         for endpoint in its {
             self.change(endpoint, |link, desk| link.fail(Reason::DeviceRemoved, desk));
+        }
+    }
+
+    /// The thread has come upon a bug, and cannot be trusted to connect anybody: whoever is known is lost, and whoever comes to
+    /// be. Something may have been left half done.
+    pub fn give_up(&mut self) {
+        self.has_given_up = true;
+        let timers = self.links.iter().filter_map(|(endpoint, link)| Some((link.next_timeout()?, *endpoint)));
+        self.timers = timers.collect();
+        let all: Vec<EndpointId> = self.links.keys().copied().collect();
+        for endpoint in all {
+            self.change(endpoint, |link, desk| link.fail(Reason::Defect, desk));
         }
     }
 
@@ -256,6 +273,10 @@ impl Manager {
             self.change(former, |link, desk| link.fail(Reason::Replaced, desk));
         }
         self.change(endpoint, |link, _| link.attempt = last);
+        if self.has_given_up {
+            self.change(endpoint, |link, desk| link.fail(Reason::Defect, desk));
+            return;
+        }
         // It has been told to ask again, and need not wait for that.
         if self.strangers.remove(&(key, peer.nonce)) && dialect == Dialect::Own {
             self.change(endpoint, |link, desk| link.begin(desk, now));

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_int};
 use std::fs;
 
 use super::params;
-use crate::btl::{Kind, Number, truth};
+use crate::btl::{FLAGS, Kind, Number, truth};
 
 /// Values, by the names of parameters without the component's.
 pub(super) struct Said {
@@ -43,14 +43,19 @@ impl Said {
 
     /// The same of a number, as the bits of an `int`: an error if what is said is none.
     pub(super) fn number(&self, parameter: &Number) -> Option<Result<c_int, String>> {
-        let text = self.text(parameter.name).filter(|text| !text.trim().is_empty())?;
-        let found = match parameter.kind {
-            Kind::Signed | Kind::Unsigned => number(text.trim()),
-            Kind::Flags => number(text.trim()).or_else(|| flags(&text)),
-            Kind::Bool => truth(&text).map(c_int::from),
-        };
-        Some(found.ok_or(text))
+        bits(parameter, self.text(parameter.name)?)
     }
+}
+
+/// What a text says of a number, as the bits of an `int`: an error if that is none, and nothing if it is empty.
+pub(super) fn bits(parameter: &Number, text: String) -> Option<Result<c_int, String>> {
+    let found = match parameter.kind {
+        _ if text.trim().is_empty() => return None,
+        Kind::Signed | Kind::Unsigned => number(text.trim()),
+        Kind::Flags => number(text.trim()).or_else(|| flags(&text)),
+        Kind::Bool => truth(&text).map(c_int::from),
+    };
+    Some(found.ok_or(text))
 }
 
 /// What a byte transport may be used for (`btl_flags`), by names.
@@ -62,10 +67,6 @@ fn flags(text: &str) -> Option<c_int> {
         }
     })
 }
-
-/// What ours may be used for, by the host's names (`mca_btl_base_flag_enum_flags`, 4.1 and 5.0).
-const FLAGS: [(&str, c_int); 5] =
-    [("send", 1), ("put", 1 << 1), ("get", 1 << 2), ("atomics", 1 << 15), ("fetching-atomics", 1 << 16)];
 
 /// What else the host's byte transports may be used for, and none of ours is.
 const OTHER_FLAGS: [&str; 12] = [

@@ -57,6 +57,8 @@ pub struct Component {
     pub settings: Vec<Setting>,
     /// What they may read.
     pub counters: Vec<Counter>,
+    /// The whole name of the component that it stands in for: what is said of that one's parameters holds for its own, if it fits.
+    pub predecessor: Option<String>,
     /// Says what the component would refuse of the values that it is given.
     pub verify: Option<Verify>,
 }
@@ -109,14 +111,21 @@ pub(super) fn byte_transport<T: Transport>() -> Component {
         let default = words.default.map(text);
         Words { name: words.name, help: words.help, level: words.level }.setting("text", default)
     });
+    let predecessor = T::PREDECESSOR.map(|other| format!("btl_{}", text(other)));
+    let otherwise = |setting: Setting| {
+        let name = predecessor.as_ref().map(|other| format!("{other}_{}", setting.name));
+        Setting { otherwise: name.into_iter().collect(), ..setting }
+    };
+    let settings = numbers.chain(texts).map(otherwise).collect();
     let counters = T::COUNTERS
         .iter()
         .map(|(name, help)| Counter { name: (*name).to_owned(), help: help.trim().to_owned() });
     Component {
         framework: "btl",
         name: T::COMPONENT.strip_prefix("btl_").unwrap_or(T::COMPONENT).to_owned(),
-        settings: numbers.chain(texts).collect(),
+        settings,
         counters: counters.collect(),
+        predecessor,
         verify: Some(verify::byte_transport::<T>),
     }
 }

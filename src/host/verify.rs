@@ -3,17 +3,18 @@
 
 use std::ffi::CStr;
 
-use crate::btl::{Host, Kind, Transport};
+use super::inherited::bits;
+use crate::btl::{Host, Inherited, Kind, Left, Transport};
 use crate::error::{Error, Result};
 
 /// Values by the names of parameters, as `eager_limit`.
 pub type Values<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What a component says of them.
-pub type Verify = fn(Values<'_>) -> std::result::Result<(), String>;
+/// What a component says of them, and of those of the component that it stands in for: which of these it leaves.
+pub type Verify = fn(Values<'_>, Values<'_>) -> std::result::Result<Vec<Left>, String>;
 
-/// In the place of a host: it has the texts, and nothing else is asked of it.
-struct Texts<'a>(Values<'a>);
+/// In the place of a host: it has the texts, and what is inherited, and nothing else is asked of it.
+struct Texts<'a>(Values<'a>, Vec<Inherited>);
 
 impl Host for Texts<'_> {
     fn name(&self) -> u64 {
@@ -36,6 +37,10 @@ impl Host for Texts<'_> {
         (self.0)(&parameter.to_string_lossy())
     }
 
+    fn inherited(&self) -> Vec<Inherited> {
+        self.1.clone()
+    }
+
     fn is_asked_for(&self) -> bool {
         false
     }
@@ -49,26 +54,43 @@ impl Host for Texts<'_> {
     fn say(&self, _line: &str) {}
 }
 
-/// Asks a transport. Numbers are decimal; what is none, or not set, is the default. They are those of this process from
-/// now on: not for one that opens the transport.
+/// Asks a transport. Its own numbers are decimal; what is none, or not set, is the default. They are those of this process from
+/// now on: not for one that opens the transport. What is inherited is as users write it.
 ///
 /// # Errors
 /// What the transport would refuse to open with.
-pub(super) fn byte_transport<T: Transport>(values: Values<'_>) -> std::result::Result<(), String> {
-    let texts = T::parameters().texts.iter().map(|text| (text.name, text.default));
-    let defaults: Vec<_> = texts.collect();
+pub(super) fn byte_transport<T: Transport>(
+    own: Values<'_>,
+    others: Values<'_>,
+) -> std::result::Result<Vec<Left>, String> {
+    let mut inherited = Vec::new();
+    // What is said of its own goes before it.
+    let other = |name: &CStr| {
+        let name = name.to_string_lossy();
+        if own(&name).is_none() { others(&name) } else { None }
+    };
     for number in T::parameters().numbers {
-        let given = values(&number.name.to_string_lossy()).and_then(|text| match number.kind {
+        let given = own(&number.name.to_string_lossy()).and_then(|text| match number.kind {
             Kind::Signed | Kind::Bool => text.parse().ok(),
             Kind::Unsigned | Kind::Flags => text.parse().ok().map(u32::cast_signed),
         });
-        number.set(given.unwrap_or(number.default));
+        let told = other(number.name).and_then(|text| bits(number, text.clone()).map(|bits| (text, bits)));
+        let taken = told.as_ref().and_then(|(_, bits)| bits.as_ref().ok().copied());
+        number.set(given.or(taken).unwrap_or(number.default));
+        let name = number.name;
+        inherited.extend(told.map(|(text, bits)| Inherited { name, text, is_meaningless: bits.is_err() }));
+    }
+    let texts = T::parameters().texts;
+    for text in texts {
+        let told = other(text.name);
+        inherited.extend(told.map(|told| Inherited { name: text.name, text: told, is_meaningless: false }));
     }
     // HOST: a text that is set, and empty, is none (`var_set_string`).
     let given = |name: &str| {
-        let default = defaults.iter().find(|(known, _)| known.to_bytes() == name.as_bytes());
-        let text = values(name).or_else(|| Some(default?.1?.to_string_lossy().into_owned()));
+        let known = texts.iter().find(|text| text.name.to_bytes() == name.as_bytes());
+        let told = own(name).or_else(|| others(name));
+        let text = told.or_else(|| Some(known?.default?.to_string_lossy().into_owned()));
         text.filter(|text| !text.is_empty())
     };
-    T::verify(&Texts(&given))
+    T::verify(&Texts(&given, inherited))
 }

@@ -16,6 +16,7 @@ use crate::wire::protection::{self, Sealed, Secret, TAG_LEN, phase};
 use crate::wire::usnic::{
     Flags, HEADER_LEN, MAX_HEADER_LEN, Packet, Repr, SHORT_HEADER_LEN, Sender, Tagging, VERSION,
 };
+use crate::wire::verbs;
 
 const KEY: [u8; 16] = [7; 16];
 const PEER: Sender = Sender { name: 2, incarnation: 1, slot: 9 };
@@ -75,6 +76,31 @@ pub fn openib(bytes: &[u8]) {
         let Some(joined) = openib::Joined::parse(*head, left.len()) else { return };
         assert!(joined.length <= joined.whole && joined.whole <= left.len());
         rest = &left[joined.whole..];
+    }
+}
+
+/// Parses what the verbs BTL publishes, says while it connects, and sends or writes; likewise, and to the byte, but for what a device
+/// puts behind private data.
+pub fn verbs(bytes: &[u8]) {
+    if let Some(record) = verbs::Record::parse(bytes) {
+        assert_eq!(record.to_bytes(), bytes);
+    }
+    if let Ok(private) = verbs::private::Private::parse(bytes) {
+        assert_eq!(private.emit()[..], bytes[..verbs::private::LEN]);
+    }
+    let Some((head, rest)) = bytes.split_first_chunk::<{ verbs::HEADER }>() else { return };
+    let word = verbs::Word(u64::from_le_bytes(*head));
+    assert!(word.limit().is_none_or(|limit| verbs::Word::new(limit) == word));
+    let header = verbs::Header::parse(head, bytes.len());
+    let plain = header.filter(|it| it.queue == 0 && !it.wants).and_then(|it| Some((it.tag?, it.limit)));
+    assert_eq!(verbs::Header::plain(head, bytes.len()), plain);
+    let Some(header) = header else { return };
+    assert_eq!((header.to_bytes(), header.length as usize), (*head, rest.len()));
+    if header.tag.is_none()
+        && let Some(control) = verbs::Control::parse(rest)
+    {
+        let (written, length) = control.to_bytes();
+        assert_eq!(written[..length], *rest);
     }
 }
 

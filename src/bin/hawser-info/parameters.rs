@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use hawser::btl::Left;
 use hawser::host::components;
 use hawser::host::listing::{Component, Counter, Setting};
 use serde_json::{Value, json};
 
 use crate::fabric::usual_exclude;
 use crate::host::Host;
-use crate::settings;
+use crate::{settings, values};
 
 /// Where the file of settings for all users lies, if no Open MPI says it.
 const SETTINGS: &str = "/etc/openmpi";
@@ -20,6 +21,12 @@ pub(crate) fn set(component: &Component, setting: &Setting, folder: &str) -> Opt
     let own = format!("{}_{}", component.whole_name(), setting.name);
     let mut names = std::iter::once(&own).chain(&setting.otherwise);
     names.find_map(|name| settings::of(name, folder))
+}
+
+/// Whether what is set is said of the component that this one stands in for.
+pub(crate) fn is_inherited(component: &Component, set: &settings::Setting) -> bool {
+    let other = component.predecessor.as_ref().and_then(|other| set.name.strip_prefix(other.as_str()));
+    other.is_some_and(|rest| rest.starts_with('_'))
 }
 
 /// What a parameter is where nobody has set it: as this host has it, where hosts differ.
@@ -63,10 +70,12 @@ fn folder(host: Option<&Host>) -> &str {
 }
 
 fn as_value(component: &Component, host: Option<&Host>) -> Value {
+    let left = values::left(component, folder(host));
     let setting = |setting: &Setting| {
         let default = default_of(component, setting, host);
-        let (value, place) =
-            set(component, setting, folder(host)).map(|found| (found.value, found.place)).unzip();
+        let unfit = line_of(&left, setting);
+        let found = set(component, setting, folder(host)).filter(|_| unfit.is_none());
+        let (value, place) = found.map(|found| (found.value, found.place)).unzip();
         json!({
             "name": format!("{}_{}", component.whole_name(), setting.name),
             "type": setting.kind,
@@ -74,6 +83,7 @@ fn as_value(component: &Component, host: Option<&Host>) -> Value {
             "value": value.or(default.clone()),
             "set_by": place,
             "also_set_by": setting.otherwise,
+            "not_taken_over": unfit,
             "values": setting.values,
             "level": setting.level,
             "only": setting.only,
@@ -89,13 +99,24 @@ fn as_value(component: &Component, host: Option<&Host>) -> Value {
     })
 }
 
+/// Why what is said of another component is not taken over for a parameter.
+fn line_of<'a>(left: &'a [Left], setting: &Setting) -> Option<&'a str> {
+    let is_its = |left: &&Left| left.names.iter().any(|name| name.to_bytes() == setting.name.as_bytes());
+    left.iter().find(is_its).map(|left| left.line.as_str())
+}
+
 fn print(component: &Component, host: Option<&Host>) {
     say!("{} {}", component.framework, component.name);
+    let left = values::left(component, folder(host));
     for setting in &component.settings {
         let written = |value: &str| if value.is_empty() { "(empty)".to_owned() } else { value.to_owned() };
         let default = default_of(component, setting, host);
         let default = default.as_deref().map_or_else(|| "(nothing)".to_owned(), written);
+        let unfit = line_of(&left, setting);
         let (value, set_by) = match set(component, setting, folder(host)) {
+            Some(settings::Setting { place, .. }) if unfit.is_some() => {
+                (default, format!("; not by {place}"))
+            }
             Some(settings::Setting { value, place, .. }) => {
                 (written(&value), format!("; by {place}; default {default}"))
             }
@@ -105,6 +126,9 @@ fn print(component: &Component, host: Option<&Host>) {
         say!("  {}_{} = {value}", component.whole_name(), setting.name);
         say!("      {}, level {}{only}{set_by}", setting.kind, setting.level);
         wrap(&setting.help);
+        if let Some(line) = unfit {
+            wrap(line);
+        }
         if !setting.otherwise.is_empty() {
             say!("      also set by {}", setting.otherwise.join(", "));
         }

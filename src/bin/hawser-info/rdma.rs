@@ -1,17 +1,36 @@
 //! RDMA devices: which of them the verbs BTL uses here, and why it leaves the others.
 
 use hawser::btl::verbs::{Obstacle, Surveyed, Unsurveyed, survey};
+use hawser::host::components;
 use hawser::verbs::is_any;
 
 use crate::doctor::Findings;
 use crate::host::Host;
-use crate::settings;
+use crate::{parameters, values};
 
 const ABOUT: &str = "RDMA devices";
 
-/// All devices, with what the user has set of them.
+/// All devices, with what the user has set of them: of the component itself, or of the one that it stands in for.
 fn devices(host: Option<&Host>) -> Result<Vec<Surveyed>, Unsurveyed> {
-    survey(|name| settings::of(&format!("btl_verbs_{name}"), &host?.settings).map(|setting| setting.value))
+    let all = components::list();
+    let component = all.iter().find(|component| component.whole_name() == "btl_verbs");
+    let (Some(host), Some(component)) = (host, component) else { return survey(|_| None) };
+    let left = values::left(component, &host.settings);
+    let found = |name: &str| {
+        let setting = component.settings.iter().find(|setting| setting.name == name)?;
+        let found = parameters::set(component, setting, &host.settings)?;
+        let is_own = !parameters::is_inherited(component, &found);
+        let is_left = left.iter().flat_map(|left| &left.names).any(|left| left.to_bytes() == name.as_bytes());
+        (is_own || !is_left).then_some((is_own, found.value))
+    };
+    survey(|name| {
+        let (is_own, value) = found(name)?;
+        // Of two lists that exclude each other, its own holds.
+        let opposite = name.strip_suffix("_include").map(|list| format!("{list}_exclude"));
+        let opposite = opposite.or_else(|| Some(format!("{}_include", name.strip_suffix("_exclude")?)));
+        let is_opposed = opposite.and_then(|name| found(&name)).is_some_and(|(is_own, _)| is_own);
+        (is_own || !is_opposed).then_some(value)
+    })
 }
 
 /// Whether there is one that is used.

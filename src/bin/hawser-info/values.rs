@@ -1,6 +1,6 @@
 //! Values that users have given parameters: those that the host cannot read, and those that a component refuses.
 
-use hawser::btl::truth;
+use hawser::btl::{Left, truth};
 use hawser::host::components;
 use hawser::host::listing::{Component, Setting};
 use hawser::mtl::ofi::parameters::{INTEGERS, read};
@@ -145,6 +145,10 @@ fn all_wrong(component: &Component, host: &Host) -> Vec<Wrong> {
             continue;
         }
         let Some(found) = set(setting) else { continue };
+        // The component looks at what is said of another one.
+        if parameters::is_inherited(component, &found) {
+            continue;
+        }
         let settings::Setting { name, value, place } = &found;
         let told = format!("{place} says {name} = {value}");
         if !found.is_text() {
@@ -161,26 +165,51 @@ fn all_wrong(component: &Component, host: &Host) -> Vec<Wrong> {
         }
     }
     if wrong.iter().all(|one| one.is_ignored) {
-        let value = |name: &str| {
-            let setting = component.settings.iter().find(|setting| setting.name == name)?;
-            set(setting)
-                .filter(|_| !ignored.contains(&&setting.name))
-                .map(|found| (setting.kind, found.value))
-        };
-        let range = match (component.framework, component.verify) {
-            ("mtl", _) => fabric::config(Some(host)).map(drop),
-            (_, Some(verify)) => verify(&|name| {
-                value(name).map(|(kind, text)| match kind {
-                    "text" => text,
-                    "bool" => i32::from(truth(&text) == Some(true)).to_string(),
-                    _ => number(&text).value.to_string(),
-                })
-            }),
-            (_, None) => Ok(()),
+        let range = match component.framework {
+            "mtl" => fabric::config(Some(host)).map(drop),
+            _ => verified(component, &host.settings, &ignored).map(drop),
         };
         wrong.extend(range.err().map(|what| Wrong { what, is_ignored: false }));
     }
     wrong
+}
+
+/// What a component says of what is set, but for what the host ignores: what of another one's it leaves, or what it refuses.
+fn verified(component: &Component, folder: &str, ignored: &[&String]) -> Result<Vec<Left>, String> {
+    let Some(verify) = component.verify else { return Ok(Vec::new()) };
+    let value = |name: &str, is_wanted: &dyn Fn(&settings::Setting) -> bool| {
+        let setting = component.settings.iter().find(|setting| setting.name == name)?;
+        let found = parameters::set(component, setting, folder).filter(is_wanted)?;
+        Some((setting, found.value))
+    };
+    let own = |name: &str| {
+        let (setting, text) = value(name, &|found| !parameters::is_inherited(component, found))?;
+        let text = match setting.kind {
+            "text" => text,
+            "bool" => i32::from(truth(&text) == Some(true)).to_string(),
+            _ => number(&text).value.to_string(),
+        };
+        (!ignored.contains(&&setting.name)).then_some(text)
+    };
+    let others = |name: &str| {
+        let is_its = |found: &settings::Setting| parameters::is_inherited(component, found);
+        value(name, &is_its).map(|(_, text)| unquoted(&text).to_owned())
+    };
+    verify(&own, &others)
+}
+
+/// What stands between quotes, which go where a value is inherited.
+fn unquoted(text: &str) -> &str {
+    let inner = |quote| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+    inner('"').or_else(|| inner('\'')).unwrap_or(text)
+}
+
+/// What is said of the component that this one stands in for, and does not fit.
+pub(crate) fn left(component: &Component, folder: &str) -> Vec<Left> {
+    match &component.predecessor {
+        Some(_) => verified(component, folder, &[]).unwrap_or_default(),
+        None => Vec::new(),
+    }
 }
 
 /// What keeps a component from being used as its parameters are set, the first of it.
@@ -196,6 +225,9 @@ pub(crate) fn look(host: &Host, findings: &mut Findings) {
         // These are the others of another name, and are not used unless they are asked for by it.
         if ["mtl_ofi", "btl_openib"].contains(&whole.as_str()) {
             continue;
+        }
+        for Left { line, .. } in left(&component, &host.settings) {
+            findings.note("settings", line, format!("hawser-info --params {whole} says what it may be"));
         }
         for Wrong { what, .. } in all_wrong(&component, host) {
             findings.bad(

@@ -15,7 +15,7 @@ use super::record::{self, Place, Record};
 use super::state::{DUE, Look, NOTHING, PATIENCE, State, Step, Turn};
 use super::wire::TAG;
 use crate::btl::{
-    Access, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Piece,
+    Access, Cookie, Declined, EndpointId, Fragment, Host, Left, Lent, Limits, Parameters, Peer, Piece,
     Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::error::{Error, Result};
@@ -435,9 +435,9 @@ impl Transport for Smcuda {
         &parameters::PARAMETERS
     }
 
-    fn verify(host: &impl Host) -> std::result::Result<(), String> {
+    fn verify(host: &impl Host) -> std::result::Result<Vec<Left>, String> {
         parameters::limits(host)?;
-        parameters::devices().map(drop)
+        parameters::devices().map(|_| Vec::new())
     }
 
     fn seat() -> &'static Seat {

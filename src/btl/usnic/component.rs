@@ -13,8 +13,8 @@ use super::{
     place,
 };
 use crate::btl::{
-    self, Access, Atomics, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer,
-    Registration, Seat, Sending, Transport, Upcalls,
+    self, Access, Atomics, Cookie, Declined, EndpointId, Fragment, Host, Left, Lent, Limits, Parameters,
+    Peer, Registration, Seat, Sending, Transport, Upcalls,
 };
 use crate::config;
 use crate::error::Result;
@@ -145,8 +145,8 @@ impl Transport for Usnic {
         &parameters::PARAMETERS
     }
 
-    fn verify(host: &impl Host) -> std::result::Result<(), String> {
-        links::verify(&parameters::config(host)?)
+    fn verify(host: &impl Host) -> std::result::Result<Vec<Left>, String> {
+        links::verify(&parameters::config(host)?).map(|()| Vec::new())
     }
 
     fn seat() -> &'static Seat {

@@ -81,7 +81,7 @@ impl State {
         if !connection.is_of(number.attempt) {
             return;
         }
-        connection.heard = ticked;
+        connection.signs.heard = ticked;
         let queue = usize::from(number.queue);
         let Some(side) = connection.sides.get_mut(queue) else { return };
         let (mut reads, mut is_answered) = (0, false);
@@ -107,7 +107,7 @@ impl State {
         });
         connection.reads -= reads;
         if is_answered {
-            connection.probed = None;
+            connection.signs.probed = None;
         }
         if !peer.is_idle() || peer.is_draining {
             self.touch(number.peer);
@@ -191,7 +191,7 @@ impl State {
         let peer = peers.get_mut(place as usize)?;
         let arrival = peer.machine.handle_arrival(attempt, queue as u8);
         let connection = peer.connection.as_mut()?;
-        connection.heard = ticked;
+        connection.signs.heard = ticked;
         let (id, of) = (peer.id, usize::from(header.queue));
         let closed = peer.is_closed.then_some(peer.name);
         let raised = match connection.sides.get_mut(of) {

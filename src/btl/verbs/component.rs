@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::connector::Connector;
@@ -15,7 +15,7 @@ use super::parameters;
 use super::short::{self, Buffer, Message, Next};
 use super::state::{Delivered, State, Step};
 use crate::btl::{
-    Access, Atomic, Cookie, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer,
+    Access, Atomic, Cookie, Declined, EndpointId, Fragment, Host, Left, Lent, Limits, Parameters, Peer,
     Registration, Seat, Sending, Transport, Upcalls, fail,
 };
 use crate::engine::cm;
@@ -60,8 +60,26 @@ fn patience(host: &impl Host) -> u64 {
     host.patience().as_nanos() as u64
 }
 
-/// A process has the component under one of its names.
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// A process has the component under one of its names: how often it is open under the first, and under the second.
+static OPEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// It is open, under the second name or the first, until this goes.
+struct Taken(bool);
+
+impl Taken {
+    /// `None` where the process has it under the other name.
+    fn new(second: bool) -> Option<Self> {
+        OPEN[usize::from(second)].fetch_add(1, Ordering::AcqRel);
+        let taken = Self(second);
+        (OPEN[usize::from(!second)].load(Ordering::Acquire) == 0).then_some(taken)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        OPEN[usize::from(self.0)].fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// One port with its peers.
 pub(super) struct Rail {
@@ -79,12 +97,7 @@ struct Common {
     connector: Arc<Connector>,
     /// Modules that have not ended.
     left: AtomicUsize,
-}
-
-impl Drop for Common {
-    fn drop(&mut self) {
-        IS_TAKEN.store(false, Ordering::Release);
-    }
+    _taken: Taken,
 }
 
 /// A module: one for each port. `SECOND`: under the name of the component that it answers to, openib.
@@ -105,15 +118,6 @@ pub type Openib = Module<true>;
 /// What users call a process: its rank, and the number of its job in the job's family.
 pub(super) fn title(name: u64) -> String {
     format!("rank {} of job {}", name >> 32, name & 0xFFFF)
-}
-
-/// Gives the name back where nothing comes of it.
-struct Taken;
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        IS_TAKEN.store(false, Ordering::Release);
-    }
 }
 
 impl<const SECOND: bool> Module<SECOND> {
@@ -227,8 +231,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         parameters::of(SECOND)
     }
 
-    fn verify(host: &impl Host) -> std::result::Result<(), String> {
-        parameters::config(SECOND, host).map(drop)
+    fn verify(host: &impl Host) -> std::result::Result<Vec<Left>, String> {
+        parameters::config(SECOND, host).map(|(_, left)| left)
     }
 
     fn seat() -> &'static Seat {
@@ -243,18 +247,17 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
                 "it is offered under this name only to who asks for it".to_owned(),
             ));
         }
-        if IS_TAKEN.swap(true, Ordering::AcqRel) {
-            return Err(Declined::Silently("this process has it under its other name".to_owned()));
-        }
-        let taken = Taken;
-        let (config, not_taken_over) = parameters::config(SECOND, host).map_err(|why| {
+        let taken = Taken::new(SECOND)
+            .ok_or_else(|| Declined::Silently("this process has it under its other name".to_owned()))?;
+        let (config, left) = parameters::config(SECOND, host).map_err(|why| {
             host.notice("verbs not used", &why);
             Declined::Told
         })?;
         let opened = open::open(&config, asked_for, host);
         // Where there is nothing to use them for, nobody misses them.
-        if opened.is_ok() && !not_taken_over.is_empty() {
-            host.notice("verbs parameter not taken over", &not_taken_over.join(".\n"));
+        if opened.is_ok() && !left.is_empty() {
+            let lines: Vec<_> = left.into_iter().map(|left| left.line).collect();
+            host.notice("verbs parameter not taken over", &lines.join(".\n"));
         }
         if opened.is_err() {
             host.tell_no_more();
@@ -264,8 +267,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             let unheard = |state: &mut State| state.unheard = Err(Error::Unreachable);
             rails.iter().for_each(|rail| rail.state.with(unheard));
         }
-        std::mem::forget(taken);
-        let common = Arc::new(Common { published, connector, left: AtomicUsize::new(rails.len()) });
+        let left = AtomicUsize::new(rails.len());
+        let common = Arc::new(Common { published, connector, left, _taken: taken });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
             registrations: Registrations::new(kept),

@@ -10,6 +10,7 @@ use super::line::{ATTEMPT, Line, Port};
 use super::outgoing::Body;
 use super::side::Side;
 use super::sides::Sides;
+use super::signs::Signs;
 use crate::btl::{Cookie, Lent};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
@@ -94,12 +95,8 @@ pub(super) struct Connection {
     pub(super) is_flushed: bool,
     /// Reads and atomic operations under way.
     pub(super) reads: usize,
-    /// When a probe was sent that is not answered.
-    pub(super) probed: Option<u64>,
-    /// When the kernel lost the way to the peer, of which nothing has been heard since.
-    pub(super) doubted: Option<u64>,
-    /// When something was last heard.
-    pub(super) heard: u64,
+    /// Whether the peer's device is there.
+    pub(super) signs: Signs,
     place: u32,
     /// Where messages lie that are copied when they are posted.
     pub(super) scratch: Lent,
@@ -166,9 +163,7 @@ impl Connection {
             is_ending: false,
             is_flushed: false,
             reads: 0,
-            probed: None,
-            doubted: None,
-            heard: now,
+            signs: Signs::new(now),
             place,
             scratch,
             short,

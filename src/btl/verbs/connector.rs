@@ -5,19 +5,22 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::line::{ATTEMPT, Line, Number, Port, Work};
 use super::office::{Letter, Office};
 use super::parameters::Config;
 use crate::engine::Instant;
 use crate::engine::cm::{Action, Dialect, EndpointId, Event, Id, Manager, Notice, Settings};
-use crate::error::Result;
+use crate::error::panic::run;
+use crate::error::{Error, Result};
 use crate::link::Clock;
 use crate::sync;
 use crate::verbs::{self, AsyncEvent, AsyncEvents, Connect, Depths, EventChannel, EventKind, Piece};
@@ -67,6 +70,14 @@ pub(super) const fn listener_token(module: usize) -> usize {
 /// nobody listens, a device hands on zeros as private data, which mean something in openib's words.
 const BY_ITS_USER: i32 = 28;
 
+/// What has happened to an id where a call about it failed. iWARP says there that nobody listens, and RoCE by an event.
+fn outcome(error: Error) -> Event<'static> {
+    match error {
+        Error::System(code) if code == Errno::CONNREFUSED.raw_os_error() => Event::Rejected { private: &[] },
+        _ => Event::Refused,
+    }
+}
+
 /// An id that the thread has.
 struct Held {
     id: verbs::Id,
@@ -105,7 +116,7 @@ impl Connector {
         let body = Body {
             office: Arc::clone(&office),
             channel,
-            _listeners: listeners,
+            listeners,
             devices,
             ports,
             held: BTreeMap::new(),
@@ -134,7 +145,7 @@ struct Body {
     office: Arc<Office>,
     // Ids hold their channel; what is here is dropped in this order.
     held: BTreeMap<Id, Held>,
-    _listeners: Vec<verbs::Id>,
+    listeners: Vec<verbs::Id>,
     /// By module.
     devices: Vec<Option<AsyncEvents>>,
     /// By listener.
@@ -155,11 +166,21 @@ impl Body {
     }
 
     fn run(mut self) {
-        // Where the program has closed what is waited with, nothing can be heard any more.
-        while !self.turn() && self.wait() {}
+        // A panic is told where it happens. Whoever waits for a connection hears that there is none.
+        if !self.turns() {
+            self.listeners.clear();
+            self.manager.give_up();
+            self.turns();
+        }
         let office = Arc::clone(&self.office);
         drop(self);
         office.is_over.store(true, Ordering::Release);
+    }
+
+    /// Until everything has ended; false where it panics.
+    fn turns(&mut self) -> bool {
+        // Where the program has closed what is waited with, nothing can be heard any more.
+        catch_unwind(AssertUnwindSafe(|| while !self.turn() && self.wait() {})).is_ok()
     }
 
     /// Sleeps until there is something to do; false when nothing can be waited for.
@@ -267,9 +288,9 @@ impl Body {
     /// Does what is to be done.
     fn act(&mut self) {
         while let Some(action) = self.manager.poll_action() {
-            if self.carry_out(action).is_err() {
+            if let Err(error) = self.carry_out(action) {
                 let now = self.now();
-                self.manager.handle_event(action.id(), Event::Refused, now);
+                self.manager.handle_event(action.id(), outcome(error), now);
             }
         }
     }
@@ -278,7 +299,7 @@ impl Body {
         match action {
             Action::Resolve { id, listener, to } => {
                 let module = usize::from(listener);
-                let port = self.ports.get(module).ok_or(crate::error::Error::NotFound)?;
+                let port = self.ports.get(module).ok_or(Error::NotFound)?;
                 let made = verbs::Id::new(&self.channel, token(id))?;
                 let mut source = port.at;
                 source.set_port(0);
@@ -304,7 +325,7 @@ impl Body {
                 let held = self.at(id)?;
                 let attempt = (attempt.0 & ATTEMPT) as u16;
                 let number = Number { peer, attempt, work: Work::Cts, queue: held.queue as u8, at: 0 }.raw();
-                let pair = &held.line.as_ref().ok_or(crate::error::Error::NotFound)?.pair;
+                let pair = &held.line.as_ref().ok_or(Error::NotFound)?.pair;
                 if let Some(cts) = cts {
                     return Ok(pair.post_receive(number, &[cts])?);
                 }
@@ -319,9 +340,9 @@ impl Body {
                 held.dummy = Some(port.dummy(&held.id)?);
                 Ok(())
             }
-            Action::Connect { id, private } => {
+            Action::Connect { id, private } => run("btl_verbs", "connection thread", || {
                 self.begin(id, &private, |held, wanted| held.id.connect(wanted))
-            }
+            }),
             Action::Accept { id, private } => self.begin(id, &private, |held, wanted| held.id.accept(wanted)),
             Action::Reject { id, private } => {
                 if let Some(held) = self.held.remove(&id) {
@@ -344,7 +365,7 @@ impl Body {
     }
 
     fn at(&mut self, id: Id) -> Result<&mut Held> {
-        self.held.get_mut(&id).ok_or(crate::error::Error::NotFound)
+        self.held.get_mut(&id).ok_or(Error::NotFound)
     }
 
     /// Connects, or accepts.
@@ -357,7 +378,7 @@ impl Body {
         let (retries, without) = (self.retries, self.retries_without_receive);
         let module = self.at(id)?.module;
         let [served, started] = self.ports[module].reads;
-        let held = self.held.get(&id).ok_or(crate::error::Error::NotFound)?;
+        let held = self.held.get(&id).ok_or(Error::NotFound)?;
         let least = |own: u8, asked: u8| if asked == 0 { own } else { own.min(asked) };
         let [served_reads, started_reads] = match held.reads {
             Some([asked, offered]) => [least(served, asked), least(started, offered)],
@@ -417,6 +438,13 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn that_nobody_listens_is_the_same_whether_a_call_says_it_or_an_event() {
+        let failed = [libc::ECONNREFUSED, libc::ENOMEM].map(|code| outcome(Error::System(code)));
+        assert_eq!(failed, [Event::Rejected { private: &[] }, Event::Refused]);
+        assert_eq!(outcome(Error::OutOfResource), Event::Refused);
+    }
 
     #[test]
     fn numbers_and_tokens_say_whose_they_are() {

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use crate::btl::{Host, Inherited, Kind, Parameters};
+use crate::btl::{Host, Inherited, Kind, Left, Parameters};
 
 /// What is said of all parameters.
 pub(super) struct Given<'a, H> {
@@ -13,10 +13,8 @@ pub(super) struct Given<'a, H> {
     component: &'static str,
     /// What is openib's, and the value here.
     inherited: Vec<Inherited>,
-    /// Parameters of which that is not taken over.
-    left: Vec<&'static CStr>,
-    /// What the user hears of them.
-    lines: Vec<String>,
+    /// What of that is not taken over.
+    left: Vec<Left>,
 }
 
 /// Values that cannot be used; of several causes, each is one without which there would be none of the others.
@@ -56,8 +54,7 @@ impl<'a, H: Host> Given<'a, H> {
     /// What is said under one of the component's names.
     pub(super) fn new(component: &'static str, parameters: &'static Parameters, host: &'a H) -> Self {
         let inherited = host.inherited();
-        let (left, lines) = (Vec::new(), Vec::new());
-        let mut given = Self { host, parameters, component, inherited, left, lines };
+        let mut given = Self { host, parameters, component, inherited, left: Vec::new() };
         let is_meaningless = |one: &&Inherited| one.is_meaningless;
         let meaningless: Vec<_> = given.inherited.iter().filter(is_meaningless).cloned().collect();
         for Inherited { name, text, .. } in meaningless {
@@ -74,12 +71,12 @@ impl<'a, H: Host> Given<'a, H> {
 
     /// The value of a number.
     pub(super) fn number(&self, name: &CStr) -> i64 {
-        if self.left.contains(&name) { self.parameters.default(name) } else { self.parameters.number(name) }
+        if self.is_left(name) { self.parameters.default(name) } else { self.parameters.number(name) }
     }
 
     /// The value of a text that is not empty.
     pub(super) fn text(&self, name: &CStr) -> Option<String> {
-        let text = if self.left.contains(&name) { self.default_text(name) } else { self.host.text(name) };
+        let text = if self.is_left(name) { self.default_text(name) } else { self.host.text(name) };
         text.filter(|text| !text.trim().is_empty())
     }
 
@@ -118,9 +115,13 @@ impl<'a, H: Host> Given<'a, H> {
         Err(first.unwrap_or_default())
     }
 
-    /// What the user hears of openib's values that do not fit.
-    pub(super) fn lines(self) -> Vec<String> {
-        self.lines
+    /// Openib's values that do not fit.
+    pub(super) fn left(self) -> Vec<Left> {
+        self.left
+    }
+
+    fn is_left(&self, name: &CStr) -> bool {
+        self.left.iter().any(|left| left.names.contains(&name))
     }
 
     fn leave(&mut self, names: &[&'static CStr], why: &str) {
@@ -129,16 +130,16 @@ impl<'a, H: Host> Given<'a, H> {
             format!("{} stays {}", joined(self.component, &[name]), default.as_deref().unwrap_or("empty"))
         };
         let stay = names.iter().map(stays).collect::<Vec<_>>().join(", ");
-        self.lines.push(format!("{}{why}: not taken over; {stay}", joined(OTHER, names)));
+        let line = format!("{}{why}: not taken over; {stay}", joined(OTHER, names));
         self.inherited.retain(|one| !names.contains(&one.name));
-        self.left.extend(names);
+        self.left.push(Left { names: names.to_vec(), line });
     }
 
-    /// A default as users write it.
+    /// A default as users read it.
     fn default_text(&self, name: &CStr) -> Option<String> {
         let Parameters { numbers, texts } = self.parameters;
         let number = numbers.iter().find(|number| number.name == name);
-        number.map(crate::btl::Number::default_text).or_else(|| {
+        number.map(crate::btl::Number::default_words).or_else(|| {
             let default = texts.iter().find(|text| text.name == name)?.default?;
             Some(default.to_string_lossy().into_owned())
         })

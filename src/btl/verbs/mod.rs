@@ -10,7 +10,7 @@
 //! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `outgoing` the buffers that messages are posted from, `peer` what waits for it, `peers` all
 //! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends,
 //! `transfers` what it does with memory of peers, `itself` the process as a peer of its own, `departure` how connections end, `memory` what is registered, and
-//! `cache` what stays so when it is not used,
+//! `cache` what stays so when it is not used, `signs` whether a peer's device is there,
 //! `component` what the host sees of it, under both of its names.
 //!
 //! It answers to `opal/mca/btl/openib` of Open MPI 4.1, whose parameters it has. What it says to its peers is its own, or
@@ -49,6 +49,7 @@ mod sending;
 mod short;
 mod side;
 mod sides;
+mod signs;
 mod slots;
 mod state;
 mod survey;

@@ -238,7 +238,7 @@ impl State {
         let peer = peers.get_mut(place as usize)?;
         let arrival = peer.machine.handle_arrival(attempt, queue as u8);
         let connection = peer.connection.as_mut()?;
-        connection.heard = ticked;
+        connection.signs.heard = ticked;
         let message = Message::read(bytes);
         let counted = message.filter(|message| connection.account(queue, message, desk).is_ok());
         let Some(Message { header, control }) = counted else {

@@ -8,7 +8,7 @@ use super::cache::Bounds;
 use super::choice::Lists;
 use super::given::{Given, Refused};
 use super::queues::Queues;
-use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Text};
+use crate::btl::{Atomics, Host, Kind, Left, Limits, Number, Parameters, Text};
 use crate::engine::cm::Dialect;
 
 const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
@@ -163,12 +163,12 @@ pub(super) struct Buffers {
 
 /// What is set, and what the user hears of openib's values that are not taken over; one of the component's own that is out of range
 /// is refused with a reason.
-pub(super) fn config(second: bool, host: &impl Host) -> Result<(Config, Vec<String>), String> {
+pub(super) fn config(second: bool, host: &impl Host) -> Result<(Config, Vec<Left>), String> {
     let name = if second { "openib" } else { "verbs" };
     let mut given = Given::new(name, of(second), host);
     loop {
         match read(&given, host) {
-            Ok(config) => return Ok((config, given.lines())),
+            Ok(config) => return Ok((config, given.left())),
             Err(refused) => given.mend(&refused)?,
         }
     }
@@ -385,7 +385,8 @@ mod tests {
             let all = verbs.iter().chain(openib).find(|(name, _)| *name == number.name);
             number.set(all.and_then(|(_, text)| text.parse().ok()).unwrap_or(number.default));
         }
-        config(false, &User { openib, verbs })
+        let lines = |left: Vec<Left>| left.into_iter().map(|left| left.line).collect();
+        config(false, &User { openib, verbs }).map(|(config, left)| (config, lines(left)))
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Broken;
 use super::peer::Item;
+use super::signs::{Due, Patience};
 use super::state::{Delivered, State, Step};
 use crate::engine::cm::{Attempt, Reason};
 use crate::wire::verbs::Control;
@@ -269,22 +270,19 @@ impl State {
 
     /// Asks the devices of peers that nothing has been heard of whether they are there, and gives up those that do not
     /// answer.
-    fn look_for_signs(&mut self, now: u64, patience: u64) {
+    fn look_for_signs(&mut self, now: u64, usual: u64) {
         let mut lost = Vec::new();
         let Self { desk, peers, answer, .. } = self;
-        let (credits, answer) = (desk.port.queues.credits(), *answer);
+        let (credits, patience) = (desk.port.queues.credits(), Patience { usual, doubtful: *answer });
         for (place, connection) in peers.connections() {
-            let heard = connection.heard;
-            connection.doubted.take_if(|since| heard > *since);
-            let outcome = match (connection.doubted, connection.probed) {
-                (Some(since), _) if now - since > answer => Err(Broken::Silent),
-                (_, Some(since)) if now - since > patience => Err(Broken::Silent),
-                (Some(_), None) => connection.probe(credits, desk),
-                (None, None) if now - connection.heard > patience / 4 => connection.probe(credits, desk),
-                _ => continue,
+            let is_full = !connection.sides[credits].slots.has_room();
+            let outcome = match connection.signs.look(now, is_full, patience) {
+                Due::Nothing => continue,
+                Due::Question => connection.probe(credits, desk),
+                Due::End => Err(Broken::Silent),
             };
             match outcome {
-                Ok(true) => connection.probed = Some(now),
+                Ok(true) => connection.signs.probed = Some(now),
                 Ok(false) => {}
                 Err(broken) => lost.push((place as u32, broken)),
             }

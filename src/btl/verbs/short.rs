@@ -126,7 +126,7 @@ impl State {
         let connection = self.peers.free_for(number)?;
         let (receives, credit, most) = connection.sides.first().receiving()?;
         let came = receives.take_short(number as u32 & AT, completion.len(), credit, most)?;
-        connection.heard = self.ticked;
+        connection.signs.heard = self.ticked;
         self.next += 1;
         let counters = &*self.desk.counters;
         counters.num_recvs.add(1);

@@ -426,10 +426,9 @@ impl State {
                 | Notice::Closed { endpoint } => *endpoint,
                 Notice::Doubted { endpoint, attempt } => {
                     let (_, at) = place(*endpoint);
-                    let now = self.clock.nanos();
                     let connection = self.at(at).and_then(|peer| peer.connected());
                     if let Some(connection) = connection.filter(|connection| connection.attempt == *attempt) {
-                        connection.doubted.get_or_insert(now);
+                        connection.signs.doubt();
                     }
                     continue;
                 }

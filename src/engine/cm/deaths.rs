@@ -32,11 +32,14 @@ fn world(wire: Wire, wants: usize) -> World {
     world
 }
 
-/// The victim dies now: the other side comes to rest, and is told in time. How long that takes.
-fn outlive(world: &World, victim: usize) -> Duration {
+/// What happens to one side.
+type Blow = fn(&mut World, usize);
+
+/// It happens to the victim now: the other side comes to rest, and is told in time. How long that takes.
+fn outlive(world: &World, blow: Blow, victim: usize) -> Duration {
     let mut world = world.clone();
     world.budget = Budget::default();
-    world.kill(victim);
+    blow(&mut world, victim);
     (0..2).for_each(|at| world.perform(at));
     let (since, mut waited) = (world.now, Duration::ZERO);
     for turns in 0.. {
@@ -52,14 +55,14 @@ fn outlive(world: &World, victim: usize) -> Duration {
     waited
 }
 
-/// The victim dies in every state that can come to be; in how many, and how long the other side waits at most.
-fn outlive_everywhere(first: World, victim: usize) -> (usize, Duration) {
+/// It happens to the victim in every state that can come to be; in how many, and how long the other side waits at most.
+fn outlive_everywhere(first: World, blow: Blow, victim: usize) -> (usize, Duration) {
     let mut seen = HashSet::from([first.fingerprint()]);
     let mut left = vec![first];
     let mut longest = Duration::ZERO;
     while let Some(world) = left.pop() {
         world.check();
-        longest = longest.max(outlive(&world, victim));
+        longest = longest.max(outlive(&world, blow, victim));
         if world.now - NOW > LONGEST {
             continue;
         }
@@ -75,7 +78,11 @@ fn outlive_everywhere(first: World, victim: usize) -> (usize, Duration) {
 
 /// In how many states; the other side is told in time in each.
 fn told(first: World, victim: usize) -> usize {
-    let (states, longest) = outlive_everywhere(first, victim);
+    told_of(first, World::kill, victim)
+}
+
+fn told_of(first: World, blow: Blow, victim: usize) -> usize {
+    let (states, longest) = outlive_everywhere(first, blow, victim);
     assert!(longest <= TOLD, "it is told after {longest:?}");
     states
 }
@@ -130,4 +137,24 @@ fn an_initiator_that_computes_connects_at_once_when_it_is_kicked() {
     assert_eq!(first.now, NOW, "without waiting for anything");
     let link = |at: usize| first.sides[at].link(called(1 - at, 1)).map(|link| link.phase);
     assert_eq!([link(ACCEPTOR), link(INITIATOR)], [Some(Phase::Up); 2]);
+}
+
+/// Its connection thread comes upon a bug, and its main thread goes on: it is told as well, at once, and so is whoever it wants
+/// from then on.
+#[test]
+fn a_process_whose_connection_thread_gives_up_has_no_connections_and_everybody_is_told() {
+    let give_up: Blow = |world, at| {
+        world.sides[at].listens = false;
+        world.sides[at].manager.give_up();
+        let endpoint = called(1 - at, 1);
+        if world.sides[at].held.get(&endpoint).is_some_and(|held| !held.waits) {
+            world.budget.wants[at] = 1;
+            world.take(Turn::Want(at, endpoint));
+        }
+    };
+    for wire in [Wire::InfiniBand, Wire::Iwarp] {
+        for (who, victim) in [(ACCEPTOR, INITIATOR), (INITIATOR, ACCEPTOR), (ACCEPTOR, ACCEPTOR)] {
+            assert!(told_of(world(wire, who), give_up, victim) > 100, "states in which it gives up");
+        }
+    }
 }

@@ -282,6 +282,8 @@ pub enum Reason {
     Malformed,
     /// The main thread says that it does not work any more.
     Broken,
+    /// The connection thread has [given up](super::Manager::give_up).
+    Defect,
 }
 
 impl fmt::Display for Reason {
@@ -309,6 +311,7 @@ impl fmt::Display for Reason {
             Self::Replaced => "another life of the peer has taken its place",
             Self::Malformed => "the peer says what means nothing",
             Self::Broken => "the connection does not work any more",
+            Self::Defect => "nothing is connected any more in this process, because of a bug",
         };
         f.write_str(why)
     }

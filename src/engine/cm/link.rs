@@ -278,7 +278,6 @@ impl Link {
         }
         desk.counters.established += 1;
         self.phase = Phase::Up;
-        self.failures = self.failures.min(desk.settings.attempts.saturating_sub(1));
         self.deadline = (self.role == Role::Acceptor).then(|| now + desk.settings.answer);
         desk.notices.push_back(Notice::Up {
             endpoint: self.endpoint,

@@ -519,6 +519,37 @@ fn up_at_the_initiator() -> Manager {
     manager
 }
 
+/// One side has no memory for receives, say: its process waited without end.
+#[test]
+fn attempts_that_come_to_nothing_in_the_main_thread_are_counted_like_others() {
+    let mut manager = manager(INITIATOR);
+    let endpoint = called(ACCEPTOR, 1);
+    manager.handle_order(Order::Connect { endpoint }, NOW);
+    let (mut now, mut told) = (NOW, Vec::new());
+    for number in 1..=21 {
+        for id in actions(&mut manager).iter().map(Action::id).collect::<Vec<_>>() {
+            manager.handle_event(id, Event::AddressResolved, now);
+            manager.handle_event(id, Event::RouteResolved, now);
+            let queue =
+                manager.links[&endpoint].legs.iter().position(|leg| leg.is_some_and(|leg| leg.id == id));
+            let reply =
+                said(ACCEPTOR, Body::Reply { queue: queue.expect("of a queue") as u8 }, number).emit();
+            manager.handle_event(id, Event::Established { private: &reply }, now);
+        }
+        let attempt = Attempt(number);
+        manager.handle_order(Order::Break { endpoint, attempt }, now);
+        manager.handle_order(Order::Release { endpoint, attempt, verdict: Verdict::Again }, now);
+        actions(&mut manager);
+        told = notices(&mut manager);
+        let Some(next) = manager.next_timeout() else { break };
+        now = next;
+        manager.handle_timeout(now);
+    }
+    assert_eq!(manager.counters().attempts, 20);
+    assert_eq!(told, [Notice::Failed { endpoint, reason: Reason::Broken }]);
+    assert!(now - NOW < Duration::from_secs(40), "in bounded time");
+}
+
 #[test]
 fn a_kick_ends_what_is_up_only_if_its_sender_has_given_that_up() {
     let mut manager = up_at_the_initiator();

@@ -86,8 +86,9 @@ impl Link {
             self.again(why, desk, now);
             return;
         }
-        self.failures += 1;
-        if self.failures >= desk.settings.attempts {
+        // Of the last attempt it is asked once.
+        self.failures = (self.failures + 1).min(desk.settings.attempts);
+        if self.failures == desk.settings.attempts {
             self.down(why, desk);
         } else {
             self.deadline = Some(now + self.pause(desk));

@@ -82,6 +82,7 @@ pub(super) fn list<T: Accelerator>() -> listing::Component {
         name: listing::text(T::NAME),
         settings: vec![setting],
         counters: T::counters().iter().map(|counter| listing::counter(counter.name, counter.help)).collect(),
+        predecessor: None,
         verify: None,
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn list<N: Named>() -> listing::Component {
         name: listing::text(N::NAME),
         settings: N::Component::list(N::NAME),
         counters: counters.iter().map(|counter| listing::counter(counter.name, counter.help)).collect(),
+        predecessor: None,
         verify: None,
     }
 }

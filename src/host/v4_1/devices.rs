@@ -54,6 +54,7 @@ pub(in crate::host) fn list() -> listing::Component {
         name: listing::text(owner().component),
         settings: vec![setting],
         counters: Vec::new(),
+        predecessor: None,
         verify: None,
     }
 }

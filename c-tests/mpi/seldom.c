@@ -1,0 +1,44 @@
+/* A program that calls MPI seldom: the ranks exchange messages, compute, look once whether something has come, compute for
+ * longer, and exchange messages again. What has become of a peer meanwhile is not told by how long nobody has looked. 2 ranks.
+ * Last it says what the verbs component counted.
+ *
+ * usage: seldom FIRST SECOND     milliseconds for which is computed before and after the look */
+#include "check.h"
+#include "counters.h"
+
+enum { TAG = 4, ROUNDS = 200, LENGTH = 5000 };
+
+static void compute(long milliseconds)
+{
+    struct timespec left = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    while (nanosleep(&left, &left) != 0) {}
+}
+
+static void exchange(int other)
+{
+    static unsigned char in[LENGTH], out[LENGTH];
+    for (int round = 0; round < ROUNDS; round++) {
+        doing("round", round);
+        fill(out, LENGTH, (unsigned)(round + check_rank));
+        memset(in, 0, LENGTH);
+        MPI(MPI_Sendrecv(out, LENGTH, MPI_BYTE, other, TAG, in, LENGTH, MPI_BYTE, other, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        VERIFY(in, LENGTH, (unsigned)(round + other));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int has_come = 0;
+    check_start(&argc, &argv, "seldom", MPI_THREAD_SINGLE, 2);
+    if (argc != 3)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    counters_begin("btl_verbs_");
+    exchange(1 - check_rank);
+    doing("look", 0);
+    compute(atol(argv[1]));
+    MPI(MPI_Iprobe(1 - check_rank, TAG, MPI_COMM_WORLD, &has_come, MPI_STATUS_IGNORE));
+    compute(atol(argv[2]));
+    exchange(1 - check_rank);
+    counters_print();
+    return check_finish();
+}

@@ -1,0 +1,137 @@
+//! What says that a peer's device is there, and when it has said nothing for too long.
+//!
+//! INVARIANT: nobody is given up who has not been asked, or could not be because all places are taken by what he has not
+//! acknowledged. A process that computes looks at nothing meanwhile, and so does not ask either: it is from the question on
+//! that an answer is waited for.
+
+/// What has been heard of one peer, and asked.
+pub(super) struct Signs {
+    /// When something was last heard.
+    pub(super) heard: u64,
+    /// When a probe was sent that is not answered.
+    pub(super) probed: Option<u64>,
+    doubt: Doubt,
+}
+
+/// Whether the kernel has lost the way to the peer, of which nothing has been heard since.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    No,
+    /// It has said so, and that has not been looked at.
+    New,
+    /// So it was when it was looked at first.
+    Since(u64),
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// The peer's device is to be asked whether it is there.
+    Question,
+    /// It is not.
+    End,
+}
+
+/// How long is waited, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// For an answer, if nothing else is known.
+    pub(super) usual: u64,
+    /// The same where the kernel knows no way.
+    pub(super) doubtful: u64,
+}
+
+impl Signs {
+    /// Something has been heard now.
+    pub(super) const fn new(now: u64) -> Self {
+        Self { heard: now, probed: None, doubt: Doubt::No }
+    }
+
+    /// The kernel has lost the way.
+    pub(super) fn doubt(&mut self) {
+        if self.doubt == Doubt::No {
+            self.doubt = Doubt::New;
+        }
+    }
+
+    /// What is due now that everything that has come has been read. `is_full`: nothing more can be posted, a question neither.
+    pub(super) fn look(&mut self, now: u64, is_full: bool, patience: Patience) -> Due {
+        match self.doubt {
+            Doubt::New => self.doubt = Doubt::Since(now),
+            // What is heard has the time of the look before.
+            Doubt::Since(since) if self.heard >= since => self.doubt = Doubt::No,
+            _ => {}
+        }
+        match (self.doubt, self.probed) {
+            (Doubt::Since(since), Some(asked)) if now - asked.max(since) > patience.doubtful => Due::End,
+            (Doubt::Since(since), None) if is_full && now - since > patience.doubtful => Due::End,
+            (_, Some(asked)) if now - asked > patience.usual => Due::End,
+            (Doubt::Since(_), None) => Due::Question,
+            (Doubt::No, None) if now - self.heard > patience.usual / 4 => Due::Question,
+            _ => Due::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience { usual: 1000, doubtful: 500 };
+
+    fn look(signs: &mut Signs, now: u64) -> Due {
+        signs.look(now, false, PATIENCE)
+    }
+
+    #[test]
+    fn who_is_silent_is_asked_and_given_up_when_he_does_not_answer() {
+        let mut signs = Signs::new(0);
+        assert_eq!([250, 251].map(|now| look(&mut signs, now)), [Due::Nothing, Due::Question]);
+        signs.probed = Some(251);
+        assert_eq!([1251, 1252].map(|now| look(&mut signs, now)), [Due::Nothing, Due::End]);
+        (signs.probed, signs.heard) = (None, 1252);
+        assert_eq!(look(&mut signs, 1253), Due::Nothing);
+    }
+
+    #[test]
+    fn a_process_that_computes_after_the_kernel_has_lost_the_way_asks_before_it_gives_anybody_up() {
+        let mut signs = Signs::new(100);
+        signs.doubt();
+        assert_eq!(look(&mut signs, 90_000), Due::Question, "nobody has asked yet");
+        signs.probed = Some(90_000);
+        signs.doubt();
+        assert_eq!([90_500, 90_501].map(|now| look(&mut signs, now)), [Due::Nothing, Due::End]);
+    }
+
+    #[test]
+    fn an_answer_ends_the_doubt() {
+        let mut signs = Signs::new(100);
+        signs.doubt();
+        assert_eq!(look(&mut signs, 200), Due::Question);
+        signs.heard = 200;
+        assert_eq!(
+            [201, 400, 451].map(|now| look(&mut signs, now)),
+            [Due::Nothing, Due::Nothing, Due::Question]
+        );
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_given_up_only_where_he_has_all_places() {
+        for (is_full, due) in [(false, Due::Question), (true, Due::End)] {
+            let mut signs = Signs::new(100);
+            signs.doubt();
+            assert_eq!(signs.look(200, is_full, PATIENCE), Due::Question);
+            assert_eq!(signs.look(701, is_full, PATIENCE), due, "{is_full}");
+        }
+    }
+
+    #[test]
+    fn a_question_from_before_the_doubt_has_its_time_from_then() {
+        let mut signs = Signs::new(100);
+        signs.probed = Some(400);
+        signs.doubt();
+        assert_eq!([800, 1300].map(|now| look(&mut signs, now)), [Due::Nothing, Due::Nothing]);
+        assert_eq!(look(&mut signs, 1301), Due::End);
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::Entry;
 use super::module::{self, Shell, code, status};
@@ -32,11 +33,41 @@ fn asked(operation: c_int, operand: u64, flags: c_int) -> Option<Atomic> {
     (operation == ADD && flags == 0).then_some(Atomic::Add(operand))
 }
 
+/// What the host is told of an operation that is over, and of which its callback does not run.
+const OVER: c_int = 1;
+
+/// Changes a word that the process itself can reach.
+///
+/// HOST: of a window in such memory osc/rdma asks for a compare-and-swap without a handle. When that fails it does one by itself
+/// that is not atomic: a copy, a comparison and another copy, under a lock that those do not take who change the word by a device
+/// (`ompi_osc_rdma_compare_and_swap`, 4.1). Of other operations it does not ask so.
+///
+/// # Safety
+/// There is a word at `address` if that is a multiple of 8, which others change too, and room for another at `result`, if that is
+/// not null.
+unsafe fn change_own(address: u64, what: Atomic, result: *mut u64) -> c_int {
+    let Atomic::CompareSwap { compare, swap } = what else { return code::NOT_SUPPORTED };
+    let word = ptr::with_exposed_provenance_mut::<u64>(address as usize);
+    if word.is_null() || !word.is_aligned() {
+        return code::NOT_SUPPORTED;
+    }
+    // SAFETY: the caller's contract; it is aligned.
+    let word = unsafe { AtomicU64::from_ptr(word) };
+    let was =
+        word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|was| was);
+    if !result.is_null() {
+        // SAFETY: the caller's contract.
+        unsafe { result.write_unaligned(was) };
+    }
+    OVER
+}
+
 /// Begins one. `what`: `None` of one that there is not.
 ///
 /// # Safety
 /// The contract of `btl_atomic_op`, `btl_atomic_fop` and `btl_atomic_cswap`: through the module's own table, with a handle of the
-/// peer's, as its bytes have come, and, if any, 8 bytes for the result that are ours until the callback has run.
+/// peer's, as its bytes have come, or with none and the address of a word of the process's own; and, if any, 8 bytes for the
+/// result that are ours until the callback has run.
 unsafe fn start<A: BtlAbi, T: Listed>(
     name: &'static str,
     module: *mut BtlModule,
@@ -44,10 +75,11 @@ unsafe fn start<A: BtlAbi, T: Listed>(
     (handle, address): (*const BtlRegistration, u64),
     what: Option<Atomic>,
 ) -> c_int {
-    // HOST: where a window lies in memory that the process itself can reach, osc/rdma asks for a compare-and-swap without a handle
-    // before it does one by itself, which it does when that fails (`ompi_osc_rdma_compare_and_swap`, 4.1).
     if handle.is_null() {
-        return code::NOT_SUPPORTED;
+        return what.map_or(code::NOT_SUPPORTED, |what| {
+            // SAFETY: the caller's contract: without a handle, the word is within the process's own reach.
+            unsafe { change_own(address, what, operation.local.cast()) }
+        });
     }
     let room = if operation.local.is_null() { 0 } else { size_of::<u64>() };
     // SAFETY: the caller's contract; the table is read only.
@@ -136,4 +168,50 @@ pub(super) unsafe extern "C" fn cswap<A: BtlAbi, T: Listed>(
     let operation = Operation::new(endpoint, (local, handle), callback, context, data);
     // SAFETY: the contract of `btl_atomic_cswap`.
     unsafe { start::<A, T>("atomic_cswap", module, operation, (remote, address), what) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::btl::fake::Fake;
+    use crate::host::v4_1::V4_1;
+
+    /// Asks for one without a handle: what is answered, and what the word was then.
+    fn ask(address: usize, (compare, swap): (u64, u64), flags: c_int) -> (c_int, u64) {
+        let (module, none) = (Shell::<V4_1, _>::new(Fake::new(&[])), ptr::null_mut::<c_void>());
+        let mut was = 99_u64;
+        let local = ptr::from_mut(&mut was).cast();
+        let to = module::handle(crate::btl::EndpointId::from_raw(1));
+        // SAFETY: a module of this type, and words that live longer than the call.
+        let answer = unsafe {
+            cswap::<V4_1, Fake>(
+                module.raw(),
+                to,
+                local,
+                address as u64,
+                none.cast(),
+                none.cast(),
+                compare,
+                swap,
+                flags,
+                0,
+                None,
+                none,
+                none,
+            )
+        };
+        (answer, was)
+    }
+
+    #[test]
+    fn a_word_of_the_process_s_own_is_compared_and_swapped_at_once() {
+        let mut words = [7_u64, 1];
+        let at = ptr::from_mut(&mut words).expose_provenance();
+        assert_eq!(ask(at, (7, 8), 0), (OVER, 7));
+        assert_eq!(ask(at, (7, 9), 0), (OVER, 8));
+        assert_eq!(ask(at + 4, (0, 9), 0), (code::NOT_SUPPORTED, 99), "it is not a word");
+        assert_eq!(ask(at, (8, 9), 1), (code::NOT_SUPPORTED, 99), "of 32 bits");
+        assert_eq!(ask(0, (8, 9), 0), (code::NOT_SUPPORTED, 99));
+        assert_eq!(words, [8, 1]);
+    }
 }

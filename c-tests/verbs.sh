@@ -150,6 +150,16 @@ faults() { # KIND FAULTS OPTION …
 }
 calls=rdma_resolve_addr:2:19,rdma_create_qp:2:12,rdma_connect:3:110,rdma_accept:2:12,ibv_reg_mr:4:12,ibv_post_recv:3:12,ibv_post_srq_recv:5:12
 events=ADDR_RESOLVED:1:lost,ROUTE_RESOLVED:2:110,ESTABLISHED:1:lost,ESTABLISHED:3:110,ESTABLISHED:5:twice,ESTABLISHED:6:late,REJECTED:1:lost
+# Memory that is not there for as many buffers as are wanted is told of, and there are fewer: of a shared queue's, and of those that
+# messages are sent from.
+for which in 4 6; do
+    line="verbs over roce, 2 ranks: too little memory for buffers ($which) is told, and messages go"
+    wanted "$line" || continue
+    over roce
+    mpi_job "$line" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x "HAWSER_VERBS_FAULTS=ibv_reg_mr:$which:12@1"
+    [ "$(grep -c 'btl_verbs: roce_0:1: [0-9]* bytes for messages could not be registered' "$log")" = 1 ] && says 'ulimit -l'
+    check "$line: once" $?
+done
 # Transfers that the device refuses, several times in a row, with nothing under way that would tell, not even a question whether the
 # peer is there: they are tried again.
 refuse() { run roce 2 "pinned same 5" -x "HAWSER_VERBS_FAULTS=$1" --mca btl_verbs_peer_timeout 0 "${@:2}"; }
@@ -410,6 +420,18 @@ for kind in roce iwarp; do
             says 'btl_verbs: rank 1 of job [0-9]+ is lost: |rank 0 has (an error|nothing|a message that is right)$'
         check "$line${remaining:+: $remaining}" $?
     done
+done
+
+# Over iWARP what is sent has gone, whoever takes it: that says nothing of the peer. A file of ours takes the network away.
+for kind in roce iwarp; do
+    line="verbs over $kind, a network that goes: who sends and waits for nothing hears of it"
+    wanted "$line" || continue
+    rm -rf "$work/control" && mkdir -p "$work/control"
+    launch $kind 2 "killed vain $root/$work/control/link-down.${kind}_0" -x "HAWSER_VERBS_CONTROL=$root/$work/control" \
+        --mca btl_verbs_peer_timeout 3000
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|has sent everything' &&
+        says 'btl_verbs: rank 1 of job [0-9]+ is lost: '
+    check "$line${remaining:+: $remaining}" $?
 done
 
 # --- several ports

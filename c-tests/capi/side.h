@@ -21,6 +21,7 @@ static struct {
 static const char *parameter(const char *name)
 {
     if (strcmp(name, "btl_verbs_ipaddr_include") == 0) return "127.0.0.0/8";
+    if (strcmp(name, "btl_verbs_receive_queues") == 0) return getenv("QUEUES");
     return strcmp(name, "btl_usnic_if_include") == 0 ? "lo" : NULL;
 }
 

@@ -65,6 +65,13 @@ static int send_it(hawser_fragment fragment, uint8_t tag, uint32_t flags, int ca
     }
 }
 
+static uint64_t unheard(void)
+{
+    uint64_t value = 0;
+    IS(0, side.table->counter(side.module, "num_unheard", &value));
+    return value;
+}
+
 static void case_lengths(void)
 {
     static unsigned char data[1 << 20];
@@ -103,6 +110,7 @@ static void case_lengths(void)
     owed += send_it(fragment, UNHEARD, HAWSER_AWAITED, 1);
     UNTIL(ended == owed);
     IS(0, side.table->flush(side.module, side.to, 60000));
+    UNTIL(unheard() == 1);
     leave();
 }
 

@@ -1,11 +1,13 @@
 /* One rank is killed, by SIGKILL, at a chosen moment; the others wait for it. The job must end, and
  * nothing of it may stay. usage: killed start|idle|transfer|collective|finalize|marked|receive|reading|send|silence
- *        killed unplugged FILE
+ *        killed unplugged|vain FILE
  *
  * start       before any message
  * idle        after messages, while the others wait for the next one
  * transfer    while long messages are under way in both directions
  * unplugged   then nobody is killed: the file comes to be, and whoever sees it takes the network away
+ * vain        when each has had one message of the other's: then rank 0 sends one every tenth of a second, for 20
+ *             seconds; it says when it is told
  * collective  in the middle of an allreduce
  * finalize    while the others are in MPI_Finalize, from which the host may let them go: it knows who has died
  * receive     while rank 0 receives a long message from it; rank 0 says what it has then (for an
@@ -203,6 +205,27 @@ _Noreturn static void send_to_victim(bool is_connected)
     _exit(0);
 }
 
+/* Who has heard of the victim sends on, and there is no network any more. */
+_Noreturn static void send_in_vain(void)
+{
+    static char message[3000];
+    int code = MPI_SUCCESS;
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    if (check_rank == VICTIM)
+        for (;;)
+            pause();
+    unplug();
+    for (int turn = 0; turn < 200 && code == MPI_SUCCESS; turn++) {
+        code = MPI_Send(message, sizeof message, MPI_BYTE, VICTIM, TAG, MPI_COMM_WORLD);
+        usleep(100000);
+    }
+    printf("rank 0 has %s\n", code == MPI_SUCCESS ? "sent everything" : "an error");
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+    _exit(3);
+}
+
 /* A round that the victim has done its part for may still succeed, and must then be right. */
 _Noreturn static void collective(void)
 {
@@ -248,6 +271,9 @@ int main(int argc, char **argv)
     } else if (strcmp(when, "unplugged") == 0 && argc > 2) {
         unplugs = argv[2];
         transfer(unplug);
+    } else if (strcmp(when, "vain") == 0 && argc > 2) {
+        unplugs = argv[2];
+        send_in_vain();
     } else if (strcmp(when, "collective") == 0) {
         collective();
     } else if (strcmp(when, "receive") == 0) {

@@ -213,7 +213,7 @@ static void release(const struct entry *entry)
 {
     if (entry->srq != NULL && !entry->send) entry->srq->queue.used--;
     else if (entry->life != entry->qp->life) return;
-    else if (entry->send) entry->qp->released = entry->number + 1;
+    else if (entry->send) qp_taken(entry->qp, entry->number);
     else entry->qp->receives.used--;
 }
 

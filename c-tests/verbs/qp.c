@@ -6,13 +6,11 @@ static uint32_t next_number;
 
 /* --- completions */
 
-/* Ends the oldest send. */
-void qp_complete_send(struct qp *qp, enum ibv_wc_status status)
+/* Tells how a send has ended. */
+static void tell(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 {
-    struct send *send = &qp->sends[qp->oldest % qp->cap.max_send_wr];
-    uint32_t number = qp->oldest++;
-    free(send->inlined);
-    send->inlined = NULL;
+    struct send *send = &qp->sends[number % qp->cap.max_send_wr];
+    send->told = true;
     if (status == IBV_WC_WR_FLUSH_ERR) ledger_tally(FLUSHED);
     if (status == IBV_WC_SUCCESS && (send->flags & IBV_SEND_SIGNALED) == 0 && !qp->signal_all) return;
     struct completion completion = {.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->public.qp_num},
@@ -42,6 +40,16 @@ void qp_complete_send(struct qp *qp, enum ibv_wc_status status)
     cq_push((struct cq *)qp->public.send_cq, &completion);
 }
 
+/* Ends the oldest send. */
+void qp_complete_send(struct qp *qp, enum ibv_wc_status status)
+{
+    struct send *send = &qp->sends[qp->oldest % qp->cap.max_send_wr];
+    if (!send->told) tell(qp, qp->oldest, status);
+    free(send->inlined);
+    send->inlined = NULL;
+    qp->oldest++;
+}
+
 void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited)
 {
     struct completion completion = {.wc = *wc, .qp = qp, .srq = (struct srq *)qp->public.srq, .solicited = solicited};
@@ -54,23 +62,55 @@ void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited)
     cq_push((struct cq *)qp->public.recv_cq, &completion);
 }
 
+/* How what is done ends: as it has, or with a fault that was asked for. */
+static enum ibv_wc_status end_of(struct send *send)
+{
+    static struct call faults = {.name = "send-completion"};
+    if (!send->judged) {
+        send->judged = true;
+        ledger_call(&faults);
+        const char *fault = fault_for(&faults);
+        if (fault != NULL && send->status == IBV_WC_SUCCESS) send->status = (enum ibv_wc_status)atoi(fault);
+    }
+    return send->status;
+}
+
+/* Linux' siw tells of what has gone, though a read before it is not answered. */
+static void overtake(struct qp *qp)
+{
+    for (uint32_t number = qp->oldest; qp->public.state == IBV_QPS_RTS && number != qp->next; number++) {
+        struct send *send = &qp->sends[number % qp->cap.max_send_wr];
+        if (!send->done || send->told) continue;
+        if (end_of(send) != IBV_WC_SUCCESS) return;
+        tell(qp, number, IBV_WC_SUCCESS);
+    }
+}
+
 /* Ends what is done, in order; an error ends all the rest. */
 void qp_retire(struct qp *qp)
 {
-    static struct call faults = {.name = "send-completion"};
     while (qp->public.state == IBV_QPS_RTS && qp->oldest != qp->posted) {
         struct send *send = &qp->sends[qp->oldest % qp->cap.max_send_wr];
-        enum ibv_wc_status status = send->status;
-        if (!send->done) return;
-        ledger_call(&faults);
-        const char *fault = fault_for(&faults);
-        if (fault != NULL && status == IBV_WC_SUCCESS) status = (enum ibv_wc_status)atoi(fault);
+        if (!send->done) break;
+        enum ibv_wc_status status = end_of(send);
         if (qp->oldest == qp->next) qp->next++; /* it ended before it was sent */
         qp_complete_send(qp, status);
         if (status != IBV_WC_SUCCESS) {
             qp_error(qp);
             if (qp->device->iwarp) terminate(qp);
         }
+    }
+    if (qp->device->iwarp) overtake(qp);
+}
+
+void qp_taken(struct qp *qp, uint32_t number)
+{
+    qp->sends[number % qp->cap.max_send_wr].taken = true;
+    if ((int32_t)(number + 1 - qp->taken) > 0) qp->taken = number + 1;
+    for (; (int32_t)(qp->taken - qp->released) > 0; qp->released++) {
+        const struct send *send = &qp->sends[qp->released % qp->cap.max_send_wr];
+        bool tells = (send->flags & IBV_SEND_SIGNALED) != 0 || qp->signal_all;
+        if (qp->device->iwarp && is_read(send) && tells && !send->taken) return;
     }
 }
 
@@ -134,7 +174,7 @@ static void to_reset(struct qp *qp)
     }
     drop_responses(qp);
     qp->life++;
-    qp->released = qp->oldest = qp->next = qp->written = qp->posted = 0;
+    qp->released = qp->taken = qp->oldest = qp->next = qp->written = qp->posted = 0;
     qp->receives.first = qp->receives.count = qp->receives.used = 0;
     qp->receiving = false;
     qp_reset_numbers(qp);

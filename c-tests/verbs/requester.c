@@ -6,7 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-static bool is_read(const struct send *send)
+bool is_read(const struct send *send)
 {
     return send->opcode == IBV_WR_RDMA_READ || send->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
         send->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;

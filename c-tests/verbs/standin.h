@@ -231,6 +231,7 @@ struct send {
     char *inlined;
     uint64_t length, due;
     bool done;
+    bool judged, told, taken; /* its end has been decided, is in the completion queue, has been taken from there */
     enum ibv_wc_status status;
     uint64_t answered; /* of a read: so many bytes have come */
 };
@@ -255,6 +256,7 @@ struct qp {
     /* sends: numbers of work requests grow; released <= oldest <= next <= posted */
     struct send *sends;
     uint32_t released, oldest, next, posted;
+    uint32_t taken; /* before this one completions have been taken */
     uint64_t offset; /* of `next` */
     unsigned reads;  /* that are under way */
     bool stopped;    /* nothing more is sent: `next` ends in an error once it is the oldest */
@@ -278,6 +280,10 @@ void qp_reset_numbers(struct qp *qp);
 void qp_complete_send(struct qp *qp, enum ibv_wc_status status);
 void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited);
 void qp_retire(struct qp *qp);
+/* A completion of a send has been taken. */
+void qp_taken(struct qp *qp, uint32_t number);
+/* The peer answers it. */
+bool is_read(const struct send *send);
 bool qp_outstanding(const struct qp *qp);
 
 /* --- wire.c: a connection to a peer's process, of one queue pair */

@@ -117,6 +117,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn reached(_all: &[&Self], _host: &impl Host) {}
     /// The name of the process behind an endpoint; `None` when it is known no more.
     fn peer(&self, endpoint: EndpointId) -> Option<u64>;
+    /// A fragment was dropped, for nobody here takes what has its tag.
+    fn unheard(&self);
     /// Tells the user that a peer is lost.
     fn tell_loss(&self, name: u64, host: &impl Host);
     /// Ends connections, at once or soon; what is queued is sent first.

@@ -288,7 +288,7 @@ impl<T: Listed> Upcalls for Module<T> {
     #[inline]
     fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
         let Receiver { callback, context } = self.receivers.with(|receivers| receivers[usize::from(tag)]);
-        let Some(callback) = callback else { return };
+        let Some(callback) = callback else { return self.core.unheard() };
         let Some(from) = self.peers.with(|peers| peers.heard(endpoint)) else { return };
         // SAFETY: the caller's function, with its context, and bytes that are lent for the time of the call.
         unsafe { callback(context.0, self.handle, from, tag, bytes.as_ptr().cast(), bytes.len()) };

@@ -94,6 +94,8 @@ impl Transport for Fake {
         Some(PEER)
     }
 
+    fn unheard(&self) {}
+
     fn tell_loss(&self, _: u64, _: &impl Host) {}
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {

@@ -176,6 +176,15 @@ counters! {
     num_reset_sends,
     /// Peers that told us so.
     num_reset_recvs,
+    /// Fragments that were dropped, for nobody here takes what has their tag.
+    num_unheard,
+}
+
+impl LiveCounters {
+    /// A fragment has been dropped whose tag nobody takes. The engine itself does not know of tags: who delivers for it counts.
+    pub fn count_unheard(&self) {
+        self.num_unheard.add(1);
+    }
 }
 
 #[cfg(test)]

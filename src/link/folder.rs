@@ -153,6 +153,21 @@ impl Folder {
     /// Whether another process lives that said so by a file of this name; `None` when none ever did.
     /// Not for names that this process [holds](Self::hold).
     pub fn is_held(&self, name: &str) -> Option<bool> {
+        self.lock_on(name).map(|lock| lock.is_some())
+    }
+
+    /// Whether the process that holds this name is stopped, by a signal or a debugger. Not so of one that is not seen from here,
+    /// in another container.
+    pub fn is_stopped(&self, name: &str) -> bool {
+        let holder = self.lock_on(name).flatten().and_then(|lock| lock.pid);
+        let stat =
+            holder.and_then(|pid| std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok());
+        // Behind its name, which may have any characters.
+        stat.is_some_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't'])))
+    }
+
+    /// The lock that another process has on a file of this name; `None` when there is no file.
+    fn lock_on(&self, name: &str) -> Option<Option<Flock>> {
         let file = self.file(name, OFlags::RDWR).ok()?;
         let whole = Flock {
             start: 0,
@@ -161,7 +176,7 @@ impl Folder {
             typ: FlockType::WriteLock,
             offset_type: FlockOffsetType::Set,
         };
-        rustix::process::fcntl_getlk(&file, &whole).ok().map(|blocking| blocking.is_some())
+        rustix::process::fcntl_getlk(&file, &whole).ok()
     }
 
     /// The names of all that is in it.
@@ -306,9 +321,14 @@ mod tests {
         assert!(holds, "it never holds");
         assert_eq!(folder.is_held("it"), Some(true));
         assert_eq!(folder.is_held("it"), Some(true), "to look changes nothing");
+        assert!(!folder.is_stopped("it") && !folder.is_stopped("nobody"));
         let pid = rustix::process::Pid::from_child(&process);
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
         assert_eq!(folder.is_held("it"), Some(true));
+        // What was sent has not happened yet.
+        while !folder.is_stopped("it") {
+            std::thread::yield_now();
+        }
         process.kill().expect("killed");
         process.wait().expect("ended");
         assert_eq!(folder.is_held("it"), Some(false));

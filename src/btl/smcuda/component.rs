@@ -498,6 +498,11 @@ impl Transport for Smcuda {
         self.state.with(|state| state.name(endpoint))
     }
 
+    #[cold]
+    fn unheard(&self) {
+        self.counters.num_unheard.add(1);
+    }
+
     fn tell_loss(&self, name: u64, host: &impl Host) {
         tell(name, Loss::Exited, host);
     }

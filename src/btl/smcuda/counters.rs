@@ -74,5 +74,6 @@ counters! {
     staged_bytes: "Bytes of these",
     num_unknown: "Times that the record of a process that sends was not to be found under the name that it gives",
     num_corrupt: "Peers that wrote what no peer writes, and count as lost",
+    num_unheard: "Fragments that were dropped, for nobody here takes what has their tag",
     num_lost: "Peers whose process ended without saying so",
 }

@@ -233,6 +233,11 @@ impl Transport for Usnic {
         self.core.peer(endpoint).map(|peer| peer.name)
     }
 
+    #[cold]
+    fn unheard(&self) {
+        self.core.counters().count_unheard();
+    }
+
     fn tell_loss(&self, name: u64, host: &impl Host) {
         tell_loss(name, host);
     }

@@ -81,7 +81,7 @@ impl State {
         if !connection.is_of(number.attempt) {
             return;
         }
-        connection.signs.heard = ticked;
+        connection.signs.moved = ticked;
         let queue = usize::from(number.queue);
         let Some(side) = connection.sides.get_mut(queue) else { return };
         let (mut reads, mut is_answered) = (0, false);
@@ -106,6 +106,9 @@ impl State {
             news.extend(cookie.map(|cookie| Step::Done(cookie, Ok(()))));
         });
         connection.reads -= reads;
+        if reads > 0 || !desk.port.is_iwarp() {
+            connection.signs.heard = ticked;
+        }
         if is_answered {
             connection.signs.probed = None;
         }

@@ -7,7 +7,7 @@ use super::lender::Lender;
 use super::line::{AT, Number, Port, Work};
 use super::parameters::Buffers;
 use crate::btl::Lent;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::verbs::{LIST, Piece, Slab, Srq};
 use crate::wire::openib;
 use crate::wire::verbs::HEADER;
@@ -23,18 +23,55 @@ pub(super) const fn stride(size: u32) -> usize {
     room(size).next_multiple_of(64)
 }
 
+/// What can be had of so many, one at least: half as many as often as there are not; how many that is.
+fn at_most<T>(mut count: usize, have: impl Fn(usize) -> Result<T>) -> Result<(usize, T)> {
+    loop {
+        match have(count) {
+            Ok(had) => return Ok((count, had)),
+            Err(Error::OutOfResource) if count > 1 => count /= 2,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// When memory that was refused is asked for again: not the next time that it is wanted, and after each refusal twice as late.
+#[derive(Debug, Default)]
+struct Reserve {
+    /// So many times it is not asked for.
+    left: u32,
+    last: u32,
+}
+
+impl Reserve {
+    /// Longest.
+    const MOST: u32 = 1 << 12;
+
+    /// Whether to ask this time.
+    fn asks(&mut self) -> bool {
+        let asks = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        asks
+    }
+
+    fn refused(&mut self) {
+        self.last = (self.last * 2).clamp(1, Self::MOST);
+        self.left = self.last;
+    }
+}
+
 /// Buffers of one size.
 pub(super) struct Pool {
     size: u32,
     places: Vec<(Arc<Slab>, usize)>,
     free: Vec<u32>,
     limits: Buffers,
+    reserve: Reserve,
 }
 
 impl Pool {
     /// Of messages of up to so many bytes; there is no buffer yet.
     pub(super) const fn new(size: u32, limits: Buffers) -> Self {
-        Self { size, places: Vec::new(), free: Vec::new(), limits }
+        Self { size, places: Vec::new(), free: Vec::new(), limits, reserve: Reserve { left: 0, last: 0 } }
     }
 
     /// A free buffer; `None` where there is none, and no more memory for one.
@@ -49,19 +86,27 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Makes so many buffers more.
+    /// Makes so many buffers more, or as many as there is memory for, halved until there is; how many.
+    ///
+    /// # Errors
+    /// When there is none for a single one.
     #[cold]
-    fn enlarge(&mut self, count: usize, port: &Port) -> Result<()> {
+    fn enlarge(&mut self, count: usize, port: &Port) -> Result<usize> {
         if count == 0 {
-            return Ok(());
+            return Ok(0);
+        }
+        if !self.reserve.asks() {
+            return Err(Error::OutOfResource);
         }
         let stride = stride(self.size);
-        let slab = port.keep(count * stride)?;
+        let had = at_most(count, |count| port.keep(count * stride));
+        let (count, slab) = had.inspect_err(|_| self.reserve.refused())?;
+        self.reserve = Reserve::default();
         for index in 0..count {
             self.free.push(self.places.len() as u32);
             self.places.push((Arc::clone(&slab), index * stride));
         }
-        Ok(())
+        Ok(count)
     }
 
     /// A buffer is free again.
@@ -126,8 +171,8 @@ impl Shared {
     }
 
     fn grow(&mut self, count: u32, port: &Port) -> Result<()> {
-        self.pool.enlarge(count as usize, port)?;
-        self.lender.enlarge(count);
+        let made = self.pool.enlarge(count as usize, port)?;
+        self.lender.enlarge(made as u32);
         self.free.append(&mut self.pool.free);
         self.post();
         Ok(())
@@ -199,5 +244,35 @@ impl Shared {
     pub(super) fn lent(&self, at: u32, len: usize) -> Option<Lent> {
         ((at as usize) < self.pool.places.len() && len <= stride(self.pool.size))
             .then(|| self.pool.lent(at, len).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_asked_for_less_and_less() {
+        let mut reserve = Reserve::default();
+        let mut asked = Vec::new();
+        for time in 0..20_000 {
+            if reserve.asks() {
+                asked.push(time);
+                reserve.refused();
+            }
+        }
+        assert_eq!(asked[..6], [0, 2, 5, 10, 19, 36]);
+        assert_eq!(asked.windows(2).map(|two| two[1] - two[0]).max(), Some(Reserve::MOST + 1));
+    }
+
+    #[test]
+    fn where_memory_is_short_there_are_as_many_as_it_suffices_for() {
+        let short_of = |most: usize| {
+            move |count: usize| if count <= most { Ok(count) } else { Err(Error::OutOfResource) }
+        };
+        assert_eq!(at_most(32, short_of(32)), Ok((32, 32)));
+        assert_eq!(at_most(32, short_of(5)), Ok((4, 4)));
+        assert_eq!(at_most(1, short_of(0)), Err(Error::OutOfResource));
+        assert_eq!(at_most(32, |_| -> Result<()> { Err(Error::Unreachable) }), Err(Error::Unreachable));
     }
 }

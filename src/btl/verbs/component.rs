@@ -154,6 +154,13 @@ impl<const SECOND: bool> Module<SECOND> {
                     let _ = self.meet(name, &bytes);
                 }
             }
+            Step::Short(bytes) => {
+                let line = format!(
+                    "btl_verbs: {}: {bytes} bytes for messages could not be registered",
+                    self.rail.port.name
+                );
+                up.host().notice("verbs short of memory", &line);
+            }
         }
         None
     }
@@ -321,6 +328,11 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn peer(&self, endpoint: EndpointId) -> Option<u64> {
         self.rail.state.with(|state| state.peer(endpoint).map(|peer| peer.name))
+    }
+
+    #[cold]
+    fn unheard(&self) {
+        self.rail.counters.num_unheard.add(1);
     }
 
     fn tell_loss(&self, name: u64, host: &impl Host) {

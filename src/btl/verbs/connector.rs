@@ -200,11 +200,20 @@ impl Body {
             PollFd::from_borrowed_fd(self.office.bell(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN),
         ];
-        let devices = self.devices.iter().flatten();
-        polled.extend(devices.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
+        let devices: Vec<usize> =
+            (0..self.devices.len()).filter(|module| self.devices[*module].is_some()).collect();
+        let events = devices.iter().filter_map(|module| self.devices[*module].as_ref());
+        polled.extend(events.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
         let _ = poll(&mut polled, timeout.as_ref());
-        let is_lost = polled[..2].iter().any(|it| it.revents().intersects(PollFlags::NVAL | PollFlags::ERR));
+        let (own, of_devices) = polled.split_at(2);
+        let is_lost = own.iter().any(|it| is_deaf(it.revents()));
+        let deaf = devices.into_iter().zip(of_devices).filter(|(_, it)| is_deaf(it.revents()));
+        let deaf: Vec<usize> = deaf.map(|(module, _)| module).collect();
         self.office.hush();
+        // A device that tells nothing any more says so whenever it is waited for.
+        for module in deaf {
+            self.devices[module] = None;
+        }
         !is_lost
     }
 
@@ -435,6 +444,12 @@ impl Port {
     }
 }
 
+/// Whether nothing can be heard from a descriptor any more: it has been closed, or what is behind it has gone and has said all
+/// that it had to say.
+fn is_deaf(found: PollFlags) -> bool {
+    found.contains(PollFlags::NVAL) || found.contains(PollFlags::ERR) && !found.contains(PollFlags::IN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,6 +459,13 @@ mod tests {
         let failed = [libc::ECONNREFUSED, libc::ENOMEM].map(|code| outcome(Error::System(code)));
         assert_eq!(failed, [Event::Rejected { private: &[] }, Event::Refused]);
         assert_eq!(outcome(Error::OutOfResource), Event::Refused);
+    }
+
+    #[test]
+    fn what_is_closed_or_has_said_all_is_waited_for_no_more() {
+        let (none, word, error) = (PollFlags::NVAL, PollFlags::IN, PollFlags::ERR);
+        let found = [none, error, error | PollFlags::HUP, error | word, word, PollFlags::empty()];
+        assert_eq!(found.map(is_deaf), [true, true, true, false, false, false]);
     }
 
     #[test]

@@ -107,6 +107,7 @@ counters! {
     num_probes: "Times that a peer with nothing under way was asked whether its device answers",
     num_rnr: "Messages that ended because the peer had no buffer",
     num_corrupt: "Messages and words of peers that were none, or beyond their credit",
+    num_unheard: "Messages that were dropped, for nobody here takes what has their tag",
     num_dropped: "Messages that came on queue pairs of the past",
     num_failed: "Connections that ended in error",
 }

@@ -68,7 +68,12 @@ pub(super) struct Port {
     cts: Option<Slab>,
     /// Buffers that queue pairs may use: they stay until all of those have gone.
     kept: Mutex<Vec<Arc<Slab>>>,
+    /// Bytes that could not be had for those, if that is to be told; [`TOLD`] when it has been.
+    lack: AtomicUsize,
 }
+
+/// That memory was lacking has been told.
+const TOLD: usize = usize::MAX;
 
 /// What it takes to make a port.
 pub(super) struct Found {
@@ -147,6 +152,7 @@ impl Port {
             dialect: config.dialect,
             cts,
             kept: Mutex::new(Vec::new()),
+            lack: AtomicUsize::new(0),
             name,
             context,
         })
@@ -231,9 +237,25 @@ impl Port {
 
     /// Buffers that stay until all queue pairs have gone.
     pub(super) fn keep(&self, len: usize) -> Result<Arc<Slab>> {
-        let slab = Arc::new(Slab::new(&self.pd, len, Access::LOCAL_WRITE)?);
+        let slab = Slab::new(&self.pd, len, Access::LOCAL_WRITE).inspect_err(|_| self.is_short_of(len))?;
+        let slab = Arc::new(slab);
         self.kept.lock().push(Arc::clone(&slab));
         Ok(slab)
+    }
+
+    #[cold]
+    fn is_short_of(&self, len: usize) {
+        let _ = self.lack.compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// So many bytes could not be had for buffers: told once.
+    pub(super) fn lack(&self) -> Option<usize> {
+        let lack = self.lack.load(Ordering::Relaxed);
+        if lack == 0 || lack == TOLD {
+            return None;
+        }
+        self.lack.store(TOLD, Ordering::Relaxed);
+        Some(lack)
     }
 
     /// Makes the queue pair of an id.

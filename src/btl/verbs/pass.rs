@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Broken;
 use super::peer::Item;
-use super::signs::{Due, Patience};
+use super::signs::{Due, Patience, Places};
 use super::state::{Delivered, State, Step};
 use crate::engine::cm::{Attempt, Reason};
 use crate::wire::verbs::Control;
@@ -125,6 +125,9 @@ impl State {
         }
         if !self.stalled.is_empty() {
             self.look_for_words();
+        }
+        if let Some(bytes) = self.desk.port.lack() {
+            self.news.push_back(Step::Short(bytes));
         }
         if self.is_seeing_off && !self.is_busy {
             self.let_go();
@@ -274,9 +277,14 @@ impl State {
         let mut lost = Vec::new();
         let Self { desk, peers, answer, .. } = self;
         let (credits, patience) = (desk.port.queues.credits(), Patience { usual, doubtful: *answer });
+        let is_iwarp = desk.port.is_iwarp();
         for (place, connection) in peers.connections() {
-            let is_full = !connection.sides[credits].slots.has_room();
-            let outcome = match connection.signs.look(now, is_full, patience) {
+            let places = match (connection.sides[credits].slots.has_room(), is_iwarp) {
+                (true, _) => Places::Free,
+                (false, false) => Places::Full,
+                (false, true) => Places::Stuck,
+            };
+            let outcome = match connection.signs.look(now, places, patience) {
                 Due::Nothing => continue,
                 Due::Question => connection.probe(credits, desk),
                 Due::End => Err(Broken::Silent),

@@ -8,6 +8,8 @@
 pub(super) struct Signs {
     /// When something was last heard.
     pub(super) heard: u64,
+    /// When something that was sent was last over. Of iWARP that says no more than that it has gone.
+    pub(super) moved: u64,
     /// When a probe was sent that is not answered.
     pub(super) probed: Option<u64>,
     doubt: Doubt,
@@ -33,6 +35,17 @@ pub(super) enum Due {
     End,
 }
 
+/// Places of the send queue that questions go by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Places {
+    /// There is one for a question.
+    Free,
+    /// There is none, and the device itself gives up what is not acknowledged.
+    Full,
+    /// There is none, and the device never does.
+    Stuck,
+}
+
 /// How long is waited, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
@@ -45,7 +58,7 @@ pub(super) struct Patience {
 impl Signs {
     /// Something has been heard now.
     pub(super) const fn new(now: u64) -> Self {
-        Self { heard: now, probed: None, doubt: Doubt::No }
+        Self { heard: now, moved: now, probed: None, doubt: Doubt::No }
     }
 
     /// The kernel has lost the way.
@@ -55,8 +68,8 @@ impl Signs {
         }
     }
 
-    /// What is due now that everything that has come has been read. `is_full`: nothing more can be posted, a question neither.
-    pub(super) fn look(&mut self, now: u64, is_full: bool, patience: Patience) -> Due {
+    /// What is due now that everything that has come has been read.
+    pub(super) fn look(&mut self, now: u64, places: Places, patience: Patience) -> Due {
         match self.doubt {
             Doubt::New => self.doubt = Doubt::Since(now),
             // What is heard has the time of the look before.
@@ -65,7 +78,12 @@ impl Signs {
         }
         match (self.doubt, self.probed) {
             (Doubt::Since(since), Some(asked)) if now - asked.max(since) > patience.doubtful => Due::End,
-            (Doubt::Since(since), None) if is_full && now - since > patience.doubtful => Due::End,
+            (Doubt::Since(since), None) if places != Places::Free && now - since > patience.doubtful => {
+                Due::End
+            }
+            (_, None) if places == Places::Stuck && now - self.heard.max(self.moved) > patience.usual => {
+                Due::End
+            }
             (_, Some(asked)) if now - asked > patience.usual => Due::End,
             (Doubt::Since(_), None) => Due::Question,
             (Doubt::No, None) if now - self.heard > patience.usual / 4 => Due::Question,
@@ -81,7 +99,7 @@ mod tests {
     const PATIENCE: Patience = Patience { usual: 1000, doubtful: 500 };
 
     fn look(signs: &mut Signs, now: u64) -> Due {
-        signs.look(now, false, PATIENCE)
+        signs.look(now, Places::Free, PATIENCE)
     }
 
     #[test]
@@ -118,12 +136,26 @@ mod tests {
 
     #[test]
     fn who_cannot_be_asked_is_given_up_only_where_he_has_all_places() {
-        for (is_full, due) in [(false, Due::Question), (true, Due::End)] {
+        for (places, due) in
+            [(Places::Free, Due::Question), (Places::Full, Due::End), (Places::Stuck, Due::End)]
+        {
             let mut signs = Signs::new(100);
             signs.doubt();
-            assert_eq!(signs.look(200, is_full, PATIENCE), Due::Question);
-            assert_eq!(signs.look(701, is_full, PATIENCE), due, "{is_full}");
+            assert_eq!(signs.look(200, places, PATIENCE), Due::Question);
+            assert_eq!(signs.look(701, places, PATIENCE), due);
         }
+    }
+
+    #[test]
+    fn who_takes_nothing_any_more_is_given_up_though_he_cannot_be_asked_where_no_device_does_it() {
+        let looks = |places, moved| {
+            let mut signs = Signs::new(0);
+            signs.moved = moved;
+            [1000, 1001].map(|now| signs.look(now, places, PATIENCE))
+        };
+        assert_eq!(looks(Places::Stuck, 0), [Due::Question, Due::End]);
+        assert_eq!(looks(Places::Stuck, 1), [Due::Question, Due::Question], "something has gone since");
+        assert_eq!(looks(Places::Full, 0), [Due::Question, Due::Question], "the device tells");
     }
 
     #[test]

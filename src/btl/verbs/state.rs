@@ -68,6 +68,8 @@ pub(super) enum Step {
     },
     /// A process that is not known here wants to connect.
     Stranger(u64),
+    /// There was no memory for so many bytes of message buffers.
+    Short(usize),
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.

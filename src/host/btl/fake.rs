@@ -90,6 +90,8 @@ impl Transport for Fake {
         Some(endpoint.raw())
     }
 
+    fn unheard(&self) {}
+
     fn tell_loss(&self, _name: u64, _host: &impl Host) {}
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {

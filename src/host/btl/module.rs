@@ -342,7 +342,7 @@ impl<A: BtlAbi, T: Listed> Upcalls for Shell<A, T> {
 
     #[inline]
     fn deliver_shared(&self, endpoint: EndpointId, tag: u8, bytes: Lent) {
-        let Some(message) = Own::receiver(tag) else { return };
+        let Some(message) = Own::receiver(tag) else { return self.core.unheard() };
         // HOST: in one segment. Of several, ob1 counts the bytes of the first alone when it matches a message
         // (`mca_pml_ob1_recv_frag_callback_match`, 4.1 and 5.0), and does not see that it is longer than its receive.
         let segment = Segment { start: bytes.as_ptr().cast_mut(), len: bytes.len() as u64 };

@@ -25,8 +25,11 @@ use super::{Agent, Counters};
 use crate::link::{Folder, Held, Listener, Local, Prober, host, random, user};
 use crate::wire::probe::{Key, Process};
 
-/// How long another process is waited for that could share a socket: it may be stopped.
+/// After how long it is looked whether another process that could share a socket is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// So often one is waited for that is not, but late, where the machine has much to do: with a socket of its own a process answers
+/// for nobody else, and nobody for it.
+const LATE: usize = 30;
 /// How many are asked.
 const ASKED: usize = 3;
 
@@ -56,6 +59,11 @@ impl Place {
     /// Whether a module of another process lives; `None` when there never was one of this name.
     pub(super) fn lives(&self, process: Process) -> Option<bool> {
         self.folder.is_held(&name_of(process))
+    }
+
+    /// Says that this process has the agent's socket on an address.
+    pub(super) fn hold_socket(&self, at: IpAddr) -> io::Result<Held> {
+        self.folder.hold(&format!("at-{at}-{}", self.id))
     }
 
     /// Who shares the socket on an address.
@@ -209,10 +217,8 @@ impl Node {
             }
         };
         let port = prober.port();
-        let held = place.and_then(|place| {
-            let held = place.folder.hold(&format!("at-{}-{}", at.ip(), place.id));
-            self.noted("others cannot see its socket", held)
-        });
+        let held =
+            place.and_then(|place| self.noted("others cannot see its socket", place.hold_socket(at.ip())));
         agent.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
         drop(turn);
         self.ports.borrow_mut().insert(at.ip(), (port, key));
@@ -221,10 +227,16 @@ impl Node {
 
     /// Asks another process of the node for the agent's socket.
     fn ask(&self, id: &str, at: SocketAddr) -> Option<(Prober, Key)> {
-        let local = Local::connect(&self.place.as_ref()?.folder, &format!("{id}.sock")).ok()?;
+        let folder = &self.place.as_ref()?.folder;
+        let local = Local::connect(folder, &format!("{id}.sock")).ok()?;
         local.send(&Request::Share { at }.emit(), None).ok()?;
         let mut record = [0; REPLY];
-        let (len, shared) = local.receive_within(&mut record, PATIENCE).ok()?;
+        let mut answers = std::iter::repeat_with(|| local.receive_within(&mut record, PATIENCE)).take(LATE);
+        let is_late = |answer: &io::Result<_>| {
+            let is_none = answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+            is_none && !folder.is_stopped(&format!("at-{}-{id}", at.ip()))
+        };
+        let (len, shared) = answers.find(|answer| !is_late(answer))?.ok()?;
         match Reply::parse(record.get(..len)?)? {
             Reply::Joined { port, key } => {
                 let prober = Prober::adopt(shared?).ok()?;

@@ -1,14 +1,15 @@
 //! Processes of one node, real ones, for locks are theirs: they share the agent, and each answers for
 //! the others when those are stopped or have ended.
 
-use super::mail::{REPLY, Reply, Request};
+use super::mail::{REPLY, REQUEST, Reply, Request};
 use super::service::Order;
 use super::*;
-use crate::link::{Folder, Local, random, replace_descriptors};
+use crate::link::{Folder, Local, Prober, random, replace_descriptors};
 use crate::wire::probe::Process;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -206,6 +207,51 @@ fn who_joins_while_the_first_is_stopped_gets_the_agent_from_another() {
     assert_eq!(third.agent, second.agent);
     drop((first, second, third));
     std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
+}
+
+/// Not a test, but a process that has the agent's socket, and shares it when its input says so.
+#[test]
+#[ignore = "a part of another test"]
+fn shares_late() {
+    let Some(folder) = std::env::var_os("HAWSER_TEST_FOLDER") else { return };
+    let (place, listener) = Place::open(Path::new(&folder)).expect("a folder");
+    let prober = Prober::open(HOME, 0).expect("a socket");
+    let _held = place.hold_socket(HOME).expect("held");
+    println!("\nholds {}", prober.port());
+    let local =
+        std::iter::repeat_with(|| listener.accept().expect("a listener")).flatten().next().expect("somebody");
+    let mut record = [0; REQUEST];
+    let (len, _) = local.receive_within(&mut record, WATCHDOG).expect("a request");
+    assert!(matches!(Request::parse(&record[..len]), Some(Request::Share { .. })));
+    println!("\nasked");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    let reply = Reply::Joined { port: prober.port(), key: [5; 16] };
+    local.send(&reply.emit(), Some(prober.as_fd())).expect("sent");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// On a machine that has much to do, its thread may not have had its turn for seconds.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "that it takes long is what is tested")]
+fn who_is_asked_for_the_agents_socket_and_is_late_is_waited_for() {
+    let folder = path();
+    let mut late = part("shares_late", &folder).spawn().expect("a process");
+    let mut output = BufReader::new(late.stdout.take().expect("its output"));
+    let port: u16 = hear(&mut output, "holds ").parse().expect("a port");
+    let node = Node::open_in(&folder, [1; 16]);
+    let mut input = late.stdin.take().expect("its input");
+    let asked = std::thread::spawn(move || {
+        hear(&mut output, "asked");
+        // Longer than one is waited for who is stopped.
+        std::thread::sleep(Duration::from_millis(2500));
+        input.write_all(b"\n").expect("written");
+        (input, output)
+    });
+    assert_eq!(node.share(SocketAddr::new(HOME, 0)), Ok((port, [5; 16])));
+    drop(asked.join().expect("no panic"));
+    late.wait().expect("ended");
+    drop(node);
+    assert!(!folder.exists(), "nobody is left");
 }
 
 #[test]

@@ -87,6 +87,8 @@ impl Transport for Loop {
         (endpoint == own()).then_some(self.name)
     }
 
+    fn unheard(&self) {}
+
     fn tell_loss(&self, _name: u64, _host: &impl Host) {}
 
     fn close(&self, _endpoints: &[EndpointId], up: &impl Upcalls) {

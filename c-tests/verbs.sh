@@ -160,6 +160,26 @@ for which in 4 6; do
     [ "$(grep -c 'btl_verbs: roce_0:1: [0-9]* bytes for messages could not be registered' "$log")" = 1 ] && says 'ulimit -l'
     check "$line: once" $?
 done
+# Where there is not a single one, who waits for it ends after `peer_timeout`, and the job with it; the other may be the first to say
+# so, and the launcher end the one that knows why.
+for which in 6 7 8; do
+    line="verbs over roce, 2 ranks: no memory for any buffer ($which) ends the job, and says so"
+    wanted "$line" || continue
+    over roce
+    log=$work/logs/no-memory-$which
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+        "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_peer_timeout 2000 \
+        -x "HAWSER_VERBS_FAULTS=ibv_reg_mr:$which+:12@1" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says 'bytes for messages could not be registered' &&
+        says 'btl_verbs: rank (0 of job [0-9]+ is lost: there is no memory that can be registered|1 of job [0-9]+ is lost: the peer has ended)'
+    check "$line" $?
+done
+# Buffers that are few for good: one comes back though nothing follows what was sent from it.
+for most in 1 4 8; do
+    for kind in roce iwarp; do run $kind 2 "p2p small" --mca btl_verbs_free_list_num $most --mca btl_verbs_free_list_max $most; done
+done
+run roce 4 "flood 200" --mca btl_verbs_free_list_num 2 --mca btl_verbs_free_list_max 2
 # Transfers that the device refuses, several times in a row, with nothing under way that would tell, not even a question whether the
 # peer is there: they are tried again.
 refuse() { run roce 2 "pinned same 5" -x "HAWSER_VERBS_FAULTS=$1" --mca btl_verbs_peer_timeout 0 "${@:2}"; }

@@ -48,7 +48,7 @@ void leave(const bool *entered);
 extern pthread_mutex_t lock;
 extern pthread_cond_t changed; /* something that a call may wait for has happened */
 /* Of the environment, read with the first call: times in milliseconds, `delay` in microseconds. `strict`: whether the process
- * ends too where the real libraries clean up after it. */
+ * ends too where the real libraries clean up after it, and places in send queues are those of adapters. */
 extern struct settings {
     unsigned long cm_delay, cm_timeout, timewait, delay, rank;
     bool marks, strict;

@@ -244,6 +244,39 @@ static void places_in_the_send_queue(void)
     join(child);
 }
 
+/* To whom it is not strict, a place is free when what it held is done: nothing is read here. */
+static void fills_it_again(void)
+{
+    setenv("HAWSER_VERBS_STRICT", "0", 1);
+    struct options options = usual;
+    options.sends = 4;
+    struct end end = connects(options);
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+    await(from_parent);
+    for (int i = 0; i < 4; i++) OK(ibv_post_send(end.id->qp, &wr, &bad));
+    await(from_parent); /* all have arrived; the last acknowledgement may be behind that */
+    for (int i = 0; i < 4; i++)
+        while (ibv_post_send(end.id->qp, &wr, &bad) != 0) sched_yield();
+    tell(to_parent);
+    await(from_parent);
+    parts_first(&end);
+}
+static void places_in_a_send_queue_not_strictly(void)
+{
+    struct child child = family(fills_it_again);
+    struct options options = usual;
+    options.posted = 8;
+    struct end end = accepts(child, options);
+    tell(child.to);
+    for (int i = 0; i < 4; i++) IS(status_of(end.receives), IBV_WC_SUCCESS);
+    tell(child.to);
+    for (int i = 0; i < 4; i++) IS(status_of(end.receives), IBV_WC_SUCCESS);
+    await(child.from);
+    tell(child.to);
+    parts_then(&end);
+    join(child);
+}
+
 /* What has completed stays where it was read from when its queue pair ends. What is under way then, iWARP flushes, and RoCE
  * forgets. */
 static void sends_two_and_says_so(void)
@@ -468,6 +501,7 @@ int main(int argc, char **argv)
         {"states", states},
         {"what-libfabric-asks-for", what_libfabric_asks_for},
         {"places-in-the-send-queue", places_in_the_send_queue},
+        {"places-in-a-send-queue-not-strictly", places_in_a_send_queue_not_strictly},
         {"places-after-a-reset", places_after_a_reset},
         {"completions-stay-when-a-queue-pair-ends", completions_stay_when_a_queue_pair_ends},
         {"a-completion-queue-runs-over", a_completion_queue_runs_over},

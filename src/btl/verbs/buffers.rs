@@ -53,6 +53,10 @@ impl Reserve {
         asks
     }
 
+    const fn was_refused(&self) -> bool {
+        self.last > 0
+    }
+
     fn refused(&mut self) {
         self.last = (self.last * 2).clamp(1, Self::MOST);
         self.left = self.last;
@@ -66,12 +70,21 @@ pub(super) struct Pool {
     free: Vec<u32>,
     limits: Buffers,
     reserve: Reserve,
+    /// Since when it has been known that someone waits for a buffer, and there is none at all.
+    barren: Option<u64>,
 }
 
 impl Pool {
     /// Of messages of up to so many bytes; there is no buffer yet.
     pub(super) const fn new(size: u32, limits: Buffers) -> Self {
-        Self { size, places: Vec::new(), free: Vec::new(), limits, reserve: Reserve { left: 0, last: 0 } }
+        Self {
+            size,
+            places: Vec::new(),
+            free: Vec::new(),
+            limits,
+            reserve: Reserve { left: 0, last: 0 },
+            barren: None,
+        }
     }
 
     /// A free buffer; `None` where there is none, and no more memory for one.
@@ -107,6 +120,21 @@ impl Pool {
             self.places.push((Arc::clone(&slab), index * stride));
         }
         Ok(count)
+    }
+
+    /// Whether few are free, three in four taken: what is sent from another asks for a completion then, so that it comes back. Who
+    /// does not ask keeps its buffer for as long as nothing follows, and there may never be more.
+    #[inline]
+    pub(super) const fn is_low(&self) -> bool {
+        self.free.len() <= self.places.len() / 4
+    }
+
+    /// For how long someone has waited while there has been no buffer at all, and no memory for one: nothing that is under way
+    /// brings one. `is_wanted`: whether someone waits now.
+    pub(super) fn barren_for(&mut self, now: u64, is_wanted: impl FnOnce() -> bool) -> u64 {
+        let is_barren = self.places.is_empty() && self.reserve.was_refused() && is_wanted();
+        self.barren = is_barren.then(|| self.barren.unwrap_or(now));
+        self.barren.map_or(0, |since| now - since)
     }
 
     /// A buffer is free again.
@@ -263,6 +291,23 @@ mod tests {
         }
         assert_eq!(asked[..6], [0, 2, 5, 10, 19, 36]);
         assert_eq!(asked.windows(2).map(|two| two[1] - two[0]).max(), Some(Reserve::MOST + 1));
+    }
+
+    #[test]
+    fn a_pool_is_barren_while_someone_waits_for_its_first_buffer_and_memory_is_refused() {
+        let limits = Buffers { first: 8, more: 8, most: usize::MAX };
+        let mut pool = Pool::new(64, limits);
+        assert_eq!([5, 9].map(|now| pool.barren_for(now, || true)), [0, 0], "nothing has been refused");
+        pool.reserve.refused();
+        assert_eq!([10, 17].map(|now| pool.barren_for(now, || true)), [0, 7]);
+        assert_eq!([18, 40].map(|now| pool.barren_for(now, || false)), [0, 0]);
+        assert_eq!(
+            [41, 42].map(|now| pool.barren_for(now, || true)),
+            [0, 1],
+            "who waits now has not waited before"
+        );
+        pool.reserve = Reserve::default();
+        assert_eq!([50, 60].map(|now| pool.barren_for(now, || true)), [0, 0]);
     }
 
     #[test]

@@ -59,6 +59,8 @@ impl Entry {
 pub(super) enum Broken {
     Post,
     Silent,
+    /// There has been no memory to send from for too long.
+    Memory,
     Corrupt,
 }
 
@@ -434,8 +436,8 @@ impl Desk {
     fn words(&self, queues: usize, inline: usize) -> Result<(Arc<Slab>, Lent)> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let words = (2 * queues + 1) * 8;
-        let slab = Slab::new(&self.port.pd, words + inline, access)?;
+        let slab = self.port.slab(words + inline, access)?;
         let scratch = slab.lent(words, inline);
-        Ok((Arc::new(slab), scratch))
+        Ok((slab, scratch))
     }
 }

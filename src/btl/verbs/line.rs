@@ -235,10 +235,14 @@ impl Port {
         std::mem::take(&mut all)
     }
 
+    /// Memory for messages, or for words of peers.
+    pub(super) fn slab(&self, len: usize, access: Access) -> Result<Arc<Slab>> {
+        Slab::new(&self.pd, len, access).map(Arc::new).inspect_err(|_| self.is_short_of(len))
+    }
+
     /// Buffers that stay until all queue pairs have gone.
     pub(super) fn keep(&self, len: usize) -> Result<Arc<Slab>> {
-        let slab = Slab::new(&self.pd, len, Access::LOCAL_WRITE).inspect_err(|_| self.is_short_of(len))?;
-        let slab = Arc::new(slab);
+        let slab = self.slab(len, Access::LOCAL_WRITE)?;
         self.kept.lock().push(Arc::clone(&slab));
         Ok(slab)
     }

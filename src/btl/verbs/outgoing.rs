@@ -79,6 +79,7 @@ impl Connection {
         desk: &mut Desk,
     ) -> std::result::Result<std::result::Result<(), Stall>, Broken> {
         let Outgoing { bytes, key, place } = *outgoing;
+        let asks = asks || place.is_some() && desk.pools[queue].is_low();
         let posted = self.post(queue, work, &[Piece::new(bytes, key)], (asks, place.is_none()));
         let Ok(Some(asks)) = posted else {
             if let Some(at) = place {

@@ -268,6 +268,7 @@ impl State {
         }
         if let Some(patience) = self.patience {
             self.look_for_signs(now, patience);
+            self.look_for_memory(now, patience);
         }
     }
 
@@ -296,5 +297,18 @@ impl State {
             }
         }
         lost.into_iter().for_each(|(place, broken)| self.break_off(place, broken));
+    }
+
+    /// Gives those up for whom messages wait that there has been no memory to send from for that long. What is on its way comes
+    /// back with a buffer; where there is none, nothing does.
+    fn look_for_memory(&mut self, now: u64, patience: u64) {
+        let Self { desk, peers, .. } = self;
+        let mut starved = Vec::new();
+        for (queue, pool) in desk.pools.iter_mut().enumerate() {
+            if pool.barren_for(now, || peers.waiting(queue).next().is_some()) > patience {
+                starved.extend(peers.waiting(queue));
+            }
+        }
+        starved.into_iter().for_each(|place| self.break_off(place, Broken::Memory));
     }
 }

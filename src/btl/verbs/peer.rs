@@ -119,6 +119,11 @@ impl Peer {
         self.connection.as_mut().filter(|connection| connection.is_connected && !connection.is_ending)
     }
 
+    /// Whether data may be sent, and is.
+    pub(super) fn can_send(&self) -> bool {
+        !self.is_parting() && self.connection.as_ref().is_some_and(|it| it.is_connected && !it.is_ending)
+    }
+
     /// Whether the peer has said that nothing follows, and it is wanted: what waits goes by the next connection.
     #[inline]
     pub(super) fn is_parting(&self) -> bool {

@@ -114,6 +114,15 @@ impl Peers {
         self.0.iter().filter_map(|place| place.peer.as_deref())
     }
 
+    /// The places of those that are connected and for whom something waits to be sent by a queue.
+    pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = u32> {
+        let waits = move |(at, place): (usize, &Place)| {
+            let peer = place.peer.as_deref()?;
+            (peer.can_send() && !peer.pending[queue].is_empty()).then_some(at as u32)
+        };
+        self.0.iter().enumerate().filter_map(waits)
+    }
+
     /// All with their places, to do with them what does not bar their short paths.
     pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
         let all = self.0.iter_mut().enumerate();

@@ -12,7 +12,7 @@ use super::slots::Slots;
 use crate::btl::Lent;
 use crate::engine::cm::Attempt;
 use crate::error::Result;
-use crate::verbs::{self, Access, Flags, InlineSend, Piece, PostError, Slab, Work};
+use crate::verbs::{self, Access, Flags, InlineSend, Piece, PostError, Work};
 use crate::wire::verbs::{HEADER, Header};
 
 /// One queue pair.
@@ -63,8 +63,7 @@ impl Side {
             Kind::Private { window, .. } => {
                 let (stride, len) = (stride(queue.size), room(queue.size));
                 let count = queue.depth + port.kept_back(index);
-                let slab = Slab::new(&port.pd, stride * count as usize, Access::LOCAL_WRITE)?;
-                let slab = Arc::new(slab);
+                let slab = port.slab(stride * count as usize, Access::LOCAL_WRITE)?;
                 line.keep(&slab);
                 let id = number(Which::Receive);
                 Some(Receives {

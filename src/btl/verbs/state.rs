@@ -347,8 +347,10 @@ impl State {
                     self.lines.insert(line, (place, attempt, queue as u8));
                 }
             }
-            Err(_) => {
-                peer.machine.handle_broken(attempt, Reason::Broken);
+            Err(error) => {
+                let is_short = error == Error::OutOfResource;
+                let why = if is_short { Reason::NoMemory } else { Reason::Broken };
+                peer.machine.handle_broken(attempt, why);
                 // What a part of it was lent is others'.
                 for shared in self.desk.shared.iter_mut().flatten() {
                     shared.lender.close(place as usize);
@@ -477,7 +479,11 @@ impl State {
                 peer.is_corrupt = true;
             }
         }
-        let why = if broken == Broken::Silent { Reason::Unreachable } else { Reason::Broken };
+        let why = match broken {
+            Broken::Silent => Reason::Unreachable,
+            Broken::Memory => Reason::NoMemory,
+            Broken::Post | Broken::Corrupt => Reason::Broken,
+        };
         let attempt = self.at(place).and_then(|peer| Some(peer.connection.as_ref()?.attempt));
         if let Some(attempt) = attempt {
             self.broken(place, attempt, why);

@@ -268,6 +268,8 @@ pub enum Reason {
     NotListening,
     /// A call failed here: no queue pair, or no id.
     NoResources,
+    /// The main thread says that there is no memory for messages.
+    NoMemory,
     /// It took too long.
     TimedOut,
     /// The peer has ended the connection, or has died.
@@ -304,6 +306,7 @@ impl fmt::Display for Reason {
             Self::Unreachable => "the peer does not answer",
             Self::NotListening => "nobody listens at the peer's address",
             Self::NoResources => "a queue pair could not be made",
+            Self::NoMemory => "there is no memory that can be registered for messages",
             Self::TimedOut => "connecting took too long",
             Self::Disconnected => "the peer has ended the connection, or has died",
             Self::Abandoned => "the peer has given up the attempt to connect",

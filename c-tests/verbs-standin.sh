@@ -89,12 +89,16 @@ for program in connect transfer atomics limits failure; do
         limits-use-after-the-end) case_of "$program" "$name" 0 ;;
         limits-a-* | limits-places-in-* | limits-completions-*) case_of "$program" "$name" 2 ;;
         limits-*) case_of "$program" "$name" 1 ;;
+        connect-devices-that-*) case_of "$program" "$name" 0 ;;
         connect-nobody-listens | connect-not-now | connect-no-way | connect-events-* | connect-destroy-*) case_of "$program" "$name" 1 ;;
         atomics-to-itself) case_of "$program" "$name" 1 ;;
         connect-several-devices) case_of "$program" "$name" 2 \
             HAWSER_VERBS_DEVICES=first=127.0.0.1/roce,second=127.0.0.2/iwarp,elsewhere=192.0.2.1 ;;
+        connect-several-ports) case_of "$program" "$name" 2 HAWSER_VERBS_DEVICES=both=127.0.0.1+127.0.0.2 ;;
         connect-a-killed-peer | failure-stale-memory) case_of "$program" "$name" 1 ;;
         transfer-data-move-late) case_of "$program" "$name" 2 HAWSER_VERBS_DELAY=200000 ;;
+        failure-a-link-of-two-*) case_of "$program" "$name" 2 HAWSER_VERBS_DEVICES=both=127.0.0.1+127.0.0.2 \
+            HAWSER_VERBS_CONTROL="$root/$work/control" ;;
         failure-a-link-is-*) case_of "$program" "$name" 1 HAWSER_VERBS_CONTROL="$root/$work/control" ;;
         failure-a-link-* | failure-a-device-*) case_of "$program" "$name" 2 HAWSER_VERBS_CONTROL="$root/$work/control" ;;
         failure-faults) case_of "$program" "$name" 1 \

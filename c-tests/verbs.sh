@@ -26,10 +26,14 @@ unset "${!HAWSER_VERBS_@}"
 # A device at an address of the loopback interface is used where that is named.
 loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
 
-# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device; of ONE+ANOTHER, what it needs to have both.
+# over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device; of ONE+ANOTHER, what it needs to have both; of
+# KIND:2, what it needs to have one with two ports.
 over() {
     local devices=$1_0=127.0.0.1/$1
-    case $1 in *+*) devices=first=10.97.1.1/${1%+*},second=10.97.2.1/${1#*+} ;; esac
+    case $1 in
+    *+*) devices=first=10.97.1.1/${1%+*},second=10.97.2.1/${1#*+} ;;
+    *:2) devices=both=10.97.1.1+10.97.2.1/${1%:2} ;;
+    esac
     jobs=$((${jobs-0} + 1))
     ledger=$work/ledgers/$jobs
     device=(-x "LD_LIBRARY_PATH=$root/$work/lib" -x "HAWSER_VERBS_DEVICES=$devices" -x "HAWSER_VERBS_LEDGER=$root/$ledger")
@@ -456,11 +460,13 @@ done
 
 # --- several ports
 
+# Two devices (BOTH is roce+roce), or the two ports of one (roce:2).
 # apart COMMAND…: in a network namespace with two networks, of which nothing has to be named.
 networks='ip link set lo up && ip link add e1 type veth peer name e2 && ip addr add 10.97.1.1/24 dev e1 && ip addr add 10.97.2.1/24 dev e2 &&
     ip link set e1 up && ip link set e2 up && exec "$@"'
 apart() {
-    local there=(unshare -n sh -c "$networks" sh) loopback=()
+    local host_words=("${there[@]}") loopback=()
+    local there=(unshare -n sh -c "$networks" sh "${host_words[@]}")
     "$@"
 }
 # striped BOTH: long messages go by both ports in equal parts, and short ones by turns.
@@ -474,31 +480,58 @@ striped() {
         }' "$log" || not_ok "$line: they do" "$log"
     verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
 }
-# fewer BOTH: one process has the first port alone.
+# fewer BOTH first|second: one process has this port alone.
 fewer() {
-    local line="verbs over $1, of which one rank has the first alone: they use what they have in common" command=$root/$work/bigmsg rank
+    local line="verbs over $1, of which one rank has the $2 alone: they use what they have in common, and say nothing" command=$root/$work/bigmsg rank
+    local all=first,second one=$2
     wanted "$line" || return 0
+    case $1,$2 in
+    *:2,first) all=both one=both:1 ;;
+    *:2,second) all=both one=both:2 ;;
+    esac
     over "$1"
     log=$work/logs/fewer
     rank=("${device[@]}" -n 1 env "OMPI_MCA_mca_base_component_path=$root/target/mca:$stock" "OMPI_MCA_btl_verbs_if_include=")
     c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl verbs,self \
-        "${rank[@]/%if_include=/if_include=first,second}" "$command" 4194304 : "${rank[@]/%if_include=/if_include=first}" "$command" 4194304 \
+        "${rank[@]/%if_include=/if_include=$all}" "$command" 4194304 : "${rank[@]/%if_include=/if_include=$one}" "$command" 4194304 \
         >"$log" 2>&1 </dev/null
     status=$?
-    [ "$status" = 0 ] && says '^PASS bigmsg$' && verbs_ledger "$ledger" 2 >>"$log"
+    [ "$status" = 0 ] && says '^PASS bigmsg$' && ! says 'is not reached' && verbs_ledger "$ledger" 2 >>"$log"
     check "$line" $?
 }
-# unplugged BOTH WHAT: this happens to the second device in the middle of messages that go by both.
+# unplugged BOTH WHAT: this happens to the second device or port in the middle of messages that go by both.
 unplugged() {
-    local line="verbs over $1, in the middle of long messages the second device is lost ($2): who loses whom is told, and the job ends"
+    local what="the second device" file=$root/$work/control/$2.second line
+    case $1,$2 in
+    *:2,removed) what="the device" file=${file%second}both ;;
+    *:2,*) what="the second port" file=${file%second}both.2 ;;
+    esac
+    line="verbs over $1, in the middle of long messages $what is lost ($2): who loses whom is told, and the job ends"
     wanted "$line" || return 0
     rm -rf "$work/control" && mkdir "$work/control"
-    launch "$1" 2 "killed unplugged $root/$work/control/$2.second" -x "HAWSER_VERBS_CONTROL=$root/$work/control" \
+    launch "$1" 2 "killed unplugged $file" -x "HAWSER_VERBS_CONTROL=$root/$work/control" \
         --mca btl_verbs_flags send,put --mca btl_verbs_ib_timeout 12 --mca btl_verbs_peer_timeout 3000
-    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && [ -e "$work/control/$2.second" ] &&
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && [ -e "$work/control/${file##*/}" ] &&
         ! says 'goes on with|watchdog|Segmentation|panicked' &&
         says 'btl_verbs: rank [01] of job [0-9]+ is lost: (the device is gone|the peer does not answer|the peer has ended|the connection does not)'
     check "$line${remaining:+: $remaining}" $?
+}
+# failing BOTH PORT: messages go by this one of two ports, and the device of one process fails, which it says once, whichever
+# port's it is that hears it. Over RoCE the process's connection to itself may be lost before.
+failing() {
+    local line="verbs over $1, messages go by port $2 alone, and the device fails: the peer is lost for that" command=$root/$work/killed rank
+    wanted "$line" || return 0
+    rm -rf "$work/control" && mkdir "$work/control"
+    over "$1"
+    log=$work/logs/failing
+    rank=("${device[@]}" -n 1 env "OMPI_MCA_mca_base_component_path=$root/target/mca:$stock" "OMPI_MCA_btl_verbs_if_include=")
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl verbs,self \
+        "${rank[@]/%if_include=/if_include=both}" "HAWSER_VERBS_CONTROL=$root/$work/control" "$command" unplugged "$root/$work/control/failed.both" : \
+        "${rank[@]/%if_include=/if_include=both:$2}" "$command" unplugged "$root/$work/control/failed.both" >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && [ "$status" != 124 ] && ! says 'goes on with|watchdog|Segmentation|panicked' &&
+        says 'btl_verbs: rank 1 of job [0-9]+ is lost: the device is gone'
+    check "$line" $?
 }
 if [ "$host" = debian12 ]; then
     for both in roce+roce iwarp+iwarp roce+iwarp; do
@@ -508,8 +541,19 @@ if [ "$host" = debian12 ]; then
     done
     apart run roce+iwarp 4 coll
     apart run roce+iwarp 2 "threads 100"
-    apart fewer roce+iwarp
+    for port in first second; do apart fewer roce+iwarp $port; done
+    for both in roce:2 iwarp:2; do
+        apart run $both 2 "bigmsg 4194304"
+        apart run $both 4 coll
+        for port in first second; do apart fewer $both $port; done
+        for what in removed port-down; do apart unplugged $both $what; done
+    done
+    for port in 1 2; do apart failing iwarp:2 $port; done
 fi
+for both in roce:2 iwarp:2; do
+    apart striped $both
+    apart unplugged $both link-down
+done
 
 # While the host reads a message, in its callback, its sender is killed and what it came by goes: the bytes stay until they are read.
 # What keeps them does not know its host.
@@ -671,6 +715,14 @@ doctor "and what does not fit is told, and is not bad" '^note  settings: btl_ope
 doctor "and what means nothing" '^note  settings: btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' "${standin[@]}" $named OMPI_MCA_btl_openib_allow_ib=perhaps
 doctor "of which what is said of verbs itself is" '^bad   settings: btl_verbs_cq_size is 9; it must be 64 to' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=4096 OMPI_MCA_btl_verbs_cq_size=9
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
+of_two=("${standin[@]/%first=*/both=10.97.1.1+10.97.2.1}")
+rm -rf "$work/control" && mkdir "$work/control" && : >"$work/control/port-down.both.2"
+is_down=HAWSER_VERBS_CONTROL=$root/$work/control
+apart doctor "of two ports the first is used" '^good  RDMA devices: both:1 \(RoCE at e1 .*10\.97\.1\.1.*\) is used by btl verbs' "${of_two[@]}"
+apart doctor "of two ports the second is used too" '^good  RDMA devices: both:2 \(RoCE at e2 .*10\.97\.2\.1.*\) is used by btl verbs' "${of_two[@]}"
+apart doctor "of two ports the user has excluded one" '^note  RDMA devices: both:2 .* is not used: it is in if_exclude' "${of_two[@]}" OMPI_MCA_btl_verbs_if_exclude=both:2
+apart doctor "of two ports one is down" '^note  RDMA devices: both:2 .* is not used: it is down' "${of_two[@]}" "$is_down"
+apart doctor "of two ports the other is used then" '^good  RDMA devices: both:1 .* is used by btl verbs' "${of_two[@]}" "$is_down"
 
 # params LINE TEXT OTHER VARIABLE=VALUE…: what hawser-info says of a parameter of verbs, and of its value.
 params() {

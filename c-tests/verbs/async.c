@@ -19,16 +19,24 @@ static struct counts *event_counts(const struct ibv_async_event *event)
     }
 }
 
-void async_post(struct context *context, enum ibv_event_type type, void *element)
+static void post(struct context *context, const struct ibv_async_event *public)
 {
     struct async_event *event = make(sizeof *event);
-    event->public.event_type = type;
-    if (element != NULL) event->public.element.cq = element;
-    else event->public.element.port_num = 1;
+    event->public = *public;
     if (context->events == NULL) context->events = event;
     else context->last->next = event;
     context->last = event;
     bell_set(&context->async, true);
+}
+
+void async_post(struct context *context, enum ibv_event_type type, void *element)
+{
+    post(context, &(struct ibv_async_event){.event_type = type, .element.cq = element});
+}
+
+void async_post_port(struct context *context, enum ibv_event_type type, uint8_t number)
+{
+    post(context, &(struct ibv_async_event){.event_type = type, .element.port_num = number});
 }
 
 /* Those of an element, or all, that nobody has got: nobody will. */

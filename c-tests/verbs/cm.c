@@ -23,14 +23,15 @@ struct id *id_make(struct channel *channel, void *context)
     return id;
 }
 
-/* Sets the device; the manager opens each once, and keeps it. */
-void id_use(struct id *id, struct device *device)
+/* Sets the port; the manager opens each device once, and keeps it. */
+void id_use(struct id *id, struct port *port)
 {
-    id->device = device;
+    struct device *device = port->device;
+    id->port = port;
     if (device->of_cm == NULL && (device->of_cm = device_open(device)) == NULL) violation("no descriptors");
     device->of_cm->of_cm = true;
     id->public.verbs = &device->of_cm->public.context;
-    id->public.port_num = 1;
+    id->public.port_num = port->number;
 }
 
 void id_names(struct id *id, int fd, bool with_peer)
@@ -112,13 +113,13 @@ static int bind_id(struct id *id, const struct sockaddr *address)
     int error = bind_to(id, in);
     if (error != 0) return error;
     if (in->sin_addr.s_addr != INADDR_ANY) {
-        struct device *device = device_at(in->sin_addr);
-        if (device == NULL) {
+        struct port *port = port_at(in->sin_addr);
+        if (port == NULL) {
             close(id->fd);
             id->fd = -1;
             return ENODEV;
         }
-        id_use(id, device);
+        id_use(id, port);
     }
     id->state = ID_BOUND;
     return 0;
@@ -151,18 +152,18 @@ static int source_for(const struct sockaddr_in *peer, struct sockaddr_in *source
 static int find_source(struct id *id, const struct sockaddr *from)
 {
     struct sockaddr_in source = {.sin_family = AF_INET};
-    if (id->device != NULL) return 0;
+    if (id->port != NULL) return 0;
     if (from != NULL) source.sin_addr = ((const struct sockaddr_in *)(const void *)from)->sin_addr;
     if (source.sin_addr.s_addr == INADDR_ANY) {
         int error = source_for(&id->public.route.addr.dst_sin, &source);
         if (error != 0) return error;
     }
-    struct device *device = device_at(source.sin_addr);
-    if (device == NULL) return ENODEV;
+    struct port *port = port_at(source.sin_addr);
+    if (port == NULL) return ENODEV;
     if (id->fd >= 0) close(id->fd);
     id->fd = -1;
     int error = bind_to(id, &source);
-    if (error == 0) id->device = device;
+    if (error == 0) id->port = port;
     return error;
 }
 
@@ -199,7 +200,7 @@ void id_told(struct id *id, struct rdma_cm_event *event)
     case RDMA_CM_EVENT_ADDR_RESOLVED:
         if (id->state != ID_ADDRESS_QUERY) break;
         id->state = ID_ADDRESS;
-        id_use(id, id->device);
+        id_use(id, id->port);
         break;
     case RDMA_CM_EVENT_ADDR_ERROR:
         if (id->state == ID_ADDRESS_QUERY) id->state = id->public.verbs != NULL ? ID_BOUND : ID_IDLE;
@@ -249,7 +250,7 @@ PUBLIC struct ibv_context **standin_rdma_get_devices(int *count)
     int there = 0;
     for (size_t i = 0; i < device_count; i++) {
         if (devices[i].removed) continue;
-        id_use(&unused, &devices[i]);
+        id_use(&unused, &devices[i].ports[0]);
         list[there++] = unused.public.verbs;
     }
     if (count != NULL) *count = there;
@@ -267,7 +268,7 @@ PUBLIC void standin_rdma_free_devices(struct ibv_context **list)
 void cm_removed(const struct device *device)
 {
     for (struct id *id = ids; id != NULL; id = id->next)
-        if (id->device == device) event_post(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
+        if (id->port != NULL && id->port->device == device) event_post(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
 }
 
 /* --- what rdma-core's own examples need beside */

@@ -10,11 +10,13 @@
 enum { REQUEST_DATA = 56, REPLY_DATA = 196, REJECT_DATA = 148, DEFAULT_TIMEOUT = 19 };
 enum { REASON_NOBODY = 8, REASON_CONSUMER = 28 };
 
+static bool is_iwarp(const struct id *id) { return id->port->device->iwarp; }
+
 /* What a side asks for travels in one packet. */
 static struct packet packet_of(uint8_t kind, const struct id *id, const struct rdma_conn_param *param)
 {
     return (struct packet){.kind = kind,
-        .flags = id->device->iwarp ? PACKET_IWARP : 0,
+        .flags = is_iwarp(id) ? PACKET_IWARP : 0,
         .length = param->private_data_len,
         .code = (uint16_t)(param->rnr_retry_count | param->retry_count << 8),
         .rkey = (uint32_t)param->responder_resources << 8 | param->initiator_depth,
@@ -36,7 +38,7 @@ static uint8_t at_most(uint8_t value, uint8_t most) { return value < most ? valu
 
 static bool resources_fit(const struct id *id, const struct rdma_conn_param *param)
 {
-    int most = id->device->limits->rd_atom;
+    int most = id->port->device->limits->rd_atom;
     return (param->responder_resources == RDMA_MAX_RESP_RES || param->responder_resources <= most) &&
         (param->initiator_depth == RDMA_MAX_INIT_DEPTH || param->initiator_depth <= most);
 }
@@ -51,8 +53,9 @@ static void set_up(struct id *id, uint8_t reads, uint8_t answers, uint8_t rnr_re
     qp->attr.rnr_retry = qp->rnr_left = at_most(rnr_retry, 7);
     qp->attr.retry_cnt = at_most(retry, 7);
     qp->attr.timeout = id->has_ack_timeout ? id->ack_timeout : DEFAULT_TIMEOUT;
-    if (!id->has_ack_timeout && !id->device->iwarp) ledger_tally(PATIENT);
+    if (!id->has_ack_timeout && !is_iwarp(id)) ledger_tally(PATIENT);
     qp->attr.path_mtu = IBV_MTU_1024;
+    qp->attr.port_num = id->public.port_num;
     qp->attr.qp_access_flags =
         IBV_ACCESS_REMOTE_WRITE | (answers != 0 ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
     qp->wire = id->wire;
@@ -74,7 +77,7 @@ static void unreachable(void *object)
 
 static void rejected(struct id *id, int status, const void *data, size_t length)
 {
-    struct event_data with = {.data = data, .length = length, .filled = id->device->iwarp ? 0 : REJECT_DATA};
+    struct event_data with = {.data = data, .length = length, .filled = is_iwarp(id) ? 0 : REJECT_DATA};
     event_post(id, RDMA_CM_EVENT_REJECTED, status, &with);
 }
 
@@ -103,8 +106,8 @@ static int connect_now(struct id *id, int fd)
 static int start_connect(struct id *id, const struct rdma_conn_param *param)
 {
     if (id->state != ID_ROUTE || !qp_ready(id)) return EINVAL;
-    if (id->device->removed) return ENODEV;
-    if (!id->device->iwarp && param->private_data_len > REQUEST_DATA) return EINVAL;
+    if (id->port->device->removed) return ENODEV;
+    if (!is_iwarp(id) && param->private_data_len > REQUEST_DATA) return EINVAL;
     if (!resources_fit(id, param)) return EINVAL;
     int fd = id->fd;
     if (fd < 0) fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -114,19 +117,19 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     /* The request goes out once TCP has connected: the queue pair may have ended by then. */
     id->param.qp_num = id->public.qp->qp_num;
     if (param->responder_resources == RDMA_MAX_RESP_RES)
-        id->param.responder_resources = (uint8_t)id->device->limits->rd_atom;
-    if (param->initiator_depth == RDMA_MAX_INIT_DEPTH) id->param.initiator_depth = (uint8_t)id->device->limits->rd_atom;
+        id->param.responder_resources = (uint8_t)id->port->device->limits->rd_atom;
+    if (param->initiator_depth == RDMA_MAX_INIT_DEPTH) id->param.initiator_depth = (uint8_t)id->port->device->limits->rd_atom;
     if (param->private_data_len != 0) memcpy(id->data, param->private_data, param->private_data_len);
     int error = connect(fd, &id->public.route.addr.dst_addr, sizeof(struct sockaddr_in)) == 0 ? 0 : errno;
-    if (error == EINPROGRESS && id->device->iwarp) error = connect_now(id, fd);
+    if (error == EINPROGRESS && is_iwarp(id)) error = connect_now(id, fd);
     if (error != 0 && error != EINPROGRESS) {
         close(fd);
-        if (id->device->iwarp || error != ECONNREFUSED) return error;
+        if (is_iwarp(id) || error != ECONNREFUSED) return error;
         id->state = ID_ENDED;
         rejected(id, REASON_NOBODY, NULL, 0);
         return 0;
     }
-    id->wire = wire_make(fd, id->device);
+    id->wire = wire_make(fd, id->port);
     id->wire->id = id;
     id->wire->connecting = error == EINPROGRESS;
     id->state = ID_CONNECTING;
@@ -176,7 +179,7 @@ PUBLIC int standin_rdma_listen(struct rdma_cm_id *public, int backlog)
     LIVE(id, KIND_ID, "id");
     if (id->state != ID_BOUND) return refuse(EINVAL);
     if (listen(id->fd, backlog > 0 ? backlog : 1024) != 0) return -1;
-    id->wire = wire_make(id->fd, id->device);
+    id->wire = wire_make(id->fd, id->port);
     id->fd = -1;
     id->wire->listening = true;
     id->wire->id = id;
@@ -200,11 +203,11 @@ void cm_incoming(struct wire *listener)
     socklen_t size = sizeof here;
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    if (getsockname(fd, (struct sockaddr *)&here, &size) != 0 || device_at(here.sin_addr) == NULL) {
+    if (getsockname(fd, (struct sockaddr *)&here, &size) != 0 || port_at(here.sin_addr) == NULL) {
         close(fd);
         return;
     }
-    struct wire *wire = wire_make(fd, device_at(here.sin_addr));
+    struct wire *wire = wire_make(fd, port_at(here.sin_addr));
     wire->passive = true;
     wire->listener = listener->id;
     wire_watch(wire);
@@ -215,12 +218,12 @@ static void request(struct wire *wire, const struct packet *packet, const char *
     struct id *listener = wire->listener;
     wire->listener = NULL;
     if (listener == NULL || packet->length > sizeof listener->data ||
-        ((packet->flags & PACKET_IWARP) != 0) != wire->device->iwarp) {
+        ((packet->flags & PACKET_IWARP) != 0) != wire->port->device->iwarp) {
         wire_end(wire);
         return;
     }
     struct id *id = id_make((struct channel *)listener->public.channel, listener->public.context);
-    id_use(id, wire->device);
+    id_use(id, wire->port);
     id->wire = wire;
     wire->id = id;
     id->state = ID_REQUESTED;
@@ -228,7 +231,7 @@ static void request(struct wire *wire, const struct packet *packet, const char *
     id->param = param_of(packet);
     struct event_data with = {.data = data,
         .length = packet->length,
-        .filled = wire->device->iwarp ? 0 : REQUEST_DATA,
+        .filled = wire->port->device->iwarp ? 0 : REQUEST_DATA,
         .param = id->param,
         .request = id};
     event_post(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &with);
@@ -237,9 +240,9 @@ static void request(struct wire *wire, const struct packet *packet, const char *
 static int start_accept(struct id *id, const struct rdma_conn_param *param)
 {
     struct rdma_conn_param answer = *param;
-    if (id->state == ID_ENDED && id->device != NULL && id->device->iwarp) return ECONNRESET;
+    if (id->state == ID_ENDED && id->port != NULL && is_iwarp(id)) return ECONNRESET;
     if (id->state != ID_REQUESTED || !qp_ready(id) || !resources_fit(id, param)) return EINVAL;
-    if (!id->device->iwarp && param->private_data_len > REPLY_DATA) return EINVAL;
+    if (!is_iwarp(id) && param->private_data_len > REPLY_DATA) return EINVAL;
     answer.responder_resources = at_most(param->responder_resources, id->param.responder_resources);
     answer.initiator_depth = at_most(param->initiator_depth, id->param.initiator_depth);
     answer.qp_num = id->public.qp->qp_num;
@@ -247,7 +250,7 @@ static int start_accept(struct id *id, const struct rdma_conn_param *param)
     id->public.qp->state = IBV_QPS_RTS;
     struct packet packet = packet_of(PACKET_REPLY, id, &answer);
     wire_put(id->wire, &packet, param->private_data);
-    if (id->device->iwarp) {
+    if (is_iwarp(id)) {
         id->state = ID_CONNECTED;
         event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, NULL);
     } else {
@@ -273,7 +276,7 @@ PUBLIC int standin_rdma_reject(struct rdma_cm_id *public, const void *data, uint
     ENTER_MINUS;
     struct id *id = (struct id *)public;
     LIVE(id, KIND_ID, "id");
-    if (id->state != ID_REQUESTED || (!id->device->iwarp && length > REJECT_DATA)) return refuse(EINVAL);
+    if (id->state != ID_REQUESTED || (!is_iwarp(id) && length > REJECT_DATA)) return refuse(EINVAL);
     id->state = ID_ENDED;
     wire_put(id->wire, &(struct packet){.kind = PACKET_REJECT, .length = length}, data);
     wire_close(id->wire);
@@ -294,14 +297,14 @@ static void reply(struct id *id, const struct packet *packet, const char *data)
 {
     struct rdma_conn_param param = param_of(packet);
     struct event_data with = {
-        .data = data, .length = packet->length, .filled = id->device->iwarp ? 0 : REPLY_DATA, .param = param};
+        .data = data, .length = packet->length, .filled = is_iwarp(id) ? 0 : REPLY_DATA, .param = param};
     timer_drop(id);
     if (!qp_ready(id)) { /* the program has ended it meanwhile */
         connection_drop(id);
         return;
     }
     set_up(id, param.initiator_depth, param.responder_resources, param.rnr_retry_count, id->param.retry_count);
-    if (id->device->iwarp) {
+    if (is_iwarp(id)) {
         id->state = ID_CONNECTED;
         id->public.qp->state = IBV_QPS_RTS;
         event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, &with);
@@ -344,7 +347,7 @@ void id_disconnected(struct id *id)
     id->state = ID_DISCONNECTED;
     timer_drop(id);
     event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
-    if (!id->device->iwarp) timer_set(now() + settings.timewait * MILLISECOND, time_waited, id);
+    if (!is_iwarp(id)) timer_set(now() + settings.timewait * MILLISECOND, time_waited, id);
 }
 
 static void no_answer(void *id) { id_disconnected(id); }
@@ -359,12 +362,12 @@ PUBLIC int standin_rdma_disconnect(struct rdma_cm_id *public)
     ENTER_MINUS;
     struct id *id = (struct id *)public;
     LIVE(id, KIND_ID, "id");
-    if (!has_connection(id) || (id->disconnecting && !id->device->iwarp)) return refuse(EINVAL);
+    if (!has_connection(id) || (id->disconnecting && !is_iwarp(id))) return refuse(EINVAL);
     id->disconnecting = true;
     if (public->qp != NULL) qp_error((struct qp *)public->qp);
     if (id->wire == NULL) {
         id_disconnected(id);
-    } else if (id->device->iwarp || id->told) {
+    } else if (is_iwarp(id) || id->told) {
         struct wire *wire = id->wire;
         wire_put(wire, &(struct packet){.kind = PACKET_DISCONNECT}, NULL);
         wire_close(wire);
@@ -385,7 +388,7 @@ void connection_drop(struct id *id)
     if (wire != NULL) {
         if (id->state == ID_REQUESTED) wire_put(wire, &(struct packet){.kind = PACKET_REJECT}, NULL);
         else if (has_connection(id) && !id->disconnecting) wire_put(wire, &(struct packet){.kind = PACKET_DISCONNECT}, NULL);
-        if (wire->qp != NULL && id->device->iwarp) qp_error(wire->qp);
+        if (wire->qp != NULL && is_iwarp(id)) qp_error(wire->qp);
         wire_close(wire);
     }
     if (id->state >= ID_CONNECTING) id->state = ID_ENDED;
@@ -393,7 +396,7 @@ void connection_drop(struct id *id)
 
 static void peer_disconnected(struct wire *wire, struct id *id)
 {
-    if (id->device->iwarp) {
+    if (is_iwarp(id)) {
         if (wire->qp != NULL) qp_error(wire->qp);
         wire_close(wire);
         id_disconnected(id);
@@ -417,7 +420,7 @@ void cm_packet(struct wire *wire, const struct packet *packet, const char *paylo
         id->state = ID_ENDED;
         timer_drop(id);
         wire_close(wire);
-        rejected(id, id->device->iwarp ? -ECONNRESET : REASON_CONSUMER, payload, packet->length);
+        rejected(id, is_iwarp(id) ? -ECONNRESET : REASON_CONSUMER, payload, packet->length);
         break;
     case PACKET_READY:
         if (id->state != ID_ACCEPTED) break;
@@ -439,7 +442,7 @@ void cm_lost(struct wire *wire)
     wire_end(wire);
     if (qp != NULL && qp->device->iwarp) qp_error(qp);
     if (id == NULL) return;
-    bool iwarp = id->device->iwarp;
+    bool iwarp = is_iwarp(id);
     switch (id->state) {
     case ID_CONNECTING:
         id->state = ID_ENDED;

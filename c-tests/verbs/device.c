@@ -1,6 +1,6 @@
-/* Devices. HAWSER_VERBS_DEVICES is a list of NAME=ADDRESS[/roce|/iwarp], separated by commas; where nothing else is
- * said, HAWSER_VERBS_PERSONALITY (roce or iwarp) is what they are. As it is there is one, `rxe1` or `siw1`, at 127.0.0.1.
- * Limits are those of rxe and siw of Linux 6.1. */
+/* Devices. HAWSER_VERBS_DEVICES is a list of NAME=ADDRESS[+ADDRESS][/roce|/iwarp], separated by commas, with an address for
+ * each port; where nothing else is said, HAWSER_VERBS_PERSONALITY (roce or iwarp) is what they are. As it is there is one,
+ * `rxe1` or `siw1`, at 127.0.0.1. Limits are those of rxe and siw of Linux 6.1. */
 #define _GNU_SOURCE
 #include "standin.h"
 
@@ -21,21 +21,31 @@ static const struct limits siw = {102400, 32768, 6, 102400, 131072, 1024000, 102
 
 int post_error(const struct device *device, int error) { return device->iwarp ? -error : error; }
 
-static void device_add(const char *name, const char *address, bool iwarp)
+static void port_add(struct device *device, const char *address)
+{
+    if (device->port_count == PORTS) violation("HAWSER_VERBS_DEVICES: a device has %d ports at most", PORTS);
+    struct port *port = &device->ports[device->port_count++];
+    port->device = device;
+    port->number = device->port_count;
+    if (inet_pton(AF_INET, address, &port->address) != 1)
+        violation("HAWSER_VERBS_DEVICES: `%s` is not an address", address);
+    port->mac[0] = 2;
+    port->mac[1] = (uint8_t)device->iwarp;
+    memcpy(port->mac + 2, &port->address, 4);
+}
+
+/* The addresses are joined by `+`. */
+static void device_add(const char *name, char *addresses, bool iwarp)
 {
     struct device *device = &devices[device_count];
     *device = (struct device){.iwarp = iwarp, .limits = iwarp ? &siw : &rxe};
-    if (inet_pton(AF_INET, address, &device->address) != 1)
-        violation("HAWSER_VERBS_DEVICES: `%s` is not an address", address);
+    for (char *address; (address = strsep(&addresses, "+")) != NULL;) port_add(device, address);
     device->public.node_type = iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
     device->public.transport_type = iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
     snprintf(device->public.name, sizeof device->public.name, "%s", name);
     snprintf(device->public.dev_name, sizeof device->public.dev_name, "uverbs%zu", device_count);
     snprintf(device->public.dev_path, sizeof device->public.dev_path, "/sys/class/infiniband_verbs/uverbs%zu", device_count);
     snprintf(device->public.ibdev_path, sizeof device->public.ibdev_path, "/sys/class/infiniband/%.40s", name);
-    device->mac[0] = 2;
-    device->mac[1] = (uint8_t)iwarp;
-    memcpy(device->mac + 2, &device->address, 4);
     device_count++;
 }
 
@@ -47,37 +57,46 @@ void devices_read(void)
         violation("HAWSER_VERBS_PERSONALITY: roce or iwarp, not `%s`", personality);
     devices = make(16 * sizeof *devices);
     if (list == NULL) {
-        device_add(iwarp ? "siw1" : "rxe1", "127.0.0.1", iwarp);
+        char address[] = "127.0.0.1";
+        device_add(iwarp ? "siw1" : "rxe1", address, iwarp);
         return;
     }
     char *copy = strdup(list), *rest = copy;
     for (char *word; copy != NULL && (word = strsep(&rest, ",")) != NULL;) {
-        char name[32], address[32], kind[16] = "";
+        char name[32], addresses[64], kind[16] = "";
         if (*word == 0) continue;
-        int parts = sscanf(word, "%31[^=]=%31[^/]/%15s", name, address, kind);
+        int parts = sscanf(word, "%31[^=]=%63[^/]/%15s", name, addresses, kind);
         if (parts < 2 || device_count == 16 || (parts == 3 && strcmp(kind, "roce") != 0 && strcmp(kind, "iwarp") != 0))
-            violation("HAWSER_VERBS_DEVICES: `%s` is not NAME=ADDRESS[/roce|/iwarp]", word);
-        device_add(name, address, parts == 3 ? strcmp(kind, "iwarp") == 0 : iwarp);
+            violation("HAWSER_VERBS_DEVICES: `%s` is not NAME=ADDRESS[+ADDRESS][/roce|/iwarp]", word);
+        device_add(name, addresses, parts == 3 ? strcmp(kind, "iwarp") == 0 : iwarp);
     }
     free(copy);
 }
 
-struct device *device_at(struct in_addr address)
+struct port *port_at(struct in_addr address)
 {
-    for (size_t i = 0; i < device_count; i++)
-        if (devices[i].address.s_addr == address.s_addr && !devices[i].removed) return &devices[i];
+    for (struct device *device = devices; device < devices + device_count; device++)
+        for (struct port *port = device->ports; port < device->ports + device->port_count; port++)
+            if (port->address.s_addr == address.s_addr && !device->removed) return port;
     return NULL;
 }
 
+/* That of this number, or NULL. */
+static const struct port *port_of(struct ibv_context *context, uint32_t number)
+{
+    const struct device *device = context_of(context)->device;
+    return number < 1 || number > device->port_count ? NULL : &device->ports[number - 1];
+}
+
 /* The number of the interface that has its address, or 0. */
-static unsigned device_interface(const struct device *device)
+static unsigned port_interface(const struct port *port)
 {
     struct ifaddrs *list, *item;
     unsigned found = 0;
     if (getifaddrs(&list) != 0) return 0;
     for (item = list; item != NULL && found == 0; item = item->ifa_next)
         if (item->ifa_addr != NULL && item->ifa_addr->sa_family == AF_INET &&
-            ((struct sockaddr_in *)item->ifa_addr)->sin_addr.s_addr == device->address.s_addr)
+            ((struct sockaddr_in *)item->ifa_addr)->sin_addr.s_addr == port->address.s_addr)
             found = if_nametoindex(item->ifa_name);
     freeifaddrs(list);
     return found;
@@ -106,14 +125,16 @@ PUBLIC void ibv_free_device_list(struct ibv_device **list)
 
 PUBLIC const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
-static __be64 device_guid(const struct device *device)
+static __be64 port_guid(const struct port *port)
 {
-    uint8_t guid[8] = {
-        device->mac[0] ^ 2, device->mac[1], device->mac[2], 0xff, 0xfe, device->mac[3], device->mac[4], device->mac[5]};
+    const uint8_t *mac = port->mac;
+    uint8_t guid[8] = {mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
     __be64 value;
     memcpy(&value, guid, 8);
     return value;
 }
+
+static __be64 device_guid(const struct device *device) { return port_guid(&device->ports[0]); }
 
 PUBLIC __be64 ibv_get_device_guid(struct ibv_device *device) { return device_guid((struct device *)device); }
 PUBLIC int ibv_get_device_index(struct ibv_device *device) { return (int)((struct device *)device - devices); }
@@ -209,38 +230,39 @@ PUBLIC int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
         .max_srq_sge = limits->max_sge - !device->iwarp,
         .max_ah = 32767,
         .max_pkeys = 1,
-        .phys_port_cnt = 1,
+        .phys_port_cnt = device->port_count,
     };
     return 0;
 }
 
 /* The oldest form of the structure ends before `link_layer` is of use; the symbol fills what it had and the pad. */
-static void fill_port(const struct device *device, struct ibv_port_attr *attr)
+static void fill_port(const struct port *port, struct ibv_port_attr *attr)
 {
     *attr = (struct ibv_port_attr){
-        .state = device->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
+        .state = port->says_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = IBV_MTU_1024,
-        .gid_tbl_len = device->iwarp ? 1 : 1024,
+        .gid_tbl_len = port->device->iwarp ? 1 : 1024,
         .port_cap_flags = IBV_PORT_CM_SUP,
-        .max_msg_sz = device->limits->message,
+        .max_msg_sz = port->device->limits->message,
         .pkey_tbl_len = 1,
         .max_vl_num = 1,
         .active_width = 1,
         .active_speed = 1,
-        .phys_state = device->port_down ? 3 : 5,
+        .phys_state = port->says_down ? 3 : 5,
         .link_layer = IBV_LINK_LAYER_ETHERNET,
     };
 }
 
-static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+static int query_port(struct ibv_context *context, uint8_t number, struct ibv_port_attr *attr, size_t size)
 {
     static struct call call_ = {.name = "ibv_query_port"};
     struct ibv_port_attr whole;
     int fault = enter(&call_);
-    if (fault == 0 && port != 1) fault = EINVAL;
+    const struct port *port = port_of(context, number);
+    if (fault == 0 && port == NULL) fault = EINVAL;
     if (fault == 0) {
-        fill_port(context_of(context)->device, &whole);
+        fill_port(port, &whole);
         memset(attr, 0, size);
         memcpy(attr, &whole, size < sizeof whole ? size : sizeof whole);
     }
@@ -255,45 +277,47 @@ PUBLIC int ibv_query_port(struct ibv_context *context, uint8_t port, struct _com
 }
 
 /* iWARP has its hardware address for a GID; RoCE a local one, and that of its address. */
-static int gid_of(const struct device *device, uint32_t index, union ibv_gid *gid)
+static int gid_of(const struct port *port, uint32_t index, union ibv_gid *gid)
 {
+    bool iwarp = port->device->iwarp;
     memset(gid, 0, sizeof *gid);
-    if (device->iwarp && index == 0) {
-        memcpy(gid->raw, device->mac, 6);
-    } else if (!device->iwarp && index == 0) {
+    if (iwarp && index == 0) {
+        memcpy(gid->raw, port->mac, 6);
+    } else if (!iwarp && index == 0) {
         gid->raw[0] = 0xfe, gid->raw[1] = 0x80;
-        __be64 guid = device_guid(device);
+        __be64 guid = port_guid(port);
         memcpy(gid->raw + 8, &guid, 8);
         gid->raw[8] ^= 2;
-    } else if (!device->iwarp && index == 1) {
+    } else if (!iwarp && index == 1) {
         gid->raw[10] = gid->raw[11] = 0xff;
-        memcpy(gid->raw + 12, &device->address, 4);
+        memcpy(gid->raw + 12, &port->address, 4);
     } else {
         return ENODATA;
     }
     return 0;
 }
 
-PUBLIC int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+PUBLIC int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union ibv_gid *gid)
 {
     ENTER_MINUS;
-    const struct device *device = context_of(context)->device;
-    if (port != 1 || index < 0 || index >= (device->iwarp ? 1 : 1024)) return refuse(EINVAL);
-    gid_of(device, (uint32_t)index, gid); /* a place without one has zeros */
+    const struct port *port = port_of(context, number);
+    if (port == NULL || index < 0 || index >= (port->device->iwarp ? 1 : 1024)) return refuse(EINVAL);
+    gid_of(port, (uint32_t)index, gid); /* a place without one has zeros */
     return 0;
 }
 
 PUBLIC int _ibv_query_gid_ex(
-    struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags, size_t size)
+    struct ibv_context *context, uint32_t number, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
     ENTER_CODE;
-    const struct device *device = context_of(context)->device;
-    struct ibv_gid_entry whole = {
-        .gid_index = index, .port_num = port, .gid_type = device->iwarp ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2};
-    if (port != 1 || flags != 0 || size < sizeof whole) return EINVAL;
-    int error = gid_of(device, index, &whole.gid);
+    const struct port *port = port_of(context, number);
+    if (port == NULL || flags != 0 || size < sizeof *entry) return EINVAL;
+    struct ibv_gid_entry whole = {.gid_index = index,
+        .port_num = number,
+        .gid_type = port->device->iwarp ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2};
+    int error = gid_of(port, index, &whole.gid);
     if (error != 0) return error;
-    whole.ndev_ifindex = device_interface(device);
+    whole.ndev_ifindex = port_interface(port);
     *entry = whole;
     return 0;
 }
@@ -302,25 +326,27 @@ PUBLIC ssize_t _ibv_query_gid_table(
     struct ibv_context *context, struct ibv_gid_entry *entries, size_t most, uint32_t flags, size_t size)
 {
     ssize_t count = 0;
-    for (uint32_t index = 0; index < 2 && (size_t)count < most; index++)
-        if (_ibv_query_gid_ex(context, 1, index, &entries[count], flags, size) == 0) count++;
+    for (uint32_t number = 1; number <= PORTS; number++)
+        for (uint32_t index = 0; index < 2 && (size_t)count < most; index++)
+            if (_ibv_query_gid_ex(context, number, index, &entries[count], flags, size) == 0) count++;
     return count;
 }
 
 /* What ibv_devinfo asks for beside. */
-PUBLIC int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, unsigned *type)
+PUBLIC int ibv_query_gid_type(struct ibv_context *context, uint8_t number, unsigned index, unsigned *type)
 {
     union ibv_gid gid;
     ENTER_MINUS;
-    if (port != 1 || gid_of(context_of(context)->device, index, &gid) != 0) return refuse(EINVAL);
+    const struct port *port = port_of(context, number);
+    if (port == NULL || gid_of(port, index, &gid) != 0) return refuse(EINVAL);
     *type = 1;
     return 0;
 }
 
-PUBLIC int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+PUBLIC int ibv_query_pkey(struct ibv_context *context, uint8_t number, int index, __be16 *pkey)
 {
     ENTER_MINUS;
-    if (port != 1 || index != 0 || context_of(context)->device->removed) return refuse(EINVAL);
+    if (port_of(context, number) == NULL || index != 0 || context_of(context)->device->removed) return refuse(EINVAL);
     *pkey = htons(0xffff);
     return 0;
 }
@@ -355,45 +381,61 @@ PUBLIC enum ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNE
 
 PUBLIC int ibv_fork_init(void) { ENTER_CODE; return 0; }
 
-/* --- what happens to devices while they are used: files in HAWSER_VERBS_CONTROL, by name of the device.
- * link-down.NAME: nothing goes in or out. port-down.NAME: its port is down as well, and says so. removed.NAME: it goes. */
+/* --- what happens to devices while they are used: files in HAWSER_VERBS_CONTROL, by name of the device, with `.2` behind it
+ * for its second port. link-down.NAME: nothing goes in or out of the port. port-down.NAME: it is down as well, and says so.
+ * removed.NAME: the device goes. failed.NAME: it says that it does not work any more, and nothing goes in or out. */
 
-static bool ordered(const char *what, const struct device *device)
+static bool ordered(const char *what, const struct port *port)
 {
-    char path[4096];
+    char path[4096], behind[8] = "";
     struct stat unused;
-    snprintf(path, sizeof path, "%s/%s.%s", settings.control, what, device->public.name);
+    if (port->number > 1) snprintf(behind, sizeof behind, ".%d", port->number);
+    snprintf(path, sizeof path, "%s/%s.%s%s", settings.control, what, port->device->public.name, behind);
     return stat(path, &unused) == 0;
 }
 
-/* Nothing goes in or out of a device that is down or gone. */
-static void set_down(struct device *device, bool down)
+/* Nothing goes in or out of a port that is down, or of a device that has gone or failed. */
+static void set_down(struct port *port, bool down)
 {
-    if (down == device->down) return;
-    device->down = down;
+    if (down == port->down) return;
+    port->down = down;
     for (struct wire *wire = wires; wire != NULL; wire = wire->next)
-        if (wire->device == device) wire_watch(wire);
+        if (wire->port == port) wire_watch(wire);
 }
 
-static void tell_all(const struct device *device, enum ibv_event_type type)
+/* What is the whole device's names its first port. */
+static void tell_all(const struct port *port, enum ibv_event_type type)
 {
     for (struct context *context = contexts; context != NULL; context = context->next)
-        if (context->device == device && !context->closed) async_post(context, type, NULL);
+        if (context->device == port->device && !context->closed) async_post_port(context, type, port->number);
+}
+
+static void control_port(struct port *port)
+{
+    bool says_down = ordered("port-down", port);
+    set_down(port, port->device->removed || port->device->failed || says_down || ordered("link-down", port));
+    if (port->device->removed || says_down == port->says_down) return;
+    port->says_down = says_down;
+    tell_all(port, says_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+}
+
+/* It does not work any more, and says so. */
+static void stop(struct device *device)
+{
+    for (int i = 0; i < device->port_count; i++) set_down(&device->ports[i], true);
+    tell_all(&device->ports[0], IBV_EVENT_DEVICE_FATAL);
 }
 
 static void control_device(struct device *device)
 {
-    bool port_down = ordered("port-down", device);
-    set_down(device, device->removed || port_down || ordered("link-down", device));
-    if (device->removed) return;
-    if (port_down != device->port_down) {
-        device->port_down = port_down;
-        tell_all(device, port_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+    for (int i = 0; i < device->port_count; i++) control_port(&device->ports[i]);
+    if (!device->removed && !device->failed && ordered("failed", &device->ports[0])) {
+        device->failed = true;
+        stop(device);
     }
-    if (ordered("removed", device)) {
+    if (!device->removed && ordered("removed", &device->ports[0])) {
         device->removed = true;
-        set_down(device, true);
-        tell_all(device, IBV_EVENT_DEVICE_FATAL);
+        stop(device);
         cm_removed(device);
         for (struct qp *qp = qps; qp != NULL; qp = qp->following)
             if (qp->device == device) qp_error(qp);

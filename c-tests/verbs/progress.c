@@ -124,6 +124,7 @@ void progress_start(void)
     if (epoll < 0 || alarm_fd < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, alarm_fd, &event) != 0) violation("no descriptors");
     settings_read();
     devices_read();
+    if (settings.control != NULL) control_tick(); /* what is so from the beginning */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     if (pthread_create(&thread, NULL, run, NULL) != 0) violation("no thread");

@@ -289,7 +289,7 @@ static void take_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *fr
 static bool in_range(const struct device *device, const struct ibv_qp_attr *attr, int mask)
 {
     int rd_atom = device->limits->rd_atom;
-    if ((mask & IBV_QP_PORT) && attr->port_num != 1) return false;
+    if ((mask & IBV_QP_PORT) && (attr->port_num < 1 || attr->port_num > device->port_count)) return false;
     if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0) return false;
     if ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) return false;
     if ((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) return false;
@@ -424,7 +424,7 @@ PUBLIC int standin_rdma_create_qp(struct rdma_cm_id *public, struct ibv_pd *pd, 
     if (made == NULL) return -1;
     struct qp *qp = (struct qp *)made;
     made->state = IBV_QPS_INIT;
-    qp->attr.port_num = 1;
+    qp->attr.port_num = public->port_num;
     qp->id = id;
     public->qp = made;
     public->pd = pd;

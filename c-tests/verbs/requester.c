@@ -189,6 +189,6 @@ void requester_tick(struct qp *qp, uint64_t time)
     if (!qp_outstanding(qp) || qp->device->iwarp || qp->attr.timeout == 0) return;
     uint64_t patience = ((uint64_t)4096 << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
     if (time < qp->heard + patience) return;
-    if (qp->silent || qp->wire == NULL || qp->device->down || unreachable(qp->wire, patience))
+    if (qp->silent || qp->wire == NULL || qp->wire->port->down || unreachable(qp->wire, patience))
         fail(qp, qp->oldest, IBV_WC_RETRY_EXC_ERR);
 }

@@ -116,19 +116,27 @@ struct limits {
     int max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_srq, max_srq_wr, rd_atom;
     uint32_t inline_data, message;
 };
+enum { PORTS = 2 };
+struct port {
+    struct device *device;
+    uint8_t number; /* from 1 */
+    struct in_addr address;
+    uint8_t mac[6];
+    bool says_down;
+    bool down; /* nothing goes in or out */
+};
 struct device {
     struct ibv_device public;
-    struct in_addr address;
-    bool iwarp, removed, port_down;
-    bool down; /* nothing goes in or out */
-    uint8_t mac[6];
+    struct port ports[PORTS];
+    uint8_t port_count;
+    bool iwarp, removed, failed;
     const struct limits *limits;
     struct context *of_cm; /* which the connection manager opened */
 };
 extern struct device *devices;
 extern size_t device_count;
 void devices_read(void);
-struct device *device_at(struct in_addr address);
+struct port *port_at(struct in_addr address);
 struct context *device_open(struct device *device);
 
 struct context {
@@ -154,6 +162,7 @@ int post_error(const struct device *device, int error);
 
 struct counts { uint64_t reported, acknowledged; };
 void async_post(struct context *context, enum ibv_event_type type, void *element);
+void async_post_port(struct context *context, enum ibv_event_type type, uint8_t number);
 void async_forget(struct context *context, const void *element);
 
 /* --- memory.c */
@@ -291,7 +300,7 @@ bool qp_outstanding(const struct qp *qp);
 struct wire {
     int fd;
     bool connecting, passive, listening, closing, eof, ended;
-    struct device *device;
+    struct port *port; /* none of who listens at all of them */
     struct id *id, *listener; /* of the connection manager */
     struct qp *qp;
     char *in, *out;
@@ -303,7 +312,7 @@ struct wire {
     struct wire *next;
 };
 extern struct wire *wires;
-struct wire *wire_make(int fd, struct device *device);
+struct wire *wire_make(int fd, struct port *port);
 void wire_put(struct wire *wire, const struct packet *packet, const void *payload);
 void wire_pump(struct wire *wire);
 void wire_ready(struct wire *wire, unsigned events);
@@ -369,7 +378,7 @@ struct id {
     struct rdma_cm_id public;
     struct tag tag;
     enum id_state state;
-    struct device *device;
+    struct port *port;
     struct wire *wire;
     int fd; /* bound, and not connected yet */
     struct counts events;
@@ -381,7 +390,7 @@ struct id {
 };
 extern struct id *ids;
 struct id *id_make(struct channel *channel, void *context);
-void id_use(struct id *id, struct device *device);
+void id_use(struct id *id, struct port *port);
 void id_names(struct id *id, int fd, bool with_peer);
 void id_disconnected(struct id *id);
 void id_abandon(struct id *id);

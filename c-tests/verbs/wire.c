@@ -10,12 +10,12 @@
 enum { IN_ROOM = 2 * (sizeof(struct packet) + CHUNK), KERNEL_TAKES = 256 << 10 };
 struct wire *wires;
 
-struct wire *wire_make(int fd, struct device *device)
+struct wire *wire_make(int fd, struct port *port)
 {
     int on = 1;
     struct wire *wire = make(sizeof *wire);
     wire->fd = fd;
-    wire->device = device;
+    wire->port = port;
     wire->in = make(IN_ROOM);
     wire->next = wires;
     wires = wire;
@@ -27,7 +27,7 @@ struct wire *wire_make(int fd, struct device *device)
 void wire_watch(struct wire *wire)
 {
     unsigned wanted = 0;
-    if (!wire->ended && !(wire->device != NULL && wire->device->down)) {
+    if (!wire->ended && !(wire->port != NULL && wire->port->down)) {
         if (wire->connecting) wanted = EPOLLOUT;
         else {
             if (!wire->held && !wire->eof) wanted |= EPOLLIN;
@@ -154,7 +154,7 @@ static bool send_out(struct wire *wire)
 
 void wire_pump(struct wire *wire)
 {
-    while (!wire->ended && !wire->connecting && !wire->listening && !(wire->device != NULL && wire->device->down)) {
+    while (!wire->ended && !wire->connecting && !wire->listening && !(wire->port != NULL && wire->port->down)) {
         if (!send_out(wire)) break;
         if (wire->qp != NULL) requester_written(wire->qp);
         if (wire->closing && !wire->is_shut) {
@@ -232,7 +232,7 @@ static void read_in(struct wire *wire)
 /* iWARP over a network that is down: the kernel takes so many bytes, and what it has taken has gone, as far as the sender knows. */
 static void send_into_the_void(struct wire *wire)
 {
-    if (wire->qp == NULL || !wire->device->iwarp || wire->connecting || wire->listening) return;
+    if (wire->qp == NULL || !wire->port->device->iwarp || wire->connecting || wire->listening) return;
     while (wire->out_size - wire->out_sent < KERNEL_TAKES && requester_produce(wire->qp)) {}
     if (wire->out_size - wire->out_sent < KERNEL_TAKES) requester_written(wire->qp);
 }
@@ -240,7 +240,7 @@ static void send_into_the_void(struct wire *wire)
 void wire_ready(struct wire *wire, unsigned events)
 {
     if (wire->ended) return;
-    if (wire->device != NULL && wire->device->down) {
+    if (wire->port != NULL && wire->port->down) {
         send_into_the_void(wire);
         return;
     }

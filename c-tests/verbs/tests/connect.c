@@ -372,16 +372,6 @@ static void established_when_the_event_is_taken(void)
 
 /* --- several devices: two on this machine, of which one is of the other kind, and one that is elsewhere */
 
-static struct sockaddr *at(const char *address, uint16_t port)
-{
-    static struct sockaddr_in two[2]; /* a call takes two */
-    static unsigned turn;
-    struct sockaddr_in *in = &two[turn++ % 2];
-    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
-    inet_pton(AF_INET, address, &in->sin_addr);
-    return (struct sockaddr *)in;
-}
-
 static void asks_the_other_device(void)
 {
     struct end end = {.channel = rdma_create_event_channel()};
@@ -429,6 +419,168 @@ static void several_devices(void)
     join(child);
 }
 
+/* --- a device with two ports, at 127.0.0.1 and 127.0.0.2: all but what ids and their queue pairs have is the device's */
+
+static const char *const addresses[] = {"127.0.0.1", "127.0.0.2"};
+
+/* What a program may ask about ports, of which there are two. */
+static void asks_about_ports(struct ibv_context *verbs)
+{
+    struct ibv_device_attr device;
+    struct ibv_port_attr port;
+    struct ibv_gid_entry entry, entries[8];
+    union ibv_gid gid;
+    __be16 key;
+    OK(ibv_query_device(verbs, &device));
+    IS(device.phys_port_cnt, 2);
+    for (uint8_t number = 0; number <= 3; number++) {
+        bool there = number == 1 || number == 2;
+        IS(ibv_query_port(verbs, number, &port), there ? 0 : EINVAL);
+        IS(ibv_query_gid_ex(verbs, number, 0, &entry, 0), there ? 0 : EINVAL);
+        if (!there) {
+            FAILS(ibv_query_gid(verbs, number, 0, &gid), EINVAL);
+            FAILS(ibv_query_pkey(verbs, number, 0, &key), EINVAL);
+            continue;
+        }
+        IS(port.state, IBV_PORT_ACTIVE);
+        IS(entry.port_num, number);
+        OK(ibv_query_gid(verbs, number, 0, &gid));
+        IS(memcmp(&gid, &entry.gid, sizeof gid), 0);
+        OK(ibv_query_pkey(verbs, number, 0, &key));
+        if (iwarp()) continue;
+        OK(ibv_query_gid(verbs, number, 1, &gid));
+        IS(gid.raw[15], number);
+    }
+    IS(ibv_query_gid_table(verbs, entries, 8, 0), iwarp() ? 2 : 4);
+    for (int i = 0; i < (iwarp() ? 2 : 4); i++) IS(entries[i].port_num, 1 + i / (iwarp() ? 1 : 2));
+    IS(memcmp(&entries[0].gid, &entries[iwarp() ? 1 : 2].gid, sizeof gid) != 0, true);
+}
+
+static int port_of(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    OK(ibv_query_qp(qp, &attr, IBV_QP_PORT, &init));
+    return attr.port_num;
+}
+
+/* Another queue pair, at the port of its id, with what the first has. */
+static void builds_beside(struct end *end, const struct end *first)
+{
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+        .send_cq = first->sends,
+        .recv_cq = first->receives,
+        .srq = first->srq,
+        .cap = {.max_send_wr = 16, .max_send_sge = 1}};
+    OK(rdma_create_qp(end->id, first->pd, &init));
+    end->memory = first->memory;
+    end->mr = first->mr;
+    end->param = first->param;
+}
+
+static void asks_at_both_ports(void)
+{
+    struct end ends[2] = {{0}, {0}};
+    struct remote remote;
+    for (int i = 0; i < 2; i++) {
+        resolves_at(&ends[i], addresses[i], from_parent);
+        IS(ends[i].id->port_num, i + 1);
+        builds(&ends[i], usual);
+        IS(port_of(ends[i].id->qp), iwarp() ? 0 : i + 1);
+        /* Any of the device's is taken; the manager sets the id's when it connects. */
+        struct ibv_qp_attr attr = {.port_num = 3};
+        if (!iwarp()) IS(ibv_modify_qp(ends[i].id->qp, &attr, IBV_QP_PORT), EINVAL);
+        attr.port_num = 2;
+        OK(ibv_modify_qp(ends[i].id->qp, &attr, IBV_QP_PORT));
+        IS(port_of(ends[i].id->qp), iwarp() ? 0 : 2);
+        OK(rdma_connect(ends[i].id, &ends[i].param));
+        IS(event_kind(ends[i].channel), RDMA_CM_EVENT_ESTABLISHED);
+        IS(port_of(ends[i].id->qp), iwarp() ? 0 : i + 1);
+    }
+    IS(ends[0].id->verbs == ends[1].id->verbs, true);
+    take(from_parent, &remote, sizeof remote);
+    for (int i = 0; i < 2; i++) {
+        struct ibv_sge sge;
+        struct ibv_send_wr wr = work(&ends[i], &sge, IBV_WR_RDMA_WRITE, 64);
+        memset(ends[i].memory + SIZE / 2, 0x21 + i, 64);
+        wr.wr.rdma.remote_addr = remote.address + SIZE / 4 + (unsigned)i * 64;
+        wr.wr.rdma.rkey = (uint32_t)remote.key;
+        OK(posts(&ends[i], &wr));
+        OK(sends(&ends[i], 100 + (unsigned)i, IBV_SEND_SIGNALED));
+        IS(status_of(ends[i].sends), IBV_WC_SUCCESS);
+        IS(status_of(ends[i].sends), IBV_WC_SUCCESS);
+        tell(to_parent);
+    }
+    for (int i = 0; i < 2; i++) {
+        await(from_parent);
+        parts_first(&ends[i]);
+    }
+}
+static void several_ports(void)
+{
+    struct child child = family(asks_at_both_ports);
+    struct end ends[2] = {{0}, {0}};
+    struct options options = usual;
+    options.shared = 1;
+    for (int i = 0; i < 2; i++) {
+        listens_at(&ends[i], addresses[i], child.to);
+        IS(ends[i].listener->port_num, i + 1);
+        ends[i].id = event(ends[i].channel).id;
+        IS(ends[i].id->port_num, i + 1);
+        IS(ends[i].id->verbs == ends[0].listener->verbs, true);
+        if (i == 0) builds(&ends[i], options);
+        else builds_beside(&ends[1], &ends[0]);
+        IS(port_of(ends[i].id->qp), iwarp() ? 0 : i + 1);
+        OK(rdma_accept(ends[i].id, &ends[i].param));
+        IS(event_kind(ends[i].channel), RDMA_CM_EVENT_ESTABLISHED);
+    }
+    asks_about_ports(ends[0].id->verbs);
+    shows(&ends[0], child.to);
+    for (int i = 0; i < 2; i++) {
+        struct ibv_wc wc = completion(ends[0].receives);
+        IS(wc.status, IBV_WC_SUCCESS);
+        IS(wc.byte_len, 100 + i);
+        IS(wc.qp_num, ends[i].id->qp->qp_num);
+        IS(ends[0].memory[SIZE / 4 + i * 64 + 63], 0x21 + i);
+        await(child.from);
+    }
+    /* The second first: it has what is the first one's. */
+    tell(child.to);
+    tell(child.to);
+    for (int i = 1; i >= 0; i--) {
+        expect_disconnected(&ends[i]);
+        OK(rdma_disconnect(ends[i].id));
+        if (i == 0) break;
+        rdma_destroy_qp(ends[i].id);
+        OK(rdma_destroy_id(ends[i].id));
+        OK(rdma_destroy_id(ends[i].listener));
+        rdma_destroy_event_channel(ends[i].channel);
+    }
+    leaves(&ends[0]);
+    join(child);
+}
+
+static const char *devices;
+static void lists_devices(void)
+{
+    setenv("HAWSER_VERBS_DEVICES", devices, 1);
+    ibv_free_device_list(ibv_get_device_list(NULL));
+}
+static void devices_that_are_none(void)
+{
+    static const char *const wrong[] = {"a", "a=", "=127.0.0.1", "a=127.0.0.1/ib", "a=127.0.0", "a=127.0.0.1+", "a=+127.0.0.1",
+        "a=127.0.0.1+127.0.0.2+127.0.0.3", "a=127.0.0.1+127.0.0.2/ib", "a=127.0.0.1/roce+127.0.0.2"};
+    static const char *const right[] = {"", "a=127.0.0.1,", "a=127.0.0.1+127.0.0.2", "a=127.0.0.1+127.0.0.2/iwarp,b=127.0.0.3/roce"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        devices = wrong[i];
+        IS(signal_of(lists_devices), SIGABRT);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        devices = right[i];
+        IS(signal_of(lists_devices), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -446,6 +598,8 @@ int main(int argc, char **argv)
         {"disconnects-cross", disconnects_cross},
         {"established-when-the-event-is-taken", established_when_the_event_is_taken},
         {"several-devices", several_devices},
+        {"several-ports", several_ports},
+        {"devices-that-are-none", devices_that_are_none},
     };
     RUN(tests);
 }

@@ -33,6 +33,16 @@ static inline struct sockaddr *address_of(uint16_t port)
     return (struct sockaddr *)&address;
 }
 
+static inline struct sockaddr *at(const char *address, uint16_t port)
+{
+    static struct sockaddr_in two[2]; /* a call takes two */
+    static unsigned turn;
+    struct sockaddr_in *in = &two[turn++ % 2];
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+    inet_pton(AF_INET, address, &in->sin_addr);
+    return (struct sockaddr *)in;
+}
+
 /* The next event; acknowledged at once. Its private data go to `data`. */
 static inline struct rdma_cm_event event_with(struct rdma_event_channel *channel, void *data)
 {
@@ -47,27 +57,30 @@ static inline struct rdma_cm_event event_with(struct rdma_event_channel *channel
 static inline struct rdma_cm_event event(struct rdma_event_channel *channel) { return event_with(channel, NULL); }
 static inline int event_kind(struct rdma_event_channel *channel) { return (int)event(channel).event; }
 
-static inline void listens(struct end *end, int to)
+static inline void listens_at(struct end *end, const char *address, int to)
 {
     end->channel = rdma_create_event_channel();
     OK(rdma_create_id(end->channel, &end->listener, end, RDMA_PS_TCP));
-    OK(rdma_bind_addr(end->listener, address_of(0)));
+    OK(rdma_bind_addr(end->listener, at(address, 0)));
     OK(rdma_listen(end->listener, 8));
     uint16_t port = rdma_get_src_port(end->listener);
     put(to, &port, sizeof port);
 }
+static inline void listens(struct end *end, int to) { listens_at(end, "127.0.0.1", to); }
 
-static inline void resolves(struct end *end, int from)
+/* From an address to the same. */
+static inline void resolves_at(struct end *end, const char *address, int from)
 {
     uint16_t port;
     take(from, &port, sizeof port);
     if (end->channel == NULL) end->channel = rdma_create_event_channel();
     OK(rdma_create_id(end->channel, &end->id, end, RDMA_PS_TCP));
-    OK(rdma_resolve_addr(end->id, NULL, address_of(port), 2000));
+    OK(rdma_resolve_addr(end->id, at(address, 0), at(address, port), 2000));
     IS(event_kind(end->channel), RDMA_CM_EVENT_ADDR_RESOLVED);
     OK(rdma_resolve_route(end->id, 2000));
     IS(event_kind(end->channel), RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
+static inline void resolves(struct end *end, int from) { resolves_at(end, "127.0.0.1", from); }
 
 static inline int rights(struct options options)
 {

@@ -269,14 +269,15 @@ static void a_stopped_peer(void)
 
 /* --- the device */
 
-/* Files of HAWSER_VERBS_CONTROL. */
-static void control(const char *what, bool there)
+/* Files of HAWSER_VERBS_CONTROL, of what is called so. */
+static void control_of(const char *name, const char *what, bool there)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s.%s", getenv("HAWSER_VERBS_CONTROL"), what, iwarp() ? "siw1" : "rxe1");
+    snprintf(path, sizeof path, "%s/%s.%s", getenv("HAWSER_VERBS_CONTROL"), what, name);
     if (there) close(open(path, O_CREAT | O_WRONLY, 0600));
     else unlink(path);
 }
+static void control(const char *what, bool there) { control_of(iwarp() ? "siw1" : "rxe1", what, there); }
 
 static void waits_behind_the_link(void)
 {
@@ -295,13 +296,18 @@ static void waits_behind_the_link(void)
     leaves(&end);
 }
 /* Its own port is down, or up again, and says so. */
-static void port_goes(const struct end *end, bool down)
+static void hears_of_port(const struct end *end, int number, bool down)
 {
     struct ibv_async_event async;
-    control("port-down", down);
     OK(ibv_get_async_event(end->id->verbs, &async));
     IS(async.event_type, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+    IS(async.element.port_num, number);
     ibv_ack_async_event(&async);
+}
+static void port_goes(const struct end *end, bool down)
+{
+    control("port-down", down);
+    hears_of_port(end, 1, down);
 }
 
 /* Whoever ends the queue pair before TCP has connected: the request was made when it was asked for, and is answered. */
@@ -361,6 +367,107 @@ static void a_link_goes_down(void)
     join(child);
 }
 
+/* Of two ports the second goes, and comes again: what goes by the first does not notice. */
+static void sends_by_two_ports(void)
+{
+    struct options options = usual;
+    struct end ends[2] = {{0}, {0}};
+    options.timeout = 10;
+    options.retry = 2;
+    for (int i = 0; i < 2; i++) {
+        resolves_at(&ends[i], i == 0 ? "127.0.0.1" : "127.0.0.2", from_parent);
+        builds(&ends[i], options);
+        OK(rdma_connect(ends[i].id, &ends[i].param));
+        IS(event_kind(ends[i].channel), RDMA_CM_EVENT_ESTABLISHED);
+    }
+    tell(to_parent);
+    await(from_parent);
+    for (int i = 1; i >= 0; i--) OK(sends(&ends[i], 8, IBV_SEND_SIGNALED));
+    IS(status_of(ends[0].sends), IBV_WC_SUCCESS);
+    IS(status_of(ends[1].sends), iwarp() ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+    tell(to_parent);
+    for (int i = 0; i < 2; i++) {
+        expect_disconnected(&ends[i]);
+        leaves(&ends[i]);
+    }
+}
+static void both_are(struct ibv_context *verbs, enum ibv_port_state first, enum ibv_port_state second)
+{
+    struct ibv_port_attr port;
+    OK(ibv_query_port(verbs, 1, &port));
+    IS(port.state, first);
+    OK(ibv_query_port(verbs, 2, &port));
+    IS(port.state, second);
+}
+static void a_link_of_two_goes_down(void)
+{
+    struct child child = family(sends_by_two_ports);
+    struct end ends[2] = {{0}, {0}};
+    struct ibv_wc wc;
+    for (int i = 0; i < 2; i++) {
+        listens_at(&ends[i], i == 0 ? "127.0.0.1" : "127.0.0.2", child.to);
+        ends[i].id = event(ends[i].channel).id;
+        builds(&ends[i], usual);
+        OK(rdma_accept(ends[i].id, &ends[i].param));
+        IS(event_kind(ends[i].channel), RDMA_CM_EVENT_ESTABLISHED);
+    }
+    await(child.from);
+    control_of("both.2", "port-down", true);
+    hears_of_port(&ends[0], 2, true);
+    both_are(ends[0].id->verbs, IBV_PORT_ACTIVE, IBV_PORT_DOWN);
+    tell(child.to);
+    IS(status_of(ends[0].receives), IBV_WC_SUCCESS);
+    await(child.from);
+    IS(ibv_poll_cq(ends[1].receives, 1, &wc), 0);
+    control_of("both.2", "port-down", false);
+    hears_of_port(&ends[0], 2, false);
+    if (iwarp()) IS(status_of(ends[1].receives), IBV_WC_SUCCESS);
+    control_of("both", "port-down", true);
+    hears_of_port(&ends[0], 1, true);
+    both_are(ends[0].id->verbs, IBV_PORT_DOWN, IBV_PORT_ACTIVE);
+    control_of("both", "port-down", false);
+    hears_of_port(&ends[0], 1, false);
+    for (int i = 0; i < 2; i++) OK(rdma_disconnect(ends[i].id));
+    for (int i = 0; i < 2; i++) {
+        expect_disconnected(&ends[i]);
+        leaves(&ends[i]);
+    }
+    join(child);
+}
+
+/* The device says that it does not work any more. */
+static void hears_the_last(const struct end *end)
+{
+    struct ibv_async_event async;
+    OK(ibv_get_async_event(end->id->verbs, &async));
+    IS(async.event_type, IBV_EVENT_DEVICE_FATAL);
+    ibv_ack_async_event(&async);
+}
+
+/* One that only says so is there, and nobody is told of an end. */
+static void hears_of_the_device(void)
+{
+    struct end end = connects(usual);
+    tell(to_parent);
+    hears_the_last(&end);
+    await(from_parent);
+    leaves(&end);
+}
+static void a_device_fails(void)
+{
+    struct child child = family(hears_of_the_device);
+    struct end end = accepts(child, usual);
+    struct pollfd poll_on = {.fd = end.channel->fd, .events = POLLIN};
+    await(child.from);
+    control("failed", true);
+    hears_the_last(&end);
+    tell(child.to);
+    join(child);
+    IS(poll(&poll_on, 1, 300), 0);
+    IS(end.id->qp->state, IBV_QPS_RTS);
+    leaves(&end);
+}
+
 static void waits_for_the_end(void)
 {
     struct end end = connects(usual);
@@ -375,12 +482,9 @@ static void a_device_goes(void)
 {
     struct child child = family(waits_for_the_end);
     struct end end = accepts(child, usual);
-    struct ibv_async_event async;
     await(child.from);
     control("removed", true);
-    OK(ibv_get_async_event(end.id->verbs, &async));
-    IS(async.event_type, IBV_EVENT_DEVICE_FATAL);
-    ibv_ack_async_event(&async);
+    hears_the_last(&end);
     tell(child.to);
     for (int i = 0; i < 2; i++) { /* the listener's, and its own */
         struct rdma_cm_event removal = event(end.channel);
@@ -478,8 +582,10 @@ int main(int argc, char **argv)
         {"a-silent-peer", a_silent_peer},
         {"a-stopped-peer", a_stopped_peer},
         {"a-link-goes-down", a_link_goes_down},
+        {"a-link-of-two-goes-down", a_link_of_two_goes_down},
         {"a-link-is-down-while-it-connects", a_link_is_down_while_it_connects},
         {"a-device-goes", a_device_goes},
+        {"a-device-fails", a_device_fails},
         {"faults", faults},
         {"a-completion-fails", a_completion_fails},
         {"a-connection-fails", a_connection_fails},

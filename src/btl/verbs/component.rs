@@ -300,7 +300,13 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         }
         let published = &module.common.published;
         let met = match host.published(published.key(), name) {
-            Ok(bytes) => module.meet(name, &bytes),
+            Ok(bytes) => match module.meet(name, &bytes) {
+                // By another port it is, and nobody misses this one.
+                Err(_) if all.iter().any(|one| published.meet(one.place, name, &bytes).is_ok()) => {
+                    return None;
+                }
+                met => met,
+            },
             // A process that has published nothing does not run this component.
             Err(_) if !host.is_asked_for() => return None,
             Err(_) => Err(published.why_not(name, host)?.to_owned()),

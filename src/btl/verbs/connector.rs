@@ -229,8 +229,9 @@ impl Body {
             {
                 if event == AsyncEvent::DeviceFailed {
                     self.devices[module] = None;
-                    let lost = &self.ports[module];
-                    for listener in (0..self.ports.len()).filter(|at| Arc::ptr_eq(&self.ports[*at], lost)) {
+                    // All of its ports: whoever reads the event has it alone.
+                    let lost = &self.ports[module].context;
+                    for listener in (0..self.ports.len()).filter(|at| self.ports[*at].context.is(lost)) {
                         self.manager.handle_listener_lost(listener as u8);
                     }
                     self.act();

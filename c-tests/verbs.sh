@@ -166,7 +166,7 @@ for which in 4 6; do
 done
 # Where there is not a single one, who waits for it ends after `peer_timeout`, and the job with it; the other may be the first to say
 # so, and the launcher end the one that knows why.
-for which in 6 7 8; do
+for which in 2 5 6 7 8; do
     line="verbs over roce, 2 ranks: no memory for any buffer ($which) ends the job, and says so"
     wanted "$line" || continue
     over roce
@@ -179,6 +179,18 @@ for which in 6 7 8; do
         says 'btl_verbs: rank (0 of job [0-9]+ is lost: there is no memory that can be registered|1 of job [0-9]+ is lost: the peer has ended)'
     check "$line" $?
 done
+# The connection manager tells nothing any more.
+line="verbs over roce, 2 ranks: no event can be read any more: the job ends, and says why"
+if wanted "$line"; then
+    over roce
+    log=$work/logs/no-events
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+        "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x HAWSER_VERBS_FAULTS=rdma_get_cm_event:6+:12@1 \
+        "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_verbs: rank [01] of job [0-9]+ is lost: ' && ! says 'Segmentation|panicked'
+    check "$line" $?
+fi
 # Buffers that are few for good: one comes back though nothing follows what was sent from it.
 for most in 1 4 8; do
     for kind in roce iwarp; do run $kind 2 "p2p small" --mca btl_verbs_free_list_num $most --mca btl_verbs_free_list_max $most; done
@@ -230,6 +242,10 @@ counted() {
     ranks=$(find "$work/ledgers" -name "$jobs.*" | wc -l)
     verbs_ledger "$ledger" "$ranks" >"$work/left" || not_ok "$line: nothing is left" "$work/left"
 }
+# Memory comes while a process computes to which it has been refused nine times.
+refused=$(printf 'ibv_reg_mr:%s:12@1,' 6 7 8 9 10 11 12 13 14)
+counted "memory that was refused is asked for again before a peer is given up for it" roce "seldom 10 3000 begun" \
+    'all[rank, "num_sends"] > 200' --mca btl_verbs_free_list_num 1 --mca btl_verbs_peer_timeout 2000 -x "HAWSER_VERBS_FAULTS=${refused%,}"
 for kind in roce iwarp; do
     counted "a buffer is registered once" $kind "pinned same 200" "registrations == 1 && hits >= 199 && misses == 1"
     for way in unmap over move empty segment thread; do
@@ -360,6 +376,16 @@ if [ "$host" = debian12 ]; then
             # What its own component need not do, and is not answered.
             mixed $mix many "p2p small" --mca btl_openib_use_eager_rdma 1 --mca btl_openib_use_message_coalescing 1
         done
+        # One buffer of each size, and nothing copied when it is posted: what says that receives are posted goes all the same, and no
+        # attempt to connect comes to nothing for it.
+        mixed hhhh many "alltoall 20 200" --mca btl_openib_free_list_num 1 --mca btl_openib_free_list_max 1 --mca btl_openib_max_inline_data 0
+        line="verbs over roce, openib's wire, ranks of openib (o) and hawser (h): hhhh: alltoall 20 200, one buffer: connected at once"
+        if wanted "$line" && compgen -G "$ledger.*" >/dev/null; then
+            log=$work/left
+            awk '$1 == "call" && $2 == "rdma_create_qp" { print FILENAME, $3; count++; if ($3 > 24) bad = 1 } END { exit bad || count != 4 }' \
+                "$ledger".* >"$log"
+            check "$line" $?
+        fi
         # Many to one, and one to many.
         for mix in hooo ohhh; do
             mixed $mix many "flood 200"

@@ -1,5 +1,5 @@
 /* Words of all ranks that all ranks change at once, the rank's own among them, under passive target: Fetch_and_op,
- * Compare_and_swap and Accumulate, on windows of both kinds. Ends with the counters of btl/verbs.
+ * Compare_and_swap and Accumulate, on windows of both kinds, and of words that are not where devices have them. Ends with the counters of btl/verbs.
  *
  * usage: atomics [ROUNDS] */
 #include "check.h"
@@ -82,6 +82,34 @@ static void everything(const char *kind)
     MPI(MPI_Win_free(&win));
 }
 
+/* A word where no device changes one: in the middle between two of 64 bits, as in a packed structure. */
+static void between_words(void)
+{
+    char *bytes = calloc(3, 8);
+    int64_t was, sum;
+    int times = rounds / 10 + 1;
+    MPI(MPI_Win_create(bytes, 24, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+    MPI(MPI_Win_lock_all(0, win));
+    for (int target = 0; target < check_size; target++) {
+        doing("between words", target);
+        for (int64_t i = 1; i <= times; i++) {
+            MPI(MPI_Fetch_and_op(&i, &was, MPI_INT64_T, target, 4, MPI_SUM, win));
+            MPI(MPI_Accumulate(&i, 1, MPI_INT64_T, target, 12, 1, MPI_INT64_T, MPI_SUM, win));
+            MPI(MPI_Win_flush(target, win));
+        }
+    }
+    MPI(MPI_Win_unlock_all(win));
+    MPI(MPI_Barrier(MPI_COMM_WORLD));
+    MPI(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, check_rank, 0, win));
+    for (int at = 4; at <= 12; at += 8) {
+        memcpy(&sum, bytes + at, sizeof sum);
+        CHECK_EQ(sum, (int64_t)times * (times + 1) / 2 * check_size);
+    }
+    MPI(MPI_Win_unlock(check_rank, win));
+    MPI(MPI_Win_free(&win));
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     check_start(&argc, &argv, "atomics", MPI_THREAD_SINGLE, 1);
@@ -93,6 +121,7 @@ int main(int argc, char **argv)
     everything("Win_create");
     MPI(MPI_Win_allocate(WORDS * sizeof *words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD, &words, &win));
     everything("Win_allocate");
+    between_words();
     free(own);
     counters_print();
     return check_finish();

@@ -137,6 +137,15 @@ impl Pool {
         self.barren.map_or(0, |since| now - since)
     }
 
+    /// Asks for memory once more, however often that was refused: it may have come meanwhile, and nobody have looked.
+    ///
+    /// # Errors
+    /// When there is none for a single buffer.
+    pub(super) fn insist(&mut self, port: &Port) -> Result<()> {
+        self.reserve.left = 0;
+        self.enlarge(self.limits.first, port).map(|_| ())
+    }
+
     /// A buffer is free again.
     #[inline]
     pub(super) fn give(&mut self, at: u32) {

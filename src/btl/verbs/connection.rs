@@ -15,6 +15,7 @@ use crate::btl::{Cookie, Lent};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
 use crate::verbs::{Access, Flags, InlineSend, Mr, Piece, PostError, Remote, Slab, Work};
+use crate::wire::openib;
 use crate::wire::verbs::{HEADER, Header, Word};
 
 /// What all peers of a module use.
@@ -102,6 +103,8 @@ pub(super) struct Connection {
     place: u32,
     /// Where messages lie that are copied when they are posted.
     pub(super) scratch: Lent,
+    /// Where what says that the receives are posted lies, if it has bytes.
+    pub(super) ready: Lent,
     /// By what those go that take the short path.
     pub(super) short: InlineSend<HEADER>,
     /// There may be a queue of which the peer has not been told what it may send.
@@ -132,7 +135,7 @@ impl Connection {
     ) -> Result<Self> {
         let queues = desk.port.queues.clone();
         let inline = lines.iter().map(|line| line.inline).max().unwrap_or(0);
-        let (words, scratch) = desk.words(queues.len(), inline)?;
+        let (words, scratch, ready) = desk.words(queues.len(), inline)?;
         let openib = (desk.port.dialect == Dialect::Openib).then(|| Flow::new(token, &queues));
         let mut sides = Vec::new();
         for (index, (line, queue)) in lines.into_iter().zip(queues.all()).enumerate() {
@@ -168,6 +171,7 @@ impl Connection {
             signs: Signs::new(now),
             place,
             scratch,
+            ready,
             short,
             has_news: true,
             hand: 0,
@@ -432,12 +436,16 @@ impl Desk {
     }
 
     /// Words for a peer: those that it writes, those that are written to it, and one for answers. Behind them is room for
-    /// messages that are copied when they are posted.
-    fn words(&self, queues: usize, inline: usize) -> Result<(Arc<Slab>, Lent)> {
+    /// messages that are copied when they are posted, and behind that for the one that says that the receives are posted.
+    fn words(&self, queues: usize, inline: usize) -> Result<(Arc<Slab>, Lent, Lent)> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let words = (2 * queues + 1) * 8;
-        let slab = self.port.slab(words + inline, access)?;
-        let scratch = slab.lent(words, inline);
-        Ok((slab, scratch))
+        let ready = match self.port.dialect {
+            Dialect::Own => 0,
+            Dialect::Openib => openib::HEADER + openib::LONGEST_CONTROL,
+        };
+        let slab = self.port.slab(words + inline + ready, access)?;
+        let (scratch, ready) = (slab.lent(words, inline), slab.lent(words + inline, ready));
+        Ok((slab, scratch, ready))
     }
 }

@@ -78,6 +78,10 @@ fn outcome(error: Error) -> Event<'static> {
     }
 }
 
+/// After an event could not be read, one is asked for again so many times, so far apart in nanoseconds. Then there are none.
+const MOST_REFUSALS: u32 = 200;
+const PAUSE: i64 = 10_000_000;
+
 /// An id that the thread has.
 struct Held {
     id: verbs::Id,
@@ -122,6 +126,7 @@ impl Connector {
             held: BTreeMap::new(),
             manager: Manager::new(settings),
             last: 0,
+            refusals: 0,
             retries: config.retries,
             retries_without_receive: config.retries_without_receive,
             acknowledgement: config.acknowledgement,
@@ -154,6 +159,8 @@ struct Body {
     manager: Manager,
     /// The number of the last id that came with a request.
     last: u32,
+    /// Times in a row that no event could be read.
+    refusals: u32,
     retries: u8,
     retries_without_receive: u8,
     acknowledgement: u8,
@@ -196,16 +203,23 @@ impl Body {
             }
             time
         });
-        let mut polled: Vec<PollFd<'_>> = vec![
-            PollFd::from_borrowed_fd(self.office.bell(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN),
-        ];
+        let mut polled = vec![PollFd::from_borrowed_fd(self.office.bell(), PollFlags::IN)];
+        let timeout = match self.refusals {
+            0 => {
+                polled.push(PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN));
+                timeout
+            }
+            // What cannot be read is there all the time.
+            MOST_REFUSALS => timeout,
+            _ => Some(Timespec { tv_sec: 0, tv_nsec: PAUSE }),
+        };
+        let own = polled.len();
         let devices: Vec<usize> =
             (0..self.devices.len()).filter(|module| self.devices[*module].is_some()).collect();
         let events = devices.iter().filter_map(|module| self.devices[*module].as_ref());
         polled.extend(events.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
         let _ = poll(&mut polled, timeout.as_ref());
-        let (own, of_devices) = polled.split_at(2);
+        let (own, of_devices) = polled.split_at(own);
         let is_lost = own.iter().any(|it| is_deaf(it.revents()));
         let deaf = devices.into_iter().zip(of_devices).filter(|(_, it)| is_deaf(it.revents()));
         let deaf: Vec<usize> = deaf.map(|(module, _)| module).collect();
@@ -219,9 +233,26 @@ impl Body {
 
     /// Everything that there is to do; whether that was the last.
     fn turn(&mut self) -> bool {
-        while let Ok(Some(event)) = self.channel.next() {
-            self.hear(event);
-            self.act();
+        while self.refusals < MOST_REFUSALS {
+            match self.channel.next() {
+                Ok(Some(event)) => {
+                    self.refusals = 0;
+                    self.hear(event);
+                    self.act();
+                }
+                Ok(None) => {
+                    self.refusals = 0;
+                    break;
+                }
+                Err(_) => {
+                    self.refusals += 1;
+                    if self.refusals == MOST_REFUSALS {
+                        self.manager.give_up();
+                        self.act();
+                    }
+                    break;
+                }
+            }
         }
         for module in 0..self.devices.len() {
             while let Some(event) =

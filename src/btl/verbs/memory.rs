@@ -153,8 +153,9 @@ impl Registrations {
         };
         rail.counters.num_registrations.raise_by_one();
         let remote = mr.remote_key();
-        let key = self.insert(span, rights, Arc::new(mr), is_cached, rail);
-        self.0.lock().remote.insert(remote, key);
+        let (mut table, key) = self.insert(span, rights, Arc::new(mr), is_cached, rail);
+        table.remote.insert(remote, key);
+        self.part(table, rail);
         Some(registration(remote))
     }
 
@@ -192,16 +193,23 @@ impl Registrations {
         rail.counters.num_transfer_registrations.raise_by_one();
         let mr = Arc::new(self.pin(local, purpose.access, rail)?);
         if is_cached {
-            let key = self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
-            let mut table = self.0.lock();
+            let (mut table, key) = self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
             table.cache.release(key);
             self.part(table, rail);
         }
         Ok(mr)
     }
 
-    /// Takes in what was just registered. `is_cached`: it was looked for before.
-    fn insert(&self, span: Span, rights: Rights, mr: Arc<Mr>, is_cached: bool, rail: &Rail) -> Key {
+    /// Takes in what was just registered. `is_cached`: it was looked for before. Whoever has done with the table
+    /// [parts](Self::part) from it: before, others may not see what is half done.
+    fn insert(
+        &self,
+        span: Span,
+        rights: Rights,
+        mr: Arc<Mr>,
+        is_cached: bool,
+        rail: &Rail,
+    ) -> (MutexGuard<'_, Table>, Key) {
         if is_cached {
             rail.counters.num_cache_misses.raise_by_one();
         }
@@ -210,8 +218,7 @@ impl Registrations {
         let key = table.next;
         table.next += 1;
         table.cache.insert(span, rights, key, may_stay, mr);
-        self.part(table, rail);
-        key
+        (table, key)
     }
 
     /// Registers memory. Where there is no more room, what nobody uses goes.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::connection::{Broken, Connection, Desk, Stall};
 use super::credit::Beyond;
 use super::line::Number;
-use super::outgoing::Body;
+use super::outgoing::{Body, Outgoing};
 use super::state::{Delivered, State, Step};
 use crate::btl::{Cookie, Lent};
 use crate::engine::cm::{Arrival, Attempt};
@@ -46,7 +46,8 @@ impl Connection {
     pub(super) fn send_ready(&mut self, desk: &mut Desk) -> Result<(), Broken> {
         let (bytes, len) = Control::Ready.to_bytes();
         let credits = desk.credits;
-        self.launch((credits, credits), None, Body::Bytes(&bytes[..len]), None, desk)?
+        let outgoing = self.ready(HEADER + len);
+        self.launch_from(outgoing, (credits, credits), (None, Body::Bytes(&bytes[..len])), None, desk)?
             .map_err(|_| Broken::Post)
     }
 
@@ -80,14 +81,26 @@ impl Connection {
         waits: Option<Cookie>,
         desk: &mut Desk,
     ) -> Result<Result<(), Stall>, Broken> {
+        match self.outgoing(by, HEADER + body.len(), desk) {
+            Ok(outgoing) => self.launch_from(outgoing, (by, of), (tag, body), waits, desk),
+            Err(stall) => Ok(Err(stall)),
+        }
+    }
+
+    /// The same from this buffer.
+    #[inline]
+    fn launch_from(
+        &mut self,
+        outgoing: Outgoing,
+        (by, of): (usize, usize),
+        (tag, body): (Option<u8>, Body<'_>),
+        waits: Option<Cookie>,
+        desk: &mut Desk,
+    ) -> Result<Result<(), Stall>, Broken> {
         let Some(flow) = &self.openib else { return Err(Broken::Post) };
         let (token, seen) = (flow.token, flow.posted(of));
         let owed = self.sides[of].receives.as_ref().map_or(0, |receives| receives.window.owed());
         let header = Header { tag, seen, credits: owed as u16 };
-        let outgoing = match self.outgoing(by, HEADER + body.len(), desk) {
-            Ok(outgoing) => outgoing,
-            Err(stall) => return Ok(Err(stall)),
-        };
         outgoing.write(&header.to_bytes(), body);
         let work = match &self.sides[by].receives {
             Some(_) => Work::Send,

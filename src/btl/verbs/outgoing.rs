@@ -26,8 +26,18 @@ impl Body<'_> {
 pub(super) struct Outgoing {
     bytes: Lent,
     key: u32,
-    /// Its place among the send buffers of its queue; none where the message is copied when it is posted.
-    place: Option<u32>,
+    place: Place,
+}
+
+/// Where it lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Anywhere: it is copied when it is posted.
+    Copied,
+    /// Among the send buffers of its queue.
+    Buffer(u32),
+    /// Where nothing else ever does.
+    Own,
 }
 
 impl Outgoing {
@@ -60,12 +70,17 @@ impl Connection {
             return Err(Stall::Slot);
         }
         if total <= side.inline {
-            return Ok(Outgoing { bytes: self.scratch.slice(0, total), key: 0, place: None });
+            return Ok(Outgoing { bytes: self.scratch.slice(0, total), key: 0, place: Place::Copied });
         }
         let pool = &mut desk.pools[queue];
         let at = pool.take(&desk.port).ok_or(Stall::Buffer)?;
         let (bytes, key) = pool.lent(at, total);
-        Ok(Outgoing { bytes, key, place: Some(at) })
+        Ok(Outgoing { bytes, key, place: Place::Buffer(at) })
+    }
+
+    /// A buffer for what says that the receives are posted, which is there whatever waits: once in an attempt it is needed.
+    pub(super) fn ready(&self, len: usize) -> Outgoing {
+        Outgoing { bytes: self.ready.slice(0, len), key: self.words.local_key(), place: Place::Own }
     }
 
     /// Posts what has been written there.
@@ -79,21 +94,22 @@ impl Connection {
         desk: &mut Desk,
     ) -> std::result::Result<std::result::Result<(), Stall>, Broken> {
         let Outgoing { bytes, key, place } = *outgoing;
-        let asks = asks || place.is_some() && desk.pools[queue].is_low();
-        let posted = self.post(queue, work, &[Piece::new(bytes, key)], (asks, place.is_none()));
+        let asks = asks || matches!(place, Place::Buffer(_)) && desk.pools[queue].is_low();
+        let is_copied = place == Place::Copied;
+        let posted = self.post(queue, work, &[Piece::new(bytes, key)], (asks, is_copied));
         let Ok(Some(asks)) = posted else {
-            if let Some(at) = place {
+            if let Place::Buffer(at) = place {
                 desk.pools[queue].give(at);
             }
             // The device has no place, whatever we have counted: it is tried again.
             return posted.map(|_| Err(Stall::Buffer));
         };
         let entry = match place {
-            Some(at) => Some(Entry::Buffer { at, cookie: waits }),
-            None => waits.map(Entry::Copied),
+            Place::Buffer(at) => Some(Entry::Buffer { at, cookie: waits }),
+            Place::Copied | Place::Own => waits.map(Entry::Copied),
         };
         self.sides[queue].slots.push(entry, asks);
-        desk.counters.num_inline_sends.add(u64::from(place.is_none()));
+        desk.counters.num_inline_sends.add(u64::from(is_copied));
         Ok(Ok(()))
     }
 }

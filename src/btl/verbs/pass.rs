@@ -299,13 +299,14 @@ impl State {
         lost.into_iter().for_each(|(place, broken)| self.break_off(place, broken));
     }
 
-    /// Gives those up for whom messages wait that there has been no memory to send from for that long. What is on its way comes
-    /// back with a buffer; where there is none, nothing does.
+    /// Gives those up for whom messages wait that there has been no memory to send from for that long, and is none now. What is on
+    /// its way comes back with a buffer; where there is none, nothing does.
     fn look_for_memory(&mut self, now: u64, patience: u64) {
         let Self { desk, peers, .. } = self;
         let mut starved = Vec::new();
         for (queue, pool) in desk.pools.iter_mut().enumerate() {
-            if pool.barren_for(now, || peers.waiting(queue).next().is_some()) > patience {
+            let barren = pool.barren_for(now, || peers.waiting(queue).next().is_some());
+            if barren > patience && pool.insist(&desk.port).is_err() {
                 starved.extend(peers.waiting(queue));
             }
         }

@@ -58,6 +58,8 @@ pub(super) struct Peer {
     pub(super) is_lost: bool,
     /// It has said or done what no peer does.
     pub(super) is_corrupt: bool,
+    /// There was no memory to be connected with when that was last tried.
+    pub(super) is_starved: bool,
     /// What was under way on queue pairs that did not work any more.
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
@@ -100,6 +102,7 @@ impl Peer {
             failure: None,
             is_lost: false,
             is_corrupt: false,
+            is_starved: false,
             dead: Vec::new(),
             departing: 0,
             has_said_bye: false,
@@ -119,9 +122,16 @@ impl Peer {
         self.connection.as_mut().filter(|connection| connection.is_connected && !connection.is_ending)
     }
 
-    /// Whether data may be sent, and is.
-    pub(super) fn can_send(&self) -> bool {
-        !self.is_parting() && self.connection.as_ref().is_some_and(|it| it.is_connected && !it.is_ending)
+    /// Whether what waits for a queue could go, had it a buffer.
+    pub(super) fn waits_for_buffer(&self, queue: usize) -> bool {
+        let could_go = |connection: &Connection| {
+            let side = &connection.sides[queue];
+            let has_credit = side.credit.left() > 0 || connection.openib.is_some() && side.receives.is_none();
+            connection.is_connected && !connection.is_ending && has_credit && side.slots.has_room()
+        };
+        !self.pending[queue].is_empty()
+            && !self.is_parting()
+            && self.connection.as_ref().is_some_and(could_go)
     }
 
     /// Whether the peer has said that nothing follows, and it is wanted: what waits goes by the next connection.

@@ -114,13 +114,10 @@ impl Peers {
         self.0.iter().filter_map(|place| place.peer.as_deref())
     }
 
-    /// The places of those that are connected and for whom something waits to be sent by a queue.
+    /// The places of those for whom something waits to be sent by a queue, and for nothing but a buffer.
     pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = u32> {
-        let waits = move |(at, place): (usize, &Place)| {
-            let peer = place.peer.as_deref()?;
-            (peer.can_send() && !peer.pending[queue].is_empty()).then_some(at as u32)
-        };
-        self.0.iter().enumerate().filter_map(waits)
+        let all = self.0.iter().enumerate().filter_map(|(at, place)| Some((at, place.peer.as_deref()?)));
+        all.filter(move |(_, peer)| peer.waits_for_buffer(queue)).map(|(at, _)| at as u32)
     }
 
     /// All with their places, to do with them what does not bar their short paths.

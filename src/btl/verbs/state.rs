@@ -341,16 +341,15 @@ impl State {
         match made {
             Ok(connection) => {
                 peer.connection = Some(connection);
-                peer.is_corrupt = false;
+                (peer.is_corrupt, peer.is_starved) = (false, false);
                 peer.machine.handle_receives_posted(attempt);
                 for (queue, line) in numbers.into_iter().enumerate() {
                     self.lines.insert(line, (place, attempt, queue as u8));
                 }
             }
             Err(error) => {
-                let is_short = error == Error::OutOfResource;
-                let why = if is_short { Reason::NoMemory } else { Reason::Broken };
-                peer.machine.handle_broken(attempt, why);
+                peer.is_starved = error == Error::OutOfResource;
+                peer.machine.handle_broken(attempt, Reason::Broken);
                 // What a part of it was lent is others'.
                 for shared in self.desk.shared.iter_mut().flatten() {
                     shared.lender.close(place as usize);
@@ -395,7 +394,11 @@ impl State {
     pub(super) fn give_up(&mut self, place: u32) {
         let Some(peer) = self.at(place) else { return };
         let Some(why) = peer.failure else { return };
-        let why = if peer.is_corrupt { Reason::Malformed } else { why };
+        let why = match (peer.is_corrupt, peer.is_starved) {
+            (true, _) => Reason::Malformed,
+            (_, true) => Reason::NoMemory,
+            _ => why,
+        };
         peer.is_lost = true;
         let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
         let (is_open, mut dead) = (peer.is_open, std::mem::take(&mut peer.dead));

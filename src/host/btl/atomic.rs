@@ -64,6 +64,9 @@ unsafe fn change_own(address: u64, what: Atomic, result: *mut u64) -> c_int {
 
 /// Begins one. `what`: `None` of one that there is not.
 ///
+/// HOST: osc/rdma asks for a word at whatever address, and does by itself what is not supported, under a lock of its own. Of any
+/// other error it asks again, for ever (`ompi_osc_rdma_gacc_amo`).
+///
 /// # Safety
 /// The contract of `btl_atomic_op`, `btl_atomic_fop` and `btl_atomic_cswap`: through the module's own table, with a handle of the
 /// peer's, as its bytes have come, or with none and the address of a word of the process's own; and, if any, 8 bytes for the
@@ -80,6 +83,9 @@ unsafe fn start<A: BtlAbi, T: Listed>(
             // SAFETY: the caller's contract: without a handle, the word is within the process's own reach.
             unsafe { change_own(address, what, operation.local.cast()) }
         });
+    }
+    if !address.is_multiple_of(8) || !operation.local.cast::<u64>().is_aligned() {
+        return code::NOT_SUPPORTED;
     }
     let room = if operation.local.is_null() { 0 } else { size_of::<u64>() };
     // SAFETY: the caller's contract; the table is read only.

@@ -595,6 +595,15 @@ missing "without devices it declines, and says nothing" ""
 missing "who asked for it hears why there is none" 'btl_verbs: .*RDMA' --mca btl verbs,tcp,self
 missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,256: XRC queues \(X\) are not supported' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues X,128,256
+# What a device has not is known before there is a message that wants it.
+over iwarp
+missing "sends that are more than a queue pair has are told" \
+    'btl_verbs: iwarp_0:1: a queue pair of its has 32768 sends at most, and `P,128,16384,16000,1,16384` asks for more' "${device[@]}" \
+    --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,128,16384,16000,1,16384:P,65536,64
+over roce
+missing "work that is more than a completion queue has room for is told" \
+    'btl_verbs: roce_0:1: a completion queue of its has room for 32767 of a queue pair.s at most, and `P,65536,16384,' "${device[@]}" \
+    --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,65536,16384
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 

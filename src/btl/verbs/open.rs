@@ -80,15 +80,12 @@ pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
 /// Opens what can be used.
 pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result<Opened, Declined> {
     let silently = |why: String| Declined::Silently(why);
-    // Who asked for it hears why there is none.
-    let missing = |why: String| {
-        if asked_for {
-            host.notice("verbs not used", &format!("btl_verbs: {why}"));
-            Declined::Told
-        } else {
-            Declined::Silently(why)
-        }
+    let told = |why: String| {
+        host.notice("verbs not used", &format!("btl_verbs: {why}"));
+        Declined::Told
     };
+    // Who asked for it hears why there is none.
+    let missing = |why: String| if asked_for { told(why) } else { silently(why) };
     // Nobody pays for libraries only to learn that there is nothing to use them for.
     if !asked_for && !crate::verbs::is_any() {
         return Err(silently("the kernel has no RDMA device".to_owned()));
@@ -101,7 +98,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         return Err(missing("there is no RDMA device on this machine (`ibv_devices` lists them)".to_owned()));
     }
     let lists = Lists::parse(&config.devices, &config.networks)
-        .map_err(|why| missing(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
+        .map_err(|why| told(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
     let unknown = lists.unknown(&devices);
     if !unknown.is_empty() && config.warns {
         let line =
@@ -141,10 +138,6 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
             "btl:verbs: children that the program forks may take registered pages away ({error})"
         ));
     }
-    let told = |why: String| {
-        host.notice("verbs not used", &format!("btl_verbs: {why}"));
-        Declined::Told
-    };
     let (mut ports, mut listeners) = (Vec::new(), Vec::new());
     for usable in wanted {
         match listen(&channel, usable, listeners.len(), config) {

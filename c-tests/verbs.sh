@@ -593,6 +593,8 @@ missing() {
 over roce
 missing "without devices it declines, and says nothing" ""
 missing "who asked for it hears why there is none" 'btl_verbs: .*RDMA' --mca btl verbs,tcp,self
+missing "devices that cannot be listed are told of, and why" 'btl_verbs: the RDMA devices of this machine cannot be listed \(.*pen files' \
+    "${device[@]}" --mca btl verbs,tcp,self -x HAWSER_VERBS_FAULTS=ibv_get_device_list:1:24
 missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,256: XRC queues \(X\) are not supported' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues X,128,256
 # What a device has not is known before there is a message that wants it.
@@ -604,6 +606,14 @@ over roce
 missing "work that is more than a completion queue has room for is told" \
     'btl_verbs: roce_0:1: a completion queue of its has room for 32767 of a queue pair.s at most, and `P,65536,16384,' "${device[@]}" \
     --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,65536,16384
+# Of a kernel that has devices, as far as who has not asked for them looks.
+if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
+    ordinary=("${there[@]}")
+    there+=(unshare -m sh -c 'mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/roce_0 && exec "$@"' sh)
+    missing "a list of networks that makes no sense is told of to who has not asked, too" \
+        'btl_verbs: ipaddr_include or ipaddr_exclude: .*10\.0\.0\.0/999' "${device[@]}" --mca btl_verbs_ipaddr_include 10.0.0.0/999
+    there=("${ordinary[@]}")
+fi
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
@@ -679,6 +689,8 @@ doctor "but where verbs has the opposite" '^good  RDMA devices: first:1 .* is us
 doctor "and what does not fit is told, and is not bad" '^note  settings: btl_openib_cq_size is 9; it must be 64 to [0-9]+: not taken over; btl_verbs_cq_size stays 8192' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=9
 doctor "and what means nothing" '^note  settings: btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' "${standin[@]}" $named OMPI_MCA_btl_openib_allow_ib=perhaps
 doctor "of which what is said of verbs itself is" '^bad   settings: btl_verbs_cq_size is 9; it must be 64 to' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=4096 OMPI_MCA_btl_verbs_cq_size=9
+doctor "and that they cannot be listed" '^bad   RDMA devices: the RDMA devices of this machine cannot be listed \(out of resources\), and btl verbs is not used' \
+    "${standin[@]}" $named HAWSER_VERBS_FAULTS=ibv_get_device_list:*:12
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
 
 # params LINE TEXT OTHER VARIABLE=VALUE…: what hawser-info says of a parameter of verbs, and of its value.

@@ -55,6 +55,13 @@ pub(crate) fn look(host: Option<&Host>, findings: &mut Findings) {
         Err(Unsurveyed::Library(_)) => {
             return findings.good(ABOUT, "none here: the kernel has none, and btl verbs is not used");
         }
+        Err(Unsurveyed::Devices(why)) => {
+            return findings.bad(
+                ABOUT,
+                format!("{why}, and btl verbs is not used"),
+                "see what `ibv_devices` says, which does the same",
+            );
+        }
         Err(Unsurveyed::Manager(error)) => {
             return findings.bad(
                 ABOUT,

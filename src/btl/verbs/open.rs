@@ -52,6 +52,18 @@ fn network(context: &Context, port: u8) -> Option<(Network, bool)> {
     Some((network, found.active))
 }
 
+/// What is said where the devices cannot be listed.
+pub(super) const UNLISTED: &str = "the RDMA devices of this machine cannot be listed";
+
+/// What the kernel calls the devices of this machine: none where it knows nothing of such.
+pub(super) fn devices(library: &'static Library) -> Result<Vec<String>, Error> {
+    match Devices::list(library) {
+        Ok(list) => Ok(list.iter().map(|device| device.name()).collect()),
+        Err(Error::Unsupported) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// All ports of devices that have an address in this process's network. Devices whose interfaces lie elsewhere are not
 /// met at all.
 pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
@@ -91,9 +103,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         return Err(silently("the kernel has no RDMA device".to_owned()));
     }
     let library = Library::load().map_err(|missing_library| missing(missing_library.to_string()))?;
-    let devices =
-        Devices::list(library).map(|list| list.iter().map(|device| device.name()).collect::<Vec<_>>());
-    let devices = devices.unwrap_or_default();
+    let devices = devices(library).map_err(|error| missing(format!("{UNLISTED} ({error})")))?;
     if devices.is_empty() {
         return Err(missing("there is no RDMA device on this machine (`ibv_devices` lists them)".to_owned()));
     }

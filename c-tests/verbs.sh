@@ -683,6 +683,9 @@ named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
 doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
+doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: second:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named OMPI_MCA_btl_verbs_wire=openib
+doctor "and that none is as the component is set" '^note  RDMA devices: first:1 .* is not used, and could be: btl_verbs_receive_queues: X,1,1: ' "${standin[@]}" $named OMPI_MCA_btl_verbs_receive_queues=X,1,1
+doctor "and that none is where the component is left out" '^note  RDMA devices: first:1 .* is not used, and could be: .* says btl = \^verbs, which leaves it out' "${standin[@]}" $named OMPI_MCA_btl=^verbs
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
 doctor "what is said of openib's devices holds there" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first
 doctor "but where verbs has the opposite" '^good  RDMA devices: first:1 .* is used by btl verbs' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first OMPI_MCA_btl_verbs_if_include=first

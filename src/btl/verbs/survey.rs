@@ -3,6 +3,7 @@
 use super::choice::{Lists, Obstacle};
 use super::open::{UNLISTED, devices, look};
 use crate::btl::truth;
+use crate::engine::cm::Dialect;
 use crate::verbs::{EventChannel, Library};
 use crate::wire::verbs::Network;
 
@@ -45,12 +46,16 @@ pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>,
         .map_err(Unsurveyed::Parameter)?;
     let channel = EventChannel::new(library).map_err(|error| Unsurveyed::Manager(error.to_string()))?;
     let allows_infiniband = setting("allow_ib").as_deref().and_then(truth) == Some(true);
+    let dialect = match setting("wire").as_deref().map(str::trim) {
+        Some("openib") => Dialect::Openib,
+        _ => Dialect::Own,
+    };
     let ports = look(&channel, &lists).into_iter().map(|usable| {
         let it = usable.candidate;
         Surveyed {
             name: format!("{}:{}", it.device, it.port),
             network: Some(format!("{} at {}", kind(it.network), it.interface)),
-            obstacle: lists.refuse(&it, allows_infiniband),
+            obstacle: lists.refuse(&it, allows_infiniband).or_else(|| it.refuse(dialect)),
         }
     });
     let mut found: Vec<Surveyed> = ports.collect();

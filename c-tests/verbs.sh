@@ -614,6 +614,10 @@ if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
         'btl_verbs: ipaddr_include or ipaddr_exclude: .*10\.0\.0\.0/999' "${device[@]}" --mca btl_verbs_ipaddr_include 10.0.0.0/999
     there=("${ordinary[@]}")
 fi
+missing "a device and a port that are not there are told of" 'btl_verbs: there is no device or port roce_0:7, roce_1:1 \(devices: roce_0\)' \
+    "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include roce_0:1,roce_0:7,roce_1:1
+missing "and a network that is nobody's" 'btl_verbs: no interface is of 192\.0\.2\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
+    "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,192.0.2.0/24,nowhere
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 

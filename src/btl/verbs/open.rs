@@ -89,6 +89,30 @@ pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
     found
 }
 
+/// How many ports a device has, if it says that.
+fn ports(library: &'static Library, name: &str) -> Option<u8> {
+    let list = Devices::list(library).ok()?;
+    let device = list.iter().find(|device| device.name() == name)?;
+    Some(device.open().ok()?.limits().ok()?.ports)
+}
+
+/// What of the lists is not there, in lines.
+fn absent(lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
+    let unknown = lists.unknown(devices, |name| ports(library, name)).join(", ");
+    // Where interfaces cannot be listed, nothing is known of them.
+    let elsewhere = Interface::all().map(|all| lists.elsewhere(&all)).unwrap_or_default().join(", ");
+    let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_verbs: {what} {words}"));
+    let devices = devices.join(", ");
+    [
+        line("there is no device or port", unknown).map(|line| format!("{line} (devices: {devices})")),
+        line("no interface is of", elsewhere)
+            .map(|line| format!("{line}, of ipaddr_include or ipaddr_exclude")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 /// Opens what can be used.
 pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result<Opened, Declined> {
     let silently = |why: String| Declined::Silently(why);
@@ -109,11 +133,9 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     }
     let lists = Lists::parse(&config.devices, &config.networks)
         .map_err(|why| told(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
-    let unknown = lists.unknown(&devices);
-    if !unknown.is_empty() && config.warns {
-        let line =
-            format!("btl_verbs: there is no device {} ({} are)", unknown.join(", "), devices.join(", "));
-        host.notice("verbs device not found", &line);
+    let absent = if config.warns { absent(&lists, library, &devices) } else { Vec::new() };
+    if !absent.is_empty() {
+        host.notice("verbs device not found", &absent.join(".\n"));
     }
     let channel = EventChannel::new(library).map_err(|error| {
         missing(format!("there is no connection manager for RDMA ({error}; the kernel's module rdma_ucm)"))

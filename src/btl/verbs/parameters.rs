@@ -62,7 +62,7 @@ const fn numbers() -> [Number; COUNT] {
         unsigned(c"latency", 4, 5, c"Rank among byte transports for short messages: the lowest are used"),
         unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each port"),
         truth(c"verbose", false, 5, c"Whether it is said of each device why it is not used"),
-        truth(c"warn_nonexistent_if", true, 5, c"Whether a device or network of the lists that is not there is told of"),
+        truth(c"warn_nonexistent_if", true, 5, c"Whether a device, port, interface or network of the lists that is not there is told of"),
     ]
 }
 

@@ -618,6 +618,9 @@ missing "a device and a port that are not there are told of" 'btl_verbs: there i
     "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include roce_0:1,roce_0:7,roce_1:1
 missing "and a network that is nobody's" 'btl_verbs: no interface is of 192\.0\.2\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
     "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,192.0.2.0/24,nowhere
+missing "who asks for it under both names has it under one, and hears that" \
+    'btl_(verbs: this process has the component as openib|openib: this process has the component as verbs), and cannot have it under both names: ask for' \
+    "${device[@]}" --mca btl openib,verbs,self "${loopback[@]}" --mca btl_openib_ipaddr_include 127.0.0.0/8
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 

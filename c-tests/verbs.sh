@@ -663,8 +663,34 @@ missing() {
 over roce
 missing "without devices it declines, and says nothing" ""
 missing "who asked for it hears why there is none" 'btl_verbs: .*RDMA' --mca btl verbs,tcp,self
+missing "devices that cannot be listed are told of, and why" 'btl_verbs: the RDMA devices of this machine cannot be listed \(.*pen files' \
+    "${device[@]}" --mca btl verbs,tcp,self -x HAWSER_VERBS_FAULTS=ibv_get_device_list:1:24
 missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,256: XRC queues \(X\) are not supported' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues X,128,256
+# What a device has not is known before there is a message that wants it.
+over iwarp
+missing "sends that are more than a queue pair has are told" \
+    'btl_verbs: iwarp_0:1: a queue pair of its has 32768 sends at most, and `P,128,16384,16000,1,16384` asks for more' "${device[@]}" \
+    --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,128,16384,16000,1,16384:P,65536,64
+over roce
+missing "work that is more than a completion queue has room for is told" \
+    'btl_verbs: roce_0:1: a completion queue of its has room for 32767 of a queue pair.s at most, and `P,65536,16384,' "${device[@]}" \
+    --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,65536,16384
+# Of a kernel that has devices, as far as who has not asked for them looks.
+if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
+    ordinary=("${there[@]}")
+    there+=(unshare -m sh -c 'mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/roce_0 && exec "$@"' sh)
+    missing "a list of networks that makes no sense is told of to who has not asked, too" \
+        'btl_verbs: ipaddr_include or ipaddr_exclude: .*10\.0\.0\.0/999' "${device[@]}" --mca btl_verbs_ipaddr_include 10.0.0.0/999
+    there=("${ordinary[@]}")
+fi
+missing "a device and a port that are not there are told of" 'btl_verbs: there is no device or port roce_0:7, roce_1:1 \(devices: roce_0\)' \
+    "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include roce_0:1,roce_0:7,roce_1:1
+missing "and a network that is nobody's" 'btl_verbs: no interface is of 192\.0\.2\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
+    "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,192.0.2.0/24,nowhere
+missing "who asks for it under both names has it under one, and hears that" \
+    'btl_(verbs: this process has the component as openib|openib: this process has the component as verbs), and cannot have it under both names: ask for' \
+    "${device[@]}" --mca btl openib,verbs,self "${loopback[@]}" --mca btl_openib_ipaddr_include 127.0.0.0/8
 missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose 1
 
@@ -734,12 +760,17 @@ named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
 doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
+doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: second:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named OMPI_MCA_btl_verbs_wire=openib
+doctor "and that none is as the component is set" '^note  RDMA devices: first:1 .* is not used, and could be: btl_verbs_receive_queues: X,1,1: ' "${standin[@]}" $named OMPI_MCA_btl_verbs_receive_queues=X,1,1
+doctor "and that none is where the component is left out" '^note  RDMA devices: first:1 .* is not used, and could be: .* says btl = \^verbs, which leaves it out' "${standin[@]}" $named OMPI_MCA_btl=^verbs
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999
 doctor "what is said of openib's devices holds there" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first
 doctor "but where verbs has the opposite" '^good  RDMA devices: first:1 .* is used by btl verbs' "${standin[@]}" $named OMPI_MCA_btl_openib_if_exclude=first OMPI_MCA_btl_verbs_if_include=first
 doctor "and what does not fit is told, and is not bad" '^note  settings: btl_openib_cq_size is 9; it must be 64 to [0-9]+: not taken over; btl_verbs_cq_size stays 8192' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=9
 doctor "and what means nothing" '^note  settings: btl_openib_allow_ib is perhaps, which is neither true nor false: not taken over; btl_verbs_allow_ib stays false' "${standin[@]}" $named OMPI_MCA_btl_openib_allow_ib=perhaps
 doctor "of which what is said of verbs itself is" '^bad   settings: btl_verbs_cq_size is 9; it must be 64 to' "${standin[@]}" $named OMPI_MCA_btl_openib_cq_size=4096 OMPI_MCA_btl_verbs_cq_size=9
+doctor "and that they cannot be listed" '^bad   RDMA devices: the RDMA devices of this machine cannot be listed \(out of resources\), and btl verbs is not used' \
+    "${standin[@]}" $named HAWSER_VERBS_FAULTS=ibv_get_device_list:*:12
 [ "$there_is" = yes ] || doctor "and that there is none" '^good  RDMA devices: none here' HAWSER_VERBS_DEVICES=
 of_two=("${standin[@]/%first=*/both=10.97.1.1+10.97.2.1}")
 rm -rf "$work/control" && mkdir "$work/control" && : >"$work/control/port-down.both.2"

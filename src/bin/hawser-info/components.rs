@@ -280,13 +280,18 @@ fn left_out(component: &Component, host: &Host) -> Option<(String, bool)> {
     Some((why, setting.is_final()))
 }
 
-/// What the settings have of a component that keeps any line from using it.
-pub(crate) fn fault(framework: &str, name: &str, host: &Host) -> Option<String> {
+/// What the settings have of a component that keeps it from being used, and whether any line.
+pub(crate) fn kept_out(framework: &str, name: &str, host: &Host) -> Option<(String, bool)> {
     if let Some(why) = values::wrong(&format!("{framework}_{name}"), host) {
-        return Some(why);
+        return Some((why, true));
     }
     let component = COMPONENTS.iter().find(|one| (one.framework, one.name) == (framework, name))?;
-    left_out(component, host).filter(|(_, is_final)| *is_final).map(|(why, _)| why)
+    left_out(component, host)
+}
+
+/// What the settings have of a component that keeps any line from using it.
+pub(crate) fn fault(framework: &str, name: &str, host: &Host) -> Option<String> {
+    kept_out(framework, name, host).filter(|(_, is_final)| *is_final).map(|(why, _)| why)
 }
 
 /// Whether it can be used here, and how.

@@ -55,6 +55,13 @@ pub(crate) fn look(host: Option<&Host>, findings: &mut Findings) {
         Err(Unsurveyed::Library(_)) => {
             return findings.good(ABOUT, "none here: the kernel has none, and btl verbs is not used");
         }
+        Err(Unsurveyed::Devices(why)) => {
+            return findings.bad(
+                ABOUT,
+                format!("{why}, and btl verbs is not used"),
+                "see what `ibv_devices` says, which does the same",
+            );
+        }
         Err(Unsurveyed::Manager(error)) => {
             return findings.bad(
                 ABOUT,
@@ -66,14 +73,19 @@ pub(crate) fn look(host: Option<&Host>, findings: &mut Findings) {
             return findings.bad(ABOUT, why, "mend the parameter; hawser-verbs(7) says what it may be");
         }
     };
+    let kept_out = host.and_then(|host| crate::components::kept_out("btl", "verbs", host));
     for Surveyed { name, network, obstacle } in all {
         let what = match network {
             Some(network) => format!("{name} ({network})"),
             None => name,
         };
-        match obstacle {
-            None => findings.good(ABOUT, format!("{what} is used by btl verbs")),
-            Some(why) => {
+        match (obstacle, &kept_out) {
+            (None, None) => findings.good(ABOUT, format!("{what} is used by btl verbs")),
+            (None, Some((why, _))) => {
+                let what = format!("{what} is not used, and could be: {why}");
+                findings.note(ABOUT, what, "see what is said of btl verbs");
+            }
+            (Some(why), _) => {
                 findings.note(ABOUT, format!("{what} is not used: {why}"), remedy(&why));
             }
         }

@@ -124,14 +124,23 @@ impl Lists {
         None
     }
 
-    /// Words of the lists of devices that mean none of these.
-    pub(super) fn unknown(&self, devices: &[String]) -> Vec<String> {
-        let all = self.devices.iter().flatten().flat_map(|list| words(list));
-        let is_known = |word: &&str| {
-            let name = word.rsplit_once(':').map_or(*word, |(name, _)| name);
-            devices.iter().any(|device| device == name || device == word)
+    /// Words of the lists of devices that mean none of these; `ports` says how many a device has, where that can be known.
+    pub(super) fn unknown(&self, devices: &[String], ports: impl Fn(&str) -> Option<u8>) -> Vec<String> {
+        let is_device = |name: &str| devices.iter().any(|device| device == name);
+        let has = |name: &str, number: &str| {
+            let is_one = |number: u8| ports(name).is_none_or(|count| (1..=count).contains(&number));
+            is_device(name) && number.parse().is_ok_and(is_one)
         };
+        let is_known = |word: &&str| {
+            is_device(word) || word.rsplit_once(':').is_some_and(|(name, number)| has(name, number))
+        };
+        let all = self.devices.iter().flatten().flat_map(|list| words(list));
         all.filter(|word| !is_known(word)).map(str::to_owned).collect()
+    }
+
+    /// Words of the lists of networks that mean none of these.
+    pub(super) fn elsewhere(&self, interfaces: &[Interface]) -> Vec<String> {
+        self.networks.iter().flatten().flat_map(|filter| filter.unmatched(interfaces)).collect()
     }
 }
 
@@ -219,8 +228,22 @@ mod tests {
         assert!(!is_used(false) && is_used(true));
         let down = Candidate { is_active: false, ..roce };
         assert_eq!(Lists::default().refuse(&down, true), Some(Obstacle::Down));
-        assert_eq!(lists(["rxe1,mlx5_7", ""], ["", ""]).unknown(&["rxe1".to_owned()]), ["mlx5_7"]);
         assert!(Lists::parse(&[None, None], &[Some("10.0.0.0/99".to_owned()), None]).is_err());
+    }
+
+    #[test]
+    fn words_that_mean_nothing_here_are_known() {
+        let unknown = |words, ports| lists([words, ""], ["", ""]).unknown(&["rxe1".to_owned()], |_| ports);
+        assert_eq!(unknown("rxe1,mlx5_7,mlx5_7:1", Some(2)), ["mlx5_7", "mlx5_7:1"]);
+        assert_eq!(
+            unknown("rxe1:0,rxe1:1,rxe1:2,rxe1:3,rxe1:one", Some(2)),
+            ["rxe1:0", "rxe1:3", "rxe1:one"]
+        );
+        assert_eq!(unknown("rxe1:3,rxe1:one", None), ["rxe1:one"], "nobody knows how many it has");
+        let here = [candidate("rxe1", "10.8.0.1", Network::Roce).interface];
+        let elsewhere = |networks| lists(["", ""], networks).elsewhere(&here);
+        assert_eq!(elsewhere(["10.8.0.0/16,10.9.0.0/16,eth1", ""]), ["10.9.0.0/16", "eth1"]);
+        assert_eq!(elsewhere(["", "eth0,lo"]), ["lo"]);
     }
 
     #[test]

@@ -254,8 +254,17 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
                 "it is offered under this name only to who asks for it".to_owned(),
             ));
         }
-        let taken = Taken::new(SECOND)
-            .ok_or_else(|| Declined::Silently("this process has it under its other name".to_owned()))?;
+        let taken = Taken::new(SECOND).ok_or_else(|| {
+            let (own, other) = if SECOND { ("openib", "verbs") } else { ("verbs", "openib") };
+            let why = format!(
+                "btl_{own}: this process has the component as {other}, and cannot have it under both names"
+            );
+            if !asked_for {
+                return Declined::Silently(why);
+            }
+            host.notice("verbs not used", &format!("{why}: ask for {other}, or have the program leave it"));
+            Declined::Told
+        })?;
         let (config, left) = parameters::config(SECOND, host).map_err(|why| {
             host.notice("verbs not used", &why);
             Declined::Told

@@ -6,16 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::flow::reserves;
+use super::demand::{self, Demand, Room};
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
 use crate::verbs::{Access, Atomics, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
 use crate::wire::verbs::Network;
-
-/// Places of a send queue for what is no message: credits, probes, reads.
-const BESIDE: u32 = 16;
 
 /// Receives of a shared queue that there may be at least: a peer has a right to one.
 const PEERS: usize = 1024;
@@ -75,6 +72,11 @@ pub(super) struct Port {
 /// That memory was lacking has been told.
 const TOLD: usize = usize::MAX;
 
+/// Receives of all shared queues together: each may complete in any completion queue.
+fn depth(shared: &[Option<Arc<Srq>>]) -> usize {
+    shared.iter().flatten().map(|shared| shared.depth()).sum()
+}
+
 /// What it takes to make a port.
 pub(super) struct Found {
     pub(super) context: Arc<Context>,
@@ -125,6 +127,15 @@ impl Port {
             };
             shared.push(made);
         }
+        let room = Room {
+            work: limits.queue_depth,
+            completions: limits.completion_depth.saturating_sub(depth(&shared)),
+        };
+        for (index, queue) in config.queues.all().iter().enumerate() {
+            if let Some(why) = Demand::of(&config.queues, index, config.dialect).exceeds(room) {
+                return Err(format!("{name}: {why}, and `{queue}` asks for more"));
+            }
+        }
         Ok(Self {
             pd,
             mtu: (port.mtu / 128).checked_ilog2().unwrap_or(0) as u8,
@@ -165,13 +176,12 @@ impl Port {
 
     /// Work that is under way in a send queue at most.
     pub(super) fn sends(&self, queue: usize) -> u32 {
-        self.queues.all()[queue].sends() + BESIDE
+        self.demand(queue).sends
     }
 
     /// Receives of a queue pair's own for messages that take no credit, besides the CTS.
     pub(super) fn kept_back(&self, queue: usize) -> u32 {
-        let is_for_control = queue == self.queues.credits();
-        if self.dialect == Dialect::Openib && is_for_control { reserves(&self.queues) } else { 0 }
+        demand::kept_back(&self.queues, queue, self.dialect)
     }
 
     /// Where the CTS of whichever peer arrives; `None`: it has no bytes.
@@ -179,13 +189,8 @@ impl Port {
         self.cts.as_ref().map(|slab| slab.piece(0, slab.len()))
     }
 
-    /// Receives of a queue pair's own.
-    fn receives(&self, queue: usize) -> u32 {
-        match self.queues.all()[queue] {
-            // The CTS has one of its own.
-            it if it.is_private() => it.depth + 1 + self.kept_back(queue),
-            _ => 0,
-        }
+    fn demand(&self, queue: usize) -> Demand {
+        Demand::of(&self.queues, queue, self.dialect)
     }
 
     /// The completion queue of this place.
@@ -200,8 +205,7 @@ impl Port {
             share.left -= room;
             return Ok((place, Arc::clone(&share.queue)));
         }
-        // Receives of shared queues complete in whichever.
-        let shared: usize = self.shared.iter().flatten().map(|shared| shared.depth()).sum();
+        let shared = depth(&self.shared);
         let depth = self.depth.max(shared + room);
         let queue = Cq::new(&self.context, depth, all.len())?;
         all.push(Share { queue: Arc::clone(&queue), left: depth - shared - room });
@@ -264,7 +268,7 @@ impl Port {
 
     /// Makes the queue pair of an id.
     pub(super) fn line(self: &Arc<Self>, id: &Id, queue: usize) -> Result<Line> {
-        let (sends, receives) = (self.sends(queue), self.receives(queue));
+        let Demand { sends, receives } = self.demand(queue);
         let room = (sends + receives) as usize;
         let (place, completions) = self.reserve(room)?;
         let wanted = Depths { sends, receives, send_pieces: 1, receive_pieces: 1, inline: self.inline };

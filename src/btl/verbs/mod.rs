@@ -5,7 +5,7 @@
 //! ever finds no buffer. `queues` is what users say of all that, `credit` and `lender` the counting, `slots` that of send
 //! queues; none of them does anything but count.
 //!
-//! `given` is what users say of it and of openib, `parameters` what that comes to. `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs. The
+//! `given` is what users say of it and of openib, `parameters` what that comes to. `choice` says which ports are used, `survey` tells people why, `open` opens them, `line` is what a device gives: a port and queue pairs, `demand` what those ask of it. The
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
 //! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `outgoing` the buffers that messages are posted from, `peer` what waits for it, `peers` all
 //! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends,
@@ -27,6 +27,7 @@ mod connection;
 mod connector;
 mod counters;
 mod credit;
+mod demand;
 mod departure;
 mod flow;
 mod given;

@@ -52,6 +52,18 @@ fn network(context: &Context, port: u8) -> Option<(Network, bool)> {
     Some((network, found.active))
 }
 
+/// What is said where the devices cannot be listed.
+pub(super) const UNLISTED: &str = "the RDMA devices of this machine cannot be listed";
+
+/// What the kernel calls the devices of this machine: none where it knows nothing of such.
+pub(super) fn devices(library: &'static Library) -> Result<Vec<String>, Error> {
+    match Devices::list(library) {
+        Ok(list) => Ok(list.iter().map(|device| device.name()).collect()),
+        Err(Error::Unsupported) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// All ports of devices that have an address in this process's network. Devices whose interfaces lie elsewhere are not
 /// met at all.
 pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
@@ -77,36 +89,53 @@ pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
     found
 }
 
+/// How many ports a device has, if it says that.
+fn ports(library: &'static Library, name: &str) -> Option<u8> {
+    let list = Devices::list(library).ok()?;
+    let device = list.iter().find(|device| device.name() == name)?;
+    Some(device.open().ok()?.limits().ok()?.ports)
+}
+
+/// What of the lists is not there, in lines.
+fn absent(lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
+    let unknown = lists.unknown(devices, |name| ports(library, name)).join(", ");
+    // Where interfaces cannot be listed, nothing is known of them.
+    let elsewhere = Interface::all().map(|all| lists.elsewhere(&all)).unwrap_or_default().join(", ");
+    let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_verbs: {what} {words}"));
+    let devices = devices.join(", ");
+    [
+        line("there is no device or port", unknown).map(|line| format!("{line} (devices: {devices})")),
+        line("no interface is of", elsewhere)
+            .map(|line| format!("{line}, of ipaddr_include or ipaddr_exclude")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 /// Opens what can be used.
 pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result<Opened, Declined> {
     let silently = |why: String| Declined::Silently(why);
-    // Who asked for it hears why there is none.
-    let missing = |why: String| {
-        if asked_for {
-            host.notice("verbs not used", &format!("btl_verbs: {why}"));
-            Declined::Told
-        } else {
-            Declined::Silently(why)
-        }
+    let told = |why: String| {
+        host.notice("verbs not used", &format!("btl_verbs: {why}"));
+        Declined::Told
     };
+    // Who asked for it hears why there is none.
+    let missing = |why: String| if asked_for { told(why) } else { silently(why) };
     // Nobody pays for libraries only to learn that there is nothing to use them for.
     if !asked_for && !crate::verbs::is_any() {
         return Err(silently("the kernel has no RDMA device".to_owned()));
     }
     let library = Library::load().map_err(|missing_library| missing(missing_library.to_string()))?;
-    let devices =
-        Devices::list(library).map(|list| list.iter().map(|device| device.name()).collect::<Vec<_>>());
-    let devices = devices.unwrap_or_default();
+    let devices = devices(library).map_err(|error| missing(format!("{UNLISTED} ({error})")))?;
     if devices.is_empty() {
         return Err(missing("there is no RDMA device on this machine (`ibv_devices` lists them)".to_owned()));
     }
     let lists = Lists::parse(&config.devices, &config.networks)
-        .map_err(|why| missing(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
-    let unknown = lists.unknown(&devices);
-    if !unknown.is_empty() && config.warns {
-        let line =
-            format!("btl_verbs: there is no device {} ({} are)", unknown.join(", "), devices.join(", "));
-        host.notice("verbs device not found", &line);
+        .map_err(|why| told(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
+    let absent = if config.warns { absent(&lists, library, &devices) } else { Vec::new() };
+    if !absent.is_empty() {
+        host.notice("verbs device not found", &absent.join(".\n"));
     }
     let channel = EventChannel::new(library).map_err(|error| {
         missing(format!("there is no connection manager for RDMA ({error}; the kernel's module rdma_ucm)"))
@@ -141,10 +170,6 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
             "btl:verbs: children that the program forks may take registered pages away ({error})"
         ));
     }
-    let told = |why: String| {
-        host.notice("verbs not used", &format!("btl_verbs: {why}"));
-        Declined::Told
-    };
     let (mut ports, mut listeners) = (Vec::new(), Vec::new());
     for usable in wanted {
         match listen(&channel, usable, listeners.len(), config) {

@@ -62,7 +62,7 @@ const fn numbers() -> [Number; COUNT] {
         unsigned(c"latency", 4, 5, c"Rank among byte transports for short messages: the lowest are used"),
         unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each port"),
         truth(c"verbose", false, 5, c"Whether it is said of each device why it is not used"),
-        truth(c"warn_nonexistent_if", true, 5, c"Whether a device or network of the lists that is not there is told of"),
+        truth(c"warn_nonexistent_if", true, 5, c"Whether a device, port, interface or network of the lists that is not there is told of"),
     ]
 }
 
@@ -177,17 +177,19 @@ pub(super) fn config(second: bool, host: &impl Host) -> Result<(Config, Vec<Left
 /// What is given, unless it cannot be used.
 fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
     let refused = |name: &'static CStr, why: String| Refused::new(&[name], why);
-    let range = |number: &'static CStr, low: i64, high: i64| {
+    let within = |number: &'static CStr, low: i64, high: i64, other: &str| {
         let value = given.number(number);
         if (low..=high).contains(&value) {
             Ok(value as usize)
         } else {
-            Err(refused(number, format!(" is {value}; it must be {low} to {high}")))
+            Err(refused(number, format!(" is {value}; it must be {other}{low} to {high}")))
         }
     };
-    let or_all = |number: &'static CStr, low: i64| match given.number(number) {
-        -1 => Ok(usize::MAX),
-        _ => range(number, low, MOST),
+    let range = |number: &'static CStr, low: i64, high: i64| within(number, low, high, "");
+    // `None`: it is -1.
+    let any_or = |number: &'static CStr, low: i64, high: i64| match given.number(number) {
+        -1 => Ok(None),
+        _ => within(number, low, high, "-1, or ").map(Some),
     };
     let is_true = |name: &CStr| given.number(name) != 0;
     let dialect = match given.text(c"wire").as_deref().map_or("own", str::trim) {
@@ -235,15 +237,11 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         atomics: Atomics::None,
     };
     let patience = range(c"peer_timeout", 0, MOST)? as u64;
-    let inline = match given.number(c"max_inline_data") {
-        -1 => INLINE,
-        _ => range(c"max_inline_data", 0, 4096)? as u32,
-    };
     Ok(Config {
         queues,
         dialect,
         allow_infiniband: is_true(c"allow_ib"),
-        most_ports: or_all(c"max_btls", 1)?,
+        most_ports: any_or(c"max_btls", 1, MOST)?.unwrap_or(usize::MAX),
         devices,
         networks,
         acknowledgement: range(c"ib_timeout", 1, 31)? as u8,
@@ -252,20 +250,18 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         receiver_not_ready: range(c"ib_min_rnr_timer", 0, 31)? as u8,
         served_reads: range(c"ib_max_rdma_dst_ops", 1, 255)? as u8,
         started_reads: range(c"ib_qp_ous_rd_atom", 1, 255)? as u8,
-        inline,
+        inline: any_or(c"max_inline_data", 0, 4096)?.map_or(INLINE, |bytes| bytes as u32),
         completions: range(c"cq_size", 64, 1 << 22)?,
         buffers: Buffers {
             first: range(c"free_list_num", 1, 1 << 16)?,
             more: range(c"free_list_inc", 1, 1 << 16)?,
-            most: or_all(c"free_list_max", 1)?,
+            most: any_or(c"free_list_max", 1, MOST)?.unwrap_or(usize::MAX),
         },
         batch: range(c"poll_cq_batch", 1, BATCH)?,
         kept: Bounds {
             count: range(c"reg_mru_len", 0, MOST)?,
-            bytes: match given.number(c"reg_mru_size") {
-                -1 => crate::verbs::lockable() / 2,
-                _ => range(c"reg_mru_size", 0, MOST)? << 20,
-            },
+            bytes: any_or(c"reg_mru_size", 0, MOST)?
+                .map_or_else(|| crate::verbs::lockable() / 2, |mebibytes| mebibytes << 20),
         },
         connect: Duration::from_millis(range(c"connect_timeout", 100, MOST)? as u64),
         patience: (patience != 0).then(|| Duration::from_millis(patience)),
@@ -467,6 +463,21 @@ mod tests {
             lists(&[], both),
             Err("btl_verbs_if_include and btl_verbs_if_exclude exclude each other".to_owned())
         );
+    }
+
+    #[test]
+    fn where_a_number_may_be_minus_one_that_is_said() {
+        for (name, text, must) in [
+            (c"max_btls", "0", "-1, or 1 to 2147483647"),
+            (c"free_list_max", "0", "-1, or 1 to 2147483647"),
+            (c"max_inline_data", "-2", "-1, or 0 to 4096"),
+            (c"reg_mru_size", "-2", "-1, or 0 to 2147483647"),
+            (c"free_list_num", "0", "1 to 65536"),
+        ] {
+            let given: &'static [_] = Box::leak(Box::new([(name, text)]));
+            let line = format!("btl_verbs_{} is {text}; it must be {must}", name.to_string_lossy());
+            assert_eq!(said(&[], given).err(), Some(line));
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What a person is told of the devices of this machine: which could be used, and why the others are not.
 
 use super::choice::{Lists, Obstacle};
-use super::open::look;
+use super::open::{UNLISTED, devices, look};
 use crate::btl::truth;
-use crate::verbs::{Devices, EventChannel, Library};
+use crate::engine::cm::Dialect;
+use crate::verbs::{EventChannel, Library};
 use crate::wire::verbs::Network;
 
 /// A port of a device at an address of this process's network, or a device that has none.
@@ -22,6 +23,8 @@ pub struct Surveyed {
 pub enum Unsurveyed {
     /// A library is not there.
     Library(String),
+    /// The devices cannot be listed.
+    Devices(String),
     /// The kernel's connection manager is not there.
     Manager(String),
     /// A parameter makes no sense.
@@ -34,9 +37,7 @@ pub enum Unsurveyed {
 /// What is missing.
 pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>, Unsurveyed> {
     let library = Library::load().map_err(|missing| Unsurveyed::Library(missing.to_string()))?;
-    let devices =
-        Devices::list(library).map(|list| list.iter().map(|device| device.name()).collect::<Vec<_>>());
-    let devices = devices.unwrap_or_default();
+    let devices = devices(library).map_err(|error| Unsurveyed::Devices(format!("{UNLISTED} ({error})")))?;
     if devices.is_empty() {
         return Ok(Vec::new());
     }
@@ -45,12 +46,16 @@ pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>,
         .map_err(Unsurveyed::Parameter)?;
     let channel = EventChannel::new(library).map_err(|error| Unsurveyed::Manager(error.to_string()))?;
     let allows_infiniband = setting("allow_ib").as_deref().and_then(truth) == Some(true);
+    let dialect = match setting("wire").as_deref().map(str::trim) {
+        Some("openib") => Dialect::Openib,
+        _ => Dialect::Own,
+    };
     let ports = look(&channel, &lists).into_iter().map(|usable| {
         let it = usable.candidate;
         Surveyed {
             name: format!("{}:{}", it.device, it.port),
             network: Some(format!("{} at {}", kind(it.network), it.interface)),
-            obstacle: lists.refuse(&it, allows_infiniband),
+            obstacle: lists.refuse(&it, allows_infiniband).or_else(|| it.refuse(dialect)),
         }
     });
     let mut found: Vec<Surveyed> = ports.collect();

@@ -686,8 +686,8 @@ if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
 fi
 missing "a device and a port that are not there are told of" 'btl_verbs: there is no device or port roce_0:7, roce_1:1 \(devices: roce_0\)' \
     "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include roce_0:1,roce_0:7,roce_1:1
-missing "and a network that is nobody's" 'btl_verbs: no interface is of 192\.0\.2\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
-    "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,192.0.2.0/24,nowhere
+missing "and a network that is nobody's" 'btl_verbs: no interface is of 203\.0\.113\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
+    "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,203.0.113.0/24,nowhere
 missing "who asks for it under both names has it under one, and hears that" \
     'btl_(verbs: this process has the component as openib|openib: this process has the component as verbs), and cannot have it under both names: ask for' \
     "${device[@]}" --mca btl openib,verbs,self "${loopback[@]}" --mca btl_openib_ipaddr_include 127.0.0.0/8
@@ -760,7 +760,7 @@ named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
 doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
-doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: second:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named OMPI_MCA_btl_verbs_wire=openib
+doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: first:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named HAWSER_VERBS_DEVICES=first=127.0.0.1/iwarp OMPI_MCA_btl_verbs_wire=openib
 doctor "and that none is as the component is set" '^note  RDMA devices: first:1 .* is not used, and could be: btl_verbs_receive_queues: X,1,1: ' "${standin[@]}" $named OMPI_MCA_btl_verbs_receive_queues=X,1,1
 doctor "and that none is where the component is left out" '^note  RDMA devices: first:1 .* is not used, and could be: .* says btl = \^verbs, which leaves it out' "${standin[@]}" $named OMPI_MCA_btl=^verbs
 doctor "and what makes no sense" '^bad   RDMA devices: .*999' "${standin[@]}" OMPI_MCA_btl_verbs_ipaddr_include=10.0.0.0/999

@@ -245,7 +245,7 @@ counted() {
 # Memory comes while a process computes to which it has been refused nine times.
 refused=$(printf 'ibv_reg_mr:%s:12@1,' 6 7 8 9 10 11 12 13 14)
 counted "memory that was refused is asked for again before a peer is given up for it" roce "seldom 10 3000 begun" \
-    'all[rank, "num_sends"] > 200' --mca btl_verbs_free_list_num 1 --mca btl_verbs_peer_timeout 2000 -x "HAWSER_VERBS_FAULTS=${refused%,}"
+    'all[rank, "num_recvs"] > 200' --mca btl_verbs_free_list_num 1 --mca btl_verbs_peer_timeout 2000 -x "HAWSER_VERBS_FAULTS=${refused%,}"
 for kind in roce iwarp; do
     counted "a buffer is registered once" $kind "pinned same 200" "registrations == 1 && hits >= 199 && misses == 1"
     for way in unmap over move empty segment thread; do

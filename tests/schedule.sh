@@ -5,6 +5,8 @@
 
 names=() needs=() commands=()
 logs=target/test-logs
+# Seconds between two lines that say where the running steps are.
+period=30
 
 # step NAME AFTER COMMAND…: AFTER is another step's name, or `-`.
 step() {
@@ -97,9 +99,17 @@ stop() {
     exit 130
 }
 
+# ended_within SECONDS: a step has ended, and is finished; false if none has.
+ended_within() {
+    local at status
+    read -r -t "$1" -u "$ended" at status || return
+    wait "${pids[at]}"
+    finish "$at" "$status"
+}
+
 # run_steps NAME…: sets `passed` and `failed`.
 run_steps() {
-    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need ended status running wall user system name
+    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need ended gone running wall user system name
     passed=0 failed=0 broken= table=() pids=() begun=$SECONDS
     declare -ga state
     mkdir -p "$logs"
@@ -124,15 +134,16 @@ run_steps() {
             esac
         done
         [ "$running" -gt 0 ] || break
-        if read -r -t 30 -u "$ended" at status; then
-            wait "${pids[at]}"
-            finish "$at" "$status"
-            continue
-        fi
+        if ended_within $period; then continue; fi
         news
-        # One that somebody has killed says nothing.
+        # One that somebody has killed says nothing; one that has just ended has said so before it went.
+        gone=()
         for at in "${!state[@]}"; do
-            [ "${state[at]}" != running ] || kill -0 "${pids[at]}" 2>/dev/null || finish "$at" 137
+            [ "${state[at]}" != running ] || kill -0 "${pids[at]}" 2>/dev/null || gone+=("$at")
+        done
+        [ ${#gone[@]} = 0 ] || while ended_within 0.1; do :; done
+        for at in ${gone[@]+"${gone[@]}"}; do
+            [ "${state[at]}" != running ] || finish "$at" 137
         done
     done
     exec {ended}>&-

@@ -55,6 +55,15 @@ steps nonsuch
 grep -q '^there is no step nonsuch' <<<"$said"
 check "a step that is not there is refused" $?
 
+cat >"$work/steps" <<'STEPS'
+period=0.1
+news() { while kill -0 "${pids[0]}" 2>/dev/null; do sleep 0.05; done; }
+step late - sh -c 'sleep 0.3; echo "2 passed, 0 failed"'
+STEPS
+steps
+is "$(last)" "2 passed, 0 failed" && is "$(grep -c '^=== late$' <<<"$said")" 1
+check "a step that ends while it is looked for is not taken for a dead one" $?
+
 # Each of two waits for the other, or for nothing: in one lane neither would end.
 mkfifo "$work/there" "$work/back"
 cat >"$work/steps" <<'STEPS'

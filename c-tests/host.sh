@@ -18,7 +18,7 @@ fi
 # whole: the whole matrix is wanted (`make test-all`), not what the code can tell apart.
 whole() { [ -n "${HAWSER_WHOLE:-}" ]; }
 
-passed=0 failed=0 lost=0 words=()
+passed=0 failed=0 lost=0 unended=0 words=()
 
 # host_use debian12|debian13: sets `host`; `there`, the words before a command that runs on it; `root`,
 # where the repository is there; `libraries`, the host's, and `stock`, its own components; `quiet`, what
@@ -90,6 +90,7 @@ retold() {
 # sum: the last line, and the script's status.
 sum() {
     [ "$lost" = 0 ] || echo "jobs that were run again because the host had lost a help text: $lost"
+    [ "$unended" = 0 ] || echo "jobs that were run again because the host's launcher had not ended when all ranks had: $unended"
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]
 }

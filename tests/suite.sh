@@ -156,6 +156,13 @@ check "and its own input and output" $?
 c-tests/patience.sh 1 sh -c "echo \$\$ >$work/late.pid; exec sleep 1000"
 is $? 124 && gone "$work/late.pid"
 check "a late one is ended" $?
+cp "$(command -v sleep)" "$work/rank"
+c-tests/patience.sh -p "$work/rank" 1 sh -c "'$work/rank' 1000; echo" >"$work/said"
+is $? 124 && is "$(c-tests/patience.sh -p "$work/rank" 60 "$work/rank" 0; echo $?)" 0
+check "one whose rank is there when it has to be ended is late" $?
+c-tests/patience.sh -p "$work/rank" 1 sh -c "'$work/rank' 0; exec sleep 1000"
+is $? 123
+check "one that waits when its ranks have ended is told from it" $?
 is "$(bash -c '. c-tests/clock.sh; clock_cores=2; clock=0 clock_at=0; unset EPOCHREALTIME; EPOCHREALTIME=8.000000
     read() { _=; wanting=8/99; }; clock_read; echo $clock')" 2000
 check "with eight that want two cores, four seconds are one" $?

@@ -144,6 +144,20 @@ if wanted "$line"; then
     [ "$(wc -l <"$log")" = 2 ] && [ "$(awk '$3 >= 4096' "$log" | wc -l)" = 0 ]
     check "$line" $?
 fi
+# So are those that come free one after the other: each of 2500 messages costs a call otherwise.
+line="verbs over roce, 2 ranks: buffers of messages that come one at a time are posted many at a time"
+if wanted "$line"; then
+    over roce
+    log=$work/logs/one-at-a-time
+    "${there[@]}" mpicc -O1 -Ic-tests/mpi bench/pingpong.c -o "$work/pingpong" >"$log" 2>&1 || give_up "the ping-pong compiles"
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+        "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" "$root/$work/pingpong" -l -m 4096 -M 4096 -n 500 -c 4 \
+        >"$log" 2>&1 </dev/null
+    status=$?
+    grep -h '^call ibv_post_srq_recv ' "$ledger".* >>"$log"
+    says '^check messages=[0-9]{4,} wrong=0$' && [ "$(awk '/^call ibv_post_srq_recv / && $3 < 1000' "$log" | wc -l)" = 2 ]
+    check "$line" $?
+fi
 # As many completions at a time as openib reads.
 run roce 2 "p2p small" --mca btl_verbs_poll_cq_batch 256
 # Calls that fail and events that are lost, doubled, late or errors, while processes are connected: it is tried again.

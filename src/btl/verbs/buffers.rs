@@ -63,6 +63,12 @@ impl Reserve {
     }
 }
 
+/// So many buffers of a shared queue are posted with one call, as long as nobody lacks them: an eighth of all, and no more than a
+/// list holds. What is not posted is not lent, either.
+fn together(capacity: u32) -> usize {
+    (capacity as usize / 8).clamp(1, LIST)
+}
+
 /// Buffers of one size.
 pub(super) struct Pool {
     size: u32,
@@ -237,10 +243,11 @@ impl Shared {
         }
     }
 
-    /// Whether there are buffers to post, or peers that wait for some or have just got some.
+    /// Whether there is something to be done: as many buffers to post as are posted together, peers that wait for some or have
+    /// just got some, or few left where nothing is lent.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
-        !self.free.is_empty() || self.lender.is_due()
+        self.free.len() >= together(self.lender.capacity()) || self.lender.is_due() || self.is_short
     }
 
     /// Posts what is free.
@@ -317,6 +324,11 @@ mod tests {
         );
         pool.reserve = Reserve::default();
         assert_eq!([50, 60].map(|now| pool.barren_for(now, || true)), [0, 0]);
+    }
+
+    #[test]
+    fn an_eighth_of_the_buffers_is_posted_together_and_a_list_at_most() {
+        assert_eq!([0, 1, 4, 15, 16, 64, 255, 256, 1024].map(together), [1, 1, 1, 1, 2, 8, 31, LIST, LIST]);
     }
 
     #[test]

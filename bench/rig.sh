@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The verbs BTL beside Open MPI 4.1's own openib over real devices, rxe (RoCE) and siw (iWARP), between two nodes of the rig
 # (tests/rig): in each round both run once, in turn, all in one machine for each device; then the table of bench/report. Losses are
-# reported as plainly as wins. That machine has one processor, so that only ratios mean something.
+# reported as plainly as wins. That machine has one processor, so that only ratios mean something. It is kept on one core outside,
+# too: over two, each of its system calls takes several times as long whenever it and its process happen to be on different ones.
 #
 #     bench/rig.sh [--rounds N] [--devices D[,D]] [--quick] [-- WORD…]
 #
@@ -47,9 +48,10 @@ for device in ${devices//,/ }; do
     siw) other=eth0 queues=P,65536,64 fit=(--mca btl_openib_max_inline_data 0) ;;
     *) die "no device $device" ;;
     esac
+    core=$(taskset -cp $$ | sed 's/.*[ ,-]//')
     # Every node lists the devices of all, and openib takes what it sees.
     # shellcheck disable=SC2016 # expanded there
-    tests/rig/vm -n 2 -d "$device" -t 1100 bash -c '
+    taskset -c "$core" tests/rig/vm -n 2 -d "$device" -t 1100 bash -c '
         rounds=$1 device=$2 other=$3 queues=$4 ours=$5 openib=$6 stock=$7 program=$8
         shift 8
         for ((round = 1; round <= rounds; round++)); do

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::buffers::room;
 use super::demand::{self, Demand, Room};
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
@@ -269,9 +270,11 @@ impl Port {
     /// Makes the queue pair of an id.
     pub(super) fn line(self: &Arc<Self>, id: &Id, queue: usize) -> Result<Line> {
         let Demand { sends, receives } = self.demand(queue);
-        let room = (sends + receives) as usize;
-        let (place, completions) = self.reserve(room)?;
-        let wanted = Depths { sends, receives, send_pieces: 1, receive_pieces: 1, inline: self.inline };
+        let completed = (sends + receives) as usize;
+        let (place, completions) = self.reserve(completed)?;
+        // What no message of this queue can use makes its work requests longer, and those are memory that is gone through in turn.
+        let inline = self.inline.min(room(self.queues.all()[queue].size) as u32);
+        let wanted = Depths { sends, receives, send_pieces: 1, receive_pieces: 1, inline };
         let queues = crate::verbs::Queues {
             pd: Arc::clone(&self.pd),
             send: Arc::clone(&completions),
@@ -280,13 +283,13 @@ impl Port {
         };
         match id.create_qp(&queues, wanted) {
             Ok(pair) => Ok(Line {
-                inline: pair.granted().inline.min(self.inline) as usize,
+                inline: pair.granted().inline.min(inline) as usize,
                 pair,
                 kept: Mutex::new(Vec::new()),
-                gone: Gone { told: Arc::new(AtomicBool::new(false)), port: Arc::clone(self), place, room },
+                gone: Gone { told: Arc::new(AtomicBool::new(false)), port: Arc::clone(self), place, room: completed },
             }),
             Err(error) => {
-                self.give_back(place, room);
+                self.give_back(place, completed);
                 Err(error)
             }
         }

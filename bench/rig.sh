@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2; shift 2 ;;
     --devices) devices=$2; shift 2 ;;
-    --quick) rounds=2 sizes=(-f 64 -c 5 -t 0.1); shift ;;
+    --quick) rounds=2 sizes=(-f 64 -c 9 -t 0.5); shift ;;
     --) shift; break ;;
     *) sed -n '2,/^root/{/^root/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
     esac

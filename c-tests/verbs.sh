@@ -158,6 +158,16 @@ if wanted "$line"; then
     says '^check messages=[0-9]{4,} wrong=0$' && [ "$(awk '/^call ibv_post_srq_recv / && $3 < 1000' "$log" | wc -l)" = 2 ]
     check "$line" $?
 fi
+# Memory that iWARP sends from is free when its own completion says so: eager messages, parts of long ones, and what is read.
+line="verbs over iwarp, 2 ranks: who sends out of its memory hears that it is done with"
+if wanted "$line"; then
+    over iwarp
+    mpi_job "$line: p2p" 2 p2p "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}"
+    log=$work/left
+    grep -h '^tally sent-out-of-memory-untold ' "$ledger".* >"$log"
+    [ "$(sort -u "$log")" = "tally sent-out-of-memory-untold 0" ]
+    check "$line" $?
+fi
 # As many completions at a time as openib reads.
 run roce 2 "p2p small" --mca btl_verbs_poll_cq_batch 256
 # Calls that fail and events that are lost, doubled, late or errors, while processes are connected: it is tried again.

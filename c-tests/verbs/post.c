@@ -1,6 +1,8 @@
 /* Posts: what is refused at once, and what is written down for the thread to do. */
 #include "standin.h"
 
+enum { UNTOLD_BYTES = 4096 };
+
 static bool is_atomic(enum ibv_wr_opcode opcode)
 {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -71,6 +73,11 @@ static int post_one(struct qp *qp, const struct ibv_send_wr *wr, uint64_t due)
         for (int i = 0; i < wr->num_sge; at += wr->sg_list[i++].length)
             memcpy(send->inlined + at, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
     }
+    /* siw sends a page and more out of the program's memory where no completion is asked for, and again out of it what is
+     * lost, however much later: another completion does not say that it is done with it (siw_qp_tx.c). */
+    if (qp->device->iwarp && length >= UNTOLD_BYTES && !(wr->send_flags & (IBV_SEND_SIGNALED | IBV_SEND_INLINE)) &&
+        wr->opcode != IBV_WR_RDMA_READ && !qp->signal_all)
+        ledger_tally(UNTOLD);
     if (qp->oldest == qp->posted) qp->heard = now();
     qp->posted++;
     if (qp->public.state == IBV_QPS_ERR) {

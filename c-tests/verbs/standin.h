@@ -73,7 +73,7 @@ enum thing {
     COMPLETION_EVENTS, THINGS
 };
 enum tally {
-    RNR_NAKS, RESENT, DROPPED, NAKS, TERMINATED, CQ_OVERRUNS, SPOKE_FIRST, FLUSHED, PATIENT, TALLIES
+    RNR_NAKS, RESENT, DROPPED, NAKS, TERMINATED, CQ_OVERRUNS, SPOKE_FIRST, FLUSHED, PATIENT, UNTOLD, TALLIES
 };
 void ledger_add(enum thing thing);
 void ledger_remove(enum thing thing);

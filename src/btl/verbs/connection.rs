@@ -111,9 +111,16 @@ pub(super) struct Connection {
     pub(super) has_news: bool,
     /// Where the search for news goes on.
     hand: usize,
+    /// What is so long and not copied when it is posted asks for its own completion.
+    lent_from: usize,
     /// Where openib's wire is spoken, what it counts.
     pub(super) openib: Option<Flow>,
 }
+
+/// From so many bytes on, Linux' siw sends work that asks for no completion out of the program's memory, and again out of it what
+/// got lost on the way, whenever that is: the completion of later work does not say that the memory is free (`siw_qp_tx.c`). What
+/// asks for its completion is copied.
+const LENT: usize = 4096;
 
 impl Connection {
     /// Whether it is of the attempt whose lower bits these are.
@@ -175,6 +182,7 @@ impl Connection {
             short,
             has_news: true,
             hand: 0,
+            lent_from: if desk.port.is_iwarp() { LENT } else { usize::MAX },
             openib,
         })
     }
@@ -193,7 +201,8 @@ impl Connection {
             return Ok(None);
         }
         let (number, must) = side.slots.next();
-        let asks = asks || must;
+        let is_lent = !is_inline && pieces.iter().map(Piece::len).sum::<usize>() >= self.lent_from;
+        let asks = asks || must || is_lent;
         let mut flags = if asks { Flags::SIGNALLED } else { Flags::NONE };
         if is_inline {
             flags = flags | Flags::INLINE;

@@ -286,7 +286,12 @@ impl Port {
                 inline: pair.granted().inline.min(inline) as usize,
                 pair,
                 kept: Mutex::new(Vec::new()),
-                gone: Gone { told: Arc::new(AtomicBool::new(false)), port: Arc::clone(self), place, room: completed },
+                gone: Gone {
+                    told: Arc::new(AtomicBool::new(false)),
+                    port: Arc::clone(self),
+                    place,
+                    room: completed,
+                },
             }),
             Err(error) => {
                 self.give_back(place, completed);

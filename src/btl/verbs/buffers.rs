@@ -65,7 +65,7 @@ impl Reserve {
 
 /// So many buffers of a shared queue are posted with one call, as long as nobody lacks them: an eighth of all, and no more than a
 /// list holds. What is not posted is not lent, either.
-fn together(capacity: u32) -> usize {
+pub(super) fn together(capacity: u32) -> usize {
     (capacity as usize / 8).clamp(1, LIST)
 }
 

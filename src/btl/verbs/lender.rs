@@ -284,6 +284,7 @@ impl Lender {
 
 #[cfg(test)]
 mod tests {
+    use super::super::buffers::together;
     use super::super::credit::Allowance;
     use super::*;
 
@@ -480,8 +481,12 @@ mod tests {
                     lender.ask(at);
                 }
                 if is_ending || random(2) == 0 {
-                    lender.post(std::mem::take(&mut unposted));
                     (0..peers).for_each(|account| lender.make_up(account));
+                    // As `Shared::is_due` has it.
+                    if unposted >= together(lender.capacity()) || lender.is_due() {
+                        lender.post(std::mem::take(&mut unposted) as u32);
+                    }
+                    while lender.next_fresh().is_some() {}
                 }
                 let growth = lender.growth();
                 lender.enlarge(growth);

@@ -156,6 +156,7 @@ for transport in smcuda usnic verbs; do
     job "$transport: deleted and added again while it sends" streamed "$transport" busy
     job "$transport: deleted and added again, and it does not know" streamed "$transport" blind
     job "$transport: a get is over when its bytes are here, whatever has gone behind it" overtaken "$transport" get
+    job "$transport: what is sent right before its peer is deleted arrives" overtaken "$transport" end
     for name in closed forked returned sampled stacks deaf poor; do
         job "$transport: in bad company: $name" company "$transport" "$name"
     done
@@ -164,6 +165,13 @@ for transport in smcuda usnic verbs; do
         others=("${settings[@]}")
         settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES=iwarp_0=127.0.0.1/iwarp QUEUES=P,65536,64)
         job "verbs over iWARP: a get is over when its bytes are here, whatever has gone behind it" overtaken verbs get
+        # Long messages take their time, as one does that is sent again: what goes by another queue pair is there before.
+        slow=(HAWSER_VERBS_DELAY=20000 HAWSER_VERBS_DELAY_FROM=1000)
+        settings=("${others[@]}" "${slow[@]}")
+        job "verbs, a slow queue pair: what is sent right before its peer is deleted arrives" overtaken verbs end
+        # Each queue pair is asked, since all have opened with a message.
+        settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES=iwarp_0=127.0.0.1/iwarp PROBES=4 "${slow[@]}")
+        job "verbs over iWARP, a slow queue pair: what is sent right before its peer is deleted arrives" overtaken verbs end
         settings=("${others[@]}")
     fi
     # Over datagrams the owner of the memory reads and writes it, as anybody does: with the processor. A device that cannot

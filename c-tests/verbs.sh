@@ -158,6 +158,15 @@ if wanted "$line"; then
     says '^check messages=[0-9]{4,} wrong=0$' && [ "$(awk '/^call ibv_post_srq_recv / && $3 < 1000' "$log" | wc -l)" = 2 ]
     check "$line" $?
 fi
+# What is read makes room for what follows though its buffers are fewer than are posted together: all that is posted is lent here, to
+# 8 peers, and one of them has more to send while the reader computes.
+line="verbs over roce, 9 ranks: a reader that computes has made room for as much as it has read"
+if wanted "$line"; then
+    over roce
+    rm -f "$work/outside."*
+    mpi_job "$line" 9 "outside $root/$work/outside 1000" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" \
+        --mca btl_verbs_receive_queues P,128,8:S,4096,32,24,8,32:S,65536,64
+fi
 # Memory that iWARP sends from is free when its own completion says so: eager messages, parts of long ones, and what is read.
 line="verbs over iwarp, 2 ranks: who sends out of its memory hears that it is done with"
 if wanted "$line"; then

@@ -1,5 +1,6 @@
 /* Two processes over the byte transports: a long get, and messages behind it that are gone long before it is answered. It is over
- * when its bytes are here.
+ * when its bytes are here. And messages that are sent right before their peer is deleted, which short ones behind them must not
+ * overtake: they arrive.
  *
  *     overtaken TRANSPORT CASE
  */
@@ -80,6 +81,48 @@ static void case_get(void)
     leave();
 }
 
-static const struct one_case cases[] = {{"get", case_get}};
+/* A message, and nothing is waited for but what follows. Half of them are not waited for by anybody. */
+static void case_end(void)
+{
+    uint64_t probes = 0, before = 0;
+    const char *wanted = getenv("PROBES");
+    start();
+    IS(0, side.table->register_receive(side.module, TAG, take, NULL));
+    join();
+    CHECK(side.limits.max_send >= MESSAGE);
+    for (round_now = 0; round_now < ROUNDS / 2; round_now++) {
+        if (me == 0) {
+            send_one();
+            UNTIL(sent > 0);
+        } else {
+            UNTIL(received == 2 * round_now + 1);
+        }
+        meet();
+        sent = 0;
+        if (me == 0) {
+            hawser_fragment fragment;
+            hawser_peer peer = {.name = pair_name(&two.pair, !me), .node = "here"};
+            void *memory;
+            if (wanted != NULL) IS(0, side.table->counter(side.module, "num_probes", &before));
+            IS(0, side.table->alloc(side.module, MESSAGE, &fragment, &memory));
+            fill(memory, 0, 0, MESSAGE);
+            int32_t code = side.table->send(side.module, side.to, fragment, TAG, round_now % 2 == 0 ? 0 : HAWSER_AWAITED, gone, NULL);
+            CHECK(code >= 0);
+            IS(0, side.table->del_peers(side.module, 1, &side.to));
+            if (wanted != NULL) IS(0, side.table->counter(side.module, "num_probes", &probes));
+            if (wanted != NULL) CHECK(probes - before >= strtoul(wanted, NULL, 10));
+            meet();
+            IS(0, side.table->add_peers(side.module, 1, &peer, &side.to));
+        } else {
+            UNTIL(received == 2 * round_now + 2);
+            meet();
+        }
+        meet();
+        sent = 0;
+    }
+    leave();
+}
+
+static const struct one_case cases[] = {{"get", case_get}, {"end", case_end}};
 
 MAIN(cases)

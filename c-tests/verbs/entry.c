@@ -33,6 +33,7 @@ void settings_read(void)
         .cm_timeout = setting("HAWSER_VERBS_CM_TIMEOUT", 20000),
         .timewait = setting("HAWSER_VERBS_TIMEWAIT", 1000),
         .delay = setting("HAWSER_VERBS_DELAY", 0),
+        .delay_from = setting("HAWSER_VERBS_DELAY_FROM", 0),
         .rank = setting("OMPI_COMM_WORLD_RANK", 0),
         .marks = setting("HAWSER_VERBS_MARK", 1) != 0,
         .strict = setting("HAWSER_VERBS_STRICT", 1) != 0,

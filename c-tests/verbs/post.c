@@ -54,7 +54,7 @@ static int post_one(struct qp *qp, const struct ibv_send_wr *wr, uint64_t due)
         .flags = wr->send_flags,
         .immediate = wr->imm_data,
         .length = length,
-        .due = due,
+        .due = length >= settings.delay_from ? due : 0,
         .sges = wr->num_sge};
     if (is_atomic(wr->opcode)) {
         send->address = wr->wr.atomic.remote_addr;

@@ -47,10 +47,10 @@ void leave(const bool *entered);
 
 extern pthread_mutex_t lock;
 extern pthread_cond_t changed; /* something that a call may wait for has happened */
-/* Of the environment, read with the first call: times in milliseconds, `delay` in microseconds. `strict`: whether the process
+/* Of the environment, read with the first call: times in milliseconds, `delay` in microseconds, of sends of `delay_from` bytes. `strict`: whether the process
  * ends too where the real libraries clean up after it, and places in send queues are those of adapters. */
 extern struct settings {
-    unsigned long cm_delay, cm_timeout, timewait, delay, rank;
+    unsigned long cm_delay, cm_timeout, timewait, delay, delay_from, rank;
     bool marks, strict;
     const char *control; /* the folder, if there is one */
 } settings;

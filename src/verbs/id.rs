@@ -61,6 +61,11 @@ fn done(code: c_int) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// What to ask for after so much inline data was refused: what devices have is a power of two in most cases.
+fn less(inline: u32) -> u32 {
+    inline.saturating_sub(1).checked_ilog2().map_or(0, |log| 1 << log)
+}
+
 /// Time for an answer of the network's own services, in milliseconds.
 fn milliseconds(time: std::time::Duration) -> c_int {
     c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)
@@ -239,7 +244,7 @@ impl Id {
             if cap.max_inline_data == 0 {
                 return refused.and(Err(Error::OutOfResource));
             }
-            cap.max_inline_data /= 2;
+            cap.max_inline_data = less(cap.max_inline_data);
         }
     }
 
@@ -374,6 +379,11 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_inline_data_is_refused_the_next_power_of_two_is_asked_for() {
+        assert_eq!([512, 264, 256, 136, 65, 64, 2, 1, 0].map(less), [256, 256, 128, 128, 64, 32, 1, 0, 0]);
+    }
 
     #[test]
     fn private_data_longer_than_a_connection_carries_are_refused() {

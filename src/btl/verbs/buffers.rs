@@ -69,6 +69,11 @@ pub(super) fn together(capacity: u32) -> usize {
     (capacity as usize / 8).clamp(1, LIST)
 }
 
+/// Whether so few of all buffers are posted, where nothing is lent, that there should be more: less than a quarter.
+fn are_few(posted: u32, capacity: u32) -> bool {
+    posted < capacity.div_ceil(4)
+}
+
 /// Buffers of one size.
 pub(super) struct Pool {
     size: u32,
@@ -230,7 +235,7 @@ impl Shared {
     /// A message has come of a peer that is lent nothing.
     pub(super) fn arrive_unlent(&mut self) {
         self.lender.lose();
-        self.is_short |= self.lender.posted() < self.lender.capacity() / 4;
+        self.is_short |= are_few(self.lender.posted(), self.lender.capacity());
     }
 
     /// Makes twice as many buffers, where nothing is lent and there have been few.
@@ -247,7 +252,24 @@ impl Shared {
     /// just got some, or few left where nothing is lent.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
-        self.free.len() >= together(self.lender.capacity()) || self.lender.is_due() || self.is_short
+        self.free.len() >= together(self.lender.capacity())
+            || self.is_lacking()
+            || self.lender.is_due()
+            || self.is_short
+    }
+
+    /// Whether there are buffers to post that somebody lacks: a peer that waits, or one that may send, and nothing is posted for it.
+    fn is_lacking(&self) -> bool {
+        !self.free.is_empty() && (self.lender.is_due() || self.lender.is_behind())
+    }
+
+    /// Lends a peer what it lacks, and posts buffers for it if it is to be had by that.
+    #[inline]
+    pub(super) fn make_up(&mut self, account: usize) {
+        self.lender.make_up(account);
+        if self.is_lacking() {
+            self.post();
+        }
     }
 
     /// Posts what is free.
@@ -329,6 +351,15 @@ mod tests {
     #[test]
     fn an_eighth_of_the_buffers_is_posted_together_and_a_list_at_most() {
         assert_eq!([0, 1, 4, 15, 16, 64, 255, 256, 1024].map(together), [1, 1, 1, 1, 2, 8, 31, LIST, LIST]);
+    }
+
+    #[test]
+    fn where_nothing_is_lent_there_should_be_more_before_nothing_is_posted() {
+        assert_eq!(
+            [(0, 1), (0, 3), (1, 3), (0, 4), (1, 4), (1, 8), (2, 8)]
+                .map(|(posted, all)| are_few(posted, all)),
+            [true, true, false, true, false, true, false]
+        );
     }
 
     #[test]

@@ -113,6 +113,8 @@ pub(super) struct Connection {
     hand: usize,
     /// What is so long and not copied when it is posted asks for its own completion.
     lent_from: usize,
+    /// Nothing but the answer to a read says that what was sent before it has arrived.
+    is_told_by_reads: bool,
     /// Where openib's wire is spoken, what it counts.
     pub(super) openib: Option<Flow>,
 }
@@ -183,8 +185,20 @@ impl Connection {
             has_news: true,
             hand: 0,
             lent_from: if desk.port.is_iwarp() { LENT } else { usize::MAX },
+            is_told_by_reads: desk.port.is_iwarp() && desk.port.dialect == Dialect::Own,
             openib,
         })
+    }
+
+    /// Whether all that was posted on a queue is over, and has arrived as far as is to be known.
+    pub(super) fn is_over(&self, queue: usize) -> bool {
+        let side = &self.sides[queue];
+        side.slots.len() == 0 && !(self.is_told_by_reads && side.has_sent)
+    }
+
+    /// The same of all queues.
+    pub(super) fn is_all_over(&self) -> bool {
+        (0..self.sides.len()).all(|queue| self.is_over(queue))
     }
 
     /// Posts something, if there is a place; `None`: there is none.
@@ -196,11 +210,12 @@ impl Connection {
         pieces: &[Piece],
         (asks, is_inline): (bool, bool),
     ) -> std::result::Result<Option<bool>, Broken> {
-        let side = &self.sides[queue];
+        let side = &mut self.sides[queue];
         if !side.slots.has_room() {
             return Ok(None);
         }
         let (number, must) = side.slots.next();
+        let is_read = matches!(work, Work::Read(_));
         let is_lent = !is_inline && pieces.iter().map(Piece::len).sum::<usize>() >= self.lent_from;
         let asks = asks || must || is_lent;
         let mut flags = if asks { Flags::SIGNALLED } else { Flags::NONE };
@@ -208,7 +223,10 @@ impl Connection {
             flags = flags | Flags::INLINE;
         }
         match side.post(number, work, pieces, flags) {
-            Ok(()) => Ok(Some(asks)),
+            Ok(()) => {
+                side.has_sent = !is_read;
+                Ok(Some(asks))
+            }
             Err(PostError::Full) => Ok(None),
             Err(PostError::Refused(_)) => Err(Broken::Post),
         }

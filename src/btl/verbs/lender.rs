@@ -120,6 +120,11 @@ impl Lender {
         !self.waiting.is_empty() || !self.fresh.is_empty()
     }
 
+    /// Whether more is lent than is posted: a buffer was taken by [somebody](Self::lose) to whom it was not lent.
+    pub(super) fn is_behind(&self) -> bool {
+        self.posted < self.lent
+    }
+
     /// Somebody who has been lent something and may not have been told.
     #[inline]
     pub(super) fn next_fresh(&mut self) -> Option<usize> {
@@ -329,6 +334,18 @@ mod tests {
             (Err(Beyond), Err(Beyond), Err(Beyond))
         );
         assert_eq!((lender.take_back(3, 1), lender.take_back(99, 0)), (Err(Beyond), Err(Beyond)));
+    }
+
+    #[test]
+    fn a_buffer_that_somebody_else_has_taken_is_lacking_until_it_is_posted_again() {
+        let mut lender = Lender::with(16, 16);
+        (0..4).for_each(|account| lender.open(account));
+        assert_eq!((lender.lent, lender.is_due(), lender.is_behind()), (16, false, false));
+        lender.lose();
+        assert_eq!((lender.is_due(), lender.is_behind()), (false, true), "15 for 16 credits");
+        lender.post(1);
+        assert!(!lender.is_behind());
+        lender.check();
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::buffers::room;
 use super::demand::{self, Demand, Room};
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
 use crate::verbs::{Access, Atomics, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
-use crate::wire::verbs::Network;
+use crate::wire::openib;
+use crate::wire::verbs::{HEADER, Network};
 
 /// Receives of a shared queue that there may be at least: a peer has a right to one.
 const PEERS: usize = 1024;
@@ -273,7 +273,8 @@ impl Port {
         let completed = (sends + receives) as usize;
         let (place, completions) = self.reserve(completed)?;
         // What no message of this queue can use makes its work requests longer, and those are memory that is gone through in turn.
-        let inline = self.inline.min(room(self.queues.all()[queue].size) as u32);
+        let front = if self.dialect == Dialect::Own { HEADER } else { openib::OVERHEAD };
+        let inline = self.inline.min(self.queues.all()[queue].size + front as u32);
         let wanted = Depths { sends, receives, send_pieces: 1, receive_pieces: 1, inline };
         let queues = crate::verbs::Queues {
             pd: Arc::clone(&self.pd),

@@ -158,8 +158,8 @@ impl State {
         let Some(peer) = peers.get_mut(place as usize) else { return };
         peer.is_touched = false;
         for shared in desk.shared.iter_mut().flatten() {
-            shared.lender.make_up(place as usize);
-            *has_due |= shared.lender.is_due();
+            shared.make_up(place as usize);
+            *has_due |= shared.is_due();
             if shared.lender.news(place as usize).is_some()
                 && let Some(connection) = &mut peer.connection
             {

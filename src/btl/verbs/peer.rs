@@ -146,7 +146,7 @@ impl Peer {
             connection.openib.is_none()
                 && connection.is_connected
                 && !connection.is_ending
-                && connection.sides.iter().all(|side| side.slots.len() == 0)
+                && connection.is_all_over()
         };
         let connection = self.connection.as_ref().filter(is_over);
         connection.filter(|_| self.is_parting()).map(|connection| connection.attempt)
@@ -179,8 +179,7 @@ impl Peer {
 
     /// Whether nothing waits and nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_over = |connection: &Connection| connection.sides.iter().all(|side| side.slots.len() == 0);
-        self.is_idle() && self.connection.as_ref().is_none_or(is_over)
+        self.is_idle() && self.connection.as_ref().is_none_or(Connection::is_all_over)
     }
 
     /// Sends a fragment at once, if it can go.
@@ -251,7 +250,8 @@ impl Peer {
             is_stalled |= self.is_refused();
             break;
         }
-        if self.owes_bye && self.is_idle() {
+        // It goes by a queue of its own: who hears it looks at no other for long.
+        if self.owes_bye && self.is_idle() && self.has_arrived(credits) {
             let (bytes, len) = Control::Bye.to_bytes();
             let said = self.push(credits, None, Body::Bytes(&bytes[..len]), None, desk)?;
             self.owes_bye = said.is_err();
@@ -290,13 +290,19 @@ impl Peer {
         }
     }
 
+    /// Whether all that was sent by other queues than one has arrived.
+    fn has_arrived(&mut self, but: usize) -> bool {
+        self.connected().is_none_or(|it| (0..it.sides.len()).all(|queue| queue == but || it.is_over(queue)))
+    }
+
     /// Has each queue tell that all before has arrived. Whether the device took all the questions that there was a place for.
     fn drain(&mut self, desk: &Desk) -> Result<bool, Broken> {
         let Some(connection) = self.connected().filter(|it| it.remote.is_some()) else { return Ok(true) };
         let mut all = true;
         for queue in 0..connection.sides.len() {
             let slots = &connection.sides[queue].slots;
-            if slots.len() > 0 && slots.has_room() && !matches!(slots.last(), Some(Entry::Probe { .. })) {
+            let is_asked = matches!(slots.last(), Some(Entry::Probe { .. }));
+            if !connection.is_over(queue) && slots.has_room() && !is_asked {
                 all &= connection.probe(queue, desk)?;
             }
         }

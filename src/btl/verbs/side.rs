@@ -23,6 +23,8 @@ pub(super) struct Side {
     /// Bytes that are copied when they are posted.
     pub(super) inline: usize,
     pub(super) slots: Slots<Entry>,
+    /// Something was sent, or written, and no read was posted behind it.
+    pub(super) has_sent: bool,
     pub(super) credit: Allowance,
     /// Most messages that the peer may allow.
     most: u32,
@@ -77,6 +79,7 @@ impl Side {
             base: number(Which::Send),
             inline: line.inline,
             slots: Slots::new(port.sends(index))?,
+            has_sent: false,
             credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
             most: queue.depth,
             has_asked: false,
@@ -123,6 +126,7 @@ impl Side {
             return false;
         }
         receives.window.tell();
+        self.has_sent = true;
         true
     }
 

@@ -49,8 +49,9 @@ static void work(struct task *task, struct buffer *from, struct buffer *to, int 
 static void *run(void *argument)
 {
     struct task *task = argument;
-    /* HOST: 4.1 never closes what would let go of the context that is held for memory which has none. */
-    enum kind kind = task->number == 2 || (HAS_ACCELERATORS && task->number == 3) ? POOL : FIRST;
+    /* HOST: 4.1 never closes what would let go of the context that is held for memory which has none. Whichever thread is in
+     * MPI copies to it. */
+    enum kind kind = HAS_ACCELERATORS && task->number >= 2 ? POOL : FIRST;
     void *context;
     for (int round = 0; round < rounds;) {
         CUDA(cu_push(cuda_context[0]));

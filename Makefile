@@ -48,6 +48,9 @@ test: setup all ## all that the code can tell apart, on both hosts; an hour on t
 test-all: setup-whole all ## the whole matrix, for before a release; hours
 	@tests/run.sh --whole
 
+gpu: all ## device memory on a machine that has a CUDA device, in the Open MPI on PATH
+	@c-tests/gpu.sh $(WORDS)
+
 fuzz: ## the parsers and the receive path under libFuzzer, for as long as RUNS says
 	@tests/fuzz.sh $(RUNS)
 

@@ -20,10 +20,11 @@ whole() { [ -n "${HAWSER_WHOLE:-}" ]; }
 
 passed=0 failed=0 lost=0 unended=0 words=()
 
-# host_use debian12|debian13: sets `host`; `there`, the words before a command that runs on it; `root`,
+# host_use debian12|debian13|here: sets `host`; `there`, the words before a command that runs on it; `root`,
 # where the repository is there; `libraries`, the host's, and `stock`, its own components; `quiet`, what
 # mpirun needs to hear besides a component path; `own`, the provider that has tagged messages over TCP
-# by itself; `programs`, where what is compiled of c-tests/mpi lies, once for all steps.
+# by itself; `programs`, where what is compiled of c-tests/mpi lies, once for all steps. `here` is the Open MPI on PATH,
+# whichever of both it is like: `host` says which.
 host_use() {
     host=$1 quiet=() libraries=/usr/lib/x86_64-linux-gnu
     case $host in
@@ -40,6 +41,16 @@ host_use() {
         # PMIx reads the component path too, and would complain that ours are not its own.
         quiet=(--pmixmca mca_base_component_show_load_errors none)
         own=tcp
+        ;;
+    here)
+        case $(mpirun --version 2>/dev/null) in
+        *' 4.1.'*) host_use debian12 ;;
+        *' 5.0.'*) host_use debian13 && there=() && root=$PWD ;;
+        *) return 1 ;;
+        esac || return 1
+        stock=$(ompi_info --parsable --path pkglibdir | sed -n 's/^path:pkglibdir://p')
+        libraries=$(dirname "$(dirname "$(dirname "$stock")")")
+        return
         ;;
     *) return 1 ;;
     esac

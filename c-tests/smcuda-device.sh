@@ -113,6 +113,10 @@ run "an allocation that is made anew" 2 "$strays; \$(counted num_ipc_stale) > 10
 run "virtual memory and pools, exported or not" 2 "$strays; \$(counted num_ipc_gets) >= 4; \$(counted num_staged_gets) >= 4" -- device kinds
 ! modern || run "nothing is copied in one step but what devices copy" 2 "$strays; \$(counted num_ipc_gets) > 10; \$(counted num_gets) == 0" --mca btl_smcuda_flags send -- device grid 70000 60000
 run "contexts that are reset" 2 "$strays" -- device reset
+run "contexts that end before MPI does" 2 "$strays" -- device ended
+run "what the default stream is still at" 2 "$strays; \$(counted num_ipc_gets) >= 3" -- device unfinished
+run "a machine with one device" 2 "$strays; $ipc" -x HAWSER_CUDA_DEVICES=1 -- device grid 70000 "$shortest"
+run "contexts that are reset, of one device" 2 "$strays" -x HAWSER_CUDA_DEVICES=1 -- device reset
 ! modern || run "data with gaps" 2 "$strays" -- device types
 run "one side begins late" 2 "$strays; \$(counted num_ipc_not_ready) > 0" -- device later
 
@@ -205,5 +209,12 @@ for way in ipc staged; do
     [ "$status" != 0 ] && [ "$status" != 124 ] && says '^rank 1 pid [0-9]+$' && says_not Segmentation 'signal 11' PASS watchdog 'goes on' panicked
     check "smcuda, devices: $line" $?
 done
+line="a rank is killed before a copy of its memory has begun"
+if wanted "smcuda, devices: $line"; then
+    log=$work/killed-before.log
+    job 2 -- device stopped
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says '^rank 1 pid [0-9]+$' && says_not Segmentation 'signal 11' PASS watchdog 'goes on' panicked
+    check "smcuda, devices: $line" $?
+fi
 
 sum

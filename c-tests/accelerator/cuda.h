@@ -19,6 +19,9 @@ static int (*cu_primary_release)(int);
 static int (*cu_push)(void *);
 static int (*cu_pop)(void **);
 static int (*cu_current)(void **);
+static int (*cu_create)(void **, unsigned, int);
+static int (*cu_destroy)(void *);
+static int (*cu_reset)(int);
 static int (*cu_alloc)(address *, size_t);
 static int (*cu_alloc_managed)(address *, size_t, unsigned);
 static int (*cu_free)(address);
@@ -41,8 +44,32 @@ static inline void *cuda_symbol(void *library, const char *name)
     return symbol;
 }
 
+/* Where the machine has one device alone, the second of them is a context of the program's own on it. */
 enum { CUDA_DEVICES = 2 };
 static void *cuda_context[CUDA_DEVICES];
+static int cuda_count;
+
+/* Which device that is. */
+static inline int cuda_device(int number) { return number < cuda_count ? number : 0; }
+
+static inline void cuda_context_new(int number)
+{
+    void *context;
+    if (number < cuda_count) {
+        CUDA(cu_primary_retain(&cuda_context[number], number));
+    } else {
+        CUDA(cu_create(&cuda_context[number], 0, 0));
+        CUDA(cu_pop(&context));
+    }
+}
+
+static inline void cuda_context_end(int number)
+{
+    if (number < cuda_count)
+        CUDA(cu_primary_release(number));
+    else
+        CUDA(cu_destroy(cuda_context[number]));
+}
 
 /* Loads the driver, and makes the primary context of device 0 current. */
 static inline void cuda_begin(void)
@@ -60,6 +87,9 @@ static inline void cuda_begin(void)
     LOOK_UP(cu_push, "cuCtxPushCurrent_v2");
     LOOK_UP(cu_pop, "cuCtxPopCurrent_v2");
     LOOK_UP(cu_current, "cuCtxGetCurrent");
+    LOOK_UP(cu_create, "cuCtxCreate_v2");
+    LOOK_UP(cu_destroy, "cuCtxDestroy_v2");
+    LOOK_UP(cu_reset, "cuDevicePrimaryCtxReset_v2");
     LOOK_UP(cu_alloc, "cuMemAlloc_v2");
     LOOK_UP(cu_alloc_managed, "cuMemAllocManaged");
     LOOK_UP(cu_free, "cuMemFree_v2");
@@ -71,13 +101,12 @@ static inline void cuda_begin(void)
     LOOK_UP(cu_synchronize, "cuCtxSynchronize");
 #undef LOOK_UP
     CUDA(cu_init(0));
-    int count = 0;
-    CUDA(cu_device_count(&count));
-    if (count < CUDA_DEVICES) {
-        fprintf(stderr, "%d devices\n", count);
+    CUDA(cu_device_count(&cuda_count));
+    if (cuda_count < 1) {
+        fprintf(stderr, "no device\n");
         exit(3);
     }
-    for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_primary_retain(&cuda_context[device], device));
+    for (int number = 0; number < CUDA_DEVICES; number++) cuda_context_new(number);
     CUDA(cu_push(cuda_context[0]));
 }
 
@@ -90,7 +119,23 @@ static inline void cuda_end(void)
     CUDA(cu_pop(&context));
     CUDA(cu_current(&context));
     CHECK(context == NULL);
-    for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_primary_release(device));
+    for (int number = 0; number < CUDA_DEVICES; number++) cuda_context_end(number);
+}
+
+/* Ends the contexts, with all that is in them, as cudaDeviceReset does, which many a program calls before it ends. */
+static inline void cuda_reset(void)
+{
+    void *gone = NULL;
+    CUDA(cu_pop(&gone));
+    for (int number = CUDA_DEVICES - 1; number >= 0; number--)
+        CUDA(number < cuda_count ? cu_reset(number) : cu_destroy(cuda_context[number]));
+}
+
+/* And begins anew. */
+static inline void cuda_again(void)
+{
+    for (int number = 0; number < CUDA_DEVICES; number++) cuda_context_new(number);
+    CUDA(cu_push(cuda_context[0]));
 }
 
 /* Where a buffer lies. */

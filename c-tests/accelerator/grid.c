@@ -1,13 +1,14 @@
 /* One cell after the other of the grid of transfers: what is done, where the buffers of both sides lie, and how their
  * elements do. Says `cell OPERATION, LAYOUT: FROM to TO` for each that is right.
  *
- *     grid messages|collectives|reductions|windows */
+ *     grid messages|collectives|reductions|windows [NUMBERS]     of NUMBERS elements the derived types take every third */
 #include "cuda.h"
 
 static const char *what;
 
-enum { NUMBERS = 40000, STRIDE = 3 };
-static const int counts[] = {1, 13, 900, NUMBERS / STRIDE};
+enum { STRIDE = 3, COUNTS = 4 };
+static int numbers_all = 40000;
+static int counts[COUNTS] = {1, 13, 900};
 
 /* Elements one after the other, or every third. */
 struct layout {
@@ -27,18 +28,18 @@ static int value(int rank, int index) { return rank * 1000003 + index * 7; }
 
 static void side_fill(struct side *side, int rank)
 {
-    int *numbers = malloc(NUMBERS * sizeof *numbers);
+    int *numbers = malloc((size_t)numbers_all * sizeof *numbers);
     side->has_gaps = rank < 0 && side->layout->stride > 1;
-    for (int index = 0; index < NUMBERS; index++) numbers[index] = rank < 0 ? -1 : value(rank, index / side->layout->stride);
-    buffer_write(&side->buffer, 0, numbers, NUMBERS * sizeof *numbers);
+    for (int index = 0; index < numbers_all; index++) numbers[index] = rank < 0 ? -1 : value(rank, index / side->layout->stride);
+    buffer_write(&side->buffer, 0, numbers, (size_t)numbers_all * sizeof *numbers);
     free(numbers);
 }
 
 /* Whether the elements from a first one on are those, and between them nothing was touched. */
 static void side_holds(const struct side *side, int first, int count, int (*wanted)(int, int), int rank)
 {
-    int *numbers = malloc(NUMBERS * sizeof *numbers);
-    buffer_read(&side->buffer, 0, numbers, NUMBERS * sizeof *numbers);
+    int *numbers = malloc((size_t)numbers_all * sizeof *numbers);
+    buffer_read(&side->buffer, 0, numbers, (size_t)numbers_all * sizeof *numbers);
     for (int index = 0; index < count; index++) {
         int place = (first + index) * side->layout->stride;
         if (numbers[place] != wanted(rank, index)) {
@@ -63,7 +64,7 @@ static MPI_Datatype type_of(const struct layout *layout, int count)
 
 static void messages(struct side *from, struct side *to)
 {
-    for (size_t which = 0; which < sizeof counts / sizeof *counts; which++) {
+    for (int which = 0; which < COUNTS; which++) {
         MPI_Datatype type = type_of(from->layout, counts[which]);
         for (int way = 0; way < 4; way++) {
             MPI_Request request = MPI_REQUEST_NULL;
@@ -99,7 +100,7 @@ static void messages(struct side *from, struct side *to)
 
 static void collectives(struct side *from, struct side *to)
 {
-    for (size_t which = 0; which < sizeof counts / sizeof *counts; which++) {
+    for (int which = 0; which < COUNTS; which++) {
         int count = counts[which] / check_size + 1;
         MPI_Datatype type = type_of(from->layout, count), element;
         MPI(MPI_Type_create_resized(type, 0, (MPI_Aint)sizeof(int) * count * from->layout->stride, &element));
@@ -137,7 +138,7 @@ static int sum(int rank, int index)
 
 static void reductions(struct side *from, struct side *to)
 {
-    for (size_t which = 0; which < sizeof counts / sizeof *counts; which++) {
+    for (int which = 0; which < COUNTS; which++) {
         int count = counts[which];
         side_fill(from, check_rank);
         side_fill(to, -1);
@@ -161,8 +162,8 @@ static void windows(struct side *from, struct side *to)
 {
     MPI_Win window;
     int peer = 1 - check_rank, number = 0;
-    MPI(MPI_Win_create(to->buffer.start, NUMBERS * sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
-    for (size_t which = 0; which < sizeof counts / sizeof *counts; which++) {
+    MPI(MPI_Win_create(to->buffer.start, (size_t)numbers_all * sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+    for (int which = 0; which < COUNTS; which++) {
         int count = counts[which];
         MPI_Datatype type = type_of(from->layout, count);
         side_fill(from, check_rank);
@@ -210,12 +211,14 @@ int main(int argc, char **argv)
     static const enum kind pairs[][2] = {{HEAP, MAPPED}, {HEAP, FIRST}, {FIRST, HEAP}, {FIRST, FIRST}, {FIRST, SECOND}, {POOL, FIRST}, {MANAGED, FIRST}};
     check_start(&argc, &argv, "grid", MPI_THREAD_SINGLE, 2);
     what = argc > 1 ? argv[1] : "";
+    if (argc > 2) numbers_all = atoi(argv[2]);
+    counts[COUNTS - 1] = numbers_all / STRIDE;
     cuda_begin();
     for (size_t layout = 0; layout < sizeof layouts / sizeof *layouts; layout++) {
         if (layout == 1 && strcmp(what, "reductions") == 0) break;
         for (size_t pair = 0; pair < sizeof pairs / sizeof *pairs; pair++) {
-            struct side from = {buffer_new(pairs[pair][0], NUMBERS * sizeof(int)), &layouts[layout], false};
-            struct side to = {buffer_new(pairs[pair][1], NUMBERS * sizeof(int)), &layouts[layout], false};
+            struct side from = {buffer_new(pairs[pair][0], (size_t)numbers_all * sizeof(int)), &layouts[layout], false};
+            struct side to = {buffer_new(pairs[pair][1], (size_t)numbers_all * sizeof(int)), &layouts[layout], false};
             int before = check_failures, failures = 0, all = 0;
             doing(what, (long long)(layout * 100 + pair));
             if (strcmp(what, "messages") == 0) messages(&from, &to);

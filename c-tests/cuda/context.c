@@ -7,6 +7,7 @@
 static struct context *contexts;
 static struct context *primaries[MAX_DEVICES];
 static _Thread_local CUcontext stack[DEPTH];
+static _Thread_local bool was_gone[DEPTH]; /* when it was pushed */
 static _Thread_local unsigned depth;
 static unsigned long long ids;
 
@@ -18,13 +19,6 @@ bool context_reaches(const struct context *context, const struct context *owner)
     if (owner == NULL || context->device == owner->device) return true;
     for (unsigned i = 0; i < context->peer_count; i++)
         if (context->peers[i] == owner) return true;
-    return false;
-}
-
-bool context_any(void)
-{
-    for (struct context *context = contexts; context != NULL; context = context->next)
-        if (context->alive) return true;
     return false;
 }
 
@@ -145,6 +139,7 @@ static CUresult create(CUcontext *result, unsigned flags, CUdevice device)
     struct context *made = make(device, flags);
     begin(made);
     ledger_add(CONTEXTS);
+    was_gone[depth] = false;
     stack[depth++] = made->handle;
     *result = made->handle;
     return CUDA_SUCCESS;
@@ -188,11 +183,19 @@ CUresult cuCtxDestroy_v2(CUcontext handle)
     return CUDA_SUCCESS;
 }
 
+static bool is_gone(CUcontext handle)
+{
+    const struct context *named = context_of(handle);
+    return named == NULL || !named->alive;
+}
+
+/* Whether it is there is not looked at: that shows when it is taken off again. */
 CUresult cuCtxPushCurrent_v2(CUcontext handle)
 {
     ENTER(NEEDS_INIT);
-    if (context_of(handle) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    if (handle == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (depth == DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
+    was_gone[depth] = is_gone(handle);
     stack[depth++] = handle;
     return CUDA_SUCCESS;
 }
@@ -202,6 +205,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *handle)
     ENTER(NEEDS_INIT);
     if (depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
     depth--;
+    if (was_gone[depth] && is_gone(stack[depth])) crash("a context is popped that had gone when it was pushed");
     if (handle != NULL) *handle = stack[depth];
     return CUDA_SUCCESS;
 }
@@ -215,6 +219,7 @@ CUresult cuCtxSetCurrent(CUcontext handle)
     }
     if (context_of(handle) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (depth == 0) depth = 1;
+    was_gone[depth - 1] = false;
     stack[depth - 1] = handle;
     return CUDA_SUCCESS;
 }
@@ -240,7 +245,7 @@ static CUresult named(CUcontext handle, struct context **result)
 {
     CUresult error = CUDA_ERROR_INVALID_CONTEXT;
     *result = handle == NULL ? context_current(&error) : context_of(handle);
-    if (*result == NULL) return error;
+    if (*result == NULL) return handle == NULL ? error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return (*result)->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 

@@ -154,7 +154,7 @@ CUresult cuEventQuery(CUevent handle)
 {
     ENTER(NEEDS_INIT);
     struct event *event = event_of(handle);
-    if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (event == NULL) crash("an event is asked about that has gone");
     if (event->context->error != CUDA_SUCCESS) return event->context->error;
     uint64_t target = atomic_load(&event->signal->progress->recorded);
     return complete(event->signal, target) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

@@ -60,8 +60,8 @@ CUresult cuMemHostUnregister(void *address)
 {
     ENTER(NEEDS_CONTEXT);
     struct range *range = range_at((uintptr_t)address);
-    if (range == NULL || range->kind != RANGE_REGISTERED || range->bytes != address)
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (range == NULL) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (range->kind != RANGE_REGISTERED || range->bytes != address) return CUDA_ERROR_INVALID_VALUE;
     range_free(range);
     return CUDA_SUCCESS;
 }
@@ -81,6 +81,6 @@ CUresult cuMemHostGetFlags(unsigned *flags, void *host)
     ENTER(NEEDS_CONTEXT);
     struct range *range = range_at((uintptr_t)host);
     if (flags == NULL || range == NULL || range->kind != RANGE_HOST) return CUDA_ERROR_INVALID_VALUE;
-    *flags = range->flags;
+    *flags = range->flags | CU_MEMHOSTALLOC_DEVICEMAP; /* in one address space all of it is */
     return CUDA_SUCCESS;
 }

@@ -103,8 +103,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
         if (range->kind != RANGE_OPENED || range->generation != wire.generation || range->device != context->device)
             continue;
         /* One context of a process has it; and some drivers refuse to open it again even there. */
-        if (range->context != context || setting("HAWSER_CUDA_ALREADY_MAPPED", 0) != 0)
-            return CUDA_ERROR_ALREADY_MAPPED;
+        if (range->context != context) return CUDA_ERROR_INVALID_HANDLE;
+        if (setting("HAWSER_CUDA_ALREADY_MAPPED", 0) != 0) return CUDA_ERROR_ALREADY_MAPPED;
         range->opened++;
         ledger_add(MEMORY_OPENED);
         *address = range->base;

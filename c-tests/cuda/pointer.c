@@ -2,6 +2,9 @@
  * INVALID_VALUE; asked for several, SUCCESS and zeros. */
 #include "standin.h"
 
+/* What the driver calls the device of an address that it does not know. */
+enum { NOBODY = -2 };
+
 /* How many bytes an attribute has; 0 for one that is unknown. */
 static size_t width(CUpointer_attribute attribute)
 {
@@ -14,12 +17,13 @@ static size_t width(CUpointer_attribute attribute)
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return 8;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return 4;
+    /* A boolean is as long as a number, not as C's own. */
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED: return 1;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return 4;
     }
     return 0;
 }
@@ -67,8 +71,7 @@ static CUresult ask(const struct range *range, CUpointer_attribute attribute, CU
         if (range->kind == RANGE_POOLED) value = (uint32_t)pool_handle_types(range->pool);
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        if (range->kind != RANGE_POOLED) return CUDA_ERROR_INVALID_VALUE;
-        value = (uintptr_t)pool_handle(range->pool);
+        if (range->kind == RANGE_POOLED) value = (uintptr_t)pool_handle(range->pool);
         break;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -90,10 +93,10 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     if (attributes == NULL || data == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
         if (data[i] == NULL || width(attributes[i]) == 0) return CUDA_ERROR_INVALID_VALUE;
-    /* Without a living context the driver knows no address, not even a mapped one. */
-    struct range *range = context_any() ? range_at(address) : NULL;
+    struct range *range = range_at(address);
     for (unsigned i = 0; i < count; i++) {
         memset(data[i], 0, width(attributes[i]));
+        if (range == NULL && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *(int *)data[i] = NOBODY;
         if (range != NULL) ask(range, attributes[i], address, data[i]);
     }
     return CUDA_SUCCESS;
@@ -107,13 +110,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
         return CUDA_ERROR_INVALID_VALUE;
     if (range->kind == RANGE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
     if (range->kind == RANGE_MAPPED || range->kind == RANGE_POOLED) return CUDA_ERROR_NOT_SUPPORTED;
-    bool wanted = *(const int *)value != 0;
-    if (wanted && !range->sync_memops) {
-        CUdeviceptr base = range->base;
-        queue_drain(range->device); /* what was begun before counts, too */
-        range = range_at(base);
-        if (range == NULL) return CUDA_ERROR_INVALID_VALUE;
-    }
-    range->sync_memops = wanted;
+    /* What is under way is not waited for. */
+    range->sync_memops = *(const int *)value != 0;
     return CUDA_SUCCESS;
 }

@@ -214,8 +214,15 @@ void queue_sleep(bool polling)
     else pthread_cond_wait(&done, &lock);
 }
 
-/* What was submitted to a stream, or with `whole` to all of its context. That the legacy stream waits for others
- * is so for its work only; an empty one is done. */
+/* Whether all that was submitted to a stream is done: to the legacy one, also what was to the streams that it waits for. */
+bool queue_done(struct stream *stream)
+{
+    for (struct stream *other = streams; other != NULL; other = other->next)
+        if ((other == stream || (stream->legacy && bound(stream, other))) && !queue_idle(other)) return false;
+    return true;
+}
+
+/* What was submitted to a stream, or with `whole` to all of its context. */
 static CUresult wait_for(struct stream *stream, bool whole)
 {
     struct context *context = stream->context;
@@ -226,7 +233,7 @@ static CUresult wait_for(struct stream *stream, bool whole)
     if (after == NULL) abort();
     count = 0;
     for (struct stream *other = streams; other != NULL; other = other->next) {
-        if (other != stream && !(whole && other->context == context)) continue;
+        if (other != stream && !(stream->legacy && bound(stream, other)) && !(whole && other->context == context)) continue;
         after[count++] = (struct position){other, other->submitted};
         other->references++;
     }

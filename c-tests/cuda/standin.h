@@ -47,6 +47,7 @@ extern pthread_mutex_t lock;
 unsigned long setting(const char *name, unsigned long otherwise);
 uint64_t now(void);
 int job_rank(void);
+void crash(const char *what);
 size_t round_up(size_t size, size_t to);
 
 /* --- fault.c, ledger.c */
@@ -98,7 +99,6 @@ struct context {
 struct context *context_current(CUresult *error);
 struct context *context_of(CUcontext handle);
 bool context_reaches(const struct context *context, const struct context *owner);
-bool context_any(void); /* whether one lives */
 
 /* --- memory.c: physical memory, addresses, ranges */
 
@@ -226,6 +226,7 @@ void queue_stop(void);
 /* Whether this is the thread that runs the work. */
 bool queue_inside(void);
 bool queue_idle(struct stream *stream);
+bool queue_done(struct stream *stream);
 /* These let go of the lock while they wait. */
 CUresult queue_wait(struct stream *stream);
 CUresult queue_wait_all(struct context *context);

@@ -52,7 +52,7 @@ CUresult cuStreamQuery(CUstream handle)
     CUresult error;
     struct stream *stream = find(handle, &error);
     if (stream == NULL) return error;
-    return queue_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return queue_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamSynchronize(CUstream handle)

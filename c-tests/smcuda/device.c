@@ -6,17 +6,20 @@
  *     device anew COUNT                  an allocation that is freed and made anew, mostly at the same address
  *     device kinds                       memory of the virtual memory calls and of pools, which can be exported or not
  *     device reset                       contexts that are reset in the middle
+ *     device ended                       contexts end before MPI does
+ *     device unfinished                  the default stream is still at work on what is sent
  *     device later                       rank 1 begins to use CUDA after rank 0 has sent from a device
  *     device lazy                        CUDA is in use, and no buffer is a device's
  *     device none                        nobody uses CUDA
  *     device killed                      rank 1 is killed while rank 0 copies from its memory
+ *     device stopped                     the same, where the copy has been asked for and has not begun
  *     device short|strided               what Open MPI 4.1 cannot send from a device */
 #include "../accelerator/cuda.h"
 
+#include <pthread.h>
+
 /* For its types: the functions are looked up. */
 #include "../cuda/driver.h"
-
-static int (*cu_reset)(int);
 
 /* --- counters */
 
@@ -235,7 +238,7 @@ static void kinds(void)
     static const int types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
     enum { WHOLE = 4 << 20 };
     for (int number = 0; number < 2; number++) {
-        CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, check_rank % CUDA_DEVICES};
+        CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, cuda_device(check_rank % CUDA_DEVICES)};
         CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = types[number], .location = here};
         CUmemAccessDesc access = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         CUmemGenericAllocationHandle physical;
@@ -276,13 +279,64 @@ static void reset(void)
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (round == 2 || (round == 4 && check_rank == 0)) {
             doing("reset", round);
-            void *gone = NULL;
-            CUDA(cu_pop(&gone));
-            for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_reset(device));
-            for (int device = 0; device < CUDA_DEVICES; device++) CUDA(cu_primary_retain(&cuda_context[device], device));
-            CUDA(cu_push(cuda_context[0]));
+            cuda_reset();
+            cuda_again();
         }
         MPI(MPI_Barrier(MPI_COMM_WORLD));
+    }
+}
+
+/* The default stream, which copies wait for, goes on after a while. */
+static pthread_t opener;
+static void *gate;
+static void *opens(void *nothing)
+{
+    usleep(300000);
+    __atomic_store_n((unsigned *)gate, 1, __ATOMIC_RELEASE);
+    return nothing;
+}
+
+static void hold_back(void)
+{
+    LOOK(cuStreamWaitValue32_v2);
+    CUDA(cu_alloc_host(&gate, sizeof(unsigned)));
+    *(unsigned *)gate = 0;
+    CUDA(cuStreamWaitValue32_v2_(NULL, (uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    if (pthread_create(&opener, NULL, opens, NULL) != 0) abort();
+}
+
+static void let_go(void)
+{
+    CHECK_EQ(pthread_join(opener, NULL), 0);
+    CUDA(cu_synchronize());
+    CUDA(cu_free_host(gate));
+}
+
+/* What is begun in the default stream is waited for by whoever copies. */
+static void unfinished(void)
+{
+    LOOK(cuMemsetD8Async);
+    static const size_t sizes[] = {6000, 70000, 1 << 20, 5000000};
+    for (unsigned turn = 0; turn < 8; turn++) {
+        size_t len = sizes[turn % 4];
+        struct buffer buffer = buffer_new(turn < 4 ? FIRST : POOL, len);
+        unsigned char *bytes = malloc(len);
+        doing("unfinished", turn);
+        buffer_fill(&buffer, 0, len, turn);
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (check_rank == 0) {
+            hold_back();
+            CUDA(cuMemsetD8Async_((uintptr_t)buffer.start, (unsigned char)(turn + 1), len, NULL));
+            MPI(MPI_Send(buffer.start, (int)len, MPI_BYTE, 1, 1, MPI_COMM_WORLD));
+            let_go();
+        } else if (check_rank == 1) {
+            MPI(MPI_Recv(buffer.start, (int)len, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+            buffer_read(&buffer, 0, bytes, len);
+            for (size_t at = 0; at < len; at++)
+                if (!CHECK_EQ(bytes[at], turn + 1)) break;
+        }
+        free(bytes);
+        buffer_free(&buffer);
     }
 }
 
@@ -322,7 +376,7 @@ static void host_only(void)
     }
 }
 
-static void killed(void)
+static void killed(bool before)
 {
     size_t len = 32 << 20;
     struct buffer buffer = buffer_new(FIRST, len);
@@ -338,6 +392,7 @@ static void killed(void)
     } else {
         MPI_Request request;
         int over = 0;
+        if (before) hold_back();
         MPI(MPI_Irecv(buffer.start, (int)len, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &request));
         for (int turn = 0; turn < 20; turn++) MPI_Test(&request, &over, MPI_STATUS_IGNORE);
         MPI(MPI_Send("", 1, MPI_BYTE, 1, 2, MPI_COMM_WORLD));
@@ -375,7 +430,6 @@ int main(int argc, char **argv)
     check_start(&argc, &argv, "device", MPI_THREAD_SINGLE, 2);
     counters_begin();
     if (uses && !early) cuda_begin();
-    if (uses) *(void **)&cu_reset = cuda_symbol(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuDevicePrimaryCtxReset_v2");
     if (strcmp(what, "grid") == 0)
         grid(number != 0 ? number : 8 << 20, argc > 3 ? strtoul(argv[3], NULL, 0) : 0);
     else if (strcmp(what, "types") == 0)
@@ -388,17 +442,23 @@ int main(int argc, char **argv)
         kinds();
     else if (strcmp(what, "reset") == 0)
         reset();
+    else if (strcmp(what, "ended") == 0)
+        grid(70000, 60000);
+    else if (strcmp(what, "unfinished") == 0)
+        unfinished();
     else if (strcmp(what, "later") == 0)
         later();
-    else if (strcmp(what, "killed") == 0)
-        killed();
+    else if (strcmp(what, "killed") == 0 || strcmp(what, "stopped") == 0)
+        killed(strcmp(what, "stopped") == 0);
     else if (strcmp(what, "short") == 0 || strcmp(what, "strided") == 0)
         impossible(strcmp(what, "strided") == 0);
     else
         host_only();
     MPI(MPI_Barrier(MPI_COMM_WORLD));
     counters_end();
+    bool ended = strcmp(what, "ended") == 0;
+    if (ended) cuda_reset();
     int status = check_finish();
-    if (strcmp(what, "none") != 0) cuda_end();
+    if (strcmp(what, "none") != 0 && !ended) cuda_end();
     return status;
 }

@@ -99,6 +99,7 @@ impl Cuda {
 
     fn primary(&self, driver: &'static Driver, device: i32) -> Result<Context> {
         let primaries = &mut self.held.lock().primaries;
+        primaries.retain(|(_, primary)| primary.is_there());
         if let Some((_, primary)) = primaries.iter().find(|(of, _)| *of == device) {
             return Ok(primary.context());
         }
@@ -254,7 +255,7 @@ impl Accelerator for Cuda {
             *event = None;
             return Ok(());
         };
-        if event.as_ref().is_none_or(|event| event.context() != stream.context()) {
+        if event.as_ref().is_none_or(|event| !event.is_for(stream)) {
             *event = Some(cuda::Event::new(self.driver()?, stream.context())?);
         }
         event.as_ref().map_or(Ok(()), |event| event.record(stream))

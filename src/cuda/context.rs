@@ -84,10 +84,23 @@ impl Driver {
     }
 
     /// Makes a context current.
+    ///
+    /// # Errors
+    /// Where the context has gone. The driver itself takes one that has, and crashes when it is taken off again.
     pub fn enter(&'static self, context: Context) -> Result<Entered> {
+        self.enter_in(context, 0)
+    }
+
+    /// The same, for what was made in the context in this life of it: handles of an earlier one must not be used.
+    pub(super) fn enter_in(&'static self, context: Context, life: u64) -> Result<Entered> {
+        let now = self.ask_life(context)?;
+        if life != 0 && now != life {
+            return Err(Error::Gone(sys::CONTEXT_IS_DESTROYED));
+        }
         let pushed = self.current()? != Some(context);
         if pushed {
-            // SAFETY: a context that the driver has named; one that has gone since is refused.
+            // SAFETY: a context that the driver has named, and which is there, or else is refused by a driver that does not
+            // tell lives apart.
             checked(unsafe { (self.context_push)(context.0.as_ptr()) })?;
         }
         Ok(Entered { driver: self, pushed, _thread: PhantomData })
@@ -99,7 +112,7 @@ impl Driver {
         // SAFETY: the callee writes one handle.
         checked(unsafe { (self.primary_retain)(&raw mut context, device) })?;
         let context = Context::of(context).ok_or(Error::Gone(sys::INVALID_CONTEXT))?;
-        Ok(Primary { driver: self, device, context })
+        Ok(Primary { driver: self, device, context, life: self.life(context) })
     }
 }
 
@@ -108,6 +121,7 @@ pub struct Primary {
     driver: &'static Driver,
     device: i32,
     context: Context,
+    life: u64,
 }
 
 impl Primary {
@@ -115,10 +129,19 @@ impl Primary {
     pub fn context(&self) -> Context {
         self.context
     }
+
+    /// Whether it is still held: a program that resets the device ends the holds of all.
+    pub fn is_there(&self) -> bool {
+        self.driver.is_in(self.context, self.life)
+    }
 }
 
 impl Drop for Primary {
     fn drop(&mut self) {
+        // After a reset the holds are those that the program has taken since.
+        if !self.is_there() {
+            return;
+        }
         // SAFETY: gives back what `primary` took, once. At the process's end the driver refuses.
         unsafe { (self.driver.primary_release)(self.device) };
     }

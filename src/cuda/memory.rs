@@ -156,6 +156,7 @@ impl Drop for Allocation {
 pub struct Registration {
     driver: &'static Driver,
     context: Context,
+    life: u64,
     start: usize,
 }
 
@@ -166,14 +167,14 @@ impl Registration {
         let address = std::ptr::without_provenance_mut(start);
         // SAFETY: the driver looks at the pages and refuses what is not the host's; it does not touch the bytes.
         checked(unsafe { (driver.host_register)(address, len, sys::REGISTER_PORTABLE) })?;
-        Ok(Self { driver, context, start })
+        Ok(Self { driver, context, life: driver.life(context), start })
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         // Where the context has gone, nothing is pinned for it any more.
-        let Ok(_entered) = self.driver.enter(self.context) else { return };
+        let Ok(_entered) = self.driver.enter_in(self.context, self.life) else { return };
         let address = std::ptr::without_provenance_mut(self.start);
         // SAFETY: registered, and given back once. Copies that use it are over: who registers unregisters.
         unsafe { (self.driver.host_unregister)(address) };

@@ -15,6 +15,8 @@ const ASIDE: usize = 1 << 20;
 pub struct Stream {
     driver: &'static Driver,
     context: Context,
+    /// That of the context in which it was made.
+    life: u64,
     raw: NonNull<c_void>,
 }
 
@@ -32,7 +34,7 @@ impl Stream {
         // SAFETY: the callee writes one handle.
         checked(unsafe { (driver.stream_create)(&raw mut raw, sys::STREAM_DEFAULT) })?;
         let raw = NonNull::new(raw).ok_or(Error::Gone(sys::INVALID_HANDLE))?;
-        Ok(Self { driver, context, raw })
+        Ok(Self { driver, context, life: driver.life(context), raw })
     }
 
     /// The context it is in.
@@ -43,14 +45,14 @@ impl Stream {
     /// Begins a copy after those before; both ranges are as the transfer says until the stream has made it.
     pub fn begin(&self, transfer: Transfer) -> Result<()> {
         let (to, from) = (transfer.to() as sys::Address, transfer.from() as sys::Address);
-        let _entered = self.driver.enter(self.context)?;
+        let _entered = self.driver.enter_in(self.context, self.life)?;
         // SAFETY: readable and writable until the copy is made, by the transfer's invariant; the stream is alive.
         checked(unsafe { (self.driver.copy)(to, from, transfer.len(), self.raw.as_ptr()) })
     }
 
     /// Waits until all copies are made.
     pub fn wait(&self) -> Result<()> {
-        let _entered = self.driver.enter(self.context)?;
+        let _entered = self.driver.enter_in(self.context, self.life)?;
         // SAFETY: the stream is alive.
         checked(unsafe { (self.driver.stream_synchronize)(self.raw.as_ptr()) })
     }
@@ -63,7 +65,7 @@ impl Stream {
 
     /// Makes a copy of ranges that overlap.
     pub fn shift(&self, transfer: Transfer) -> Result<()> {
-        let _entered = self.driver.enter(self.context)?;
+        let _entered = self.driver.enter_in(self.context, self.life)?;
         let most = ASIDE.min(transfer.len());
         let aside = Allocation::new(self.driver, self.context, most)?;
         let step = |to, from, len| {
@@ -84,7 +86,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // A context takes its streams along when it goes.
-        let Ok(_entered) = self.driver.enter(self.context) else { return };
+        let Ok(_entered) = self.driver.enter_in(self.context, self.life) else { return };
         // SAFETY: made by us and given back once; the driver makes the copies that are begun all the same.
         unsafe { (self.driver.stream_destroy)(self.raw.as_ptr()) };
     }
@@ -94,6 +96,8 @@ impl Drop for Stream {
 pub struct Event {
     driver: &'static Driver,
     context: Context,
+    /// That of the context in which it was made.
+    life: u64,
     raw: NonNull<c_void>,
 }
 
@@ -110,24 +114,24 @@ impl Event {
         // SAFETY: the callee writes one handle.
         checked(unsafe { (driver.event_create)(&raw mut raw, sys::EVENT_DISABLE_TIMING) })?;
         let raw = NonNull::new(raw).ok_or(Error::Gone(sys::INVALID_HANDLE))?;
-        Ok(Self { driver, context, raw })
+        Ok(Self { driver, context, life: driver.life(context), raw })
     }
 
-    /// The context it is for.
-    pub fn context(&self) -> Context {
-        self.context
+    /// Whether it is for a stream: made in the same context, and in the same life of it.
+    pub fn is_for(&self, stream: &Stream) -> bool {
+        (self.context, self.life) == (stream.context, stream.life)
     }
 
     /// Marks where the stream is now.
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        let _entered = self.driver.enter(self.context)?;
+        let _entered = self.driver.enter_in(self.context, self.life)?;
         // SAFETY: both are alive.
         checked(unsafe { (self.driver.event_record)(self.raw.as_ptr(), stream.raw.as_ptr()) })
     }
 
     /// Whether the stream has come to the mark.
     pub fn is_reached(&self) -> Result<bool> {
-        let _entered = self.driver.enter(self.context)?;
+        let _entered = self.driver.enter_in(self.context, self.life)?;
         // SAFETY: the event is alive.
         match unsafe { (self.driver.event_query)(self.raw.as_ptr()) } {
             sys::NOT_READY => Ok(false),
@@ -139,7 +143,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // A context takes its events along when it goes.
-        let Ok(_entered) = self.driver.enter(self.context) else { return };
+        let Ok(_entered) = self.driver.enter_in(self.context, self.life) else { return };
         // SAFETY: made by us and given back once.
         unsafe { (self.driver.event_destroy)(self.raw.as_ptr()) };
     }

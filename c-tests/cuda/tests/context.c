@@ -1,6 +1,6 @@
 /* Devices and contexts; how the driver begins and ends in a process. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "family.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -122,7 +122,6 @@ static void contexts_are_stacked(void)
     OK(cuCtxSetCurrent(first));
     OK(cuCtxDestroy_v2(second)); /* its memory goes with it */
     IS(cuMemFree_v2(memory), CUDA_ERROR_INVALID_VALUE);
-    IS(cuCtxPushCurrent_v2(second), CUDA_ERROR_INVALID_CONTEXT);
     IS(cuCtxDestroy_v2(second), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuCtxDestroy_v2(first));
     IS(cuCtxGetDevice(&device), CUDA_ERROR_CONTEXT_IS_DESTROYED); /* it lay twice on the stack */
@@ -158,6 +157,30 @@ static void primary_contexts(void)
     OK(cuDevicePrimaryCtxReset_v2(0));
     OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
     IS(active, 0);
+}
+
+static void pushes_what_has_gone(void)
+{
+    CUcontext own;
+    unsigned long long id;
+    CUdevice device;
+    begin(0);
+    OK(cuCtxCreate_v2(&own, 0, 0));
+    OK(cuCtxGetId(own, &id));
+    OK(cuCtxDestroy_v2(own));
+    IS(cuCtxGetId(own, &id), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    OK(cuCtxPushCurrent_v2(own));
+    IS(cuCtxGetDevice(&device), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    exit(cuCtxPopCurrent_v2(NULL)); /* does not return */
+}
+static void a_context_that_has_gone_is_pushed(void)
+{
+    struct child child = family(pushes_what_has_gone);
+    int status = -1;
+    waitpid(child.pid, &status, 0);
+    IS(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, 1);
+    begin(0);
+    end(0);
 }
 
 static void *other_thread(void *context)
@@ -248,6 +271,7 @@ int main(int argc, char **argv)
         {"peers", peers},
         {"contexts-are-stacked", contexts_are_stacked},
         {"primary-contexts", primary_contexts},
+        {"a-context-that-has-gone-is-pushed", a_context_that_has_gone_is_pushed},
         {"threads-have-their-own", threads_have_their_own},
         {"a-child-has-none", a_child_has_none},
         {"the-driver-ends-with-the-process", the_driver_ends_with_the_process},

@@ -148,7 +148,7 @@ static void memory_ends(void)
 static void managed_memory_is_everywhere(void)
 {
     CUdeviceptr managed, device;
-    bool is = false;
+    int is = false;
     unsigned type = 0;
     begin(0);
     OK(cuMemAllocManaged(&managed, SIZE, CU_MEM_ATTACH_GLOBAL));
@@ -179,7 +179,7 @@ static void host_memory_is_registered(void)
     OK(cuMemHostAlloc(&pinned, SIZE, CU_MEMHOSTALLOC_PORTABLE));
     memset(pinned, 1, SIZE);
     OK(cuMemHostGetFlags(&flags, pinned));
-    IS(flags, CU_MEMHOSTALLOC_PORTABLE);
+    IS(flags, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     OK(cuMemHostGetDevicePointer_v2(&seen, pinned, 0));
     IS(seen, (uintptr_t)pinned);
     IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)own), CUDA_ERROR_INVALID_VALUE);
@@ -188,12 +188,12 @@ static void host_memory_is_registered(void)
     IS(type, CU_MEMORYTYPE_HOST);
     IS(cuMemHostRegister_v2(own, 10, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     IS(cuMemHostRegister_v2(own + 8192, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    IS(cuMemHostUnregister(own + 1), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    IS(cuMemHostUnregister(own + 1), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemFreeHost(own), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemHostUnregister(own));
     IS(cuMemHostUnregister(own), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     IS(cuMemHostRegister_v2((void *)4096, 10, 0), CUDA_ERROR_INVALID_VALUE);
-    IS(cuMemHostUnregister(pinned), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    IS(cuMemHostUnregister(pinned), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFreeHost(pinned));
     end(0);
 }
@@ -205,7 +205,7 @@ static void attributes_of_addresses(void)
     CUcontext context = begin(0), of;
     uint64_t size, types;
     unsigned type;
-    bool mapped, sync;
+    int mapped, sync;
     OK(cuMemAlloc_v2(&device, SIZE));
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPED,
@@ -221,8 +221,14 @@ static void attributes_of_addresses(void)
     IS(sync, true);
     IS(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (uintptr_t)&local), CUDA_ERROR_INVALID_VALUE);
     IS(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_HOST_POINTER, device), CUDA_ERROR_INVALID_VALUE);
-    IS(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, device), CUDA_ERROR_INVALID_VALUE);
+    OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, device));
+    IS(of == NULL, 1);
     IS(cuPointerGetAttribute(&of, (CUpointer_attribute)99, device), CUDA_ERROR_INVALID_VALUE);
+    /* A boolean is four bytes. */
+    unsigned char bytes[8];
+    memset(bytes, 0xaa, sizeof bytes);
+    OK(cuPointerGetAttribute(bytes, CU_POINTER_ATTRIBUTE_IS_MANAGED, device));
+    IS(bytes[0] == 0 && bytes[3] == 0 && bytes[4] == 0xaa, 1);
     /* Of what the driver does not know: zeros, and no error. */
     OK(cuPointerGetAttributes(7, attributes, data, (uintptr_t)&local));
     IS(of == NULL && type == 0 && start == 0 && size == 0 && !mapped && types == 0 && !sync, 1);

@@ -1,6 +1,6 @@
 /* Streams and events. Work waits behind gates, so that "not yet" needs no luck. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "family.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -57,7 +57,6 @@ static void work_is_late(void)
     OK(cuStreamSynchronize(stream));
     OK(cuStreamQuery(stream));
     OK(cuEventDestroy_v2(event));
-    IS(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
     OK(cuStreamDestroy_v2(stream));
     IS(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
     CUstream next = stream_new(0);
@@ -75,6 +74,24 @@ static void work_is_late(void)
     end(0);
 }
 
+static void asks_an_event_that_has_gone(void)
+{
+    CUevent event;
+    begin(0);
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventDestroy_v2(event));
+    exit(cuEventQuery(event)); /* does not return */
+}
+static void an_event_that_has_gone(void)
+{
+    struct child child = family(asks_an_event_that_has_gone);
+    int status = -1;
+    waitpid(child.pid, &status, 0);
+    IS(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, 1);
+    begin(0);
+    end(0);
+}
+
 /* The legacy stream waits for blocking streams, and they for it; a non-blocking one goes its way. */
 static void the_legacy_stream(void)
 {
@@ -86,7 +103,7 @@ static void the_legacy_stream(void)
     device_fill(c, SIZE, 2);
     gate_close(gate, before);
     OK(cuMemcpyDtoDAsync_v2(a, c, SIZE, before));
-    OK(cuStreamSynchronize(NULL)); /* nothing was asked of it */
+    IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY); /* though nothing was asked of it */
     OK(cuMemcpyDtoD_v2(b, a, SIZE)); /* does not wait, although it is not async by name */
     OK(cuMemsetD8Async(c, 0, SIZE, after));
     IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
@@ -118,11 +135,11 @@ static void the_legacy_stream(void)
 }
 
 static volatile uint32_t *late_gate;
-static volatile int opened;
+static volatile int is_open;
 static void *opens_late(void *nothing)
 {
     usleep(20000);
-    opened = 1;
+    is_open = 1;
     gate_open(late_gate);
     return nothing;
 }
@@ -143,7 +160,7 @@ static void a_context_waits_for_its_own(void)
     gate_close(late_gate, here);
     pthread_create(&thread, NULL, opens_late, NULL);
     OK(cuCtxSynchronize());
-    IS(opened, 1);
+    IS(is_open, 1);
     pthread_join(thread, NULL);
     IS(cuStreamQuery(there), CUDA_ERROR_NOT_READY);
     OK(cuStreamQuery(here));
@@ -392,6 +409,7 @@ int main(int argc, char **argv)
 {
     static const struct test tests[] = {
         {"work-is-late", work_is_late},
+        {"an-event-that-has-gone", an_event_that_has_gone},
         {"the-legacy-stream", the_legacy_stream},
         {"a-context-waits-for-its-own", a_context_waits_for_its_own},
         {"events-order-streams", events_order_streams},

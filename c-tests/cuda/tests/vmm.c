@@ -34,7 +34,7 @@ static void memory_is_mapped(void)
     size_t granularity, size;
     uint64_t types;
     int fd;
-    bool capable = true;
+    int capable = true;
     CUcontext first_context = begin(0);
     OK(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     IS(granularity, CHUNK);
@@ -106,14 +106,14 @@ static void memory_is_mapped(void)
     IS(cuMemsetD8_v2(address, 1, 10), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemRelease(first));
     IS(cuMemAddressFree(address, CHUNK), CUDA_ERROR_INVALID_VALUE);
-    /* Mapped memory needs no context, but without one nobody is told of it. */
+    /* Mapped memory needs no context. */
     OK(cuMemMap(address, 2 * CHUNK, 0, second, 0));
     end(0);
     unsigned type = 7;
     CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     void *data = &type;
     OK(cuPointerGetAttributes(1, &attribute, &data, address));
-    IS(type, 0);
+    IS(type, CU_MEMORYTYPE_DEVICE);
     begin(0);
     OK(cuPointerGetAttributes(1, &attribute, &data, address));
     IS(type, CU_MEMORYTYPE_DEVICE);
@@ -254,7 +254,7 @@ static void memory_in_order_of_a_stream(void)
     CUmemAccessDesc access = {there, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolPtrExportData data;
     CUipcMemHandle handle;
-    bool capable = true;
+    int capable = true;
     int flags, fd;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAllocAsync(&a, SIZE, stream));

@@ -47,10 +47,11 @@ impl Inner {
         let serial = self.next_serial;
         self.next_serial += 1;
         let use_ipc = self.settings.use_ipc;
-        let exported = self
-            .cuda()
-            .filter(|_| use_ipc)
-            .and_then(|cuda| cuda.exports.export(memory.as_ptr().addr(), memory.len()).ok().flatten());
+        let exported = self.cuda().filter(|_| use_ipc).and_then(|cuda| {
+            let exported = cuda.exports.export(memory.as_ptr().addr(), memory.len()).ok().flatten();
+            // Where that fails it goes by way of our slots, in streams that wait.
+            exported.filter(|_| cuda.exports.settle(device).is_ok())
+        });
         self.registered.insert(serial, Registered { memory, device });
         Described { serial, exported }.to_piece()
     }

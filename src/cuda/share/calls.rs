@@ -62,6 +62,11 @@ impl Driver {
         // SAFETY: numbers alone; the flags that the context has stay as they are.
         checked(unsafe { set(flags | sys::CONTEXT_SYNC_MEMOPS) })?;
         // What was begun before is over, too.
+        self.wait_for_default_stream()
+    }
+
+    /// Waits for what was begun in the default stream of the current context: what another process copies does not.
+    pub(super) fn wait_for_default_stream(&self) -> Result<()> {
         let legacy = ptr::without_provenance_mut(sys::STREAM_LEGACY);
         // SAFETY: a stream that each context has.
         checked(unsafe { (self.stream_synchronize)(legacy) })

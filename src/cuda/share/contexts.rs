@@ -42,6 +42,7 @@ impl Contexts {
             return Ok(context);
         }
         let mut primaries = self.primaries.lock();
+        primaries.retain(|(_, primary)| primary.is_there());
         if let Some((_, primary)) = primaries.iter().find(|(of, _)| *of == device) {
             return Ok(primary.context());
         }

@@ -143,6 +143,16 @@ impl Exports {
         Ok(exported)
     }
 
+    /// Waits for what the program has begun in the default stream of the context that memory of a device is in: copies of
+    /// our own would, and those of others do not.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn settle(&self, device: Device) -> Result<()> {
+        let _entered = self.contexts.driver().enter(self.contexts.of(device)?)?;
+        self.contexts.driver().wait_for_default_stream()
+    }
+
     /// A little memory of our own on a device, for others to try whether they can open it. Without a device, on that
     /// in use, or on one that the program has a context for.
     ///

@@ -14,6 +14,7 @@ use super::transfer::{self, BareKeys, Get, Handle, LongHandle, Put, Transfers};
 use super::{BtlAbi, Listed, atomic, entry};
 use crate::btl::{Atomics, Cookie, EndpointId, Host, Lent, Limits, Upcalls};
 use crate::error::{Error, Result};
+use crate::host::copy_hook;
 use crate::host::entry::Module;
 use crate::host::foreign::Opaque;
 use crate::host::v5_0::sys::BtlModuleGdr;
@@ -173,7 +174,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 
     /// Tells the host what the module can be used for, which may have become less.
     pub(super) fn refresh_flags(&self) {
-        let flags = flags::<A>(&self.core.limits());
+        let flags = flags::<A, T>(&self.core.limits());
         let field = self.raw().wrapping_byte_add(offset_of!(BtlModule, flags)).cast::<u32>();
         // SAFETY: the field of the table, which is this module's first, in both forms at the same place, and opaque:
         // nothing else here refers to it. The host reads it after `add_procs`, in which this is called.
@@ -267,8 +268,14 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
 }
 
 /// What the table says that a module can be used for.
-fn flags<A: BtlAbi>(limits: &Limits) -> u32 {
-    limits.flags | if limits.atomics == Atomics::None { 0 } else { A::REMOTE_COMPLETION }
+fn flags<A: BtlAbi, T: Listed>(limits: &Limits) -> u32 {
+    /// `MCA_BTL_FLAGS_PUT`, `MCA_BTL_FLAGS_GET`
+    const TRANSFERS: u32 = 0x2 | 0x4;
+    // HOST: where the buffers of both sides cannot be registered, as those on devices that the host does not know, ob1 of 4.1
+    // tries to without end, and the message stays where it is (`mca_pml_ob1_recv_request_schedule_once`). What is sent is
+    // copied.
+    let without = if !A::DEVICE && !T::HAS_DEVICES && copy_hook::is_copying() { TRANSFERS } else { 0 };
+    limits.flags & !without | if limits.atomics == Atomics::None { 0 } else { A::REMOTE_COMPLETION }
 }
 
 /// The table of a module.
@@ -285,7 +292,7 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     table.exclusivity = limits.exclusivity;
     table.latency = limits.latency;
     table.bandwidth = limits.bandwidth;
-    table.flags = flags::<A>(&limits);
+    table.flags = flags::<A, T>(&limits);
     table.add_procs = Some(entry::add_procs::<A, T>);
     table.del_procs = Some(entry::del_procs::<A, T>);
     table.finalize = Some(entry::finalize::<A, T>);

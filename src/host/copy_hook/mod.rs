@@ -117,6 +117,11 @@ pub(super) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
+/// Whether the host's copies are the driver's where a device is on one side.
+pub(super) fn is_copying() -> bool {
+    is_on() && !is_refusing()
+}
+
 /// Whether copies with a device on one side are refused.
 pub(super) fn is_refusing() -> bool {
     REFUSES.load(Ordering::Relaxed)

@@ -148,9 +148,16 @@ fn owner(library: &Path, mut socket: BufReader<UnixStream>) {
             "export" => {
                 let of = memory[number(1)].as_ref().expect("memory");
                 let (address, len) = (of.address + number(2), number(3));
+                // What was begun before is waited for, as whoever tells a peer of it does, or it is not shared.
+                let settled = |exports: &Exports| match driver.place(address) {
+                    Ok(Place::Device(device)) => exports.settle(device).is_ok(),
+                    _ => true,
+                };
                 match exports.export(address, len) {
-                    Ok(Some(exported)) => format!("{address} {}", hex(&exported.to_bytes())),
-                    Ok(None) => "none".to_owned(),
+                    Ok(Some(exported)) if settled(&exports) => {
+                        format!("{address} {}", hex(&exported.to_bytes()))
+                    }
+                    Ok(_) => "none".to_owned(),
                     Err(error) => format!("{error:?}"),
                 }
             }

@@ -28,6 +28,29 @@ const MODULES: [&str; 18] = [
     "sim",
 ];
 
+/// What lies beside `src`, for everything that does not begin with a dot.
+const TOP_LEVEL: [&str; 19] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "bench",
+    "build.rs",
+    "c-tests",
+    "cbindgen.toml",
+    "clippy.toml",
+    "debian",
+    "docs",
+    "examples",
+    "fuzz",
+    "include",
+    "pkgconfig",
+    "rustfmt.toml",
+];
+
 /// What a transport may import.
 const TRANSPORT: [&str; 10] =
     ["wire", "engine", "config", "error", "link", "sync", "shm", "fabric", "verbs", "cuda"];
@@ -579,6 +602,16 @@ fn the_folders_with_unsafe_code_are_those_that_contributors_are_told() {
 #[test]
 fn no_file_is_longer_than_the_limit() {
     enforce(length);
+}
+
+/// What a program that crashed in the top level left there is not to be committed.
+#[test]
+fn nothing_else_lies_in_the_top_level() {
+    for entry in fs::read_dir(env!("CARGO_MANIFEST_DIR")).expect("the top level") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
+        let known = TOP_LEVEL.contains(&&*name) || ["src", "tests", "target"].contains(&&*name);
+        assert!(known || name.starts_with('.'), "{name} lies in the top level");
+    }
 }
 
 #[test]

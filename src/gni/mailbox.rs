@@ -9,8 +9,8 @@ use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, NONCE, Receiver, Sender, Shared};
 use crate::wire::gni::stream::{GREETING, TOKEN};
 
-/// Longest message that goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than to
-/// copy [what is longer](super::stream::MESSAGE).
+/// Longest of what goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than to copy
+/// [what is longer](super::stream::MESSAGE).
 const MESSAGE: usize = 4096;
 /// Bytes of a piece of a long message, where it goes by rings, and by a stream.
 const PIECE: usize = 16 << 10;
@@ -320,10 +320,21 @@ impl Mailbox {
         }
     }
 
-    /// Bytes of a message that goes in one entry, or of what is put so, at most.
+    /// Bytes of what goes in one entry, at most.
     #[inline(always)]
     pub fn at_once(&self) -> usize {
         if matches!(self.side, Side::Far(_)) { super::stream::MESSAGE } else { MESSAGE }
+    }
+
+    /// The same of a message that nobody is to answer, and does not [follow](Self::go_on) its entry.
+    #[inline(always)]
+    pub fn copied(&self) -> usize {
+        if matches!(self.side, Side::Far(_)) { super::stream::LONG - 1 } else { MESSAGE }
+    }
+
+    /// Bytes of a message that follows its entry without a question, at most.
+    pub fn streamed(&self) -> usize {
+        if matches!(self.side, Side::Far(_)) { super::stream::STREAMED } else { 0 }
     }
 
     /// Bytes of a piece of a long message.
@@ -332,10 +343,10 @@ impl Mailbox {
     }
 
     /// Puts an entry into the mailbox of the peer that goes as it can: a head, and so many bytes behind it, which
-    /// [follow](Self::go_on). `None` where entries go whole; false when there is no room yet.
+    /// [follow](Self::go_on). `None` where entries of that length go whole; false when there is no room yet.
     pub fn begin(&mut self, kind: u8, head: &[u8], length: usize) -> Option<bool> {
         let Side::Far(far) = &mut self.side else { return None };
-        if head.len() + length <= super::stream::WHOLE {
+        if length < super::stream::LONG {
             return None;
         }
         let is_begun = far.open().is_some_and(|stream| stream.begin(kind, head, length));

@@ -24,3 +24,4 @@ pub use courier::Place;
 pub use datagram::{Sent, Service};
 pub use mailbox::Mailbox;
 pub use nic::Nic;
+pub use stream::Long;

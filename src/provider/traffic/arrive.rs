@@ -3,6 +3,7 @@
 use super::super::errno::Outcome;
 use super::context::{Context, Item, Pull, Receive, Stage, Unexpected, What};
 use super::ending::Received;
+use super::landing::Landed;
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
 use crate::engine::slab::Key;
@@ -90,10 +91,14 @@ impl Context {
             let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
             let Some(mailbox) = mailbox else { break };
             if !mailbox.has_next().map_err(|_| Lost)? {
-                if mailbox.number().is_none() || !self.land(peer)? {
+                if mailbox.number().is_none() {
                     break;
                 }
-                count += 1;
+                match self.land(peer)? {
+                    Landed::Whole => count += 1,
+                    Landed::Part => break,
+                    Landed::NoPlace => return Ok((count, Left::Something)),
+                }
                 if count == TURN {
                     return Ok((count, Left::Something));
                 }
@@ -120,7 +125,7 @@ impl Context {
 
     /// Whether no more messages may be received now.
     #[inline(always)]
-    fn place_is_missing(&mut self) -> bool {
+    pub(super) fn place_is_missing(&mut self) -> bool {
         !self.has_place() || self.kept() > KEPT
     }
 
@@ -134,7 +139,7 @@ impl Context {
     /// operation waits for, for rings are read in order. Messages that are received meanwhile are owed their entries.
     #[cold]
     #[inline(never)]
-    fn may_read(&self, peer: u32) -> bool {
+    pub(super) fn may_read(&self, peer: u32) -> bool {
         let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
         if !mailbox.and_then(|mailbox| mailbox.next_kind()).is_some_and(mailbox::takes_room) {
             return true;
@@ -172,7 +177,7 @@ impl Context {
     }
 
     #[inline(always)]
-    fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
+    pub(super) fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
         if self.is_sharing
             && let Some(key) = self.take_shared(label.tag)
         {
@@ -187,7 +192,7 @@ impl Context {
 
     /// The receive that takes a message of so many bytes.
     #[inline(always)]
-    fn taker(&mut self, arrival: Arrival<Key>, length: usize) -> Option<Receive> {
+    pub(super) fn taker(&mut self, arrival: Arrival<Key>, length: usize) -> Option<Receive> {
         match arrival {
             Arrival::Taken(key) => self.receives.remove(key.index),
             Arrival::TakenByMany(key, _) => self.cut(key, length),
@@ -216,10 +221,29 @@ impl Context {
         }
     }
 
+    /// A message that nobody had asked for when it began is here.
+    pub(super) fn hear_kept(&mut self, peer: u32, label: Label, bytes: Vec<u8>) {
+        let length = bytes.len();
+        match self.arrive(peer, label, length, true) {
+            Arrival::Unexpected(_) => {
+                self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, None) });
+            }
+            taken => {
+                let Some(receive) = self.taker(taken, length) else { return };
+                receive.buffer.write_bytes(&bytes);
+                self.give_room(bytes);
+                let room = receive.buffer.length();
+                self.received(&receive, &Received { peer, label, length, room, code: 0 });
+            }
+        }
+    }
+
     #[inline(never)]
     fn hear_rest(&mut self, peer: u32, entry: &mailbox::Entry, payload: Lent) -> Option<()> {
         match *entry {
             mailbox::Entry::Eager { .. } => {}
+            // It comes in a long entry.
+            mailbox::Entry::Streamed { .. } => return None,
             mailbox::Entry::Hello { address, shown } => {
                 let there = self.peers.get_mut(peer as usize)?;
                 let mailbox = there.mailbox.as_ref().filter(|_| address != 0);
@@ -285,7 +309,8 @@ impl Context {
         length: usize,
     ) -> Option<&mut Pull> {
         let pull = self.pulls.get_mut(Key::from_raw(receive))?;
-        let is_next = pull.peer == peer && pull.come as u64 == offset && length != 0;
+        let is_asked = pull.peer == peer && pull.send.is_some();
+        let is_next = is_asked && pull.come as u64 == offset && length != 0;
         (is_next && length <= pull.wanted - pull.come).then_some(pull)
     }
 
@@ -299,7 +324,7 @@ impl Context {
             let (label, length) = (pull.label, pull.length);
             let room = pull.receive.buffer.length();
             self.received(&pull.receive, &Received { peer, label, length, room, code: 0 });
-            self.say(peer, &mailbox::Entry::Fin { send: pull.send, code: 0 });
+            pull.send.map(|send| self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
         }
         Some(())
     }

@@ -384,7 +384,8 @@ impl Stream {
     }
 
     /// Reads more of the long entry that is next: pieces of memory are where its next bytes belong, and `length` bytes are
-    /// still to come. Whether all are here, with which it is done with.
+    /// still to come. Whether all are here, with which it is done with. Where the pieces are shorter than that, more may be here
+    /// when they are full.
     ///
     /// # Errors
     /// There is an end before.
@@ -408,6 +409,9 @@ impl Stream {
         self.landed += done;
         if done < length {
             let wanted: usize = left[..count].iter().map(|piece| piece.len()).sum();
+            if wanted == 0 {
+                return Ok(false);
+            }
             // What follows pieces that are left out does not belong into the buffer.
             let most = if wanted == length - done { BEHIND } else { 0 };
             let come = self.fill(&left[..count], most);
@@ -570,6 +574,24 @@ mod tests {
             assert!(one.push(1, [lend(&mut before), Lent::EMPTY]));
             assert_eq!(take(&mut two), Some((1, b"before".to_vec())));
         }
+    }
+
+    #[test]
+    fn where_there_is_room_for_less_the_rest_is_read_later() {
+        let (mut one, mut two) = pair();
+        let mut bytes: Vec<u8> = (0..9000).map(|at| (at * 7 + at / 251) as u8).collect();
+        assert!(one.begin(3, &[0; HEAD], bytes.len()));
+        assert_eq!(one.go_on(lend(&mut bytes)), 9000);
+        two.wake();
+        assert_eq!(two.has_next(), Ok(false));
+        let mut room = vec![0; 9000];
+        for part in 0..3 {
+            let landed = two.long().expect("sound").expect("a long one").landed;
+            assert_eq!(landed, part * 3000);
+            let is_here = two.land(&[lend(&mut room[landed..landed + 3000])], 9000 - landed);
+            assert_eq!(is_here, Ok(part == 2));
+        }
+        assert!(room == bytes && !two.is_over());
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn a_stream_that_breaks_is_the_end_of_the_connection_and_there_is_another() {
     let [one, two] = pair();
     // No entry of any kind.
     one.lie(0xFE, &[]);
-    two.send(&[7; 100_000], 1, 5).expect("queued");
+    two.send(&[7; 300_000], 1, 5).expect("queued");
     assert_eq!(failure(&two, &[&one]), libc::ECONNRESET);
     assert_eq!(two.malformed(), 1);
     let mut room = [0; 5];

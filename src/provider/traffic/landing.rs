@@ -74,7 +74,8 @@ impl Context {
                 .ok_or(Lost)?;
                 return Ok(Landed::Whole);
             }
-            if !mailbox.may_read() {
+            let has_moved = mailbox.long().map_err(|_| Lost)?.is_some_and(|more| more.landed != long.landed);
+            if !has_moved && !mailbox.may_read() {
                 return Ok(Landed::Part);
             }
         }

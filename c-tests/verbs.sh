@@ -750,6 +750,7 @@ inherits "queues that are too short" 'btl_openib_receive_queues has no buffers o
 inherits "words that there are none of, where there are words" \
     'btl_openib_flags is send,bogus, which is no list of what a byte transport can do: not taken over; btl_verbs_flags stays send,put,get,atomics,fetching-atomics' \
     --mca btl_openib_flags send,bogus
+inherits "flags that are a negative number" 'btl_openib_flags is -1; it must be 0 to 2147483647: not taken over' --mca btl_openib_flags -1
 inherits "all of several is told" 'btl_openib_ib_timeout is 99; it must be 1 to 31: not taken over' \
     --mca btl_openib_cq_size 9 --mca btl_openib_poll_cq_batch many --mca btl_openib_ib_timeout 99
 inherits "an excluding list gives way to an including one of verbs" "" --mca btl_openib_ipaddr_exclude 127.0.0.0/8
@@ -793,6 +794,7 @@ named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
 doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
+doctor "and of how many, where the user wants fewer" '^note  RDMA devices: second:1 .* is not used: 1 before it are used, and there are no more \(max_btls\)' "${standin[@]}" $named OMPI_MCA_btl_verbs_max_btls=1
 doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: first:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named HAWSER_VERBS_DEVICES=first=127.0.0.1/iwarp OMPI_MCA_btl_verbs_wire=openib
 doctor "and that none is as the component is set" '^note  RDMA devices: first:1 .* is not used, and could be: btl_verbs_receive_queues: X,1,1: ' "${standin[@]}" $named OMPI_MCA_btl_verbs_receive_queues=X,1,1
 doctor "and that none is where the component is left out" '^note  RDMA devices: first:1 .* is not used, and could be: .* says btl = \^verbs, which leaves it out' "${standin[@]}" $named OMPI_MCA_btl=^verbs

@@ -82,8 +82,9 @@ impl Number {
     /// What the bits of an `int` say.
     fn read(&self, bits: c_int) -> i64 {
         match self.kind {
-            Kind::Signed | Kind::Bool => bits.into(),
-            Kind::Unsigned | Kind::Flags => bits.cast_unsigned().into(),
+            // Nobody writes more flags than an `int` has: a negative number is what was said.
+            Kind::Signed | Kind::Bool | Kind::Flags => bits.into(),
+            Kind::Unsigned => bits.cast_unsigned().into(),
         }
     }
 
@@ -181,9 +182,7 @@ mod tests {
 
     #[test]
     fn a_number_is_the_one_that_was_given() {
-        for (kind, most) in
-            [(Kind::Signed, -1), (Kind::Unsigned, 4_294_967_295), (Kind::Flags, 4_294_967_295)]
-        {
+        for (kind, most) in [(Kind::Signed, -1), (Kind::Unsigned, 4_294_967_295), (Kind::Flags, -1)] {
             let numbers: &'static [Number] =
                 Box::leak(Box::new([Number::new(kind, c"it", 0, 1, c"a number")]));
             let parameters = Parameters { numbers, texts: &[] };
@@ -212,7 +211,7 @@ mod tests {
     fn flags_are_read_in_words_where_all_have_some() {
         let words = |default| Number::new(Kind::Flags, c"flags", default, 1, c"flags").default_words();
         assert_eq!(words(0x1_8007), "send,put,get,atomics,fetching-atomics");
-        assert_eq!([words(1), words(9), words(0), words(-1)], ["send", "9", "0", "4294967295"]);
+        assert_eq!([words(1), words(9), words(0), words(-1)], ["send", "9", "0", "-1"]);
         assert_eq!(Number::new(Kind::Signed, c"number", 1, 1, c"a number").default_words(), "1");
     }
 

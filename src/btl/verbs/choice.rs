@@ -46,6 +46,8 @@ pub enum Obstacle {
     Down,
     /// It has no address in this process's network.
     NoAddress,
+    /// There are so many before it, and `max_btls` asks for no more.
+    TooMany(usize),
 }
 
 impl fmt::Display for Obstacle {
@@ -59,6 +61,7 @@ impl fmt::Display for Obstacle {
             Self::Wire => f.write_str("openib's wire is only spoken over RoCE, at addresses of IPv4"),
             Self::Down => f.write_str("it is down"),
             Self::NoAddress => f.write_str("it has no address in this process's network"),
+            Self::TooMany(most) => write!(f, "{most} before it are used, and there are no more (max_btls)"),
         }
     }
 }
@@ -152,6 +155,12 @@ impl Candidate {
     }
 }
 
+/// Of ports in their order, each with what speaks against it, leaves those that are too many.
+pub(super) fn leave_at<'a>(most: usize, ports: impl Iterator<Item = &'a mut Option<Obstacle>>) {
+    let usable = ports.filter(|obstacle| obstacle.is_none());
+    usable.skip(most).for_each(|obstacle| *obstacle = Some(Obstacle::TooMany(most)));
+}
+
 /// The leading bits of an address.
 fn subnet(address: IpAddr, prefix: u8) -> (bool, u128) {
     match address {
@@ -229,6 +238,19 @@ mod tests {
         let down = Candidate { is_active: false, ..roce };
         assert_eq!(Lists::default().refuse(&down, true), Some(Obstacle::Down));
         assert!(Lists::parse(&[None, None], &[Some("10.0.0.0/99".to_owned()), None]).is_err());
+    }
+
+    #[test]
+    fn of_more_ports_than_are_wanted_the_first_usable_ones_are_used() {
+        let after = |most| {
+            let mut all = [None, Some(Obstacle::Down), None, None];
+            leave_at(most, all.iter_mut());
+            all
+        };
+        let many = |most| Some(Obstacle::TooMany(most));
+        assert_eq!(after(1), [None, Some(Obstacle::Down), many(1), many(1)]);
+        assert_eq!(after(2), [None, Some(Obstacle::Down), None, many(2)]);
+        assert_eq!(after(3), [None, Some(Obstacle::Down), None, None]);
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Connection {
     /// Whether all that was posted on a queue is over, and has arrived as far as is to be known.
     pub(super) fn is_over(&self, queue: usize) -> bool {
         let side = &self.sides[queue];
-        side.slots.len() == 0 && !(self.is_told_by_reads && side.has_sent)
+        side.trail.is_over(side.slots.len(), self.is_told_by_reads)
     }
 
     /// The same of all queues.
@@ -224,7 +224,7 @@ impl Connection {
         }
         match side.post(number, work, pieces, flags) {
             Ok(()) => {
-                side.has_sent = !is_read;
+                side.trail.post(is_read);
                 Ok(Some(asks))
             }
             Err(PostError::Full) => Ok(None),

@@ -15,6 +15,27 @@ use crate::error::Result;
 use crate::verbs::{self, Access, Flags, InlineSend, Piece, PostError, Work};
 use crate::wire::verbs::{HEADER, Header};
 
+/// What was posted last, as far as it says whether all has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trail {
+    /// Something was sent, or written, and no read was posted behind it.
+    has_sent: bool,
+}
+
+impl Trail {
+    /// Something was posted.
+    #[inline(always)]
+    pub(super) const fn post(&mut self, is_read: bool) {
+        self.has_sent = !is_read;
+    }
+
+    /// Whether all of a queue is over, of which so much is under way, and has arrived as far as is to be known.
+    /// `is_told_by_reads`: nothing but the answer to a read says that what was sent before it has arrived.
+    pub(super) const fn is_over(self, under_way: u32, is_told_by_reads: bool) -> bool {
+        under_way == 0 && !(is_told_by_reads && self.has_sent)
+    }
+}
+
 /// One queue pair.
 pub(super) struct Side {
     pub(super) line: Arc<Line>,
@@ -23,8 +44,7 @@ pub(super) struct Side {
     /// Bytes that are copied when they are posted.
     pub(super) inline: usize,
     pub(super) slots: Slots<Entry>,
-    /// Something was sent, or written, and no read was posted behind it.
-    pub(super) has_sent: bool,
+    pub(super) trail: Trail,
     pub(super) credit: Allowance,
     /// Most messages that the peer may allow.
     most: u32,
@@ -79,7 +99,7 @@ impl Side {
             base: number(Which::Send),
             inline: line.inline,
             slots: Slots::new(port.sends(index))?,
-            has_sent: false,
+            trail: Trail::default(),
             credit: Allowance::new(if queue.is_private() { queue.depth } else { 0 }),
             most: queue.depth,
             has_asked: false,
@@ -126,7 +146,7 @@ impl Side {
             return false;
         }
         receives.window.tell();
-        self.has_sent = true;
+        self.trail.post(false);
         true
     }
 
@@ -170,5 +190,26 @@ impl Receives {
     pub(super) fn release(&mut self, at: u32) -> u32 {
         self.buffers.give(at);
         self.window.release()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_only_answers_tell_what_was_sent_has_not_arrived_before_a_read_behind_it_is_answered() {
+        let after = |posted: &[bool], under_way| {
+            let mut trail = Trail::default();
+            posted.iter().for_each(|is_read| trail.post(*is_read));
+            [false, true].map(|is_told_by_reads| trail.is_over(under_way, is_told_by_reads))
+        };
+        assert_eq!(after(&[], 0), [true, true], "nothing was posted");
+        assert_eq!(after(&[false], 1), [false, false]);
+        assert_eq!(after(&[false], 0), [true, false], "it has gone, and may not have arrived");
+        assert_eq!(after(&[false, true], 1), [false, false], "that is asked, and not answered");
+        assert_eq!(after(&[false, true], 0), [true, true]);
+        assert_eq!(after(&[false, true, false], 0), [true, false], "more was sent behind the read");
+        assert_eq!(after(&[true, true], 0), [true, true]);
     }
 }

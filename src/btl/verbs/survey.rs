@@ -1,6 +1,7 @@
 //! What a person is told of the devices of this machine: which could be used, and why the others are not.
 
-use super::choice::{Lists, Obstacle};
+use super::choice::{Lists, Obstacle, leave_at};
+use super::connector::MODULES;
 use super::open::{UNLISTED, devices, look};
 use crate::btl::truth;
 use crate::engine::cm::Dialect;
@@ -59,6 +60,9 @@ pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>,
         }
     });
     let mut found: Vec<Surveyed> = ports.collect();
+    // -1: all.
+    let most = setting("max_btls").and_then(|text| text.trim().parse().ok()).filter(|most| *most > 0);
+    leave_at(most.unwrap_or(MODULES).min(MODULES), found.iter_mut().map(|port| &mut port.obstacle));
     for device in devices {
         if !found.iter().any(|port| port.name.rsplit_once(':').is_some_and(|(name, _)| name == device)) {
             let obstacle = Some(Obstacle::NoAddress);

@@ -2,7 +2,8 @@
  * while they are under way, one of them too long to have come whole. No correct program does that, but none that
  * does it may crash in the end.
  *
- * usage: unmatched keep|free     whether the requests are kept, or freed before MPI_Finalize */
+ * usage: unmatched keep|free|early     whether the requests are kept, or freed before MPI_Finalize; `early`: freed, and
+ *                                      nothing was sent before, so that some are not connected yet when others end */
 #include "check.h"
 
 enum { PENDING = 10, SHORT = 4096, LONG = 4 << 20, RECEIVED = 500, SENT = 600 };
@@ -12,12 +13,14 @@ static unsigned char in[PENDING][SHORT], out[PENDING][SHORT], last[100], longer[
 int main(int argc, char **argv)
 {
     MPI_Request requests[2 * PENDING + 2];
-    int count = 0, token = 0, other;
+    int count = 0, token = 0, other, early;
     check_start(&argc, &argv, "unmatched", MPI_THREAD_MULTIPLE, 2);
     if (!CHECK(argc >= 2))
         MPI_Abort(MPI_COMM_WORLD, 2);
     other = check_rank ^ 1;
-    MPI(MPI_Sendrecv_replace(&token, 1, MPI_INT, other, 1, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    early = strcmp(argv[1], "early") == 0;
+    if (!early)
+        MPI(MPI_Sendrecv_replace(&token, 1, MPI_INT, other, 1, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     doing("leaving messages behind", 0);
     for (int n = 0; n < PENDING; n++) {
         MPI(MPI_Irecv(in[n], SHORT, MPI_BYTE, n % 2 ? MPI_ANY_SOURCE : other, RECEIVED + n, MPI_COMM_WORLD,
@@ -26,7 +29,7 @@ int main(int argc, char **argv)
     }
     MPI(MPI_Isend(longer, LONG, MPI_BYTE, other, SENT + PENDING, MPI_COMM_WORLD, &requests[count++]));
     MPI(MPI_Issend(last, sizeof last, MPI_BYTE, other, SENT + PENDING + 1, MPI_COMM_WORLD, &requests[count++]));
-    if (strcmp(argv[1], "free") == 0) {
+    if (early || strcmp(argv[1], "free") == 0) {
         while (count > 0)
             MPI(MPI_Request_free(&requests[--count]));
     }
